@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from gesta.engine.environment import Outside, Wiring
+from gesta.engine.environment import Environment, Wiring
 from gesta.runtime.clock import ManualRuntime
 from gesta.runtime.settings import Settings
 from gesta.stores import Stores
-from gesta.stores.separate_queue import with_queue_apart
+from gesta.stores.separate_queue import with_separate_queue
 from gesta.testing.plugin import Harness
 from tests.world import Calls, Faulty, Ports, Slow
 
@@ -28,9 +28,9 @@ def ports(gesta: Harness) -> Iterator[Ports]:
     """The ports of every engine opened from here on can be made to fail."""
     faulty, before = Ports(), Wiring.wire
 
-    async def wire(settings: Settings) -> Outside:
-        outside = await gesta.wire(settings)
-        stores = outside.stores
+    async def wire(settings: Settings) -> Environment:
+        environment = await gesta.wire(settings)
+        stores = environment.stores
         faulty.events, faulty.views, faulty.queue = (
             Faulty(stores.events),
             Faulty(stores.views),
@@ -45,7 +45,7 @@ def ports(gesta: Harness) -> Iterator[Ports]:
             vault=faulty.vault,
             commits=faulty.commits,
         )
-        return replace(outside, stores=wired)
+        return replace(environment, stores=wired)
 
     Wiring.wire = staticmethod(wire)
     yield faulty
@@ -63,15 +63,18 @@ def calls(gesta: Harness, request: pytest.FixtureRequest) -> Iterator[Calls]:
         ports: dict[str, Any] = {name: Slow(getattr(stores, name), calls) for name in names}
         return replace(stores, **ports)
 
-    async def wire(settings: Settings) -> Outside:
-        outside = await gesta.wire(settings)
+    async def wire(settings: Settings) -> Environment:
+        environment = await gesta.wire(settings)
         if request.param == "together":
             return replace(
-                outside, stores=slow(outside.stores, "events", "views", "queue", "vault", "commits")
+                environment,
+                stores=slow(environment.stores, "events", "views", "queue", "vault", "commits"),
             )
         queue = (await gesta.wire(replace(settings, url=f"{settings.url} queue"))).stores
-        main = slow(outside.stores, "events", "views", "vault")
-        return replace(outside, stores=with_queue_apart(main, slow(queue, "queue"), gesta.runtime))
+        main = slow(environment.stores, "events", "views", "vault")
+        return replace(
+            environment, stores=with_separate_queue(main, slow(queue, "queue"), gesta.runtime)
+        )
 
     Wiring.wire = staticmethod(wire)
     yield calls

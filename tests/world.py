@@ -105,7 +105,7 @@ def take_the_long_way(engine: Engine) -> None:
     """Jobs are put first and taken after that, as it is where the projector is another process than
     the worker.
     """
-    engine.road.projector.offers = None
+    engine.pipeline.projector.eager_dispatch = None
 
 
 async def pass_time(gesta: Harness, seconds: float, step_seconds: float = 0.25) -> None:
@@ -127,7 +127,7 @@ async def die(engine: Engine, survivors: set[asyncio.Task[Any]] | None = None) -
 
     What it had started elsewhere stays as it is.
     """
-    road = engine.road
+    pipeline = engine.pipeline
     tasks = {
         task
         for task in asyncio.all_tasks() - (survivors or set())
@@ -137,8 +137,8 @@ async def die(engine: Engine, survivors: set[asyncio.Task[Any]] | None = None) -
         task.cancel()
     if tasks:
         await asyncio.wait(tasks)
-    road._tasks.clear()
-    engine._road = None
+    pipeline._tasks.clear()
+    engine._pipeline = None
 
 
 async def result(request: Request) -> Outcome | None:
@@ -148,7 +148,9 @@ async def result(request: Request) -> Outcome | None:
 
 def events_of(engine: Engine, request_id: str) -> Awaitable[list[Recorded]]:
     """The stored events of a request of the flow of these tests."""
-    return engine.road.outside.stores.events.read([(f"{FLOW}.request-default-{request_id}", 0)])
+    return engine.pipeline.environment.stores.events.read(
+        [(f"{FLOW}.request-default-{request_id}", 0)]
+    )
 
 
 async def types_of(engine: Engine, request_id: str) -> list[str]:
@@ -175,18 +177,20 @@ async def append_raw(
         "causationId": "c",
     }
     meta = (
-        msgspec.json.encode(names | {"occurredAt": engine.road.runtime.now_ms()})
+        msgspec.json.encode(names | {"occurredAt": engine.pipeline.runtime.now_ms()})
         if meta is None
         else meta
     )
-    event = NewEvent(event_id(engine.road.ids.new_bytes(), 0), f"{FLOW}.{type_name}", data, meta)
-    await engine.road.outside.stores.events.append(
+    event = NewEvent(
+        event_id(engine.pipeline.ids.new_bytes(), 0), f"{FLOW}.{type_name}", data, meta
+    )
+    await engine.pipeline.environment.stores.events.append(
         [Append(f"{FLOW}.request-default-{request_id}", expected, (event,))]
     )
 
 
 async def all_events(engine: Engine) -> list[Recorded]:
-    return await engine.road.outside.stores.events.follow(0, 10_000)
+    return await engine.pipeline.environment.stores.events.follow(0, 10_000)
 
 
 def fields(stored: bytes) -> dict[str, Any]:

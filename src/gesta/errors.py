@@ -40,7 +40,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from gesta.domain.commands import Refused as DomainRefused
+from gesta.domain.commands import CommandRefused as DomainRefused
 from gesta.domain.state import State
 from gesta.flows.channels import how_to_add
 

@@ -11,11 +11,11 @@ from gesta import Rejected, Retry
 from gesta.admin.doctor.checks import Facts, Finding, diagnose, suspicious_fields
 from gesta.admin.doctor.collect import examine, examine_request
 from gesta.admin.doctor.explain import RequestFacts, why_not_sent
-from gesta.domain.ids import lane_of
+from gesta.domain.ids import external_queue_of
 from gesta.domain.state import State
-from gesta.ports.job_queue import Backlog, Job, Standing
-from gesta.ports.outbox import Standing as Deferred
-from gesta.ports.read_model import Checkpoint, Held, Parked
+from gesta.ports.job_queue import Backlog, Job, QueueStanding
+from gesta.ports.outbox import OutboxStanding
+from gesta.ports.read_model import Checkpoint, Quarantined, RoleLease
 from gesta.stores import Health
 from gesta.tenants.pauses import EVERYTHING, Pause, Scope
 from tests.world import FLOW, Note, Provider, engine_of, let_run, pass_time
@@ -24,7 +24,10 @@ NOW = 1_800_000_000_000
 SOUND = Health(
     schema=2, faults=(), is_whole=True, size=5 * 2**20, log_size=0, free=2**40, open_to_others=()
 )
-HELD = (Held("projector", "host:7:x", NOW + 3_000), Held("sweep", "host:7:x", NOW + 3_000))
+HELD = (
+    RoleLease("projector", "host:7:x", NOW + 3_000),
+    RoleLease("sweep", "host:7:x", NOW + 3_000),
+)
 WELL = Facts(
     now_ms=NOW,
     store="gesta.db",
@@ -36,7 +39,7 @@ WELL = Facts(
     unseen=0,
     unseen_since_ms=None,
     backlog={},
-    parked=(),
+    quarantined=(),
     undecided=0,
     undecided_since_ms=None,
     dead_letters=0,
@@ -101,19 +104,23 @@ def test_a_healthy_store_gets_nothing_but_ok():
         ),
         ({"backlog": {"a.b": Backlog(0, 1, 0, NOW - 700_000)}}, "bad", "queue a.b", "1 ready"),
         (
-            {"outbox": (Deferred("a.b", True, 2, NOW - 30_000),)},
+            {"outbox": (OutboxStanding("a.b", True, 2, NOW - 30_000),)},
             "warn",
             "outbox a.b",
             "2 requests of callers' transactions are not taken in, the oldest for 30 s",
         ),
         (
-            {"outbox": (Deferred("a.b", False, 1, NOW - 90_000),)},
+            {"outbox": (OutboxStanding("a.b", False, 1, NOW - 90_000),)},
             "bad",
             "outbox a.b",
             "1 request of callers' transactions is not taken in",
         ),
         (
-            {"parked": (Parked("event", "t", "a.b.request-t-1", 3, "DecodeError", NOW - 5_000),)},
+            {
+                "parked": (
+                    Quarantined("event", "t", "a.b.request-t-1", 3, "DecodeError", NOW - 5_000),
+                )
+            },
             "bad",
             "parked",
             (
@@ -167,7 +174,7 @@ def test_a_healthy_store_gets_nothing_but_ok():
             {
                 "checkpoints": (Checkpoint("subscription/ledger", 4),),
                 "end": 90_000,
-                "roles": (*HELD, Held("subscription/ledger", "x", NOW + 1)),
+                "roles": (*HELD, RoleLease("subscription/ledger", "x", NOW + 1)),
             },
             "warn",
             "subscription ledger",
@@ -184,7 +191,7 @@ def test_what_is_not_well_is_said_with_what_to_do(changes, level, about, words):
 
 
 def test_a_store_that_nobody_works_on_is_bad_only_when_there_is_something_to_do():
-    gone = (Held("projector", "host:7:x", NOW - 60_000),)
+    gone = (RoleLease("projector", "host:7:x", NOW - 60_000),)
     projector, sweep = found(roles=gone)
     assert (projector.level, projector.what) == (
         "warn",
@@ -196,7 +203,7 @@ def test_a_store_that_nobody_works_on_is_bad_only_when_there_is_something_to_do(
         "bad",
     ]
     # A lease made before the clock was set back holds nothing.
-    assert len(found(roles=(Held("projector", "x", NOW + 10**9), HELD[1]))) == 1
+    assert len(found(roles=(RoleLease("projector", "x", NOW + 10**9), HELD[1]))) == 1
 
 
 def test_what_to_start_is_the_part_that_is_missing():
@@ -235,7 +242,10 @@ def test_a_queue_that_nobody_takes_from_is_bad_before_it_is_slow():
         for one in found(backlog={"a.b": Backlog(leased=1, abandoned=1)})
     ] == [("warn", "nobody executes a.b")]
     # Others execute this one, in their own time.
-    assert found(backlog={lane_of("a.b", "acme"): Backlog(ready=1, oldest_ready_ms=waited)}) == []
+    assert (
+        found(backlog={external_queue_of("a.b", "acme"): Backlog(ready=1, oldest_ready_ms=waited)})
+        == []
+    )
 
 
 async def test_who_executes_the_flow_is_part_of_the_facts_of_a_request(gesta):
@@ -243,21 +253,21 @@ async def test_who_executes_the_flow_is_part_of_the_facts_of_a_request(gesta):
         await let_run(gesta)
         request = await engine.submit(Note())
         await let_run(gesta)
-        queue, view = engine.road.outside.stores.queue, await request.view()
+        queue, view = engine.pipeline.environment.stores.queue, await request.view()
         await queue.put([Job("x-1", "default", "other.flow", "x", 1)])
         view = msgspec.structs.replace(
             view, state=msgspec.structs.replace(view.state, flow="other.flow")
         )
-        assert (await examine_request(engine.road, view)).at_work == 0
+        assert (await examine_request(engine.pipeline, view)).at_work == 0
         await queue.take("dies", {"other.flow": 1}, 0.5, durable=False)
-        facts = await examine_request(engine.road, view)
+        facts = await examine_request(engine.pipeline, view)
         assert (facts.at_work, facts.is_swept, facts.is_worked_on) == (1, True, True)
 
 
 def test_who_projects_which_part_is_told_and_what_nobody_projects():
-    def held(*owners: str) -> tuple[Held, ...]:
+    def held(*owners: str) -> tuple[RoleLease, ...]:
         parts = (
-            Held(f"projector/{n}", owner, NOW + 3_000 if owner else 0)
+            RoleLease(f"projector/{n}", owner, NOW + 3_000 if owner else 0)
             for n, owner in enumerate(owners)
         )
         return (*parts, HELD[1])
@@ -284,7 +294,7 @@ def test_who_projects_which_part_is_told_and_what_nobody_projects():
 
 STATE = State("r-1", "default", FLOW, "queued", 2, NOW - 60_000, NOW - 10_000, dispatch_version=1)
 PAUSE = Pause(Scope(FLOW), "audit", NOW - 60_000, "ann")
-JOB = Standing(Job("r-1-1", "default", FLOW, "r-1", 1, due_ms=NOW - 5_000), "ready", 0)
+JOB = QueueStanding(Job("r-1-1", "default", FLOW, "r-1", 1, due_ms=NOW - 5_000), "ready", 0)
 
 
 @pytest.mark.parametrize(
@@ -327,13 +337,13 @@ JOB = Standing(Job("r-1-1", "default", FLOW, "r-1", 1, due_ms=NOW - 5_000), "rea
         ),
         (
             {},
-            {"job": Standing(JOB.job, "leased", 1, NOW + 1), "at_work": 1},
+            {"job": QueueStanding(JOB.job, "leased", 1, NOW + 1), "at_work": 1},
             "a worker is at it right now, 1 try with this one",
         ),
         (
             {},
             {
-                "job": Standing(JOB.job, "leased", 1, NOW + 1),
+                "job": QueueStanding(JOB.job, "leased", 1, NOW + 1),
                 "at_work": 1,
                 "is_worked_on": False,
                 "is_swept": False,
@@ -342,7 +352,7 @@ JOB = Standing(Job("r-1-1", "default", FLOW, "r-1", 1, due_ms=NOW - 5_000), "rea
         ),
         (
             {},
-            {"job": Standing(JOB.job, "leased", 1, NOW - 33_000)},
+            {"job": QueueStanding(JOB.job, "leased", 1, NOW - 33_000)},
             (
                 "the worker that had it is gone (its lease ended 33 s ago), and no worker has come"
                 " for it; start one: `gesta worker` (or `gesta serve`)"
@@ -350,17 +360,17 @@ JOB = Standing(Job("r-1-1", "default", FLOW, "r-1", 1, due_ms=NOW - 5_000), "rea
         ),
         (
             {},
-            {"job": Standing(JOB.job, "leased", 1, NOW + 10**9)},
+            {"job": QueueStanding(JOB.job, "leased", 1, NOW + 10**9)},
             "(its lease is from before the clock was set back)",
         ),
         (
             {"external": True},
-            {"job": Standing(JOB.job, "leased", 1, NOW - 33_000)},
+            {"job": QueueStanding(JOB.job, "leased", 1, NOW - 33_000)},
             "has not reported (the lease ended 33 s ago); the sweep puts that on record",
         ),
         (
             {"external": True},
-            {"job": Standing(JOB.job, "leased", 1, NOW - 33_000), "is_swept": False},
+            {"job": QueueStanding(JOB.job, "leased", 1, NOW - 33_000), "is_swept": False},
             "start `gesta sweeper` (or `gesta serve`)",
         ),
         (
@@ -421,7 +431,7 @@ JOB = Standing(Job("r-1-1", "default", FLOW, "r-1", 1, due_ms=NOW - 5_000), "rea
         ),
         (
             {},
-            {"is_erased": True, "job": Standing(JOB.job, "leased", 1, NOW + 1), "at_work": 1},
+            {"is_erased": True, "job": QueueStanding(JOB.job, "leased", 1, NOW + 1), "at_work": 1},
             "a worker is at it right now",
         ),
         (
@@ -446,7 +456,7 @@ JOB = Standing(Job("r-1-1", "default", FLOW, "r-1", 1, due_ms=NOW - 5_000), "rea
         (
             {},
             {
-                "job": Standing(
+                "job": QueueStanding(
                     Job("r-1-1", "default", FLOW, "r-1", 1, due_ms=NOW + 90_000), "waiting", 0
                 )
             },
@@ -470,7 +480,11 @@ JOB = Standing(Job("r-1-1", "default", FLOW, "r-1", 1, due_ms=NOW - 5_000), "rea
         ),
         (
             {},
-            {"job": Standing(Job("r-1-1", "default", FLOW, "r-1", 1, due_ms=NOW - 20), "ready", 0)},
+            {
+                "job": QueueStanding(
+                    Job("r-1-1", "default", FLOW, "r-1", 1, due_ms=NOW - 20), "ready", 0
+                )
+            },
             f"the next free worker does, if one runs that declares the flow {FLOW}",
         ),
     ],
@@ -494,7 +508,9 @@ def test_a_job_that_is_a_pointer_is_not_suspicious():
     request_id = "01a1e19e-03cd-7000-aeb4-eaf4e483a646"
     assert (
         suspicious_fields(
-            Standing(Job(f"{request_id}-12", "acme", FLOW, request_id, 12, "reconcile"), "ready", 0)
+            QueueStanding(
+                Job(f"{request_id}-12", "acme", FLOW, request_id, 12, "reconcile"), "ready", 0
+            )
         )
         == []
     )
@@ -513,7 +529,7 @@ def test_a_job_that_is_a_pointer_is_not_suspicious():
 )
 def test_a_job_that_holds_anything_else_is_found(changes, fields):
     assert (
-        suspicious_fields(Standing(msgspec.structs.replace(JOB.job, **changes), "ready", 0))
+        suspicious_fields(QueueStanding(msgspec.structs.replace(JOB.job, **changes), "ready", 0))
         == fields
     )  # S1-28
 
@@ -524,7 +540,7 @@ async def test_the_facts_are_those_of_the_running_engine(gesta):
         await engine.submit(Note())
         waiting = await engine.submit(Note())
         await let_run(gesta)
-        facts = await examine(engine.road, "default")
+        facts = await examine(engine.pipeline, "default")
         assert {role.name for role in facts.roles if role.is_held(facts.now_ms)} >= {
             "projector",
             "sweep",
@@ -533,9 +549,9 @@ async def test_the_facts_are_those_of_the_running_engine(gesta):
         assert facts.backlog == {FLOW: Backlog(waiting=1)}
         assert [one for one in diagnose(facts) if one.level == "bad"] == []
         view = await waiting.view()
-        assert "because of busy" in why_not_sent(await examine_request(engine.road, view))
-        await engine.operating.pause(flow=FLOW, reason="they are down")
-        told = why_not_sent(await examine_request(engine.road, view))
+        assert "because of busy" in why_not_sent(await examine_request(engine.pipeline, view))
+        await engine.admin.pause(flow=FLOW, reason="they are down")
+        told = why_not_sent(await examine_request(engine.pipeline, view))
         assert told.startswith(f"flow:{FLOW} is paused since 2027-01-15 08:00")
         assert "(they are down) (and it is not due before " in told
         assert told.endswith(f"; it goes on with: gesta resume --flow {FLOW}")
@@ -545,9 +561,11 @@ async def test_the_age_of_the_oldest_ready_job_is_a_gauge(gesta):
     """S1-22: also while nobody takes anything."""
     async with engine_of(Provider()) as engine:
         await let_run(gesta)
-        await engine.road.outside.stores.queue.put([Job("x-1", "default", "other.flow", "x", 1)])
+        await engine.pipeline.environment.stores.queue.put(
+            [Job("x-1", "default", "other.flow", "x", 1)]
+        )
         await pass_time(gesta, 125, step_seconds=1)
-        sample = engine.road.telemetry.registry.get_sample_value
+        sample = engine.pipeline.telemetry.registry.get_sample_value
         age = sample("queue_oldest_ready_ms", {"queue": "other.flow"})
         assert age is not None  # S1-22
         assert 55_000 <= age <= 125_000  # S1-22

@@ -87,7 +87,7 @@ async def test_copies_can_be_read_like_any_request(stored):
             if event is not None and meta.request_id == copy.id
         ]
         assert types == [name for name, _, _ in await engine.history(sample.id)]
-        assert await engine.operating.counts() == {("bench.plain", "sent"): COUNT + 1}
+        assert await engine.admin.counts() == {("bench.plain", "sent"): COUNT + 1}
 
 
 @pytest.mark.slow

@@ -12,7 +12,7 @@ from gesta.bench import raw_postgresql, raw_sqlite
 from gesta.bench.store import BenchStore
 from gesta.runtime.clock import turn
 from gesta.runtime.settings import Settings
-from gesta.testing.postgres_server import TrialServer
+from gesta.testing.postgres_server import PostgresServer
 
 pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
 
@@ -22,7 +22,7 @@ IDS = [raw_sqlite.ordered_id(number) for number in range(10)]
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def server(tmp_path_factory):
     below = tmp_path_factory.mktemp("server")
-    async with TrialServer(below=below) as server:
+    async with PostgresServer(below=below) as server:
         yield server
     assert list(below.iterdir()) == []
 

@@ -84,9 +84,9 @@ def work(*notes: Note, key: str | None = None) -> list[str]:
     async def until_attempted() -> list[str]:
         async with Engine("sqlite:///gesta.db", flows=[note]) as engine:
             ids = [(await engine.submit(one, key=key)).id for one in notes]
-            clock = engine.road.runtime
+            clock = engine.pipeline.runtime
             until = clock.monotonic() + DEADLINE_SECONDS
-            while await engine.operating.unseen() or not all(
+            while await engine.admin.unseen() or not all(
                 [(await engine.get(one)).state.attempts for one in ids]
             ):
                 assert clock.monotonic() < until, "it was never attempted"

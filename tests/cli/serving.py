@@ -50,7 +50,7 @@ class ServerBeside:
         engine = Engine(settings=settings, flows=[*flows_of(settings), note], work=False)
         listener = bind("127.0.0.1", 0)
         async with engine, serving(engine.web(), listener):
-            made = await engine.operating.create_key(
+            made = await engine.admin.create_key(
                 name="a test", scopes=("admin",), actor=Actor("test")
             )
             self.address, self.key = address_of(listener), made[1]

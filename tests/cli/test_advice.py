@@ -11,7 +11,7 @@ import pytest
 
 from gesta.admin.doctor.explain import how_to_resume, nobody_executes
 from gesta.cli.invocation import Invocation
-from gesta.cli.target import HERE, Place, options
+from gesta.cli.target import HERE, Target, options
 from gesta.tenants.pauses import EVERYTHING, Scope
 from tests.cli.running import work
 from tests.cli.shop import APP
@@ -113,12 +113,12 @@ def test_a_password_on_the_command_line_is_not_repeated():
 def test_a_pause_is_ended_by_a_command_that_names_it_whole(scope, command):
     assert how_to_resume(scope, HERE) == command
     # Whose it is stands in it already.
-    place = Place(options(tenant="other"), options(app="shop:engine"))
+    place = Target(options(tenant="other"), options(app="shop:engine"))
     assert how_to_resume(scope, place) == f"{command} --app shop:engine"
 
 
 def test_the_program_that_was_asked_is_the_one_to_start_if_it_declares_the_flow():
-    place = Place(app=options(app="shop:engine"), store=options(url="sqlite:///s.db"))
+    place = Target(app=options(app="shop:engine"), store=options(url="sqlite:///s.db"))
     assert "`gesta worker --app shop:engine --url sqlite:///s.db`" in nobody_executes(
         "a.b", place, is_declared=True
     )

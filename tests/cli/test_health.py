@@ -117,8 +117,8 @@ def test_metrics_are_there_too_and_nothing_else(start: Start, cli):
 
 @pytest.mark.slow
 def test_a_port_that_is_taken_is_told_before_a_store_is_made(start: Start):
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = str(taken.getsockname()[1])
+    with socket.create_server(("127.0.0.1", 0)) as leased:
+        port = str(leased.getsockname()[1])
         answer = start("worker", "--app", APP, "--health-port", port).end()
     assert answer.code == 2
     assert answer.err.startswith(f"error: --health-port {port} on 127.0.0.1: ")

@@ -14,7 +14,7 @@ from gesta.runtime.clock import run
 def check(text: str):
     async def ask():
         async with Engine("sqlite:///gesta.db", work=False) as engine:
-            return await engine.road.keys.check(text)
+            return await engine.pipeline.keys.check(text)
 
     return run(ask())
 

@@ -307,9 +307,9 @@ def test_an_event_that_cannot_be_read_is_set_aside_and_listed(cli, shop):
     )
     db.close()
     work()
-    (parked,) = cli("list", "--parked", "--json").lines
-    assert (parked["what"], parked["version"]) == ("event", 3)
-    assert request_id in parked["name"]
+    (quarantined,) = cli("list", "--parked", "--json").lines
+    assert (quarantined["what"], quarantined["version"]) == ("event", 3)
+    assert request_id in quarantined["name"]
     assert "DecodeError" in cli("list", "--parked").out
     assert cli("list", "--json").lines[0]["status"] == "sent"
     shown = cli("show", request_id, "--app", APP)

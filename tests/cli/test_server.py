@@ -154,7 +154,7 @@ def test_neither_secret_nor_key_is_shown(server, start, monkeypatch):
 
     async def stored():
         async with Engine("sqlite:///gesta.db", flows=[webhook.flow()], work=False) as engine:
-            return (await engine.operating.get_config("webhook.endpoint", "shop")).body
+            return (await engine.admin.get_config("webhook.endpoint", "shop")).body
 
     assert getattr(runtime.run(stored()), "url", None) == "https://shop.example/hooks?token=t0ken"
 

@@ -8,7 +8,7 @@ import pytest
 from gesta import errors
 from gesta.cli.exit_codes import exit_code
 from gesta.cli.main import COMMANDS, GROUPS
-from gesta.domain.commands import Refused as DomainRefused
+from gesta.domain.commands import CommandRefused as DomainRefused
 from gesta.domain.state import State
 from gesta.runtime.settings import NAMES
 

@@ -264,7 +264,7 @@ async def test_dead_letters_and_doubts_are_decided_over_http(client):
     ):
         await asyncio.sleep(0.01)
     assert counts["shop.note", "sent"] == 1
-    assert await client.parked() == []
+    assert await client.quarantined() == []
 
 
 async def test_work_is_taken_and_reported_over_a_wire_that_loses_answers(store_url):

@@ -11,9 +11,9 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from gesta.domain.ids import lane_of, lanes_of
+from gesta.domain.ids import external_queue_of, external_queues_of
 from gesta.ports.event_store import Append, Appended
-from gesta.ports.job_queue import Ack, Drop, Hold, Release, Settlement, Taken
+from gesta.ports.job_queue import Ack, Drop, Hold, LeasedJob, Release, Settlement
 from gesta.ports.read_model import Filter, Move, View
 from gesta.ports.transactions import Entry, Recording
 from gesta.testing.contracts.harness import CommitsHarness
@@ -52,10 +52,10 @@ class Walk:
             )
             for _ in range(6)
         ]
-        self._lanes = [lane_of(self._flows[0], tenant) for tenant in TENANTS]
+        self._external_queues = [external_queue_of(self._flows[0], tenant) for tenant in TENANTS]
         self._jobs += [
-            fresh_job(lane, tenant)
-            for lane, tenant in zip(self._lanes, TENANTS, strict=True)
+            fresh_job(external_queue, tenant)
+            for external_queue, tenant in zip(self._external_queues, TENANTS, strict=True)
             for _ in range(2)
         ]
         self._streams = [fresh_name() for _ in range(4)]
@@ -79,10 +79,10 @@ class Walk:
             self.project,
             self.sweep,
             self.look,
-            self.hand_out,
-            self.hand_out,
+            self.lease_external,
+            self.lease_external,
             self.prolong,
-            self.lapsed,
+            self.expired_leases,
         ]
         for _ in range(steps):
             step_ms = self._dice.choice(STEPS_MS)
@@ -120,11 +120,12 @@ class Walk:
         token = self._dice.choice(TOKENS)
         await self._same(lambda harness: harness.queue.extend(token, LEASE_SECONDS))
 
-    async def hand_out(self) -> None:
-        token, lane = self._dice.choice(HOLDERS), self._dice.choice(self._lanes)
-        await self._same(lambda harness: harness.queue.stocked(self._lanes))
+    async def lease_external(self) -> None:
+        token, external_queue = self._dice.choice(HOLDERS), self._dice.choice(self._external_queues)
+        await self._same(lambda harness: harness.queue.stocked(self._external_queues))
         await self._same(
-            lambda harness: harness.queue.hand_out(token, lane, 100, LEASE_SECONDS), _told_of_jobs
+            lambda harness: harness.queue.lease_external(token, external_queue, 100, LEASE_SECONDS),
+            _told_of_jobs,
         )
 
     async def prolong(self) -> None:
@@ -135,10 +136,16 @@ class Walk:
         )
         await self._same(lambda harness: harness.queue.prolong(job_id, token, seconds))
 
-    async def lapsed(self) -> None:
-        token, lanes = self._dice.choice(HOLDERS), lanes_of(self._dice.choice(self._flows))
+    async def expired_leases(self) -> None:
+        token, external_queues = (
+            self._dice.choice(HOLDERS),
+            external_queues_of(self._dice.choice(self._flows)),
+        )
         await self._same(
-            lambda harness: harness.queue.lapsed(token, lanes, 100, LEASE_SECONDS), _told_of_jobs
+            lambda harness: harness.queue.expired_leases(
+                token, external_queues, 100, LEASE_SECONDS
+            ),
+            _told_of_jobs,
         )
 
     async def settle(self) -> None:
@@ -255,9 +262,10 @@ class Walk:
         return View(state, view.payload)
 
 
-def _told_of_jobs(taken: list[Taken]) -> object:
+def _told_of_jobs(leased: list[LeasedJob]) -> object:
     return sorted(
-        (one.job.id, one.token, one.takes, one.job.suspect, one.available_ms) for one in taken
+        (one.job.id, one.token, one.takes, one.job.possibly_executed, one.available_ms)
+        for one in leased
     )
 
 

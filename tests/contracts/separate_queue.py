@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import ClassVar
 
 from gesta.domain.state import State
-from gesta.ports.eager_dispatch import Offer
-from gesta.ports.event_store import Append, Verdict
+from gesta.ports.eager_dispatch import FreeSlots
+from gesta.ports.event_store import Append, AppendVerdict
 from gesta.ports.job_queue import Job
-from gesta.ports.read_model import Move, Parked, View
+from gesta.ports.read_model import Move, Quarantined, View
 from gesta.ports.transactions import Commits, Entry, Projection, Recording
 from gesta.projector.job_relay import Relay
 from gesta.projector.partitions import Partitions
@@ -21,7 +21,7 @@ from gesta.runtime.clock import ManualRuntime
 from gesta.runtime.telemetry import Telemetry
 from gesta.stores import Stores
 from gesta.stores.memory.database import MemoryDatabase
-from gesta.stores.separate_queue import with_queue_apart
+from gesta.stores.separate_queue import with_separate_queue
 from gesta.stores.sqlite import open_stores
 from gesta.testing.contracts.harness import Capability, Harness
 
@@ -36,11 +36,11 @@ class _Relaying:
         self,
         views: Sequence[View],
         jobs: Sequence[Job],
-        parked: Sequence[Parked],
+        quarantined: Sequence[Quarantined],
         moves: Sequence[Move],
-        offer: Offer | None = None,
+        free_slots: FreeSlots | None = None,
     ) -> bool:
-        moved = await self._commits.project(views, jobs, parked, moves, offer)
+        moved = await self._commits.project(views, jobs, quarantined, moves, free_slots)
         while await self._relay.step():
             pass
         return moved
@@ -48,7 +48,9 @@ class _Relaying:
     async def remove(self, ended: Sequence[tuple[str, State]]) -> int:
         return await self._commits.remove(ended)
 
-    async def append(self, appends: Sequence[Append], projection: Projection) -> list[Verdict]:
+    async def append(
+        self, appends: Sequence[Append], projection: Projection
+    ) -> list[AppendVerdict]:
         return await self._commits.append(appends, projection)
 
     async def record(
@@ -75,11 +77,11 @@ class _Apart:
         return one.stores(), other.stores()
 
     async def open(self) -> None:
-        stores = with_queue_apart(*await self._stores(), self.runtime)
-        assert stores.pending is not None
+        stores = with_separate_queue(*await self._stores(), self.runtime)
+        assert stores.undispatched is not None
         partitions = Partitions(1, "test", stores.views, self.runtime)
         relay = Relay(
-            stores.views, stores.queue, partitions, stores.pending, self.runtime, Telemetry()
+            stores.views, stores.queue, partitions, stores.undispatched, self.runtime, Telemetry()
         )
         stores = replace(stores, commits=_Relaying(stores.commits, relay))
         self.events, self.queue, self.views = stores.events, stores.queue, stores.views

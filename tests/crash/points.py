@@ -77,13 +77,13 @@ class Point:
     frozen: bool = False
     #: Whether what is appended is projected in the same commit, where ports share a file; None: in
     #: turn, by the seed.
-    at_once: bool | None = None
+    inline: bool | None = None
     #: The process takes no jobs, as one that only projects: then nobody can have taken the victims
     #: at the same instant.
     takes_none: bool = False
     #: Whether the worker's slots are offered with the jobs, which then are taken as they are put;
     #: None: in turn, by the seed.
-    offers: bool | None = None
+    eager_dispatch: bool | None = None
 
 
 def of_appends(args: Sequence[Any], _: Any) -> list[str]:
@@ -106,8 +106,8 @@ def of_offered(args: Sequence[Any], _: Any) -> list[str]:
     """Requests whose jobs were taken as they were put: the last argument is the projection, or the
     offer itself.
     """
-    offer = getattr(args[-1], "offer", args[-1])
-    return [] if offer is None else [one.job.request_id for one in offer.taken]
+    free_slots = getattr(args[-1], "free_slots", args[-1])
+    return [] if free_slots is None else [one.job.request_id for one in free_slots.leased]
 
 
 def of_loaded(args: Sequence[Any], _: Any) -> list[str]:
@@ -147,7 +147,7 @@ POINTS = [
         "after",
         of_appends,
         UNHARMED,
-        at_once=False,
+        inline=False,
     ),
     Point(
         "appended, not projected",
@@ -156,7 +156,7 @@ POINTS = [
         "before",
         of_projected,
         UNHARMED,
-        at_once=False,
+        inline=False,
     ),
     Point(
         "projected, not answered",
@@ -165,7 +165,7 @@ POINTS = [
         "after",
         of_projected,
         UNHARMED,
-        at_once=False,
+        inline=False,
         takes_none=True,
     ),
     Point(
@@ -176,7 +176,7 @@ POINTS = [
         of_appends,
         UNHARMED,
         "together",
-        at_once=True,
+        inline=True,
         takes_none=True,
     ),
     Point("pending, not put", "K-2", "queue.put", "before", of_jobs, UNHARMED, "apart"),
@@ -190,7 +190,15 @@ POINTS = [
         "apart",
         takes_none=True,
     ),
-    Point("taken, nothing done", "K-4", "queue.take", "after", of_taken, NOT_CALLED, offers=False),
+    Point(
+        "taken, nothing done",
+        "K-4",
+        "queue.take",
+        "after",
+        of_taken,
+        NOT_CALLED,
+        eager_dispatch=False,
+    ),
     Point(
         "taken as it was put",
         "K-4",
@@ -199,8 +207,8 @@ POINTS = [
         of_offered,
         NOT_CALLED,
         "together",
-        at_once=True,
-        offers=True,
+        inline=True,
+        eager_dispatch=True,
     ),
     Point(
         "taken as it was projected",
@@ -210,8 +218,8 @@ POINTS = [
         of_offered,
         NOT_CALLED,
         "together",
-        at_once=False,
-        offers=True,
+        inline=False,
+        eager_dispatch=True,
     ),
     Point("taken, not called", "K-5", "executor.call", "before", None, NOT_CALLED),
     Point(
@@ -237,7 +245,7 @@ POINTS = [
         of_taken,
         NOT_CALLED,
         frozen=True,
-        offers=False,
+        eager_dispatch=False,
     ),
     Point(
         "frozen with a job that was just put",
@@ -248,8 +256,8 @@ POINTS = [
         NOT_CALLED,
         "together",
         frozen=True,
-        at_once=True,
-        offers=True,
+        inline=True,
+        eager_dispatch=True,
     ),
     Point(
         "frozen with a request, not called",
@@ -259,7 +267,7 @@ POINTS = [
         of_loaded,
         NOT_CALLED,
         frozen=True,
-        offers=False,
+        eager_dispatch=False,
     ),
     Point(
         "frozen with an answer",

@@ -45,14 +45,14 @@ from gesta import (
 )
 from gesta.domain.commands import Rules
 from gesta.domain.outcome import UnknownPolicy
-from gesta.engine.environment import Outside, Wiring, master_key
+from gesta.engine.environment import Environment, Wiring, master_key
 from gesta.errors import StoreError
 from gesta.outbound.http import PrivateAddressGuard
 from gesta.outbound.http.aiohttp_transport import AioHttpTransport
 from gesta.runtime.clock import SystemRuntime
 from gesta.runtime.settings import Settings, load
 from gesta.stores import Stores, open_stores
-from gesta.stores.separate_queue import with_queue_apart
+from gesta.stores.separate_queue import with_separate_queue
 from gesta.stores.sqlite.database import Database
 from tests.crash.points import POINTS, Layout, Point
 
@@ -85,9 +85,9 @@ class Plan:
     nth: int = 1
     journal: bool = False
     #: Projects what it appends in the same commit, where it can.
-    at_once: bool = True
+    inline: bool = True
     #: Its worker's slots are offered with the jobs that it puts.
-    offers: bool = True
+    eager_dispatch: bool = True
     #: Its clock is ahead by so much.
     ahead_ms: int = 0
     #: Projects, relays and sweeps whoever else does.
@@ -269,7 +269,7 @@ def flows(receiver: str, watch: Watch, *, journal: bool, call_seconds: float = 0
     ]
 
 
-async def wire(plan: Plan, settings: Settings, watch: Watch) -> Outside:
+async def wire(plan: Plan, settings: Settings, watch: Watch) -> Environment:
     """As gesta.engine.environment.wire_really, with every port watched and a clock of its own that
     may be wrong; the stores have theirs.
     """
@@ -279,12 +279,12 @@ async def wire(plan: Plan, settings: Settings, watch: Watch) -> Outside:
     stores = watched(await open_stores(settings.url, machine), watch, "events", "views", "queue")
     if settings.queue_url is not None:
         queue = watched(await open_stores(settings.queue_url, machine), watch, "queue")
-        stores = with_queue_apart(stores, queue, runtime)
+        stores = with_separate_queue(stores, queue, runtime)
     stores = replace(
-        watched(stores, watch, "commits"), projects_at_once=stores.projects_at_once and plan.at_once
+        watched(stores, watch, "commits"), projects_inline=stores.projects_inline and plan.inline
     )
     master, _ = await master_key(settings, stores, runtime)
-    return Outside(
+    return Environment(
         runtime, stores, AioHttpTransport(PrivateAddressGuard(allow=settings.allow_private)), master
     )
 
@@ -356,7 +356,7 @@ async def submit(engine: Engine, plan: Plan, *, rests: bool) -> None:
         for place, number in enumerate(plan.numbers[plan.burst :]):
             # A process at rest takes each by itself, and as it is put: on a busy machine all might
             # be one take, and no second one come.
-            while rests and place > len(plan.numbers) // 2 and engine.road.pool.lease.held:
+            while rests and place > len(plan.numbers) // 2 and engine.pipeline.pool.lease.held:
                 await asyncio.sleep(0.002)
             deliver_at = (
                 datetime.now(UTC) + timedelta(seconds=plan.deliver_in_seconds)
@@ -386,10 +386,10 @@ async def work(plan: Plan) -> None:
     declared = flows(plan.receiver, watch, journal=plan.journal, call_seconds=plan.call_seconds)
     engine = Engine(flows=declared, settings=plan.settings())
     await insist(plan, engine.start)
-    if not plan.offers:
-        engine.road.projector.offers = None
+    if not plan.eager_dispatch:
+        engine.pipeline.projector.eager_dispatch = None
     await submit(engine, plan, rests=point is not None and point.victims is not None)
-    while not (watch.was_frozen and engine.road.pool.lease.held == 0):
+    while not (watch.was_frozen and engine.pipeline.pool.lease.held == 0):
         await asyncio.sleep(0.02)
     (Path(plan.folder) / "let go").touch()
     await asyncio.Event().wait()

@@ -121,7 +121,7 @@ class Stage:
         async def is_over() -> bool:
             # First the log: what is projected only after the views were read would be missing among
             # them.
-            left["unseen"] = await engine.operating.unseen()
+            left["unseen"] = await engine.admin.unseen()
             if left["unseen"]:
                 return False
             states.clear()
@@ -137,14 +137,14 @@ class Stage:
                 for state in states.values()
                 if not state.is_terminal and (state.status != "unknown" or state.due_at is not None)
             ]
-            left["jobs"] = await engine.road.outside.stores.queue.find(jobs)
+            left["jobs"] = await engine.pipeline.environment.stores.queue.find(jobs)
             return not any(left.values())
 
         await eventually(
             is_over,
             lambda: f"not everything came to its end: {left}, processes ended: {self.ended()}",
         )
-        assert await engine.operating.parked() == []
+        assert await engine.admin.quarantined() == []
         return states
 
     async def states(self, engine: Engine) -> dict[str, State]:
@@ -218,7 +218,7 @@ async def check_promises(
                 history
             )
     # G5: the same views again, and no job for any of them.
-    await engine.operating.rebuild()
+    await engine.admin.rebuild()
     assert await on.states(engine) == states
     assert await on.at_rest(engine) == states
     assert on.effects() == effects

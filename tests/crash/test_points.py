@@ -37,7 +37,7 @@ async def end_of(on, point, dice, many=MANY):
     """
     # On a busy machine, of a few requests none need find a worker with free slots that stands at
     # the end of the log.
-    numbers = SOME if point.frozen and not point.offers else many
+    numbers = SOME if point.frozen and not point.eager_dispatch else many
     with on.process(
         point=point.name, nth=dice.randint(1, 3), numbers=numbers, burst=dice.choice((0, 6, 12))
     ) as child:
@@ -65,10 +65,17 @@ async def end_of(on, point, dice, many=MANY):
 async def test_a_process_that_stops_there_breaks_no_promise(tmp_path, crash_seed, point):
     dice = random.Random(f"{crash_seed} {point.name}")
     layout = point.layout or ("together", "apart")[(crash_seed + POINTS.index(point)) % 2]
-    at_once = crash_seed // 2 % 2 == 0 if point.at_once is None else point.at_once
-    offers = crash_seed // 4 % 2 == 0 if point.offers is None else point.offers
+    inline = crash_seed // 2 % 2 == 0 if point.inline is None else point.inline
+    eager_dispatch = (
+        crash_seed // 4 % 2 == 0 if point.eager_dispatch is None else point.eager_dispatch
+    )
     async with stage(
-        tmp_path, crash_seed, layout=layout, journal=point.journal, at_once=at_once, offers=offers
+        tmp_path,
+        crash_seed,
+        layout=layout,
+        journal=point.journal,
+        inline=inline,
+        eager_dispatch=eager_dispatch,
     ) as on:
         if point.throttled:
             on.throttle()

@@ -41,7 +41,7 @@ async def test_emptied_views_and_a_lost_queue_are_made_again(
         with on.process(point="taken, not called", nth=dice.randint(4, 9), numbers=FIRST) as child:
             victims = await on.victims(child)
         async with on.look() as engine:
-            while await engine.road.projector.step():
+            while await engine.pipeline.projector.step():
                 pass
             before = await on.states(engine)
             sent = {state.id for state in before.values() if state.status == "sent"}
@@ -52,7 +52,9 @@ async def test_emptied_views_and_a_lost_queue_are_made_again(
             left = (
                 {
                     names[name]
-                    for name in await engine.road.outside.stores.views.are_pending([*names])
+                    for name in await engine.pipeline.environment.stores.views.are_undispatched(
+                        [*names]
+                    )
                 }
                 if queue_lost
                 else set()
@@ -61,7 +63,7 @@ async def test_emptied_views_and_a_lost_queue_are_made_again(
                 empty(on.plan.settings().queue_url or on.plan.settings().url, "jobs", "leases")
             empty(on.plan.settings().url, *lost)
             assert await on.states(engine) == {}
-            await engine.operating.rebuild()
+            await engine.admin.rebuild()
             assert await on.states(engine) == before  # K-11
             with on.process():
                 states = await on.at_rest(engine, at_least=len(before))

@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from gesta.demo.orders import Result, Tally
+from gesta.demo.orders import OrderResult, Tally
 
 pytestmark = pytest.mark.slow
 
@@ -210,4 +210,6 @@ def test_a_server_that_does_not_answer_is_told_and_nothing_is_left_behind(demo: 
 def test_the_result_is_right_only_with_one_effect_each_and_no_promise_broken(
     status, effects, broken, is_right
 ):
-    assert Result([Tally("A-1", "", "", status, 1, 1, effects)], broken, 1.0).is_right is is_right
+    assert (
+        OrderResult([Tally("A-1", "", "", status, 1, 1, effects)], broken, 1.0).is_right is is_right
+    )

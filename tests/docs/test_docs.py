@@ -93,7 +93,7 @@ async def test_the_test_of_an_application_passes(gesta):
 async def test_the_channel_of_the_guide_sends_with_its_tenants_token(gesta):
     names = program(ROOT / "docs" / "add-a-channel.md", "def flow()")
     async with Engine(flows=[names["flow"]()]) as engine:
-        await engine.operating.put_config(
+        await engine.admin.put_config(
             "chat.room", "ops", {"url": "https://chat.example.com/ops", "token": "t-1"}
         )
         sent = await engine.submit(names["Note"](room="ops", text="hello"))

@@ -16,7 +16,7 @@ PAGE = ROOT / "docs" / "templates.md"
 async def test_the_flow_fills_in_a_template_and_refuses_what_it_could_not(gesta):
     names = program(PAGE, "class Letter")
     async with names["engine"] as engine:
-        await engine.operating.put_config("template", "welcome", {"text": "Hello {{ name }}"})
+        await engine.admin.put_config("template", "welcome", {"text": "Hello {{ name }}"})
         request = await engine.submit(names["Letter"]("welcome", {"name": "Ana"}, "pt-BR"))
         assert await request.outcome() == Done()
         assert [effect.data["text"] for effect in gesta.sandbox.http.effects] == ["Hello Ana"]

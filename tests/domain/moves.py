@@ -56,7 +56,7 @@ class Move(msgspec.Struct, frozen=True):
             case "record":
                 intent = state.intent - 1 if self.old_intent and state.intent > 1 else state.intent
                 number = max(0, state.attempts + self.offset)
-                return c.Record(
+                return c.RecordOutcome(
                     self.outcome, number, now, self.chance, intent, called=not self.flag
                 )
             case "start":
@@ -80,7 +80,7 @@ class Move(msgspec.Struct, frozen=True):
             case "withdraw":
                 return c.Withdraw("duplicate" if self.flag else "conflict", "request 1")
             case "report":
-                return c.Report(
+                return c.RecordReceipt(
                     _REPORTS[self.result],
                     f"report-{self.offset}",
                     "p-1",

@@ -15,14 +15,14 @@ from gesta.domain.codec import decode_meta, encode, event_types
 from gesta.domain.commands import (
     Cancel,
     Command,
+    CommandRefused,
     Expire,
     Lose,
     Purge,
     Reconciled,
-    Record,
+    RecordOutcome,
+    RecordReceipt,
     Redrive,
-    Refused,
-    Report,
     Resolve,
     Rules,
     Start,
@@ -79,8 +79,8 @@ class Step(msgspec.Struct):
 
 def success(step: Step) -> Iterator[tuple[str, bool]]:
     before, command, after = step.before, step.command, step.after
-    done = isinstance(command, Record | Reconciled) and isinstance(command.outcome, Done)
-    reported = isinstance(command, Report)
+    done = isinstance(command, RecordOutcome | Reconciled) and isinstance(command.outcome, Done)
+    reported = isinstance(command, RecordReceipt)
     yield (
         "sent is final: no command but a report after it yields an event",
         before.status != "sent" or reported or not step.events,
@@ -95,7 +95,7 @@ def success(step: Step) -> Iterator[tuple[str, bool]]:
         yield "success after giving up is recorded as late", late or before.status not in GIVEN_UP
         yield "success after giving up is the only late one", not late or before.status in GIVEN_UP
         yield "a second success yields no event", decide(after, command, step.rules) == []
-    if isinstance(command, Report):
+    if isinstance(command, RecordReceipt):
         yield "a report shows that it was sent", not step.events or after.status == "sent"
         yield "the same report again yields no event", decide(after, command, step.rules) == []
         yield "a report is on record", command.report in after.reports
@@ -109,7 +109,7 @@ def success(step: Step) -> Iterator[tuple[str, bool]]:
 def attempts(step: Step) -> Iterator[tuple[str, bool]]:
     before, command, after = step.before, step.command, step.after
     yield "attempts never decrease", after.attempts >= before.attempts
-    if isinstance(command, Record) and not isinstance(command.outcome, Done):
+    if isinstance(command, RecordOutcome) and not isinstance(command.outcome, Done):
         stale = command.attempt <= before.attempts or command.intent != before.intent
         yield "a stale attempt's failure changes nothing", not stale or not step.events
     if isinstance(command, Start) and step.events:
@@ -161,7 +161,9 @@ def doubts(step: Step, *, doubt_after: bool) -> Iterator[tuple[str, bool]]:
         after.status not in ("expired", "cancelled") or not doubt_after,
     )
     refused = (
-        isinstance(command, Record) and isinstance(command.outcome, Rejected) and command.called
+        isinstance(command, RecordOutcome)
+        and isinstance(command.outcome, Rejected)
+        and command.called
     )
     told = refused or isinstance(command, Reconciled | Resolve)
     if before.status == "unknown" and after.status in GIVEN_UP:
@@ -169,9 +171,14 @@ def doubts(step: Step, *, doubt_after: bool) -> Iterator[tuple[str, bool]]:
     journalled = before.started is not None and after.status in ("expired", "cancelled")
     yield (
         "a journalled attempt without an end is neither expired nor cancelled",
-        not journalled or isinstance(command, Record | Reconciled),
+        not journalled or isinstance(command, RecordOutcome | Reconciled),
     )
-    if isinstance(command, Record) and not command.called and step.doubt and not before.is_terminal:
+    if (
+        isinstance(command, RecordOutcome)
+        and not command.called
+        and step.doubt
+        and not before.is_terminal
+    ):
         yield (
             "what called nobody ends no doubt",
             isinstance(command.outcome, Done) or after.status not in GIVEN_UP,
@@ -185,7 +192,7 @@ def doubts(step: Step, *, doubt_after: bool) -> Iterator[tuple[str, bool]]:
 def endings(step: Step) -> Iterator[tuple[str, bool]]:
     before, command, after, retry = step.before, step.command, step.after, step.rules.retry
     kinds = [type(event) for event in step.events]
-    ended = isinstance(command, Record | Lose | Reconciled | Resolve) and bool(step.events)
+    ended = isinstance(command, RecordOutcome | Lose | Reconciled | Resolve) and bool(step.events)
     if before.cancel_requested and ended:
         yield "what was called back is not tried again", after.wants != "execute"
     if (
@@ -200,8 +207,12 @@ def endings(step: Step) -> Iterator[tuple[str, bool]]:
             "nothing expires early",
             before.expires_at is not None and step.now >= before.expires_at,
         )
-    live = isinstance(command, Record) and isinstance(command.outcome, Retry) and bool(step.events)
-    if isinstance(command, Record) and live and not step.doubt:
+    live = (
+        isinstance(command, RecordOutcome)
+        and isinstance(command.outcome, Retry)
+        and bool(step.events)
+    )
+    if isinstance(command, RecordOutcome) and live and not step.doubt:
         remain = (
             command.attempt - before.attempts_before < retry.attempts
             and retry.elapsed_seconds is None
@@ -214,7 +225,7 @@ def endings(step: Step) -> Iterator[tuple[str, bool]]:
         spent = command.attempt - before.attempts_before >= retry.attempts
         yield "a spent budget ends it", not spent or after.is_terminal
     if kinds == [Failed]:
-        refused = isinstance(command, Record) and isinstance(command.outcome, Rejected)
+        refused = isinstance(command, RecordOutcome) and isinstance(command.outcome, Rejected)
         yield (
             "a single Failed is the provider's refusal, or a withdrawal",
             refused or isinstance(command, Withdraw),
@@ -229,7 +240,7 @@ def endings(step: Step) -> Iterator[tuple[str, bool]]:
             not step.events or (after.is_terminal and after.attempts == 0),
         )
     left = before.is_terminal and not after.is_terminal
-    unknown = isinstance(command, Record) and isinstance(command.outcome, Unknown)
+    unknown = isinstance(command, RecordOutcome) and isinstance(command.outcome, Unknown)
     yield (
         "only a redrive or a late doubt leads out of an ending",
         not left or isinstance(command, Redrive) or unknown,
@@ -239,13 +250,13 @@ def endings(step: Step) -> Iterator[tuple[str, bool]]:
 
 def liveness(step: Step) -> Iterator[tuple[str, bool]]:
     command, after, rules = step.command, step.after, step.rules
-    parked = after.status == "unknown" and after.due_at is None
+    quarantined = after.status == "unknown" and after.due_at is None
     yield (
         "what is neither over nor parked wants a job",
-        after.is_terminal or parked or after.wants is not None,
+        after.is_terminal or quarantined or after.wants is not None,
     )
-    yield "what is parked says why", not parked or bool(after.reason)
-    if parked and after.started is None:
+    yield "what is parked says why", not quarantined or bool(after.reason)
+    if quarantined and after.started is None:
         yield (
             "a person can resolve what is parked",
             bool(decide(after, Resolve("executed", "ann", "seen"), rules)),
@@ -264,7 +275,7 @@ def liveness(step: Step) -> Iterator[tuple[str, bool]]:
             "what can expire is found by the sweep",
             after.sweep_at is not None and after.sweep_at <= after.expires_at,
         )
-    if isinstance(command, Record) and isinstance(command.outcome, Unknown) and step.events:
+    if isinstance(command, RecordOutcome) and isinstance(command.outcome, Unknown) and step.events:
         yield (
             "under ask the provider is asked",
             rules.on_unknown != "ask" or after.wants == "reconcile",
@@ -273,7 +284,7 @@ def liveness(step: Step) -> Iterator[tuple[str, bool]]:
             "under same_key it is resent while it may be",
             not _may_be_resent(step, command) or after.wants == "execute",
         )
-    if step.events and after.wants is not None and isinstance(command, Record | Reconciled):
+    if step.events and after.wants is not None and isinstance(command, RecordOutcome | Reconciled):
         yield (
             "nothing is due before Retry-After",
             (after.due_at or 0) >= step.now + step.retry_after_ms,
@@ -284,7 +295,7 @@ def liveness(step: Step) -> Iterator[tuple[str, bool]]:
     )
 
 
-def _may_be_resent(step: Step, command: Record) -> bool:
+def _may_be_resent(step: Step, command: RecordOutcome) -> bool:
     before, rules = step.before, step.rules
     bounded = (
         rules.retry.elapsed_seconds is not None
@@ -333,7 +344,7 @@ def check_life(life: Life) -> Story:
             raise Broken("the same command gives the same events")
         try:
             events = story.tell(command)
-        except Refused:
+        except CommandRefused:
             _raise_first(
                 [
                     (
@@ -386,7 +397,7 @@ def _books(step: Step) -> tuple[bool, int]:
 
 def _leaves_doubt(step: Step) -> bool:
     command = step.command
-    if isinstance(command, Record):
+    if isinstance(command, RecordOutcome):
         return isinstance(command.outcome, Unknown)
     return isinstance(command, Lose) or (
         isinstance(command, Expire) and step.before.started is not None
@@ -400,7 +411,7 @@ def _key(state: State) -> str:
 def _is_repeatable(state: State, command: Command, rules: Rules) -> bool:
     try:
         return decide(state, command, rules) == decide(state, command, rules)
-    except Refused:
+    except CommandRefused:
         return True
 
 

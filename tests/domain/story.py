@@ -9,12 +9,12 @@ from msgspec.structs import replace
 
 from gesta.domain.commands import (
     Command,
+    CommandRefused,
     Create,
     Lose,
     Reconciled,
-    Record,
+    RecordOutcome,
     Redrive,
-    Refused,
     RetryNow,
     Rules,
 )
@@ -106,14 +106,16 @@ class Story:
     def ends(self, outcome: Outcome, after_ms: int = 0, attempt: int | None = None) -> list[Event]:
         """The running attempt, or the one of that number, comes to its end."""
         number = self.state.attempts + 1 if attempt is None else attempt
-        return self.tell(Record(outcome, number, self.now + after_ms, intent=self.state.intent))
+        return self.tell(
+            RecordOutcome(outcome, number, self.now + after_ms, intent=self.state.intent)
+        )
 
     def refusal(self, command: Command) -> str:
         """The code with which a command is refused; empty when it is not."""
         before, count = self.state, len(self.history)
         try:
             decide(self.state, command, self.rules)
-        except Refused as refused:
+        except CommandRefused as refused:
             assert (self.state, len(self.history)) == (before, count)
             return refused.code
         return ""
@@ -126,6 +128,6 @@ class Story:
 
 
 def _time_of(command: Command) -> int | None:
-    if isinstance(command, Create | Record | Lose | Reconciled | RetryNow | Redrive):
+    if isinstance(command, Create | RecordOutcome | Lose | Reconciled | RetryNow | Redrive):
         return command.at
     return getattr(command, "at", None)

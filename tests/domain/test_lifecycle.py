@@ -12,12 +12,12 @@ from msgspec import Raw
 from gesta.domain import events as e
 from gesta.domain.commands import (
     Cancel,
+    CommandRefused,
     Create,
     Expire,
     Purge,
-    Record,
+    RecordOutcome,
     Redrive,
-    Refused,
     Resolve,
     RetryNow,
     Start,
@@ -230,8 +230,8 @@ def test_a_stale_attempt_s_failure_changes_nothing():
 def test_a_failure_of_an_earlier_intent_does_not_count_for_the_new_one():
     story = ended("cancelled")
     story.tell(Redrive(T0))
-    assert story.tell(Record(Unknown("no_answer"), 1, T0, intent=1)) == []
-    assert story.tell(Record(Done("p-1"), 1, T0, intent=1)) == [e.Sent(1, "p-1")]
+    assert story.tell(RecordOutcome(Unknown("no_answer"), 1, T0, intent=1)) == []
+    assert story.tell(RecordOutcome(Done("p-1"), 1, T0, intent=1)) == [e.Sent(1, "p-1")]
 
 
 def test_an_attempt_is_journalled_once_and_under_its_key():
@@ -415,7 +415,7 @@ def test_nothing_is_due_in_the_queue_beyond_a_quarter_of_an_hour():
 
 
 def test_commands_need_a_request():
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(CommandRefused) as refused:
         decide(None, Resolve("executed", "ann", "seen"), rules())
     assert refused.value.code == "request_not_found"
 

@@ -18,9 +18,9 @@ from gesta.domain.commands import (
     Command,
     Lose,
     Reconciled,
-    Record,
+    RecordOutcome,
+    RecordReceipt,
     Redrive,
-    Report,
     RetryNow,
     Rules,
 )
@@ -76,17 +76,17 @@ def a_retry_gets_a_new_key(state: State, *rest: Any) -> list[e.Event]:
 
 
 def a_failure_after_success_is_recorded(
-    state: State, command: Record, rules: Rules
+    state: State, command: RecordOutcome, rules: Rules
 ) -> list[e.Event]:
     late = state.status == "sent" and isinstance(command.outcome, Rejected)
     return [e.Failed("late", state.attempts)] if late else record(state, command, rules)
 
 
-def a_report_told_again_is_recorded(state: State, command: Report) -> list[e.Event]:
+def a_report_told_again_is_recorded(state: State, command: RecordReceipt) -> list[e.Event]:
     return report(replace(state, reports=()), command)
 
 
-def a_report_is_no_evidence(state: State, command: Report) -> list[e.Event]:
+def a_report_is_no_evidence(state: State, command: RecordReceipt) -> list[e.Event]:
     return report(state, command)[-1:]
 
 
@@ -106,11 +106,13 @@ def a_late_success_is_not_called_late(
     return [] if state.status == "sent" else [e.Sent(max(attempt, state.attempts), outcome.id)]
 
 
-def a_stale_failure_counts(state: State, command: Record, rules: Rules) -> list[e.Event]:
+def a_stale_failure_counts(state: State, command: RecordOutcome, rules: Rules) -> list[e.Event]:
     return record(state, replace(command, attempt=max(command.attempt, state.attempts + 1)), rules)
 
 
-def an_older_intent_s_failure_counts(state: State, command: Record, rules: Rules) -> list[e.Event]:
+def an_older_intent_s_failure_counts(
+    state: State, command: RecordOutcome, rules: Rules
+) -> list[e.Event]:
     return record(state, replace(command, intent=None), rules)
 
 
@@ -146,7 +148,7 @@ def the_first_failure_is_final(*_: Any) -> None:
 
 
 def a_wait_is_never_over(
-    state: State, attempt: int, after_seconds: float, command: Record, _: Rules
+    state: State, attempt: int, after_seconds: float, command: RecordOutcome, _: Rules
 ) -> int:
     return command.at + round(min(after_seconds, 1e6) * 1000)
 

@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 from gesta.domain import events as e
-from gesta.domain.commands import Cancel, Lose, Record, Report, Rules
+from gesta.domain.commands import Cancel, Lose, RecordOutcome, RecordReceipt, Rules
 from gesta.domain.notification.lifecycle import REPORTS_MAX, decide
 from gesta.domain.outcome import Done, Rejected, Unknown
 from tests.domain.story import Story
 
-DELIVERED = Report("delivered", "r-1", "p-1")
+DELIVERED = RecordReceipt("delivered", "r-1", "p-1")
 
 
 def story(*commands: Any, rules: Rules | None = None) -> Story:
@@ -23,16 +23,16 @@ def story(*commands: Any, rules: Rules | None = None) -> Story:
 
 
 def test_what_was_sent_stays_sent_whatever_is_reported():
-    told = story(Record(Done("p-1"), 1, 0))
+    told = story(RecordOutcome(Done("p-1"), 1, 0))
     for kind in ("delivered", "bounced", "complained"):
-        (event,) = told.tell(Report(kind, kind, "p-1", "full"))
+        (event,) = told.tell(RecordReceipt(kind, kind, "p-1", "full"))
         assert type(event).__name__.lower() == kind
     state = told.state
     assert state.status == "sent"
     assert (state.delivered_at is None, state.bounce, state.complaint) == (False, "full", "full")
 
 
-@pytest.mark.parametrize("doubt", [Record(Unknown("timeout"), 1, 0), Lose(0)])
+@pytest.mark.parametrize("doubt", [RecordOutcome(Unknown("timeout"), 1, 0), Lose(0)])
 def test_a_report_ends_a_doubt(doubt: Any):
     told = story(doubt)
     events = told.tell(DELIVERED)
@@ -44,7 +44,7 @@ def test_a_report_ends_a_doubt(doubt: Any):
     )  # S2-11
 
 
-@pytest.mark.parametrize("end", [Record(Rejected("no"), 1, 0), Cancel()])
+@pytest.mark.parametrize("end", [RecordOutcome(Rejected("no"), 1, 0), Cancel()])
 def test_a_report_about_what_was_given_up_is_a_late_success(end: Any):
     told = story(end)
     events = told.tell(DELIVERED)
@@ -56,23 +56,23 @@ def test_a_report_that_comes_before_the_outcome_is_recorded_is_the_outcome():
     told = story()
     assert [type(event) for event in told.tell(DELIVERED)] == [e.Sent, e.Delivered]
     assert told.state.attempts == 1
-    assert told.tell(Record(Done("p-1"), 1, 0)) == []
+    assert told.tell(RecordOutcome(Done("p-1"), 1, 0)) == []
 
 
 def test_a_bounce_shows_that_the_provider_had_taken_it():
-    told = story(Record(Unknown("timeout"), 1, 0))
-    told.tell(Report("bounced", "r-1", "p-1", "no_mailbox", permanent=True))
+    told = story(RecordOutcome(Unknown("timeout"), 1, 0))
+    told.tell(RecordReceipt("bounced", "r-1", "p-1", "no_mailbox", permanent=True))
     assert (told.state.status, told.state.bounce) == ("sent", "no_mailbox")
 
 
 def test_the_same_report_again_is_nothing_new():
-    told = story(Record(Done("p-1"), 1, 0), DELIVERED)
+    told = story(RecordOutcome(Done("p-1"), 1, 0), DELIVERED)
     assert told.tell(DELIVERED) == []
 
 
 def test_reports_on_one_request_are_bounded():
-    told = story(Record(Done("p-1"), 1, 0))
+    told = story(RecordOutcome(Done("p-1"), 1, 0))
     for number in range(REPORTS_MAX):
-        told.tell(Report("delivered", f"r-{number}"))
-    assert decide(told.state, Report("delivered", "one more"), Rules()) == []
+        told.tell(RecordReceipt("delivered", f"r-{number}"))
+    assert decide(told.state, RecordReceipt("delivered", "one more"), Rules()) == []
     assert len(told.state.reports) == REPORTS_MAX

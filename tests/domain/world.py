@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 
 from gesta.domain.commands import (
     Cancel,
+    CommandRefused,
     Expire,
     Lose,
     Reconciled,
-    Record,
+    RecordOutcome,
     Redrive,
-    Refused,
     Resolve,
     RetryNow,
     Rules,
@@ -126,7 +126,7 @@ class World:
         #: Held by workers that lost their lease: they may still report, much later.
         self.late: list[Call] = []
         #: The job was taken and that take has no recorded end.
-        self.is_suspect = False
+        self.is_possibly_executed = False
         self.was_forced = False
 
     @property
@@ -139,15 +139,15 @@ class World:
         getattr(self, turn.action)(turn)
         if self.story.state.dispatch_version != dispatched:
             # A new opening is a new job.
-            self.is_suspect = False
+            self.is_possibly_executed = False
 
     def begin(self, turn: Turn) -> None:
         """Take the job, guard, call the provider."""
         story = self.story
         if self.busy or not self._is_due("execute"):
             return
-        if self.is_suspect or story.state.started is not None:
-            self.is_suspect = False
+        if self.is_possibly_executed or story.state.started is not None:
+            self.is_possibly_executed = False
             story.tell(Lose(story.now))
         if not self._is_due("execute") or story.tell(Expire(story.now)):
             return
@@ -172,7 +172,9 @@ class World:
         if self.running:
             version = max(self.running)
             call = self.running.pop(version)
-            self.is_suspect = self.is_suspect or version == self.story.state.dispatch_version
+            self.is_possibly_executed = (
+                self.is_possibly_executed or version == self.story.state.dispatch_version
+            )
             if turn.flag:
                 self.late.append(call)
 
@@ -189,7 +191,7 @@ class World:
             )
 
     def cancel(self, turn: Turn) -> None:
-        self._person(Cancel(active=self.busy or self.is_suspect))
+        self._person(Cancel(active=self.busy or self.is_possibly_executed))
 
     def expire(self, turn: Turn) -> None:
         sweep_at = self.story.state.sweep_at
@@ -197,7 +199,7 @@ class World:
             sweep_at is not None
             and sweep_at <= self.story.now
             and not self.busy
-            and not self.is_suspect
+            and not self.is_possibly_executed
         ):
             self.story.tell(Expire(self.story.now))
 
@@ -248,7 +250,7 @@ class World:
             state.status == "sent"
             or state.in_doubt
             or state.started is not None
-            or self.is_suspect
+            or self.is_possibly_executed
             or self.running
         )
         assert known or not self.effects[key], "it happened, and nobody will ever find out"
@@ -281,7 +283,9 @@ class World:
         self.effects[key] += 1
 
     def _record(self, call: Call) -> None:
-        self.story.tell(Record(call.outcome, call.attempt, self.story.now, intent=call.intent))
+        self.story.tell(
+            RecordOutcome(call.outcome, call.attempt, self.story.now, intent=call.intent)
+        )
         done = isinstance(call.outcome, Done)
         assert not done or self.story.state.status == "sent", (
             "a success was reported and is not on record"
@@ -290,7 +294,7 @@ class World:
     def _person(self, command: Cancel | Resolve | RetryNow | Redrive) -> None:
         try:
             self.story.tell(command)
-        except Refused:
+        except CommandRefused:
             return
 
 

@@ -85,7 +85,7 @@ async def test_a_process_may_die_at_any_moment(gesta, calls, policy, journal):
             outcome = await result(request)
             (view,) = await engine.find()
             assert view.state.id == request.id
-            assert await engine.operating.parked() == []
+            assert await engine.admin.quarantined() == []
         if policy == "park":
             # Never twice: what a death left in doubt stands visibly in unknown.
             assert sum(world.effects.values()) <= 1, turns
@@ -125,8 +125,8 @@ async def test_a_store_may_fail_at_any_call(gesta, calls, policy, answer_lost):
         await gesta.settle()
         outcome = await result(request)
         assert len(await engine.find()) == 1
-        assert await engine.operating.parked() == []
-        assert engine.road.pool.lease.held == 0, failing
+        assert await engine.admin.quarantined() == []
+        assert engine.pipeline.pool.lease.held == 0, failing
         needed = min(calls.made, 60)
         await engine.stop()
         # S1-6: whatever the store does, an outcome that was learned is recorded, and nothing is

@@ -81,7 +81,7 @@ async def test_an_outcome_is_told_to_whoever_waits_as_soon_as_it_is_known(gesta)
         assert not any(one.done() for one in waiting)
         gate.opened.set()
         assert await asyncio.gather(*waiting) == [Done("p-1")] * 3
-        assert engine.road.waiters._waiting == {}
+        assert engine.pipeline.waiters._waiting == {}
 
 
 async def test_an_outcome_that_does_not_come_in_time_is_told_and_the_request_goes_on(gesta):
@@ -168,7 +168,7 @@ async def test_a_cancelled_request_is_not_executed(gesta):
         assert await request.cancel() == "cancelled"
         await gesta.settle()
         assert await result(request) == Rejected("cancelled")
-        assert await engine.road.outside.stores.queue.find([f"{request.id}-1"]) == set()
+        assert await engine.pipeline.environment.stores.queue.find([f"{request.id}-1"]) == set()
     assert provider.calls == []
 
 
@@ -178,7 +178,7 @@ async def test_a_dead_letter_has_the_record_that_a_person_needs(gesta):
     ) as engine:
         request = await engine.submit(Note("a secret text"), key="k-1")
         await let_run(gesta)
-        (letter,) = await engine.operating.dead_letters()
+        (letter,) = await engine.admin.dead_letters()
         # original reference, errorInfo, dlqMetadata, lastFailureReason.
         assert msgspec.to_builtins(letter) == {
             "original": {
@@ -211,20 +211,18 @@ async def test_dead_letters_are_redriven_purged_and_forgotten_after_their_time(g
     async with engine_of(provider) as engine:
         redriven, purged, old = [await engine.submit(Note()) for _ in range(3)]
         await let_run(gesta)
-        assert len(await engine.operating.dead_letters()) == 3
-        letter = await engine.operating.dead_letter(redriven.id)
-        await engine.operating.request(letter).redrive()
+        assert len(await engine.admin.dead_letters()) == 3
+        letter = await engine.admin.dead_letter(redriven.id)
+        await engine.admin.request(letter).redrive()
         await purged.purge()
         await let_run(gesta)
-        assert [one.original.request_id for one in await engine.operating.dead_letters()] == [
-            old.id
-        ]
+        assert [one.original.request_id for one in await engine.admin.dead_letters()] == [old.id]
         gesta.advance(14 * 86_400)
         await let_run(gesta)
         # gone from the list, still on record.
-        assert await engine.operating.dead_letters() == []
+        assert await engine.admin.dead_letters() == []
         with pytest.raises(NotFound, match="dead letter"):
-            await engine.operating.dead_letter(old.id)
+            await engine.admin.dead_letter(old.id)
         assert await old.status() == "failed"
 
 
@@ -268,7 +266,7 @@ async def test_an_engine_that_only_asks_runs_no_station(gesta):
         request = await asking.submit(Note())
         await gesta.settle()
         assert await request.status() == "queued"
-        assert not asking.road.is_running
+        assert not asking.pipeline.is_running
     assert provider.calls == []
 
 
@@ -297,9 +295,9 @@ async def test_a_start_that_fails_can_be_tried_again(gesta, ports):
     wire = Wiring.wire
 
     async def broken_once(settings):
-        outside = await wire(settings)
+        environment = await wire(settings)
         ports.vault.fail("put", StoreError("out of reach"))
-        return outside
+        return environment
 
     Wiring.wire = staticmethod(broken_once)
     with pytest.raises(StoreError):
@@ -315,7 +313,7 @@ async def test_the_views_show_how_it_ended_when_the_engine_has_stopped(gesta):
         request = await engine.submit(Note())
         await let_run(gesta)
         # The projector is busy elsewhere when the outcome comes.
-        engine.road._tasks["projector"].cancel()
+        engine.pipeline._tasks["projector"].cancel()
         gate.opened.set()
         await let_run(gesta)
     async with Engine(URL, flows=[note_flow(Provider())], work=False) as asking:

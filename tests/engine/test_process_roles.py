@@ -36,10 +36,10 @@ def part_of(provider: Provider, *parts: Part, **options: Any) -> Engine:
 
 async def holders(engine: Engine) -> dict[str, str]:
     """Role → its owner, of the roles that are held now."""
-    now = engine.road.runtime.now_ms()
+    now = engine.pipeline.runtime.now_ms()
     return {
         role.name: role.owner
-        for role in await engine.road.outside.stores.views.roles()
+        for role in await engine.pipeline.environment.stores.views.roles()
         if role.is_held(now)
     }
 
@@ -63,8 +63,8 @@ async def test_a_projector_workers_and_a_sweeper_are_the_whole_road(gesta):
         await gesta.settle()
         assert await late.status() == "sent"
         assert await holders(asking) == {
-            CHECKPOINT: projector.road.owner,
-            SWEEP: sweeper.road.owner,
+            CHECKPOINT: projector.pipeline.owner,
+            SWEEP: sweeper.pipeline.owner,
         }
     assert len(provider.calls) == 2
 
@@ -156,7 +156,7 @@ async def test_roles_are_given_up_at_once_so_that_nobody_waits_for_a_lease(gesta
     await pass_time(gesta, 2)
     await second.start()
     await pass_time(gesta, 2)
-    assert set((await holders(second)).values()) == {first.road.owner}
+    assert set((await holders(second)).values()) == {first.pipeline.owner}
     assert len(await holders(second)) == 3
     await first.stop()
     assert await holders(second) == {}
@@ -164,7 +164,7 @@ async def test_roles_are_given_up_at_once_so_that_nobody_waits_for_a_lease(gesta
     # looks more.
     assert RENEWAL_SECONDS * 2 < LEASE_SECONDS
     await pass_time(gesta, RENEWAL_SECONDS)
-    assert set((await holders(second)).values()) == {second.road.owner}
+    assert set((await holders(second)).values()) == {second.pipeline.owner}
     assert len(await holders(second)) == 3
     await second.stop()
 
@@ -177,7 +177,7 @@ async def test_the_sweep_goes_to_another_process_while_an_attempt_still_runs(ges
     gate = Gate()
     first = part_of(Provider(gate), *EVERYTHING.parts)
     await first.start()
-    object.__setattr__(first.road.outside, "drain_seconds", 22.0)
+    object.__setattr__(first.pipeline.environment, "drain_seconds", 22.0)
     request = await first.submit(Note())
     await let_run(gesta)
     async with part_of(Provider()) as asking:
@@ -198,15 +198,15 @@ async def test_what_was_taken_and_not_begun_goes_back_without_an_attempt_when_th
     provider, loading, go_on = Provider(), asyncio.Event(), asyncio.Event()
     engine = part_of(provider, *EVERYTHING.parts, on_unknown="park")
     await engine.start()
-    object.__setattr__(engine.road.outside, "drain_seconds", 22.0)
-    original = engine.road.loader.load
+    object.__setattr__(engine.pipeline.environment, "drain_seconds", 22.0)
+    original = engine.pipeline.loader.load
 
     async def slow_load(*args: Any) -> Any:
         loading.set()
         await go_on.wait()
         return await original(*args)
 
-    engine.road.loader.load = slow_load  # type: ignore[assignment,method-assign]
+    engine.pipeline.loader.load = slow_load  # type: ignore[assignment,method-assign]
     request = await engine.submit(Note())
     await loading.wait()
     stopping = asyncio.ensure_future(engine.stop())
@@ -222,11 +222,11 @@ async def test_what_was_taken_and_not_begun_goes_back_without_an_attempt_when_th
 async def test_a_part_of_a_batch_waits_for_another_process_that_projects(gesta):
     provider = Provider()
     async with part_of(provider) as submitting:
-        waited = runtime.spawn(submitting.road.projector.not_far_behind(1.0), "part")
+        waited = runtime.spawn(submitting.pipeline.projector.not_far_behind(1.0), "part")
         await let_run(gesta)
         assert waited.done()
         await submitting.submit_many([Note(str(n)) for n in range(BEHIND)])
-        waiting = runtime.spawn(submitting.road.projector.not_far_behind(60.0), "part")
+        waiting = runtime.spawn(submitting.pipeline.projector.not_far_behind(60.0), "part")
         await pass_time(gesta, 0.2, 0.05)
         assert not waiting.done()
         async with part_of(provider, "projector"):
@@ -238,6 +238,6 @@ async def test_a_part_of_a_batch_waits_for_another_process_that_projects(gesta):
 async def test_nobody_waits_long_for_a_projector_that_stands_still(gesta):
     async with part_of(Provider()) as submitting:
         await submitting.submit_many([Note(str(n)) for n in range(BEHIND)])
-        waiting = runtime.spawn(submitting.road.projector.not_far_behind(60.0), "part")
+        waiting = runtime.spawn(submitting.pipeline.projector.not_far_behind(60.0), "part")
         await pass_time(gesta, 0.5, 0.05)
         assert waiting.done()

@@ -11,7 +11,7 @@ import pytest
 
 from gesta import Done, Engine, Request
 from gesta.cli.stop_signal import CLOSE_SECONDS, STOP_SECONDS
-from gesta.engine.environment import Outside
+from gesta.engine.environment import Environment
 from gesta.engine.pipeline import END_SECONDS, FINISH_SECONDS
 from gesta.worker.pool import LAST_SECONDS, STOP_GRACE_SECONDS
 from tests.world import (
@@ -29,7 +29,7 @@ from tests.world import (
     types_of,
 )
 
-DRAIN_SECONDS = Outside.drain_seconds
+DRAIN_SECONDS = Environment.drain_seconds
 #: What the issue promises.
 PROMISED_SECONDS = 30.0
 
@@ -37,7 +37,7 @@ PROMISED_SECONDS = 30.0
 async def started(provider: Provider, **options: Any) -> Engine:
     engine = engine_of(provider, **options)
     await engine.start()
-    object.__setattr__(engine.road.outside, "drain_seconds", DRAIN_SECONDS)
+    object.__setattr__(engine.pipeline.environment, "drain_seconds", DRAIN_SECONDS)
     return engine
 
 
@@ -97,7 +97,7 @@ async def test_a_handler_that_swallows_its_cancellation_is_left_behind_and_told_
     engine = engine_of(Provider())
     engine.on(FLOW, "sent", name="ledger")(lambda_of(deaf))
     await engine.start()
-    object.__setattr__(engine.road.outside, "drain_seconds", DRAIN_SECONDS)
+    object.__setattr__(engine.pipeline.environment, "drain_seconds", DRAIN_SECONDS)
     request = await engine.submit(Note())
     await deaf.reached.wait()
     assert await seconds_to_stop(gesta, engine) < STOP_SECONDS
@@ -141,7 +141,7 @@ async def test_a_log_that_others_go_on_appending_to_does_not_hold_a_stop(gesta):
     engine = await started(Provider())
     async with Engine(URL, flows=[note_flow(Provider())], work=False) as other:
         await pass_time(gesta, 2)
-        follow, steps = engine.road.projector.step, 0
+        follow, steps = engine.pipeline.projector.step, 0
 
         async def step(*, again: bool = False) -> int:
             nonlocal steps
@@ -150,7 +150,7 @@ async def test_a_log_that_others_go_on_appending_to_does_not_hold_a_stop(gesta):
             gesta.runtime.advance(1.0)
             return await follow(again=again)
 
-        engine.road.projector.step = step  # type: ignore[method-assign]
+        engine.pipeline.projector.step = step  # type: ignore[method-assign]
         await engine.stop()
         assert 0 < steps < 2 * PROMISED_SECONDS
 
@@ -159,12 +159,12 @@ async def test_a_job_that_was_taken_while_the_engine_stopped_is_given_back_innoc
     provider = Provider()
     engine = engine_of(provider, on_unknown="park")
     await engine.start()
-    taken, go_on = asyncio.Event(), asyncio.Event()
+    leased, go_on = asyncio.Event(), asyncio.Event()
 
     async def slow_take(original, *args, **kwargs):
         answer = await original(*args, **kwargs)
         if answer[0]:
-            taken.set()
+            leased.set()
             await go_on.wait()
         return answer
 
@@ -172,7 +172,7 @@ async def test_a_job_that_was_taken_while_the_engine_stopped_is_given_back_innoc
     ports.queue.replace("take", slow_take)
     request = await engine.submit(Note())
     await let_run(gesta)
-    await taken.wait()
+    await leased.wait()
     stopping = asyncio.ensure_future(engine.stop())
     await let_run(gesta)
     go_on.set()
@@ -199,7 +199,7 @@ async def test_attempts_of_a_large_take_that_had_not_begun_when_the_engine_stopp
     provider = Provider(stop)
     engine = engine_of(provider, on_unknown="park", concurrency=LARGE + 1000)
     await engine.start()
-    object.__setattr__(engine.road.outside, "drain_seconds", 25.0)
+    object.__setattr__(engine.pipeline.environment, "drain_seconds", 25.0)
     await let_run(gesta)
     requests = [
         one

@@ -6,7 +6,7 @@ import base64
 from dataclasses import replace
 
 from gesta import Engine, Flow
-from gesta.engine.environment import Outside
+from gesta.engine.environment import Environment
 from gesta.flows import email, slack, sms, webhook
 from gesta.flows.email.aws import Account, AwsClients
 from gesta.flows.flow import Payload
@@ -47,8 +47,8 @@ class OnHttp:
     def subject(self, number: int) -> str | None:
         return None
 
-    def outside(self, outside: Outside, _: Sandbox) -> Outside:
-        return outside
+    def environment(self, environment: Environment, _: Sandbox) -> Environment:
+        return environment
 
 
 class SlackChannel(OnHttp):
@@ -75,7 +75,7 @@ class SlackChannel(OnHttp):
 
     async def _put(self, engine: Engine, token: str) -> None:
         fields = {"token": token, "per_second": 1_000, "channel_per_second": 1_000}
-        await engine.operating.put_config("slack.workspace", "default", fields)
+        await engine.admin.put_config("slack.workspace", "default", fields)
 
 
 class SmsChannel(OnHttp):
@@ -110,7 +110,7 @@ class SmsChannel(OnHttp):
             "sender": "+15550100",
             "per_second": 1_000,
         }
-        await engine.operating.put_config("sms.account", "default", fields)
+        await engine.admin.put_config("sms.account", "default", fields)
 
 
 def _secret(word: str) -> str:
@@ -142,7 +142,7 @@ class WebhookChannel(OnHttp):
 
     async def _put(self, engine: Engine, word: str) -> None:
         fields = {"url": "https://hooks.shop.example/gesta", "secret": _secret(word)}
-        await engine.operating.put_config("webhook.endpoint", "main", fields)
+        await engine.admin.put_config("webhook.endpoint", "main", fields)
 
 
 class EmailChannel(OnHttp):
@@ -170,7 +170,7 @@ class EmailChannel(OnHttp):
             super().arm(sandbox, trouble)
 
     async def set_up(self, engine: Engine, _: Sandbox) -> None:
-        await engine.operating.put_config("template", "number", {"text": "{{ number }}"})
+        await engine.admin.put_config("template", "number", {"text": "{{ number }}"})
         await self._put(engine, "first password")
 
     def revoke(self, sandbox: Sandbox) -> None:
@@ -187,10 +187,10 @@ class EmailChannel(OnHttp):
             "password": password,
             "from_address": "shop@example.com",
         }
-        await engine.operating.put_config("email.sender", "default", fields)
+        await engine.admin.put_config("email.sender", "default", fields)
 
-    def outside(self, outside: Outside, sandbox: Sandbox) -> Outside:
-        return replace(outside, mail=SandboxMail(outside.runtime, sandbox.smtp))
+    def environment(self, environment: Environment, sandbox: Sandbox) -> Environment:
+        return replace(environment, mail=SandboxMail(environment.runtime, sandbox.smtp))
 
 
 class SesChannel(EmailChannel):
@@ -221,7 +221,7 @@ class SesChannel(EmailChannel):
             "secret_access_key": password,
             "from_address": "shop@example.com",
         }
-        await engine.operating.put_config("email.sender", "default", fields)
+        await engine.admin.put_config("email.sender", "default", fields)
 
 
 CHANNELS: dict[str, type[FlowHarness]] = {

@@ -30,7 +30,7 @@ async def opened(gesta: Harness, **workspace: Any) -> AsyncIterator[Engine]:
 
 
 async def put(engine: Engine, kind: str, code: str, tenant: str = "default", **fields: Any) -> None:
-    await engine.operating.put_config(kind, code, fields, tenant=tenant)
+    await engine.admin.put_config(kind, code, fields, tenant=tenant)
 
 
 async def end_of(gesta: Harness, engine: Engine, message: slack.Message, **options: Any) -> State:

@@ -59,8 +59,8 @@ class Post:
 async def post(gesta: Harness) -> AsyncIterator[Post]:
     async with Engine("memory://email", flows=[email.flow()]) as engine:
         for tenant in ("default", COMPANY):
-            await engine.operating.put_config("email.sender", "default", SMTP, tenant=tenant)
-            await engine.operating.put_config("email.sender", "ses", SES, tenant=tenant)
+            await engine.admin.put_config("email.sender", "default", SMTP, tenant=tenant)
+            await engine.admin.put_config("email.sender", "ses", SES, tenant=tenant)
         yield Post(engine, gesta, await email.store_body(engine, PAGE))
 
 
@@ -209,13 +209,13 @@ async def test_after_five_attempts_it_is_a_dead_letter_for_seven_days(post):
         "MAX_ATTEMPTS_EXCEEDED",
         "Max attempts reached",
     )  # R2-38
-    assert [
-        letter.original.request_id for letter in await post.engine.operating.dead_letters()
-    ] == [request.id]
+    assert [letter.original.request_id for letter in await post.engine.admin.dead_letters()] == [
+        request.id
+    ]
     post.gesta.advance(7 * 86_400 - 600)
-    assert await post.engine.operating.dead_letters()
+    assert await post.engine.admin.dead_letters()
     post.gesta.advance(600)
-    assert await post.engine.operating.dead_letters() == []  # R2-38, S2-22
+    assert await post.engine.admin.dead_letters() == []  # R2-38, S2-22
     assert await request.status() == "failed"
 
 
@@ -269,7 +269,7 @@ async def test_a_lost_answer_is_sent_again_under_the_same_message_id(post):
 
 async def test_with_park_a_lost_answer_is_left_to_a_person(gesta):
     async with Engine("memory://park", flows=[email.flow(on_unknown="park")]) as engine:
-        await engine.operating.put_config("email.sender", "default", SMTP)
+        await engine.admin.put_config("email.sender", "default", SMTP)
         post = Post(engine, gesta, await email.store_body(engine, PAGE))
         gesta.sandbox.smtp.next(drop=True)
         request = await post.send()
@@ -279,14 +279,14 @@ async def test_with_park_a_lost_answer_is_left_to_a_person(gesta):
 
 
 async def test_a_letter_that_is_not_sent_within_24_hours_expires(post):
-    await post.engine.operating.pause(tenant="default", reason="for a day")
+    await post.engine.admin.pause(tenant="default", reason="for a day")
     request = await post.send()
     post.gesta.advance(86_400 - 1)
     await post.gesta.settle(days=0)
     assert await request.status() == "queued"
     assert await post.status(request) == "expired"  # R2-5
     assert (await email.email_log(post.engine, request.id)).status == "EXPIRED"  # R2-5
-    await post.engine.operating.resume(tenant="default")
+    await post.engine.admin.resume(tenant="default")
     await post.gesta.settle()
     assert post.gesta.sandbox.smtp.calls == 0
     await request.redrive(ttl=timedelta(hours=1))
@@ -320,10 +320,10 @@ async def test_a_refused_account_holds_its_letters_until_it_changes(post, sender
     await post.gesta.settle(days=0.5)
     assert {await request.status() for request in requests} == {"queued"}
     assert {(await request.view()).state.attempts for request in requests} == {0}
-    [pause] = await post.engine.operating.paused("default")
+    [pause] = await post.engine.admin.paused("default")
     assert pause.scope.credential == f"email.sender/{sender}"
     double.heal()
-    await post.engine.operating.put_config(
+    await post.engine.admin.put_config(
         "email.sender", sender, (SMTP if sender == "default" else SES) | put
     )
     await post.gesta.settle()
@@ -410,11 +410,11 @@ async def test_an_erased_person_gets_nothing_and_is_known_no_more(post):
     known = await email.recipient(post.engine, outcome.target)
     assert known is not None
     assert (known.nome, known.email) == ("Ana", "ana@example.com")
-    await post.engine.operating.pause(tenant="default")
+    await post.engine.admin.pause(tenant="default")
     waiting = await post.send(recipient=told)
     copied = await post.send("bruno@example.org", cc=["ana@example.com"])
     assert await post.engine.erase(normal("ana@EXAMPLE.com")) > 0
-    await post.engine.operating.resume(tenant="default")
+    await post.engine.admin.resume(tenant="default")
     await post.gesta.settle()
     for request in (waiting, copied):
         assert (await request.view()).state.reason == "subject_erased"

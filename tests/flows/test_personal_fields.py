@@ -15,12 +15,12 @@ from gesta.flows.personal_fields import personal_fields, plan_of, subject_name
 from gesta.security.field_encryption import (
     MARK,
     context_of,
+    decrypt,
+    encrypt,
+    encrypted_field,
     forged,
-    is_sealed,
-    replace_sealed,
-    seal,
-    sealed_field,
-    unseal,
+    is_encrypted,
+    replace_encrypted,
 )
 from gesta.security.keyed_digests import canonical
 
@@ -93,7 +93,7 @@ def parts_of(kind: type[msgspec.Struct], value: msgspec.Struct) -> dict[str, Any
 
 
 @pytest.mark.parametrize(
-    ("hint", "value", "sealed"),
+    ("hint", "value", "encrypted"),
     [
         (Personal[str], "Ana", {"/f": "Ana"}),
         (Personal[int], 42, {"/f": 42}),
@@ -132,9 +132,9 @@ def parts_of(kind: type[msgspec.Struct], value: msgspec.Struct) -> dict[str, Any
         (Loop, Loop(Loop()), {}),
     ],
 )
-def test_every_part_that_is_marked_is_found_where_it_stands(hint, value, sealed):
+def test_every_part_that_is_marked_is_found_where_it_stands(hint, value, encrypted):
     kind = msgspec.defstruct("Letter", [("code", str), ("f", hint)], bases=(Payload,), frozen=True)
-    assert parts_of(kind, kind("c-1", value)) == sealed  # R1-43
+    assert parts_of(kind, kind("c-1", value)) == encrypted  # R1-43
     marked = hint not in (str, Any, Loop) and "Other]" not in str(hint)
     assert personal_fields(kind) == ({"f"} if marked else frozenset())
     assert (plan_of(kind) is None) is not marked
@@ -187,11 +187,11 @@ SUBJECT = bytes(range(16))
 
 
 def test_a_sealed_field_opens_under_its_key_in_its_place_and_nowhere_else():
-    raw = seal(b'"Ana"', CONTEXT, SUBJECT, 3, KEY, bytes(12))
-    field = sealed_field(raw)
-    assert is_sealed(raw)
+    raw = encrypt(b'"Ana"', CONTEXT, SUBJECT, 3, KEY, bytes(12))
+    field = encrypted_field(raw)
+    assert is_encrypted(raw)
     assert (field.subject, field.key_version) == (SUBJECT, 3)
-    assert unseal(field, CONTEXT, KEY) == b'"Ana"'
+    assert decrypt(field, CONTEXT, KEY) == b'"Ana"'
     assert b"Ana" not in raw
     assert set(msgspec.json.decode(raw)) == {"$sealed"}
     others = [
@@ -202,9 +202,9 @@ def test_a_sealed_field_opens_under_its_key_in_its_place_and_nowhere_else():
     ]
     for place in others:
         with pytest.raises(ValueError, match="moved from another request or field"):
-            unseal(field, context_of(*place), KEY)
+            decrypt(field, context_of(*place), KEY)
     with pytest.raises(ValueError, match="changed"):
-        unseal(field, CONTEXT, AESGCM(bytes([1]) * 32))
+        decrypt(field, CONTEXT, AESGCM(bytes([1]) * 32))
 
 
 @pytest.mark.parametrize(
@@ -218,11 +218,11 @@ def test_a_sealed_field_opens_under_its_key_in_its_place_and_nowhere_else():
 )
 def test_what_only_looks_like_a_sealed_field_is_told(raw):
     with pytest.raises(ValueError):  # noqa: PT011 -- base64's own words or ours
-        sealed_field(raw)
+        encrypted_field(raw)
 
 
 def test_sealed_fields_are_found_by_what_stands_in_the_json_and_the_rest_stays_as_it_is():
-    raw = seal(b'"Ana"', CONTEXT, SUBJECT, 1, KEY, bytes(12))
+    raw = encrypt(b'"Ana"', CONTEXT, SUBJECT, 1, KEY, bytes(12))
     body = (
         b'{"n":123456789012345678901234567890,"x":1.0,"text":"$sealed","list":[1,{"deep":'
         + raw
@@ -236,9 +236,9 @@ def test_sealed_fields_are_found_by_what_stands_in_the_json_and_the_rest_stays_a
         found.append(path)
         return b'"Ana"'
 
-    assert replace_sealed(body, open_it) == body.replace(raw, b'"Ana"')
+    assert replace_encrypted(body, open_it) == body.replace(raw, b'"Ana"')
     assert found == ["/list/1/deep", "/to"]
-    assert replace_sealed(raw, open_it) == b'"Ana"'
+    assert replace_encrypted(raw, open_it) == b'"Ana"'
 
 
 def test_a_payload_in_clear_cannot_pretend_to_be_sealed():

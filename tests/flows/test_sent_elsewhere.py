@@ -29,45 +29,45 @@ ELSEWHERE = [
 
 
 @pytest.fixture
-async def operating(gesta):
+async def admin(gesta):
     async with Engine(
         flows=[slack.flow(), sms.flow(), email.flow()], settings=Settings(url=URL), work=False
     ) as engine:
         for kind, fields in STORED.items():
-            await engine.operating.put_config(kind, "main", fields)
-        yield engine.operating
+            await engine.admin.put_config(kind, "main", fields)
+        yield engine.admin
 
 
 @pytest.mark.parametrize(("kind", "secret", "field", "elsewhere"), ELSEWHERE)
 async def test_a_stored_secret_is_not_kept_for_another_address(
-    operating, kind, secret, field, elsewhere
+    admin, kind, secret, field, elsewhere
 ):
     moved = {**STORED[kind], field: elsewhere}
     without = {name: value for name, value in moved.items() if name != secret}
     for given in (without, without | {secret: ""}):
         with pytest.raises(BadConfig) as refused:
-            await operating.put_config(kind, "main", given)
+            await admin.put_config(kind, "main", given)
         assert refused.value.fields == {
             secret: f"give it again: {field} changed, and a stored secret is sent nowhere else"
         }
-    (stored,) = [one for one in await operating.list_config() if one.kind == kind]
+    (stored,) = [one for one in await admin.list_config() if one.kind == kind]
     assert getattr(stored.body, field) != elsewhere
     # Whoever knows it may send it wherever they like.
-    await operating.put_config(kind, "main", moved)
+    await admin.put_config(kind, "main", moved)
 
 
 @pytest.mark.parametrize(("kind", "secret", "field", "elsewhere"), ELSEWHERE)
 async def test_a_stored_secret_is_kept_while_the_address_stays(
-    operating, kind, secret, field, elsewhere
+    admin, kind, secret, field, elsewhere
 ):
     given = {name: value for name, value in STORED[kind].items() if name != secret}
-    entity = await operating.put_config(kind, "main", given | {"per_second": 2.0})
+    entity = await admin.put_config(kind, "main", given | {"per_second": 2.0})
     assert entity.body.per_second == 2.0
     assert len(entity.secrets[secret]) == 1
 
 
 @pytest.mark.parametrize("kind", STORED)
-async def test_a_rate_near_nothing_is_refused(operating, kind):
+async def test_a_rate_near_nothing_is_refused(admin, kind):
     with pytest.raises(BadConfig) as refused:
-        await operating.put_config(kind, "main", STORED[kind] | {"per_second": 1e-320})
+        await admin.put_config(kind, "main", STORED[kind] | {"per_second": 1e-320})
     assert list(refused.value.fields) == ["per_second"]

@@ -257,7 +257,7 @@ async def test_a_secret_in_the_environment_that_is_not_set_is_waited_for(gesta, 
             request = await engine.submit(slack.Message(channel=PLACE, text="a"))
             await gesta.settle(days=1)
             state = (await request.view()).state
-            (held,) = await engine.operating.paused()
+            (held,) = await engine.admin.paused()
     assert (state.status, state.attempts, gesta.sandbox.slack.calls) == ("queued", 0, 0)
     assert (held.scope.credential, held.reason) == (
         "slack.workspace/default",
@@ -293,7 +293,7 @@ async def test_slack_is_asked_although_the_template_is_gone(gesta):
         request = await engine.submit(slack.Message(channel=PLACE, template="w"))
         await gesta.settle(days=0)
         assert (await request.view()).state.status == "unknown"
-        await engine.operating.delete_config("template", "w")
+        await engine.admin.delete_config("template", "w")
         await gesta.settle()
         assert (await request.view()).state.status == "sent"
 

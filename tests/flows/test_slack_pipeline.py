@@ -25,7 +25,7 @@ ID = "018f3c1e-7a3b-7c11-8d2f-3f2f5b0a9c11"
 
 
 @pytest.mark.parametrize(
-    ("job", "is_taken"),
+    ("job", "is_leased"),
     [
         ({"messageRequestId": ID, "tenant": "acme"}, True),
         ({"messageRequestId": ID, "tenant": "acme", "threadTs": None}, True),
@@ -37,13 +37,13 @@ ID = "018f3c1e-7a3b-7c11-8d2f-3f2f5b0a9c11"
         ({"messageRequestId": ID, "tenant": "acme", "template": {}}, False),
     ],
 )
-def test_the_job_has_exactly_its_three_fields(job, is_taken):
+def test_the_job_has_exactly_its_three_fields(job, is_leased):
     # R0-1
     try:
         msgspec.json.decode(msgspec.json.encode(job), type=slack.SendMessageJob)
-        assert is_taken
+        assert is_leased
     except msgspec.ValidationError:
-        assert not is_taken
+        assert not is_leased
 
 
 async def test_the_snapshot_has_the_fields_of_the_contract(gesta):
@@ -88,7 +88,7 @@ async def test_streams_and_events_have_the_names_of_the_contract(gesta):
         failed = await end_of(
             gesta, engine, slack.Message(channel=PLACE, text="a"), tenant="acme-corp"
         )
-        stored = await engine.road.outside.stores.events.follow(0, 100)
+        stored = await engine.pipeline.environment.stores.events.follow(0, 100)
     names = {
         request.id: [one.type for one in stored if one.stream.endswith(request.id)]
         for request in (sent, failed)
@@ -107,18 +107,20 @@ async def test_streams_and_events_have_the_names_of_the_contract(gesta):
 
 
 async def jobs_of(engine: Engine) -> list[Job]:
-    return [standing.job for standing in await engine.road.outside.stores.queue.jobs("", 100)]
+    return [
+        standing.job for standing in await engine.pipeline.environment.stores.queue.jobs("", 100)
+    ]
 
 
 async def test_a_created_request_is_enqueued_as_a_pointer(gesta):
     async with opened(gesta) as engine:
-        await engine.operating.pause(flow="notification.slack")
+        await engine.admin.pause(flow="notification.slack")
         request = await engine.submit(
             slack.Message(channel="ops", text="a text", thread_ts="1731000000.000100")
         )
         await gesta.settle(days=0.001)
         [job] = await jobs_of(engine)
-        everything = repr(await engine.road.outside.stores.queue.jobs("", 100))
+        everything = repr(await engine.pipeline.environment.stores.queue.jobs("", 100))
     assert (job.request_id, job.tenant, job.flow) == (
         request.id,
         "default",
@@ -132,7 +134,7 @@ async def test_an_updated_request_is_enqueued_only_when_it_is_queued_again(gesta
         gesta.sandbox.slack.next(error="is_archived")
         request = await engine.submit(slack.Message(channel=PLACE, text="a"))
         await gesta.settle()
-        await engine.operating.pause(flow="notification.slack")
+        await engine.admin.pause(flow="notification.slack")
         await request.redrive()
         await gesta.settle(days=0.001)
         again = await engine.history(request.id)
@@ -141,7 +143,7 @@ async def test_an_updated_request_is_enqueued_only_when_it_is_queued_again(gesta
             1,
         )  # R0-20
         gesta.sandbox.slack.next(error="is_archived")
-        await engine.operating.resume(flow="notification.slack")
+        await engine.admin.resume(flow="notification.slack")
         await gesta.settle()
         await request.purge()
         await gesta.settle()
@@ -238,11 +240,11 @@ async def test_two_workers_send_a_message_once(gesta):
 async def test_a_lost_job_is_made_again_from_the_stream(gesta):
     async with Engine(URL, flows=[slack.flow(token="env:SLACK_TOKEN")], work=False) as asking:
         request = await asking.submit(slack.Message(channel=PLACE, text="a"))
-        await asking.road.projector.step()
-        stores = asking.road.outside.stores
+        await asking.pipeline.projector.step()
+        stores = asking.pipeline.environment.stores
         [job] = await jobs_of(asking)
-        taken, _ = await stores.queue.take("thief", {job.flow: 1}, 1.0, durable=True)
-        await stores.queue.settle([Ack(one.job.id, one.token) for one in taken])
+        leased, _ = await stores.queue.take("thief", {job.flow: 1}, 1.0, durable=True)
+        await stores.queue.settle([Ack(one.job.id, one.token) for one in leased])
         assert await jobs_of(asking) == []
     gesta.advance(120)
     async with Engine(URL, flows=[slack.flow(token="env:SLACK_TOKEN")]) as engine:
@@ -256,13 +258,13 @@ async def test_a_lost_job_is_made_again_from_the_stream(gesta):
 
 async def test_priority_and_delay_are_honoured(gesta):
     async with opened(gesta, per_second=1_000, channel_per_second=1_000) as engine:
-        await engine.operating.pause(flow="notification.slack")
+        await engine.admin.pause(flow="notification.slack")
         later = datetime.fromtimestamp(gesta.runtime.now_ms() / 1000, UTC) + timedelta(minutes=10)
         await engine.submit(slack.Message(channel=PLACE, text="delayed"), deliver_at=later)
         await engine.submit(slack.Message(channel=PLACE, text="idle"), priority=10)
         await engine.submit(slack.Message(channel=PLACE, text="urgent"), priority=1)
         await gesta.settle(days=0.001)
-        await engine.operating.resume(flow="notification.slack")
+        await engine.admin.resume(flow="notification.slack")
         before = gesta.runtime.now_ms()
         await gesta.settle(days=300 / 86_400)
         assert [given["text"] for given in posted(gesta)] == ["urgent", "idle"]  # R0-9

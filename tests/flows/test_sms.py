@@ -38,7 +38,7 @@ async def opened(gesta: Harness, **account: Any) -> AsyncIterator[Engine]:
 
 async def put(engine: Engine, code: str = "default", token: str = TOKEN, **account: Any) -> None:
     fields = {"account_sid": "AC1", "auth_token": token, "sender": "+15550100"} | account
-    await engine.operating.put_config(
+    await engine.admin.put_config(
         "sms.account", code, {name: value for name, value in fields.items() if value is not None}
     )
 
@@ -102,9 +102,7 @@ async def test_a_messaging_service_chooses_the_sender(gesta):
 
 async def test_a_template_is_filled_in(gesta):
     async with opened(gesta) as engine:
-        await engine.operating.put_config(
-            "template", "parcel", {"text": "Parcel {{ number }} is here"}
-        )
+        await engine.admin.put_config("template", "parcel", {"text": "Parcel {{ number }} is here"})
         await end_of(gesta, engine, sms.Message(to=ANN, template="parcel", data={"number": 7}))
     assert texts(gesta) == [(ANN, "Parcel 7 is here")]
 
@@ -145,7 +143,8 @@ async def test_number_and_text_are_sealed(gesta, caplog):
         gesta.sandbox.twilio.next(error="21610")
         await end_of(gesta, engine, sms.Message(to=ANN, body=BODY))
         stored = b"".join(
-            one.data + one.meta for one in await engine.road.outside.stores.events.follow(0, 100)
+            one.data + one.meta
+            for one in await engine.pipeline.environment.stores.events.follow(0, 100)
         )
     told = stored.decode() + "".join(record.getMessage() for record in caplog.records)
     assert not any(secret in told for secret in (ANN, "55501234", BODY, TOKEN))
@@ -153,11 +152,11 @@ async def test_number_and_text_are_sealed(gesta, caplog):
 
 async def test_a_person_who_was_erased_gets_nothing(gesta):
     async with opened(gesta) as engine:
-        await engine.operating.pause(flow="notification.sms")
+        await engine.admin.pause(flow="notification.sms")
         request = await engine.submit(sms.Message(to="+49 151 55501234", body=BODY))
         await gesta.settle(days=0.001)
         assert await engine.erase(ANN) == 1
-        await engine.operating.resume(flow="notification.sms")
+        await engine.admin.resume(flow="notification.sms")
         await gesta.settle()
         assert ((await request.view()).state.status, (await request.view()).state.reason) == (
             "failed",
@@ -231,7 +230,7 @@ async def test_a_refused_token_holds_everything_of_its_account(gesta):
         assert {(await request.view()).state.attempts for request in requests} == {
             0
         }  # D-12: 20003 auth
-        assert await engine.operating.dead_letters() == []
+        assert await engine.admin.dead_letters() == []
         await put(engine, token="another", per_second=1_000)
         await gesta.settle()
         assert {await request.status() for request in requests} == {"sent"}
@@ -277,11 +276,11 @@ async def test_two_texts_alike_leave_the_doubt(gesta):
 
 async def test_a_template_that_changed_since_leaves_the_doubt(gesta):
     async with opened(gesta) as engine:
-        await engine.operating.put_config("template", "parcel", {"text": "old"})
+        await engine.admin.put_config("template", "parcel", {"text": "old"})
         gesta.sandbox.twilio.next(drop=True)
         request = await engine.submit(sms.Message(to=ANN, template="parcel"))
         await gesta.settle(days=1 / 86_400)
-        await engine.operating.put_config("template", "parcel", {"text": "new"})
+        await engine.admin.put_config("template", "parcel", {"text": "new"})
         await gesta.settle()
         state = (await request.view()).state
     assert (state.status, state.reason, texts(gesta)) == ("unknown", "ambiguous", [(ANN, "old")])

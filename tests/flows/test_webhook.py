@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from standardwebhooks import Webhook
 
-from gesta.domain.commands import Record
+from gesta.domain.commands import RecordOutcome
 from gesta.domain.events import Failed, OutcomeUnknown
 from gesta.domain.ids import idempotency_key
 from gesta.domain.notification.lifecycle import decide
@@ -70,7 +70,7 @@ class StoredConfig:
         return self.environment[text.removeprefix("env:")]
 
 
-class Road:
+class Pipeline:
     """The executor with its surroundings: doubles of receiver and config, a clock that stands
     still.
     """
@@ -119,19 +119,19 @@ class Road:
 
 
 async def test_a_message_is_signed_sent_and_done():
-    road = Road()
-    outcome = await road.attempt()
-    [effect] = road.effects
+    pipeline = Pipeline()
+    outcome = await pipeline.attempt()
+    [effect] = pipeline.effects
     assert outcome == Done(effect.id)  # R1-8
     assert (effect.type, effect.data) == ("order.paid", {"order": 7})
     assert effect.headers["content-type"] == "application/json"
 
 
 async def test_the_headers_are_those_of_the_standard():
-    road = Road()
-    road.runtime.advance(1.9)
-    await road.attempt()
-    headers = road.effects[0].headers
+    pipeline = Pipeline()
+    pipeline.runtime.advance(1.9)
+    await pipeline.attempt()
+    headers = pipeline.effects[0].headers
     assert headers["webhook-timestamp"] == "1800000001"  # D-13: seconds of this attempt
     assert headers["webhook-signature"].startswith("v1,")
     assert "." not in headers["webhook-id"]  # D-13: although the tenant's name has one
@@ -139,32 +139,32 @@ async def test_the_headers_are_those_of_the_standard():
 
 
 async def test_every_attempt_of_an_intent_has_the_same_id_and_body_and_its_own_timestamp():
-    road = Road()
+    pipeline = Pipeline()
     for _ in range(2):
-        assert isinstance(await road.attempt(), Done)
-        road.runtime.advance(3_600)
+        assert isinstance(await pipeline.attempt(), Done)
+        pipeline.runtime.advance(3_600)
     # The double answers 409 to a known id with another body, so one effect with two receipts shows
     # that both were equal.
-    assert [effect.receipts for effect in road.effects] == [
+    assert [effect.receipts for effect in pipeline.effects] == [
         2
     ]  # D-13: webhook-id is the same across retries
-    assert road.receiver.refusals == []
+    assert pipeline.receiver.refusals == []
 
 
 async def test_another_intent_is_another_message():
-    road = Road()
-    await road.attempt()
-    road.intent = 2
-    await road.attempt()
-    assert len({effect.id for effect in road.effects}) == 2
+    pipeline = Pipeline()
+    await pipeline.attempt()
+    pipeline.intent = 2
+    await pipeline.attempt()
+    assert len({effect.id for effect in pipeline.effects}) == 2
 
 
 async def test_the_body_is_type_timestamp_and_data_with_the_time_of_the_request():
-    road = Road()
-    road.runtime.advance(7_200)
-    await road.attempt()
+    pipeline = Pipeline()
+    pipeline.runtime.advance(7_200)
+    await pipeline.attempt()
     # D-14: {type, timestamp, data}; the request was made two hours before this attempt
-    assert json.loads(road.effects[0].text) == {
+    assert json.loads(pipeline.effects[0].text) == {
         "type": "order.paid",
         "timestamp": "2027-01-15T08:00:00.000Z",
         "data": {"order": 7},
@@ -179,9 +179,9 @@ async def test_the_body_is_type_timestamp_and_data_with_the_time_of_the_request(
     )
 )
 def test_the_reference_library_signs_whatever_is_sent_the_same(data):
-    road = Road()
-    assert isinstance(asyncio.run(road.attempt(webhook.Message("a.b", data))), Done)
-    [effect] = road.effects
+    pipeline = Pipeline()
+    assert isinstance(asyncio.run(pipeline.attempt(webhook.Message("a.b", data))), Done)
+    [effect] = pipeline.effects
     moment = datetime.fromtimestamp(int(effect.headers["webhook-timestamp"]), UTC)
     assert (
         Webhook(SECRET).sign(effect.id, moment, effect.text) == effect.headers["webhook-signature"]
@@ -190,63 +190,63 @@ def test_the_reference_library_signs_whatever_is_sent_the_same(data):
 
 @pytest.mark.parametrize("status", [200, 201, 202, 204, 299])
 async def test_any_2xx_is_a_success(status):
-    road = Road()
-    road.receiver.next(status=status)
-    assert isinstance(await road.attempt(), Done)  # D-14: success = 2xx only
+    pipeline = Pipeline()
+    pipeline.receiver.next(status=status)
+    assert isinstance(await pipeline.attempt(), Done)  # D-14: success = 2xx only
 
 
 @pytest.mark.parametrize("status", [301, 302, 304, 307, 308])
 async def test_a_redirect_is_refused(status):
-    road = Road()
-    road.receiver.next(status=status)
-    assert await road.attempt() == Rejected(
+    pipeline = Pipeline()
+    pipeline.receiver.next(status=status)
+    assert await pipeline.attempt() == Rejected(
         "redirect_refused", f"answered {status}"
     )  # D-14, S1-27: 3xx failure
 
 
 @pytest.mark.parametrize("status", [400, 404, 408, 409, 413, 422, 429, 500, 501, 503])
 async def test_any_other_answer_is_tried_again_not_before_the_time_asked_for(status):
-    road = Road()
-    road.receiver.next(status=status, retry_after=77)
-    assert await road.attempt() == Retry(
+    pipeline = Pipeline()
+    pipeline.receiver.next(status=status, retry_after=77)
+    assert await pipeline.attempt() == Retry(
         f"http_{status}", f"answered {status}", 77.0
     )  # D-14, R1-27: honour Retry-After
 
 
 @pytest.mark.parametrize("status", [502, 504])
 async def test_a_gateways_error_leaves_open_what_the_receiver_did(status):
-    road = Road()
-    road.receiver.next(status=status, retry_after=9)
-    assert await road.attempt() == Unknown(
+    pipeline = Pipeline()
+    pipeline.receiver.next(status=status, retry_after=9)
+    assert await pipeline.attempt() == Unknown(
         f"http_{status}", f"answered {status}", 9.0
     )  # D-14: throttle
 
 
 async def test_a_lost_answer_is_unknown_and_the_same_message_again_has_no_second_effect():
-    road = Road()
-    road.receiver.next(drop=True)
-    assert await road.attempt() == Unknown("reset", "the request may have arrived")
-    assert isinstance(await road.attempt(), Done)
-    assert [effect.receipts for effect in road.effects] == [2]
+    pipeline = Pipeline()
+    pipeline.receiver.next(drop=True)
+    assert await pipeline.attempt() == Unknown("reset", "the request may have arrived")
+    assert isinstance(await pipeline.attempt(), Done)
+    assert [effect.receipts for effect in pipeline.effects] == [2]
 
 
 async def test_a_receiver_is_given_fifteen_seconds_and_by_thirty_it_is_unknown_what_it_did():
-    road = Road()
-    road.receiver.next(slow_seconds=15)
-    assert isinstance(await after(road, 15), Done)  # D-14: timeout 15-30 s
-    road.receiver.next(slow_seconds=60)
-    call = asyncio.ensure_future(road.attempt())
+    pipeline = Pipeline()
+    pipeline.receiver.next(slow_seconds=15)
+    assert isinstance(await after(pipeline, 15), Done)  # D-14: timeout 15-30 s
+    pipeline.receiver.next(slow_seconds=60)
+    call = asyncio.ensure_future(pipeline.attempt())
     await turns()
-    road.runtime.advance(14.999)
+    pipeline.runtime.advance(14.999)
     await turns()
     assert not call.done()
-    road.runtime.advance(15.001)
+    pipeline.runtime.advance(15.001)
     # D-14: it was sent, so nobody may say that nothing happened: no Retry, whose redrive would be a
     # new message.
     assert await asyncio.wait_for(call, 5) == Unknown("timeout", "the request may have arrived")
     # The executor as a whole may take longer than its call, so that a slow receiver is told from a
     # stuck worker.
-    assert road.flow.timeout_seconds == 25
+    assert pipeline.flow.timeout_seconds == 25
 
 
 async def turns() -> None:
@@ -255,79 +255,85 @@ async def turns() -> None:
         await asyncio.sleep(0)
 
 
-async def after(road: Road, seconds: float) -> Outcome:
+async def after(pipeline: Pipeline, seconds: float) -> Outcome:
     """What an attempt has come to when so much time has passed."""
-    call = asyncio.ensure_future(road.attempt())
+    call = asyncio.ensure_future(pipeline.attempt())
     await turns()
-    road.runtime.advance(seconds)
+    pipeline.runtime.advance(seconds)
     return await asyncio.wait_for(call, 5)
 
 
 async def test_gone_disables_the_endpoint_and_nothing_is_sent_to_it_any_more():
-    road = Road(webhook.flow(), StoredConfig({"erp": webhook.Endpoint(URL, "")}))
-    road.receiver.next(status=410)
+    pipeline = Pipeline(webhook.flow(), StoredConfig({"erp": webhook.Endpoint(URL, "")}))
+    pipeline.receiver.next(status=410)
     message = webhook.Message("order.paid", {}, endpoint="erp")
-    assert await road.attempt(message) == Rejected(
+    assert await pipeline.attempt(message) == Rejected(
         "endpoint_gone", "answered 410"
     )  # D-14: 410 disable endpoint
-    assert await road.attempt(message) == Rejected(
+    assert await pipeline.attempt(message) == Rejected(
         "endpoint_disabled", "the receiver answered 410 Gone"
     )
-    assert road.receiver.calls == 1
+    assert pipeline.receiver.calls == 1
 
 
 async def test_an_endpoint_that_the_tenant_does_not_have_is_refused():
-    road = Road(webhook.flow())
+    pipeline = Pipeline(webhook.flow())
     for endpoint in ("default", "erp"):
-        outcome = await road.attempt(webhook.Message("order.paid", {}, endpoint=endpoint))
+        outcome = await pipeline.attempt(webhook.Message("order.paid", {}, endpoint=endpoint))
         assert outcome == Rejected("endpoint_missing", not_stored("webhook.endpoint", endpoint))
-    assert road.receiver.calls == 0
+    assert pipeline.receiver.calls == 0
 
 
 async def test_while_a_secret_is_changed_both_sign():
-    road = Road(webhook.flow(), StoredConfig({"erp": webhook.Endpoint(URL, "")}, [SECRET, OLD]))
+    pipeline = Pipeline(
+        webhook.flow(), StoredConfig({"erp": webhook.Endpoint(URL, "")}, [SECRET, OLD])
+    )
     for known_to_the_receiver in (SECRET, OLD):
-        road.receiver.secrets = [known_to_the_receiver]
+        pipeline.receiver.secrets = [known_to_the_receiver]
         assert isinstance(
-            await road.attempt(webhook.Message("order.paid", {}, endpoint="erp")), Done
+            await pipeline.attempt(webhook.Message("order.paid", {}, endpoint="erp")), Done
         )
     assert (
-        len(road.effects[0].headers["webhook-signature"].split(" ")) == 2
+        len(pipeline.effects[0].headers["webhook-signature"].split(" ")) == 2
     )  # D-13: two signatures during rotation
 
 
 async def test_a_tenants_own_default_endpoint_goes_before_the_programs():
-    road = Road(webhook.flow(URL, OLD), StoredConfig({"default": webhook.Endpoint(URL, "")}))
-    assert isinstance(await road.attempt(), Done)
+    pipeline = Pipeline(
+        webhook.flow(URL, OLD), StoredConfig({"default": webhook.Endpoint(URL, "")})
+    )
+    assert isinstance(await pipeline.attempt(), Done)
 
 
 async def test_a_secret_in_the_environment_is_looked_up_at_each_attempt():
-    road = Road(webhook.flow(URL, "env:HOOK_SECRET"))
+    pipeline = Pipeline(webhook.flow(URL, "env:HOOK_SECRET"))
     with pytest.raises(CredentialRefused) as held:
-        await road.attempt()
+        await pipeline.attempt()
     assert (held.value.credential, held.value.reason) == (
         "webhook.endpoint/default",
         "secret_missing",
     )
     assert held.value.detail == "env:HOOK_SECRET is not set"
-    road.config.environment["HOOK_SECRET"] = SECRET
-    assert isinstance(await road.attempt(), Done)
+    pipeline.config.environment["HOOK_SECRET"] = SECRET
+    assert isinstance(await pipeline.attempt(), Done)
 
 
 async def test_nothing_is_sent_unsigned():
-    road = Road(webhook.flow(), StoredConfig({"default": webhook.Endpoint(URL, "")}, []))
+    pipeline = Pipeline(webhook.flow(), StoredConfig({"default": webhook.Endpoint(URL, "")}, []))
     with pytest.raises(
         CredentialRefused, match=r"webhook\.endpoint/default was refused: secret_missing"
     ):
-        await road.attempt()
-    assert road.receiver.calls == 0
+        await pipeline.attempt()
+    assert pipeline.receiver.calls == 0
 
 
 async def test_nothing_is_signed_with_what_is_no_secret():
-    road = Road(webhook.flow(), StoredConfig({"default": webhook.Endpoint(URL, "")}, ["swordfish"]))
-    outcome = await road.attempt()
+    pipeline = Pipeline(
+        webhook.flow(), StoredConfig({"default": webhook.Endpoint(URL, "")}, ["swordfish"])
+    )
+    outcome = await pipeline.attempt()
     assert isinstance(outcome, Retry)
-    assert (outcome.reason, road.receiver.calls) == ("secret_invalid", 0)
+    assert (outcome.reason, pipeline.receiver.calls) == ("secret_invalid", 0)
     assert "swordfish" not in repr(outcome)
 
 
@@ -356,7 +362,7 @@ def test_the_schedule_is_the_standards():
 
 def test_a_lost_answer_is_resent_five_seconds_later_under_the_same_key():
     state = State("id", "shop.eu", webhook.NAME, "queued", version=1, created_at=0, updated_at=0)
-    [event] = decide(state, Record(Unknown("reset"), attempt=1, at=0), webhook.flow().rules)
+    [event] = decide(state, RecordOutcome(Unknown("reset"), attempt=1, at=0), webhook.flow().rules)
     assert isinstance(event, OutcomeUnknown)
     assert (event.policy, event.next_at) == ("same_key", 5_000)
 
@@ -365,7 +371,7 @@ def test_ten_failures_are_a_dead_letter_that_can_be_redriven():
     state = State(
         "id", "shop.eu", webhook.NAME, "queued", version=1, created_at=0, updated_at=0, attempts=9
     )
-    events = decide(state, Record(Retry("http_500"), attempt=10, at=0), webhook.flow().rules)
+    events = decide(state, RecordOutcome(Retry("http_500"), attempt=10, at=0), webhook.flow().rules)
     assert isinstance(events[-1], Failed)
     assert (events[-1].reason, events[-1].retryable) == ("max_attempts_exceeded", True)
 

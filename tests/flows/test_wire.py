@@ -25,7 +25,7 @@ async def test_slack_by_its_own_client_over_http(tmp_path, caplog):
                 "api_url": f"{server.url}/slack/api/",
                 "channel_per_second": 1_000,
             }
-            await engine.operating.put_config("slack.workspace", "default", fields)
+            await engine.admin.put_config("slack.workspace", "default", fields)
             first = await engine.submit(slack.Message(channel="C012AB3CD", text="grüße 😀"))
             sent = await first.outcome(timeout=20)
             server.sandbox.slack.next(error="is_archived")
@@ -59,7 +59,7 @@ async def test_twilio_over_http(tmp_path):
                 "sender": "+15550100",
                 "api_url": f"{server.url}/twilio",
             }
-            await engine.operating.put_config("sms.account", "default", fields)
+            await engine.admin.put_config("sms.account", "default", fields)
             request = await engine.submit(
                 sms.Message(to="+4915155501234", body="grüße & mehr + 😀")
             )

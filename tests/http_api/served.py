@@ -24,7 +24,7 @@ from gesta import (
     flow,
 )
 from gesta.domain.events import Actor
-from gesta.engine.environment import Outside, Wiring, wire_really
+from gesta.engine.environment import Environment, Wiring, wire_really
 from gesta.flows import slack, sms, webhook
 from gesta.http_api.app import Web
 from gesta.http_api.server import address_of, bind, serving
@@ -80,7 +80,7 @@ class Served:
 
     async def key(self, *scopes: str, tenant: str = "default", test: bool = False) -> str:
         chosen: Any = scopes or ADMIN
-        _, text = await self.engine.operating.create_key(
+        _, text = await self.engine.admin.create_key(
             tenant=tenant, name="a test", scopes=chosen, test=test, actor=Actor("test")
         )
         return text
@@ -131,13 +131,13 @@ async def served(
     """Everything real but the providers, which are the sandbox's doubles."""
     sandbox, before = Sandbox(), Wiring.wire
 
-    async def wire(chosen: Settings) -> Outside:
-        outside = await wire_really(chosen)
-        await outside.transport.close()
+    async def wire(chosen: Settings) -> Environment:
+        environment = await wire_really(chosen)
+        await environment.transport.close()
         return replace(
-            outside,
-            transport=SandboxTransport(outside.runtime, sandbox),
-            mail=SandboxMail(outside.runtime, sandbox.smtp),
+            environment,
+            transport=SandboxTransport(environment.runtime, sandbox),
+            mail=SandboxMail(environment.runtime, sandbox.smtp),
         )
 
     Wiring.wire = staticmethod(wire)

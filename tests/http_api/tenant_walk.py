@@ -26,7 +26,7 @@ from gesta.domain.events import Actor
 from gesta.flows import slack, sms, webhook
 from gesta.flows.sms.message import NAME as SMS
 from gesta.http_api.route import Route
-from gesta.ports.read_model import Parked
+from gesta.ports.read_model import Quarantined
 from gesta.subscriptions.handlers import checkpoint_of
 from gesta.tenants.templates import TEMPLATE, Template
 from tests.http_api.served import Reply, Served
@@ -163,7 +163,7 @@ class Planted:
 
 async def plant(api: Served) -> Planted:
     """Something of everything, all the owner's."""
-    planted, operating, actor = Planted(), api.engine.operating, Actor(f"{MARK} person")
+    planted, admin, actor = Planted(), api.engine.admin, Actor(f"{MARK} person")
     for comes_to in ("done", "failed", "unknown"):
         for flow in (COMMON, OWNERS):
             payload = api.engine.payload(
@@ -179,17 +179,15 @@ async def plant(api: Served) -> Planted:
         Letter(text=MARK), tenant=OWNER, deliver_at=datetime.now(UTC) + timedelta(days=9)
     )
     planted.requests.append((COMMON, waits.id))
-    await operating.put_config(
+    await admin.put_config(
         "webhook.endpoint", CODE, {**ENDPOINT, "url": f"https://{MARK}.example/hooks"}, tenant=OWNER
     )
     # At no status that anything here comes to: what is told is a request, too.
     told = {"endpoint": f"{MARK} endpoint", "statuses": ["complained"]}
-    await operating.put_config(webhook.TOLD, CODE, told, tenant=OWNER)
-    planted.entry = (
-        await operating.suppress(SMS, NUMBER, reason=f"{MARK} reason", tenant=OWNER)
-    ).id
-    await api.engine.road.outside.stores.views.begin(checkpoint_of(HANDLER), 0)
-    await operating.put_config(TEMPLATE, CODE, {"text": f"{MARK} {{{{ name }}}}"}, tenant=OWNER)
+    await admin.put_config(webhook.TOLD, CODE, told, tenant=OWNER)
+    planted.entry = (await admin.suppress(SMS, NUMBER, reason=f"{MARK} reason", tenant=OWNER)).id
+    await api.engine.pipeline.environment.stores.views.begin(checkpoint_of(HANDLER), 0)
+    await admin.put_config(TEMPLATE, CODE, {"text": f"{MARK} {{{{ name }}}}"}, tenant=OWNER)
     for number in range(2):
         picked = await api.engine.submit(
             api.engine.payload(PICKED, {"text": f"{MARK} {number}"}), tenant=OWNER
@@ -197,17 +195,15 @@ async def plant(api: Served) -> Planted:
         planted.requests.append((PICKED, picked.id))
     (item,) = await api.engine.external.take(PICKED, tenant=OWNER, limit=1, wait_seconds=20)
     planted.token = item.token
-    await operating.pause(tenant=OWNER, flow=COMMON, reason=f"{MARK} reason", actor=actor)
-    await operating.pause(
-        tenant=OWNER, credential=f"webhook.endpoint/{CODE}", reason=f"{MARK} reason"
-    )
+    await admin.pause(tenant=OWNER, flow=COMMON, reason=f"{MARK} reason", actor=actor)
+    await admin.pause(tenant=OWNER, credential=f"webhook.endpoint/{CODE}", reason=f"{MARK} reason")
     for name in (f"{MARK} first", f"{MARK} second"):
-        made, _ = await operating.create_key(tenant=OWNER, name=name, scopes=["read"], actor=actor)
+        made, _ = await admin.create_key(tenant=OWNER, name=name, scopes=["read"], actor=actor)
         planted.keys.append(made.id)
-    await api.engine.road.outside.stores.views.save(
-        [], [Parked("event", OWNER, f"{MARK}-stream", 1, f"{MARK} error", 1)], None
+    await api.engine.pipeline.environment.stores.views.save(
+        [], [Quarantined("event", OWNER, f"{MARK}-stream", 1, f"{MARK} error", 1)], None
     )
-    planted.cursor = api.engine.road.cursors.seal(1, f"stream/{OWNER}")
+    planted.cursor = api.engine.pipeline.cursors.encrypt(1, f"stream/{OWNER}")
     while len(await api.engine.find(tenant=OWNER)) < len(planted.requests):
         # Lists are made of views, which follow.
         pass
@@ -216,7 +212,7 @@ async def plant(api: Served) -> Planted:
 
 async def owners_record(api: Served) -> dict[str, Any]:
     """Everything that is on record about the owner: each stream with its version, and the keys."""
-    events = api.engine.road.outside.stores.events
+    events = api.engine.pipeline.environment.stores.events
     versions: dict[str, Any] = {}
     position = 0
     while batch := await events.follow(position, 500):
@@ -224,9 +220,9 @@ async def owners_record(api: Served) -> dict[str, Any]:
         for one in batch:
             if decode_meta(one.meta).tenant == OWNER:
                 versions[one.stream] = max(one.version, versions.get(one.stream, 0))
-    versions["keys"] = await api.engine.operating.list_keys(OWNER)
-    versions["suppressed"] = await api.engine.operating.list_suppressed(SMS, tenant=OWNER)
-    versions["handlers"] = sorted(one.name for one in await api.engine.operating.handlers())
+    versions["keys"] = await api.engine.admin.list_keys(OWNER)
+    versions["suppressed"] = await api.engine.admin.list_suppressed(SMS, tenant=OWNER)
+    versions["handlers"] = sorted(one.name for one in await api.engine.admin.handlers())
     return versions
 
 

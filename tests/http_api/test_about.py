@@ -8,7 +8,7 @@ import pytest
 
 from gesta.domain.events import Actor
 from gesta.errors import StoreError
-from gesta.ports.read_model import Parked
+from gesta.ports.read_model import Quarantined
 
 
 async def test_a_process_that_works_is_live_and_ready_to_anybody(api):
@@ -23,7 +23,7 @@ async def test_a_store_that_fails_makes_it_not_ready_and_still_live(api_here, mo
     async def failing(*_: object) -> bool:
         raise StoreError("the disk /secret/path is gone")
 
-    monkeypatch.setattr(api_here.engine.road.outside.stores.views, "claim", failing)
+    monkeypatch.setattr(api_here.engine.pipeline.environment.stores.views, "claim", failing)
     while "store" not in (answer := await api_here.call("GET", "/ready")).body["wrong"]:
         pass
     assert (answer.status, answer.body["ready"]) == (503, False)
@@ -32,7 +32,7 @@ async def test_a_store_that_fails_makes_it_not_ready_and_still_live(api_here, mo
 
 
 async def test_a_station_that_crashed_makes_it_not_live(api_here, monkeypatch):
-    monkeypatch.setattr(api_here.engine.road, "broken", lambda: {"worker": "does not run"})
+    monkeypatch.setattr(api_here.engine.pipeline, "broken", lambda: {"worker": "does not run"})
     answer = await api_here.call("GET", "/live")
     assert (answer.status, answer.body) == (
         503,
@@ -56,7 +56,7 @@ async def test_metrics_take_the_scope_operate_and_a_key_of_the_processs_own_tena
 @pytest.mark.parametrize("scope", ["read", "submit", "execute", "operate", "admin"])
 async def test_every_key_may_ask_whose_it_is(api_here, scope):
     expires = datetime.now(UTC).replace(microsecond=0) + timedelta(days=1)
-    made, text = await api_here.engine.operating.create_key(
+    made, text = await api_here.engine.admin.create_key(
         tenant="acme", name="the shop", scopes=[scope], expires_at=expires, actor=Actor("test")
     )
     answer = await api_here.call("GET", "/v1/whoami", key=text)
@@ -113,11 +113,11 @@ async def test_counts_are_the_tenants_own(api):
 
 async def test_what_was_set_aside_is_the_tenants_own_newest_first_and_bounded(api):
     key = await api.key("operate")
-    parked = [
-        Parked("event", tenant, f"s-{at}", 1, "cannot be read", at)
+    quarantined = [
+        Quarantined("event", tenant, f"s-{at}", 1, "cannot be read", at)
         for tenant, at in (("default", 1), ("default", 2), ("acme", 3))
     ]
-    await api.engine.road.outside.stores.views.save([], parked, None)
+    await api.engine.pipeline.environment.stores.views.save([], quarantined, None)
     answer = (await api.call("GET", "/v1/parked", key=key)).body
     assert ([one["name"] for one in answer["items"]], answer["more"]) == (["s-2", "s-1"], False)
     first = (await api.call("GET", "/v1/parked?limit=1", key=key)).body

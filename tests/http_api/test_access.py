@@ -47,7 +47,7 @@ async def test_a_revoked_key_counts_no_more(api):
 
     key = await api.key("read")
     assert (await api.call("GET", "/v1/requests", key=key)).status == 200
-    await api.engine.operating.revoke_key(key.split("_")[2], actor=Actor("test"))
+    await api.engine.admin.revoke_key(key.split("_")[2], actor=Actor("test"))
     assert (await api.call("GET", "/v1/requests", key=key)).status == 401
 
 

@@ -47,7 +47,7 @@ CHANGING = [route for route in app.ROUTES if route.method != "GET"]
 
 async def deeds(api: Served) -> int:
     """How many events there are that say that the walker did it."""
-    events, position, count = api.engine.road.outside.stores.events, 0, 0
+    events, position, count = api.engine.pipeline.environment.stores.events, 0, 0
     while batch := await events.follow(position, 500):
         position = batch[-1].position
         actors = [decode_meta(one.meta).actor for one in batch]
@@ -99,7 +99,7 @@ async def test_the_walk_finds_a_route_that_tells_nobody(monkeypatch):
     (pausing,) = [route for route in CHANGING if route.name == "pause"]
 
     async def silent(call: Call) -> Answer | Stream:
-        return Answer(await call.engine.operating.paused(call.tenant))
+        return Answer(await call.engine.admin.paused(call.tenant))
 
     broken = replace(pausing, handler=silent)
     monkeypatch.setattr(app, "ROUTES", [broken if one is pausing else one for one in app.ROUTES])

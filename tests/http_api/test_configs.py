@@ -57,9 +57,9 @@ async def test_a_secret_left_out_stays_and_everything_else_is_replaced(api):
     await api.call("PUT", HERE, _fields(disabled=True), key=key)
     again = await api.call("PUT", HERE, _fields(None), key=key)
     assert (again.status, again.body["secrets"]) == (200, {"secret": 1})
-    entity = await api.engine.operating.get_config("webhook.endpoint", "shop")
+    entity = await api.engine.admin.get_config("webhook.endpoint", "shop")
     assert entity.body.disabled is False
-    assert await api.engine.road.config_writer.open("default", entity, "secret") == [FIRST]
+    assert await api.engine.pipeline.config_writer.open("default", entity, "secret") == [FIRST]
     rotated = await api.call("PUT", HERE, _fields(SECOND), key=key)
     assert rotated.body["secrets"] == {"secret": 2}
 
@@ -68,8 +68,8 @@ async def test_a_change_needs_the_version_that_was_read(api):
     key = await api.key()
     first = await api.call("PUT", HERE, _fields(), key=key, headers={"If-None-Match": "*"})
     assert first.status == 200
-    taken = await api.call("PUT", HERE, _fields(SECOND), key=key, headers={"If-None-Match": "*"})
-    assert (taken.status, taken.body["code"], taken.headers["ETag"]) == (
+    leased = await api.call("PUT", HERE, _fields(SECOND), key=key, headers={"If-None-Match": "*"})
+    assert (leased.status, leased.body["code"], leased.headers["ETag"]) == (
         412,
         "changed",
         first.headers["ETag"],
@@ -128,7 +128,7 @@ async def test_of_many_who_read_the_same_one_changes_it(api):
 async def test_a_condition_that_cannot_be_read_is_refused(api_here, headers, code):
     answer = await api_here.call("PUT", HERE, _fields(), key=await api_here.key(), headers=headers)
     assert (answer.status, answer.body["code"]) == (400, code)
-    assert await api_here.engine.operating.list_config() == []
+    assert await api_here.engine.admin.list_config() == []
 
 
 @pytest.mark.parametrize(
@@ -149,14 +149,14 @@ async def test_every_fault_is_told_and_nothing_is_stored(api_here, path, body, s
     assert answer.status == status
     assert set(answer.body.get("errors", {})) == (faults or set())
     assert FIRST not in answer.text
-    assert await api_here.engine.operating.list_config() == []
+    assert await api_here.engine.admin.list_config() == []
 
 
 async def test_a_list_goes_on_where_it_ended(api):
     key = await api.key()
     for code in ("b", "a/x", "ü", "c"):
-        await api.engine.operating.put_config("webhook.endpoint", code, _fields()["fields"])
-    await api.engine.operating.put_config("template", "hello", {"text": "hi"})
+        await api.engine.admin.put_config("webhook.endpoint", code, _fields()["fields"])
+    await api.engine.admin.put_config("template", "hello", {"text": "hi"})
     seen, cursor = [], ""
     while True:
         page = (await api.call("GET", f"/v1/config?limit=2{cursor}", key=key)).body
@@ -203,7 +203,7 @@ async def test_changing_config_takes_the_scope_admin(api_here):
 
 async def test_what_can_no_longer_be_read_is_told_and_can_be_put_again(api_here, monkeypatch):
     key = await api_here.key()
-    writer, config = api_here.engine.road.config_writer, api_here.engine.road.config
+    writer, config = api_here.engine.pipeline.config_writer, api_here.engine.pipeline.config
     data = b'{"kind":"webhook.endpoint","code":"shop","body":{"url":7}}'
     await writer.note(config, "default", "config.EntityPut.v1", data, None)
     answer = await api_here.call("GET", HERE, key=key)
@@ -280,7 +280,7 @@ async def test_a_store_that_fails_is_told_without_where_it_is(api_here, monkeypa
     async def failing(*_: object) -> object:
         raise StoreError("the disk /secret/path is gone")
 
-    monkeypatch.setattr(api_here.engine.road.config_writer, "append", failing)
+    monkeypatch.setattr(api_here.engine.pipeline.config_writer, "append", failing)
     answer = await api_here.call("PUT", HERE, _fields(), key=key)
     assert (answer.status, answer.body["code"], answer.headers["Retry-After"]) == (
         503,

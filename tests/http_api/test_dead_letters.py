@@ -125,10 +125,10 @@ async def test_one_that_is_refused_holds_back_no_other(api_here):
     """Redriven by somebody else while the views still show it as failed."""
     key = await api_here.key("operate")
     ids = [await _ended(api_here, "refuse") for _ in range(2)][::-1]
-    page = api_here.engine.operating.dead_letter_page
+    page = api_here.engine.admin.dead_letter_page
     letters = await page()
-    await api_here.engine.operating.request(letters.items[0]).purge()
-    await api_here.engine.operating.request(letters.items[0]).redrive()
+    await api_here.engine.admin.request(letters.items[0]).purge()
+    await api_here.engine.admin.request(letters.items[0]).redrive()
     answer = await _redrive_what_was_seen(api_here, letters, key)
     assert [(one["id"], one["verdict"]) for one in answer.body["results"]] == [
         (ids[0], "refused"),
@@ -139,17 +139,17 @@ async def test_one_that_is_refused_holds_back_no_other(api_here):
 
 
 async def _redrive_what_was_seen(api: Served, letters: object, key: str):
-    from gesta.admin.admin import Operating
+    from gesta.admin.admin import Admin
 
     async def seen(*_: object, **__: object) -> object:
         return letters
 
-    before = Operating.dead_letter_page
-    Operating.dead_letter_page = seen  # type: ignore[assignment,method-assign]
+    before = Admin.dead_letter_page
+    Admin.dead_letter_page = seen  # type: ignore[assignment,method-assign]
     try:
         return await api.call("POST", "/v1/dead-letters/redrive", {}, key=key)
     finally:
-        Operating.dead_letter_page = before  # type: ignore[method-assign]
+        Admin.dead_letter_page = before  # type: ignore[method-assign]
 
 
 async def test_a_store_that_fails_in_the_middle_tells_what_was_done(api_here, monkeypatch):

@@ -187,7 +187,7 @@ async def test_a_body_that_is_too_long_ends_the_connection(api_here, used):
 
 async def test_a_caller_who_goes_away_after_a_body_at_once_is_noticed_while_they_wait(api_here):
     key = await api_here.key("submit")
-    waiters = api_here.engine.road.waiters
+    waiters = api_here.engine.pipeline.waiters
     _, writer = await connected(api_here)
     later = msgspec.json.encode({"flow": "shop.note", "payload": {"text": "later"}})
     writer.write(written(key, later, path="/v1/requests?wait=60s"))

@@ -19,7 +19,7 @@ from gesta.runtime.clock import OnClock
 FORM = {"Content-Type": "application/x-www-form-urlencoded"}
 
 
-async def offered(api) -> tuple[str, str]:
+async def eager(api) -> tuple[str, str]:
     path = await api.web.offer_first_key()
     assert path is not None
     return path, path.partition("token=")[2]
@@ -43,7 +43,7 @@ async def refused(api, token: str, **options) -> None:
 
 
 async def test_the_button_of_the_page_makes_the_first_admin_key(api):
-    path, token = await offered(api)
+    path, token = await eager(api)
     assert re.fullmatch(r"[A-Za-z0-9_-]{43}", token)
     page = await api.call("GET", path)
     assert (page.status, page.headers["Content-Type"]) == (200, "text/html; charset=utf-8")
@@ -57,7 +57,7 @@ async def test_the_button_of_the_page_makes_the_first_admin_key(api):
     assert made.status == 200
     (text,) = re.findall(r"gesta_live_\w+", made.text)
     assert (await api.call("GET", "/v1/keys", key=text)).status == 200
-    (change,) = await api.engine.operating.audit()
+    (change,) = await api.engine.admin.audit()
     assert (change.what, change.by, change.details["scopes"]) == (
         "key_created",
         "first-key link",
@@ -68,7 +68,7 @@ async def test_the_button_of_the_page_makes_the_first_admin_key(api):
 
 
 async def test_the_pages_load_nothing_run_nothing_and_tell_nobody(api_here):
-    path, token = await offered(api_here)
+    path, token = await eager(api_here)
     pages = [
         await api_here.call("GET", path),
         await api_here.call("POST", "/first-key", raw=f"token={token}".encode(), headers=FORM),
@@ -91,7 +91,7 @@ async def test_the_pages_load_nothing_run_nothing_and_tell_nobody(api_here):
 
 
 async def test_it_works_by_curl(api_here):
-    _, token = await offered(api_here)
+    _, token = await eager(api_here)
     made = await api_here.call("POST", "/v1/first-key", {"token": token})
     assert (made.status, made.body["scopes"], made.body["tenant"]) == (201, ["admin"], "default")
     assert (await api_here.call("GET", "/v1/audit", key=made.body["key"])).status == 200
@@ -99,17 +99,17 @@ async def test_it_works_by_curl(api_here):
 
 
 async def test_of_many_who_have_the_token_one_gets_the_key(api):
-    _, token = await offered(api)
+    _, token = await eager(api)
     answers = await asyncio.gather(
         *(api.call("POST", "/v1/first-key", {"token": token}) for _ in range(8))
     )
     assert sorted(one.status for one in answers) == [201] + [404] * 7
-    assert len(await api.engine.operating.list_keys()) == 1
+    assert len(await api.engine.admin.list_keys()) == 1
 
 
 @pytest.mark.parametrize("token", ["", "x", "a" * 43, "%C3%A4" * 43, "%00"])
 async def test_another_token_makes_nothing(api_here, token):
-    await offered(api_here)
+    await eager(api_here)
     answer = await api_here.call("GET", f"/first-key?token={token}")
     assert answer.status == 404
     assert (await api_here.call("POST", "/v1/first-key", {"token": token})).status == 404
@@ -118,7 +118,7 @@ async def test_another_token_makes_nothing(api_here, token):
             404,
             413,
         )
-    assert await api_here.engine.operating.list_keys() == []
+    assert await api_here.engine.admin.list_keys() == []
 
 
 async def test_where_nothing_was_offered_there_is_nothing(api_here):
@@ -126,25 +126,25 @@ async def test_where_nothing_was_offered_there_is_nothing(api_here):
 
 
 async def test_it_is_over_after_an_hour(api_here, monkeypatch):
-    path, token = await offered(api_here)
+    path, token = await eager(api_here)
     assert (await api_here.call("GET", path)).status == 200
-    road, clock = api_here.engine.road, api_here.engine.road.runtime.monotonic
+    pipeline, clock = api_here.engine.pipeline, api_here.engine.pipeline.runtime.monotonic
 
     class Later(OnClock):
         def __init__(self) -> None:
-            super().__init__(road.outside.runtime, road.outside.stores.now_ms)
+            super().__init__(pipeline.environment.runtime, pipeline.environment.stores.now_ms)
             self.monotonic = lambda: clock() + LASTS_SECONDS
 
-    offer = api_here.web.first_key
-    monkeypatch.setattr(offer._road, "runtime", Later())
+    free_slots = api_here.web.first_key
+    monkeypatch.setattr(free_slots._pipeline, "runtime", Later())
     await refused(api_here, token)
 
 
 async def test_it_is_over_as_soon_as_there_is_an_admin_key_of_any_tenant(api):
-    path, token = await offered(api)
-    await api.engine.operating.create_key(name="reader", actor=Actor("ada"))
+    path, token = await eager(api)
+    await api.engine.admin.create_key(name="reader", actor=Actor("ada"))
     assert (await api.call("GET", path)).status == 200
-    await api.engine.operating.create_key(
+    await api.engine.admin.create_key(
         name="root", scopes=["admin"], tenant="acme", actor=Actor("ada")
     )
     await refused(api, token)
@@ -152,7 +152,7 @@ async def test_it_is_over_as_soon_as_there_is_an_admin_key_of_any_tenant(api):
 
 @pytest.mark.parametrize("name", ["Forwarded", "X-Forwarded-For", "X-Real-IP", "Via"])
 async def test_who_comes_by_a_proxy_is_not_at_this_machine(api_here, name):
-    path, token = await offered(api_here)
+    path, token = await eager(api_here)
     await refused(api_here, token, headers={name: "for=203.0.113.7"})
     assert (await api_here.call("GET", path)).status == 200
 
@@ -176,8 +176,8 @@ def test_only_loopback_peers_are_at_this_machine(peer, is_here):
 
 
 async def test_a_store_that_fails_uses_nothing_up(api_here, monkeypatch):
-    _, token = await offered(api_here)
-    keys = api_here.engine.road.keys
+    _, token = await eager(api_here)
+    keys = api_here.engine.pipeline.keys
 
     async def fail(*_: object, **__: object) -> None:
         raise StoreError("out of reach")
@@ -189,7 +189,7 @@ async def test_a_store_that_fails_uses_nothing_up(api_here, monkeypatch):
 
 
 async def test_the_page_shows_the_curl_line_that_works(api_here):
-    path, token = await offered(api_here)
+    path, token = await eager(api_here)
     page = await api_here.call("GET", path)
     line = re.search(r"<code>curl '([^']+)' -H '([^:]+): ([^']+)' -d '([^']+)'</code>", page.text)
     assert line is not None
@@ -202,7 +202,7 @@ async def test_the_page_shows_the_curl_line_that_works(api_here):
 
 @pytest.mark.parametrize("host", ["a'; echo", "<b>", "$(id)"])
 async def test_a_host_that_means_something_to_a_shell_or_a_page_is_not_in_the_line(api_here, host):
-    path, _ = await offered(api_here)
+    path, _ = await eager(api_here)
     page = await api_here.call("GET", path, headers={"Host": host})
     assert page.status == 400 or (
         "curl 'ADDRESS/v1/first-key'" in page.text and host not in page.text
@@ -211,7 +211,7 @@ async def test_a_host_that_means_something_to_a_shell_or_a_page_is_not_in_the_li
 
 @pytest.mark.parametrize("path", ["/first-key", "/v1/first-key"])
 async def test_a_token_in_the_query_of_a_post_is_told_where_it_belongs(api_here, path):
-    _, token = await offered(api_here)
+    _, token = await eager(api_here)
     answer = await api_here.call("POST", f"{path}?token={token}")
     assert answer.status == 422
     assert answer.body["errors"] == {

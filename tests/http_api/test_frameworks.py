@@ -145,13 +145,13 @@ async def test_an_application_sends_once_whichever_worker_is_asked(framework, st
         async with Engine(
             settings=Settings(url=url, master_key=MASTER), flows=[slack.flow()], work=False
         ) as engine:
-            await engine.operating.put_config(
+            await engine.admin.put_config(
                 "slack.workspace",
                 "default",
                 {"token": "xoxb-1", "api_url": f"{provider.url}/slack/"},
             )
-            await engine.operating.put_config("slack.channel", "ops", {"channel_id": "C012AB3CD"})
-            _, key = await engine.operating.create_key(
+            await engine.admin.put_config("slack.channel", "ops", {"channel_id": "C012AB3CD"})
+            _, key = await engine.admin.create_key(
                 name="shop", scopes=("read", "submit"), actor=Actor("test")
             )
         async with (

@@ -73,7 +73,7 @@ async def test_a_flow_and_a_credential_of_the_tenant_are_paused_by_name(api_here
 async def test_what_cannot_be_paused_is_told(api_here, body, faults):
     answer = await api_here.call("POST", "/v1/pauses", body, key=await api_here.key("operate"))
     assert (answer.status, set(answer.body["errors"])) == (422, faults)
-    assert await api_here.engine.operating.paused("default") == []
+    assert await api_here.engine.admin.paused("default") == []
 
 
 async def test_a_credential_that_the_program_declares_can_be_paused(tmp_path):
@@ -101,14 +101,14 @@ async def test_what_cannot_be_resumed_is_told(api_here):
 
 async def test_a_pause_for_everybody_is_shown_without_who_and_why_and_is_not_a_tenants_to_end(api):
     key = await api.key("operate")
-    await api.engine.operating.pause(flow="shop.note", reason="acme has too many")
-    await api.engine.operating.pause_everything("acme again")
+    await api.engine.admin.pause(flow="shop.note", reason="acme has too many")
+    await api.engine.admin.pause_everything("acme again")
     listed = await api.call("GET", "/v1/pauses", key=key)
     assert {one["scope"] for one in listed.body["items"]} == {"everything", "flow:shop.note"}
     assert "acme" not in listed.text
     assert (await api.call("DELETE", "/v1/pauses?flow=shop.note", key=key)).status == 404
     assert (await api.call("DELETE", "/v1/pauses", key=key)).status == 404
-    assert len(await api.engine.operating.paused("default")) == 2
+    assert len(await api.engine.admin.paused("default")) == 2
 
 
 async def test_another_tenant_neither_sees_nor_ends_a_pause(api):

@@ -32,8 +32,8 @@ async def posted(store_url) -> AsyncIterator[Served]:
     """On every store, reached by providers."""
     flows = [note, sms.flow(), email.flow(), webhook.flow()]
     async with served(store_url, flows, public_url="https://gesta.example.com") as one:
-        await one.engine.operating.put_config("sms.account", "default", ACCOUNT)
-        await one.engine.operating.put_config("email.sender", "default", SENDER)
+        await one.engine.admin.put_config("sms.account", "default", ACCOUNT)
+        await one.engine.admin.put_config("email.sender", "default", SENDER)
         yield one
 
 
@@ -186,13 +186,9 @@ async def test_what_cannot_be_suppressed_is_said(posted, path, body):
 
 async def test_subscriptions_are_shown_and_an_abandoned_one_is_forgotten(posted):
     engine = posted.engine
-    await engine.operating.put_config(
-        webhook.TOLD, "shop", {"endpoint": "shop", "statuses": ["sent"]}
-    )
-    await engine.operating.put_config(
-        webhook.TOLD, "theirs", {"endpoint": "default"}, tenant="acme"
-    )
-    views = engine.road.outside.stores.views
+    await engine.admin.put_config(webhook.TOLD, "shop", {"endpoint": "shop", "statuses": ["sent"]})
+    await engine.admin.put_config(webhook.TOLD, "theirs", {"endpoint": "default"}, tenant="acme")
+    views = engine.pipeline.environment.stores.views
     await views.begin("subscription/old ledger", 1)
     key, admin, theirs = (
         await posted.key("operate"),
@@ -233,8 +229,8 @@ async def test_a_handler_that_is_told_is_not_forgotten(tmp_path):
         api.engine.on("shop.note", "sent", name="ledger")(listen)
         await api.engine.start()
         key = await api.key()
-        while not [one for one in await api.engine.operating.handlers() if one.is_held]:
-            await api.engine.road.outside.stores.events.changed(0.05)
+        while not [one for one in await api.engine.admin.handlers() if one.is_held]:
+            await api.engine.pipeline.environment.stores.events.changed(0.05)
         answer = await api.call("DELETE", "/v1/subscriptions/ledger", key=key)
         assert (answer.status, answer.body["code"]) == (409, "in_use")
 
@@ -242,13 +238,13 @@ async def test_a_handler_that_is_told_is_not_forgotten(tmp_path):
 async def test_an_endpoint_is_told_of_a_request_on_every_store(posted):
     engine, key = posted.engine, await posted.key("submit")
     endpoint = {"url": "https://shop.example/told", "secret": "whsec_" + "a" * 44}
-    await engine.operating.put_config(webhook.ENDPOINT, "shop", endpoint)
-    await engine.operating.put_config(
+    await engine.admin.put_config(webhook.ENDPOINT, "shop", endpoint)
+    await engine.admin.put_config(
         webhook.TOLD, "shop", {"endpoint": "shop", "flow": "shop.*", "statuses": ["sent", "failed"]}
     )
     done = await posted.submit(key, "hello")
     refused = await posted.submit(key, "refuse")
-    events = engine.road.outside.stores.events
+    events = engine.pipeline.environment.stores.events
     while len(posted.sandbox.webhook.effects) < 2:
         await events.changed(0.1)
     told = {
@@ -269,7 +265,7 @@ async def test_the_sandbox_reports_by_sns_to_an_engine_that_was_told_to_believe_
         )
         engine = Engine(flows=[email.flow()], settings=settings)
         async with engine, serving(engine.web(), listener):
-            await engine.operating.put_config(
+            await engine.admin.put_config(
                 "email.sender", "default", SENDER | {"endpoint_url": f"{sandbox.url}/ses"}
             )
             ref = await email.store_body(engine, "<p>hello</p>")

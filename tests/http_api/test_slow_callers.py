@@ -70,12 +70,12 @@ async def test_an_answer_that_nobody_takes_in_ends_the_connection(monkeypatch, a
         for _ in range(200):
             idle.send(b"GET /openapi.json HTTP/1.1\r\nHost: x\r\n\r\n")
         await asyncio.sleep(3)
-        taken = b""
+        leased = b""
         with contextlib.suppress(ConnectionResetError):
             async with asyncio.timeout(20):
                 while part := await asyncio.get_running_loop().sock_recv(idle, 1 << 20):
-                    taken += part
-    assert 0 < taken.count(b"HTTP/1.1 200") < 200
+                    leased += part
+    assert 0 < leased.count(b"HTTP/1.1 200") < 200
 
 
 async def test_who_comes_as_one_too_many_is_told_so_and_when_to_come_again(monkeypatch, api_here):
@@ -122,7 +122,7 @@ async def test_a_body_that_does_not_come_is_answered_408(monkeypatch, api_here):
 async def test_a_caller_who_goes_away_while_waiting_leaves_nothing_behind(api_here):
     key = await api_here.key("submit", "read")
     made = await api_here.submit(key, "later")
-    waiters = api_here.engine.road.waiters
+    waiters = api_here.engine.pipeline.waiters
     _, writer = await connected(api_here)
     writer.write(
         f"GET {made.headers['Location']}?wait=60s HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer"

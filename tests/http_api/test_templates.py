@@ -18,13 +18,13 @@ async def _put(api, tenant: str = "default", **parts: str) -> None:
         "text": "Hello {{ name }}",
         "subject": "For {{ name }} {{ city|default('') }}",
     }
-    await api.engine.operating.put_config("template", "welcome", fields, tenant=tenant)
+    await api.engine.admin.put_config("template", "welcome", fields, tenant=tenant)
 
 
 async def test_a_preview_fills_in_the_nearest_locale(api):
     key = await api.key("read")
     await _put(api)
-    await api.engine.operating.put_config("template", "welcome@pt", {"text": "Olá {{ name }}"})
+    await api.engine.admin.put_config("template", "welcome@pt", {"text": "Olá {{ name }}"})
     plain = await api.call("POST", PREVIEW, {"variables": {"name": "Ada"}}, key=key)
     assert (plain.status, plain.body["code"], plain.body["parts"]["text"]) == (
         200,

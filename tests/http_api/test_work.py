@@ -13,7 +13,7 @@ from gesta import Payload, Personal, RetryPolicy, external
 from gesta.http_api.reading import CallerGone
 from gesta.http_api.route import Call
 from gesta.http_api.work import Take, take_work
-from gesta.worker.external.long_poll import WAITING_IN_LANE_MAX
+from gesta.worker.external.long_poll import WAITING_IN_QUEUE_MAX
 from tests.http_api.served import Reply, Served, note, served
 
 RETRY = RetryPolicy(attempts=3, base_seconds=0.01, cap_seconds=0.01)
@@ -56,7 +56,7 @@ async def submit(
     return str(made.body["id"])
 
 
-async def taken(house: Served, key: str, path: str = WORK, **body: object) -> Reply:
+async def leased(house: Served, key: str, path: str = WORK, **body: object) -> Reply:
     return await house.call("POST", path, {"waitSeconds": 20, **body}, key=key)
 
 
@@ -76,7 +76,7 @@ async def test_work_goes_out_is_extended_seen_again_reported_and_on_record(house
         await house.key("submit", "read", tenant="acme"),
     )
     request_id = await submit(house, reader, {"sku": "B-1", "lines": [1, 2]})
-    (item,) = (await taken(house, key)).body["items"]
+    (item,) = (await leased(house, key)).body["items"]
     assert (item["id"], item["attempt"], item["payload"]) == (
         request_id,
         1,
@@ -132,7 +132,7 @@ async def test_work_goes_out_is_extended_seen_again_reported_and_on_record(house
 async def test_a_retryable_failure_comes_back_and_a_final_one_does_not(house):
     key = await house.key()
     request_id = await submit(house, key)
-    (first,) = (await taken(house, key)).body["items"]
+    (first,) = (await leased(house, key)).body["items"]
     failed = await report(
         house,
         key,
@@ -143,7 +143,7 @@ async def test_a_retryable_failure_comes_back_and_a_final_one_does_not(house):
         lastError="no hand free",
     )
     assert (failed.status, failed.body["status"], failed.body["reason"]) == (200, "queued", "busy")
-    (second,) = (await taken(house, key)).body["items"]
+    (second,) = (await leased(house, key)).body["items"]
     assert (second["id"], second["attempt"], second["key"]) == (request_id, 2, first["key"])
     final = await report(house, key, second, type="recordFailed", reason="no_stock", attempts=2)
     assert (final.status, final.body["status"], final.body["attempts"]) == (200, "failed", 2)
@@ -156,9 +156,9 @@ async def test_without_a_report_the_work_goes_to_another_and_the_late_one_hears_
     key = await house.key()
     await submit(house, key, {"to": "Ada"}, "warehouse.post")
     path = "/v1/flows/warehouse.post/work"
-    (late,) = (await taken(house, key, path)).body["items"]
+    (late,) = (await leased(house, key, path)).body["items"]
     assert late["payload"] == {"to": "Ada"}
-    (present,) = (await taken(house, key, path, leaseSeconds=60)).body["items"]
+    (present,) = (await leased(house, key, path, leaseSeconds=60)).body["items"]
     assert (present["id"], present["attempt"], present["key"]) == (late["id"], 2, late["key"])
     lost = await report(house, key, late, type="recordFailed", reason="nobody_home")
     assert (lost.status, lost.body["code"]) == (409, "lease_lost")
@@ -178,8 +178,8 @@ async def test_without_a_report_the_work_goes_to_another_and_the_late_one_hears_
 async def test_another_tenants_work_is_not_there(house):
     mine, theirs = await house.key(), await house.key(tenant="acme")
     await submit(house, mine)
-    assert (await taken(house, theirs, waitSeconds=0)).body == {"items": []}
-    (item,) = (await taken(house, mine)).body["items"]
+    assert (await leased(house, theirs, waitSeconds=0)).body == {"items": []}
+    (item,) = (await leased(house, mine)).body["items"]
     for method, what, body in [
         ("GET", "work", None),
         ("POST", "lease", {"token": item["token"]}),
@@ -195,7 +195,7 @@ async def test_another_tenants_work_is_not_there(house):
 @pytest.mark.parametrize("scope", ["read", "submit", "operate"])
 async def test_only_a_key_with_the_scope_execute_gets_work(house_here, scope):
     key = await house_here.key(scope)
-    assert (await taken(house_here, key)).status == 403
+    assert (await leased(house_here, key)).status == 403
     assert (await house_here.call("POST", WORK, {})).status == 401
 
 
@@ -245,7 +245,7 @@ async def test_a_report_that_cannot_be_is_told_with_every_fault_and_changes_noth
 ):
     key = await house_here.key()
     request_id = await submit(house_here, key)
-    (item,) = (await taken(house_here, key)).body["items"]
+    (item,) = (await leased(house_here, key)).body["items"]
     answer = await report(house_here, key, item, **fields)
     assert (answer.status, set(answer.body["errors"])) == (422, faults)
     assert (await house_here.engine.get(request_id)).state.version == 1
@@ -254,7 +254,7 @@ async def test_a_report_that_cannot_be_is_told_with_every_fault_and_changes_noth
 async def test_the_token_of_a_lease_is_asked_for(house_here):
     key = await house_here.key()
     await submit(house_here, key)
-    (item,) = (await taken(house_here, key)).body["items"]
+    (item,) = (await leased(house_here, key)).body["items"]
     answer = await house_here.call("GET", here(item, "work"), key=key)
     assert (answer.status, set(answer.body["errors"])) == (422, {"Gesta-Lease"})
 
@@ -262,9 +262,9 @@ async def test_the_token_of_a_lease_is_asked_for(house_here):
 async def test_erased_work_is_gone(house_here):
     key = await house_here.key()
     await submit(house_here, key, {"to": "Ada"}, "warehouse.post")
-    (item,) = (await taken(house_here, key, "/v1/flows/warehouse.post/work", leaseSeconds=60)).body[
-        "items"
-    ]
+    (item,) = (
+        await leased(house_here, key, "/v1/flows/warehouse.post/work", leaseSeconds=60)
+    ).body["items"]
     await house_here.engine.erase("Ada")
     gone = await house_here.call(
         "GET", here(item, "work"), key=key, headers={"Gesta-Lease": item["token"]}
@@ -275,7 +275,7 @@ async def test_erased_work_is_gone(house_here):
 async def test_a_cancel_is_told_with_the_next_extension(house_here):
     key = await house_here.key()
     await submit(house_here, key)
-    (item,) = (await taken(house_here, key)).body["items"]
+    (item,) = (await leased(house_here, key)).body["items"]
     assert (await house_here.call("POST", here(item, "cancel"), key=key)).status == 200
     longer = await house_here.call("POST", here(item, "lease"), {"token": item["token"]}, key=key)
     assert longer.body["cancelRequested"] is True
@@ -311,7 +311,7 @@ async def test_whoever_goes_away_while_waiting_gets_nothing_and_the_next_one_all
     while waiting.count:
         await asyncio.sleep(0.01)
     request_id = await submit(house_here, key)
-    (item,) = (await taken(house_here, key)).body["items"]
+    (item,) = (await leased(house_here, key)).body["items"]
     assert (item["id"], item["attempt"]) == (request_id, 1)
 
 
@@ -330,10 +330,10 @@ async def test_whoever_goes_away_just_when_work_was_taken_gets_nothing_and_the_n
             raise CallerGone
         return done[0]
 
-    grant = await house_here.engine.road.keys.check(key)
+    grant = await house_here.engine.pipeline.keys.check(key)
     call = Call(
         house_here.web,
-        house_here.engine.road,
+        house_here.engine.pipeline,
         grant,
         {"flow": "warehouse.pick"},
         None,
@@ -348,7 +348,7 @@ async def test_whoever_goes_away_just_when_work_was_taken_gets_nothing_and_the_n
     with pytest.raises(CallerGone):
         await take_work(call)
     assert [item.id for item in done[0]] == [request_id]
-    (item,) = (await taken(house_here, key)).body["items"]
+    (item,) = (await leased(house_here, key)).body["items"]
     assert (item["id"], item["attempt"]) == (request_id, 1)
 
 
@@ -358,26 +358,26 @@ async def test_a_key_that_is_revoked_while_it_waits_gets_no_work_and_the_next_on
     made = await house_here.call(
         "POST", "/v1/keys", {"name": "x", "scopes": ["execute"]}, key=admin
     )
-    waits = asyncio.create_task(taken(house_here, made.body["key"]))
+    waits = asyncio.create_task(leased(house_here, made.body["key"]))
     while not house_here.engine.external._waiting.count:
         await asyncio.sleep(0.01)
     await house_here.call("DELETE", f"/v1/keys/{made.body['id']}", key=admin)
     request_id = await submit(house_here, admin)
     refused = await waits
     assert (refused.status, refused.body["code"]) == (401, "key_refused")
-    (item,) = (await taken(house_here, admin)).body["items"]
+    (item,) = (await leased(house_here, admin)).body["items"]
     assert (item["id"], item["attempt"]) == (request_id, 1)
 
 
 async def test_a_crowd_that_waits_is_told_to_come_later(house_here, monkeypatch):
     key = await house_here.key()
     waiting = house_here.engine.external._waiting
-    monkeypatch.setattr("gesta.worker.external.long_poll.WAITING_IN_LANE_MAX", 1)
-    assert WAITING_IN_LANE_MAX > 1
+    monkeypatch.setattr("gesta.worker.external.long_poll.WAITING_IN_QUEUE_MAX", 1)
+    assert WAITING_IN_QUEUE_MAX > 1
     writer = await waiter(house_here, key)
     while not waiting.count:
         await asyncio.sleep(0.01)
-    refused = await taken(house_here, key)
+    refused = await leased(house_here, key)
     assert (refused.status, refused.body["code"]) == (503, "try_later")
-    assert (await taken(house_here, key, waitSeconds=0)).body == {"items": []}
+    assert (await leased(house_here, key, waitSeconds=0)).body == {"items": []}
     writer.close()

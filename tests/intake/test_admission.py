@@ -39,7 +39,7 @@ async def test_beyond_the_backlog_requests_are_refused_and_nothing_is_written(ge
 async def test_live_jobs_count_and_when_they_are_done_requests_are_accepted_again(gesta):
     provider = Provider()
     async with _engine(provider, backlog_max=2) as engine:
-        await engine.operating.pause(tenant="default")
+        await engine.admin.pause(tenant="default")
         for _ in range(2):
             await engine.submit(Note())
         await pass_time(gesta, 2)
@@ -47,7 +47,7 @@ async def test_live_jobs_count_and_when_they_are_done_requests_are_accepted_agai
         await let_run(gesta)
         with pytest.raises(TryLater):
             await engine.submit(Note())
-        await engine.operating.resume(tenant="default")
+        await engine.admin.resume(tenant="default")
         await pass_time(gesta, 2)
         await engine.submit(Note())
         await let_run(gesta)
@@ -70,8 +70,8 @@ def disk(gesta, monkeypatch):
         return free["bytes"]
 
     async def wire(settings):
-        outside = await gesta.wire(settings)
-        return replace(outside, stores=replace(outside.stores, disk_free=disk_free))
+        environment = await gesta.wire(settings)
+        return replace(environment, stores=replace(environment.stores, disk_free=disk_free))
 
     monkeypatch.setattr(Wiring, "wire", staticmethod(wire))
     return free

@@ -49,7 +49,7 @@ async def test_a_flood_on_a_file_queues_behind_itself(tmp_path):
     ) as engine:
 
         async def settled() -> None:
-            while len(provider.calls) < SLOTS or await engine.operating.unseen():
+            while len(provider.calls) < SLOTS or await engine.admin.unseen():
                 await runtime.turn()
 
         passed_by = await _passed_by(engine, provider, gate, settled)
@@ -60,12 +60,12 @@ async def test_a_flood_on_a_file_queues_behind_itself(tmp_path):
 async def test_a_paused_flood_delays_nobody(gesta):
     provider = Provider()
     async with engine_of(provider, concurrency=SLOTS) as engine:
-        await engine.operating.pause(tenant="flood")
+        await engine.admin.pause(tenant="flood")
         await engine.submit_many([(Note(), Options(tenant="flood")) for _ in range(FLOOD)])
         request = await engine.submit(Note(), tenant="other")
         await let_run(gesta)
         assert [call.request_id for call in provider.calls] == [request.id]
-        assert (await engine.operating.held())[0].scope == "tenant:flood"
+        assert (await engine.admin.held())[0].scope == "tenant:flood"
 
 
 def _parts(ports) -> list[int]:
@@ -111,7 +111,7 @@ async def test_a_batch_goes_in_parts_and_rests_while_others_are_at_work(gesta, p
 
 async def test_a_part_waits_until_little_is_left_to_be_projected(gesta):
     async with engine_of(Provider()) as engine:
-        projector = engine.road.projector
+        projector = engine.pipeline.projector
         await engine.submit(Note())
         await let_run(gesta)
         projector._is_behind = True

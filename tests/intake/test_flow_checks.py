@@ -59,7 +59,7 @@ async def test_what_it_refuses_is_not_accepted(gesta, checking):
 
 async def test_what_it_does_not_refuse_goes_its_way(gesta, checking):
     async with chat(checking) as engine:
-        await engine.operating.put_config(ROOM, "ops", {"name": "Operations"})
+        await engine.admin.put_config(ROOM, "ops", {"name": "Operations"})
         request = await engine.submit(Note("ops"))
         await let_run(gesta)
         assert await result(request) == Done(id="provider-1")
@@ -71,7 +71,7 @@ async def test_it_never_refuses_by_config_that_is_out_of_date(gesta, checking):
     async with chat(checking, work=False) as engine, chat(Checking()) as other:
         with pytest.raises(InvalidRequest):
             await engine.submit(Note("ops"))
-        await other.operating.put_config(ROOM, "ops", {"name": "Operations"})
+        await other.admin.put_config(ROOM, "ops", {"name": "Operations"})
         assert (await engine.submit(Note("ops"))).verdict == "created"
         assert len(await engine.submit_many([Note("ops")])) == 1
 
@@ -109,13 +109,13 @@ async def test_what_is_wrong_is_told_also_where_the_config_cannot_be_read(gesta,
 
 async def test_what_came_through_an_outbox_is_checked_too(gesta, checking):
     async with chat(checking) as engine:
-        now, ids = engine.road.runtime.now_ms(), engine.road.ids
-        await engine.operating.put_config(ROOM, "ops", {"name": "Operations"})
+        now, ids = engine.pipeline.runtime.now_ms(), engine.pipeline.ids
+        await engine.admin.put_config(ROOM, "ops", {"name": "Operations"})
         rows = [
             Raw(ids.new(), FLOW, "default", now, f'{{"text":"{room}"}}', None, None, None, 5, None)
             for room in ("ops", "missing")
         ]
-        good, bad = await engine.road.intake.prepare(rows)
+        good, bad = await engine.pipeline.intake.prepare(rows)
         assert isinstance(good, Append)
         assert isinstance(bad, Invalid)
         assert bad.faults == FAULT

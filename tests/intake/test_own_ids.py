@@ -57,7 +57,8 @@ def letters(provider: Provider, payload: type[Payload] = Letter) -> Engine:
 async def standing(engine: Engine) -> list[tuple[str, str]]:
     """The jobs as (tenant, id)."""
     return [
-        (one.job.tenant, one.job.id) for one in await engine.road.outside.stores.queue.jobs("", 100)
+        (one.job.tenant, one.job.id)
+        for one in await engine.pipeline.environment.stores.queue.jobs("", 100)
     ]
 
 
@@ -108,7 +109,7 @@ async def test_whoever_waits_is_not_told_what_anothers_request_of_that_id_came_t
     async with letters(Provider(BUSY, Done("own"), Done("ours"))) as engine:
         ours = await engine.submit(Letter("ours"), tenant="acme")
         await pass_time(gesta, 1)
-        waiting = engine.road.waiters.wait((FLOW, "acme", ours.id))
+        waiting = engine.pipeline.waiters.wait((FLOW, "acme", ours.id))
         own = await engine.submit(Letter("own", ours.id), tenant="globex")
         await pass_time(gesta, 1)
         assert (await own.status(), waiting.done()) == ("sent", False)
@@ -125,10 +126,10 @@ async def test_views_built_anew_from_events_that_lie_together_are_the_same(gesta
             msgspec.json.encode(Letter("ours")),
             msgspec.json.encode(Letter("own", ours.id)),
         ]
-        await engine.operating.rebuild()
+        await engine.admin.rebuild()
         assert [await ours.view(), await own.view()] == before
         keys = [(FLOW, tenant, ours.id) for tenant in ("acme", "globex")]
-        assert await engine.road.outside.stores.views.get(keys) == dict(
+        assert await engine.pipeline.environment.stores.views.get(keys) == dict(
             zip(keys, before, strict=True)
         )
 
@@ -142,14 +143,14 @@ async def test_events_of_both_in_one_batch_are_folded_onto_their_own_views(gesta
         await pass_time(gesta, 2)
         batch = sorted(await all_events(engine), key=lambda one: (one.version, one.position))
         folding = Folding(
-            engine.road.outside.stores.events,
+            engine.pipeline.environment.stores.events,
             nothing_known,
-            engine.road.runtime,
-            engine.road.telemetry,
+            engine.pipeline.runtime,
+            engine.pipeline.telemetry,
         )
-        views, jobs, parked = await folding.fold(batch, quiet_until=0)
+        views, jobs, quarantined = await folding.fold(batch, quiet_until=0)
         assert views == [await ours.view(), await own.view()]
-        assert (sorted(job.tenant for job in jobs), parked) == (["acme", "globex"], [])
+        assert (sorted(job.tenant for job in jobs), quarantined) == (["acme", "globex"], [])
 
 
 async def nothing_known(_: object) -> dict[Key, View]:
@@ -160,13 +161,13 @@ async def test_jobs_that_were_lost_are_restored_for_both(gesta):
     async with letters(Provider(BUSY, BUSY)) as engine:
         await of_two_tenants(engine)
         await pass_time(gesta, 2)
-        before, queue = await standing(engine), engine.road.outside.stores.queue
+        before, queue = await standing(engine), engine.pipeline.environment.stores.queue
         assert len(before) == 2
         assert isinstance(queue, MemoryJobQueue)
         queue._rows.clear()
         await pass_time(gesta, 430)
         assert {tenant for tenant, _ in before} == {"acme", "globex"}
-        assert (await engine.operating.counts())[FLOW, "unknown"] == 2, (
+        assert (await engine.admin.counts())[FLOW, "unknown"] == 2, (
             "each was restored, and may have been in somebody's hands"
         )
 
@@ -178,7 +179,7 @@ async def test_one_id_brought_twice_in_a_batch_is_sealed_with_its_own_content(ge
             (Secret("first", OWN), Options(tenant="acme")),
             (Secret("second", OWN), Options(tenant="globex")),
         )
-        accepted, conflict = await engine.road.intake.submit_many([first, second])
+        accepted, conflict = await engine.pipeline.intake.submit_many([first, second])
         assert isinstance(conflict, Conflict)
         assert accepted == Accepted(FLOW, "acme", OWN, "created")
         await pass_time(gesta, 1)
@@ -202,7 +203,7 @@ async def test_the_doctor_finds_the_job_and_nothing_suspicious_in_it(gesta):
     async with letters(Provider(BUSY)) as engine:
         request = await engine.submit(Letter("own", OWN))
         await pass_time(gesta, 1)
-        facts = await examine_request(engine.road, await request.view())
+        facts = await examine_request(engine.pipeline, await request.view())
         assert facts.job is not None
         assert facts.job.job.request_id == OWN
         assert suspicious_fields(facts.job) == []
@@ -250,5 +251,5 @@ async def test_each_is_looked_up_by_its_own_tenant(gesta, tenant):
     async with letters(Provider(BUSY, BUSY)) as engine:
         ours, _ = await of_two_tenants(engine)
         await pass_time(gesta, 1)
-        view = await engine.operating.look_up(ours.id, tenant)
+        view = await engine.admin.look_up(ours.id, tenant)
         assert view.state.tenant == tenant

@@ -17,7 +17,7 @@ from gesta import Engine
 from gesta.errors import Forged, StoreError
 from gesta.flows import email, sms
 from gesta.flows.email.sns import FETCHES_MAX
-from gesta.intake.provider_reports import Result
+from gesta.intake.provider_reports import ReportResult
 from gesta.outbound.http import HttpRequest
 from gesta.runtime.settings import Settings
 from gesta.sandbox.receiver import Reply
@@ -45,11 +45,11 @@ async def opened(gesta: Harness, public_url: str | None = HERE) -> Engine:
     )
     await engine.start()
     for tenant in ("default", "other"):
-        await engine.operating.put_config(
+        await engine.admin.put_config(
             "sms.account", "default", ACCOUNT | {"auth_token": f"token-{tenant}"}, tenant=tenant
         )
         topics = [TOPIC if tenant == "default" else TOPIC + "-other"]
-        await engine.operating.put_config(
+        await engine.admin.put_config(
             "email.sender", "default", SENDER | {"report_topics": topics}, tenant=tenant
         )
     return engine
@@ -66,18 +66,18 @@ def headers_of(pairs: Mapping[str, str]) -> Any:
     return {name.lower(): value for name, value in pairs.items()}.get
 
 
-async def posted(engine: Engine, request: HttpRequest) -> Result:
+async def posted(engine: Engine, request: HttpRequest) -> ReportResult:
     """As web/reports.py hands it on."""
     _, _, provider, tenant, *parts = (
         urlsplit(request.url).path.removeprefix("/base").strip("/").split("/")
     )
-    return await engine.road.reports.take(
+    return await engine.pipeline.reports.take(
         provider, tenant, parts, headers_of(request.headers), request.body or b""
     )
 
 
-async def sns(engine: Engine, body: bytes, tenant: str = "default") -> Result:
-    return await engine.road.reports.take("ses", tenant, (), headers_of({}), body)
+async def sns(engine: Engine, body: bytes, tenant: str = "default") -> ReportResult:
+    return await engine.pipeline.reports.take("ses", tenant, (), headers_of({}), body)
 
 
 async def text(engine: Engine, gesta: Harness, tenant: str = "default") -> str:
@@ -99,8 +99,8 @@ async def test_a_text_that_arrived_is_delivered_and_stays_sent(engine, gesta):
         gesta.sandbox.twilio.effects[0].data["StatusCallback"]
         == f"{HERE}/v1/reports/twilio/default/default/{request_id}"
     )
-    assert await posted(engine, gesta.sandbox.twilio.report("sent")) == Result()
-    assert await posted(engine, gesta.sandbox.twilio.report()) == Result(new=1)
+    assert await posted(engine, gesta.sandbox.twilio.report("sent")) == ReportResult()
+    assert await posted(engine, gesta.sandbox.twilio.report()) == ReportResult(new=1)
     state = (await engine.get(request_id)).state
     assert (state.status, state.delivered_at is not None) == ("sent", True)
     assert [kind for kind, _, _ in await engine.history(request_id)][
@@ -111,11 +111,11 @@ async def test_a_text_that_arrived_is_delivered_and_stays_sent(engine, gesta):
 async def test_a_report_that_comes_again_is_nothing_new(engine, gesta):
     request_id = await text(engine, gesta)
     report = gesta.sandbox.twilio.report("undelivered", error_code="30006")
-    assert await posted(engine, report) == Result(new=1)
+    assert await posted(engine, report) == ReportResult(new=1)
     version = (await engine.get(request_id)).state.version
-    assert await posted(engine, report) == Result(known=1)
+    assert await posted(engine, report) == ReportResult(known=1)
     # Out of order: it arrived after all, or did before.
-    assert await posted(engine, gesta.sandbox.twilio.report()) == Result(new=1)
+    assert await posted(engine, gesta.sandbox.twilio.report()) == ReportResult(new=1)
     state = (await engine.get(request_id)).state
     assert (state.version, state.bounce, state.delivered_at is not None) == (
         version + 1,
@@ -173,17 +173,17 @@ async def test_another_tenants_request_is_not_touched_by_a_tenants_own_token(eng
     gesta.sandbox.twilio.effects[-1].data["StatusCallback"] = (
         f"{HERE}/v1/reports/twilio/default/default/{theirs}"
     )
-    assert await posted(engine, gesta.sandbox.twilio.report()) == Result(strange=1)
+    assert await posted(engine, gesta.sandbox.twilio.report()) == ReportResult(strange=1)
     assert (await engine.get(theirs, tenant="other")).state.delivered_at is None
-    assert await posted(engine, genuine) == Result(new=1)
+    assert await posted(engine, genuine) == ReportResult(new=1)
 
 
 async def test_a_token_that_was_changed_is_believed_for_a_day(engine, gesta):
     await text(engine, gesta)
     old = gesta.sandbox.twilio.report()
-    await engine.operating.put_config("sms.account", "default", ACCOUNT | {"auth_token": "newer"})
+    await engine.admin.put_config("sms.account", "default", ACCOUNT | {"auth_token": "newer"})
     gesta.advance(23 * 3600)
-    assert await posted(engine, old) == Result(new=1)
+    assert await posted(engine, old) == ReportResult(new=1)
     gesta.advance(2 * 3600)
     with pytest.raises(Forged):
         await posted(engine, old)
@@ -191,18 +191,18 @@ async def test_a_token_that_was_changed_is_believed_for_a_day(engine, gesta):
 
 async def test_with_an_api_key_reports_are_asked_for_only_if_they_can_be_verified(engine, gesta):
     keyed = ACCOUNT | {"api_key_sid": "SK1", "auth_token": "secret of the key"}
-    await engine.operating.put_config("sms.account", "default", keyed)
+    await engine.admin.put_config("sms.account", "default", keyed)
     await text(engine, gesta)
     assert "StatusCallback" not in gesta.sandbox.twilio.effects[-1].data
-    await engine.operating.put_config(
+    await engine.admin.put_config(
         "sms.account", "default", keyed | {"callback_token": "the account's own"}
     )
     await text(engine, gesta)
     with pytest.raises(Forged):
         await posted(engine, gesta.sandbox.twilio.report())
-    assert await posted(engine, gesta.sandbox.twilio.report(token="the account's own")) == Result(
-        new=1
-    )
+    assert await posted(
+        engine, gesta.sandbox.twilio.report(token="the account's own")
+    ) == ReportResult(new=1)
 
 
 async def test_a_token_that_is_set_to_nothing_verifies_nothing(gesta, monkeypatch):
@@ -228,7 +228,7 @@ async def test_nobody_is_asked_to_report_while_nobody_knows_where(gesta):
 
 
 async def test_a_number_that_is_suppressed_gets_no_texts(engine, gesta):
-    await engine.operating.suppress(sms.message.NAME, "+49 30 123456", reason="asked by phone")
+    await engine.admin.suppress(sms.message.NAME, "+49 30 123456", reason="asked by phone")
     request_id = await text(engine, gesta)
     state = (await engine.get(request_id)).state
     assert (state.status, state.reason) == ("failed", "suppressed")
@@ -237,17 +237,17 @@ async def test_a_number_that_is_suppressed_gets_no_texts(engine, gesta):
 
 async def test_a_letter_that_bounced_for_good_suppresses_its_address(engine, gesta):
     request_id = await letter(engine, gesta)
-    assert await sns(engine, gesta.sandbox.ses.report("delivery", TOPIC)) == Result(new=1)
-    assert await sns(engine, gesta.sandbox.ses.report("bounce", TOPIC, version="1")) == Result(
-        new=1
-    )
+    assert await sns(engine, gesta.sandbox.ses.report("delivery", TOPIC)) == ReportResult(new=1)
+    assert await sns(
+        engine, gesta.sandbox.ses.report("bounce", TOPIC, version="1")
+    ) == ReportResult(new=1)
     state = (await engine.get(request_id)).state
     assert (state.status, state.bounce, state.delivered_at is not None) == (
         "sent",
         "permanent_noemail",
         True,
     )
-    entry = await engine.operating.suppressed(email.NAME, "ada@EXAMPLE.com")
+    entry = await engine.admin.suppressed(email.NAME, "ada@EXAMPLE.com")
     assert entry is not None
     assert (entry.suppressed.reason, entry.suppressed.source) == (
         "bounced: permanent_noemail",
@@ -263,15 +263,15 @@ async def test_a_letter_that_bounced_for_good_suppresses_its_address(engine, ges
 async def test_a_bounce_that_passes_suppresses_nobody_and_a_complaint_does(engine, gesta):
     await letter(engine, gesta)
     await sns(engine, gesta.sandbox.ses.report("bounce", TOPIC, permanent=False))
-    assert await engine.operating.suppressed(email.NAME, ADA) is None
+    assert await engine.admin.suppressed(email.NAME, ADA) is None
     await sns(engine, gesta.sandbox.ses.report("complaint", TOPIC))
-    entry = await engine.operating.suppressed(email.NAME, ADA)
+    entry = await engine.admin.suppressed(email.NAME, ADA)
     assert entry is not None
     assert entry.suppressed.reason == "complained: abuse"
     # Taken off by a person, and told again: it stays off.
-    assert await engine.operating.unsuppress(email.NAME, ADA)
-    assert await sns(engine, gesta.sandbox.ses.report("complaint", TOPIC)) == Result(known=1)
-    assert await engine.operating.suppressed(email.NAME, ADA) is None
+    assert await engine.admin.unsuppress(email.NAME, ADA)
+    assert await sns(engine, gesta.sandbox.ses.report("complaint", TOPIC)) == ReportResult(known=1)
+    assert await engine.admin.suppressed(email.NAME, ADA) is None
 
 
 async def test_a_report_that_failed_half_way_is_taken_when_it_comes_again(
@@ -284,12 +284,12 @@ async def test_a_report_that_failed_half_way_is_taken_when_it_comes_again(
         async def fails(*_: object, **__: object) -> None:
             raise StoreError("gone")
 
-        patch.setattr(engine.road.recorder, "apply", fails)
+        patch.setattr(engine.pipeline.recorder, "apply", fails)
         with pytest.raises(StoreError):
             await sns(engine, body)
     assert (await engine.get(request_id)).state.complained_at is None
-    assert await sns(engine, body) == Result(new=1)
-    assert await engine.operating.suppressed(email.NAME, ADA) is not None
+    assert await sns(engine, body) == ReportResult(new=1)
+    assert await engine.admin.suppressed(email.NAME, ADA) is not None
 
 
 def changed(body: bytes, **fields: str) -> bytes:
@@ -342,7 +342,7 @@ async def test_a_forged_message_of_sns_gets_one_answer_and_changes_nothing(engin
         await sns(engine, change(gesta.sandbox.ses.report("bounce", TOPIC), gesta.sandbox))
     assert str(caught.value) == str(Forged())
     assert (await engine.get(request_id)).state == before
-    assert await engine.operating.suppressed(email.NAME, ADA) is None
+    assert await engine.admin.suppressed(email.NAME, ADA) is None
     assert gesta.sandbox.http.calls == calls
 
 
@@ -358,7 +358,7 @@ async def test_another_tenants_letter_is_not_touched_by_a_tenants_own_topic(engi
     request_id = await letter(engine, gesta)
     assert await sns(
         engine, gesta.sandbox.ses.report("delivery", TOPIC + "-other"), "other"
-    ) == Result(strange=1)
+    ) == ReportResult(strange=1)
     assert (await engine.get(request_id)).state.delivered_at is None
 
 
@@ -381,7 +381,7 @@ async def test_a_subscription_is_confirmed_if_it_is_on_a_topic_of_the_tenant(eng
     body = signer.envelope(
         "hello", TOPIC, "m-1", now, Type="SubscriptionConfirmation", Token="t-1", SubscribeURL=url
     )
-    assert await sns(engine, msgspec.json.encode(body)) == Result()
+    assert await sns(engine, msgspec.json.encode(body)) == ReportResult()
     assert signer.confirmed == ["t-1"]
 
 
@@ -392,14 +392,14 @@ async def test_a_certificate_that_cannot_be_had_makes_sns_come_again(engine, ges
         patch.setattr(gesta.sandbox.ses, "read", lambda *_: Reply(503))
         with pytest.raises(StoreError):
             await sns(engine, body)
-    assert await sns(engine, body) == Result(new=1)
+    assert await sns(engine, body) == ReportResult(new=1)
 
 
 async def test_a_flood_of_made_up_certificates_does_not_keep_one_that_is_known_from_being_fetched_again(
     engine, gesta
 ):
     await letter(engine, gesta)
-    assert await sns(engine, gesta.sandbox.ses.report("delivery", TOPIC)) == Result(new=1)
+    assert await sns(engine, gesta.sandbox.ses.report("delivery", TOPIC)) == ReportResult(new=1)
     gesta.advance(25 * 3600)
     await letter(engine, gesta, "bob@example.com")
     body = gesta.sandbox.ses.report("delivery", TOPIC)
@@ -411,11 +411,11 @@ async def test_a_flood_of_made_up_certificates_does_not_keep_one_that_is_known_f
                     body, SigningCertURL=f"https://sns.eu-central-1.amazonaws.com/{number}.pem"
                 ),
             )
-    assert await sns(engine, body) == Result(new=1)
+    assert await sns(engine, body) == ReportResult(new=1)
 
 
 async def test_names_of_tenants_that_do_not_exist_are_not_kept(engine):
-    config = engine.road.config
+    config = engine.pipeline.config
     before = len(config._tenants)
     for number in range(20):
         with pytest.raises(Forged):
@@ -424,24 +424,24 @@ async def test_names_of_tenants_that_do_not_exist_are_not_kept(engine):
 
 
 async def test_the_list_shows_masks_page_by_page_and_an_entry_can_be_taken_off(engine):
-    operating = engine.operating
+    admin = engine.admin
     for number in range(5):
-        await operating.suppress(email.NAME, f"person{number}@example.com", reason="asked")
-    await operating.suppress(email.NAME, "stranger@example.com", tenant="other")
-    await operating.suppress(sms.message.NAME, "+4930123456")
-    await operating.unsuppress(email.NAME, "person0@example.com")
+        await admin.suppress(email.NAME, f"person{number}@example.com", reason="asked")
+    await admin.suppress(email.NAME, "stranger@example.com", tenant="other")
+    await admin.suppress(sms.message.NAME, "+4930123456")
+    await admin.unsuppress(email.NAME, "person0@example.com")
     found, after = [], ""
     while True:
-        page, following = await operating.list_suppressed(email.NAME, after=after, limit=2)
+        page, following = await admin.list_suppressed(email.NAME, after=after, limit=2)
         found += page
         if following is None:
             break
         after = following
     assert len({entry.id for entry in found}) == len(found) == 4
     assert {entry.suppressed.masked for entry in found} == {"p***@e***.com"}
-    await operating.unsuppress_entry(email.NAME, found[0].id)
-    assert len((await operating.list_suppressed(email.NAME))[0]) == 3
-    assert len((await operating.list_suppressed(email.NAME, tenant="other"))[0]) == 1
+    await admin.unsuppress_entry(email.NAME, found[0].id)
+    assert len((await admin.list_suppressed(email.NAME))[0]) == 3
+    assert len((await admin.list_suppressed(email.NAME, tenant="other"))[0]) == 1
     assert [
-        one.suppressed.masked for one in (await operating.list_suppressed(sms.message.NAME))[0]
+        one.suppressed.masked for one in (await admin.list_suppressed(sms.message.NAME))[0]
     ] == ["+49***56"]

@@ -52,7 +52,7 @@ async def test_an_ended_request_goes_after_its_days_and_its_key_still_answers(ge
         for ask in (again.view, lambda: engine.get(old.id), lambda: engine.request(old.id)):
             with pytest.raises(NotFound, match="retention_days = 30 removes ended requests"):
                 await ask()
-        assert engine.road.telemetry.registry.get_sample_value("requests_removed_total") == 1
+        assert engine.pipeline.telemetry.registry.get_sample_value("requests_removed_total") == 1
     async with keeping(provider, None) as elsewhere:
         # A process that does not remove anything itself.
         again = await elsewhere.submit(Note("one"), key="order-1")
@@ -91,7 +91,7 @@ async def test_a_dead_letter_that_is_still_shown_stays(gesta):
         failed = await engine.submit(Note())
         await gesta.settle()
         await days_pass(gesta, 20)
-        assert [letter.original.request_id for letter in await engine.operating.dead_letters()] == [
+        assert [letter.original.request_id for letter in await engine.admin.dead_letters()] == [
             failed.id
         ]
         await days_pass(gesta, 21)
@@ -129,10 +129,10 @@ async def test_a_rebuild_after_it_gives_the_same_views(gesta):
         await days_pass(gesta, 12)
         await engine.submit(Note())
         await gesta.settle()
-        before, counts = await engine.find(), await engine.operating.counts()
+        before, counts = await engine.find(), await engine.admin.counts()
         assert len(before) == 2
-        await engine.operating.rebuild()
-        assert (await engine.find(), await engine.operating.counts()) == (before, counts)
+        await engine.admin.rebuild()
+        assert (await engine.find(), await engine.admin.counts()) == (before, counts)
 
 
 async def test_long_walks_are_made_in_small_commits_that_go_on_where_the_last_ended(

@@ -32,9 +32,9 @@ def moment(gesta: Harness, **later: float) -> datetime:
 
 async def lose_the_queue(engine: Engine) -> None:
     """The queue is emptied behind the engine's back, as by a flush of Redis."""
-    queue = engine.road.outside.stores.queue
+    queue = engine.pipeline.environment.stores.queue
     queue._rows.clear()  # type: ignore[attr-defined]
-    queue._lanes.clear()  # type: ignore[attr-defined]
+    queue._external_queues.clear()  # type: ignore[attr-defined]
     queue._leases.clear()  # type: ignore[attr-defined]
 
 
@@ -64,7 +64,9 @@ async def test_a_request_expires_when_its_time_to_live_is_over(gesta):
         for one in (request, waiting):
             assert await result(await engine.request(one.id)) == Rejected("expired")
         assert (
-            await engine.road.outside.stores.queue.find([f"{request.id}-1", f"{waiting.id}-1"])
+            await engine.pipeline.environment.stores.queue.find(
+                [f"{request.id}-1", f"{waiting.id}-1"]
+            )
             == set()
         )
     assert len(provider.calls) == 1
@@ -104,7 +106,7 @@ async def test_nothing_unknown_ever_expires(gesta):
 async def test_a_redrive_between_look_and_expiry_is_not_undone(gesta, ports):
     async with Engine(URL, flows=[note_flow(Provider())], work=False) as engine:
         request = await engine.submit(Note(), ttl=timedelta(seconds=5))
-        await engine.road.projector.step()
+        await engine.pipeline.projector.step()
         gesta.advance(10)
 
         async def redriven_meanwhile(original, entries):
@@ -119,7 +121,7 @@ async def test_a_redrive_between_look_and_expiry_is_not_undone(gesta, ports):
             return await original(entries)
 
         ports.commits.replace("record", redriven_meanwhile)
-        sweeping = asyncio.ensure_future(engine.road.sweep.step())
+        sweeping = asyncio.ensure_future(engine.pipeline.sweep.step())
         await pass_time(gesta, 1)
         await sweeping
         assert await types_of(engine, request.id) == ["RequestCreated", "Failed", "RequestUpdated"]
@@ -140,7 +142,7 @@ async def test_a_lost_job_is_put_again_from_the_stream_and_gives_the_same(gesta)
     provider = Provider()
     async with Engine(URL, flows=[note_flow(provider)], work=False) as asking:
         requests = [await asking.submit(Note(str(n))) for n in range(3)]
-        await asking.road.projector.step()
+        await asking.pipeline.projector.step()
         await lose_the_queue(asking)
     gesta.advance(61)
     async with engine_of(provider) as engine:
@@ -160,7 +162,7 @@ async def test_lost_jobs_are_found_on_every_page_also_behind_one_that_has_none(g
             await asking.submit(Note(f"later {n}"), deliver_at=moment(gesta, minutes=14))
         for n in range(3):
             await asking.submit(Note(f"now {n}"))
-        await asking.road.projector.step()
+        await asking.pipeline.projector.step()
         await lose_the_queue(asking)
     gesta.advance(61)
     async with engine_of(provider):
@@ -172,7 +174,7 @@ async def test_a_job_put_again_is_suspect_so_a_flow_that_parks_is_not_executed_b
     provider = Provider()
     async with Engine(URL, flows=[note_flow(provider, on_unknown="park")], work=False) as asking:
         request = await asking.submit(Note())
-        await asking.road.projector.step()
+        await asking.pipeline.projector.step()
         await lose_the_queue(asking)
     async with engine_of(provider, on_unknown="park") as engine:
         await pass_time(gesta, 130, 0.5)
@@ -205,7 +207,7 @@ async def test_a_lost_job_of_a_request_that_has_moved_on_is_left_alone(gesta):
     provider = Provider()
     async with Engine(URL, flows=[note_flow(provider)], work=False) as asking:
         request = await asking.submit(Note())
-        await asking.road.projector.step()
+        await asking.pipeline.projector.step()
         await lose_the_queue(asking)
         await request.cancel()
     async with engine_of(provider) as engine:
@@ -269,7 +271,7 @@ async def test_expiry_of_many_goes_on_in_bounded_batches_until_all_are_done(gest
     gesta.advance(5)
     async with engine_of(provider) as engine:
         await gesta.settle()
-        assert await engine.operating.counts() == {(FLOW, "expired"): 450}
+        assert await engine.admin.counts() == {(FLOW, "expired"): 450}
     assert provider.calls == []
 
 
@@ -293,11 +295,11 @@ async def test_a_stray_pointer_to_a_finished_request_is_acked_without_a_call(ges
         request = await engine.submit(Note())
         await let_run(gesta)
         # S0-9: whatever was queued once more, the end on record decides.
-        await engine.road.outside.stores.queue.put(
+        await engine.pipeline.environment.stores.queue.put(
             [Job(f"{request.id}-1", "default", FLOW, request.id, 1, kind)]
         )
         await let_run(gesta)
-        assert await engine.road.outside.stores.queue.find([f"{request.id}-1"]) == set()
+        assert await engine.pipeline.environment.stores.queue.find([f"{request.id}-1"]) == set()
     assert len(provider.calls) == 1
 
 

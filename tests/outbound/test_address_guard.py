@@ -198,8 +198,8 @@ async def test_a_name_that_changes_its_address_after_the_first_call_gains_nothin
         PrivateAddressGuard(allow=["127.0.0.1/32"]),
         Answers(["127.0.0.1"], ["127.0.0.2"]),
     )
-    async with raw_server(answer_and_close) as outside, opened(guard, names) as transport:
-        url = f"http://rebinding.example:{outside.port}/"
+    async with raw_server(answer_and_close) as environment, opened(guard, names) as transport:
+        url = f"http://rebinding.example:{environment.port}/"
         assert (await transport.send(HttpRequest("POST", url))).status == 200
         assert (
             await fault_of(transport, url) == "private_address"

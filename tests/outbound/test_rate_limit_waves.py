@@ -41,10 +41,10 @@ async def test_after_a_wave_nobody_gets_a_token_of_what_the_provider_has_closed(
 async def test_a_limit_that_is_named_twice_costs_two_tokens_each_time(world):
     limit = Limit("room", 1.0, burst=100)
     await asyncio.gather(*(world.limits.take(limit) for _ in range(20)))
-    taken = 20
-    while await world.taken(limit, limit) is not None:
-        taken += 2
-    assert taken == 100
+    leased = 20
+    while await world.leased(limit, limit) is not None:
+        leased += 2
+    assert leased == 100
 
 
 async def test_tokens_of_a_time_that_a_clock_set_back_has_left_are_not_waited_for(world):

@@ -57,7 +57,7 @@ class World:
     def process(self, tenant: str = "acme") -> Limits:
         return Limits(Tokens(self.buckets, self.runtime), tenant)
 
-    async def taken(self, *limits: Limit, by: Limits | None = None) -> float | None:
+    async def leased(self, *limits: Limit, by: Limits | None = None) -> float | None:
         """How long it took; None when it was postponed."""
         began = self.runtime.now_ms()
         task = spawn((by or self.limits).take(*limits), "take")
@@ -86,25 +86,25 @@ async def postponement(limits: Limits, *wanted: Limit) -> float:
 
 
 async def test_a_token_is_there_at_once_and_the_next_one_after_its_time(world):
-    assert await world.taken(ONE) == 0
+    assert await world.leased(ONE) == 0
     assert await postponement(world.limits, ONE) == 1.0
     world.runtime.advance(1)
-    assert await world.taken(ONE) == 0
+    assert await world.leased(ONE) == 0
 
 
 async def test_who_is_early_by_a_moment_waits_in_its_slot(world):
-    await world.taken(ONE)
+    await world.leased(ONE)
     world.runtime.advance(0.9)
-    assert await world.taken(ONE) == 100
+    assert await world.leased(ONE) == 100
 
 
 async def test_a_burst_may_be_taken_at_once(world):
     limit = Limit("room", 1.0, burst=3)
-    assert [await world.taken(limit) for _ in range(4)] == [0, 0, 0, None]
+    assert [await world.leased(limit) for _ in range(4)] == [0, 0, 0, None]
 
 
 async def test_those_who_are_postponed_come_back_one_behind_the_other(world):
-    await world.taken(ONE)
+    await world.leased(ONE)
     assert [await postponement(world.limits, ONE) for _ in range(4)] == [1, 2, 3, 4]
     for _ in range(SPREAD_MS // 1000 - 5):
         await postponement(world.limits, ONE)
@@ -115,10 +115,10 @@ async def test_those_who_are_postponed_come_back_one_behind_the_other(world):
 
 async def test_one_of_each_or_none(world):
     other = Limit("workspace", 10.0, burst=10)
-    await world.taken(ONE)
-    assert await world.taken(other, ONE) is None
-    assert await world.taken(ONE, other) is None
-    given = [await world.taken(other) for _ in range(11)]
+    await world.leased(ONE)
+    assert await world.leased(other, ONE) is None
+    assert await world.leased(ONE, other) is None
+    given = [await world.leased(other) for _ in range(11)]
     assert given[:10] == [0] * 10, "the token of the other one was given back"
 
 
@@ -131,7 +131,7 @@ async def test_whoever_asks_in_the_same_turn_asks_together(world):
 async def test_what_was_wanted_lately_is_reserved_in_advance(world):
     limit = Limit("room", 100.0, burst=1)
     for _ in range(100):
-        assert await world.taken(limit) is not None
+        assert await world.leased(limit) is not None
     assert len(world.buckets.asked) < 25
     assert (
         max(one.tokens for asked in world.buckets.asked for one in asked)
@@ -175,7 +175,7 @@ async def test_after_a_rest_nothing_is_reserved_for_nobody(world):
 async def test_under_load_the_next_tokens_are_there_before_the_last_one_is_used(world):
     limit = Limit("room", 10_000.0, burst=100)
     for _ in range(40):
-        await world.taken(limit)
+        await world.leased(limit)
         world.runtime.advance(0.005)
     reserve, answering = world.buckets.reserve, asyncio.Event()
 
@@ -204,26 +204,26 @@ async def test_under_load_the_next_tokens_are_there_before_the_last_one_is_used(
 async def test_a_question_in_advance_that_fails_is_no_matter_of_anybody(world, caplog):
     limit = Limit("room", 10_000.0, burst=100)
     for _ in range(40):
-        await world.taken(limit)
+        await world.leased(limit)
         world.runtime.advance(0.005)
     world.buckets.is_down = True
-    while await world.taken(limit) is not None:
+    while await world.leased(limit) is not None:
         """Down to the last one that it has."""
     world.buckets.is_down = False
-    assert await world.taken(limit) == 0
+    assert await world.leased(limit) == 0
     gc.collect()
     assert caplog.records == []
 
 
 async def test_who_lacks_two_tokens_and_gets_one_gives_it_back(world):
     other, full = Limit("workspace", 0.1, burst=1), world.process()
-    assert await world.taken(other, by=full) == 0
-    assert await world.taken(ONE, other) is None
-    assert await world.taken(ONE) == 0
+    assert await world.leased(other, by=full) == 0
+    assert await world.leased(ONE, other) is None
+    assert await world.leased(ONE) == 0
 
 
 async def test_an_empty_bucket_is_not_asked_again_and_again(world):
-    await world.taken(ONE)
+    await world.leased(ONE)
     await postponement(world.limits, ONE)
     before = len(world.buckets.asked)
     for _ in range(20):
@@ -234,10 +234,10 @@ async def test_an_empty_bucket_is_not_asked_again_and_again(world):
 async def test_what_nobody_uses_lapses(world):
     limit = Limit("room", 100.0)
     for _ in range(60):
-        await world.taken(limit)
+        await world.leased(limit)
     world.runtime.advance(60)
     began = world.runtime.now_ms()
-    given = [await world.taken(limit) for _ in range(20)]
+    given = [await world.leased(limit) for _ in range(20)]
     assert None not in given
     # Nothing was saved up from before but one token.
     assert world.runtime.now_ms() - began >= 19 * 10
@@ -248,18 +248,18 @@ async def test_a_closed_name_is_closed_in_every_process_and_for_nobody_else(worl
     await world.limits.close(ONE.name, 30)
     assert await postponement(world.limits, ONE) == 30
     assert await postponement(other, ONE) == 30
-    assert await world.taken(Limit("another room", 1.0), by=other) == 0
-    assert await world.taken(ONE, by=world.process("globex")) == 0
+    assert await world.leased(Limit("another room", 1.0), by=other) == 0
+    assert await world.leased(ONE, by=world.process("globex")) == 0
     world.runtime.advance(30)
-    assert await world.taken(ONE, by=other) == 0
+    assert await world.leased(ONE, by=other) == 0
 
 
 async def test_closing_takes_back_what_this_process_had_reserved(world):
     limit = Limit("room", 100.0, burst=10)
     for _ in range(30):
-        await world.taken(limit)
+        await world.leased(limit)
     await world.limits.close(limit.name, 5)
-    assert await world.taken(limit) is None
+    assert await world.leased(limit) is None
 
 
 async def test_without_the_store_nobody_takes_and_closing_does_no_harm(world):
@@ -348,7 +348,7 @@ async def test_the_sweep_forgets_buckets_that_nobody_uses(gesta):
     async with engine_of(Provider(taking(ONE))) as engine:
         await engine.submit(Note())
         await pass_time(gesta, 70)
-        assert await engine.road.outside.stores.buckets.forget(10) == 0
+        assert await engine.pipeline.environment.stores.buckets.forget(10) == 0
 
 
 @asynccontextmanager

@@ -97,7 +97,7 @@ async def states_at_rest(
         assert [(one.verdict, one.id) for one in again if not isinstance(one, Conflict)] == [
             ("duplicate", request_id) for _, request_id in requests.values()
         ]
-        assert await engine.operating.parked() == []
+        assert await engine.admin.quarantined() == []
     return states
 
 

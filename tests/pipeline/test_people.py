@@ -14,7 +14,7 @@ import pytest
 from gesta import Attempt, Done, Engine, Erased, Outcome, Payload, Personal, Rejected, Retry, flow
 from gesta.runtime.clock import SystemRuntime
 from gesta.stores.sqlite import open_stores
-from gesta.testing.contracts.samples import fresh_sealed
+from gesta.testing.contracts.samples import fresh_encrypted
 
 ROOT = Path(__file__).parents[2]
 NAME, EMAIL = "Ana Maria Quixote", "ana.quixote@people.example"
@@ -114,7 +114,9 @@ async def test_a_destroyed_key_leaves_no_byte_in_any_file(tmp_path):
     stores = await open_stores(f"sqlite:///{tmp_path / 'gesta.db'}", SystemRuntime())
     runtime = SystemRuntime()
     keys = [
-        fresh_sealed(name=f"subject/{runtime.random_bytes(16).hex()}", box=runtime.random_bytes(60))
+        fresh_encrypted(
+            name=f"subject/{runtime.random_bytes(16).hex()}", box=runtime.random_bytes(60)
+        )
         for _ in range(2_000)
     ]
     for start in range(0, len(keys), 7):
@@ -138,7 +140,7 @@ async def test_an_erasure_does_not_wait_for_ever_for_somebody_who_reads(tmp_path
 
     path = tmp_path / "gesta.db"
     stores = await open_stores(f"sqlite:///{path}", SystemRuntime())
-    key = fresh_sealed(box=bytes(range(60)))
+    key = fresh_encrypted(box=bytes(range(60)))
     await stores.vault.put([key])
     reader = apsw.Connection(str(path))
     reader.execute("begin")

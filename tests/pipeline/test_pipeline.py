@@ -81,7 +81,7 @@ async def test_created_queued_executed_recorded_projected(tmp_path):
         async with engine_at(tmp_path, webhook.flow(), work=False) as looking:
             (view,) = await looking.find(status="sent")  # R1-52
             assert (view.state.id, view.state.provider_id) == (request.id, outcome.id)
-            assert await looking.operating.counts() == {("notification.webhook", "sent"): 1}
+            assert await looking.admin.counts() == {("notification.webhook", "sent"): 1}
 
 
 async def test_a_lost_answer_is_asked_for_again_under_the_same_key_and_has_one_effect(tmp_path):
@@ -176,12 +176,12 @@ async def test_views_folded_live_are_the_views_folded_from_the_file(tmp_path):
     async with engine_at(tmp_path, note_flow(execute), work=False) as engine:
         before = await engine.find(limit=100)
         assert {view.state.status for view in before} == {"sent", "failed"}
-        await engine.operating.rebuild()
+        await engine.admin.rebuild()
         assert await engine.find(limit=100) == before  # G5
 
 
 def database_of(engine: Engine) -> Any:
-    return engine.road.outside.stores.close.__self__  # type: ignore[attr-defined]
+    return engine.pipeline.environment.stores.close.__self__  # type: ignore[attr-defined]
 
 
 async def limit_pages(engine: Engine, pages: int) -> None:
@@ -206,7 +206,7 @@ async def test_a_full_disk_refuses_clearly_and_work_goes_on_when_there_is_room(t
             await engine.submit(Note("x" * 20_000), key="k-1")
         with pytest.raises(StoreFull):
             await engine.submit_many([Note("x" * 20_000)] * 3)
-        assert await engine.road.outside.stores.events.follow(0, 10) == []
+        assert await engine.pipeline.environment.stores.events.follow(0, 10) == []
         await limit_pages(engine, 100_000)
         request = await engine.submit(Note("x" * 20_000), key="k-1")
         assert request.verdict == "created"
@@ -230,7 +230,7 @@ async def test_an_outcome_learned_while_the_disk_was_full_is_recorded_afterwards
         with pytest.raises(StoreFull):
             await fill_the_last_page(engine)
         go_on.set()
-        while engine.road.pool._deadlines._ends:
+        while engine.pipeline.pool._deadlines._ends:
             # The call has not come back yet.
             await asyncio.sleep(0.01)
         assert await request.status() == "queued"

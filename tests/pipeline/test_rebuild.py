@@ -50,7 +50,7 @@ def states_by_the_events(db: apsw.Connection) -> dict[str, State]:
 
 async def assert_indexes_are_right(engine: Engine, db: apsw.Connection) -> None:
     """Every question answered by an index has the answer of a full scan."""
-    views = engine.road.outside.stores.views
+    views = engine.pipeline.environment.stores.views
     rows = db.execute("select flow, status, id, sweep_at from requests not indexed").fetchall()
     assert await views.counts() == Counter((flow, status) for flow, status, _, _ in rows)
     for status in ("queued", "sent", "failed", "unknown"):
@@ -67,7 +67,7 @@ async def assert_indexes_are_right(engine: Engine, db: apsw.Connection) -> None:
 
 async def caught_up(engine: Engine) -> None:
     for _ in range(400):
-        if not await engine.operating.unseen():
+        if not await engine.admin.unseen():
             return
         await asyncio.sleep(0.05)
     raise AssertionError("the views did not catch up")
@@ -86,11 +86,11 @@ async def test_a_rebuild_beside_a_process_under_load_loses_nothing_and_doubles_n
             lines.append(await asyncio.wait_for(process.stdout.readline(), 20))
             reading = asyncio.create_task(process.stdout.read())
             async with open_engine(str(path), url, work=False) as engine:
-                database = engine.road.outside.stores.close.__self__  # type: ignore[attr-defined]
+                database = engine.pipeline.environment.stores.close.__self__  # type: ignore[attr-defined]
                 for _ in range(4):
                     # Wrong rows, so that it shows whether they are made anew.
                     await database.write(lambda db: db.execute(SPOIL).fetchall(), durable=False)
-                    assert await engine.operating.rebuild() > 0
+                    assert await engine.admin.rebuild() > 0
                     await asyncio.sleep(0.2)
             process.kill()
             lines.append(await reading)
@@ -149,16 +149,16 @@ async def test_a_second_rebuild_at_the_same_time_is_refused(tmp_path: Path):
         open_engine(path, "http://127.0.0.1:9", work=False) as first,
         open_engine(path, "http://127.0.0.1:9", work=False) as other,
     ):
-        assert await first.road.outside.stores.views.claim("rebuild", "another", 4.0)
+        assert await first.pipeline.environment.stores.views.claim("rebuild", "another", 4.0)
         with pytest.raises(GestaError, match="being rebuilt already"):
-            await other.operating.rebuild()
-        await first.road.outside.stores.views.claim("rebuild", "another", 0.0)
+            await other.admin.rebuild()
+        await first.pipeline.environment.stores.views.claim("rebuild", "another", 0.0)
         answers = await asyncio.gather(
-            first.operating.rebuild(), first.operating.rebuild(), return_exceptions=True
+            first.admin.rebuild(), first.admin.rebuild(), return_exceptions=True
         )
         assert answers[0] == 0
         assert "being rebuilt already" in str(answers[1])
-        assert await other.operating.rebuild() == 0
+        assert await other.admin.rebuild() == 0
 
 
 async def test_a_rebuild_that_was_interrupted_changed_nothing_and_its_leftovers_go_with_the_next(
@@ -166,12 +166,12 @@ async def test_a_rebuild_that_was_interrupted_changed_nothing_and_its_leftovers_
 ):
     path = str(tmp_path / "gesta.db")
     async with open_engine(path, "http://127.0.0.1:9", work=False) as engine:
-        views = engine.road.outside.stores.views
+        views = engine.pipeline.environment.stores.views
         left = await views.shadow()
-        await engine.operating.rebuild()
+        await engine.admin.rebuild()
         with pytest.raises(GestaError, match="no such table"):
             await left.swap(["projector"], 0, [])
-        await engine.operating.rebuild()
+        await engine.admin.rebuild()
     db = open_connection(path)
     try:
         assert (
@@ -207,5 +207,5 @@ async def test_the_table_of_a_rebuild_is_the_one_that_the_migrations_make(tmp_pa
     async with open_engine(path, "http://127.0.0.1:9", work=False) as engine:
         before = schema_of_views(path)
         for _ in range(2):
-            await engine.operating.rebuild()
+            await engine.admin.rebuild()
             assert schema_of_views(path) == before

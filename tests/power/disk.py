@@ -29,7 +29,7 @@ class _File:
     """
 
     synced: bytearray = field(default_factory=bytearray)
-    pending: list[tuple[int, bytes | None]] = field(default_factory=list)
+    undispatched: list[tuple[int, bytes | None]] = field(default_factory=list)
     #: Whether the folder on disk has its name: after a sync of the file or of the folder.
     is_named: bool = False
     #: Deleted, and the folder not synced since: the name may come back.
@@ -60,12 +60,12 @@ class Disk:
         with self.lock:
             file = self._files.get(path)
             if file is None or file.is_deleted:
-                self._files[path] = _File(pending=[(0, content)] if content else [])
+                self._files[path] = _File(undispatched=[(0, content)] if content else [])
 
     def wrote(self, path: str, offset: int, data: bytes | None) -> None:
         with self.lock:
             self.moment()
-            self._files[path].pending.append((offset, data))
+            self._files[path].undispatched.append((offset, data))
 
     def synced(self, path: str) -> None:
         """The file and its name are on the disk.
@@ -75,9 +75,9 @@ class Disk:
         with self.lock:
             self.moment()
             file = self._files[path]
-            for offset, data in file.pending:
+            for offset, data in file.undispatched:
                 _apply(file.synced, offset, data)
-            file.pending.clear()
+            file.undispatched.clear()
             if not file.is_named and path.endswith(JOURNALS):
                 self.folder_synced()
             file.is_named = True
@@ -107,25 +107,25 @@ class Disk:
                 # or not.
                 if file.is_named != file.is_deleted or dice.random() < 0.5:
                     image = bytearray(file.synced)
-                    for offset, data in _surviving(file.pending, manner, dice):
+                    for offset, data in _surviving(file.undispatched, manner, dice):
                         _apply(image, offset, data)
                     found[path] = bytes(image)
             return found
 
 
 def _surviving(
-    pending: list[tuple[int, bytes | None]], manner: str, dice: random.Random
+    undispatched: list[tuple[int, bytes | None]], manner: str, dice: random.Random
 ) -> list[tuple[int, bytes | None]]:
     if manner == "nothing":
         return []
     if manner == "first part":
-        whole = pending[: dice.randint(0, len(pending))]
+        whole = undispatched[: dice.randint(0, len(undispatched))]
         if whole and (last := whole[-1])[1] is not None:
             # Torn: the last one arrived in part.
             whole[-1] = (last[0], last[1][: dice.randrange(0, len(last[1]) + 1, SECTOR)])
         return whole
     kept: list[tuple[int, bytes | None]] = []
-    for offset, data in pending:
+    for offset, data in undispatched:
         if data is None:
             kept += [(offset, None)] if dice.random() < 0.5 else []
             continue

@@ -96,10 +96,10 @@ def takes_are_no_journal(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def broken(self: Pool, *args: object) -> None:
         before(self, *args)  # type: ignore[arg-type]
-        self._durable = self.offering._durable = False
+        self._durable = self.eager_dispatcher._durable = False
         # A job that is taken as it is put is on disk with its request: only a take by itself can be
         # missing there.
-        self.offering.close()
+        self.eager_dispatcher.close()
 
     monkeypatch.setattr(Pool, "__init__", broken)
 

@@ -31,7 +31,7 @@ from gesta import (
 )
 from gesta.domain.commands import Rules
 from gesta.domain.state import State
-from gesta.engine.environment import Outside, Wiring
+from gesta.engine.environment import Environment, Wiring
 from gesta.outbound.http import PrivateAddressGuard
 from gesta.outbound.http.aiohttp_transport import AioHttpTransport
 from gesta.runtime.clock import SystemRuntime
@@ -173,10 +173,10 @@ class AfterReboot(SystemRuntime):
 def rebooted() -> Iterator[None]:
     """Engines that start from here on start after the reboot."""
 
-    async def wire(settings: Settings) -> Outside:
+    async def wire(settings: Settings) -> Environment:
         runtime = AfterReboot()
         stores = await open_stores(settings.url, runtime)
-        return Outside(
+        return Environment(
             runtime, stores, AioHttpTransport(PrivateAddressGuard()), MasterKey(KEY, "the test")
         )
 

@@ -83,14 +83,14 @@ engine = engine_on(Path(), work=False)
 async def member(folder: Path, options: argparse.Namespace) -> None:
     log = Log(folder)
     async with engine_on(folder, log, work=options.work) as engine:
-        road, sweep = engine.road, engine.road.sweep.step
+        pipeline, sweep = engine.pipeline, engine.pipeline.sweep.step
 
         async def swept() -> None:
             log.write("swept")
             await sweep()
 
-        road.sweep.step = swept  # type: ignore[method-assign]
-        road.projector.listen(lambda _: log.write("projected"))
+        pipeline.sweep.step = swept  # type: ignore[method-assign]
+        pipeline.projector.listen(lambda _: log.write("projected"))
         log.write("ready")
         print("ready", flush=True)
         if options.submit is not None:

@@ -89,8 +89,8 @@ async def until(holds: Callable[[], Awaitable[bool]], awaited: str) -> None:
 
 async def player(engine: Engine, role: str) -> int | None:
     """The process that plays a role now."""
-    now = engine.road.runtime.now_ms()
-    for one in await engine.road.outside.stores.views.roles():
+    now = engine.pipeline.runtime.now_ms()
+    for one in await engine.pipeline.environment.stores.views.roles():
         if one.name == role and one.is_held(now):
             return int(one.owner.split(":")[1])
     return None

@@ -19,7 +19,7 @@ from typing import Any
 import gesta.cli.stop_signal
 from gesta import Attempt, Done, Engine, Flow, Outcome, Payload, RetryPolicy
 from gesta.domain.commands import Rules
-from gesta.engine.environment import Outside, Wiring
+from gesta.engine.environment import Environment, Wiring
 from gesta.runtime.settings import Settings, load
 from tests.processes.member import Log
 
@@ -108,7 +108,7 @@ def __getattr__(name: str) -> Engine:
         gesta.cli.stop_signal.STOP_SECONDS = 6.0
         wire = Wiring.wire
 
-        async def hurried(settings: Settings) -> Outside:
+        async def hurried(settings: Settings) -> Environment:
             return replace(await wire(settings), drain_seconds=1.0)
 
         Wiring.wire = staticmethod(hurried)

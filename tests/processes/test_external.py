@@ -98,10 +98,10 @@ async def test_work_in_the_hands_of_one_who_was_killed_is_reported_by_another_wi
             ids = [(await engine.submit(Kept(1))).id, (await engine.submit(Left(2))).id]
         await kill(await start("hold"))
         await kill(server)
-        taken = lines(log, "taken")
-        assert sorted(line["id"] for line in taken) == sorted(ids)
+        leased = lines(log, "taken")
+        assert sorted(line["id"] for line in leased) == sorted(ids)
         async with engine_on(url, work=False) as engine:
-            for line in taken:
+            for line in leased:
                 flow = (await engine.get(line["id"])).state.flow
                 answer = await engine.external.report(
                     flow, line["id"], line["token"], RecordSent(attempts=1)
@@ -157,7 +157,7 @@ async def test_nothing_is_lost_however_those_around_it_die(url, tmp_path):
             return all(state.is_terminal or state.waits_for_a_person for state in states)
 
         await until(at_rest, "everything comes to rest")
-        effects, taken = (
+        effects, leased = (
             Counter(line["id"] for line in lines(log, "effect")),
             Counter(line["id"] for line in lines(log, "taken")),
         )
@@ -175,6 +175,6 @@ async def test_nothing_is_lost_however_those_around_it_die(url, tmp_path):
                 # What was in somebody's hands when they died stands visibly in doubt, and nobody
                 # else got it.
                 assert (state.status, state.reason) in {("sent", ""), ("unknown", "no_report")}
-                assert taken[name] <= 1
+                assert leased[name] <= 1
                 assert (effects[name] == 1) if state.status == "sent" else (effects[name] <= 1)
-        assert await engine.operating.parked() == []
+        assert await engine.admin.quarantined() == []

@@ -61,8 +61,8 @@ class Load:
 
     async def owners(self) -> Counter[int]:
         """Process → how many partitions it has."""
-        now = self.engine.road.runtime.now_ms()
-        roles = await self.engine.road.outside.stores.views.roles()
+        now = self.engine.pipeline.runtime.now_ms()
+        roles = await self.engine.pipeline.environment.stores.views.roles()
         return Counter(
             int(one.owner.split(":")[1]) for one in roles if projects(one) and one.is_held(now)
         )

@@ -12,10 +12,10 @@ from functools import partialmethod
 import pytest
 
 from gesta import Conflict, Done, Engine, Options, Request, Retry
-from gesta.engine.environment import Outside, Wiring
+from gesta.engine.environment import Environment, Wiring
 from gesta.errors import StoreError
 from gesta.ports.transactions import Projection
-from gesta.projector.inline import AtOnce
+from gesta.projector.inline import InlineProjection
 from gesta.projector.projector import WORTH_IT, Projector
 from gesta.runtime.clock import sleep, spawn
 from gesta.runtime.settings import Settings
@@ -35,51 +35,51 @@ from tests.world import (
 )
 
 #: The code as it is.
-BEGIN = AtOnce.__init__
+BEGIN = InlineProjection.__init__
 
 
 @pytest.fixture
-def at_once(ports: Ports) -> Iterator[list[str]]:
+def inline(ports: Ports) -> Iterator[list[str]]:
     """Commits that project, of every engine opened from here on; the calls that could."""
     before, seen = Wiring.wire, []
 
-    async def wire(settings: Settings) -> Outside:
-        outside = await before(settings)
+    async def wire(settings: Settings) -> Environment:
+        environment = await before(settings)
 
         async def append(original, appends, projection):
             verdicts = await original(appends, projection)
             seen.append("at once" if projection.reached is not None else "left")
             return verdicts
 
-        async def project(original, views, jobs, parked, moves, offer):
+        async def project(original, views, jobs, quarantined, moves, free_slots):
             seen.append("projector")
-            return await original(views, jobs, parked, moves, offer)
+            return await original(views, jobs, quarantined, moves, free_slots)
 
         ports.commits.replace("append", append)
         ports.commits.replace("project", project)
-        return replace(outside, stores=replace(outside.stores, projects_at_once=True))
+        return replace(environment, stores=replace(environment.stores, projects_inline=True))
 
     Wiring.wire = staticmethod(wire)
     yield seen
     Wiring.wire = staticmethod(before)
 
 
-async def test_a_request_is_in_the_views_when_it_is_accepted(gesta, at_once):
+async def test_a_request_is_in_the_views_when_it_is_accepted(gesta, inline):
     async with engine_of(Provider()) as engine:
         await let_run(gesta)
         request = await engine.submit(Note())
         assert [view.state.id for view in await engine.find(status="queued")] == [request.id]
         await let_run(gesta)
         assert [view.state.id for view in await engine.find(status="sent")] == [request.id]
-        assert at_once == ["at once"]
+        assert inline == ["at once"]
 
 
-async def test_a_retry_and_its_end_reach_the_views(gesta, at_once):
+async def test_a_retry_and_its_end_reach_the_views(gesta, inline):
     """Neither is the usual end of an attempt."""
     async with engine_of(Provider(Retry("busy"), Done(id="p-1"))) as engine:
         await let_run(gesta)
         seen: list[tuple[int, str]] = []
-        engine.road.projector.listen(
+        engine.pipeline.projector.listen(
             lambda views: seen.extend([(view.state.version, view.state.status) for view in views])
         )
         await engine.submit(Note())
@@ -87,7 +87,7 @@ async def test_a_retry_and_its_end_reach_the_views(gesta, at_once):
         assert seen == [(1, "queued"), (2, "queued"), (3, "sent")]
 
 
-async def test_what_another_process_appends_is_found_and_then_goes_at_once_again(gesta, at_once):
+async def test_what_another_process_appends_is_found_and_then_goes_at_once_again(gesta, inline):
     provider = Provider()
     async with engine_of(provider) as engine:
         await let_run(gesta)
@@ -95,17 +95,17 @@ async def test_what_another_process_appends_is_found_and_then_goes_at_once_again
             theirs, ours = await asyncio.gather(
                 other.submit(Note("theirs")), engine.submit(Note("ours"))
             )
-        assert "left" in at_once
+        assert "left" in inline
         await pass_time(gesta, 1)
         assert {view.state.id for view in await engine.find(status="sent")} == {theirs.id, ours.id}
-        at_once.clear()
+        inline.clear()
         await engine.submit(Note())
-        assert at_once == ["at once"]
+        assert inline == ["at once"]
         await let_run(gesta)
     assert sorted(payload.text for payload in provider.payloads) == ["hello", "ours", "theirs"]
 
 
-async def test_a_batch_with_a_key_that_is_taken_is_left_to_the_projector(gesta, at_once):
+async def test_a_batch_with_a_key_that_is_taken_is_left_to_the_projector(gesta, inline):
     async with engine_of(Provider()) as engine:
         await let_run(gesta)
         first = await engine.submit(Note("first"), key="k")
@@ -123,12 +123,12 @@ async def test_a_batch_with_a_key_that_is_taken_is_left_to_the_projector(gesta, 
 
 
 async def test_an_outcome_that_was_projected_while_the_place_was_read_again_is_told(
-    gesta, at_once, ports
+    gesta, inline, ports
 ):
     """It was not: whoever waited for it waited for ever."""
     async with engine_of(Provider()) as engine:
         await let_run(gesta)
-        projector, told = engine.road.projector, []
+        projector, told = engine.pipeline.projector, []
         projector.listen(lambda views: told.extend([view.state.status for view in views]))
 
         async def forget(original, appends, projection):
@@ -143,7 +143,7 @@ async def test_an_outcome_that_was_projected_while_the_place_was_read_again_is_t
         assert told == ["queued", "sent"]
 
 
-async def test_an_append_whose_answer_was_lost_is_looked_for(gesta, at_once, ports):
+async def test_an_append_whose_answer_was_lost_is_looked_for(gesta, inline, ports):
     async with engine_of(Provider()) as engine:
         await let_run(gesta)
 
@@ -160,10 +160,10 @@ async def test_an_append_whose_answer_was_lost_is_looked_for(gesta, at_once, por
         (view,) = await engine.find()
         assert (view.state.status, view.state.key) == ("sent", "k")
         assert (await engine.submit(Note(), key="k")).verdict == "duplicate"
-        assert await engine.operating.counts() == {(FLOW, "sent"): 1}
+        assert await engine.admin.counts() == {(FLOW, "sent"): 1}
 
 
-async def test_steady_traffic_stays_at_once(gesta, at_once):
+async def test_steady_traffic_stays_at_once(gesta, inline):
     """It did not: after some seconds the place was read anew, and while appends came one after the
     other nobody saw the end of the log again.
     """
@@ -172,18 +172,18 @@ async def test_steady_traffic_stays_at_once(gesta, at_once):
         for _ in range(40):
             await engine.submit(Note())
             await pass_time(gesta, 0.25)
-        assert set(at_once) == {"at once"}
-        assert len(at_once) == 40
+        assert set(inline) == {"at once"}
+        assert len(inline) == 40
 
 
-@pytest.mark.parametrize("projects_at_once", [True, False])
+@pytest.mark.parametrize("projects_inline", [True, False])
 async def test_what_another_process_appends_is_found_although_an_append_of_ours_goes_wrong(
-    gesta, at_once, ports, monkeypatch, projects_at_once
+    gesta, inline, ports, monkeypatch, projects_inline
 ):
     """It lay for a second: what was passed over because of our own append was not looked for when
     that had failed.
     """
-    monkeypatch.setattr(AtOnce, "__init__", partialmethod(_possible, projects_at_once))
+    monkeypatch.setattr(InlineProjection, "__init__", partialmethod(_possible, projects_inline))
     async with engine_of(Provider()) as engine:
         await let_run(gesta)
         ours, failing = ports, asyncio.Event()
@@ -199,7 +199,7 @@ async def test_what_another_process_appends_is_found_although_an_append_of_ours_
         async with Engine(URL, flows=[note_flow(Provider())], work=False) as other:
             theirs = await other.submit(Note("theirs"))
         await pass_time(gesta, 0.25)
-        if not projects_at_once:
+        if not projects_inline:
             # Nothing has to be passed over where nothing is projected at once.
             assert [view.state.id for view in await engine.find()] == [theirs.id]
         failing.set()
@@ -209,11 +209,13 @@ async def test_what_another_process_appends_is_found_although_an_append_of_ours_
         assert [view.state.id for view in await engine.find(status="sent")] == [theirs.id]
 
 
-def _possible(self: AtOnce, projects_at_once: bool, stores: Stores, projector: Projector) -> None:
-    BEGIN(self, replace(stores, projects_at_once=projects_at_once), projector)
+def _possible(
+    self: InlineProjection, projects_inline: bool, stores: Stores, projector: Projector
+) -> None:
+    BEGIN(self, replace(stores, projects_inline=projects_inline), projector)
 
 
-async def test_appends_without_a_pause_come_back_to_it(gesta, at_once, ports):
+async def test_appends_without_a_pause_come_back_to_it(gesta, inline, ports):
     """They did not: one is always on its way when the end of the log is seen."""
     async with engine_of(Provider()) as engine:
         await let_run(gesta)
@@ -223,7 +225,7 @@ async def test_appends_without_a_pause_come_back_to_it(gesta, at_once, ports):
             answer = await original(*given)
             await sleep(gesta.runtime, 0.01)
             if len(given) > 1:
-                at_once.append("left" if given[1].reached is None else "at once")
+                inline.append("left" if given[1].reached is None else "at once")
             return answer
 
         for port, verb in (
@@ -239,12 +241,12 @@ async def test_appends_without_a_pause_come_back_to_it(gesta, at_once, ports):
 
         tasks = [spawn(submit_for_ever(), "one") for _ in range(2)]
         await pass_time(gesta, 0.2, 0.004)
-        engine.road.projector.landed(None)
-        engine.road.projector.sent()
+        engine.pipeline.projector.landed(None)
+        engine.pipeline.projector.sent()
         await pass_time(gesta, 3, 0.004)
-        at_once.clear()
+        inline.clear()
         await pass_time(gesta, 0.5, 0.004)
-        seen = set(at_once)
+        seen = set(inline)
         for task in tasks:
             task.cancel()
         ports.commits.heal()
@@ -266,15 +268,15 @@ def watch_reads(ports: Ports) -> list[str]:
 
 
 async def test_a_request_that_is_taken_as_it_is_made_is_not_read_again_and_one_that_waited_is(
-    gesta, at_once, ports
+    gesta, inline, ports
 ):
     gate = Gate()
     async with engine_of(Provider(gate), concurrency=1) as engine:
         await let_run(gesta)
         streams = watch_reads(ports)
-        taken = await engine.submit(Note("taken as it is made"))
+        leased = await engine.submit(Note("taken as it is made"))
         await let_run(gesta)
-        assert [stream for stream in streams if taken.id in stream] == []
+        assert [stream for stream in streams if leased.id in stream] == []
         waiting = await engine.submit(Note("waiting"))
         await let_run(gesta)
         gate.opened.set()
@@ -283,28 +285,28 @@ async def test_a_request_that_is_taken_as_it_is_made_is_not_read_again_and_one_t
         assert len([stream for stream in streams if waiting.id in stream]) == 1  # S0-26
         assert [view.state.id for view in await engine.find(status="sent")] == [
             waiting.id,
-            taken.id,
+            leased.id,
         ]
 
 
-async def test_a_pause_of_another_process_holds_what_is_taken_as_it_is_made(gesta, at_once):
+async def test_a_pause_of_another_process_holds_what_is_taken_as_it_is_made(gesta, inline):
     provider = Provider()
     async with engine_of(provider) as engine:
         await let_run(gesta)
         async with Engine(URL, flows=[note_flow(Provider())], work=False) as other:
-            await other.operating.pause(flow=FLOW)
+            await other.admin.pause(flow=FLOW)
             await pass_time(gesta, 1)
         request = await engine.submit(Note())
-        assert at_once[-1] == "at once"
+        assert inline[-1] == "at once"
         await let_run(gesta)
         assert provider.calls == []
-        await engine.operating.resume(flow=FLOW)
+        await engine.admin.resume(flow=FLOW)
         await let_run(gesta)
         assert await request.status() == "sent"
 
 
 async def test_what_was_taken_as_it_was_made_is_read_after_all_when_it_had_to_wait(
-    gesta, at_once, ports
+    gesta, inline, ports
 ):
     """It was called back while the store was out of reach for its worker, and sent all the same."""
     provider = Provider()
@@ -319,7 +321,7 @@ async def test_what_was_taken_as_it_was_made_is_read_after_all_when_it_had_to_wa
             events.replace("read", fail)
             request = await engine.submit(Note())
             await let_run(gesta)
-            assert at_once == ["at once"]
+            assert inline == ["at once"]
             await pass_time(gesta, 2, 0.25)
             assert provider.calls == []
             events.heal()
@@ -330,11 +332,11 @@ async def test_what_was_taken_as_it_was_made_is_read_after_all_when_it_had_to_wa
 
 
 async def test_beside_somebody_who_appends_all_the_time_appends_are_held_ever_more_rarely(
-    gesta, at_once
+    gesta, inline
 ):
     async with engine_of(Provider()) as engine:
         await let_run(gesta)
-        projector, now = engine.road.projector, gesta.runtime.monotonic
+        projector, now = engine.pipeline.projector, gesta.runtime.monotonic
 
         def holds_for(seconds: int) -> list[float]:
             """When appends were held back, with one of ours always on its way and another's always
@@ -363,7 +365,7 @@ async def test_beside_somebody_who_appends_all_the_time_appends_are_held_ever_mo
 
 
 async def test_what_was_taken_as_it_was_made_is_read_when_the_answer_was_long_in_coming(
-    gesta, at_once, ports
+    gesta, inline, ports
 ):
     """Its lease had ended and the same process had put it in doubt; then it was called all the same
     (SEED=51004003).

@@ -42,15 +42,15 @@ async def test_a_request_goes_the_whole_road(gesta, policy):
         assert await request.outcome() == Done("provider-2")
         main, queue = databases(gesta)
         assert (main.queue._rows, queue.queue._rows) == ({}, {})
-        assert await main.views.pending(10) == []
+        assert await main.views.undispatched(10) == []
 
 
 async def test_where_the_ports_share_a_database_nothing_is_pending_and_no_relay_runs(gesta, ports):
     async with Engine(URL, flows=[note_flow(Provider())]) as engine:
         await (await engine.submit(Note())).outcome()
-        assert "relay" not in engine.road._tasks
+        assert "relay" not in engine.pipeline._tasks
         assert ports.views.calls.keys().isdisjoint(
-            {"save_with_jobs", "pending", "are_pending", "relayed"}
+            {"save_with_jobs", "undispatched", "are_undispatched", "relayed"}
         )
 
 
@@ -63,7 +63,7 @@ async def test_a_queue_that_is_down_stops_no_view(gesta, ports):
         await pass_time(gesta, 5)
         (view,) = await engine.find()
         assert view.state.status == "queued"
-        assert await engine.operating.unseen() == 0
+        assert await engine.admin.unseen() == 0
         ports.queue.heal()
         await pass_time(gesta, 3)
         assert await result(request) == Done("provider-1")
@@ -73,7 +73,7 @@ async def test_a_pending_job_counts_as_live_so_the_sweep_restores_none(gesta, po
     """One that it restored would be suspect, and this flow would leave it to a person."""
 
     async def put(original, jobs):
-        if not any(job.suspect for job in jobs):
+        if not any(job.possibly_executed for job in jobs):
             raise StoreError("the relay cannot reach the queue, and the sweep can")
         return await original(jobs)
 
@@ -94,9 +94,9 @@ async def test_cancelling_takes_a_pending_job_away(gesta, ports):
         ports.queue.fail("put", times=10_000)
         request = await engine.submit(Note())
         await pass_time(gesta, 2)
-        assert len(await databases(gesta)[0].views.pending(10)) == 1
+        assert len(await databases(gesta)[0].views.undispatched(10)) == 1
         assert await request.cancel() == "cancelled"
-        assert await databases(gesta)[0].views.pending(10) == []
+        assert await databases(gesta)[0].views.undispatched(10) == []
         ports.queue.heal()
         await gesta.settle()
         assert provider.calls == []
@@ -196,7 +196,7 @@ async def test_a_death_between_drop_and_append_loses_no_request(gesta):
     )
     await let_run(gesta)
     job = job_id(request.id, 1)
-    assert await engine.road.outside.stores.queue.settle([Drop(job)]) == ["done"]
+    assert await engine.pipeline.environment.stores.queue.settle([Drop(job)]) == ["done"]
     await die(engine)
     async with engine_apart(provider) as engine:
         await pass_time(gesta, 200, step_seconds=1)
@@ -232,7 +232,7 @@ async def test_a_rebuild_sends_nothing_again(gesta):
     async with engine_apart(provider) as engine:
         await (await engine.submit(Note())).outcome()
         before = await engine.find()
-        await engine.operating.rebuild()
+        await engine.admin.rebuild()
         await pass_time(gesta, 130, step_seconds=1)
         assert await engine.find() == before  # S0-4
     assert len(provider.calls) == 1
@@ -242,24 +242,24 @@ async def test_relays_at_once_put_a_job_once(gesta):
     provider = Provider()
     async with engine_apart(provider) as engine:
         await let_run(gesta)
-        stores = engine.road.outside.stores
+        stores = engine.pipeline.environment.stores
         relays = [
             Relay(
                 stores.views,
                 stores.queue,
                 Partitions(1, str(n), stores.views, gesta.runtime),
-                stores.pending,
+                stores.undispatched,
                 gesta.runtime,
-                engine.road.telemetry,
+                engine.pipeline.telemetry,
             )
             for n in range(3)
         ]
         job = fresh_job("other.flow")
         await stores.views.save_with_jobs([], [job], [], [])
         await asyncio.gather(*(relay.step() for relay in relays))
-        assert await stores.views.pending(10) == []
-        taken, _ = await stores.queue.take("t", {"other.flow": 10}, 10, durable=False)
-        assert [one.job for one in taken] == [job]
+        assert await stores.views.undispatched(10) == []
+        leased, _ = await stores.queue.take("t", {"other.flow": 10}, 10, durable=False)
+        assert [one.job for one in leased] == [job]
 
 
 async def test_a_queue_url_that_names_no_store_is_told_with_its_setting(tmp_path, gesta):

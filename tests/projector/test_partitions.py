@@ -16,7 +16,7 @@ from gesta.maintenance.store_copy.roles import Roles
 from gesta.maintenance.store_copy.selection import Home
 from gesta.ports.job_queue import Job
 from gesta.ports.leases import LEASE_SECONDS, RENEWAL_SECONDS
-from gesta.ports.read_model import Held, Move, fair_part
+from gesta.ports.read_model import Move, RoleLease, fair_part
 from gesta.projector.partitions import CHECKPOINT, Places, Stand, Stretch, checkpoints_of
 from gesta.runtime.clock import spawn
 from gesta.stores.memory.database import MemoryDatabase
@@ -40,30 +40,34 @@ def projecting(provider: Provider) -> Engine:
 
 
 def parts(*engines: Engine) -> list[set[int]]:
-    return [set(engine.road.projector.partitions.ours) for engine in engines]
+    return [set(engine.pipeline.projector.partitions.ours) for engine in engines]
 
 
 async def test_two_processes_share_and_every_request_is_sent_once(gesta):
     provider = Provider()
     async with engine_of(provider) as first:
         await let_run(gesta)
-        assert (parts(first), first.road.projector.is_here) == ([{0, 1, 2}], True)
+        assert (parts(first), first.pipeline.projector.is_here) == ([{0, 1, 2}], True)
         async with projecting(provider) as second:
             await pass_time(gesta, RENEWAL_SECONDS)
             assert sorted(map(len, parts(first, second))) == [1, 2]
             assert set.union(*parts(first, second)) == {0, 1, 2}
             # Neither hears of every outcome: whoever waits looks.
-            assert (first.road.projector.is_here, second.road.projector.is_here) == (False, False)
+            assert (first.pipeline.projector.is_here, second.pipeline.projector.is_here) == (
+                False,
+                False,
+            )
             seen: list[int] = []
             for engine in (first, second):
-                engine.road.projector.listen(lambda views: seen.append(len(views)))
+                engine.pipeline.projector.listen(lambda views: seen.append(len(views)))
             requests = [await first.submit(Note(str(n))) for n in range(REQUESTS)]
             await pass_time(gesta, 2)
             assert {await request.status() for request in requests} == {"sent"}
             assert (
-                await first.road.projector.place() == await first.road.outside.stores.events.end()
+                await first.pipeline.projector.place()
+                == await first.pipeline.environment.stores.events.end()
             )
-            assert await second.operating.unseen() == 0
+            assert await second.admin.unseen() == 0
         # It has given up its part: nobody waits for a lease.
         await pass_time(gesta, RENEWAL_SECONDS)
         assert parts(first) == [{0, 1, 2}]
@@ -93,7 +97,7 @@ async def test_partitions_that_stand_apart_after_a_takeover_are_dispatched_once(
     async with Engine(URL, flows=[note_flow(Provider())], work=False) as asking:
         for n in range(REQUESTS):
             await asking.submit(Note(str(n)))
-        projector = asking.road.projector
+        projector = asking.pipeline.projector
         # As an owner of one partition leaves it who died half way.
         projector._followed = frozenset({1})
         assert await projector.step() == REQUESTS
@@ -103,9 +107,9 @@ async def test_partitions_that_stand_apart_after_a_takeover_are_dispatched_once(
             await asking.submit(Note(str(n)))
         project = store.commits.project
 
-        async def watch(views, jobs, parked, moves, offer):
+        async def watch(views, jobs, quarantined, moves, free_slots):
             put.extend(jobs)
-            return await project(views, jobs, parked, moves, offer)
+            return await project(views, jobs, quarantined, moves, free_slots)
 
         store.commits.project = watch
         projector._followed, projector._places = frozenset({0, 1, 2}), None
@@ -114,7 +118,9 @@ async def test_partitions_that_stand_apart_after_a_takeover_are_dispatched_once(
         assert len({job.id for job in put}) == len(put) == 2 * REQUESTS - len(ahead)
         assert not ahead & {job.id for job in put}
         assert (
-            await projector.place() == await asking.road.outside.stores.events.end() == 2 * REQUESTS
+            await projector.place()
+            == await asking.pipeline.environment.stores.events.end()
+            == 2 * REQUESTS
         )
 
 
@@ -122,7 +128,7 @@ async def test_a_rebuild_turns_all_partitions_back_and_puts_nothing_again(gesta,
     async with Engine(URL, flows=[note_flow(Provider())], work=False) as asking:
         for n in range(REQUESTS):
             await asking.submit(Note(str(n)))
-        projector = asking.road.projector
+        projector = asking.pipeline.projector
         for followed in (frozenset({0, 2}), frozenset({0})):
             projector._followed, projector._places = followed, None
             await projector.step()
@@ -131,7 +137,7 @@ async def test_a_rebuild_turns_all_partitions_back_and_puts_nothing_again(gesta,
         await projector.step()
         before, jobs = dict(store.views._rows), set(store.queue._rows)
         store.queue._rows.clear()
-        await asking.operating.rebuild()
+        await asking.admin.rebuild()
         # What was put is not put again, whatever the partition; what was not is put by whoever
         # projects.
         assert set(store.queue._rows) == set()
@@ -172,14 +178,14 @@ async def test_an_owner_that_stood_still_past_its_lease_writes_nothing(gesta, po
 
 
 @pytest.mark.parametrize(
-    "lapse", [False, True], ids=["taken by another", "taken by another and back"]
+    "expire", [False, True], ids=["taken by another", "taken by another and back"]
 )
-async def test_what_was_remembered_of_views_goes_with_the_partition(gesta, ports, store, lapse):
+async def test_what_was_remembered_of_views_goes_with_the_partition(gesta, ports, store, expire):
     """Whoever reads the places anew has forgotten the views: gesta.stores.recent_views."""
     async with projecting(Provider()) as engine:
         await pass_time(gesta, 2 * RENEWAL_SECONDS)
         before = ports.views.calls["checkpoints"]
-        if lapse:
+        if expire:
             # It stood still, another had them meanwhile, and it gets the very same again.
             gesta.runtime.advance(LEASE_SECONDS)
         else:
@@ -187,7 +193,7 @@ async def test_what_was_remembered_of_views_goes_with_the_partition(gesta, ports
             gesta.runtime.advance(RENEWAL_SECONDS)
         await let_run(gesta)
         assert ports.views.calls["checkpoints"] == before + 1
-        assert len(engine.road.projector.partitions.ours) == (3 if lapse else 2)
+        assert len(engine.pipeline.projector.partitions.ours) == (3 if expire else 2)
 
 
 async def test_a_copy_has_the_whole_role_and_pushes_nobody_aside(gesta, store):
@@ -248,12 +254,12 @@ def test_what_was_dispatched_further_goes_on_by_itself_until_it_is_past_its_mark
 @pytest.mark.parametrize("owners", range(1, 20))
 def test_however_many_there_are_everybody_gets_a_fair_part_and_it_comes_to_rest(owners):
     now, names = 1_000_000, checkpoints_of(16)
-    parts = {name: Held(name, "", 0) for name in names}
+    parts = {name: RoleLease(name, "", 0) for name in names}
     rounds: list[list[int]] = []
     for _ in range(3):
         for owner in map(str, range(owners)):
             parts |= {
-                name: Held(name, owner, now + 3_000)
+                name: RoleLease(name, owner, now + 3_000)
                 for name in fair_part([*parts.values()], owner, now)
             }
         held = [part.owner for part in parts.values()]

@@ -30,7 +30,7 @@ from tests.world import (
 
 
 async def live_jobs(engine: Engine, request_id: str, versions: range = range(1, 10)) -> set[str]:
-    return await engine.road.outside.stores.queue.find(
+    return await engine.pipeline.environment.stores.queue.find(
         [f"{request_id}-{version}" for version in versions]
     )
 
@@ -90,7 +90,7 @@ async def test_every_kind_of_event_reaches_the_view(gesta):
     async with Engine(URL, flows=[note_flow(Provider())], work=False) as engine:
 
         async def shown(request: Request) -> State:
-            await engine.road.projector.step()
+            await engine.pipeline.projector.step()
             (view,) = [view for view in await views_of(engine) if view.state.id == request.id]
             return view.state
 
@@ -118,7 +118,7 @@ async def test_the_view_of_a_request_that_is_worked_on_goes_along_with_each_of_i
     provider = Provider(Retry("busy"), TimeoutError(), Rejected("no"), Done(id="p-1", target="t-1"))
     async with engine_of(provider) as engine:
         seen: list[tuple[int, str]] = []
-        engine.road.projector.listen(
+        engine.pipeline.projector.listen(
             lambda views: seen.extend([(view.state.version, view.state.status) for view in views])
         )
         request = await engine.submit(Note())
@@ -154,16 +154,16 @@ async def test_the_indexes_follow_the_status(gesta):
         assert [view.state.id for view in await engine.find(status="failed")] == [first.id]
         assert [view.state.id for view in await engine.find(status="sent")] == [second.id]
         assert await engine.find(status="queued") == []
-        assert await engine.operating.counts() == {(FLOW, "failed"): 1, (FLOW, "sent"): 1}
+        assert await engine.admin.counts() == {(FLOW, "failed"): 1, (FLOW, "sent"): 1}
         assert [view.state.id for view in await views_of(engine)] == [second.id, first.id]
 
 
 async def test_a_created_request_is_dispatched_once_as_a_bare_pointer(gesta, ports):
     put: list[Job] = []
 
-    async def project(original, views, jobs, parked, moves, offer):
+    async def project(original, views, jobs, quarantined, moves, free_slots):
         put.extend(jobs)
-        return await original(views, jobs, parked, moves, offer)
+        return await original(views, jobs, quarantined, moves, free_slots)
 
     provider = Provider(Retry("busy"), Retry("busy"))
     async with engine_of(provider) as engine:
@@ -188,7 +188,7 @@ async def test_a_job_has_no_field_that_could_carry_data(gesta):
         "kind",
         "due_ms",
         "priority",
-        "suspect",
+        "possibly_executed",
     }  # S1-28
     with pytest.raises(TypeError):
         Job("j", "t", FLOW, "r", 1, payload=b"secret")  # type: ignore[call-arg]
@@ -275,7 +275,7 @@ async def test_two_projectors_at_once_make_one_job(gesta):
         await let_run(gesta)
         # The second one believes that the role is its own, as after a long pause.
         request = await first.submit(Note())
-        await asyncio.gather(first.road.projector.step(), second.road.projector.step())
+        await asyncio.gather(first.pipeline.projector.step(), second.pipeline.projector.step())
         await gesta.settle()
         assert await request_status(second, request.id) == "sent"
     assert len(provider.calls) == 1
@@ -292,8 +292,8 @@ async def test_an_event_of_an_unknown_type_is_skipped_and_the_rest_goes_on(gesta
         await gesta.settle()
         state = (await engine.get(request.id)).state
         assert (state.status, state.version) == ("sent", 5)  # S1-17
-        assert await engine.operating.parked() == []
-        assert await engine.operating.unseen() == 0
+        assert await engine.admin.quarantined() == []
+        assert await engine.admin.unseen() == 0
 
 
 @pytest.mark.parametrize(
@@ -314,13 +314,17 @@ async def test_a_poison_event_is_parked_and_told_and_the_rest_goes_on(gesta, dat
         healthy = await engine.submit(Note())
         await gesta.settle()
         # S1-17: parked, counted, and the log is read on behind it.
-        (parked,) = [one for one in await engine.operating.parked() if one.what == "event"]
-        assert (parked.stream, parked.version) == (f"{FLOW}.request-default-{poisoned.id}", 3)
+        (quarantined,) = [one for one in await engine.admin.quarantined() if one.what == "event"]
+        assert (quarantined.stream, quarantined.version) == (
+            f"{FLOW}.request-default-{poisoned.id}",
+            3,
+        )
         assert (
-            engine.road.telemetry.registry.get_sample_value("parked_total", {"what": "event"}) == 1
+            engine.pipeline.telemetry.registry.get_sample_value("parked_total", {"what": "event"})
+            == 1
         )
         assert await healthy.status() == "sent"
-        assert await engine.operating.unseen() == 0
+        assert await engine.admin.unseen() == 0
 
 
 async def test_a_poison_event_is_told_once_however_often_the_store_refuses_to_keep_that(
@@ -333,7 +337,8 @@ async def test_a_poison_event_is_told_once_however_often_the_store_refuses_to_ke
         await append_raw(engine, request.id, 2, "Sent.v1", b"{")
         await pass_time(gesta, 20)
         assert (
-            engine.road.telemetry.registry.get_sample_value("parked_total", {"what": "event"}) == 1
+            engine.pipeline.telemetry.registry.get_sample_value("parked_total", {"what": "event"})
+            == 1
         )
 
 
@@ -354,7 +359,7 @@ async def test_a_store_that_fails_while_a_gap_is_filled_parks_nothing(gesta, por
     async with engine_of(provider) as engine:
         ports.events.fail("read", StoreError("out of reach"))
         await pass_time(gesta, 6)
-        assert await engine.operating.parked() == []
+        assert await engine.admin.quarantined() == []
         assert await request_status(engine, request.id) == "sent"
 
 
@@ -391,15 +396,15 @@ async def test_a_rebuild_gives_the_same_views_and_sends_nothing_again(gesta):
             await engine.submit(Note())
         await gesta.settle()
     async with Engine(URL, flows=[note_flow(provider)], work=False) as engine:
-        before, told = await views_of(engine), await engine.operating.counts()
-        assert await engine.operating.rebuild() == 8
+        before, told = await views_of(engine), await engine.admin.counts()
+        assert await engine.admin.rebuild() == 8
         assert await views_of(engine) == before
-        assert await engine.operating.counts() == told
+        assert await engine.admin.counts() == told
     async with engine_of(provider) as engine:
         await gesta.settle()
         # S1-31: what was counted before is not counted again.
         assert (
-            engine.road.telemetry.registry.get_sample_value(
+            engine.pipeline.telemetry.registry.get_sample_value(
                 "executor_attempts_total", {"namespace": FLOW}
             )
             is None
@@ -412,22 +417,22 @@ async def test_a_rebuild_puts_no_job_not_even_for_what_was_opened_last(
 ) -> None:
     put: list[Job] = []
 
-    async def project(original, views, jobs, parked, moves, offer):
-        is_written = await original(views, jobs, parked, moves, offer)
+    async def project(original, views, jobs, quarantined, moves, free_slots):
+        is_written = await original(views, jobs, quarantined, moves, free_slots)
         put.extend(jobs if is_written else [])
         return is_written
 
     async with Engine(URL, flows=[note_flow(Provider())], work=False) as engine:
         for _ in range(3):
             await engine.submit(Note())
-        await engine.road.projector.step()
+        await engine.pipeline.projector.step()
         late = await engine.submit(Note())
         ports.commits.replace("project", project)
-        assert await engine.operating.rebuild() == 3
+        assert await engine.admin.rebuild() == 3
         assert put == []
         # What had not been projected before the rebuild is dispatched after it, by the projector.
-        await engine.road.projector.step()
-        await engine.road.projector.step()
+        await engine.pipeline.projector.step()
+        await engine.pipeline.projector.step()
         assert [job.request_id for job in put] == [late.id]
 
 
@@ -441,7 +446,7 @@ async def test_a_request_that_waits_for_its_retry_is_not_sent_earlier_by_a_rebui
         due_ms = gesta.runtime.now_ms() + 300_000
         await die(engine)
     async with Engine(URL, flows=[note_flow(provider)], work=False) as engine:
-        await engine.operating.rebuild()
+        await engine.admin.rebuild()
     async with engine_of(provider) as engine:
         await gesta.settle()
         assert await request_status(engine, request.id) == "sent"
@@ -457,9 +462,9 @@ async def test_a_rebuild_that_dies_after_its_swap_leaves_no_view_behind_though_n
 
     async with Engine(URL, flows=[note_flow(Provider())]) as engine:
         await (await engine.submit(Note())).outcome()
-        monkeypatch.setattr(engine.road.rebuild._projector, "catch_up", dies)
+        monkeypatch.setattr(engine.pipeline.rebuild._projector, "catch_up", dies)
         with pytest.raises(StoreError):
-            await engine.operating.rebuild()
+            await engine.admin.rebuild()
         assert [view.state.status for view in await engine.find()] == ["queued"]
         await pass_time(gesta, 2 * PLACE_SECONDS)
         assert [view.state.status for view in await engine.find()] == ["sent"]

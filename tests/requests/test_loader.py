@@ -19,7 +19,7 @@ async def test_two_jobs_of_one_take_that_point_to_one_request_do_not_fold_its_ev
         request, other = await engine.submit(Note()), await engine.submit(Note())
         # Nobody projects, so there is no view of them yet.
         keys = [(FLOW, "default", one) for one in (request.id, other.id, request.id)]
-        found, also = await engine.road.loader.load(
+        found, also = await engine.pipeline.loader.load(
             keys, [(request_stream(FLOW, "default", other.id), 1)]
         )
         assert {key: view.state.version for key, view in found.items()} == dict.fromkeys(keys, 1)

@@ -30,22 +30,22 @@ async def test_pages_of_dead_letters_are_all_of_them_once(gesta):
         seen: list[str] = []
         before: str | None = None
         for _ in range(10):
-            page = await engine.operating.dead_letter_page(before_id=before, limit=4)
+            page = await engine.admin.dead_letter_page(before_id=before, limit=4)
             seen += [letter.original.request_id for letter in page.items]
             before = page.next
             if before is None:
                 break
         assert seen == ids
-        assert [
-            one.original.request_id for one in await engine.operating.dead_letters(limit=7)
-        ] == ids[:7]
+        assert [one.original.request_id for one in await engine.admin.dead_letters(limit=7)] == ids[
+            :7
+        ]
 
 
 async def test_a_page_that_is_full_with_the_last_one_does_not_go_on(gesta):
     async with Engine(URL, flows=[note_flow(Provider(*[Rejected("no")] * 4))]) as engine:
         await _ended(gesta, engine, 4)
-        assert (await engine.operating.dead_letter_page(limit=4)).next is None
-        assert (await engine.operating.dead_letter_page(limit=3)).next is not None
+        assert (await engine.admin.dead_letter_page(limit=4)).next is None
+        assert (await engine.admin.dead_letter_page(limit=3)).next is not None
 
 
 async def test_a_page_ends_after_so_many_looks_and_goes_on_from_there(gesta, monkeypatch):
@@ -63,11 +63,9 @@ async def test_a_page_ends_after_so_many_looks_and_goes_on_from_there(gesta, mon
     async with Engine(URL, flows=[note_flow(provider)]) as engine:
         ids = await _ended(gesta, engine, 9)
         reads = 0
-        first = await engine.operating.dead_letter_page(reason="rare", limit=1)
+        first = await engine.admin.dead_letter_page(reason="rare", limit=1)
         assert (first.items, first.next, reads) == ([], ids[5], 2)
-        second = await engine.operating.dead_letter_page(
-            reason="rare", before_id=first.next, limit=1
-        )
+        second = await engine.admin.dead_letter_page(reason="rare", before_id=first.next, limit=1)
         assert [one.original.request_id for one in second.items] == ids[-1:]
 
 
@@ -77,21 +75,21 @@ async def test_only_what_waits_for_a_person_is_undecided(gesta):
     flows = [note_flow(parks, on_unknown="park")]
     async with Engine(URL, flows=flows) as engine:
         ids = await _ended(gesta, engine, 3)
-        page = await engine.operating.undecided_page()
+        page = await engine.admin.undecided_page()
         assert [state.id for state in page.items] == ids[1:]
         assert (page.items[0].reason, page.items[0].flow) == ("lost", FLOW)
-        assert (await engine.operating.undecided_page("acme")).items == []
+        assert (await engine.admin.undecided_page("acme")).items == []
     async with Engine("memory:others", flows=[note_flow(asks)]) as engine:
         await _ended(gesta, engine, 1)
-        assert (await engine.operating.undecided_page()).items == []
+        assert (await engine.admin.undecided_page()).items == []
 
 
 async def test_pages_belong_to_their_tenant(gesta):
     async with Engine(URL, flows=[note_flow(Provider(Rejected("no")))]) as engine:
         await engine.submit(Note(), tenant="acme")
         await let_run(gesta)
-        assert (await engine.operating.dead_letter_page("default")).items == []
-        assert len((await engine.operating.dead_letter_page("acme")).items) == 1
+        assert (await engine.admin.dead_letter_page("default")).items == []
+        assert len((await engine.admin.dead_letter_page("acme")).items) == 1
 
 
 @pytest.mark.parametrize(

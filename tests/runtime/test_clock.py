@@ -121,22 +121,22 @@ def test_a_lane_runs_what_has_gathered_as_one_batch_in_order():
         begun.set()
         go_on.wait(10)
 
-    lane: Lane[int] = Lane(SystemRuntime(), "test-lane", work)
-    lane.put(1)
+    external_queue: Lane[int] = Lane(SystemRuntime(), "test-lane", work)
+    external_queue.put(1)
     assert begun.wait(10)
     for n in (2, 3, 4):
-        lane.put(n)
+        external_queue.put(n)
     go_on.set()
-    lane.close()
+    external_queue.close()
     assert batches == [[1], [2, 3, 4]]
 
 
 def test_a_lane_that_is_closed_runs_what_waits_and_ends_its_thread():
     done: list[int] = []
-    lane: Lane[int] = Lane(SystemRuntime(), "test-closing-lane", done.extend)
+    external_queue: Lane[int] = Lane(SystemRuntime(), "test-closing-lane", done.extend)
     for n in range(100):
-        lane.put(n)
-    lane.close()
+        external_queue.put(n)
+    external_queue.close()
     assert done == list(range(100))
     assert "test-closing-lane" not in {thread.name for thread in threading.enumerate()}
 

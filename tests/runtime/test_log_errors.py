@@ -18,7 +18,7 @@ async def test_a_log_target_that_raises_loses_no_outcome(gesta):
         request = await engine.submit(Note())
         await let_run(gesta)
         assert await result(request) == Rejected("no")
-        assert await engine.operating.parked() == []
+        assert await engine.admin.quarantined() == []
 
 
 @pytest.mark.parametrize("name", ["event", "reason", "level", "requestId"])
@@ -30,7 +30,7 @@ async def test_a_tag_that_is_called_as_one_of_ours_loses_no_outcome(gesta, name,
         request = await engine.submit(Note())
         await let_run(gesta)
         assert await result(request) == Rejected("no")
-        assert await engine.operating.parked() == []
+        assert await engine.admin.quarantined() == []
     assert '"room":"ops"' in caplog.text
     assert "the flow's own" not in caplog.text
 
@@ -43,16 +43,16 @@ async def test_a_log_that_raises_leaves_no_job_held_whose_executor_does_not_end(
     deaf, other = Deaf(), Gate()
     async with engine_of(Provider(other, deaf), on_unknown="park", timeout_seconds=10) as engine:
         # Another call keeps the lease alive.
-        object.__setattr__(engine.road.flows[FLOW], "timeout_seconds", 1_000.0)
+        object.__setattr__(engine.pipeline.flows[FLOW], "timeout_seconds", 1_000.0)
         await engine.submit(Note())
         await let_run(gesta)
-        object.__setattr__(engine.road.flows[FLOW], "timeout_seconds", 10.0)
+        object.__setattr__(engine.pipeline.flows[FLOW], "timeout_seconds", 10.0)
         request = await engine.submit(Note())
         await pass_time(gesta, 30)
         assert await result(request) == Unknown(
             "timeout", "the executor was cut off and does not end"
         )
-        assert engine.road.pool.lease.held == 1
+        assert engine.pipeline.pool.lease.held == 1
         other.opened.set()
         deaf.opened.set()
         await pass_time(gesta, 1)

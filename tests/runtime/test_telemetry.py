@@ -25,7 +25,7 @@ def lines(caplog: Any, event: str = "attempt") -> list[dict[str, Any]]:
 def samples(engine: Engine, name: str) -> dict[tuple[tuple[str, str], ...], float]:
     return {
         tuple(sorted(sample.labels.items())): sample.value
-        for family in engine.road.telemetry.registry.collect()
+        for family in engine.pipeline.telemetry.registry.collect()
         for sample in family.samples
         if sample.name == name
     }
@@ -35,7 +35,7 @@ async def test_an_attempt_is_told_with_the_tags_that_lead_to_its_request(gesta, 
     caplog.set_level(logging.DEBUG, "gesta")
     async with Engine(URL, flows=[webhook.flow()]) as engine:
         url = "https://hooks.customer-name.example.com/T012/secret-path"
-        await engine.operating.put_config(
+        await engine.admin.put_config(
             webhook.ENDPOINT, "shop", {"url": url, "secret": "whsec_" + "QUJD" * 8}, tenant="acme"
         )
         gesta.sandbox.webhook.next(status=500, slow_seconds=0.5)
@@ -143,7 +143,7 @@ async def test_metrics_have_the_names_and_labels_of_the_contract(gesta):
         }  # R1-46
         assert samples(engine, "executor_latency_ms_count") == {(namespace,): 3}  # R1-46
         assert samples(engine, "queue_lag_ms") == {(("queue", FLOW),): 0}  # R1-46
-        text = generate_latest(engine.road.telemetry.registry).decode()
+        text = generate_latest(engine.pipeline.telemetry.registry).decode()
     assert "# TYPE executor_latency_ms histogram" in text  # R1-46
     assert "# TYPE executor_attempts_total counter" in text
 
@@ -190,7 +190,7 @@ async def test_a_thousand_reasons_make_no_thousand_series(gesta):
         assert samples(engine, "executor_failed_total") == {
             (("namespace", FLOW), ("reason", "other")): 50
         }  # S1-21
-        text = generate_latest(engine.road.telemetry.registry).decode()
+        text = generate_latest(engine.pipeline.telemetry.registry).decode()
     assert "acme" not in text  # S1-21: no tenant and no request in a label
 
 
@@ -199,7 +199,7 @@ async def test_what_is_parked_is_counted_and_told(gesta, caplog):
     async with engine_of(provider) as engine:
         from gesta.ports.job_queue import Job
 
-        await engine.road.outside.stores.queue.put([Job("x-1", "default", FLOW, "x", 1)])
+        await engine.pipeline.environment.stores.queue.put([Job("x-1", "default", FLOW, "x", 1)])
         await pass_time(gesta, 10)
         assert samples(engine, "parked_total") == {(("what", "job"),): 1}
     (line,) = lines(caplog, "parked")
@@ -213,7 +213,7 @@ async def test_a_store_that_fails_is_told_with_the_station_that_met_it(gesta, po
         await engine.submit(Note())
         await pass_time(gesta, 3)
     (line,) = lines(caplog, "store failed, trying again")
-    assert (line["station"], line["error"]) == ("projector", "the store is out of reach")
+    assert (line["component"], line["error"]) == ("projector", "the store is out of reach")
 
 
 @pytest.mark.parametrize(

@@ -116,9 +116,9 @@ class Planted:
 
 async def plant(engine: Engine) -> Planted:
     """One request of every kind and an account, all the owner's."""
-    await engine.operating.put_config(KIND, CODE, dict(FIELDS), tenant=OWNER)
-    await engine.operating.put_config(TEMPLATE, CODE, {"text": f"{WORD} text"}, tenant=OWNER)
-    entry = await engine.operating.suppress("shop.letter", PERSON, reason=WORD, tenant=OWNER)
+    await engine.admin.put_config(KIND, CODE, dict(FIELDS), tenant=OWNER)
+    await engine.admin.put_config(TEMPLATE, CODE, {"text": f"{WORD} text"}, tenant=OWNER)
+    entry = await engine.admin.suppress("shop.letter", PERSON, reason=WORD, tenant=OWNER)
     ids = {}
     for comes_to in ("done", "failed", "unknown"):
         request = await engine.submit(
@@ -130,7 +130,7 @@ async def plant(engine: Engine) -> Planted:
     waiting = await engine.submit(
         Letter(), key=f"{WORD} waiting", tenant=OWNER, deliver_at=later, correlation_id=WORD
     )
-    key, _ = await engine.operating.create_key(
+    key, _ = await engine.admin.create_key(
         name=f"{WORD} key", scopes=["admin"], tenant=OWNER, actor=Actor(WORD)
     )
     await engine.submit(Parcel(), tenant=OWNER)
@@ -146,9 +146,9 @@ async def all_of_the_owner(engine: Engine, planted: Planted) -> list[Any]:
     return [
         *[await engine.history(one, tenant=OWNER) for one in planted.ids.values()],
         await engine.find(tenant=OWNER),
-        await engine.operating.list_config(OWNER),
-        await engine.operating.list_suppressed("shop.letter", tenant=OWNER),
-        await engine.operating.dead_letters(OWNER),
-        await engine.operating.counts(OWNER),
-        await engine.operating.list_keys(OWNER),
+        await engine.admin.list_config(OWNER),
+        await engine.admin.list_suppressed("shop.letter", tenant=OWNER),
+        await engine.admin.dead_letters(OWNER),
+        await engine.admin.counts(OWNER),
+        await engine.admin.list_keys(OWNER),
     ]

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from gesta import Actor, Engine, NotFound, Options, Request
-from gesta.admin.admin import Operating
+from gesta.admin.admin import Admin
 from gesta.cli.main import COMMANDS, GROUPS
 from gesta.intake.submit import Accepted
 from gesta.requests.pages import Page
@@ -48,20 +48,18 @@ NOT_FOUND: dict[str, Act] = {
     "Engine.request": lambda engine, name: engine.request(name, tenant=INTRUDER),
     "Engine.get": lambda engine, name: engine.get(name, tenant=INTRUDER),
     "Engine.history": lambda engine, name: engine.history(name, tenant=INTRUDER),
-    "Operating.look_up": lambda engine, name: engine.operating.look_up(name, INTRUDER),
-    "Operating.dead_letter": lambda engine, name: engine.operating.dead_letter(name, INTRUDER),
-    "Operating.delete_config": lambda engine, _: engine.operating.delete_config(
+    "Operating.look_up": lambda engine, name: engine.admin.look_up(name, INTRUDER),
+    "Operating.dead_letter": lambda engine, name: engine.admin.dead_letter(name, INTRUDER),
+    "Operating.delete_config": lambda engine, _: engine.admin.delete_config(
         KIND, CODE, tenant=INTRUDER
     ),
-    "Operating.get_config": lambda engine, _: engine.operating.get_config(
-        KIND, CODE, tenant=INTRUDER
-    ),
-    "Operating.template": lambda engine, _: engine.operating.template(CODE, tenant=INTRUDER),
-    "Operating.preview": lambda engine, _: engine.operating.preview(CODE, {}, tenant=INTRUDER),
-    "Operating.revoke_key": lambda engine, name: engine.operating.revoke_key(
+    "Operating.get_config": lambda engine, _: engine.admin.get_config(KIND, CODE, tenant=INTRUDER),
+    "Operating.template": lambda engine, _: engine.admin.template(CODE, tenant=INTRUDER),
+    "Operating.preview": lambda engine, _: engine.admin.preview(CODE, {}, tenant=INTRUDER),
+    "Operating.revoke_key": lambda engine, name: engine.admin.revoke_key(
         name, tenant=INTRUDER, actor=Actor("me")
     ),
-    "Operating.unsuppress_entry": lambda engine, name: engine.operating.unsuppress_entry(
+    "Operating.unsuppress_entry": lambda engine, name: engine.admin.unsuppress_entry(
         "shop.letter", name, tenant=INTRUDER
     ),
     "Request.view": lambda engine, name: handle(engine, name).view(),
@@ -80,31 +78,31 @@ NOT_FOUND: dict[str, Act] = {
 #: Listings: empty.
 EMPTY: dict[str, Callable[[Engine], Awaitable[Any]]] = {
     "Engine.find": lambda engine: engine.find(tenant=INTRUDER),
-    "Operating.by_key": lambda engine: engine.operating.by_key(f"{WORD} done", INTRUDER),
-    "Operating.counts": lambda engine: engine.operating.counts(INTRUDER),
-    "Operating.parked": lambda engine: engine.operating.parked(INTRUDER),
-    "Operating.dead_letters": lambda engine: engine.operating.dead_letters(INTRUDER),
-    "Operating.dead_letter_page": lambda engine: items(engine.operating.dead_letter_page(INTRUDER)),
-    "Operating.undecided_page": lambda engine: items(engine.operating.undecided_page(INTRUDER)),
-    "Operating.stored_beside": lambda engine: engine.operating.stored_beside(
+    "Operating.by_key": lambda engine: engine.admin.by_key(f"{WORD} done", INTRUDER),
+    "Operating.counts": lambda engine: engine.admin.counts(INTRUDER),
+    "Operating.parked": lambda engine: engine.admin.quarantined(INTRUDER),
+    "Operating.dead_letters": lambda engine: engine.admin.dead_letters(INTRUDER),
+    "Operating.dead_letter_page": lambda engine: items(engine.admin.dead_letter_page(INTRUDER)),
+    "Operating.undecided_page": lambda engine: items(engine.admin.undecided_page(INTRUDER)),
+    "Operating.stored_beside": lambda engine: engine.admin.stored_beside(
         KIND, CODE, set(), tenant=INTRUDER
     ),
-    "Operating.config_version": lambda engine: engine.operating.config_version(
+    "Operating.config_version": lambda engine: engine.admin.config_version(
         KIND, CODE, tenant=INTRUDER
     ),
-    "Operating.paused": lambda engine: engine.operating.paused(INTRUDER),
-    "Operating.list_config": lambda engine: engine.operating.list_config(INTRUDER),
-    "Operating.list_keys": lambda engine: engine.operating.list_keys(INTRUDER),
-    "Operating.audit": lambda engine: engine.operating.audit(INTRUDER),
-    "Operating.told_webhooks": lambda engine: engine.operating.told_webhooks(INTRUDER),
-    "Operating.suppressed": lambda engine: engine.operating.suppressed(
+    "Operating.paused": lambda engine: engine.admin.paused(INTRUDER),
+    "Operating.list_config": lambda engine: engine.admin.list_config(INTRUDER),
+    "Operating.list_keys": lambda engine: engine.admin.list_keys(INTRUDER),
+    "Operating.audit": lambda engine: engine.admin.audit(INTRUDER),
+    "Operating.told_webhooks": lambda engine: engine.admin.told_webhooks(INTRUDER),
+    "Operating.suppressed": lambda engine: engine.admin.suppressed(
         "shop.letter", PERSON, tenant=INTRUDER
     ),
-    "Operating.unsuppress": lambda engine: engine.operating.unsuppress(
+    "Operating.unsuppress": lambda engine: engine.admin.unsuppress(
         "shop.letter", PERSON, tenant=INTRUDER
     ),
     "Operating.list_suppressed": lambda engine: first(
-        engine.operating.list_suppressed("shop.letter", tenant=INTRUDER)
+        engine.admin.list_suppressed("shop.letter", tenant=INTRUDER)
     ),
     "External.take": lambda engine: engine.external.take(PARCELS, tenant=INTRUDER, limit=100),
 }
@@ -176,7 +174,7 @@ WITHOUT_TENANT = {
 
 
 def handle(engine: Engine, name: str) -> Request:
-    return Request(engine.road, Accepted("shop.letter", INTRUDER, name, "duplicate"))
+    return Request(engine.pipeline, Accepted("shop.letter", INTRUDER, name, "duplicate"))
 
 
 async def items(page: Awaitable[Page[Any]]) -> list[Any]:
@@ -186,7 +184,7 @@ async def items(page: Awaitable[Page[Any]]) -> list[Any]:
 def public_calls() -> set[str]:
     return {
         f"{kind.__name__}.{name}"
-        for kind in (Engine, Operating, External, Request)
+        for kind in (Engine, Admin, External, Request)
         for name, value in inspect.getmembers(kind)
         if not name.startswith("_") and (inspect.isfunction(value) or isinstance(value, property))
     }
@@ -223,7 +221,9 @@ async def test_the_requests_and_config_of_another_tenant_cannot_be_had(gesta, la
         planted = await plant(engine)
         if lags:
             # As long as the views are behind, requests are read from their streams alone.
-            await (await engine.road.outside.stores.views.shadow()).swap(["projector"], 0, [])
+            await (await engine.pipeline.environment.stores.views.shadow()).swap(
+                ["projector"], 0, []
+            )
         before = await all_of_the_owner(engine, planted)
         await searched(planted, engine)
         assert await all_of_the_owner(engine, planted) == before
@@ -244,13 +244,13 @@ async def test_the_same_key_and_code_of_two_tenants_are_two_things(gesta):
         assert not {again.id, *(one.id for one in many if isinstance(one, Request))} & {
             *planted.ids.values()
         }
-        await engine.operating.check_config(KIND, CODE, dict(FIELDS), tenant=INTRUDER)
-        mine = await engine.operating.put_config(
+        await engine.admin.check_config(KIND, CODE, dict(FIELDS), tenant=INTRUDER)
+        mine = await engine.admin.put_config(
             KIND, CODE, {"url": "https://mine.example.com", "token": "t"}, tenant=INTRUDER
         )
         assert mine.version == 1
         await again.outcome()
-        await engine.operating.delete_config(KIND, CODE, tenant=INTRUDER)
+        await engine.admin.delete_config(KIND, CODE, tenant=INTRUDER)
         assert await all_of_the_owner(engine, planted) == before
 
 
@@ -258,13 +258,13 @@ async def test_a_tenant_pauses_and_resumes_itself_only(gesta):
     async with Engine("memory:tenants", flows=flows()) as engine:
         planted = await plant(engine)
         before = await all_of_the_owner(engine, planted)
-        await engine.operating.pause(tenant=OWNER, reason=WORD)
-        assert await engine.operating.paused(INTRUDER) == []
+        await engine.admin.pause(tenant=OWNER, reason=WORD)
+        assert await engine.admin.paused(INTRUDER) == []
         with pytest.raises(NotFound):
-            await engine.operating.resume(tenant=INTRUDER)
-        await engine.operating.resume(tenant=OWNER)
-        await engine.operating.pause(tenant=INTRUDER)
-        assert await engine.operating.paused(OWNER) == []
+            await engine.admin.resume(tenant=INTRUDER)
+        await engine.admin.resume(tenant=OWNER)
+        await engine.admin.pause(tenant=INTRUDER)
+        assert await engine.admin.paused(OWNER) == []
         assert await all_of_the_owner(engine, planted) == before
 
 
@@ -273,7 +273,7 @@ async def test_a_person_is_erased_for_one_tenant_only(gesta):
         planted = await plant(engine)
         before = await all_of_the_owner(engine, planted)
         assert await engine.erase(PERSON, tenant=INTRUDER) == 0
-        assert await engine.operating.erase(PERSON, tenant=INTRUDER) == 0
+        assert await engine.admin.erase(PERSON, tenant=INTRUDER) == 0
         assert await all_of_the_owner(engine, planted) == before
         waiting = await engine.request(planted.ids["waiting"], tenant=OWNER)
         assert await waiting.payload() == Letter()
@@ -284,14 +284,12 @@ async def test_an_address_is_put_on_the_list_of_one_tenant_only(gesta):
         planted = await plant(engine)
         before = await all_of_the_owner(engine, planted)
         for address in (PERSON, "somebody else"):
-            mine = await engine.operating.suppress(
+            mine = await engine.admin.suppress(
                 "shop.letter", address, reason="mine", tenant=INTRUDER
             )
             assert (mine.suppressed.reason, mine.id != planted.entry_id) == ("mine", True)
-        assert (
-            await engine.operating.suppressed("shop.letter", "somebody else", tenant=OWNER) is None
-        )
-        assert await engine.operating.unsuppress("shop.letter", PERSON, tenant=INTRUDER)
+        assert await engine.admin.suppressed("shop.letter", "somebody else", tenant=OWNER) is None
+        assert await engine.admin.unsuppress("shop.letter", PERSON, tenant=INTRUDER)
         assert await all_of_the_owner(engine, planted) == before
 
 
@@ -313,17 +311,15 @@ async def test_nobody_gives_back_the_work_that_another_tenant_has_in_hand(gesta)
 async def test_a_key_is_its_tenants_alone(gesta):
     async with Engine("memory:tenants", flows=flows()) as engine:
         planted = await plant(engine)
-        before = [await all_of_the_owner(engine, planted), await engine.operating.audit(OWNER)]
-        mine, text = await engine.operating.create_key(
-            name="mine", tenant=INTRUDER, actor=Actor("me")
-        )
-        assert (await engine.road.keys.check(text)).tenant == INTRUDER
-        assert await engine.operating.list_keys(INTRUDER) == [mine]
-        await engine.operating.revoke_key(mine.id, tenant=INTRUDER, actor=Actor("me"))
-        assert [one.about for one in await engine.operating.audit(INTRUDER)] == [mine.id, mine.id]
+        before = [await all_of_the_owner(engine, planted), await engine.admin.audit(OWNER)]
+        mine, text = await engine.admin.create_key(name="mine", tenant=INTRUDER, actor=Actor("me"))
+        assert (await engine.pipeline.keys.check(text)).tenant == INTRUDER
+        assert await engine.admin.list_keys(INTRUDER) == [mine]
+        await engine.admin.revoke_key(mine.id, tenant=INTRUDER, actor=Actor("me"))
+        assert [one.about for one in await engine.admin.audit(INTRUDER)] == [mine.id, mine.id]
         assert [
             await all_of_the_owner(engine, planted),
-            await engine.operating.audit(OWNER),
+            await engine.admin.audit(OWNER),
         ] == before
 
 

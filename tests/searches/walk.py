@@ -173,21 +173,21 @@ class Walk:
                 await self._open(engine)
                 await self._leave(engine)
                 self.outputs["metrics"] = engine.metrics()
-                self.outputs["dead letters"] = repr(await engine.operating.dead_letters()).encode()
-                self.outputs["config"] = repr(await engine.operating.list_config()).encode()
+                self.outputs["dead letters"] = repr(await engine.admin.dead_letters()).encode()
+                self.outputs["config"] = repr(await engine.admin.list_config()).encode()
 
     async def _configure(self, engine: Engine, url: str) -> None:
-        operating = engine.operating
-        await operating.put_config(
+        admin = engine.admin
+        await admin.put_config(
             KIND, CODE, {"url": "https://shop.example.com", "token": "an older one"}
         )
         # Changed: for a while both are used.
-        await operating.put_config(KIND, CODE, {"url": ADDRESS, "token": SECRETS["token"]})
-        await operating.put_config(
+        await admin.put_config(KIND, CODE, {"url": ADDRESS, "token": SECRETS["token"]})
+        await admin.put_config(
             webhook.ENDPOINT, "hook", {"url": f"{url}/webhook", "secret": SECRETS["webhook secret"]}
         )
         self.outputs["refused config"] = await _told(
-            operating.put_config(KIND, CODE, {"url": 1, "token": [SECRETS["token"]]})
+            admin.put_config(KIND, CODE, {"url": 1, "token": [SECRETS["token"]]})
         )
 
     async def _submit(self, engine: Engine) -> None:
@@ -218,15 +218,15 @@ class Walk:
 
     async def _open(self, engine: Engine) -> None:
         """API keys, put wherever people may put them by mistake."""
-        operating, ops = engine.operating, Actor("ops")
-        made, text = await operating.create_key(name="shop", scopes=["admin"], actor=ops)
-        other, ended = await operating.create_key(name=f"like {text}", test=True, actor=ops)
+        admin, ops = engine.admin, Actor("ops")
+        made, text = await admin.create_key(name="shop", scopes=["admin"], actor=ops)
+        other, ended = await admin.create_key(name=f"like {text}", test=True, actor=ops)
         self.keys = {"key": text, "ended key": ended, "secret of a key": text.rpartition("_")[2]}
-        await engine.road.keys.check(text)
-        await operating.revoke_key(other.id, actor=ops)
-        self.outputs["ended key refused"] = await _told(engine.road.keys.check(ended))
-        self.outputs["wrong key refused"] = await _told(engine.road.keys.check(text[:-1] + "!"))
-        self.outputs["key not found"] = await _told(operating.revoke_key(text, actor=ops))
+        await engine.pipeline.keys.check(text)
+        await admin.revoke_key(other.id, actor=ops)
+        self.outputs["ended key refused"] = await _told(engine.pipeline.keys.check(ended))
+        self.outputs["wrong key refused"] = await _told(engine.pipeline.keys.check(text[:-1] + "!"))
+        self.outputs["key not found"] = await _told(admin.revoke_key(text, actor=ops))
         request = await engine.submit(
             letter("rejected"), key=f"key {text}", correlation_id=text, actor=ops
         )
@@ -238,11 +238,9 @@ class Walk:
         self.outputs["conflict of keys"] = await _told(
             engine.submit(letter("retry"), key=f"key {text}")
         )
-        await operating.pause(tenant="default", reason=f"because of {text}", actor=ops)
-        self.outputs["keys"] = repr(
-            (made, await operating.list_keys(), await operating.audit())
-        ).encode()
-        await operating.resume(tenant="default", actor=ops)
+        await admin.pause(tenant="default", reason=f"because of {text}", actor=ops)
+        self.outputs["keys"] = repr((made, await admin.list_keys(), await admin.audit())).encode()
+        await admin.resume(tenant="default", actor=ops)
 
     async def _leave(self, engine: Engine) -> None:
         """Requests about the same people that are still to be done: their jobs are in the queue
@@ -250,8 +248,8 @@ class Walk:
         """
         soon = datetime.now(UTC) + timedelta(minutes=14)
         later = await engine.submit(letter("rejected"), key="letter later", deliver_at=soon)
-        await engine.operating.pause(tenant=PAUSED)
-        await engine.operating.put_config(
+        await engine.admin.pause(tenant=PAUSED)
+        await engine.admin.put_config(
             KIND, CODE, {"url": ADDRESS, "token": SECRETS["token"]}, tenant=PAUSED
         )
         held = await engine.submit(letter("rejected"), key="letter held", tenant=PAUSED)

@@ -26,7 +26,7 @@ from gesta import (
 )
 from gesta.domain.retry_policy import RetryPolicy
 from gesta.errors import GestaError, StoreError, UnknownFlow
-from gesta.ports.vault import Sealed
+from gesta.ports.vault import Encrypted
 from gesta.security.field_encryption import MARK
 from tests.security.people import ANA, URL, Bill, Letter, engine_of, flow_of, stored, vaults
 from tests.world import Note, Provider, all_events, die, let_run, note_flow, pass_time
@@ -138,16 +138,16 @@ async def test_many_are_sealed_with_two_words_to_the_vault_and_opened_with_one(g
 
 async def test_two_processes_that_seal_for_one_person_at_once_agree_on_one_key(gesta, ports):
     async with engine_of(Provider()) as first:
-        road, vault = first.road, ports.vault
+        pipeline, vault = first.pipeline, ports.vault
         async with engine_of(Provider()) as second:
             raced = False
 
-            async def lose(original: Any, sealed: list[Sealed]) -> Any:
+            async def lose(original: Any, encrypted: list[Encrypted]) -> Any:
                 nonlocal raced
                 if not raced:
                     raced = True
                     await second.submit(Letter("ana@x.example"))
-                return await original(sealed)
+                return await original(encrypted)
 
             vault.replace("put", lose)
             request = await first.submit(Letter("ana@x.example"))
@@ -157,7 +157,7 @@ async def test_two_processes_that_seal_for_one_person_at_once_agree_on_one_key(g
             [digest] = {
                 name for tenant, name, _ in vaults(gesta)[0]._boxes if name.startswith("subject/")
             }
-            assert (await road.outside.stores.vault.newest([("default", digest)]))[
+            assert (await pipeline.environment.stores.vault.newest([("default", digest)]))[
                 "default", digest
             ].version == 1
 
@@ -207,7 +207,7 @@ async def test_a_key_that_was_changed_in_the_vault_is_replaced_for_new_requests_
         vault = vaults(gesta)[0]
         [ref] = [ref for ref in vault._boxes if ref[1].startswith("subject/")]
         whole = vault._boxes[ref]
-        vault._boxes[ref] = Sealed(*ref, whole.box[:-1] + b"?")
+        vault._boxes[ref] = Encrypted(*ref, whole.box[:-1] + b"?")
         with pytest.raises(StoreError, match="the vault does not have the key"):
             await first.payload()
         second = await engine.submit(Letter("ana@x.example"))
@@ -317,7 +317,7 @@ async def test_a_rebuild_keeps_what_is_sealed_sealed(gesta):
         before = (await engine.get(request.id)).payload
     async with Engine(URL, flows=[flow_of(Provider())], work=False) as engine:
         await pass_time(gesta, 6)
-        await engine.operating.rebuild()
+        await engine.admin.rebuild()
         [view] = await engine.find()
     assert view.payload == before
     assert MARK in before

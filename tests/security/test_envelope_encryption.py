@@ -5,87 +5,87 @@ import base64
 import pytest
 
 from gesta.errors import BadSettings, StoreError, WrongMasterKey
-from gesta.ports.vault import Sealed
+from gesta.ports.vault import Encrypted
 from gesta.runtime.clock import ManualRuntime
-from gesta.security.envelope_encryption import MasterKey, Safe
+from gesta.security.envelope_encryption import KeyRing, MasterKey
 from gesta.stores.memory.vault import MemoryVault
 
 KEY, OTHER = (base64.b64encode(bytes([n]) * 32).decode() for n in (1, 2))
 
 
-def safe(vault: MemoryVault, key: str = KEY, seed: int = 0) -> Safe:
-    return Safe(vault, MasterKey(key, "the test"), ManualRuntime(seed=seed))
+def key_ring(vault: MemoryVault, key: str = KEY, seed: int = 0) -> KeyRing:
+    return KeyRing(vault, MasterKey(key, "the test"), ManualRuntime(seed=seed))
 
 
 async def boxes(
     vault: MemoryVault, refs: list[tuple[str, str, int]]
-) -> dict[tuple[str, str, int], Sealed]:
+) -> dict[tuple[str, str, int], Encrypted]:
     return await vault.get(refs)
 
 
 async def test_a_secret_comes_out_as_it_went_in_and_the_vault_never_sees_it():
     vault = MemoryVault()
-    assert await safe(vault).put("acme", "slack/main", 1, "xoxb-secret ✓") is True
-    assert await safe(vault, seed=1).get("acme", "slack/main", 1) == "xoxb-secret ✓"
-    (sealed,) = (await boxes(vault, [("acme", "slack/main", 1)])).values()
-    assert b"xoxb" not in sealed.box  # R1-42
-    assert repr(sealed) == "Sealed(acme/slack/main v1)"
+    assert await key_ring(vault).put("acme", "slack/main", 1, "xoxb-secret ✓") is True
+    assert await key_ring(vault, seed=1).get("acme", "slack/main", 1) == "xoxb-secret ✓"
+    (encrypted,) = (await boxes(vault, [("acme", "slack/main", 1)])).values()
+    assert b"xoxb" not in encrypted.box  # R1-42
+    assert repr(encrypted) == "Sealed(acme/slack/main v1)"
 
 
 async def test_a_version_never_changes_once_it_is_written():
     vault = MemoryVault()
-    first = safe(vault)
+    first = key_ring(vault)
     await first.put("acme", "n", 1, "one")
     assert await first.put("acme", "n", 1, "two") is False
-    assert await safe(vault, seed=1).get("acme", "n", 1) == "one"
+    assert await key_ring(vault, seed=1).get("acme", "n", 1) == "one"
 
 
 async def test_what_does_not_exist_or_was_destroyed_is_none():
     vault = MemoryVault()
-    await safe(vault).put("acme", "n", 1, "one")
+    await key_ring(vault).put("acme", "n", 1, "one")
     await vault.delete([("acme", "n", 1)])
-    assert await safe(vault).get("acme", "n", 1) is None
-    assert await safe(vault).get("acme", "n", 2) is None
+    assert await key_ring(vault).get("acme", "n", 1) is None
+    assert await key_ring(vault).get("acme", "n", 2) is None
 
 
 async def test_another_master_key_opens_nothing_and_says_so():
     vault = MemoryVault()
-    secret = await safe(vault).installation_secret("identity")
+    secret = await key_ring(vault).installation_secret("identity")
     with pytest.raises(
         WrongMasterKey, match="the master key from the test does not open this store's vault"
     ):
-        await safe(vault, OTHER, seed=1).installation_secret("identity")
-    assert await safe(vault, seed=2).installation_secret("identity") == secret
+        await key_ring(vault, OTHER, seed=1).installation_secret("identity")
+    assert await key_ring(vault, seed=2).installation_secret("identity") == secret
 
 
 async def test_a_box_moved_to_another_tenant_name_or_version_does_not_open():
     vault = MemoryVault()
-    await safe(vault).put("acme", "n", 1, "one")
-    await safe(vault, seed=1).put("other", "n", 1, "two")
-    (sealed,) = (await boxes(vault, [("acme", "n", 1)])).values()
+    await key_ring(vault).put("acme", "n", 1, "one")
+    await key_ring(vault, seed=1).put("other", "n", 1, "two")
+    (encrypted,) = (await boxes(vault, [("acme", "n", 1)])).values()
     await vault.put(
         [
-            Sealed("other", "stolen", 1, sealed.box),
-            Sealed("acme", "moved", 1, sealed.box),
-            Sealed("acme", "n", 2, sealed.box),
+            Encrypted("other", "stolen", 1, encrypted.box),
+            Encrypted("acme", "moved", 1, encrypted.box),
+            Encrypted("acme", "n", 2, encrypted.box),
         ]
     )
     for ref in (("other", "stolen", 1), ("acme", "moved", 1), ("acme", "n", 2)):
         with pytest.raises(StoreError, match="cannot be opened"):
-            await safe(vault, seed=2).get(*ref)
+            await key_ring(vault, seed=2).get(*ref)
 
 
 async def test_a_broken_box_is_told_without_its_content():
     vault = MemoryVault()
-    await safe(vault).put("acme", "n", 1, "one")
-    await vault.put([Sealed("acme", "n", 2, b"short")])
+    await key_ring(vault).put("acme", "n", 1, "one")
+    await vault.put([Encrypted("acme", "n", 2, b"short")])
     with pytest.raises(StoreError, match="acme/n v2 cannot be opened"):
-        await safe(vault, seed=1).get("acme", "n", 2)
+        await key_ring(vault, seed=1).get("acme", "n", 2)
 
 
 async def test_the_same_secret_sealed_twice_looks_different():
     vault = MemoryVault()
-    keeper = safe(vault)
+    keeper = key_ring(vault)
     await keeper.put("acme", "n", 1, "one")
     await keeper.put("acme", "n", 2, "one")
     first, second = (await boxes(vault, [("acme", "n", 1), ("acme", "n", 2)])).values()
@@ -94,7 +94,7 @@ async def test_the_same_secret_sealed_twice_looks_different():
 
 async def test_two_processes_that_start_at_once_agree_on_one_installation_secret():
     vault = MemoryVault()
-    assert await safe(vault, seed=1).installation_secret("identity") == await safe(
+    assert await key_ring(vault, seed=1).installation_secret("identity") == await key_ring(
         vault, seed=2
     ).installation_secret("identity")
 
@@ -120,7 +120,7 @@ def test_a_master_key_is_not_printed():
 
 async def test_many_opened_secrets_do_not_fill_the_memory():
     vault = MemoryVault()
-    keeper = safe(vault)
+    keeper = key_ring(vault)
     for version in range(1, 1_200):
         await keeper.put("acme", "n", version, str(version))
         assert await keeper.get("acme", "n", version) == str(version)

@@ -280,14 +280,14 @@ async def test_an_erasure_does_not_stand_in_the_way_of_config(gesta):
             "url": "https://example.com/hooks",
             "secret": "whsec_" + base64.b64encode(bytes(24)).decode(),
         }
-        await engine.operating.put_config("webhook.endpoint", "main", fields)
-        entity = await engine.operating.get_config("webhook.endpoint", "main")
+        await engine.admin.put_config("webhook.endpoint", "main", fields)
+        entity = await engine.admin.get_config("webhook.endpoint", "main")
         await engine.submit(ANA)
         await engine.erase("ana@x.example")
         # An attempt that began before the erasure switches its endpoint off.
-        await engine.road.config.of("default").disable("webhook.endpoint", "main", "gone")
+        await engine.pipeline.config.of("default").disable("webhook.endpoint", "main", "gone")
         assert entity.body.disabled is False  # type: ignore[attr-defined]
-        assert (await engine.operating.get_config("webhook.endpoint", "main")).body.disabled is True  # type: ignore[attr-defined]
+        assert (await engine.admin.get_config("webhook.endpoint", "main")).body.disabled is True  # type: ignore[attr-defined]
 
 
 async def test_a_success_is_a_success_whatever_is_erased_afterwards(gesta):
@@ -329,7 +329,7 @@ async def test_a_process_may_die_at_any_moment_of_a_submit_and_an_erasure(gesta,
                 state.waits_for_a_person and state.reason == "subject_erased"
             ), turns
             assert len(await engine.find()) == 1
-            assert await engine.operating.parked() == []
+            assert await engine.admin.quarantined() == []
             assert ERASED in [event.type for event in await all_events(engine)]
             assert b"ana@x" not in await stored(engine)
             with pytest.raises(Erased):

@@ -5,18 +5,21 @@ from __future__ import annotations
 import hashlib
 import hmac
 
-from gesta.security.keyed_digests import Identity
+from gesta.security.keyed_digests import KeyedDigests
 
 SECRET = bytes(range(32))
 
 
 def test_the_digest_of_a_content_is_hmac_sha256_cut_to_eight_bytes() -> None:
     for body in (b"", b'{"n":1}', b"x" * 1_000):
-        assert Identity(SECRET).content(body) == hmac.new(SECRET, body, hashlib.sha256).digest()[:8]
+        assert (
+            KeyedDigests(SECRET).content(body)
+            == hmac.new(SECRET, body, hashlib.sha256).digest()[:8]
+        )
 
 
 def test_a_key_is_scoped_by_tenant_and_flow() -> None:
-    name = Identity(SECRET).name
+    name = KeyedDigests(SECRET).name
     assert (
         len(
             {
@@ -31,12 +34,14 @@ def test_a_key_is_scoped_by_tenant_and_flow() -> None:
 
 
 def test_another_installation_gives_other_digests() -> None:
-    assert Identity(SECRET).name("a", "x.y", "k") != Identity(bytes(32)).name("a", "x.y", "k")
-    assert Identity(SECRET).content(b"{}") != Identity(bytes(32)).content(b"{}")
+    assert KeyedDigests(SECRET).name("a", "x.y", "k") != KeyedDigests(bytes(32)).name(
+        "a", "x.y", "k"
+    )
+    assert KeyedDigests(SECRET).content(b"{}") != KeyedDigests(bytes(32)).content(b"{}")
 
 
 def test_a_subject_is_scoped_by_tenant_and_is_no_key() -> None:
-    identity = Identity(SECRET)
+    identity = KeyedDigests(SECRET)
     digests = {
         identity.subject("a", "ana"),
         identity.subject("b", "ana"),
@@ -46,6 +51,6 @@ def test_a_subject_is_scoped_by_tenant_and_is_no_key() -> None:
     assert len(digests) == 4
     assert (
         identity.subject("a", "ana")
-        == Identity(SECRET).subject("a", "ana")
-        != Identity(bytes(32)).subject("a", "ana")
+        == KeyedDigests(SECRET).subject("a", "ana")
+        != KeyedDigests(bytes(32)).subject("a", "ana")
     )

@@ -44,7 +44,7 @@ class Broken(AssertionError):
         self.promise = promise
 
 
-class Checks:
+class FlowChecks:
     def __init__(self, world: World) -> None:
         self._world = world
         self._takes: Counter[tuple[str, int]] = Counter()
@@ -158,7 +158,7 @@ class Checks:
         ):
             return False
         is_slow = min(world.options.skews_ms) * -1 > PLACE_HELD_MS - 10_000
-        met = is_slow or state.id in world.users.at_once or state.expires_at is not None
+        met = is_slow or state.id in world.users.inline or state.expires_at is not None
         world.hits["met_at_the_same_instant"] += met
         return met
 
@@ -172,7 +172,7 @@ class Checks:
         lost = [
             job.request_id
             for job in jobs
-            if job.suspect and not (is_early and job.kind == "reconcile")
+            if job.possibly_executed and not (is_early and job.kind == "reconcile")
         ]
         if lost:
             world = self._world
@@ -226,14 +226,14 @@ class Checks:
             view.state for view in database.views._rows.values() if view.state.wants is not None
         ]
         detail = ", ".join(f"{world.short(one.id)} {one.status} ({one.flow})" for one in open_ones)
-        jobs = len(world.queue._rows) + len(database.views._pending.first(1))
+        jobs = len(world.queue._rows) + len(database.views._undispatched.first(1))
         self._holds(
             "everything comes to rest", not open_ones and not jobs, f"{detail}; {jobs} jobs"
         )
         self._holds(
             "nothing is parked",
-            not database.views._parked,
-            f"{list(database.views._parked.values())}",
+            not database.views._quarantined,
+            f"{list(database.views._quarantined.values())}",
         )
         streams: defaultdict[str, list[Recorded]] = defaultdict(list)
         for recorded in world.log:
@@ -408,7 +408,7 @@ class Checks:
         self._holds("a rebuild goes to the end", at_end, f"{database.views._checkpoints}")
         self._holds(
             "a rebuild dispatches nothing",
-            not self._world.queue._rows and not database.views._pending.first(1),
+            not self._world.queue._rows and not database.views._undispatched.first(1),
             "",
         )
 

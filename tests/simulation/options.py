@@ -62,7 +62,7 @@ class Options:
     #: Long after everything has come to rest somebody looks at what failed or stands in unknown.
     people_after_seconds: float
     #: What a process appends it projects in the same commit, where it can.
-    at_once: bool
+    inline: bool
     #: What is submitted: names of payload types.
     payloads: tuple[str, ...] = (
         "Deduping",
@@ -71,7 +71,7 @@ class Options:
         "Journalled",
         "Left",
         "Careless",
-        "Sealed",
+        "Encrypted",
     )
 
     @property
@@ -118,7 +118,7 @@ def options(seed: int) -> Options:
         batch=random.choice([1, 2, 2_000]),
         people_after_seconds=random.choice([0.0, 20.0, 400.0]),
         partitions=random.choice([1, 3]),
-        at_once=Random(f"at once {seed}").random() < 0.5,
+        inline=Random(f"at once {seed}").random() < 0.5,
     )
 
 

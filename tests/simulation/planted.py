@@ -24,7 +24,7 @@ from gesta.domain.state import State
 from gesta.engine import request
 from gesta.intake.submit import Accepted, Intake
 from gesta.intake.submit_options import Options
-from gesta.ports.job_queue import Ack, Drop, Settled, Settlement, Taken
+from gesta.ports.job_queue import Ack, Drop, LeasedJob, Settled, Settlement
 from gesta.ports.read_model import Move
 from gesta.ports.transactions import Entry, Projection
 from gesta.projector import partitions
@@ -39,15 +39,15 @@ from gesta.stores.memory.job_queue import MemoryJobQueue
 from gesta.stores.memory.read_model import MemoryViews
 from gesta.stores.memory.transactions import MemoryCommits
 from gesta.stores.memory.vault import MemoryVault
-from gesta.stores.separate_queue import CommitsApart
+from gesta.stores.separate_queue import SeparateTransactions
 from gesta.subscriptions.handlers import Subscriber
-from gesta.tenants.pause_control import Pausing
+from gesta.tenants.pause_control import PauseControl
 from gesta.testing.contracts.job_settlements import SettleContract
 from gesta.worker import attempt
 from gesta.worker import fetch_policy as takes
 from gesta.worker import preflight as guard
 from gesta.worker.attempt import Attempts
-from gesta.worker.eager_dispatch import Offering
+from gesta.worker.eager_dispatch import EagerDispatcher
 from gesta.worker.outcome_sanitizer import sound
 from gesta.worker.pool import Pool
 from tests.simulation.options import Rates
@@ -129,10 +129,10 @@ async def accepted_before_it_is_on_disk(self: Intake, payload: Any, options: Opt
     apart=False,
 )
 async def acked_before_it_is_recorded(
-    self: Attempts, taken: Taken, *rest: Any, **options: Any
+    self: Attempts, leased: LeasedJob, *rest: Any, **options: Any
 ) -> Applied:
-    await self._recorder.settle(Ack(taken.job.id, taken.token), insist=True)
-    return await record_of(self, taken, *rest, **options)
+    await self._recorder.settle(Ack(leased.job.id, leased.token), insist=True)
+    return await record_of(self, leased, *rest, **options)
 
 
 # Late outcomes are stopped by the stream's version before their token matters: only the contract
@@ -195,8 +195,8 @@ async def checkpoint_before_effect(self: Projector, *, again: bool = False) -> i
     if not await self._views.save_with_jobs([], [], [], places.moves(stretch, reached)):
         self._places = None
         return 0
-    views, jobs, parked = await self._folding.fold(batch, stretch.quiet_until)
-    await self._commits.project(views, jobs, parked, [Move("nobody's", 0, 0)])
+    views, jobs, quarantined = await self._folding.fold(batch, stretch.quiet_until)
+    await self._commits.project(views, jobs, quarantined, [Move("nobody's", 0, 0)])
     places.moved(stretch.numbers, reached)
     return reached - stretch.place
 
@@ -219,7 +219,7 @@ async def rebuild_that_dispatches(self: Rebuild, role: Any, progress: Any) -> in
     "it goes on, and comes to an end",
     "views are what their events say",
     "everything comes to rest",
-    at_once=True,
+    inline=True,
     apart=False,
 )
 def projection_over_what_lies_between(
@@ -269,7 +269,7 @@ def owner_that_writes_without_comparing(_self: MemoryViews, _move: Move) -> bool
     MemoryVault,
     "delete",
     "an erased person's keys are gone for ever",
-    payloads=("Sealed",),
+    payloads=("Encrypted",),
     erases=4,
 )
 async def erased_key_stays(self: MemoryVault, refs: Sequence[Ref]) -> None:
@@ -321,7 +321,7 @@ def cancel_that_does_not_drop(before: State, after: State) -> None:
 
 
 @plants(
-    CommitsApart,
+    SeparateTransactions,
     "_drop",
     "nothing is cancelled while it is called",
     "nothing is called that is over, in doubt or called back",
@@ -339,7 +339,7 @@ def cancel_that_does_not_drop(before: State, after: State) -> None:
     partitions=3,
 )
 async def dropped_job_leaves_its_place_free(
-    self: CommitsApart, entries: Sequence[Entry]
+    self: SeparateTransactions, entries: Sequence[Entry]
 ) -> dict[int, Settled]:
     drops = {
         n: entry.settlement for n, entry in enumerate(entries) if isinstance(entry.settlement, Drop)
@@ -355,9 +355,9 @@ async def dropped_job_leaves_its_place_free(
     "nobody asks the queue in a tight loop",
 )
 def lost_attempts_look_innocent(
-    state: State, taken: Taken, now_ms: int, rules: Rules
+    state: State, leased: LeasedJob, now_ms: int, rules: Rules
 ) -> guard.Finding:
-    return examine(replace(state, started=None), guard._innocent(taken), now_ms, rules)
+    return examine(replace(state, started=None), guard._clean(leased), now_ms, rules)
 
 
 @plants(
@@ -453,46 +453,48 @@ def key_trusted_for_ever(state: State, at: int, rules: Rules) -> bool:
     decisions=8,
     submits=7,
 )
-def slow_clock_makes_a_lost_attempt_innocent(due_ms: int, taken: Taken) -> bool:
+def slow_clock_makes_a_lost_attempt_innocent(due_ms: int, leased: LeasedJob) -> bool:
     return False
 
 
 @plants(
     Pool,
-    "_put_aside",
+    "_put_in_quarantine",
     "two never call at once",
     "a careless flow doubles only what was in doubt",
     "whoever calls holds the lease",
     rates=Rates(answer_lost=0.15, provider=0.5),
     payloads=("Deduping", "Careless"),
     submits=7,
-    at_once=False,
+    inline=False,
 )
-def job_that_came_back_is_begun_before_its_release_was_answered(self: Pool, taken: Taken) -> None:
-    self._holding[taken.job.id] = taken
-    self._start(self._begin([taken]))
+def job_that_came_back_is_begun_before_its_release_was_answered(
+    self: Pool, leased: LeasedJob
+) -> None:
+    self._holding[leased.job.id] = leased
+    self._start(self._begin([leased]))
 
 
 @plants(
-    Offering,
+    EagerDispatcher,
     "asks",
     "no flow has more calls at once than slots",
     payloads=("Deduping",),
     submits=14,
 )
-def takes_more_than_there_are_slots(self: Offering, _flow: str, _slots: int) -> int:
+def takes_more_than_there_are_slots(self: EagerDispatcher, _flow: str, _slots: int) -> int:
     return 10
 
 
 @plants(
-    Pausing,
+    PauseControl,
     "_unhold",
     "everything comes to rest",
     "it goes on, and comes to an end",
     rates=Rates(unspent=0.8),
     submits=7,
 )
-async def what_was_resumed_stays_held(self: Pausing, scope: str) -> int:
+async def what_was_resumed_stays_held(self: PauseControl, scope: str) -> int:
     return 0
 
 

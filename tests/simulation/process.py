@@ -15,7 +15,7 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 
 from gesta import Engine
-from gesta.engine.environment import Outside
+from gesta.engine.environment import Environment
 from gesta.errors import StoreError
 from gesta.runtime.clock import Timer
 from gesta.runtime.settings import Settings
@@ -23,11 +23,11 @@ from gesta.sandbox.transport import SandboxTransport
 from gesta.security.envelope_encryption import MasterKey
 from gesta.stores import Stores
 from gesta.stores.memory.database import MemoryDatabase
-from gesta.stores.separate_queue import with_queue_apart
+from gesta.stores.separate_queue import with_separate_queue
 from tests.simulation.loop import OWNER, Owner, SimulatedLoop
 
 if TYPE_CHECKING:
-    from gesta.engine.pipeline import Road
+    from gesta.engine.pipeline import Pipeline
     from tests.simulation.world import World
 
 MASTER = MasterKey(base64.b64encode(bytes(32)).decode(), "the simulation")
@@ -83,23 +83,23 @@ class Process(Owner):
         return self.is_ready and not self.is_dead and not self.is_stopped
 
     @property
-    def road(self) -> Road:
-        return self.engine.road
+    def pipeline(self) -> Pipeline:
+        return self.engine.pipeline
 
     def spawn(self, coroutine: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
         """Start a task that lives and dies with this process."""
         task: asyncio.Task[Any] = self.world.loop.create_task(coroutine, context=self.context)
         return task
 
-    def outside(self) -> Outside:
+    def environment(self) -> Environment:
         stores = self._over_the_network(self.world.database)
         if self.world.options.apart:
-            stores = with_queue_apart(
+            stores = with_separate_queue(
                 stores, self._over_the_network(self.world.queue_database), self.runtime
             )
         # Harsher than any store: its queue goes by one clock, and every process by another.
         stores = replace(stores, now_ms=self.runtime.now_ms)
-        return Outside(self.runtime, stores, SandboxTransport(self.runtime), MASTER)
+        return Environment(self.runtime, stores, SandboxTransport(self.runtime), MASTER)
 
     def _over_the_network(self, database: MemoryDatabase) -> Stores:
         stores = database.stores()
@@ -107,7 +107,7 @@ class Process(Owner):
             name: Port(self, name, getattr(stores, name))
             for name in ("events", "views", "queue", "vault", "commits")
         }
-        return replace(stores, projects_at_once=self.world.options.at_once, **ports)
+        return replace(stores, projects_inline=self.world.options.inline, **ports)
 
     async def start(self) -> None:
         try:
@@ -117,7 +117,7 @@ class Process(Owner):
             self.world.crash(self, "store_error_at_start")
             return
         self.is_ready = True
-        self.road.telemetry.crashed = self._crashed  # type: ignore[method-assign]
+        self.pipeline.telemetry.crashed = self._crashed  # type: ignore[method-assign]
         self.world.told(self, "started")
 
     async def stop(self) -> None:
@@ -128,10 +128,10 @@ class Process(Owner):
         finally:
             self.is_dead = True
 
-    def _crashed(self, station: str, error: BaseException) -> None:
+    def _crashed(self, component: str, error: BaseException) -> None:
         if not self.is_dead:
             # What its coroutines do when they are closed after the run is no part of it.
-            self.world.breaks("no station crashes", f"{station}: {error!r}")
+            self.world.breaks("no station crashes", f"{component}: {error!r}")
 
 
 class Port:

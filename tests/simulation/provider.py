@@ -75,7 +75,7 @@ class Careless(Payload, frozen=True):
     text: str
 
 
-class Sealed(Payload, frozen=True):
+class Encrypted(Payload, frozen=True):
     """Tells something about a person, whose name is the end of the text."""
 
     text: str
@@ -84,7 +84,7 @@ class Sealed(Payload, frozen=True):
 
 PAYLOADS: dict[str, type[Any]] = {
     kind.__name__: kind
-    for kind in (Deduping, Forgetting, Asked, Journalled, Left, Careless, Sealed)
+    for kind in (Deduping, Forgetting, Asked, Journalled, Left, Careless, Encrypted)
 }
 #: How many calls of a flow a process may make at once.
 SLOTS = 3
@@ -172,10 +172,10 @@ class Provider:
 
     async def _execute(self, payload: Payload, attempt: Attempt) -> Outcome:
         world, process = self._world, cast("Process", OWNER.get())
-        lease = process.road.pool.lease
+        lease = process.pipeline.pool.lease
         call = Call(process, attempt, lease.token, world.loop.now, lease)
         world.checks.at_call(call)
-        if isinstance(payload, Sealed):
+        if isinstance(payload, Encrypted):
             world.checks.opened(payload.to, payload.text)
         self.calls[attempt.request_id].append(call)
         try:

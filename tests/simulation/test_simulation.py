@@ -47,7 +47,7 @@ SELDOM = frozenset(
 
 
 #: What people and questions are needed for.
-DOUBTFUL = ("Forgetting", "Forgetting", "Asked", "Asked", "Left", "Careless", "Sealed")
+DOUBTFUL = ("Forgetting", "Forgetting", "Asked", "Asked", "Left", "Careless", "Encrypted")
 
 
 @pytest.mark.slow

@@ -18,7 +18,7 @@ from gesta.engine.request import Request
 from gesta.errors import Busy, Conflict, GestaError, NotFound, Refused, StoreError
 from gesta.security.subject_keys import Ref
 from tests.simulation.process import Process
-from tests.simulation.provider import CREDENTIAL, PAYLOADS, Sealed
+from tests.simulation.provider import CREDENTIAL, PAYLOADS, Encrypted
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
@@ -49,7 +49,7 @@ class Users:
         self.forced: Counter[str] = Counter()
         self._busy: dict[asyncio.Task[Any], Process] = {}
         #: Requests that two decided about at the same time.
-        self.at_once: set[str] = set()
+        self.inline: set[str] = set()
         self._decided: Counter[str] = Counter()
         #: Keys in the vault that an acknowledged erasure destroyed.
         self.destroyed: set[Ref] = set()
@@ -95,7 +95,7 @@ class Users:
     async def _mend(self, process: Process) -> None:
         for tenant in TENANTS:
             with suppress(NotFound):
-                await process.engine.operating.resume(tenant=tenant, credential=CREDENTIAL)
+                await process.engine.admin.resume(tenant=tenant, credential=CREDENTIAL)
                 self._world.hit("credential_mended")
 
     def _begin(self, act: Any) -> None:
@@ -137,7 +137,7 @@ class Users:
                 PAYLOADS[random.choice(world.options.payloads)],
                 f"text {len(self._wishes)}",
             )
-            if kind is Sealed:
+            if kind is Encrypted:
                 text = f"{text} to {random.choice(PEOPLE)}"
             options = {
                 "key": random.choice(
@@ -153,7 +153,7 @@ class Users:
             self._wishes.append((kind, options, text))
         flow = f"sim.{kind.__name__.lower()}"
         try:
-            payload = Sealed(text, text.split()[-1]) if kind is Sealed else kind(text=text)
+            payload = Encrypted(text, text.split()[-1]) if kind is Encrypted else kind(text=text)
             request = await process.engine.submit(payload, **options)
         except Conflict as conflict:
             world.hit("conflict")
@@ -179,13 +179,13 @@ class Users:
         known = [
             (wish["tenant"], text.split()[-1])
             for kind, wish, text in self._wishes
-            if kind is Sealed
+            if kind is Encrypted
         ]
         if not known:
             return
         tenant, person = world.random.choice(known)
         keys = world.database.vault._versions
-        name = f"subject/{process.road.subjects._identity.subject(tenant, person).hex()}"
+        name = f"subject/{process.pipeline.subjects._identity.subject(tenant, person).hex()}"
         held = {(tenant, name, version) for version in range(1, keys.get((tenant, name), 0) + 1)}
         await process.engine.erase(person, tenant=tenant)
         self.destroyed |= held
@@ -213,7 +213,7 @@ class Users:
     ) -> None:
         self._decided[request_id] += 1
         if self._decided[request_id] > 1:
-            self.at_once.add(request_id)
+            self.inline.add(request_id)
         try:
             request = await process.engine.request(request_id, flow=flow, tenant=tenant)
         except NotFound:

@@ -13,7 +13,7 @@ from functools import cache
 from random import Random
 from typing import Any, cast
 
-from gesta.engine.environment import Outside, Wiring
+from gesta.engine.environment import Environment, Wiring
 from gesta.errors import GestaError, StoreError
 from gesta.flows.validation import holds_times
 from gesta.intake import submit as intake
@@ -24,7 +24,7 @@ from gesta.projector.partitions import checkpoints_of
 from gesta.runtime.settings import Settings
 from gesta.stores.memory.database import MemoryDatabase
 from gesta.stores.memory.job_queue import MemoryJobQueue
-from tests.simulation.checks import Broken, Checks
+from tests.simulation.checks import Broken, FlowChecks
 from tests.simulation.ears import Ears
 from tests.simulation.loop import OWNER, SimulatedLoop, Stuck
 from tests.simulation.options import CALM, Options
@@ -69,7 +69,7 @@ class World:
         self.ears = Ears(self)
         self.provider = Provider(self)
         self.network = Network(self)
-        self.checks = Checks(self)
+        self.checks = FlowChecks(self)
         self.users = Users(self)
         self.processes: list[Process] = []
         #: When people look after what stands there at rest; None before that.
@@ -154,7 +154,7 @@ class World:
         before, calls = self.checks.views(), len(self.trace_of_calls)
         keeper = self._start("rebuilder", 0, work=False)
         self._go_on(lambda: keeper.is_ready)
-        rebuilding = keeper.spawn(keeper.engine.operating.rebuild())
+        rebuilding = keeper.spawn(keeper.engine.admin.rebuild())
         self._go_on(rebuilding.done)
         self.checks.rebuilt(before)
         # As after a clean stop: whoever starts now is projector and sweep at once.
@@ -227,7 +227,7 @@ class World:
         # Put, and not yet forgotten by the relay: it will put them once more, as if for the first
         # time (docs/guarantees.md, G3).
         self.lost_unrelayed |= {row.job.request_id for row in self.queue._rows.values()} & {
-            job.request_id for job in self.database.views._pending.first(10_000)
+            job.request_id for job in self.database.views._undispatched.first(10_000)
         }
         self.queue.__init__(SimulatedRuntime(self.loop, self.random))  # type: ignore[misc]
 
@@ -242,7 +242,7 @@ class World:
         self.hit("rebuild_begun")
         self.told(process, "rebuilds")
         try:
-            await process.engine.operating.rebuild()
+            await process.engine.admin.rebuild()
         except GestaError as error:
             self.hit("rebuild_failed" if isinstance(error, StoreError) else "rebuild_refused")
             self.told(process, f"has not rebuilt: {error}")
@@ -286,7 +286,7 @@ class World:
         alive = [process for process in self.processes if not process.is_dead]
         if self.queue._rows or self.users.is_busy or not any(process.is_up for process in alive):
             return False
-        if self.provider.is_busy or self.ears.is_behind or database.views._pending.first(1):
+        if self.provider.is_busy or self.ears.is_behind or database.views._undispatched.first(1):
             return False
         if self.projected < len(database.events._log):
             return False
@@ -312,7 +312,7 @@ class World:
             p.is_up for p in alive
         ):
             return 0.0
-        if self.ears.is_behind or database.views._pending.first(1):
+        if self.ears.is_behind or database.views._undispatched.first(1):
             return 0.0
         if self.projected < len(database.events._log):
             return 0.0
@@ -398,6 +398,6 @@ class World:
         return told.hexdigest()
 
 
-async def _wire(_settings: Settings) -> Outside:
+async def _wire(_settings: Settings) -> Environment:
     """The engine that starts belongs to the process whose code this is."""
-    return cast("Process", OWNER.get()).outside()
+    return cast("Process", OWNER.get()).environment()

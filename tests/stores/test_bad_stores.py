@@ -144,7 +144,7 @@ async def test_everything_acknowledged_before_the_disk_was_full_is_there_afterwa
     assert (done.returncode, len(acknowledged) > 20) == (0, True), done.stderr
     assert re.match(r"Store(Full|Error) gesta\.db: .*nothing was written", told)
     async with engine_of(tmp_path / "gesta.db") as engine:
-        events = await engine.road.outside.stores.events.follow(0, 100_000)
+        events = await engine.pipeline.environment.stores.events.follow(0, 100_000)
         # The one that was refused is not there, and it can be submitted again.
         assert [
             event.stream.removeprefix("walk.note.request-default-") for event in events
@@ -181,7 +181,7 @@ async def test_a_file_that_cannot_be_watched_for_a_moment_is_watched_again(tmp_p
     path = tmp_path / "gesta.db"
     async with engine_of(path) as looking, engine_of(path) as other:
         told = asyncio.Event()
-        watched = looking.road.outside.stores.close.__self__  # type: ignore[attr-defined]
+        watched = looking.pipeline.environment.stores.close.__self__  # type: ignore[attr-defined]
 
         def busy() -> int:
             monkeypatch.undo()

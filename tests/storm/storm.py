@@ -11,7 +11,7 @@ import signal
 from contextlib import ExitStack
 from multiprocessing.process import BaseProcess
 
-from gesta.testing.postgres_server import TrialServer
+from gesta.testing.postgres_server import PostgresServer
 from tests.crash.stage import Stage
 from tests.storm.proxy import Proxy
 
@@ -25,7 +25,7 @@ SILENT_SECONDS = 1.2
 
 
 class Storm:
-    def __init__(self, on: Stage, server: TrialServer, proxy: Proxy, seed: int) -> None:
+    def __init__(self, on: Stage, server: PostgresServer, proxy: Proxy, seed: int) -> None:
         self._on, self._server, self._proxy = on, server, proxy
         self._dice = random.Random(f"storm {seed}")
         self._children: dict[int, BaseProcess] = {}

@@ -9,7 +9,7 @@ from importlib.resources import files
 import asyncpg  # type: ignore[import-untyped]
 import pytest
 
-from gesta.testing.postgres_server import TrialServer
+from gesta.testing.postgres_server import PostgresServer
 from tests.crash.stage import stage
 from tests.storm.proxy import Proxy
 from tests.storm.storm import SLOTS, Storm
@@ -48,7 +48,7 @@ async def plant(url: str, migration: str, right: str, wrong: str) -> None:
 async def breaks(folder, seed: int, fault: str) -> bool:
     """Whether a storm of this seed finds the fault."""
     async with (
-        TrialServer() as server,
+        PostgresServer() as server,
         Proxy(server.port) as proxy,
         stage(
             folder, seed, layout="server", url=server.url, lost_ms=2_000, call_seconds=0.02

@@ -9,7 +9,7 @@ from collections import Counter
 from gesta import Engine
 from gesta.domain.events import OutcomeUnknown
 from gesta.domain.state import State
-from gesta.testing.postgres_server import TrialServer
+from gesta.testing.postgres_server import PostgresServer
 from tests.crash.stage import Stage, kind_of, number_of, stage
 from tests.storm.proxy import Proxy
 from tests.storm.storm import SLOTS, Storm
@@ -21,7 +21,7 @@ async def test_no_storm_loses_a_request_and_none_doubles_where_keys_protect(
     tmp_path, crash_seed, capsys
 ):
     async with (
-        TrialServer() as server,
+        PostgresServer() as server,
         Proxy(server.port) as proxy,
         stage(
             tmp_path, crash_seed, layout="server", url=server.url, lost_ms=2_000, call_seconds=0.02
@@ -76,7 +76,7 @@ async def check(on: Stage, engine: Engine, states: dict[str, State]) -> int:
         assert least <= effects[number] <= (1 if kind == "order" else 1 + doubts), told_of
         residual += max(0, effects[number] - 1)
     # The views are what the events say, and nothing is sent again to make them.
-    await engine.operating.rebuild()
+    await engine.admin.rebuild()
     assert await on.states(engine) == states
     assert on.effects() == Counter(effects)
     return residual

@@ -34,7 +34,7 @@ def engine_of(provider: Provider, to: str = TO, **options: Any) -> Engine:
 async def watched(provider: Provider, to: str = TO, **options: Any) -> Engine:
     engine = engine_of(provider, to, **options)
     await engine.start()
-    await engine.operating.put_config(webhook.ENDPOINT, "ops", ENDPOINT)
+    await engine.admin.put_config(webhook.ENDPOINT, "ops", ENDPOINT)
     return engine
 
 
@@ -86,7 +86,7 @@ async def test_what_comes_within_a_window_is_said_in_the_next_one(gesta):
         await engine.submit(Note())
     await pass_time(gesta, 60)
     assert len(heard(gesta)) == 1
-    stores = engine.road.outside.stores
+    stores = engine.pipeline.environment.stores
     assert await stores.views.checkpoint("subscription/gesta/alerts") < await stores.events.end()
     await gesta.settle()
     assert heard(gesta) == [("dead_letter", "bad_payload", 1), ("dead_letter", "bad_payload", 4)]
@@ -128,7 +128,7 @@ async def test_two_processes_say_it_once(gesta):
     engine = await watched(Provider(Rejected("bad_payload")))
     async with engine_of(Provider()) as other:
         for one in (engine, other):
-            one.road.telemetry.crashed("projector", RuntimeError("x"))
+            one.pipeline.telemetry.crashed("projector", RuntimeError("x"))
         await pass_time(gesta, 3)
         assert heard(gesta) == [("crashed", "projector", 1)]
     await engine.stop()
@@ -146,8 +146,8 @@ async def test_an_alert_that_fails_makes_no_alert(gesta):
 
 async def test_alerts_are_told_to_no_subscription(gesta):
     engine = await watched(Provider(Rejected("bad_payload")))
-    await engine.operating.put_config(webhook.ENDPOINT, "shop", ENDPOINT)
-    await engine.operating.put_config(
+    await engine.admin.put_config(webhook.ENDPOINT, "shop", ENDPOINT)
+    await engine.admin.put_config(
         webhook.TOLD, "shop", {"endpoint": "shop", "flow": "notification.*"}
     )
     await engine.submit(Note())
@@ -210,11 +210,11 @@ async def test_what_is_set_aside_is_told(gesta):
 )
 async def test_alerts_go_by_every_channel(gesta, to, kind, code, fields):
     engine = await watched(Provider(Rejected("bad_payload")), to)
-    assert engine.road.alerts is not None
-    assert "there is no" in await engine.road.alerts.fault()
-    await engine.operating.put_config(slack.message.WORKSPACE, "default", {"token": "xoxb-1"})
-    await engine.operating.put_config(kind, code, fields)
-    assert await engine.road.alerts.fault() == ""
+    assert engine.pipeline.alerts is not None
+    assert "there is no" in await engine.pipeline.alerts.fault()
+    await engine.admin.put_config(slack.message.WORKSPACE, "default", {"token": "xoxb-1"})
+    await engine.admin.put_config(kind, code, fields)
+    assert await engine.pipeline.alerts.fault() == ""
     request = await engine.submit(Note())
     await gesta.settle()
     await engine.stop()
@@ -234,10 +234,12 @@ async def test_a_destination_that_cannot_be_is_said(gesta):
         (f"{FLOW}:x", f"{FLOW} cannot carry alerts; flows that can: notification.email"),
     ]:
         engine = await watched(Provider(Rejected("bad_payload")), to)
-        assert engine.road.alerts is not None
-        assert (await engine.road.alerts.fault()).startswith(fault)
+        assert engine.pipeline.alerts is not None
+        assert (await engine.pipeline.alerts.fault()).startswith(fault)
         (found,) = [
-            one for one in diagnose(await examine(engine.road, "default")) if one.about == "alerts"
+            one
+            for one in diagnose(await examine(engine.pipeline, "default"))
+            if one.about == "alerts"
         ]
         assert (found.level, fault in found.what) == ("bad", True)
         await engine.submit(Note())

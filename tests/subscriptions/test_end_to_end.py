@@ -25,7 +25,7 @@ from tests.pipeline.test_kill import (
 async def told_everything(path, url) -> None:
     """Wait until the handler has been told of the whole log."""
     async with open_engine(str(path), url, work=False) as engine:
-        stores = engine.road.outside.stores
+        stores = engine.pipeline.environment.stores
         deadline = asyncio.get_running_loop().time() + REST_SECONDS
         while await stores.views.checkpoint(checkpoint_of("ledger")) < await stores.events.end():
             assert asyncio.get_running_loop().time() < deadline, (

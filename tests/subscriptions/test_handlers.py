@@ -66,7 +66,7 @@ def listening(
 
 
 async def checkpoint(engine: Engine) -> int:
-    return await engine.road.outside.stores.views.checkpoint(LEDGER)
+    return await engine.pipeline.environment.stores.views.checkpoint(LEDGER)
 
 
 async def test_a_handler_is_told_what_became_of_a_request(gesta):
@@ -148,19 +148,22 @@ async def test_evidence_of_a_late_success_is_told_as_sent(gesta):
 async def test_expired_and_cancelled_are_told(gesta):
     told = Told()
     async with Engine(URL, flows=[note_flow(Provider())], work=False) as engine:
-        called_back, too_late = (
+        late_cancellation, too_late = (
             await engine.submit(Note()),
             await engine.submit(Note(), ttl=timedelta(seconds=1)),
         )
-        await called_back.cancel()
+        await late_cancellation.cancel()
     gesta.advance(2)
     async with listening(Provider(), told, since="beginning") as engine:
         await gesta.settle()
     words = {
         request.id: [one.status for one in told.events if one.request_id == request.id]
-        for request in (called_back, too_late)
+        for request in (late_cancellation, too_late)
     }
-    assert words == {called_back.id: ["created", "cancelled"], too_late.id: ["created", "expired"]}
+    assert words == {
+        late_cancellation.id: ["created", "cancelled"],
+        too_late.id: ["created", "expired"],
+    }
 
 
 async def test_a_new_subscription_starts_at_the_end_and_is_on_record_before_anything_is_told(gesta):
@@ -212,7 +215,7 @@ async def test_a_handler_that_raises_gets_the_same_event_again_with_growing_paus
             at.append(gesta.runtime.now_ms())
             await told_before(event)
 
-        subscriber = engine.road.subscriptions.subscribers[0]
+        subscriber = engine.pipeline.subscriptions.subscribers[0]
         assert isinstance(subscriber, Subscriber)
         object.__setattr__(subscriber.subscription, "handler", watch)
         await engine.submit(Note())
@@ -221,12 +224,12 @@ async def test_a_handler_that_raises_gets_the_same_event_again_with_growing_paus
         assert (told.words, other.words) == ([], ["created", "sent"])
         (one,) = [
             one
-            for one in await engine.road.outside.stores.views.checkpoints()
+            for one in await engine.pipeline.environment.stores.views.checkpoints()
             if one.name == LEDGER
         ]
         assert (one.position, one.failed_at_ms) == (0, at[0])
         assert one.error == "position 1: ConnectionError: the ledger of [email] is closed"
-        sample = engine.road.telemetry.registry.get_sample_value
+        sample = engine.pipeline.telemetry.registry.get_sample_value
         assert sample("subscription_failing", {"name": "ledger"}) == 1
         await gesta.settle()
         assert told.words == ["created", "sent"]
@@ -235,9 +238,9 @@ async def test_a_handler_that_raises_gets_the_same_event_again_with_growing_paus
         assert sample("subscription_failures_total", {"name": "ledger"}) == 8
         assert sample("subscription_events_total", {"name": "ledger"}) == 2
         assert sample("subscription_failing", {"name": "ledger"}) == 0
-        assert [one.error for one in await engine.road.outside.stores.views.checkpoints()] == [
-            ""
-        ] * 3
+        assert [
+            one.error for one in await engine.pipeline.environment.stores.views.checkpoints()
+        ] == [""] * 3
 
 
 async def test_a_handler_that_always_raises_does_not_keep_a_test_from_settling(gesta):
@@ -366,7 +369,7 @@ async def test_a_rebuild_leaves_subscriptions_where_they_stand(gesta):
     async with listening(provider, told) as engine:
         await engine.submit(Note())
         await gesta.settle()
-        await engine.operating.rebuild()
+        await engine.admin.rebuild()
         await gesta.settle()
         assert await checkpoint(engine) == 2
     assert told.words == ["created", "sent"]

@@ -21,16 +21,16 @@ async def test_a_poison_event_is_parked_and_passed(gesta, data, meta):
         await engine.submit(Note())
         await gesta.settle()
         # S1-17: set aside, told, and the rest goes on.
-        parked = [one for one in await engine.operating.parked() if one.what == "event"]
-        assert [(one.stream, one.version) for one in parked] == [
+        quarantined = [one for one in await engine.admin.quarantined() if one.what == "event"]
+        assert [(one.stream, one.version) for one in quarantined] == [
             (f"{FLOW}.request-default-{poisoned.id}", 3)
         ]
-        assert await checkpoint(engine) == await engine.road.outside.stores.events.end()
+        assert await checkpoint(engine) == await engine.pipeline.environment.stores.events.end()
     assert told.words == ["created", "attempt_failed", "created", "sent"]
 
 
 def counted(engine: Engine) -> float | None:
-    return engine.road.telemetry.registry.get_sample_value("parked_total", {"what": "event"})
+    return engine.pipeline.telemetry.registry.get_sample_value("parked_total", {"what": "event"})
 
 
 async def test_a_poison_event_is_parked_by_whoever_meets_it_first(gesta, ports):
@@ -42,7 +42,7 @@ async def test_a_poison_event_is_parked_by_whoever_meets_it_first(gesta, ports):
         # The projector does not find out where it stands.
         ports.views.fail("checkpoints", times=100)
         await pass_time(gesta, 3)
-        assert [(one.what, one.version) for one in await engine.operating.parked()] == [
+        assert [(one.what, one.version) for one in await engine.admin.quarantined()] == [
             ("event", 2)
         ]  # S1-17
         # It is the projector's to count.
@@ -61,10 +61,10 @@ async def test_what_follows_a_poison_event_in_its_stream_is_parked_and_others_ar
         await append_raw(engine, poisoned.id, 2, "Sent.v1", b'{"attempts":1}')
     async with listening(Provider(), told, "sent", since="beginning") as engine:
         await gesta.settle()
-        parked = {
+        quarantined = {
             (one.stream, one.version)
-            for one in await engine.operating.parked()
+            for one in await engine.admin.quarantined()
             if one.what == "event"
         }
-        assert {version for stream, version in parked if poisoned.id in stream} == {2, 3}
+        assert {version for stream, version in quarantined if poisoned.id in stream} == {2, 3}
     assert [event.request_id for event in told.events] == [healthy.id]

@@ -13,14 +13,14 @@ import pytest
 from gesta import Done, Engine, Rejected
 from gesta.admin.doctor.checks import diagnose
 from gesta.admin.doctor.collect import examine
-from gesta.domain.status_events import TELLING, Event
+from gesta.domain.status_events import STATUS_WEBHOOKS, Event
 from gesta.errors import BadConfig, Fenced, StoreError
 from gesta.flows import webhook
 from gesta.flows.flow import Payload
 from gesta.intake.submit_options import Options
 from gesta.ports.fences import Fence
 from gesta.subscriptions.log_consumer import BATCH
-from gesta.subscriptions.status_webhooks import Listening, Telling, request_of
+from gesta.subscriptions.status_webhooks import Listening, StatusWebhooks, request_of
 from gesta.testing.plugin import Harness
 from tests.world import FLOW, URL, Note, Provider, die, let_run, note_flow, pass_time
 
@@ -35,10 +35,8 @@ def engine_of(provider: Provider | None = None) -> Engine:
 async def subscribe(
     engine: Engine, tenant: str = "default", code: str = "shop", **fields: Any
 ) -> None:
-    await engine.operating.put_config(webhook.ENDPOINT, code, ENDPOINT, tenant=tenant)
-    await engine.operating.put_config(
-        webhook.TOLD, code, {"endpoint": code, **fields}, tenant=tenant
-    )
+    await engine.admin.put_config(webhook.ENDPOINT, code, ENDPOINT, tenant=tenant)
+    await engine.admin.put_config(webhook.TOLD, code, {"endpoint": code, **fields}, tenant=tenant)
 
 
 def told(gesta: Harness) -> list[tuple[str, str]]:
@@ -157,25 +155,25 @@ async def test_a_crash_between_the_submit_and_the_checkpoint_tells_nothing_twice
     await gesta.settle()
     reached = asyncio.Event()
 
-    async def never(_: Telling) -> None:
+    async def never(_: StatusWebhooks) -> None:
         reached.set()
         await asyncio.Event().wait()
 
     with monkeypatch.context() as patch:
-        patch.setattr(Telling, "_move", never)
+        patch.setattr(StatusWebhooks, "_move", never)
         request = await engine.submit(Note())
         while not (reached.is_set() and told(gesta)):
             await asyncio.sleep(0)
         await let_run(gesta)
-        stores = engine.road.outside.stores
+        stores = engine.pipeline.environment.stores
         assert await stores.views.checkpoint(CHECKPOINT) < await stores.events.end()
         await die(engine)
     async with engine_of() as engine:
         await pass_time(gesta, 10)
         await gesta.settle()
         assert (
-            await engine.road.outside.stores.views.checkpoint(CHECKPOINT)
-            == await engine.road.outside.stores.events.end()
+            await engine.pipeline.environment.stores.views.checkpoint(CHECKPOINT)
+            == await engine.pipeline.environment.stores.events.end()
         )
         assert len(await engine.find(flow=webhook.NAME)) == 1
     assert told(gesta) == [("created", request.id)]
@@ -189,16 +187,16 @@ async def test_what_is_told_again_after_the_subscription_changed_was_told(gesta,
     await gesta.settle()
     with monkeypatch.context() as patch:
 
-        async def fails(_: Telling) -> None:
+        async def fails(_: StatusWebhooks) -> None:
             raise StoreError("gone")
 
-        patch.setattr(Telling, "_move", fails)
+        patch.setattr(StatusWebhooks, "_move", fails)
         await engine.submit(Note())
         await let_run(gesta)
         await die(engine)
     async with engine_of() as engine:
-        await engine.operating.put_config(webhook.ENDPOINT, "new", ENDPOINT)
-        await engine.operating.put_config(
+        await engine.admin.put_config(webhook.ENDPOINT, "new", ENDPOINT)
+        await engine.admin.put_config(
             webhook.TOLD, "shop", {"endpoint": "new", "statuses": ["sent"]}
         )
         await pass_time(gesta, 10)
@@ -211,7 +209,7 @@ async def test_nobody_follows_the_log_until_somebody_subscribes(gesta):
     async with engine_of() as engine:
         await engine.submit(Note())
         await pass_time(gesta, 5)
-        views = engine.road.outside.stores.views
+        views = engine.pipeline.environment.stores.views
         assert CHECKPOINT not in {one.name for one in await views.checkpoints()}
         assert CHECKPOINT not in {one.name for one in await views.roles()}
     assert CHECKPOINT not in {one.name for one in await views.roles()}
@@ -231,22 +229,22 @@ async def test_an_endpoint_that_is_gone_delays_nobody_and_is_shown(gesta):
     async with engine_of() as engine:
         await subscribe(engine, statuses=["sent"])
         await subscribe(engine, "other", statuses=["sent"])
-        await engine.operating.delete_config(webhook.ENDPOINT, "shop")
+        await engine.admin.delete_config(webhook.ENDPOINT, "shop")
         await engine.submit(Note())
         theirs = await engine.submit(Note(), tenant="other")
         await gesta.settle()
         assert told(gesta) == [("sent", theirs.id)]
-        findings = diagnose(await examine(engine.road, "default"))
+        findings = diagnose(await examine(engine.pipeline, "default"))
         assert ("warn", "tells nobody: there is no webhook.endpoint shop") in [
             (one.level, one.what) for one in findings
         ]
-        (shown,) = await engine.operating.told_webhooks()
+        (shown,) = await engine.admin.told_webhooks()
         assert shown.fault == "there is no webhook.endpoint shop"
-        await engine.operating.put_config(webhook.ENDPOINT, "shop", ENDPOINT)
+        await engine.admin.put_config(webhook.ENDPOINT, "shop", ENDPOINT)
         mine = await engine.submit(Note())
         await gesta.settle()
         assert told(gesta)[1:] == [("sent", mine.id)]
-        assert [one.fault for one in await engine.operating.told_webhooks()] == [""]
+        assert [one.fault for one in await engine.admin.told_webhooks()] == [""]
 
 
 async def test_an_endpoint_that_said_gone_is_told_nothing_more(gesta):
@@ -257,7 +255,7 @@ async def test_an_endpoint_that_said_gone_is_told_nothing_more(gesta):
             await engine.submit(Note())
             await gesta.settle()
         assert len(await engine.find(flow=webhook.NAME)) == 1
-        assert "disabled" in (await engine.operating.told_webhooks())[0].fault
+        assert "disabled" in (await engine.admin.told_webhooks())[0].fault
 
 
 async def test_a_batch_is_submitted_at_once(gesta, monkeypatch):
@@ -265,13 +263,13 @@ async def test_a_batch_is_submitted_at_once(gesta, monkeypatch):
         await subscribe(engine, statuses=["created"])
         await gesta.settle()
         sizes: list[int] = []
-        submit_each = engine.road.intake.submit_each
+        submit_each = engine.pipeline.intake.submit_each
 
         async def watch(requests: Any) -> Any:
             sizes.append(len(requests))
             return await submit_each(requests)
 
-        monkeypatch.setattr(engine.road.intake, "submit_each", watch)
+        monkeypatch.setattr(engine.pipeline.intake, "submit_each", watch)
         await submit_each([(Note(str(n)), Options()) for n in range(BATCH)])
         await gesta.settle()
         assert sizes == [BATCH]
@@ -283,13 +281,13 @@ async def test_a_tenant_that_has_left_for_another_store_delays_nobody(gesta):
         for tenant in ("default", "other"):
             await subscribe(engine, tenant, statuses=["sent"])
         await gesta.settle()
-        telling, stores = engine.road.telling, engine.road.outside.stores
+        telling, stores = engine.pipeline.telling, engine.pipeline.environment.stores
         assert telling is not None
         # What happened to both before one of them left, and was not told yet.
         requests = [
             (
                 webhook.Message("request.sent", {}, "shop"),
-                Options("told/shop/1", tenant, source=TELLING),
+                Options("told/shop/1", tenant, source=STATUS_WEBHOOKS),
             )
             for tenant in ("default", "other")
         ]
@@ -320,21 +318,21 @@ async def test_a_tenant_that_has_left_for_another_store_delays_nobody(gesta):
 async def test_what_cannot_be_subscribed_is_refused_and_nothing_begins(gesta, fields, fault):
     async with engine_of() as engine:
         with pytest.raises(BadConfig, match=fault):
-            await engine.operating.put_config(webhook.TOLD, "shop", fields)
+            await engine.admin.put_config(webhook.TOLD, "shop", fields)
         assert CHECKPOINT not in {
-            one.name for one in await engine.road.outside.stores.views.checkpoints()
+            one.name for one in await engine.pipeline.environment.stores.views.checkpoints()
         }
 
 
 async def test_a_flow_that_others_declare_is_subscribed_once_the_tenant_has_requests_of_it(gesta):
     async with engine_of() as engine, Engine(URL, flows=[webhook.flow()], work=False) as other:
         with pytest.raises(BadConfig, match="no flow"):
-            await other.operating.put_config(webhook.TOLD, "shop", {"flow": FLOW})
+            await other.admin.put_config(webhook.TOLD, "shop", {"flow": FLOW})
         await engine.submit(Note())
         await gesta.settle()
-        await other.operating.put_config(webhook.TOLD, "shop", {"flow": FLOW})
+        await other.admin.put_config(webhook.TOLD, "shop", {"flow": FLOW})
         with pytest.raises(BadConfig, match="no flow"):
-            await other.operating.put_config(webhook.TOLD, "shop", {"flow": FLOW}, tenant="acme")
+            await other.admin.put_config(webhook.TOLD, "shop", {"flow": FLOW}, tenant="acme")
 
 
 async def test_what_is_told_of_a_test_goes_no_further_than_the_test(gesta):

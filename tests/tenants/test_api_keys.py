@@ -12,7 +12,7 @@ import pytest
 from gesta import Actor, Engine
 from gesta.errors import AccessDenied, Fenced, InvalidRequest, NotFound, StoreError
 from gesta.flows import webhook
-from gesta.ports.vault import Sealed
+from gesta.ports.vault import Encrypted
 from gesta.runtime.redaction import scrub, scrubbed_name
 from gesta.security.envelope_encryption import SYSTEM
 from gesta.tenants.api_keys import KEPT, SCOPES, Grant
@@ -29,12 +29,12 @@ def engine_here() -> Engine:
 
 async def key_of(engine: Engine, tenant: str = "acme", **options):
     given: dict[str, Any] = {"name": "shop", "scopes": ["read"], "actor": ADA} | options
-    return await engine.road.keys.create(tenant, **given)
+    return await engine.pipeline.keys.create(tenant, **given)
 
 
 async def denied(engine: Engine, text: str) -> str:
     with pytest.raises(AccessDenied) as error:
-        await engine.road.keys.check(text)
+        await engine.pipeline.keys.check(text)
     return str(error.value)
 
 
@@ -48,12 +48,12 @@ async def test_a_key_opens_what_it_was_made_for(gesta):
         expires = datetime.fromtimestamp(gesta.runtime.now_ms() / 1000, UTC) + timedelta(days=90)
         key, text = await key_of(engine, scopes=["submit", "read"], expires_at=expires)
         ends = round(expires.timestamp() * 1000)
-        assert await engine.road.keys.check(text) == Grant(
+        assert await engine.pipeline.keys.check(text) == Grant(
             key.id, "acme", frozenset({"read", "submit"}), "shop", False, ends
         )
         assert re.fullmatch(r"gesta_live_[a-z0-9]{18}_[A-Za-z0-9]{43}", text)
         assert (await key_of(engine, test=True))[1].startswith("gesta_test_")
-        assert (await engine.road.keys.check((await key_of(engine, test=True))[1])).is_test
+        assert (await engine.pipeline.keys.check((await key_of(engine, test=True))[1])).is_test
 
 
 @pytest.mark.parametrize("scope", SCOPES)
@@ -69,9 +69,9 @@ async def test_whatever_is_wrong_with_a_key_is_answered_alike(gesta):
         soon = datetime.fromtimestamp(gesta.runtime.now_ms() / 1000, UTC) + timedelta(seconds=5)
         (_, expired), (revoked, ended) = await key_of(engine, expires_at=soon), await key_of(engine)
         _, good = await key_of(engine)
-        await engine.road.keys.check(expired)
+        await engine.pipeline.keys.check(expired)
         gesta.advance(5)
-        await engine.road.keys.revoke("acme", revoked.id, BOB)
+        await engine.pipeline.keys.revoke("acme", revoked.id, BOB)
         texts = [
             expired,
             ended,
@@ -90,21 +90,21 @@ async def test_whatever_is_wrong_with_a_key_is_answered_alike(gesta):
             good[:-1] + "\ud800",
         ]
         assert len({await denied(engine, text) for text in texts}) == 1
-        assert (await engine.road.keys.check(good)).tenant == "acme"
+        assert (await engine.pipeline.keys.check(good)).tenant == "acme"
 
 
 async def test_the_text_of_a_key_is_kept_nowhere(gesta):
     async with engine_here() as engine:
         key, text = await key_of(engine)
-        await engine.road.keys.check(text)
-        stores = engine.road.outside.stores
+        await engine.pipeline.keys.check(text)
+        stores = engine.pipeline.environment.stores
         held = await stores.vault.listed(("", "", 0), 100)
         log = await stores.events.follow(0, 100)
         secret = text.rpartition("_")[2].encode()
         assert any(key.id in one.name for one in held)
         assert not [one for one in held if secret in one.box or secret in one.name.encode()]
         assert not [one for one in log if secret in one.data or secret in one.meta]
-        assert secret.decode() not in repr(key) + repr(await engine.road.keys.listed("acme"))
+        assert secret.decode() not in repr(key) + repr(await engine.pipeline.keys.listed("acme"))
 
 
 async def test_a_list_tells_everything_but_the_text(gesta):
@@ -113,14 +113,14 @@ async def test_a_list_tells_everything_but_the_text(gesta):
         gesta.advance(1)
         second, _ = await key_of(engine, name="second", scopes=["admin"], actor=BOB)
         await key_of(engine, "globex")
-        ended = await engine.operating.revoke_key(first.id, tenant="acme", actor=BOB)
-        assert await engine.operating.list_keys("acme") == [second, ended]
+        ended = await engine.admin.revoke_key(first.id, tenant="acme", actor=BOB)
+        assert await engine.admin.list_keys("acme") == [second, ended]
         assert (ended.created_by, ended.revoked_by, ended.revoked_ms) == (
             "ada",
             "bob",
             gesta.runtime.now_ms(),
         )
-        assert await engine.operating.list_keys("initech") == []
+        assert await engine.admin.list_keys("initech") == []
 
 
 async def test_a_key_of_another_tenant_is_not_there(gesta):
@@ -137,10 +137,10 @@ async def test_a_key_of_another_tenant_is_not_there(gesta):
         ):
             for tenant in ("acme", "acme-b")[: 1 if name == key.id else 2]:
                 with pytest.raises(NotFound) as error:
-                    await engine.road.keys.revoke(tenant, name, BOB)
+                    await engine.pipeline.keys.revoke(tenant, name, BOB)
                 assert text not in str(error.value)
-        assert (await engine.road.keys.check(text)).tenant == "acme-b"
-        assert await engine.operating.list_keys("acme") == []
+        assert (await engine.pipeline.keys.check(text)).tenant == "acme-b"
+        assert await engine.admin.list_keys("acme") == []
 
 
 @pytest.mark.parametrize(
@@ -165,12 +165,12 @@ async def test_a_key_of_another_tenant_is_not_there(gesta):
 )
 async def test_a_key_that_cannot_be_is_refused_and_nothing_is_written(gesta, given, fault):
     async with engine_here() as engine:
-        before = await engine.road.outside.stores.vault.listed(("", "", 0), 100)
+        before = await engine.pipeline.environment.stores.vault.listed(("", "", 0), 100)
         with pytest.raises(InvalidRequest) as error:
             await key_of(engine, **given)
         assert error.value.fields.keys() == {fault}
-        assert await engine.road.outside.stores.vault.listed(("", "", 0), 100) == before
-        assert await engine.road.outside.stores.events.follow(0, 10) == []
+        assert await engine.pipeline.environment.stores.vault.listed(("", "", 0), 100) == before
+        assert await engine.pipeline.environment.stores.events.follow(0, 10) == []
 
 
 async def test_all_faults_of_a_key_are_told_at_once(gesta):
@@ -185,8 +185,8 @@ async def test_all_faults_of_a_key_are_told_at_once(gesta):
 async def test_a_key_counts_everywhere_and_its_end_does_within_a_second(gesta):
     async with engine_here() as here, engine_here() as there:
         key, text = await key_of(here)
-        assert (await there.road.keys.check(text)).key_id == key.id
-        await here.road.keys.revoke("acme", key.id, BOB)
+        assert (await there.pipeline.keys.check(text)).key_id == key.id
+        await here.pipeline.keys.revoke("acme", key.id, BOB)
         await denied(here, text)
         gesta.advance(SECONDS_OF_OTHERS)
         await denied(there, text)
@@ -195,31 +195,31 @@ async def test_a_key_counts_everywhere_and_its_end_does_within_a_second(gesta):
 async def test_requests_of_one_key_do_not_each_look_into_the_vault(gesta, ports):
     async with engine_here() as engine:
         _, text = await key_of(engine)
-        await engine.road.keys.check(text)
+        await engine.pipeline.keys.check(text)
         looked = ports.vault.calls.total()
         for _ in range(100):
-            await engine.road.keys.check(text)
+            await engine.pipeline.keys.check(text)
             await denied(engine, another(text))
         assert ports.vault.calls.total() == looked
         gesta.advance(SECONDS_OF_OTHERS)
-        await asyncio.gather(*(engine.road.keys.check(text) for _ in range(100)))
+        await asyncio.gather(*(engine.pipeline.keys.check(text) for _ in range(100)))
         assert ports.vault.calls.total() == looked + 1
 
 
 async def test_whoever_makes_keys_up_costs_neither_a_look_into_the_vault_nor_memory(gesta, ports):
     async with engine_here() as engine:
         _, text = await key_of(engine)
-        await engine.road.keys.check(text)
-        looked, remembered = ports.vault.calls.total(), len(engine.road.keys._seen)
+        await engine.pipeline.keys.check(text)
+        looked, remembered = ports.vault.calls.total(), len(engine.pipeline.keys._seen)
         for number in range(1_000):
             await denied(engine, f"gesta_live_{number:018d}_{text[-43:]}")
         assert ports.vault.calls.total() == looked
-        assert len(engine.road.keys._seen) == remembered == 1
+        assert len(engine.pipeline.keys._seen) == remembered == 1
 
 
 async def test_what_is_remembered_is_bounded(gesta):
     async with engine_here() as engine:
-        keys = engine.road.keys
+        keys = engine.pipeline.keys
         for number in range(KEPT + 10):
             keys._remember(str(number), 0.0, None)
         assert len(keys._seen) <= KEPT
@@ -238,9 +238,9 @@ async def test_a_revocation_counts_here_although_an_older_look_ends_later(gesta,
             return answer
 
         ports.vault.replace("newest", late)
-        looking = asyncio.create_task(engine.road.keys.check(text))
+        looking = asyncio.create_task(engine.pipeline.keys.check(text))
         await began.wait()
-        await engine.road.keys.revoke("acme", key.id, BOB)
+        await engine.pipeline.keys.revoke("acme", key.id, BOB)
         go_on.set()
         with pytest.raises(AccessDenied):
             await looking
@@ -250,7 +250,7 @@ async def test_a_revocation_counts_here_although_an_older_look_ends_later(gesta,
 async def test_a_caller_who_goes_away_takes_nobody_along(gesta, ports):
     async with engine_here() as engine:
         _, text = await key_of(engine)
-        first, second = (asyncio.create_task(engine.road.keys.check(text)) for _ in range(2))
+        first, second = (asyncio.create_task(engine.pipeline.keys.check(text)) for _ in range(2))
         await asyncio.sleep(0)
         first.cancel()
         assert (await second).tenant == "acme"
@@ -262,14 +262,14 @@ async def test_without_the_vault_nobody_is_let_in_and_nobody_is_denied(gesta, po
         ports.vault.is_down = True
         for _ in range(2):
             with pytest.raises(StoreError):
-                await engine.road.keys.check(text)
+                await engine.pipeline.keys.check(text)
         await denied(engine, "nonsense")
         ports.vault.heal()
-        assert (await engine.road.keys.check(text)).tenant == "acme"
+        assert (await engine.pipeline.keys.check(text)).tenant == "acme"
         ports.vault.is_down = True
         gesta.advance(SECONDS_OF_OTHERS)
         with pytest.raises(StoreError):
-            await engine.road.keys.check(text)
+            await engine.pipeline.keys.check(text)
 
 
 async def test_a_crash_while_a_key_is_made_leaves_a_note_without_a_key(gesta, ports):
@@ -277,12 +277,12 @@ async def test_a_crash_while_a_key_is_made_leaves_a_note_without_a_key(gesta, po
         ports.vault.fail("put")
         with pytest.raises(StoreError):
             await key_of(engine, scopes=["admin"])
-        (note,) = await engine.operating.audit("acme")
+        (note,) = await engine.admin.audit("acme")
         assert note.what == "key_created"
-        assert await engine.operating.list_keys("acme") == []
-        assert not await engine.road.keys.any_admin()
+        assert await engine.admin.list_keys("acme") == []
+        assert not await engine.pipeline.keys.any_admin()
         with pytest.raises(NotFound):
-            await engine.operating.revoke_key(note.about, tenant="acme", actor=BOB)
+            await engine.admin.revoke_key(note.about, tenant="acme", actor=BOB)
 
 
 async def test_a_key_whose_making_was_not_answered_is_in_the_list_and_can_be_ended(gesta, ports):
@@ -290,20 +290,20 @@ async def test_a_key_whose_making_was_not_answered_is_in_the_list_and_can_be_end
         ports.vault.fail("put", answer_lost=True)
         with pytest.raises(StoreError):
             await key_of(engine)
-        (unseen,) = await engine.operating.list_keys("acme")
+        (unseen,) = await engine.admin.list_keys("acme")
         assert (
-            await engine.operating.revoke_key(unseen.id, tenant="acme", actor=BOB)
+            await engine.admin.revoke_key(unseen.id, tenant="acme", actor=BOB)
         ).revoked_by == "bob"
 
 
 async def test_no_key_is_made_that_is_not_on_record(gesta, ports):
     async with engine_here() as engine:
-        before = await engine.road.outside.stores.vault.listed((SYSTEM, "", 0), 100)
+        before = await engine.pipeline.environment.stores.vault.listed((SYSTEM, "", 0), 100)
         for error in (None, Fenced("here", "left", "there", "acme")):
             ports.events.fail("append", error)
             with pytest.raises(StoreError):
                 await key_of(engine)
-        assert await engine.road.outside.stores.vault.listed((SYSTEM, "", 0), 100) == before
+        assert await engine.pipeline.environment.stores.vault.listed((SYSTEM, "", 0), 100) == before
 
 
 async def test_a_crash_while_a_key_is_revoked_leaves_a_dead_key_and_the_note_is_made_up_for(
@@ -313,15 +313,15 @@ async def test_a_crash_while_a_key_is_revoked_leaves_a_dead_key_and_the_note_is_
         key, text = await key_of(other)
         ports.events.fail("append")
         with pytest.raises(StoreError):
-            await other.operating.revoke_key(key.id, tenant="acme", actor=ADA)
+            await other.admin.revoke_key(key.id, tenant="acme", actor=ADA)
         await denied(engine, text)
         await denied(other, text)
-        assert [one.what for one in await engine.operating.audit("acme")] == ["key_created"]
-        assert (await engine.operating.list_keys("acme"))[0].revoked_by == "ada"
+        assert [one.what for one in await engine.admin.audit("acme")] == ["key_created"]
+        assert (await engine.admin.list_keys("acme"))[0].revoked_by == "ada"
         for _ in range(2):
-            again = await engine.operating.revoke_key(key.id, tenant="acme", actor=BOB)
+            again = await engine.admin.revoke_key(key.id, tenant="acme", actor=BOB)
             assert again.revoked_by == "ada"
-        assert [one.what for one in await engine.operating.audit("acme")] == [
+        assert [one.what for one in await engine.admin.audit("acme")] == [
             "key_revoked",
             "key_created",
         ]
@@ -331,10 +331,10 @@ async def test_of_two_who_revoke_at_once_both_are_told_and_one_is_on_record(gest
     async with engine_here() as here, engine_here() as there:
         key, _ = await key_of(here)
         ended = await asyncio.gather(
-            *(one.operating.revoke_key(key.id, tenant="acme", actor=ADA) for one in (here, there))
+            *(one.admin.revoke_key(key.id, tenant="acme", actor=ADA) for one in (here, there))
         )
         assert ended[0] == ended[1]
-        assert [one.what for one in await here.operating.audit("acme")] == [
+        assert [one.what for one in await here.admin.audit("acme")] == [
             "key_revoked",
             "key_created",
         ]
@@ -349,15 +349,15 @@ async def test_what_was_changed_in_the_store_is_nobodys_key(gesta, forged):
             await key_of(engine, scopes=["read"]),
             await key_of(engine, "globex", scopes=["admin"]),
         )
-        vault = engine.road.outside.stores.vault
+        vault = engine.pipeline.environment.stores.vault
         (mine,) = [one for one in await vault.listed((SYSTEM, "", 0), 100) if good.id in one.name]
         (theirs,) = [
             one for one in await vault.listed((SYSTEM, "", 0), 100) if other.id in one.name
         ]
         if forged == "an earlier version":
             # Whoever can write into the store would undo the revocation.
-            await engine.road.keys.revoke("acme", good.id, BOB)
-            await vault.put([Sealed(SYSTEM, mine.name, 3, mine.box)])
+            await engine.pipeline.keys.revoke("acme", good.id, BOB)
+            await vault.put([Encrypted(SYSTEM, mine.name, 3, mine.box)])
         else:
             box = {
                 "another's": theirs.box,
@@ -368,29 +368,29 @@ async def test_what_was_changed_in_the_store_is_nobodys_key(gesta, forged):
             name = (
                 mine.name.replace("acme", "aaaa") if forged == "under another name" else mine.name
             )
-            await vault.put([Sealed(SYSTEM, name, 2, box)])
-        engine.road.keys._seen.clear()
+            await vault.put([Encrypted(SYSTEM, name, 2, box)])
+        engine.pipeline.keys._seen.clear()
         await denied(engine, text)
         if forged != "under another name":
-            assert await engine.operating.list_keys("acme") == []
+            assert await engine.admin.list_keys("acme") == []
 
 
 async def test_a_key_between_two_changes_of_an_entity_is_no_change_of_it(gesta):
     hook = {"url": "https://shop.example.com/", "secret": f"whsec_{'a' * 32}"}
     async with Engine(URL, flows=[webhook.flow()], work=False) as engine:
-        await engine.operating.put_config("webhook.endpoint", "shop", hook, tenant="acme")
-        seen = engine.road.config.of("acme")
+        await engine.admin.put_config("webhook.endpoint", "shop", hook, tenant="acme")
+        seen = engine.pipeline.config.of("acme")
         key, _ = await key_of(engine)
-        await engine.road.keys.revoke("acme", key.id, BOB)
+        await engine.pipeline.keys.revoke("acme", key.id, BOB)
         await seen.disable("webhook.endpoint", "shop", "the receiver answered 410 Gone")
-        entity = await engine.operating.get_config("webhook.endpoint", "shop", tenant="acme")
+        entity = await engine.admin.get_config("webhook.endpoint", "shop", tenant="acme")
         assert getattr(entity.body, "disabled", None) is True
 
 
 async def test_whether_any_admin_key_counts_is_known_over_all_tenants_and_pages(gesta, monkeypatch):
     monkeypatch.setattr("gesta.tenants.api_keys.PAGE", 2)
     async with engine_here() as engine:
-        keys = engine.road.keys
+        keys = engine.pipeline.keys
         assert not await keys.any_admin()
         for number in range(5):
             await key_of(engine, f"t{number}", scopes=["read", "operate"])
@@ -415,8 +415,8 @@ async def test_whether_any_admin_key_counts_is_known_over_all_tenants_and_pages(
 async def test_making_and_ending_a_key_are_on_record_with_who_decided(gesta):
     async with engine_here() as engine:
         key, _ = await key_of(engine, name="call +49 171 5550123", scopes=["admin"])
-        await engine.operating.revoke_key(key.id, tenant="acme", actor=BOB)
-        stored = await engine.road.outside.stores.events.read([("config-acme", 0)])
+        await engine.admin.revoke_key(key.id, tenant="acme", actor=BOB)
+        stored = await engine.pipeline.environment.stores.events.read([("config-acme", 0)])
         assert (
             [one.type for one in stored]
             == [KEY_CREATED, KEY_REVOKED]
@@ -424,7 +424,7 @@ async def test_making_and_ending_a_key_are_on_record_with_who_decided(gesta):
         )
         assert b"5550123" not in stored[0].data
         trail = [
-            (one.what, one.about, one.by, one.roles) for one in await engine.operating.audit("acme")
+            (one.what, one.about, one.by, one.roles) for one in await engine.admin.audit("acme")
         ]
         assert trail == [
             ("key_revoked", key.id, "bob", ()),

@@ -37,29 +37,27 @@ async def test_a_key_made_by_one_process_counts_in_another_until_it_is_revoked(p
     engine = await place()
     async with engine(work=False) as here, engine(work=False) as there:
         made = [
-            await here.operating.create_key(name=str(n), tenant=f"t{n % 3}", actor=ADA)
+            await here.admin.create_key(name=str(n), tenant=f"t{n % 3}", actor=ADA)
             for n in range(9)
         ]
-        assert [(await there.road.keys.check(text)).key_id for _, text in made] == [
+        assert [(await there.pipeline.keys.check(text)).key_id for _, text in made] == [
             key.id for key, _ in made
         ]
         key, text = made[0]
-        ended = await here.operating.revoke_key(key.id, tenant="t0", actor=ADA)
+        ended = await here.admin.revoke_key(key.id, tenant="t0", actor=ADA)
         with pytest.raises(AccessDenied):
-            await here.road.keys.check(text)
-        assert await there.operating.list_keys("t0") == [made[6][0], made[3][0], ended]
-        assert not await there.road.keys.any_admin()
-        await here.operating.create_key(name="root", scopes=["admin"], tenant="zz", actor=ADA)
-        assert await there.road.keys.any_admin()
+            await here.pipeline.keys.check(text)
+        assert await there.admin.list_keys("t0") == [made[6][0], made[3][0], ended]
+        assert not await there.pipeline.keys.any_admin()
+        await here.admin.create_key(name="root", scopes=["admin"], tenant="zz", actor=ADA)
+        assert await there.pipeline.keys.any_admin()
     async with engine(work=False) as later:
         with pytest.raises(AccessDenied):
-            await later.road.keys.check(text)
-        assert (await later.road.keys.check(made[1][1])).tenant == "t1"
-        trail = [
-            (one.what, one.about, one.by) for one in await later.operating.audit("t0", limit=2)
-        ]
+            await later.pipeline.keys.check(text)
+        assert (await later.pipeline.keys.check(made[1][1])).tenant == "t1"
+        trail = [(one.what, one.about, one.by) for one in await later.admin.audit("t0", limit=2)]
         assert trail == [("key_revoked", key.id, "ada"), ("key_created", made[6][0].id, "ada")]
-        assert [one.about for one in await later.operating.audit("t0", before=3)] == [
+        assert [one.about for one in await later.admin.audit("t0", before=3)] == [
             made[3][0].id,
             key.id,
         ]

@@ -39,19 +39,19 @@ def engine_here() -> Engine:
 
 async def test_every_kind_of_change_is_on_the_trail(gesta):
     async with engine_here() as engine:
-        operating = engine.operating
-        await operating.put_config(
+        admin = engine.admin
+        await admin.put_config(
             KIND, "main", {"url": "https://planted", "token": "planted"}, tenant="acme", actor=ADA
         )
-        await operating.pause(flow="test.note", tenant="acme", reason="too loud", actor=BOB)
-        await operating.resume(flow="test.note", tenant="acme", actor=ADA)
-        await operating.pause(credential=f"{KIND}/main", tenant="acme", actor=BOB)
-        await operating.pause(tenant="acme", actor=BOB)
-        await operating.delete_config(KIND, "main", tenant="acme", actor=BOB)
-        await operating.erase("somebody", tenant="acme", actor=ADA)
-        key, text = await operating.create_key(name="shop", tenant="acme", actor=ADA)
-        await operating.revoke_key(key.id, tenant="acme", actor=BOB)
-        trail = await operating.audit("acme")
+        await admin.pause(flow="test.note", tenant="acme", reason="too loud", actor=BOB)
+        await admin.resume(flow="test.note", tenant="acme", actor=ADA)
+        await admin.pause(credential=f"{KIND}/main", tenant="acme", actor=BOB)
+        await admin.pause(tenant="acme", actor=BOB)
+        await admin.delete_config(KIND, "main", tenant="acme", actor=BOB)
+        await admin.erase("somebody", tenant="acme", actor=ADA)
+        key, text = await admin.create_key(name="shop", tenant="acme", actor=ADA)
+        await admin.revoke_key(key.id, tenant="acme", actor=BOB)
+        trail = await admin.audit("acme")
         erased = [one for one in trail if one.what == "subject_erased"]
         told: list[tuple[str, str, str, dict[str, Any]]] = [
             (one.what, one.about, one.by, one.details) for one in trail if one not in erased
@@ -69,7 +69,7 @@ async def test_every_kind_of_change_is_on_the_trail(gesta):
         assert {one.what for one in trail} <= set(WORDS.values())
         assert "planted" not in repr(trail)
         assert text not in repr(trail)
-        assert await operating.audit("globex") == []
+        assert await admin.audit("globex") == []
 
 
 async def test_an_erasure_is_on_the_trail_by_its_digest(gesta):
@@ -80,8 +80,8 @@ async def test_an_erasure_is_on_the_trail_by_its_digest(gesta):
 
     async with Engine(URL, flows=[Flow("shop.letter", Letter, send)], work=False) as engine:
         await engine.submit(Letter("somebody"), tenant="acme")
-        assert await engine.operating.erase("somebody", tenant="acme", actor=ADA) == 1
-        (change,) = await engine.operating.audit("acme")
+        assert await engine.admin.erase("somebody", tenant="acme", actor=ADA) == 1
+        (change,) = await engine.admin.audit("acme")
         assert (change.what, change.by) == ("subject_erased", "ada")
         assert change.about
         assert "somebody" not in change.about
@@ -89,18 +89,18 @@ async def test_an_erasure_is_on_the_trail_by_its_digest(gesta):
 
 async def test_who_puts_an_address_on_a_list_and_takes_it_off_is_on_the_trail(gesta):
     async with Engine(URL, flows=[email.flow(), sms.flow()], work=False) as engine:
-        operating = engine.operating
-        text = await operating.suppress(
+        admin = engine.admin
+        text = await admin.suppress(
             sms.message.NAME, "+4930123456", reason="asked by phone", tenant="acme", actor=ADA
         )
         await email.suppress(engine, "bo@example.com", tenant="acme", actor=ADA)
-        letter = await operating.suppressed(email.NAME, "bo@example.com", tenant="acme")
+        letter = await admin.suppressed(email.NAME, "bo@example.com", tenant="acme")
         # What stands already is nobody's doing.
         await email.suppress(engine, "Bo@example.com", tenant="acme", actor=BOB)
         assert await email.unsuppress(engine, "bo@example.com", tenant="acme", actor=BOB)
         assert not await email.unsuppress(engine, "bo@example.com", tenant="acme", actor=ADA)
-        await operating.unsuppress_entry(sms.message.NAME, text.id, tenant="acme", actor=BOB)
-        trail = await operating.audit("acme")
+        await admin.unsuppress_entry(sms.message.NAME, text.id, tenant="acme", actor=BOB)
+        trail = await admin.audit("acme")
         assert letter is not None
         numbers, letters = f"{sms.message.NAME}/{text.id}", f"{email.NAME}/{letter.id}"
         assert [(one.what, one.about, one.by) for one in trail] == [
@@ -124,9 +124,9 @@ async def test_nothing_is_noted_of_what_cannot_be_put_on_a_list(gesta):
         ):
             asked: Any = {"address": "bo@example.com"} | given
             with pytest.raises(BadInput, match=next(iter(given))):
-                await engine.operating.suppress(email.NAME, **asked)
-        assert await engine.operating.audit() == []
-        assert await engine.operating.suppressed(email.NAME, "bo@example.com") is None
+                await engine.admin.suppress(email.NAME, **asked)
+        assert await engine.admin.audit() == []
+        assert await engine.admin.suppressed(email.NAME, "bo@example.com") is None
 
 
 async def test_a_whole_list_is_brought_at_once(tmp_path):
@@ -134,30 +134,26 @@ async def test_a_whole_list_is_brought_at_once(tmp_path):
         f"sqlite:///{tmp_path / 'gesta.db'}", flows=[email.flow()], work=False
     ) as engine:
         people = [f"person{number}@example.com" for number in range(40)]
-        await asyncio.gather(
-            *(engine.operating.suppress(email.NAME, one, actor=ADA) for one in people)
-        )
-        assert len(await engine.operating.audit(limit=100)) == len(people)
+        await asyncio.gather(*(engine.admin.suppress(email.NAME, one, actor=ADA) for one in people))
+        assert len(await engine.admin.audit(limit=100)) == len(people)
 
 
 async def test_who_forgot_a_handler_is_on_the_trail_of_those_who_run_the_installation(gesta):
     async with Engine(
         settings=Settings(url=URL, tenant="acme"), flows=[note_flow(Provider())], work=False
     ) as engine:
-        await engine.road.outside.stores.views.begin(checkpoint_of("old ledger"), 1)
-        await engine.operating.forget_handler("old ledger", actor=ADA)
-        (change,) = await engine.operating.audit("acme")
+        await engine.pipeline.environment.stores.views.begin(checkpoint_of("old ledger"), 1)
+        await engine.admin.forget_handler("old ledger", actor=ADA)
+        (change,) = await engine.admin.audit("acme")
         assert (change.what, change.about, change.by) == ("handler_forgotten", "old ledger", "ada")
 
 
 async def test_the_trail_is_read_in_pages_from_its_end(gesta, ports):
     async with engine_here() as engine:
         for number in range(7):
-            await engine.operating.put_config(
-                KIND, str(number), {"url": "u", "token": "t"}, actor=ADA
-            )
+            await engine.admin.put_config(KIND, str(number), {"url": "u", "token": "t"}, actor=ADA)
         pages, before = [], None
-        while page := await engine.operating.audit(before=before, limit=3):
+        while page := await engine.admin.audit(before=before, limit=3):
             pages.append([one.about for one in page])
             before = page[-1].version
         assert pages == [
@@ -168,14 +164,14 @@ async def test_the_trail_is_read_in_pages_from_its_end(gesta, ports):
 async def test_an_event_that_nobody_can_read_hides_no_other(gesta):
     async with engine_here() as engine:
         stream = config_stream("acme")
-        await engine.operating.pause(tenant="acme", actor=ADA)
+        await engine.admin.pause(tenant="acme", actor=ADA)
         meta = encode(Meta("acme", "config", stream, 5, stream, stream, actor=BOB))
         events = (
             NewEvent(b"1" * 16, "config.Later.v1", b'{"x": 1}', meta),
             NewEvent(b"2" * 16, "config.Paused.v1", b"{", meta),
         )
-        await engine.road.outside.stores.events.append([Append(stream, 1, events)])
-        trail = [(one.what, one.about, one.by) for one in await engine.operating.audit("acme")]
+        await engine.pipeline.environment.stores.events.append([Append(stream, 1, events)])
+        trail = [(one.what, one.about, one.by) for one in await engine.admin.audit("acme")]
         assert trail == [
             ("paused", "(cannot be read)", ""),
             ("config.Later.v1", "", "bob"),

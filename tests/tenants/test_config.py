@@ -60,14 +60,14 @@ class Post:
 async def test_config_changed_after_the_request_was_queued_is_the_config_that_is_used(gesta):
     post = Post()
     async with post.engine(work=False) as asking:
-        await asking.operating.put_config(KIND, "main", {"address": "old box", "token": "t-1"})
+        await asking.admin.put_config(KIND, "main", {"address": "old box", "token": "t-1"})
         await asking.submit(Letter())
-        await asking.road.projector.step()
-        await asking.operating.put_config(KIND, "main", {"address": "new box", "token": "t-2"})
+        await asking.pipeline.projector.step()
+        await asking.admin.put_config(KIND, "main", {"address": "new box", "token": "t-2"})
     async with post.engine() as engine:
         await let_run(gesta)
         assert post.used == [("new box", ("t-2", "t-1"))]  # R0-3, S1-23
-        await engine.operating.put_config(KIND, "main", {"address": "newest box"})
+        await engine.admin.put_config(KIND, "main", {"address": "newest box"})
         await engine.submit(Letter())
         await let_run(gesta)
     assert post.used[1] == (
@@ -79,13 +79,13 @@ async def test_config_changed_after_the_request_was_queued_is_the_config_that_is
 async def test_a_change_made_by_another_process_counts_for_the_next_attempt(gesta):
     post = Post()
     async with post.engine() as engine, post.engine(work=False) as other:
-        await other.operating.put_config(KIND, "main", {"address": "box 1", "token": "t-1"})
+        await other.admin.put_config(KIND, "main", {"address": "box 1", "token": "t-1"})
         await engine.submit(Letter())
         await let_run(gesta)
-        await other.operating.put_config(KIND, "main", {"address": "box 2"})
+        await other.admin.put_config(KIND, "main", {"address": "box 2"})
         await engine.submit(Letter())
         await let_run(gesta)
-        await other.operating.delete_config(KIND, "main")
+        await other.admin.delete_config(KIND, "main")
         refused = await engine.submit(Letter())
         await let_run(gesta)
         assert await refused.outcome() == Rejected("account_missing")
@@ -95,7 +95,7 @@ async def test_a_change_made_by_another_process_counts_for_the_next_attempt(gest
 async def test_no_secret_stands_in_an_event_a_view_a_job_or_a_repr(gesta):
     post = Post()
     async with post.engine() as engine:
-        entity = await engine.operating.put_config(
+        entity = await engine.admin.put_config(
             KIND, "main", {"address": "box 1", "token": "xoxb-very-secret"}
         )
         await engine.submit(Letter())
@@ -105,11 +105,11 @@ async def test_no_secret_stands_in_an_event_a_view_a_job_or_a_repr(gesta):
         waiting = await engine.submit(Letter(), deliver_at=later)
         await let_run(gesta)
         stored = await all_events(engine)
-        [standing] = await engine.road.outside.stores.queue.jobs("", 10)
+        [standing] = await engine.pipeline.environment.stores.queue.jobs("", 10)
         texts = [
             repr(entity),
             repr(stored),
-            repr(engine.road.config.of("default")),
+            repr(engine.pipeline.config.of("default")),
             repr(await engine.find()),
             repr(standing),
         ]
@@ -125,7 +125,7 @@ async def test_no_secret_stands_in_an_event_a_view_a_job_or_a_repr(gesta):
         "kind": "execute",
         "due_ms": int(later.timestamp() * 1000),
         "priority": 5,
-        "suspect": False,
+        "possibly_executed": False,
     }
     put = next(event for event in stored if event.stream == "config-default")
     assert fields(put.data) == {
@@ -138,11 +138,11 @@ async def test_no_secret_stands_in_an_event_a_view_a_job_or_a_repr(gesta):
 
 async def test_the_vault_has_a_secret_sealed_only(gesta):
     async with Post().engine(work=False) as engine:
-        await engine.operating.put_config(
+        await engine.admin.put_config(
             KIND, "main", {"address": "box 1", "token": "xoxb-very-secret"}
         )
-        held = await engine.road.outside.stores.vault.listed(("", "", 0), 100)
-    boxes = {sealed.name: sealed.box for sealed in held}
+        held = await engine.pipeline.environment.stores.vault.listed(("", "", 0), 100)
+    boxes = {encrypted.name: encrypted.box for encrypted in held}
     assert len(boxes["test.account/main/token"]) >= len(b"xoxb-very-secret")
     # R1-42: the bytes themselves, because the repr of what is sealed would hide them.
     assert not any(b"very-secret" in box for box in boxes.values())
@@ -152,7 +152,7 @@ async def test_a_rotated_secret_is_used_beside_the_one_before_it_for_a_day(gesta
     post = Post()
     async with post.engine() as engine:
         for token in ("t-1", "t-2"):
-            await engine.operating.put_config(KIND, "main", {"address": "box 1", "token": token})
+            await engine.admin.put_config(KIND, "main", {"address": "box 1", "token": token})
         for _ in range(2):
             await engine.submit(Letter())
             await let_run(gesta)
@@ -164,7 +164,7 @@ async def test_a_rotated_secret_is_used_beside_the_one_before_it_for_a_day(gesta
 async def test_a_new_entity_with_a_blank_secret_is_refused(gesta):
     async with Engine(flows=[webhook.flow()]) as engine:
         with pytest.raises(BadConfig) as refused:
-            await engine.operating.put_config(
+            await engine.admin.put_config(
                 webhook.ENDPOINT, "shop", {"url": "https://example.com/a", "secret": ""}
             )
     assert refused.value.fields == {"secret": "missing"}
@@ -172,22 +172,22 @@ async def test_a_new_entity_with_a_blank_secret_is_refused(gesta):
 
 async def test_a_secret_left_out_keeps_the_stored_one_and_the_same_one_is_no_new_version(gesta):
     async with Post().engine(work=False) as engine:
-        await engine.operating.put_config(KIND, "main", {"address": "box 1", "token": "t-1"})
-        kept = await engine.operating.put_config(KIND, "main", {"address": "box 2"})
-        same = await engine.operating.put_config(KIND, "main", {"address": "box 2", "token": "t-1"})
+        await engine.admin.put_config(KIND, "main", {"address": "box 1", "token": "t-1"})
+        kept = await engine.admin.put_config(KIND, "main", {"address": "box 2"})
+        same = await engine.admin.put_config(KIND, "main", {"address": "box 2", "token": "t-1"})
         assert [ref.version for ref in kept.secrets["token"]] == [1]
         assert [ref.version for ref in same.secrets["token"]] == [1]
 
 
 async def test_all_config_of_a_tenant_is_one_stream_and_no_other_tenants(gesta):
     async with Post().engine(work=False) as engine:
-        await engine.operating.put_config(
+        await engine.admin.put_config(
             KIND, "main", {"address": "box 1", "token": "t"}, tenant="acme", actor=Actor("u-1")
         )
-        await engine.operating.put_config(
+        await engine.admin.put_config(
             KIND, "side", {"address": "box 2", "token": "t"}, tenant="acme"
         )
-        await engine.operating.put_config(
+        await engine.admin.put_config(
             KIND, "main", {"address": "box 3", "token": "t"}, tenant="other"
         )
         assert [event.stream for event in await all_events(engine)] == [
@@ -195,14 +195,14 @@ async def test_all_config_of_a_tenant_is_one_stream_and_no_other_tenants(gesta):
             "config-acme",
             "config-other",
         ]
-        assert [entity.code for entity in await engine.operating.list_config("acme")] == [
+        assert [entity.code for entity in await engine.admin.list_config("acme")] == [
             "main",
             "side",
         ]
         (first, *_) = await all_events(engine)
         assert fields(first.meta)["actor"] == {"userId": "u-1"}
         with pytest.raises(NotFound):
-            await engine.operating.get_config(KIND, "side", tenant="other")
+            await engine.admin.get_config(KIND, "side", tenant="other")
 
 
 @pytest.mark.parametrize(
@@ -220,7 +220,7 @@ async def test_malformed_config_is_refused_with_every_fault_and_nothing_is_writt
     gesta, given, names
 ):
     async with Post().engine(work=False) as engine:
-        for act in (engine.operating.put_config, engine.operating.check_config):
+        for act in (engine.admin.put_config, engine.admin.check_config):
             with pytest.raises(BadConfig) as refusal:
                 await act(KIND, "main", given)
             assert set(refusal.value.fields) == names
@@ -231,10 +231,10 @@ async def test_malformed_config_is_refused_with_every_fault_and_nothing_is_writt
 async def test_a_bad_tenant_or_code_of_config_is_refused_together_with_its_fields(gesta):
     async with Post().engine(work=False) as engine:
         with pytest.raises(BadConfig) as refusal:
-            await engine.operating.put_config(KIND, "", {"address": "b"}, tenant="_gesta")
+            await engine.admin.put_config(KIND, "", {"address": "b"}, tenant="_gesta")
         assert set(refusal.value.fields) == {"tenant", "code", "address", "token"}
         with pytest.raises(NotFound, match=r"known: test\.account"):
-            await engine.operating.put_config("test.acount", "main", {})
+            await engine.admin.put_config("test.acount", "main", {})
         assert await all_events(engine) == []
 
 
@@ -248,7 +248,7 @@ async def test_stored_config_that_no_longer_fits_delays_those_who_need_it_until_
     post = Post()
     old = Flow("test.letter", Letter, post.execute, config={KIND: Old})
     async with Engine(URL, flows=[old], work=False) as asking:
-        await asking.operating.put_config(KIND, "main", {"street": "long", "token": "t-1"})
+        await asking.admin.put_config(KIND, "main", {"street": "long", "token": "t-1"})
     async with post.engine() as engine:
         request = await engine.submit(Letter())
         await let_run(gesta)
@@ -257,8 +257,8 @@ async def test_stored_config_that_no_longer_fits_delays_those_who_need_it_until_
         # no doubt.
         assert (state.status, state.reason) == ("queued", "bad_config")
         with pytest.raises(BadConfig, match="put it again"):
-            await engine.operating.get_config(KIND, "main")
-        await engine.operating.put_config(KIND, "main", {"address": "box 1"})
+            await engine.admin.get_config(KIND, "main")
+        await engine.admin.put_config(KIND, "main", {"address": "box 1"})
         await gesta.settle()
         assert await request.status() == "sent"
     assert post.used == [("box 1", ("t-1",))]
@@ -267,7 +267,7 @@ async def test_stored_config_that_no_longer_fits_delays_those_who_need_it_until_
 async def test_a_vault_that_is_out_of_reach_is_a_reason_to_try_again(gesta, ports):
     post = Post()
     async with post.engine() as engine:
-        await engine.operating.put_config(KIND, "main", {"address": "box 1", "token": "t-1"})
+        await engine.admin.put_config(KIND, "main", {"address": "box 1", "token": "t-1"})
     async with post.engine() as engine:
         ports.vault.fail("get", StoreError("out of reach"))
         ports.vault.fail("put", StoreError("out of reach"))
@@ -283,16 +283,16 @@ async def test_a_vault_that_is_out_of_reach_is_a_reason_to_try_again(gesta, port
 
 async def test_two_changes_at_once_are_both_kept(gesta):
     async with Post().engine(work=False) as first, Post().engine(work=False) as second:
-        await first.operating.put_config(KIND, "main", {"address": "box 1", "token": "t-1"})
+        await first.admin.put_config(KIND, "main", {"address": "box 1", "token": "t-1"})
         await asyncio.gather(
-            first.operating.put_config(KIND, "main", {"address": "box 2", "token": "t-2"}),
-            second.operating.put_config(KIND, "side", {"address": "box 3", "token": "t-3"}),
-            second.operating.put_config(KIND, "main", {"address": "box 4"}),
+            first.admin.put_config(KIND, "main", {"address": "box 2", "token": "t-2"}),
+            second.admin.put_config(KIND, "side", {"address": "box 3", "token": "t-3"}),
+            second.admin.put_config(KIND, "main", {"address": "box 4"}),
         )
-        main = await first.operating.get_config(KIND, "main")
+        main = await first.admin.get_config(KIND, "main")
         # Whoever was last, the rotation is not undone by the one who had not seen it.
         assert main.secrets["token"][0].version == 2
-        assert await first.road.config.of("default").secrets(KIND, "main", "token") == [
+        assert await first.pipeline.config.of("default").secrets(KIND, "main", "token") == [
             "t-2",
             "t-1",
         ]
@@ -301,10 +301,10 @@ async def test_two_changes_at_once_are_both_kept(gesta):
 async def test_a_change_during_an_attempt_does_not_mix_old_and_new(gesta):
     post = Post()
     async with post.engine() as engine:
-        await engine.operating.put_config(KIND, "main", {"address": "box 1", "token": "t-1"})
+        await engine.admin.put_config(KIND, "main", {"address": "box 1", "token": "t-1"})
 
         async def change(attempt: Attempt) -> None:
-            await engine.operating.put_config(KIND, "main", {"address": "box 2", "token": "t-2"})
+            await engine.admin.put_config(KIND, "main", {"address": "box 2", "token": "t-2"})
 
         post.before = change
         await engine.submit(Letter())
@@ -315,7 +315,7 @@ async def test_a_change_during_an_attempt_does_not_mix_old_and_new(gesta):
 async def test_an_endpoint_that_is_gone_is_disabled_for_everybody(gesta):
     async with Engine(URL, flows=[webhook.flow()]) as engine:
         secret = "whsec_" + "QUJD" * 8
-        await engine.operating.put_config(
+        await engine.admin.put_config(
             webhook.ENDPOINT, "shop", {"url": "https://example.com/a", "secret": secret}
         )
         gesta.sandbox.webhook.next(status=410)
@@ -333,17 +333,15 @@ async def test_an_endpoint_that_is_gone_is_disabled_for_everybody(gesta):
 async def test_an_endpoint_changed_while_the_old_one_said_gone_stays_as_it_was_changed(gesta):
     async with Engine(URL, flows=[webhook.flow()]) as engine:
         secret = "whsec_" + "QUJD" * 8
-        await engine.operating.put_config(
+        await engine.admin.put_config(
             webhook.ENDPOINT, "shop", {"url": "https://example.com/old", "secret": secret}
         )
         gesta.sandbox.webhook.next(status=410, slow_seconds=5)
         await engine.submit(webhook.Message(type="a.b", data={}, endpoint="shop"))
         await pass_time(gesta, 2)
-        await engine.operating.put_config(
-            webhook.ENDPOINT, "shop", {"url": "https://example.com/new"}
-        )
+        await engine.admin.put_config(webhook.ENDPOINT, "shop", {"url": "https://example.com/new"})
         await pass_time(gesta, 5)
-        entity = await engine.operating.get_config(webhook.ENDPOINT, "shop")
+        entity = await engine.admin.get_config(webhook.ENDPOINT, "shop")
         assert entity.body == webhook.Endpoint("https://example.com/new", "")
         following = await engine.submit(webhook.Message(type="a.b", data={}, endpoint="shop"))
         await let_run(gesta)
@@ -373,28 +371,28 @@ async def test_a_tenants_first_config_counts_although_a_report_to_nobody_comes_m
             found = await original(streams)
             # What reports.py does with the name of a tenant of which it has found nothing a moment
             # ago.
-            engine.road.config.forget("new")
+            engine.pipeline.config.forget("new")
             return found
 
         ports.events.replace("read", read)
-        await engine.operating.put_config(
+        await engine.admin.put_config(
             KIND, "main", {"address": "box", "token": "t-1"}, tenant="new"
         )
-        assert [entity.code for entity in await engine.operating.list_config("new")] == ["main"]
+        assert [entity.code for entity in await engine.admin.list_config("new")] == ["main"]
 
 
 async def test_a_secret_is_at_hand_when_it_was_opened_and_while_it_is_the_only_one(gesta):
     async with Post().engine(work=False) as engine:
-        await engine.operating.put_config(KIND, "main", {"address": "box 1", "token": "t-1"})
-        assert engine.road.config.of("default").secrets_at_hand(KIND, "none", "token") is None
-        await engine.road.config.of("default").secrets(KIND, "main", "token")
-        config = engine.road.config.of("default")
+        await engine.admin.put_config(KIND, "main", {"address": "box 1", "token": "t-1"})
+        assert engine.pipeline.config.of("default").secrets_at_hand(KIND, "none", "token") is None
+        await engine.pipeline.config.of("default").secrets(KIND, "main", "token")
+        config = engine.pipeline.config.of("default")
         assert (config.secrets_at_hand(KIND, "main", "token"), config.opened) == (
             ["t-1"],
             ["t-1"],
         ), "taken out of what is said"
-        await engine.operating.put_config(KIND, "main", {"address": "box 1", "token": "t-2"})
-        rotated = engine.road.config.of("default")
+        await engine.admin.put_config(KIND, "main", {"address": "box 1", "token": "t-2"})
+        rotated = engine.pipeline.config.of("default")
         assert rotated.secrets_at_hand(KIND, "main", "token") is None, (
             "how long the older one counts is looked at each time"
         )

@@ -47,9 +47,9 @@ async def test_every_ending_of_an_attempt_tells_them(gesta, outcome, event):
     async with Engine(
         URL, flows=[note_flow(looks_up(outcome), on_unknown="park", config={ROOM: Room})]
     ) as engine:
-        await engine.operating.put_config(ROOM, "other", {"name": "o"})
-        await engine.operating.put_config(ROOM, "ops", {"name": "a"})
-        await engine.operating.put_config(ROOM, "ops", {"name": "b"})
+        await engine.admin.put_config(ROOM, "other", {"name": "o"})
+        await engine.admin.put_config(ROOM, "ops", {"name": "a"})
+        await engine.admin.put_config(ROOM, "ops", {"name": "b"})
         request = await engine.submit(Note())
         await let_run(gesta)
         name, stored = await last_event(engine, request.id)
@@ -62,10 +62,10 @@ async def test_the_last_of_many_attempts_tells_them_on_both_of_its_events(gesta)
     provider = looks_up(Retry("busy"), Retry("busy"))
     flow = note_flow(provider, retry=RetryPolicy(attempts=2, base_seconds=1), config={ROOM: Room})
     async with Engine(URL, flows=[flow]) as engine:
-        await engine.operating.put_config(ROOM, "ops", {"name": "a"})
+        await engine.admin.put_config(ROOM, "ops", {"name": "a"})
         request = await engine.submit(Note())
         await let_run(gesta)
-        await engine.operating.put_config(ROOM, "ops", {"name": "b"})
+        await engine.admin.put_config(ROOM, "ops", {"name": "b"})
         await pass_time(gesta, 30)
         told = [
             (event.type.split(".")[-2], fields(event.data).get("used"))
@@ -88,7 +88,7 @@ async def test_an_attempt_that_does_not_end_tells_what_it_had_asked_for(gesta):
     async with Engine(
         URL, flows=[note_flow(Provider(stuck), on_unknown="park", config={ROOM: Room})]
     ) as engine:
-        await engine.operating.put_config(ROOM, "ops", {"name": "a"})
+        await engine.admin.put_config(ROOM, "ops", {"name": "a"})
         request = await engine.submit(Note())
         await pass_time(gesta, 40)
         assert await last_event(engine, request.id) == (

@@ -29,57 +29,57 @@ class Account(ConfigBody, frozen=True):
 
 
 @pytest.fixture
-async def operating(gesta):
+async def admin(gesta):
     flow = Flow(
         "test.letter", Letter, Post().execute, Rules(), config={KIND: Account, STRICT: Strict}
     )
     async with Engine(URL, flows=[flow], work=False) as engine:
-        yield engine.operating
+        yield engine.admin
 
 
-async def test_an_entity_is_put_at_the_version_that_was_seen_and_at_no_other(operating):
-    first = await operating.put_config(KIND, "main", {"address": "one"}, expected=0)
-    second = await operating.put_config(KIND, "main", {"address": "two"}, expected=first.version)
+async def test_an_entity_is_put_at_the_version_that_was_seen_and_at_no_other(admin):
+    first = await admin.put_config(KIND, "main", {"address": "one"}, expected=0)
+    second = await admin.put_config(KIND, "main", {"address": "two"}, expected=first.version)
     for outdated in (0, first.version, second.version + 1):
         with pytest.raises(Outdated) as refused:
-            await operating.put_config(KIND, "main", {"address": "three"}, expected=outdated)
+            await admin.put_config(KIND, "main", {"address": "three"}, expected=outdated)
         assert refused.value.version == second.version
-    assert (await operating.get_config(KIND, "main")) == second
+    assert (await admin.get_config(KIND, "main")) == second
 
 
-async def test_a_change_to_another_entity_does_not_count(operating):
-    first = await operating.put_config(KIND, "main", {"address": "one"})
-    await operating.put_config(KIND, "other", {"address": "one"})
-    await operating.pause(tenant="default")
+async def test_a_change_to_another_entity_does_not_count(admin):
+    first = await admin.put_config(KIND, "main", {"address": "one"})
+    await admin.put_config(KIND, "other", {"address": "one"})
+    await admin.pause(tenant="default")
     assert (
-        await operating.put_config(KIND, "main", {"address": "two"}, expected=first.version)
+        await admin.put_config(KIND, "main", {"address": "two"}, expected=first.version)
     ).version > first.version
 
 
-async def test_an_entity_is_deleted_at_the_version_that_was_seen(operating):
-    first = await operating.put_config(KIND, "main", {"address": "one"})
-    second = await operating.put_config(KIND, "main", {"address": "two"})
+async def test_an_entity_is_deleted_at_the_version_that_was_seen(admin):
+    first = await admin.put_config(KIND, "main", {"address": "one"})
+    second = await admin.put_config(KIND, "main", {"address": "two"})
     with pytest.raises(Outdated):
-        await operating.delete_config(KIND, "main", expected=first.version)
-    await operating.delete_config(KIND, "main", expected=second.version)
+        await admin.delete_config(KIND, "main", expected=first.version)
+    await admin.delete_config(KIND, "main", expected=second.version)
     with pytest.raises(Outdated) as refused:
-        await operating.delete_config(KIND, "main", expected=second.version)
+        await admin.delete_config(KIND, "main", expected=second.version)
     assert refused.value.version == 0
     with pytest.raises(NotFound):
-        await operating.delete_config(KIND, "main")
+        await admin.delete_config(KIND, "main")
 
 
-async def test_of_many_who_saw_the_same_version_one_changes_it(operating):
-    first = await operating.put_config(KIND, "main", {"address": "one"})
+async def test_of_many_who_saw_the_same_version_one_changes_it(admin):
+    first = await admin.put_config(KIND, "main", {"address": "one"})
     changes = [
-        operating.put_config(KIND, "main", {"address": str(n)}, expected=first.version)
+        admin.put_config(KIND, "main", {"address": str(n)}, expected=first.version)
         for n in range(8)
     ]
     answers = await asyncio.gather(*changes, return_exceptions=True)
     assert sorted(type(one).__name__ for one in answers) == ["Entity", *["Outdated"] * 7]
 
 
-async def test_what_is_answered_is_what_was_written_whoever_comes_next(operating, monkeypatch):
+async def test_what_is_answered_is_what_was_written_whoever_comes_next(admin, monkeypatch):
     """The version is the caller's to build on: that of a change by somebody else would let them
     undo it unseen.
     """
@@ -91,42 +91,42 @@ async def test_what_is_answered_is_what_was_written_whoever_comes_next(operating
         done = await append(self, tenant, expected, type_name, data, actor)
         if type_name == PUT and b"mine" in data:
             monkeypatch.setattr(ConfigWriter, "append", append)
-            await operating.put_config(KIND, "main", {"address": "theirs"})
+            await admin.put_config(KIND, "main", {"address": "theirs"})
         return done
 
     monkeypatch.setattr(ConfigWriter, "append", followed)
-    mine = await operating.put_config(KIND, "main", {"address": "mine"})
+    mine = await admin.put_config(KIND, "main", {"address": "mine"})
     assert (mine.body.address, mine.version) == ("mine", 1)
     with pytest.raises(Outdated):
-        await operating.put_config(KIND, "main", {"address": "mine again"}, expected=mine.version)
+        await admin.put_config(KIND, "main", {"address": "mine again"}, expected=mine.version)
 
 
-async def test_a_secret_is_not_kept_of_an_entity_that_is_deleted_meanwhile(operating, monkeypatch):
+async def test_a_secret_is_not_kept_of_an_entity_that_is_deleted_meanwhile(admin, monkeypatch):
     """Between the look, which found one to keep, and the append: the entity must not come back
     without its secret.
     """
-    await operating.put_config(STRICT, "main", {"token": "t-1"})
+    await admin.put_config(STRICT, "main", {"token": "t-1"})
     check = ConfigWriter.check
 
     async def deleted_meanwhile(self: ConfigWriter, *arguments: Any) -> Any:
         checked = await check(self, *arguments)
         monkeypatch.setattr(ConfigWriter, "check", check)
-        await operating.delete_config(STRICT, "main")
-        await operating.list_config()
+        await admin.delete_config(STRICT, "main")
+        await admin.list_config()
         return checked
 
     monkeypatch.setattr(ConfigWriter, "check", deleted_meanwhile)
     with pytest.raises(BadConfig, match="token: missing"):
-        await operating.put_config(STRICT, "main", {})
-    assert await operating.list_config() == []
+        await admin.put_config(STRICT, "main", {})
+    assert await admin.list_config() == []
 
 
-async def test_a_url_that_comes_back_as_it_was_shown_stays_whole(operating):
+async def test_a_url_that_comes_back_as_it_was_shown_stays_whole(admin):
     whole = "https://user:pass@hooks.example/in?token=abc"
-    await operating.put_config(KIND, "main", {"address": whole})
-    await operating.put_config(
+    await admin.put_config(KIND, "main", {"address": whole})
+    await admin.put_config(
         KIND, "main", {"address": "https://[hidden]@hooks.example/in?…", "token": "t-1"}
     )
-    assert (await operating.get_config(KIND, "main")).body.address == whole
-    await operating.put_config(KIND, "main", {"address": "https://hooks.example/in"})
-    assert (await operating.get_config(KIND, "main")).body.address == "https://hooks.example/in"
+    assert (await admin.get_config(KIND, "main")).body.address == whole
+    await admin.put_config(KIND, "main", {"address": "https://hooks.example/in"})
+    assert (await admin.get_config(KIND, "main")).body.address == "https://hooks.example/in"

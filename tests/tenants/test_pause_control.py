@@ -10,7 +10,7 @@ from gesta import Actor, Done, Engine, NotFound, Unknown
 from gesta.domain.codec import decode_meta
 from gesta.errors import BadScope, StoreError
 from gesta.flows import webhook
-from gesta.ports.job_queue import Held, Hold
+from gesta.ports.job_queue import HeldJob, Hold
 from gesta.tenants.pauses import Scope
 from tests.world import (
     FLOW,
@@ -30,13 +30,13 @@ from tests.world import (
 async def test_what_is_paused_waits_without_an_attempt_and_goes_on_when_it_is_resumed(gesta):
     provider = Provider()
     async with engine_of(provider) as engine:
-        await engine.operating.pause(flow=FLOW, reason="the provider moves")
+        await engine.admin.pause(flow=FLOW, reason="the provider moves")
         request = await engine.submit(Note())
         await pass_time(gesta, 30)
         assert provider.calls == []
         assert (await request.view()).state.attempts == 0
-        assert await engine.operating.held() == [Held("default", f"flow:{FLOW}", 1)]
-        assert await engine.operating.resume(flow=FLOW) == 1
+        assert await engine.admin.held() == [HeldJob("default", f"flow:{FLOW}", 1)]
+        assert await engine.admin.resume(flow=FLOW) == 1
         await let_run(gesta)
         assert await result(request) == Done(id="provider-1")
 
@@ -45,7 +45,7 @@ async def test_what_is_paused_waits_without_an_attempt_and_goes_on_when_it_is_re
 async def test_the_pause_of_a_tenant_is_nobody_elses(gesta, scope):
     provider = Provider()
     async with engine_of(provider) as engine:
-        await engine.operating.pause(**scope)
+        await engine.admin.pause(**scope)
         await engine.submit(Note(), tenant="acme")
         await engine.submit(Note(), tenant="globex")
         await let_run(gesta)
@@ -56,14 +56,14 @@ async def test_a_credential_is_paused_for_those_who_use_it(gesta):
     provider = Provider()
     flow = note_flow(provider, credential=lambda note: f"shop.account/{note.text}")
     async with Engine(URL, flows=[flow]) as engine:
-        await engine.operating.pause(tenant="default", credential="shop.account/old")
+        await engine.admin.pause(tenant="default", credential="shop.account/old")
         old, _ = await engine.submit(Note("old")), await engine.submit(Note("new"))
         await let_run(gesta)
         assert [payload.text for payload in provider.payloads] == ["new"]
-        (pause,) = await engine.operating.pauses_of([await old.view()])
+        (pause,) = await engine.admin.pauses_of([await old.view()])
         assert pause is not None
         assert pause.scope == Scope(tenant="default", credential="shop.account/old")
-        await engine.operating.resume(tenant="default", credential="shop.account/old")
+        await engine.admin.resume(tenant="default", credential="shop.account/old")
         await let_run(gesta)
         assert await result(old) == Done(id="provider-2")
 
@@ -79,7 +79,7 @@ async def test_running_attempts_go_on(gesta):
     async with engine_of(Provider(gate)) as engine:
         request = await engine.submit(Note())
         await gate.reached.wait()
-        await engine.operating.pause(flow=FLOW)
+        await engine.admin.pause(flow=FLOW)
         gate.opened.set()
         await let_run(gesta)
         assert await result(request) == Done(id="through the gate")
@@ -88,33 +88,33 @@ async def test_running_attempts_go_on(gesta):
 async def test_a_time_to_live_ends_while_the_request_is_held(gesta):
     provider = Provider()
     async with engine_of(provider) as engine:
-        await engine.operating.pause(flow=FLOW)
+        await engine.admin.pause(flow=FLOW)
         request = await engine.submit(Note(), ttl=timedelta(minutes=1))
         await pass_time(gesta, 62)
         assert (await request.view()).state.status == "expired"
-        assert await engine.operating.resume(flow=FLOW) == 0
+        assert await engine.admin.resume(flow=FLOW) == 0
         await let_run(gesta)
         assert provider.calls == []
 
 
 async def test_a_held_request_can_be_called_back(gesta):
     async with engine_of(Provider()) as engine:
-        await engine.operating.pause(flow=FLOW)
+        await engine.admin.pause(flow=FLOW)
         request = await engine.submit(Note())
         await let_run(gesta)
         assert await request.cancel() == "cancelled"
-        assert await engine.operating.held() == []
+        assert await engine.admin.held() == []
 
 
 async def test_a_crash_between_the_two_steps_of_a_resume_is_put_right(gesta, ports):
     provider = Provider()
     async with engine_of(provider) as engine:
-        await engine.operating.pause(flow=FLOW)
+        await engine.admin.pause(flow=FLOW)
         request = await engine.submit(Note())
         await let_run(gesta)
         ports.queue.fail("unhold")
         with pytest.raises(StoreError):
-            await engine.operating.resume(flow=FLOW)
+            await engine.admin.resume(flow=FLOW)
         await let_run(gesta)
         assert provider.calls == []
         await pass_time(gesta, 11)
@@ -124,12 +124,12 @@ async def test_a_crash_between_the_two_steps_of_a_resume_is_put_right(gesta, por
 async def test_a_worker_that_had_read_the_pause_before_it_ended_leaves_no_job_held(gesta, ports):
     provider = Provider()
     async with engine_of(provider) as engine:
-        await engine.operating.pause(flow=FLOW)
+        await engine.admin.pause(flow=FLOW)
 
         async def resumed_meanwhile(settle, settlements):
             if isinstance(settlements[0], Hold):
                 ports.queue.heal()
-                assert await engine.operating.resume(flow=FLOW) == 0
+                assert await engine.admin.resume(flow=FLOW) == 0
             return await settle(settlements)
 
         ports.queue.replace("settle", resumed_meanwhile)
@@ -146,12 +146,12 @@ async def test_a_job_in_doubt_is_still_in_doubt_after_a_pause(gesta):
     await let_run(gesta)
     await die(engine)
     async with engine_of(provider, on_unknown="park") as again:
-        await again.operating.pause(tenant="default")
+        await again.admin.pause(tenant="default")
         await pass_time(gesta, 10)
         found = await again.request(request.id)
         assert (await found.view()).state.status == "queued"
-        assert [one.count for one in await again.operating.held()] == [1]
-        await again.operating.resume(tenant="default")
+        assert [one.count for one in await again.admin.held()] == [1]
+        await again.admin.resume(tenant="default")
         await let_run(gesta)
         assert isinstance(await result(found), Unknown)
         assert len(provider.calls) == 1
@@ -160,29 +160,29 @@ async def test_a_job_in_doubt_is_still_in_doubt_after_a_pause(gesta):
 async def test_a_pause_is_on_record_and_holds_after_a_restart(gesta):
     provider = Provider()
     async with engine_of(provider) as engine:
-        made = await engine.operating.pause(flow=FLOW, reason="audit", actor=Actor("ada"))
+        made = await engine.admin.pause(flow=FLOW, reason="audit", actor=Actor("ada"))
         assert (made.reason, made.by, made.since_ms) == ("audit", "ada", gesta.runtime.now_ms())
-        (event,) = await engine.road.outside.stores.events.read([("config-_gesta", 0)])
+        (event,) = await engine.pipeline.environment.stores.events.read([("config-_gesta", 0)])
         assert (event.type, decode_meta(event.meta).actor) == ("config.Paused.v1", Actor("ada"))
     async with engine_of(provider) as engine:
         await engine.submit(Note())
         await let_run(gesta)
         assert provider.calls == []
-        assert await engine.operating.paused() == [made]
-        await engine.operating.resume(flow=FLOW, actor=Actor("bob"))
-        assert await engine.operating.paused("default") == []
+        assert await engine.admin.paused() == [made]
+        await engine.admin.resume(flow=FLOW, actor=Actor("bob"))
+        assert await engine.admin.paused("default") == []
 
 
 async def test_pausing_twice_is_pausing_once_and_only_what_is_paused_can_be_resumed(gesta):
     async with engine_of(Provider()) as engine:
-        first = await engine.operating.pause(tenant="acme", reason="audit")
+        first = await engine.admin.pause(tenant="acme", reason="audit")
         gesta.advance(5)
-        assert await engine.operating.pause(tenant="acme", reason="audit") == first
-        assert (await engine.operating.pause(tenant="acme", reason="fraud")).reason == "fraud"
-        assert len(await engine.road.outside.stores.events.read([("config-acme", 0)])) == 2
+        assert await engine.admin.pause(tenant="acme", reason="audit") == first
+        assert (await engine.admin.pause(tenant="acme", reason="fraud")).reason == "fraud"
+        assert len(await engine.pipeline.environment.stores.events.read([("config-acme", 0)])) == 2
         with pytest.raises(NotFound):
-            await engine.operating.resume(tenant="acme", flow=FLOW)
-        await engine.operating.resume(tenant="acme")
+            await engine.admin.resume(tenant="acme", flow=FLOW)
+        await engine.admin.resume(tenant="acme")
 
 
 @pytest.mark.parametrize(
@@ -201,17 +201,17 @@ async def test_pausing_twice_is_pausing_once_and_only_what_is_paused_can_be_resu
 async def test_a_scope_that_makes_no_sense_is_refused(gesta, scope, fault):
     async with engine_of(Provider()) as engine:
         with pytest.raises(BadScope, match=fault):
-            await engine.operating.pause(**scope)
-        assert await engine.road.outside.stores.events.follow(0, 10) == []
+            await engine.admin.pause(**scope)
+        assert await engine.pipeline.environment.stores.events.follow(0, 10) == []
 
 
 async def test_a_pause_keeps_no_endpoint_from_being_disabled(gesta):
     """The receiver says 410 while somebody pauses the tenant: both are on record."""
     async with Engine(URL, flows=[webhook.flow()]) as engine:
         fields = {"url": "https://example.com/hook", "secret": "whsec_" + "A" * 32}
-        await engine.operating.put_config("webhook.endpoint", "shop", fields)
-        config = engine.road.config.of("default")
-        await engine.operating.pause(tenant="default")
+        await engine.admin.put_config("webhook.endpoint", "shop", fields)
+        config = engine.pipeline.config.of("default")
+        await engine.admin.pause(tenant="default")
         await config.disable("webhook.endpoint", "shop", "gone")
-        stored = await engine.operating.get_config("webhook.endpoint", "shop")
+        stored = await engine.admin.get_config("webhook.endpoint", "shop")
         assert getattr(stored.body, "disabled", None) is True

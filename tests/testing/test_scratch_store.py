@@ -14,15 +14,15 @@ from gesta.errors import BadSettings, GestaError, StoreError
 from gesta.runtime.clock import Signal, SystemRuntime, spawn
 from gesta.security.envelope_encryption import MasterKey
 from gesta.stores.sqlite import file_of
-from gesta.testing.postgres_server import TrialServer
-from gesta.testing.scratch_store import TrialStore, is_fresh, server_url, trial_store
+from gesta.testing.postgres_server import PostgresServer
+from gesta.testing.scratch_store import ScratchStore, is_fresh, scratch_store, server_url
 
 NOBODY = "postgresql://ada:secret@127.0.0.1:1/shop"
 
 
 @pytest.fixture
 async def server(tmp_path):
-    async with TrialServer(durable=False, below=tmp_path) as server:
+    async with PostgresServer(durable=False, below=tmp_path) as server:
         yield server
 
 
@@ -41,7 +41,7 @@ async def schemas(db):
 
 
 def chosen(url, folder):
-    return trial_store(url, folder, "bench", SystemRuntime())
+    return scratch_store(url, folder, "bench", SystemRuntime())
 
 
 async def test_without_a_url_it_is_a_file_in_the_folder_of_the_run(tmp_path):
@@ -53,7 +53,7 @@ async def test_without_a_url_it_is_a_file_in_the_folder_of_the_run(tmp_path):
 
 async def test_a_named_store_is_taken_as_it_is(tmp_path):
     async with chosen("sqlite:///shop.db", tmp_path) as store:
-        assert store == TrialStore("sqlite:///shop.db", None, is_ours=False)
+        assert store == ScratchStore("sqlite:///shop.db", None, is_ours=False)
 
 
 async def test_a_schema_that_the_user_names_is_refused(tmp_path, capsys):

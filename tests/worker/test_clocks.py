@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from gesta.domain.commands import Rules
 from gesta.domain.state import QUEUE_HORIZON_MS, State
-from gesta.ports.job_queue import Ack, Job, Release, Taken
+from gesta.ports.job_queue import Ack, Job, LeasedJob, Release
 from gesta.worker.preflight import examine, settled
 
 DUE_MS = 1_800_000_000_000
 FIVE_MINUTES_MS = 300_000
 
 
-def suspect(available_ms: int) -> Taken:
-    return Taken(
+def possibly_executed(available_ms: int) -> LeasedJob:
+    return LeasedJob(
         Job("r-1", "default", "test.note", "r", 1, due_ms=DUE_MS), "token", 2, available_ms
     )
 
@@ -21,7 +21,10 @@ def test_a_slow_clock_does_not_make_a_lost_attempt_look_innocent():
     state = State("r", "default", "test.note", "queued", 1, 0, 0, dispatch_version=1, due_at=DUE_MS)
     # Ready for that time, taken and lost: the provider may have been called, however early it is by
     # our clock.
-    assert examine(state, suspect(available_ms=DUE_MS), DUE_MS - FIVE_MINUTES_MS, Rules()) == "lose"
+    assert (
+        examine(state, possibly_executed(available_ms=DUE_MS), DUE_MS - FIVE_MINUTES_MS, Rules())
+        == "lose"
+    )
 
 
 def test_a_job_lost_after_a_recorded_end_waits_for_the_time_that_this_end_set():
@@ -38,7 +41,8 @@ def test_a_job_lost_after_a_recorded_end_waits_for_the_time_that_this_end_set():
         due_at=DUE_MS,
     )
     assert (
-        examine(state, suspect(available_ms=DUE_MS - 60_000), DUE_MS - 1, Rules()) == "wait"
+        examine(state, possibly_executed(available_ms=DUE_MS - 60_000), DUE_MS - 1, Rules())
+        == "wait"
     )  # K-17
 
 
@@ -47,8 +51,10 @@ def test_a_scheduled_job_that_comes_early_by_our_clock_is_kept_and_one_with_a_fa
     state = State("r", "default", "test.note", "queued", 1, 0, 0, dispatch_version=1, due_at=DUE_MS)
     assert state.is_far
     job = Job("r-1", "default", "test.note", "r", 1, due_ms=DUE_MS)
-    assert settled(Taken(job, "token", 1, DUE_MS), state, state) == Release("r-1", "token", DUE_MS)
+    assert settled(LeasedJob(job, "token", 1, DUE_MS), state, state) == Release(
+        "r-1", "token", DUE_MS
+    )
     # Its attempt has just ended, and the sweep is still to put the job of the next one.
-    assert settled(Taken(job, "token", 1, DUE_MS - QUEUE_HORIZON_MS - 1), state, state) == Ack(
+    assert settled(LeasedJob(job, "token", 1, DUE_MS - QUEUE_HORIZON_MS - 1), state, state) == Ack(
         "r-1", "token"
     )

@@ -67,7 +67,7 @@ async def test_never_more_calls_at_once_than_the_flow_has_slots_and_the_rest_fol
             await let_run(gesta)
             assert len(provider.calls) == min(5, n + 3)
         assert [await request.status() for request in requests] == ["sent"] * 5
-        assert engine.road.pool._free == {FLOW: 2}
+        assert engine.pipeline.pool._free == {FLOW: 2}
 
 
 async def test_whoever_waited_goes_first_when_a_slot_is_free_again(gesta, ports):
@@ -121,7 +121,7 @@ async def test_a_job_whose_answer_was_lost_is_found_and_executed_once(gesta, por
         await pass_time(gesta, 3)
         # Ours, under a lease that is renewed: nobody else would ever look for it.
         assert await types_of(engine, request.id) == ["RequestCreated", "Sent"]
-        assert engine.road.pool._free == {FLOW: engine.road.flows[FLOW].concurrency}
+        assert engine.pipeline.pool._free == {FLOW: engine.pipeline.flows[FLOW].concurrency}
     assert len(provider.calls) == 1
 
 
@@ -133,8 +133,8 @@ async def test_slots_come_back_when_nothing_was_written(gesta, ports):
         request = await engine.submit(Note())
         await pass_time(gesta, 4)
         assert await request.status() == "sent"
-        assert engine.road.pool._free == {FLOW: 1}
-        assert engine.road.pool.offering.on_their_way == 0
+        assert engine.pipeline.pool._free == {FLOW: 1}
+        assert engine.pipeline.pool.eager_dispatcher.on_their_way == 0
 
 
 async def test_a_job_that_was_put_while_the_engine_stopped_is_given_back_innocent(gesta, ports):
@@ -227,7 +227,7 @@ async def test_a_slot_that_a_take_asked_for_is_not_offered_a_second_time(gesta, 
             gate.opened.set()
         await pass_time(gesta, 1)
         assert len(provider.calls) == 3
-        assert engine.road.pool._free == {FLOW: 1}
+        assert engine.pipeline.pool._free == {FLOW: 1}
 
 
 @pytest.mark.parametrize("is_doubt_first", [True, False])
@@ -296,7 +296,7 @@ async def test_a_tenant_that_has_left_leaves_nobody_in_doubt(gesta, ports):
         await pass_time(gesta, 2)
         assert await request.status() == "sent"
         # Refused as a whole: there is nothing to look for.
-        assert ports.queue.calls["taken_by"] == 0
+        assert ports.queue.calls["leased_by"] == 0
 
 
 async def test_a_flow_that_this_worker_does_not_take_is_left_to_others(gesta, ports):

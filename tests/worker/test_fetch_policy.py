@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import pytest
 
-from gesta.ports.job_queue import Job, Taken
+from gesta.ports.job_queue import Job, LeasedJob
 from gesta.worker.fetch_policy import (
     CLOCK_PAUSE_SECONDS,
     POLL_SECONDS,
@@ -18,9 +18,10 @@ from tests.world import Note, Provider, engine_of, let_run, take_the_long_way
 NOW = 1_000_000
 
 
-def taken(flow: str, count: int) -> list[Taken]:
+def leased(flow: str, count: int) -> list[LeasedJob]:
     return [
-        Taken(Job(f"{flow}-{n}", "default", flow, f"{n}", 1), "token", 1, NOW) for n in range(count)
+        LeasedJob(Job(f"{flow}-{n}", "default", flow, f"{n}", 1), "token", 1, NOW)
+        for n in range(count)
     ]
 
 
@@ -29,12 +30,12 @@ def taken(flow: str, count: int) -> list[Taken]:
     [
         ([], None, False),
         ([], NOW - 1, False),
-        (taken("a", 7), None, False),
-        (taken("a", 7), NOW + 1, False),
-        (taken("a", 8), None, True),
-        (taken("a", 7) + taken("b", 2), None, True),
+        (leased("a", 7), None, False),
+        (leased("a", 7), NOW + 1, False),
+        (leased("a", 8), None, True),
+        (leased("a", 7) + leased("b", 2), None, True),
         # A wave of retries that is more than a queue wakes at once.
-        (taken("a", 7), NOW, True),
+        (leased("a", 7), NOW, True),
     ],
 )
 def test_a_take_is_followed_by_another_only_where_the_queue_may_have_left_something(
@@ -61,7 +62,7 @@ async def test_a_request_that_is_alone_is_found_by_one_take(gesta, ports, monkey
     async with engine_of(provider) as engine:
         take_the_long_way(engine)
         await let_run(gesta)
-        take = engine.road.pool._queue.take
+        take = engine.pipeline.pool._queue.take
 
         async def counted(*args, **options):
             answer = await take(*args, **options)
@@ -69,7 +70,7 @@ async def test_a_request_that_is_alone_is_found_by_one_take(gesta, ports, monkey
                 found.append(len(answer[0]))
             return answer
 
-        monkeypatch.setattr(engine.road.pool._queue, "take", counted, raising=False)
+        monkeypatch.setattr(engine.pipeline.pool._queue, "take", counted, raising=False)
         await engine.submit(Note())
         await let_run(gesta)
     assert found == [1]

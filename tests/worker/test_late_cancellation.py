@@ -21,7 +21,7 @@ async def test_a_request_that_is_cancelled_while_a_pause_takes_hold_of_its_job_d
     told: list[str] = []
     async with engine_of(provider) as engine:
         await let_run(gesta)
-        await engine.operating.pause(flow=FLOW)
+        await engine.admin.pause(flow=FLOW)
 
         async def settle(original, settlements):
             # The worker has read pause and request, and its hold is on the way.
@@ -33,7 +33,7 @@ async def test_a_request_that_is_cancelled_while_a_pause_takes_hold_of_its_job_d
         request = await engine.submit(Note())
         await pass_time(gesta, 5)
         assert (told, await request.status()) == (["queued"], "cancelled")
-        assert await engine.road.outside.stores.queue.jobs("", 10) == []
+        assert await engine.pipeline.environment.stores.queue.jobs("", 10) == []
     assert provider.calls == []
 
 
@@ -47,7 +47,7 @@ async def test_a_request_whose_attempt_fails_between_the_two_steps_of_a_cancel_i
     async with engine_of(Provider(gate), on_unknown="park") as engine:
         request = await engine.submit(Note())
         await gate.reached.wait()
-        apply = engine.road.recorder.apply
+        apply = engine.pipeline.recorder.apply
 
         async def late(view, command, *args, **kwargs):
             if isinstance(command, Cancel) and command.active:
@@ -57,7 +57,7 @@ async def test_a_request_whose_attempt_fails_between_the_two_steps_of_a_cancel_i
                 await let_run(gesta)
             return await apply(view, command, *args, **kwargs)
 
-        monkeypatch.setattr(engine.road.recorder, "apply", late)
+        monkeypatch.setattr(engine.pipeline.recorder, "apply", late)
         cancelling = asyncio.ensure_future(request.cancel())
         await pass_time(gesta, 1)
         assert await cancelling == "cancelled"

@@ -61,9 +61,9 @@ async def take(lease: Lease, queue: Faulty, runtime: ManualRuntime) -> str:
     """Hold one job; the token it is held under."""
     await queue.put([Job("r-1", "default", FLOW, "r", 1)])
     token, asked_at = lease.token, runtime.monotonic()
-    taken, _ = await queue.take(token, {FLOW: 1}, 4.0, durable=True)
+    leased, _ = await queue.take(token, {FLOW: 1}, 4.0, durable=True)
     lease.renewed(token, asked_at)
-    lease.held += len(taken)
+    lease.held += len(leased)
     return token
 
 
@@ -206,7 +206,7 @@ async def test_a_clock_that_jumped_ahead_does_not_make_a_process_work_beside_its
         # The call that ran when it fell asleep was cut, and only then begun again.
         assert await types_of(engine, request.id) == ["RequestCreated", "OutcomeUnknown", "Sent"]
         assert await other.status() == "sent"
-        assert await engine.operating.parked() == []
+        assert await engine.admin.quarantined() == []
     assert most == 1
 
 

@@ -50,15 +50,15 @@ async def test_a_take_is_not_begun_that_a_repetition_ended_while_its_answer_was_
         ports.queue.replace("take", late)
         await pass_time(gesta, 1.5, 0.05)
         answered.set()
-        taken, _ = await ports.queue._port.take("another", {FLOW: 1}, 4.0, durable=False)
+        leased, _ = await ports.queue._port.take("another", {FLOW: 1}, 4.0, durable=False)
         await pass_time(gesta, 2, 0.05)
-        assert len(provider.calls) + len(taken) == 2, "one first call, and one more"
-        await ports.queue._port.settle([Release(one.job.id, one.token, 0) for one in taken])
+        assert len(provider.calls) + len(leased) == 2, "one first call, and one more"
+        await ports.queue._port.settle([Release(one.job.id, one.token, 0) for one in leased])
         second.opened.set()
         await pass_time(gesta, 2, 0.05)
         assert len(provider.calls) == 2
         assert await result(request) == Done(id="through the gate")
-        assert engine.road.pool.lease.held == 0
+        assert engine.pipeline.pool.lease.held == 0
 
 
 async def test_a_job_that_is_ready_again_at_once_costs_nobody_the_lease(gesta, caplog):
@@ -74,4 +74,4 @@ async def test_a_job_that_is_ready_again_at_once_costs_nobody_the_lease(gesta, c
         await let_run(gesta)
         assert await result(other) == Done(id="through the gate")
         assert "lease" not in caplog.text
-        assert engine.road.pool.lease.held == 0
+        assert engine.pipeline.pool.lease.held == 0

@@ -77,8 +77,8 @@ async def test_the_late_failure_of_an_attempt_that_was_given_up_ends_nobodys_tak
         ports.queue.replace("take", nothing)
         deaf.opened.set()
         await pass_time(gesta, 0.1, 0.01)
-        taken, _ = await ports.queue._port.take("another", {FLOW: 1}, 4.0, durable=False)
-        assert taken == [], "our second attempt is calling"
+        leased, _ = await ports.queue._port.take("another", {FLOW: 1}, 4.0, durable=False)
+        assert leased == [], "our second attempt is calling"
 
 
 async def test_a_process_stops_while_the_store_is_down_and_something_is_put_aside(gesta, ports):
@@ -88,7 +88,7 @@ async def test_a_process_stops_while_the_store_is_down_and_something_is_put_asid
     ports.commits.fail("record", answer_lost=True)
     await engine.submit(Note())
     await pass_time(gesta, 0.5, 0.05)
-    assert engine.road.pool._again
+    assert engine.pipeline.pool._again
     ports.go_down()
     stopping = asyncio.ensure_future(engine.stop())
     await pass_time(gesta, 60)
@@ -175,13 +175,13 @@ async def test_a_suspect_job_that_is_resumed_while_its_hold_is_unanswered_costs_
     other = Gate()
     provider.script.append(other)
     async with engine_of(provider, timeout_seconds=1000) as engine:
-        await engine.operating.pause(tenant="acme")
+        await engine.admin.pause(tenant="acme")
         running = await engine.submit(Note("other"))
         ports.queue.fail("settle", answer_lost=True)
-        while not await engine.operating.held():
+        while not await engine.admin.held():
             await pass_time(gesta, 0.25)
         assert other.reached.is_set()
-        await engine.operating.resume(tenant="acme")
+        await engine.admin.resume(tenant="acme")
         await pass_time(gesta, 5, 0.05)
         assert "lease lost" not in caplog.text
         assert not (await running.view()).state.in_doubt
@@ -202,7 +202,7 @@ async def test_what_was_put_aside_under_a_lost_lease_keeps_no_slot(gesta, ports)
         ports.commits.replace("record", late)
         await engine.submit(Note())
         await pass_time(gesta, 0.5, 0.05)
-        pool = engine.road.pool
+        pool = engine.pipeline.pool
         assert pool._again
         ports.queue.fail("extend", times=5)
         ports.commits.heal()

@@ -48,7 +48,7 @@ def crashes(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
     """A store that fails is no crash of a station: that would be told as a fault of gesta."""
     found: list[str] = []
     monkeypatch.setattr(
-        Telemetry, "crashed", lambda _, station, error: found.append(f"{station}: {error!r}")
+        Telemetry, "crashed", lambda _, component, error: found.append(f"{component}: {error!r}")
     )
     yield found
     assert found == []
@@ -103,9 +103,9 @@ async def test_a_part_that_starts_while_the_store_is_out_of_reach_begins_when_it
     async with one_part(provider, part) as (rest, alone):
         ports.go_down()
         health = ProcessHealth()
-        health.watch(alone.road)
+        health.watch(alone.pipeline)
         await pass_time(gesta, OUTAGE_SECONDS)
-        assert alone.road.not_begun() == [{"sweeper": "sweep"}.get(part, part)]
+        assert alone.pipeline.not_begun() == [{"sweeper": "sweep"}.get(part, part)]
         assert health.not_live() == {}
         assert (await health.not_ready())["store"] == "cannot be used (StoreError)"
         await back(gesta, ports)
@@ -150,7 +150,7 @@ async def test_the_lease_is_renewed_again(gesta, ports):
         request = await rest.submit(Note())
         await back(gesta, ports)
         await pass_time(gesta, 3 * LEASE_SECONDS)
-        assert alone.road.pool.lease.held == 1
+        assert alone.pipeline.pool.lease.held == 1
         long.opened.set()
         await pass_time(gesta, 2)
         assert await types_of(rest, request.id) == ["RequestCreated", "Sent"]
@@ -162,10 +162,10 @@ async def test_a_call_that_the_outage_outlasts_is_cut_and_in_doubt_never_lost(ge
         request = await rest.submit(Note())
         await pass_time(gesta, 2)
         await outage(gesta, ports)
-        assert alone.road.pool.in_flight == 1
+        assert alone.pipeline.pool.in_flight == 1
         await back(gesta, ports)
         assert await types_of(rest, request.id) == ["RequestCreated", "OutcomeUnknown"]
-        assert alone.road.pool.in_flight == 0
+        assert alone.pipeline.pool.in_flight == 0
         assert await (await rest.submit(Note())).outcome() == Done(id="provider-2")
 
 
@@ -198,12 +198,12 @@ async def test_retention_goes_on(gesta, ports):
 async def test_what_a_resume_left_held_is_let_go(gesta, ports):
     provider = Provider()
     async with one_part(provider, "sweeper") as (rest, alone):
-        await rest.operating.pause(flow=FLOW, reason="the provider moves")
+        await rest.admin.pause(flow=FLOW, reason="the provider moves")
         request = await rest.submit(Note())
         await pass_time(gesta, 2)
         ports.queue.fail("unhold")
         with pytest.raises(StoreError):
-            await alone.operating.resume(flow=FLOW)
+            await alone.admin.resume(flow=FLOW)
         await outage(gesta, ports)
         assert provider.calls == []
         await back(gesta, ports)
@@ -233,7 +233,7 @@ async def test_readiness_follows_the_store_and_liveness_does_not(gesta, ports, p
     async with one_part(Provider(), part) as (_, alone):
         health = ProcessHealth()
         assert await health.not_ready() == {"process": "is starting"}
-        health.watch(alone.road)
+        health.watch(alone.pipeline)
         await pass_time(gesta, 2)
         assert (await health.not_ready(), health.not_live()) == ({}, {})
         ports.go_down()
@@ -250,7 +250,7 @@ async def test_readiness_follows_the_store_and_liveness_does_not(gesta, ports, p
 async def test_a_store_that_is_silent_is_asked_once_and_told(gesta, ports):
     async with one_part(Provider(), "worker") as (_, alone):
         health, silent = ProcessHealth(), asyncio.Event()
-        health.watch(alone.road)
+        health.watch(alone.pipeline)
         await pass_time(gesta, 2)
 
         async def hang(original: Any, *args: Any) -> Any:
@@ -270,15 +270,15 @@ async def test_a_store_that_is_silent_is_asked_once_and_told(gesta, ports):
 
 async def test_a_station_that_is_gone_or_crashes_is_not_alive(gesta, crashes):
     async with Engine(URL, flows=[note_flow(Provider())]) as engine:
-        health, road = ProcessHealth(), engine.road
-        health.watch(road)
+        health, pipeline = ProcessHealth(), engine.pipeline
+        health.watch(pipeline)
         await pass_time(gesta, 2)
 
         async def broken() -> None:
             raise KeyError("a secret")
 
-        road.sweep.step = broken  # type: ignore[method-assign]
-        road._tasks["lease"].cancel()
+        pipeline.sweep.step = broken  # type: ignore[method-assign]
+        pipeline._tasks["lease"].cancel()
         await pass_time(gesta, 0.5)
         assert health.not_live() == {
             "lease": "does not run",

@@ -27,7 +27,7 @@ async def test_an_exception_tells_its_place_and_neither_the_person_nor_the_secre
     caplog.set_level(logging.DEBUG, "gesta")
     flow = Flow("test.letter", Letter, send, Rules(), config={"test.account": Account})
     async with Engine(flows=[flow]) as engine:
-        await engine.operating.put_config("test.account", "main", {"token": "opensesame"})
+        await engine.admin.put_config("test.account", "main", {"token": "opensesame"})
         request = await engine.submit(Letter(to="Ada Lovelace"))
         outcome = await request.outcome()
         history = repr(await engine.history(request.id))[1:]

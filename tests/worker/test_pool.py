@@ -121,9 +121,7 @@ async def test_target_and_credentials_come_from_config_when_the_attempt_begins(g
 
     letters = Flow("test.letter", Letter, execute, config={"test.account": Account})
     async with Engine(URL, flows=[letters]) as engine:
-        await engine.operating.put_config(
-            "test.account", "main", {"address": "box 1", "token": "t-1"}
-        )
+        await engine.admin.put_config("test.account", "main", {"address": "box 1", "token": "t-1"})
         await engine.submit(Letter("main"))
         await gesta.settle()
     assert used == [("box 1", ["t-1"])]  # R1-8, R1-42, R1-51
@@ -202,8 +200,8 @@ async def test_a_terminal_outcome_ends_the_job_without_an_error(gesta, caplog):
         requests = [await engine.submit(Note()) for _ in range(2)]
         await gesta.settle()
         jobs = [f"{request.id}-1" for request in requests]
-        assert await engine.road.outside.stores.queue.find(jobs) == set()  # R1-26
-        assert await engine.operating.parked() == []
+        assert await engine.pipeline.environment.stores.queue.find(jobs) == set()  # R1-26
+        assert await engine.admin.quarantined() == []
     assert [
         record.message for record in caplog.records if record.levelname in {"ERROR", "CRITICAL"}
     ] == []
@@ -291,7 +289,7 @@ async def test_an_executor_is_cut_off_at_the_deadline_of_its_flow(gesta):
 async def test_an_unknown_outcome_is_resent_under_the_same_key_or_asked_for_or_left_to_a_person(
     gesta,
 ):
-    resent, asked, parked = (
+    resent, asked, quarantined = (
         Provider(TimeoutError()),
         Provider(TimeoutError()),
         Provider(TimeoutError()),
@@ -301,7 +299,7 @@ async def test_an_unknown_outcome_is_resent_under_the_same_key_or_asked_for_or_l
     worlds: list[tuple[Provider, dict[str, Any]]] = [
         (resent, {"on_unknown": "same_key"}),
         (asked, {"on_unknown": "ask", "reconcile": ask}),
-        (parked, {"on_unknown": "park"}),
+        (quarantined, {"on_unknown": "park"}),
     ]
     for number, (provider, options) in enumerate(worlds):
         async with engine_of(provider, f"memory:{number}", **options) as engine:
@@ -309,7 +307,7 @@ async def test_an_unknown_outcome_is_resent_under_the_same_key_or_asked_for_or_l
             await gesta.settle()
             statuses.append((await request.status(), (await request.view()).state.provider_id))
     assert statuses == [("sent", "provider-2"), ("sent", "found"), ("unknown", "")]
-    assert [len(provider.calls) for provider in (resent, asked, ask, parked)] == [2, 1, 1, 1]
+    assert [len(provider.calls) for provider in (resent, asked, ask, quarantined)] == [2, 1, 1, 1]
     assert ask.keys == asked.keys
 
 

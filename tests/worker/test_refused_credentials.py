@@ -15,7 +15,7 @@ from gesta.errors import StoreError
 from gesta.flows import webhook
 from gesta.flows.deferrals import CredentialRefused
 from gesta.flows.flow import ConfigBody, Secret
-from gesta.ports.job_queue import Held
+from gesta.ports.job_queue import HeldJob
 from gesta.sandbox import Effect
 from tests.world import (
     FLOW,
@@ -81,7 +81,7 @@ def bank_flow(bank: Bank) -> Flow:
 
 
 async def paused_events(engine: Engine, tenant: str = "default") -> list[dict[str, Any]]:
-    stored = await engine.road.outside.stores.events.read([(f"config-{tenant}", 0)])
+    stored = await engine.pipeline.environment.stores.events.read([(f"config-{tenant}", 0)])
     return [fields(event.data) for event in stored if event.type == "config.Paused.v1"]
 
 
@@ -91,20 +91,20 @@ async def test_thousands_of_requests_are_held_by_one_revoked_credential_and_sent
 ):
     bank, count = Bank(), 3_000
     async with Engine(URL, flows=[bank_flow(bank)]) as engine:
-        await engine.operating.put_config(ACCOUNT, "main", {"token": "revoked"})
+        await engine.admin.put_config(ACCOUNT, "main", {"token": "revoked"})
         requests = [await engine.submit(Note(str(n))) for n in range(50)]
         await engine.submit_many([Note(str(n)) for n in range(50, count)])
         await pass_time(gesta, 20)
-        assert await engine.operating.dead_letters() == []
-        assert await engine.operating.held() == [Held("default", HELD, count)]
+        assert await engine.admin.dead_letters() == []
+        assert await engine.admin.held() == [HeldJob("default", HELD, count)]
         assert bank.refused <= 100, "no more than ran at once"
         assert len(await paused_events(engine)) == 1
         assert {(await one.view()).state.attempts for one in requests} == {0}
-        await engine.operating.put_config(ACCOUNT, "main", {"token": "good"})
-        assert await engine.operating.held() == []
+        await engine.admin.put_config(ACCOUNT, "main", {"token": "good"})
+        assert await engine.admin.held() == []
         await let_run(gesta)
         assert sorted(bank.done, key=int) == [str(n) for n in range(count)]
-        assert await engine.operating.counts() == {(FLOW, "sent"): count}
+        assert await engine.admin.counts() == {(FLOW, "sent"): count}
 
 
 async def test_no_event_is_written_for_the_request_and_no_attempt_is_spent(gesta):
@@ -114,7 +114,7 @@ async def test_no_event_is_written_for_the_request_and_no_attempt_is_spent(gesta
         await pass_time(gesta, 5)
         view = await request.view()
         assert (view.state.status, view.state.version, view.state.attempts) == ("queued", 1, 0)
-        (pause,) = await engine.operating.pauses_of([view])
+        (pause,) = await engine.admin.pauses_of([view])
         assert pause is not None
         assert (pause.reason, pause.by, str(pause.scope)) == (
             "invalid_auth: answered 401",
@@ -132,16 +132,16 @@ async def test_what_comes_later_is_held_without_a_call(gesta):
         await engine.submit(Note("later"))
         await let_run(gesta)
         assert len(provider.calls) == 1
-        assert await engine.operating.held() == [Held("default", HELD, 2)]
+        assert await engine.admin.held() == [HeldJob("default", HELD, 2)]
 
 
 async def test_it_goes_on_when_the_entity_is_deleted(gesta):
     provider = Provider(REFUSED)
     async with shop(provider) as engine:
-        await engine.operating.put_config(ACCOUNT, "main", {"token": "revoked"})
+        await engine.admin.put_config(ACCOUNT, "main", {"token": "revoked"})
         request = await engine.submit(Note())
         await let_run(gesta)
-        await engine.operating.delete_config(ACCOUNT, "main")
+        await engine.admin.delete_config(ACCOUNT, "main")
         await let_run(gesta)
         assert await result(request) == Done(id="provider-2")
 
@@ -151,7 +151,7 @@ async def test_another_entity_lets_nothing_go(gesta):
     async with shop(provider) as engine:
         await engine.submit(Note())
         await let_run(gesta)
-        await engine.operating.put_config(ACCOUNT, "other", {"token": "t"})
+        await engine.admin.put_config(ACCOUNT, "other", {"token": "t"})
         await pass_time(gesta, 30)
         assert len(provider.calls) == 1
 
@@ -162,7 +162,7 @@ async def test_a_crash_between_the_change_and_the_jobs_is_put_right(gesta, ports
         request = await engine.submit(Note())
         await let_run(gesta)
         ports.queue.fail("unhold")
-        await engine.operating.put_config(ACCOUNT, "main", {"token": "good"})
+        await engine.admin.put_config(ACCOUNT, "main", {"token": "good"})
         await let_run(gesta)
         assert await result(request) is None
         await pass_time(gesta, 11)
@@ -179,10 +179,10 @@ async def test_an_attempt_that_still_used_the_old_version_pauses_nothing(gesta):
 
     provider = Provider(refused)
     async with shop(provider) as engine:
-        await engine.operating.put_config(ACCOUNT, "main", {"token": "old"})
+        await engine.admin.put_config(ACCOUNT, "main", {"token": "old"})
         request = await engine.submit(Note())
         await gate.reached.wait()
-        await engine.operating.put_config(ACCOUNT, "main", {"token": "new"})
+        await engine.admin.put_config(ACCOUNT, "main", {"token": "new"})
         gate.opened.set()
         await let_run(gesta)
         assert await paused_events(engine) == []
@@ -195,8 +195,8 @@ async def test_a_time_to_live_ends_while_it_is_held(gesta):
         request = await engine.submit(Note(), ttl=timedelta(minutes=1))
         await pass_time(gesta, 62)
         assert (await request.view()).state.status == "expired"
-        assert await engine.operating.held() == []
-        await engine.operating.put_config(ACCOUNT, "main", {"token": "good"})
+        assert await engine.admin.held() == []
+        await engine.admin.put_config(ACCOUNT, "main", {"token": "good"})
         await let_run(gesta)
         assert len(provider.calls) == 1
 
@@ -206,16 +206,16 @@ async def test_the_pause_of_a_person_and_the_engines_own_do_not_hide_each_other(
     async with shop(provider) as engine:
         request = await engine.submit(Note())
         await let_run(gesta)
-        await engine.operating.pause(tenant="default", credential=CREDENTIAL, reason="audit")
-        assert sorted(pause.reason for pause in await engine.operating.paused()) == [
+        await engine.admin.pause(tenant="default", credential=CREDENTIAL, reason="audit")
+        assert sorted(pause.reason for pause in await engine.admin.paused()) == [
             "audit",
             "invalid_auth: answered 401",
         ]
-        await engine.operating.put_config(ACCOUNT, "main", {"token": "good"})
+        await engine.admin.put_config(ACCOUNT, "main", {"token": "good"})
         await pass_time(gesta, 20)
         assert len(provider.calls) == 1, "the person's pause stands"
-        assert [pause.reason for pause in await engine.operating.paused()] == ["audit"]
-        await engine.operating.resume(tenant="default", credential=CREDENTIAL)
+        assert [pause.reason for pause in await engine.admin.paused()] == ["audit"]
+        await engine.admin.resume(tenant="default", credential=CREDENTIAL)
         await let_run(gesta)
         assert await result(request) == Done(id="provider-2")
 
@@ -225,13 +225,13 @@ async def test_a_person_can_let_it_go_on_when_the_provider_has_mended_it(gesta):
     async with shop(provider) as engine:
         request = await engine.submit(Note())
         await let_run(gesta)
-        assert await engine.operating.resume(tenant="default", credential=CREDENTIAL) == 1
+        assert await engine.admin.resume(tenant="default", credential=CREDENTIAL) == 1
         await let_run(gesta)
-        assert (len(provider.calls), await engine.operating.held()) == (
+        assert (len(provider.calls), await engine.admin.held()) == (
             2,
-            [Held("default", HELD, 1)],
+            [HeldJob("default", HELD, 1)],
         )
-        await engine.operating.resume(tenant="default", credential=CREDENTIAL)
+        await engine.admin.resume(tenant="default", credential=CREDENTIAL)
         await let_run(gesta)
         assert await result(request) == Done(id="provider-3")
 
@@ -243,8 +243,8 @@ async def test_a_question_to_the_provider_is_held_too(gesta):
         await pass_time(gesta, 10)
         view = await request.view()
         assert (view.state.status, view.state.attempts, view.state.asked) == ("unknown", 1, 0)
-        assert [one.scope for one in await engine.operating.held()] == [HELD]
-        await engine.operating.put_config(ACCOUNT, "main", {"token": "good"})
+        assert [one.scope for one in await engine.admin.held()] == [HELD]
+        await engine.admin.put_config(ACCOUNT, "main", {"token": "good"})
         await pass_time(gesta, 10)
         assert (await request.view()).state.status == "sent"
 
@@ -279,7 +279,7 @@ async def test_an_attempt_that_was_lost_before_is_counted_once(gesta):
         await pass_time(gesta, 40)
         found = await again.request(request.id)
         assert ((await found.view()).state.attempts, len(provider.calls)) == (1, 1)
-        await again.operating.put_config(ACCOUNT, "main", {"token": "good"})
+        await again.admin.put_config(ACCOUNT, "main", {"token": "good"})
         await let_run(gesta)
         assert await result(found) == Done(id="provider-2")
         assert (await found.view()).state.attempts == 2
@@ -292,7 +292,7 @@ async def test_a_journalled_attempt_is_taken_back(gesta):
         await let_run(gesta)
         state = (await request.view()).state
         assert (state.status, state.started, state.attempts) == ("queued", None, 0)
-        await engine.operating.put_config(ACCOUNT, "main", {"token": "good"})
+        await engine.admin.put_config(ACCOUNT, "main", {"token": "good"})
         await let_run(gesta)
         assert await result(request) == Done(id="provider-2")
 
@@ -306,9 +306,9 @@ async def test_a_store_that_is_out_of_reach_does_not_lose_the_hold(gesta, ports)
     async with shop(provider) as engine:
         await engine.submit(Note())
         await pass_time(gesta, 10)
-        assert (len(provider.calls), await engine.operating.held()) == (
+        assert (len(provider.calls), await engine.admin.held()) == (
             1,
-            [Held("default", HELD, 1)],
+            [HeldJob("default", HELD, 1)],
         )
 
 
@@ -350,13 +350,13 @@ async def test_a_flow_that_names_no_credential_of_that_form_fails_the_attempt_an
         await let_run(gesta)
         state = (await request.view()).state
         assert (state.attempts, state.reason) == (1, "credential_refused")
-        assert await engine.operating.paused("default") == []
+        assert await engine.admin.paused("default") == []
 
 
 async def test_secrets_and_personal_data_do_not_stand_in_the_pause(gesta):
     bank = Bank()
     async with Engine(URL, flows=[bank_flow(bank)]) as engine:
-        await engine.operating.put_config(ACCOUNT, "main", {"token": "tok-revoked-1"})
+        await engine.admin.put_config(ACCOUNT, "main", {"token": "tok-revoked-1"})
         await engine.submit(Note())
         await let_run(gesta)
         (told,) = await paused_events(engine)
@@ -377,7 +377,7 @@ async def test_a_sealed_payload_is_held_by_its_credential(gesta, account):
         "shop.letter", Letter, post, credential=lambda letter: f"{ACCOUNT}/{letter.account}"
     )
     async with Engine(URL, flows=[letters]) as engine:
-        await engine.operating.pause(tenant="default", credential=CREDENTIAL)
+        await engine.admin.pause(tenant="default", credential=CREDENTIAL)
         request = await engine.submit(Letter({"name": "Ada"}, account))
         await let_run(gesta)
         assert (await result(request) is None) is (account == "main")
@@ -390,12 +390,12 @@ async def test_a_webhook_whose_secret_is_refused_waits_for_the_endpoint_to_be_pu
     gesta.sandbox.webhook.next(status=status)
     async with Engine(URL, flows=[webhook.flow()]) as engine:
         endpoint = {"url": "https://shop.example/hook", "secret": "whsec_" + "A" * 32}
-        await engine.operating.put_config(webhook.ENDPOINT, "shop", endpoint)
+        await engine.admin.put_config(webhook.ENDPOINT, "shop", endpoint)
         request = await engine.submit(webhook.Message("order.paid", {"order": 7}, "shop"))
         await pass_time(gesta, 60)
         state = (await request.view()).state
         assert (state.status, state.attempts) == ("queued", 0)
-        await engine.operating.put_config(
+        await engine.admin.put_config(
             webhook.ENDPOINT, "shop", {**endpoint, "secret": "whsec_" + "B" * 32}
         )
         await let_run(gesta)
@@ -431,4 +431,4 @@ async def test_a_refused_credential_is_no_failure_of_the_flow(gesta):
         request = await engine.submit(Note())
         await let_run(gesta)
         assert await result(request) == Rejected("no_such_room")
-        assert await engine.operating.paused("default") == []
+        assert await engine.admin.paused("default") == []

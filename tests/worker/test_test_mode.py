@@ -27,8 +27,8 @@ from gesta import (
 )
 from gesta.domain.commands import Rules
 from gesta.domain.status_events import Event
-from gesta.engine.environment import Outside, Wiring
-from gesta.engine.pipeline import Road
+from gesta.engine.environment import Environment, Wiring
+from gesta.engine.pipeline import Pipeline
 from gesta.flows import email, slack, sms, webhook
 from gesta.flows.deferrals import CredentialRefused
 from gesta.flows.flow import ConfigBody, Secret
@@ -73,13 +73,13 @@ def wire(gesta) -> Iterator[Wire]:
             wire.used.append(text)
         return text
 
-    async def wired(settings: Settings) -> Outside:
-        def built(road: Road) -> None:
-            gesta._roads.append(road)
+    async def wired(settings: Settings) -> Environment:
+        def built(pipeline: Pipeline) -> None:
+            gesta._roads.append(pipeline)
             wire.is_watched = True
 
-        outside: Outside = await gesta.wire(settings)
-        return replace(outside, transport=wire, mail=wire, reference=reference, built=built)
+        environment: Environment = await gesta.wire(settings)
+        return replace(environment, transport=wire, mail=wire, reference=reference, built=built)
 
     Wiring.wire = staticmethod(wired)
     yield wire
@@ -133,7 +133,7 @@ CONFIG: dict[tuple[str, str], dict[str, Any]] = {
 
 
 async def put_template(engine: Engine) -> None:
-    await engine.operating.put_config("template", "letter", {"subject": "hello", "text": "hello"})
+    await engine.admin.put_config("template", "letter", {"subject": "hello", "text": "hello"})
 
 
 @pytest.mark.parametrize("name", MESSAGES)
@@ -154,14 +154,14 @@ async def test_a_test_goes_by_the_tenants_config_and_opens_none_of_its_secrets(
     async with Engine(URL, flows=channels()) as engine:
         await put_template(engine)
         for (kind, code), given in CONFIG.items():
-            await engine.operating.put_config(kind, code, given)
+            await engine.admin.put_config(kind, code, given)
         opened: list[object] = []
 
         async def open_secret(*ref: object) -> list[str]:
             opened.append(ref)
             return [f"whsec_{'a' * 32}"]
 
-        monkeypatch.setattr(engine.road.config_writer, "open", open_secret)
+        monkeypatch.setattr(engine.pipeline.config_writer, "open", open_secret)
         request = await engine.submit(MESSAGES[name], test=True)
         assert isinstance(await request.outcome(), Done)
         assert wire.used == opened == []
@@ -188,13 +188,13 @@ async def test_amazons_ways_lead_to_the_sandbox_as_well(gesta, wire):
         "secret_access_key": "real",
     }
     async with Engine(URL, flows=channels()) as engine:
-        await engine.operating.put_config("email.sender", "default", ses)
-        await engine.operating.put_config("email.bodies", "default", bodies)
+        await engine.admin.put_config("email.sender", "default", ses)
+        await engine.admin.put_config("email.bodies", "default", bodies)
         message = email.Message("ada@example.org", "hello", "s3:letters/1.html")
         request = await engine.submit(message, test=True)
         assert isinstance(await request.outcome(), Done)
         assert wire.used == []
-        trial = engine.road.pool._attempts._trial
+        trial = engine.pipeline.pool._attempts._trial
         assert trial is not None
         assert [one.type for one in trial.sandbox.ses.effects] == ["letter"]
 
@@ -204,7 +204,7 @@ async def test_a_code_that_is_none_of_those_stored_fails_a_test_as_it_would_a_li
 ):
     async with Engine(URL, flows=channels()) as engine:
         for (kind, code), given in CONFIG.items():
-            await engine.operating.put_config(kind, code, given)
+            await engine.admin.put_config(kind, code, given)
         request = await engine.submit(slack.Message(channel="typo", text="hello"), test=True)
         outcome = await request.outcome()
         assert isinstance(outcome, Rejected)
@@ -214,12 +214,12 @@ async def test_a_code_that_is_none_of_those_stored_fails_a_test_as_it_would_a_li
 async def test_a_declared_secret_is_not_used_where_the_tenant_has_stored_others(gesta, wire):
     flow = webhook.flow(url="https://shop.example.com/hook", secret=f"whsec_{'b' * 32}")
     async with Engine(URL, flows=[flow]) as engine:
-        await engine.operating.put_config(
+        await engine.admin.put_config(
             "webhook.endpoint", "shop", CONFIG["webhook.endpoint", "shop"]
         )
         request = await engine.submit(webhook.Message("order.paid", {}), test=True)
         assert isinstance(await request.outcome(), Done)
-        trial = engine.road.pool._attempts._trial
+        trial = engine.pipeline.pool._attempts._trial
         assert trial is not None
         (effect,) = trial.sandbox.webhook.effects
         from gesta.outbound.signatures import sign
@@ -336,10 +336,10 @@ async def test_a_test_is_on_record_as_one_and_a_live_request_costs_no_byte_for_i
         assert "test" not in fields(plain.data)
         assert [one.state.test for one in await engine.find()] == []
         assert ((await tried.view()).state.test, (await live.view()).state.test) == (True, False)
-        while await engine.road.projector.step():
+        while await engine.pipeline.projector.step():
             pass
         assert sorted(one.state.test for one in await engine.find()) == [False, True]
-        await engine.operating.rebuild()
+        await engine.admin.rebuild()
         assert sorted(one.state.test for one in await engine.find()) == [False, True]
 
 
@@ -355,7 +355,7 @@ async def test_retry_redrive_cancel_and_handlers_know_a_test(gesta, wire):
     async with engine:
         request = await engine.submit(Note(), test=True)
         await request.outcome()
-        (letter,) = await engine.operating.dead_letters()
+        (letter,) = await engine.admin.dead_letters()
         assert letter.original.test
         assert await request.redrive() == "queued"
         await gesta.settle(days=0.0001)
@@ -382,21 +382,23 @@ async def test_what_a_double_says_switches_nothing_live_off(gesta, wire):
 
     flows = [note_flow(Provider(use_up, use_up), sandbox=True), webhook.flow()]
     async with Engine(URL, flows=flows) as engine:
-        await engine.operating.put_config(
+        await engine.admin.put_config(
             "webhook.endpoint", "shop", CONFIG["webhook.endpoint", "shop"]
         )
-        before = await engine.road.outside.stores.vault.listed(("", "", 0), 100)
+        before = await engine.pipeline.environment.stores.vault.listed(("", "", 0), 100)
         for _ in range(2):
             outcome = await (await engine.submit(Note(), test=True)).outcome()
             assert isinstance(outcome, Rejected)
             assert outcome.reason == "credential_refused"
-        assert await engine.operating.paused("default") == []
-        assert await engine.road.outside.stores.vault.listed(("", "", 0), 100) == before
-        entity = await engine.operating.get_config("webhook.endpoint", "shop")
+        assert await engine.admin.paused("default") == []
+        assert await engine.pipeline.environment.stores.vault.listed(("", "", 0), 100) == before
+        entity = await engine.admin.get_config("webhook.endpoint", "shop")
         assert entity.body.disabled is False  # type: ignore[attr-defined]
-        assert await engine.road.records.of("default").get("k", "n") is None
-        assert await engine.road.records.of("default").owner("k", "n") is None
-        await engine.road.pool._attempts._ways_out((await engine.find())[0].state)[2].take(limit)
+        assert await engine.pipeline.records.of("default").get("k", "n") is None
+        assert await engine.pipeline.records.of("default").owner("k", "n") is None
+        await engine.pipeline.pool._attempts._ways_out((await engine.find())[0].state)[2].take(
+            limit
+        )
 
 
 async def test_a_thing_that_another_tenant_has_claimed_is_not_a_tests(gesta):
@@ -408,7 +410,7 @@ async def test_a_thing_that_another_tenant_has_claimed_is_not_a_tests(gesta):
         return Done("")
 
     async with Engine(URL, flows=[note_flow(Provider(claim, claim), sandbox=True)]) as engine:
-        assert await engine.road.records.of("acme").claim("k", "n")
+        assert await engine.pipeline.records.of("acme").claim("k", "n")
         for tenant in ("acme", "globex"):
             await (await engine.submit(Note(), test=True, tenant=tenant)).outcome()
         assert owned == [True, False]
@@ -416,16 +418,16 @@ async def test_a_thing_that_another_tenant_has_claimed_is_not_a_tests(gesta):
 
 async def test_a_credential_that_is_held_holds_no_test_and_a_paused_tenant_does(gesta, wire):
     async with Engine(URL, flows=[webhook.flow()]) as engine:
-        await engine.operating.put_config(
+        await engine.admin.put_config(
             "webhook.endpoint", "shop", CONFIG["webhook.endpoint", "shop"]
         )
-        await engine.operating.pause(credential="webhook.endpoint/shop", tenant="default")
+        await engine.admin.pause(credential="webhook.endpoint/shop", tenant="default")
         held = await engine.submit(webhook.Message("order.paid", {}, "shop"))
         tried = await engine.submit(webhook.Message("order.paid", {}, "shop"), test=True)
         assert isinstance(await tried.outcome(), Done)
-        held_by = await engine.operating.pauses_of([await held.view(), await tried.view()])
+        held_by = await engine.admin.pauses_of([await held.view(), await tried.view()])
         assert [one is None for one in held_by] == [False, True]
-        await engine.operating.pause(tenant="default")
+        await engine.admin.pause(tenant="default")
         waits = await engine.submit(webhook.Message("order.paid", {}, "shop"), test=True)
         await gesta.settle(days=0.0001)
         assert await waits.status() == "queued"
@@ -441,7 +443,7 @@ async def test_the_doubles_remember_so_much_and_no_more(gesta, wire):
         ]
         for request in await asyncio.gather(*calls):
             assert isinstance(await request.outcome(timeout=600), Done)
-        trial = engine.road.pool._attempts._trial
+        trial = engine.pipeline.pool._attempts._trial
         assert trial is not None
         assert [len(one.effects) for one in (trial.sandbox.slack, trial.sandbox.webhook)] == [
             KEPT,

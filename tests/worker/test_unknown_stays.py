@@ -7,7 +7,7 @@ import pytest
 from gesta import Engine, Flow, Payload, Unknown
 from gesta.domain.commands import Rules
 from gesta.flows.deferrals import Postponed
-from gesta.ports.job_queue import Taken
+from gesta.ports.job_queue import LeasedJob
 from gesta.worker.pool import Pool
 from tests.worker.test_refused_credentials import ACCOUNT, Account
 from tests.world import FLOW, URL, Gate, Note, Provider, die, engine_of, let_run, pass_time
@@ -51,11 +51,11 @@ async def test_a_flow_that_names_its_credential_by_something_else_than_a_text_co
     )
     async with Engine(URL, flows=[declared]) as engine:
         await let_run(gesta)
-        await engine.operating.pause(tenant="default", credential=f"{ACCOUNT}/other")
+        await engine.admin.pause(tenant="default", credential=f"{ACCOUNT}/other")
         requests = [await engine.submit(Note(text)) for text in ("good", "bad")]
         await gesta.settle()
         assert [await request.status() for request in requests] == ["sent", "sent"]
-        assert engine.road.pool.lease.held == 0
+        assert engine.pipeline.pool.lease.held == 0
 
 
 async def test_whatever_goes_wrong_while_pauses_are_looked_up_parks_one_job_and_keeps_no_slot(
@@ -64,21 +64,21 @@ async def test_whatever_goes_wrong_while_pauses_are_looked_up_parks_one_job_and_
     provider = Provider()
     async with engine_of(provider) as engine:
         await let_run(gesta)
-        look = engine.road.pausing.holds_of
+        look = engine.pipeline.pausing.holds_of
 
-        def stumble(taken, found, flows):
+        def stumble(leased, found, flows):
             if any(view.payload == b'{"text":"bad"}' for view in found.values()):
                 raise TypeError("no text")
-            return look(taken, found, flows)
+            return look(leased, found, flows)
 
-        monkeypatch.setattr(engine.road.pausing, "holds_of", stumble)
+        monkeypatch.setattr(engine.pipeline.pausing, "holds_of", stumble)
         requests = [await engine.submit(Note(text)) for text in ("good", "bad")]
         await pass_time(gesta, 1)
         assert await requests[0].status() == "sent"
-        assert [one.what for one in await engine.road.outside.stores.views.parked(None, 10)] == [
-            "job"
-        ]
-        assert engine.road.pool.lease.held == 0
+        assert [
+            one.what for one in await engine.pipeline.environment.stores.views.quarantined(None, 10)
+        ] == ["job"]
+        assert engine.pipeline.pool.lease.held == 0
 
 
 async def test_a_lost_job_that_a_process_leaves_to_the_end_of_its_lease_is_not_kept_by_its_other_work(
@@ -88,7 +88,7 @@ async def test_a_lost_job_that_a_process_leaves_to_the_end_of_its_lease_is_not_k
     goes on with much else.
     """
     gate = Gate()
-    frozen: list[Taken] = []
+    frozen: list[LeasedJob] = []
     engine = engine_of(Provider(gate))
     await engine.start()
     request = await engine.submit(Note("lost"))
@@ -96,10 +96,10 @@ async def test_a_lost_job_that_a_process_leaves_to_the_end_of_its_lease_is_not_k
     await die(engine)
     start = Pool._start_attempt
 
-    def freeze(self, taken, view, payload):
-        start(self, taken, view, payload)
-        if taken.is_suspect and not frozen:
-            frozen.append(taken)
+    def freeze(self, leased, view, payload):
+        start(self, leased, view, payload)
+        if leased.is_possibly_executed and not frozen:
+            frozen.append(leased)
             gesta.runtime._now_ms += 3_500
 
     monkeypatch.setattr(Pool, "_start_attempt", freeze)
@@ -122,5 +122,5 @@ async def test_a_job_that_is_put_off_for_no_number_of_seconds_comes_back(gesta, 
         request = await engine.submit(Note())
         await pass_time(gesta, 5)
         assert await request.status() == "queued"
-        (job,) = await engine.road.outside.stores.queue.jobs("", 10)
+        (job,) = await engine.pipeline.environment.stores.queue.jobs("", 10)
         assert (job.state, job.job.due_ms > gesta.runtime.now_ms()) == ("waiting", True)

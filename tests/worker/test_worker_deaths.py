@@ -79,7 +79,9 @@ async def test_an_outcome_recorded_before_the_crash_is_not_executed_again(gesta,
 
         async def appended_not_settled(original, entries):
             # Where the queue is another store, a process can die between the two.
-            await dying.road.outside.stores.events.append([entry.append for entry in entries])
+            await dying.pipeline.environment.stores.events.append(
+                [entry.append for entry in entries]
+            )
             await asyncio.Event().wait()
 
         ports.commits.replace("record", appended_not_settled)
@@ -90,7 +92,7 @@ async def test_an_outcome_recorded_before_the_crash_is_not_executed_again(gesta,
     async with engine_of(provider) as engine:
         await pass_time(gesta, 6)
         # K-9, S0-9: the redelivered job finds the end on record, is acked and calls nobody.
-        assert await engine.road.outside.stores.queue.find([f"{request.id}-1"]) == set()
+        assert await engine.pipeline.environment.stores.queue.find([f"{request.id}-1"]) == set()
         assert await types_of(engine, request.id) == ["RequestCreated", "Sent"]
     assert len(provider.calls) == 1
 
@@ -100,7 +102,9 @@ async def test_a_recorded_wait_is_kept_by_whoever_takes_the_job_next(gesta, port
     async with engine_of(provider) as dying:
 
         async def appended_not_settled(original, entries):
-            await dying.road.outside.stores.events.append([entry.append for entry in entries])
+            await dying.pipeline.environment.stores.events.append(
+                [entry.append for entry in entries]
+            )
             await asyncio.Event().wait()
 
         ports.commits.replace("record", appended_not_settled)
@@ -178,10 +182,10 @@ async def test_what_a_worker_learns_after_it_lost_its_lease_is_merged(
             await pass_time(gesta, 1)
             # K-12: evidence of success counts whenever it comes; a late failure undoes nothing.
             assert await types_of(second, request.id) == ["RequestCreated", *ending]
-            assert await second.operating.parked() == []
+            assert await second.admin.quarantined() == []
         # S1-7: noted, not thrown.
         assert (
-            first.road.telemetry.registry.get_sample_value(
+            first.pipeline.telemetry.registry.get_sample_value(
                 "late_outcomes_total", {"namespace": FLOW}
             )
             == ignored
@@ -200,8 +204,8 @@ async def test_a_late_failure_of_an_intent_that_was_given_up_does_not_count_agai
         assert len(provider.calls) == 2
         # The queue was lost, the resend is still under way, and a person forces a new intent: both
         # are second attempts.
-        engine.road.outside.stores.queue._rows.clear()  # type: ignore[attr-defined]
-        engine.road.outside.stores.queue._leases.clear()  # type: ignore[attr-defined]
+        engine.pipeline.environment.stores.queue._rows.clear()  # type: ignore[attr-defined]
+        engine.pipeline.environment.stores.queue._leases.clear()  # type: ignore[attr-defined]
         await request.redrive(again=True)
         await let_run(gesta)
         assert [attempt.number for attempt in provider.calls] == [1, 2, 2]
@@ -260,7 +264,7 @@ async def test_a_process_that_slept_past_its_own_lease_does_not_call_beside_itse
         types = await types_of(engine, request.id)
         assert types[:2] == ["RequestCreated", "OutcomeUnknown"]
         assert types[-1] == "Sent"
-        assert await engine.operating.parked() == []
+        assert await engine.admin.quarantined() == []
     # The first call was cut; the second began after that.
     assert len(provider.calls) == 2
 
@@ -283,7 +287,7 @@ async def test_a_running_attempt_ends_and_is_recorded_when_the_engine_stops(gest
     provider = Provider(gate)
     engine = engine_of(provider)
     await engine.start()
-    object.__setattr__(engine.road.outside, "drain_seconds", 25.0)
+    object.__setattr__(engine.pipeline.environment, "drain_seconds", 25.0)
     request = await engine.submit(Note())
     await let_run(gesta)
     stopping = asyncio.ensure_future(engine.stop())
@@ -300,7 +304,7 @@ async def test_an_attempt_that_outlasts_the_drain_is_cut_and_recorded_as_unknown
     provider = Provider(Gate())
     engine = engine_of(provider)
     await engine.start()
-    object.__setattr__(engine.road.outside, "drain_seconds", 25.0)
+    object.__setattr__(engine.pipeline.environment, "drain_seconds", 25.0)
     request = await engine.submit(Note())
     await let_run(gesta)
     stopping = asyncio.ensure_future(engine.stop())

@@ -78,7 +78,7 @@ async def test_an_outcome_with_wrong_types_is_stored_so_that_it_can_be_read(gest
         request = await engine.submit(Note())
         await let_run(gesta)
         assert await result(request) == stored
-        assert await engine.operating.parked() == []
+        assert await engine.admin.quarantined() == []
         assert len(await engine.history(request.id)) == 2
 
 
@@ -118,7 +118,7 @@ async def test_whatever_an_executor_raises_is_unknown_and_frees_its_slot(gesta, 
         following = await engine.submit(Note())
         await let_run(gesta)
         assert await following.status() == "sent"
-        assert engine.road.pool.lease.held == 0
+        assert engine.pipeline.pool.lease.held == 0
 
 
 async def test_an_executor_that_does_not_end_keeps_neither_its_slot_nor_its_request(gesta):
@@ -137,7 +137,7 @@ async def test_an_executor_that_does_not_end_keeps_neither_its_slot_nor_its_requ
         deaf.opened.set()
         await pass_time(gesta, 1)
         assert await result(request) == Done("after all")
-        assert engine.road.pool.lease.held == 0
+        assert engine.pipeline.pool.lease.held == 0
 
 
 async def test_a_poison_stream_does_not_take_the_others_of_its_batch_with_it(gesta):
@@ -146,14 +146,14 @@ async def test_a_poison_stream_does_not_take_the_others_of_its_batch_with_it(ges
         requests = [await asking.submit(Note()) for _ in range(6)]
     async with engine_of(provider) as engine:
         # The event comes after the view was made and the job was put, and before the job is taken.
-        await engine.road.projector.step()
+        await engine.pipeline.projector.step()
         await append_raw(engine, requests[2].id, 1, "AttemptFailed.v1", b'{"attempt":"first"}')
         await pass_time(gesta, 2)
         healthy = [request for request in requests if request is not requests[2]]
         assert {(await engine.get(request.id)).state.status for request in healthy} == {"sent"}
-        parked = await engine.operating.parked()
-        assert {(one.what, one.stream) for one in parked} >= {("job", f"{requests[2].id}-1")}
-        assert engine.road.pool.lease.held == 0
+        quarantined = await engine.admin.quarantined()
+        assert {(one.what, one.stream) for one in quarantined} >= {("job", f"{requests[2].id}-1")}
+        assert engine.pipeline.pool.lease.held == 0
     assert len(provider.calls) == 5
 
 
@@ -170,7 +170,7 @@ async def test_stored_config_that_no_longer_fits_stops_no_job_that_does_not_need
     async with Engine(
         URL, flows=[Flow(FLOW, Note, provider.execute, config={"test.paint": Old})], work=False
     ) as old:
-        await old.operating.put_config("test.paint", "wall", {"colour": "green"})
+        await old.admin.put_config("test.paint", "wall", {"colour": "green"})
     async with Engine(
         URL, flows=[Flow(FLOW, Note, provider.execute, config={"test.paint": New})]
     ) as engine:
@@ -184,14 +184,16 @@ async def test_a_poison_config_event_stops_no_job(gesta, data):
     provider = Provider()
     async with engine_of(provider) as engine:
         meta = encode(Meta("default", "config", "config-default", 1, "c", "c"))
-        event = NewEvent(event_id(engine.road.ids.new_bytes(), 0), PUT, data, meta)
-        await engine.road.outside.stores.events.append([Append("config-default", 0, (event,))])
+        event = NewEvent(event_id(engine.pipeline.ids.new_bytes(), 0), PUT, data, meta)
+        await engine.pipeline.environment.stores.events.append(
+            [Append("config-default", 0, (event,))]
+        )
         request = await engine.submit(Note())
         await pass_time(gesta, 1)
         assert await request.status() == "sent"
-        assert [(one.what, one.stream, one.version) for one in await engine.operating.parked()] == [
-            ("event", "config-default", 1)
-        ]
+        assert [
+            (one.what, one.stream, one.version) for one in await engine.admin.quarantined()
+        ] == [("event", "config-default", 1)]
 
 
 @pytest.mark.parametrize(
@@ -218,7 +220,7 @@ async def test_a_store_that_fails_at_one_call_delays_and_repeats_nothing(
         (view,) = await engine.find()
         # S1-6: the append is tried again under the same event ids; it never becomes a failure.
         assert await types_of(engine, view.state.id) == ["RequestCreated", "Sent"]
-        assert engine.road.pool.lease.held == 0
+        assert engine.pipeline.pool.lease.held == 0
     assert len(provider.calls) == 1
 
 
@@ -256,7 +258,7 @@ async def test_an_outcome_is_recorded_however_often_the_stream_moves_meanwhile(g
         request = await engine.submit(Note())
         await pass_time(gesta, 5, 0.01)
         assert await result(request) == Done("p-1")
-        assert await engine.operating.parked() == []
+        assert await engine.admin.quarantined() == []
     assert len(provider.calls) == 1
 
 
@@ -264,16 +266,16 @@ async def test_a_poison_job_is_parked_even_when_the_store_fails_meanwhile(gesta,
     provider = Provider()
     async with engine_of(provider, concurrency=1) as engine:
         request = await engine.submit(Note())
-        await engine.road.projector.step()
+        await engine.pipeline.projector.step()
         await append_raw(engine, request.id, 1, "AttemptFailed.v1", b'{"attempt":"first"}')
         ports.views.fail("save", times=2)
         ports.queue.fail("settle", times=2)
         await pass_time(gesta, 8)
-        assert [one.stream for one in await engine.operating.parked() if one.what == "job"] == [
+        assert [one.stream for one in await engine.admin.quarantined() if one.what == "job"] == [
             f"{request.id}-1"
         ]
-        assert await engine.road.outside.stores.queue.find([f"{request.id}-1"]) == set()
-        assert engine.road.pool.lease.held == 0
+        assert await engine.pipeline.environment.stores.queue.find([f"{request.id}-1"]) == set()
+        assert engine.pipeline.pool.lease.held == 0
 
 
 CREATED = b'{"id":"%s","flow":"test.note","payload":{"text":"late"}}'
@@ -282,8 +284,8 @@ CREATED = b'{"id":"%s","flow":"test.note","payload":{"text":"late"}}'
 async def test_a_pointer_that_is_ahead_of_its_request_waits_for_it(gesta):
     provider = Provider()
     async with engine_of(provider) as engine:
-        request_id = engine.road.ids.new()
-        await engine.road.outside.stores.queue.put(
+        request_id = engine.pipeline.ids.new()
+        await engine.pipeline.environment.stores.queue.put(
             [Job(f"{request_id}-1", "default", FLOW, request_id, 1)]
         )
         await pass_time(gesta, 1)
@@ -293,8 +295,8 @@ async def test_a_pointer_that_is_ahead_of_its_request_waits_for_it(gesta):
         await pass_time(gesta, 2)
         # S0-26: no view and no event yet is a reason to look again, not to be done with it.
         assert (await engine.get(request_id)).state.status == "sent"
-        assert await engine.operating.parked() == []
-        assert len(engine.road.pool._missing) == 0, "nothing is remembered of what was found"
+        assert await engine.admin.quarantined() == []
+        assert len(engine.pipeline.pool._missing) == 0, "nothing is remembered of what was found"
     assert len(provider.calls) == 1
 
 
@@ -308,18 +310,21 @@ async def test_a_pointer_to_a_request_that_never_comes_is_parked_after_five_look
 
     async with engine_of(Provider()) as engine:
         ports.events.replace("read", count_looks)
-        request_id = engine.road.ids.new()
-        await engine.road.outside.stores.queue.put(
+        request_id = engine.pipeline.ids.new()
+        await engine.pipeline.environment.stores.queue.put(
             [Job(f"{request_id}-1", "default", FLOW, request_id, 1)]
         )
         await pass_time(gesta, 10)
-        (parked,) = await engine.operating.parked()
-        assert (parked.what, parked.stream, parked.error) == (
+        (quarantined,) = await engine.admin.quarantined()
+        assert (quarantined.what, quarantined.stream, quarantined.error) == (
             "job",
             f"{request_id}-1",
             "request_not_found",
         )  # S0-26
-        assert engine.road.telemetry.registry.get_sample_value("parked_total", {"what": "job"}) == 1
+        assert (
+            engine.pipeline.telemetry.registry.get_sample_value("parked_total", {"what": "job"})
+            == 1
+        )
     assert looks == 5
 
 

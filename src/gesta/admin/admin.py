@@ -55,7 +55,7 @@ def _silent(_done: int, _total: int) -> None:
     """No progress to show."""
 
 
-class Operating(Overview):
+class Admin(Overview):
     """And what can be decided."""
 
     async def erase(
@@ -70,11 +70,13 @@ class Operating(Overview):
             raise BadInput("; ".join(f"{name}: {fault}" for name, fault in faults.items()))
         # First the keys: a record that came first could be read, and the key fetched once more,
         # before it is gone.
-        destroyed = await self._road.subjects.destroy(tenant, subject)
+        destroyed = await self._pipeline.subjects.destroy(tenant, subject)
         if destroyed is None:
             return 0
         digest, count = destroyed
-        await self._road.config_writer.note_erasure(self._road.config, tenant, digest, actor)
+        await self._pipeline.config_writer.note_erasure(
+            self._pipeline.config, tenant, digest, actor
+        )
         return count
 
     async def suppress(
@@ -92,7 +94,7 @@ class Operating(Overview):
 
         It is put on record.
         """
-        return await self._road.suppressing.suppress(
+        return await self._pipeline.suppressing.suppress(
             tenant, flow, self._addresses(flow), address, reason, actor, source
         )
 
@@ -102,7 +104,7 @@ class Operating(Overview):
         """Messages may go there again, which is put on record. False when it was not on the
         list.
         """
-        return await self._road.suppressing.unsuppress(
+        return await self._pipeline.suppressing.unsuppress(
             tenant, flow, self._addresses(flow), address, actor
         )
 
@@ -110,7 +112,7 @@ class Operating(Overview):
         self, flow: str, entry_id: str, *, tenant: str = "default", actor: Actor | None = None
     ) -> None:
         """The same by the id that the list shows. Raises NotFound."""
-        await self._road.suppressing.unsuppress_entry(
+        await self._pipeline.suppressing.unsuppress_entry(
             tenant, flow, self._addresses(flow), entry_id, actor
         )
 
@@ -127,12 +129,12 @@ class Operating(Overview):
     def _records(self, tenant: str) -> TenantRecords:
         if not isinstance(tenant, str) or not TENANT.fullmatch(tenant):
             raise BadInput(f"tenant: {TENANT_RULE}")
-        return self._road.records.of(tenant)
+        return self._pipeline.records.of(tenant)
 
     def _addresses(self, flow: str) -> Addresses:
-        found = self._road.flows.get(flow)
+        found = self._pipeline.flows.get(flow)
         if found is None:
-            raise UnknownFlow(flow, list(self._road.flows))
+            raise UnknownFlow(flow, list(self._pipeline.flows))
         if found.addresses is None:
             raise BadInput(f"flow: {flow} has no suppression list")
         return found.addresses
@@ -151,12 +153,12 @@ class Operating(Overview):
 
         `expected`: the version it must be at, 0 for none, or Outdated.
         """
-        telling = self._road.telling if kind == TOLD else None
+        telling = self._pipeline.telling if kind == TOLD else None
         if telling is not None:
             await self.check_config(kind, code, fields, tenant=tenant)
             await telling.want()
-        entity = await self._road.config_writer.put(
-            self._road.config, tenant, kind, code, fields, actor, expected
+        entity = await self._pipeline.config_writer.put(
+            self._pipeline.config, tenant, kind, code, fields, actor, expected
         )
         await self._let_go(tenant, kind, code)
         if telling is not None:
@@ -189,7 +191,9 @@ class Operating(Overview):
             else {}
         )
         try:
-            await self._road.config_writer.check(self._road.config, tenant, kind, code, fields)
+            await self._pipeline.config_writer.check(
+                self._pipeline.config, tenant, kind, code, fields
+            )
         except BadConfig as error:
             raise BadConfig(kind, code, faults | error.fields) from None
         if faults:
@@ -203,11 +207,11 @@ class Operating(Overview):
         if (
             pattern_fault(flow)
             or not TENANT.fullmatch(tenant)
-            or any(covers(flow, name) for name in self._road.flows)
+            or any(covers(flow, name) for name in self._pipeline.flows)
         ):
             return {}
         # Others may declare it; then it is known once there are requests of it.
-        known = {*self._road.flows, *(name for name, _ in await self.counts(tenant))}
+        known = {*self._pipeline.flows, *(name for name, _ in await self.counts(tenant))}
         if any(covers(flow, name) for name in known):
             return {}
         told = (
@@ -228,8 +232,8 @@ class Operating(Overview):
         expected: int | None = None,
     ) -> None:
         """Remove config by code. `expected`: the version it must be at, or Outdated."""
-        await self._road.config_writer.delete(
-            self._road.config, tenant, kind, code, actor, expected
+        await self._pipeline.config_writer.delete(
+            self._pipeline.config, tenant, kind, code, actor, expected
         )
         await self._let_go(tenant, kind, code)
 
@@ -238,38 +242,38 @@ class Operating(Overview):
         now.
         """
         try:
-            await self._road.pausing.changed(tenant, f"{kind}/{code}")
+            await self._pipeline.pausing.changed(tenant, f"{kind}/{code}")
         except StoreError as error:
             # The change is on record; the sweep does the rest.
-            self._road.telemetry.store_failed("config", error)
+            self._pipeline.telemetry.store_failed("config", error)
 
     async def list_config(self, tenant: str = "default") -> list[Entity]:
-        await self._road.config_writer.refresh(self._road.config, tenant)
-        return self._road.config.of(tenant).entities()
+        await self._pipeline.config_writer.refresh(self._pipeline.config, tenant)
+        return self._pipeline.config.of(tenant).entities()
 
     async def get_config(self, kind: str, code: str, *, tenant: str = "default") -> Entity:
-        await self._road.config_writer.refresh(self._road.config, tenant)
-        entity = self._road.config.of(tenant).get(kind, code)
+        await self._pipeline.config_writer.refresh(self._pipeline.config, tenant)
+        entity = self._pipeline.config.of(tenant).get(kind, code)
         if entity is None:
             raise NotFound("config", f"{kind}/{code}")
         return entity
 
     async def config_version(self, kind: str, code: str, *, tenant: str = "default") -> int:
         """The version it is at, also where it can no longer be read; 0 when it is not there."""
-        await self._road.config_writer.refresh(self._road.config, tenant)
-        return self._road.config.of(tenant).version_of(f"{kind}/{code}")
+        await self._pipeline.config_writer.refresh(self._pipeline.config, tenant)
+        return self._pipeline.config.of(tenant).version_of(f"{kind}/{code}")
 
     async def told_webhooks(self, tenant: str = "default") -> list[Listening]:
         """What the tenant's endpoints are told about its requests, and what is wrong with that."""
-        flow = self._road.flows.get(WEBHOOK)
-        await self._road.config_writer.refresh(self._road.config, tenant)
-        return [] if flow is None else listening_of(self._road.config.of(tenant), flow)
+        flow = self._pipeline.flows.get(WEBHOOK)
+        await self._pipeline.config_writer.refresh(self._pipeline.config, tenant)
+        return [] if flow is None else listening_of(self._pipeline.config.of(tenant), flow)
 
     async def handlers(self) -> list[Listener]:
         """Everybody who follows the log under a name: handlers of programs, and the engine's
         own.
         """
-        stores, now = self._road.outside.stores, self._road.runtime.now_ms()
+        stores, now = self._pipeline.environment.stores, self._pipeline.runtime.now_ms()
         held = {role.name for role in await self._views.roles() if role.is_held(now)}
         end, prefix = await stores.events.end(), checkpoint_of("")
         return [
@@ -293,11 +297,11 @@ class Operating(Overview):
         keys are shown them.
         """
         _check_actor(actor)
-        note, owner = encode(HandlerForgotten(name)), self._road.outside.settings.tenant
+        note, owner = encode(HandlerForgotten(name)), self._pipeline.environment.settings.tenant
         # First the note: a crash in between leaves one too many, and never a place that is gone
         # without a word.
-        await self._road.config_writer.note(
-            self._road.config, owner, HANDLER_FORGOTTEN, note, actor
+        await self._pipeline.config_writer.note(
+            self._pipeline.config, owner, HANDLER_FORGOTTEN, note, actor
         )
         await self._views.forget(checkpoint_of(name))
 
@@ -305,11 +309,11 @@ class Operating(Overview):
         self, code: str, locale: str | None = None, *, tenant: str = "default"
     ) -> Entity:
         """The template that an attempt would use now."""
-        self._road.config.kind(TEMPLATE)
-        await self._road.config_writer.refresh(self._road.config, tenant)
-        found = Templates(self._road.config.of(tenant), self._road.outside.renderer).find(
-            code, locale
-        )
+        self._pipeline.config.kind(TEMPLATE)
+        await self._pipeline.config_writer.refresh(self._pipeline.config, tenant)
+        found = Templates(
+            self._pipeline.config.of(tenant), self._pipeline.environment.renderer
+        ).find(code, locale)
         if found is None:
             raise NotFound("template", code)
         return found
@@ -329,11 +333,11 @@ class Operating(Overview):
         Raises InvalidRequest with every variable that is missing, or with what else is wrong.
         """
         found = await self.template(code, locale, tenant=tenant)
-        templates = Templates(self._road.config.of(tenant), self._road.outside.renderer)
+        templates = Templates(self._pipeline.config.of(tenant), self._pipeline.environment.renderer)
         if faults := await templates.missing(code, data, locale, field="variables"):
             raise InvalidRequest(f"template {found.code}", faults)
         assert isinstance(found.body, Template)
-        answer = await fill(self._road.outside.renderer, found.body, data)
+        answer = await fill(self._pipeline.environment.renderer, found.body, data)
         if isinstance(answer, Fault):
             raise InvalidRequest(f"template {found.code}", {answer.part: answer.text})
         return found, answer
@@ -344,7 +348,7 @@ class Operating(Overview):
 
         How many events were folded.
         """
-        return await self._road.rebuild.run(progress)
+        return await self._pipeline.rebuild.run(progress)
 
     async def pause(
         self,
@@ -363,7 +367,7 @@ class Operating(Overview):
         """
         scope = checked(Scope(flow, tenant, credential), reason)
         _check_actor(actor)
-        return await self._road.pausing.pause(scope, scrub(reason), actor)
+        return await self._pipeline.pausing.pause(scope, scrub(reason), actor)
 
     async def resume(
         self,
@@ -378,13 +382,13 @@ class Operating(Overview):
         """
         scope = checked(Scope(flow, tenant, credential))
         _check_actor(actor)
-        return await self._road.pausing.resume(scope, actor)
+        return await self._pipeline.pausing.resume(scope, actor)
 
     async def pause_everything(self, reason: str = "", actor: Actor | None = None) -> Pause:
         """Begin nothing more of any tenant."""
         checked(Scope(tenant="default"), reason)
         _check_actor(actor)
-        return await self._road.pausing.pause(EVERYTHING, scrub(reason), actor)
+        return await self._pipeline.pausing.pause(EVERYTHING, scrub(reason), actor)
 
     async def resume_everything(self, actor: Actor | None = None) -> int:
         """End that pause; how many jobs it held. Others still stand.
@@ -392,23 +396,23 @@ class Operating(Overview):
         Raises NotFound when there is none.
         """
         _check_actor(actor)
-        return await self._road.pausing.resume(EVERYTHING, actor)
+        return await self._pipeline.pausing.resume(EVERYTHING, actor)
 
     async def paused(self, tenant: str | None = None) -> list[Pause]:
         """What is paused for everybody and for this tenant; without one, for any tenant that has
         held jobs now.
         """
-        return await self._road.pausing.paused(tenant)
+        return await self._pipeline.pausing.paused(tenant)
 
     async def pauses_of(self, views: Sequence[View]) -> list[Pause | None]:
         """What holds each of these requests, if anything does.
 
         Told by the pauses: no queue is asked.
         """
-        pausing = self._road.pausing
+        pausing = self._pipeline.pausing
         for tenant in {view.state.tenant for view in views}:
             await pausing.paused(tenant)
-        return [pausing.pause_of(view, self._road.flows.get(view.state.flow)) for view in views]
+        return [pausing.pause_of(view, self._pipeline.flows.get(view.state.flow)) for view in views]
 
     async def create_key(
         self,
@@ -424,17 +428,17 @@ class Operating(Overview):
 
         A `test` key reaches nothing but the sandbox.
         """
-        return await self._road.keys.create(
+        return await self._pipeline.keys.create(
             tenant, name=name, scopes=scopes, expires_at=expires_at, test=test, actor=actor
         )
 
     async def list_keys(self, tenant: str = "default") -> list[ApiKey]:
         """The tenant's API keys, newest first, without their texts."""
-        return await self._road.keys.listed(tenant)
+        return await self._pipeline.keys.listed(tenant)
 
     async def revoke_key(self, key_id: str, *, tenant: str = "default", actor: Actor) -> ApiKey:
         """End an API key of the tenant for good; everywhere within a second. Safe to repeat."""
-        return await self._road.keys.revoke(tenant, key_id, actor)
+        return await self._pipeline.keys.revoke(tenant, key_id, actor)
 
     async def audit(
         self, tenant: str = "default", before: int | None = None, limit: int = 50
@@ -442,7 +446,7 @@ class Operating(Overview):
         """Who changed what of a tenant's config, keys, pauses, people, suppression lists and
         handlers, newest first; `before` a version continues a listing.
         """
-        events = self._road.outside.stores.events
+        events = self._pipeline.environment.stores.events
         return [
             change_of(one)
             for one in await events.read_back(

@@ -9,12 +9,12 @@ from typing import Any
 from gesta.api_types.representations import payload_shape
 from gesta.domain.ids import REQUEST_ID
 from gesta.domain.state import State
-from gesta.engine.pipeline import Road
+from gesta.engine.pipeline import Pipeline
 from gesta.engine.request import Request
 from gesta.errors import NotFound
 from gesta.intake.submit import Accepted
-from gesta.ports.job_queue import Held
-from gesta.ports.read_model import Filter, Parked, View
+from gesta.ports.job_queue import HeldJob
+from gesta.ports.read_model import Filter, Quarantined, View
 from gesta.projector.partitions import place_of, projects
 from gesta.requests.dead_letters import DeadLetter, dead_letter
 from gesta.requests.pages import Page, page_of
@@ -23,21 +23,21 @@ from gesta.requests.pages import Page, page_of
 
 
 class Overview:
-    def __init__(self, road: Road) -> None:
-        self._road = road
-        self._views = road.outside.stores.views
+    def __init__(self, pipeline: Pipeline) -> None:
+        self._pipeline = pipeline
+        self._views = pipeline.environment.stores.views
 
     async def look_up(self, request_id: str, tenant: str = "default") -> View:
         """A request by its id alone, also of a flow that this process does not declare but the
         tenant has used; raises NotFound.
         """
-        loader, known = self._road.loader, self._road.flows
+        loader, known = self._pipeline.loader, self._pipeline.flows
         view = await loader.find(list(known), tenant, request_id)
         if view is None:
             used = sorted({flow for flow, _ in await self.counts(tenant)} - known.keys())
             view = await loader.find(used, tenant, request_id) if used else None
         if view is None:
-            raise self._road.not_found(request_id)
+            raise self._pipeline.not_found(request_id)
         return view
 
     async def shown_payload(self, view: View) -> dict[str, Any] | None:
@@ -46,8 +46,8 @@ class Overview:
         """
         return payload_shape(
             view.payload,
-            self._road.flows.get(view.state.flow),
-            await self._road.subjects.erased(view),
+            self._pipeline.flows.get(view.state.flow),
+            await self._pipeline.subjects.erased(view),
         )
 
     async def by_key(
@@ -60,21 +60,21 @@ class Overview:
         flows = (
             [flow]
             if flow is not None
-            else sorted({*self._road.flows, *(used for used, _ in await self.counts(tenant))})
+            else sorted({*self._pipeline.flows, *(used for used, _ in await self.counts(tenant))})
         )
         # Of a caller's own id, which some flows take, the key is the id itself.
         wanted = [(one, tenant, key) for one in flows if REQUEST_ID.fullmatch(key)]
         for one in flows:
             for test in (False, True):
-                name = self._road.identity.name_of(tenant, one, key, test=test)
+                name = self._pipeline.identity.name_of(tenant, one, key, test=test)
                 # Names are of one length, so the one behind the number before it is it, if anybody
                 # has claimed it.
                 before = (int.from_bytes(name, "big") - 1).to_bytes(len(name), "big")
-                claims = await self._road.outside.stores.events.claims(before, 1)
+                claims = await self._pipeline.environment.stores.events.claims(before, 1)
                 wanted += [
                     (one, tenant, claim.request_id) for claim in claims if claim.name == name
                 ]
-        found, _ = await self._road.loader.load(wanted)
+        found, _ = await self._pipeline.loader.load(wanted)
         return sorted(found.values(), key=lambda view: view.state.id, reverse=True)
 
     async def counts(self, tenant: str | None = None) -> dict[tuple[str, str], int]:
@@ -83,21 +83,21 @@ class Overview:
 
     async def is_worked_on(self) -> bool:
         """Whether some process works on the store now."""
-        now = self._road.runtime.now_ms()
+        now = self._pipeline.runtime.now_ms()
         return any(projects(role) and role.is_held(now) for role in await self._views.roles())
 
     async def unseen(self, limit: int = 1_000) -> int:
         """How many events the views do not show yet, counted up to `limit`; less far where they are
         large.
         """
-        stores = self._road.outside.stores
+        stores = self._pipeline.environment.stores
         return len(
             await stores.events.follow(await place_of(self._views, stores.partitions), limit)
         )
 
-    async def parked(self, tenant: str | None = None, limit: int = 100) -> list[Parked]:
+    async def quarantined(self, tenant: str | None = None, limit: int = 100) -> list[Quarantined]:
         """Events and jobs that could not be processed and were set aside."""
-        return await self._views.parked(tenant, limit)
+        return await self._views.quarantined(tenant, limit)
 
     async def dead_letters(
         self, tenant: str = "default", flow: str | None = None, limit: int = 100
@@ -125,12 +125,12 @@ class Overview:
         limit: int = 50,
     ) -> Page[DeadLetter]:
         """The same, in pages of bounded work; `reason` leaves those that failed for it."""
-        now = self._road.runtime.now_ms()
+        now = self._pipeline.runtime.now_ms()
 
         def pick(view: View) -> DeadLetter | None:
             if reason not in (None, view.state.reason):
                 return None
-            return dead_letter(view.state, self._road.flows.get(view.state.flow), now)
+            return dead_letter(view.state, self._pipeline.flows.get(view.state.flow), now)
 
         return await page_of(self._views, Filter(tenant, flow, "failed", before_id, limit), pick)
 
@@ -152,12 +152,14 @@ class Overview:
     async def dead_letter(
         self, request_id: str, tenant: str = "default", *, flow: str | None = None
     ) -> DeadLetter:
-        names = self._road.flows if flow is None else [flow]
-        view = await self._road.loader.find(names, tenant, request_id)
+        names = self._pipeline.flows if flow is None else [flow]
+        view = await self._pipeline.loader.find(names, tenant, request_id)
         letter = None
         if view is not None:
             letter = dead_letter(
-                view.state, self._road.flows.get(view.state.flow), self._road.runtime.now_ms()
+                view.state,
+                self._pipeline.flows.get(view.state.flow),
+                self._pipeline.runtime.now_ms(),
             )
         if letter is None:
             # Of a flow that this process does not know it cannot even tell that it exists.
@@ -175,9 +177,10 @@ class Overview:
     def request(self, letter: DeadLetter) -> Request:
         original = letter.original
         return Request(
-            self._road, Accepted(original.flow, original.tenant, original.request_id, "duplicate")
+            self._pipeline,
+            Accepted(original.flow, original.tenant, original.request_id, "duplicate"),
         )
 
-    async def held(self) -> list[Held]:
+    async def held(self) -> list[HeldJob]:
         """How many jobs are held, by tenant and scope."""
-        return await self._road.outside.stores.queue.held()
+        return await self._pipeline.environment.stores.queue.held()

@@ -17,20 +17,20 @@ from gesta.domain.codec import encode
 from gesta.domain.state import State, Status
 from gesta.flows.flow import Flow
 from gesta.flows.personal_fields import plan_of
-from gesta.ports.read_model import Parked
+from gesta.ports.read_model import Quarantined
 from gesta.requests.dead_letters import iso
 from gesta.runtime.redaction import without_credentials
-from gesta.security.field_encryption import is_sealed, replace_sealed
+from gesta.security.field_encryption import is_encrypted, replace_encrypted
 from gesta.tenants.api_keys import ApiKey, Scope
 from gesta.tenants.config import Entity, secret_fields
 from gesta.tenants.pauses import Pause
 
 #: What `Engine.history` gives for each event.
-Told = tuple[str, e.Event | None, e.Meta]
+HistoryEntry = tuple[str, e.Event | None, e.Meta]
 
 #: In place of what is sealed, and of what is personal but was stored before its field was marked
 #: so.
-SEALED, ERASED, PERSONAL = b'"[sealed]"', b'"[erased]"', b'"(personal)"'
+ENCRYPTED, ERASED, PERSONAL = b'"[sealed]"', b'"[erased]"', b'"(personal)"'
 
 
 class Shown(msgspec.Struct, frozen=True, rename="camel"):
@@ -131,7 +131,7 @@ class EntityShape(Shown, frozen=True):
     secrets: dict[str, int]
 
 
-class ParkedShape(Shown, frozen=True):
+class QuarantinedShape(Shown, frozen=True):
     what: str
     tenant: str
     name: str
@@ -215,14 +215,14 @@ def payload_shape(
         return None
     plan = plan_of(flow.payload)
     if plan is not None:
-        payload = plan.replace(payload, "", lambda raw, _: raw if is_sealed(raw) else PERSONAL)
+        payload = plan.replace(payload, "", lambda raw, _: raw if is_encrypted(raw) else PERSONAL)
     fields: dict[str, Any] = msgspec.json.decode(
-        replace_sealed(payload, lambda _, path: ERASED if path in erased else SEALED)
+        replace_encrypted(payload, lambda _, path: ERASED if path in erased else ENCRYPTED)
     )
     return fields
 
 
-def event_shape(told: Told, version: int) -> EventShape:
+def event_shape(told: HistoryEntry, version: int) -> EventShape:
     type_name, event, meta = told
     return EventShape(
         version, type_name, iso(meta.occurred_at), _actor(meta.actor), _event_fields(event)
@@ -239,7 +239,7 @@ def _actor(actor: e.Actor | None) -> str | None:
     return f"{actor.user_id} ({', '.join(keys)})" if keys else actor.user_id
 
 
-def attempt_shapes(history: Iterable[Told]) -> list[AttemptShape]:
+def attempt_shapes(history: Iterable[HistoryEntry]) -> list[AttemptShape]:
     """What each attempt came to, gathered from the events."""
     attempts: dict[int, AttemptShape] = {}
 
@@ -319,9 +319,14 @@ def entity_shape(entity: Entity) -> EntityShape:
     return EntityShape(entity.kind, entity.code, entity.version, shown, secrets)
 
 
-def parked_shape(parked: Parked) -> ParkedShape:
-    return ParkedShape(
-        parked.what, parked.tenant, parked.stream, parked.version, parked.error, iso(parked.at_ms)
+def quarantined_shape(quarantined: Quarantined) -> QuarantinedShape:
+    return QuarantinedShape(
+        quarantined.what,
+        quarantined.tenant,
+        quarantined.stream,
+        quarantined.version,
+        quarantined.error,
+        iso(quarantined.at_ms),
     )
 
 

@@ -32,7 +32,7 @@ class Mark(NamedTuple):
 
 async def mark(engine: Engine, subject: Subject) -> Mark:
     """To be taken while the engine is idle."""
-    return Mark(await engine.road.outside.stores.events.end(), subject.effects())
+    return Mark(await engine.pipeline.environment.stores.events.end(), subject.effects())
 
 
 class Part(NamedTuple):
@@ -78,7 +78,7 @@ async def faults(
 
 async def _sent_events(engine: Engine, flow: str, after: int) -> Counter[str]:
     """How many Sent events each stream has."""
-    events, wanted = engine.road.outside.stores.events, event_types(flow).name_of[Sent]
+    events, wanted = engine.pipeline.environment.stores.events, event_types(flow).name_of[Sent]
     found: Counter[str] = Counter()
     while page := await events.follow(after, PAGE):
         after = page[-1].position
@@ -88,7 +88,7 @@ async def _sent_events(engine: Engine, flow: str, after: int) -> Counter[str]:
 
 async def _sent_views(engine: Engine, flow: str, ids: Sequence[str]) -> int:
     """How many views say sent."""
-    views, waiting, found = engine.road.outside.stores.views, iter(ids), 0
+    views, waiting, found = engine.pipeline.environment.stores.views, iter(ids), 0
     while chunk := list(islice(waiting, PAGE)):
         page = await views.get([(flow, TENANT, request_id) for request_id in chunk])
         found += sum(view.state.status == "sent" for view in page.values())

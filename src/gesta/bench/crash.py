@@ -67,7 +67,7 @@ async def measure_crashes(kills: int, store: BenchStore, tell: Tell) -> CrashFig
     start = time.perf_counter()
     tell("start", 0, 1)
     async with crew(store) as members:
-        members.desk.on(lambda _: True, slow_seconds=CALL_SECONDS)
+        members.backend.on(lambda _: True, slow_seconds=CALL_SECONDS)
         load = spawn(_submit(members), "bench-load")
         try:
             one = await _rounds(members, kills, tell, "one of two killed", _kill_one)
@@ -76,8 +76,8 @@ async def measure_crashes(kills: int, store: BenchStore, tell: Tell) -> CrashFig
             load.cancel()
         tell("count", 0, 1)
         await _until_ended(members, [*members.ids])
-        effects = Counter(effect.data["number"] for effect in members.desk.effects)
-        receipts = [effect.receipts for effect in members.desk.effects]
+        effects = Counter(effect.data["number"] for effect in members.backend.effects)
+        receipts = [effect.receipts for effect in members.backend.effects]
     return CrashFigures(
         kills=kills,
         interrupted=len(one),
@@ -112,7 +112,7 @@ async def _rounds(
     kill: Callable[[Crew, set[int]], Awaitable[list[float]]],
 ) -> list[float]:
     """Kill while calls are under way; seconds of each request that was interrupted, sorted."""
-    taken: list[float] = []
+    leased: list[float] = []
     done = 0
     while done < kills:
         tell(stage, done, kills)
@@ -120,10 +120,10 @@ async def _rounds(
             members.runtime, lambda: _has_calls(members), "a worker to be in the middle of a call"
         )
         interrupted = await kill(members, await _callers(members))
-        taken += interrupted
+        leased += interrupted
         # Should all of its calls have ended in the moment before it died, the kill does not count.
         done += bool(interrupted)
-    return sorted(taken)
+    return sorted(leased)
 
 
 async def _kill_one(members: Crew, callers: set[int]) -> list[float]:
@@ -135,9 +135,9 @@ async def _kill_one(members: Crew, callers: set[int]) -> list[float]:
     )
     killed_at = time.perf_counter()
     await victim.kill()
-    taken = await _seconds_until_ended(members, {victim.pid}, killed_at)
+    leased = await _seconds_until_ended(members, {victim.pid}, killed_at)
     await victim.start()
-    return taken
+    return leased
 
 
 async def _kill_all(members: Crew, _: set[int]) -> list[float]:
@@ -150,11 +150,11 @@ async def _kill_all(members: Crew, _: set[int]) -> list[float]:
     # second one is up.
     starting = spawn(_start(members.workers), "bench-start")
     try:
-        taken = await _seconds_until_ended(members, pids, killed_at)
+        leased = await _seconds_until_ended(members, pids, killed_at)
         await starting
     finally:
         starting.cancel()
-    return taken
+    return leased
 
 
 async def _start(workers: Sequence[WorkerProcess]) -> None:
@@ -169,24 +169,24 @@ async def _has_calls(members: Crew) -> bool:
 async def _callers(members: Crew) -> set[int]:
     """The living processes that are in the middle of a call."""
     alive = {worker.pid for worker in members.workers}
-    recent = await members.open_ones([*members.desk.caller][-RATE:])
-    return {members.desk.caller[number] for number in recent} & alive
+    recent = await members.open_ones([*members.backend.caller][-RATE:])
+    return {members.backend.caller[number] for number in recent} & alive
 
 
 async def _seconds_until_ended(members: Crew, dead: set[int], killed_at: float) -> list[float]:
     """For each request that a dead process was in the middle of."""
-    taken: list[float] = []
+    leased: list[float] = []
     left = await members.open_ones(
-        number for number, pid in members.desk.caller.items() if pid in dead
+        number for number, pid in members.backend.caller.items() if pid in dead
     )
     patience = members.runtime.monotonic() + PATIENCE_SECONDS
     while left and members.runtime.monotonic() < patience:
         await sleep(members.runtime, LOOK_SECONDS)
         still = await members.open_ones(left)
-        taken += [time.perf_counter() - killed_at] * (len(left) - len(still))
+        leased += [time.perf_counter() - killed_at] * (len(left) - len(still))
         left = still
     # What has not come to its end by now counts with all of the time that was waited.
-    return taken + [PATIENCE_SECONDS] * len(left)
+    return leased + [PATIENCE_SECONDS] * len(left)
 
 
 async def _until_ended(members: Crew, numbers: list[int]) -> None:

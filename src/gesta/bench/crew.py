@@ -46,7 +46,7 @@ class Desk(HttpSandbox):
 @dataclass
 class Crew:
     engine: Engine
-    desk: Desk
+    backend: Desk
     workers: list[WorkerProcess]
     runtime: Runtime
     #: The requests that were accepted, by their number, and when they were asked for.
@@ -62,16 +62,18 @@ class Crew:
         wanted = {
             number: (FLOW, TENANT, self.ids[number]) for number in numbers if number in self.ids
         }
-        found, _ = await self.engine.road.loader.load([*wanted.values()])
+        found, _ = await self.engine.pipeline.loader.load([*wanted.values()])
         return {number for number, key in wanted.items() if not found[key].state.is_terminal}
 
 
 @asynccontextmanager
 async def crew(store: BenchStore) -> AsyncIterator[Crew]:
     """All of them up and running; none of them left behind."""
-    runtime, desk = SystemRuntime(), Desk()
-    async with SandboxServer(Sandbox(http=desk), runtime) as server:
-        orders = Orders(store.settings.url, store.settings.master_key, f"{server.url}/{desk.name}")
+    runtime, backend = SystemRuntime(), Desk()
+    async with SandboxServer(Sandbox(http=backend), runtime) as server:
+        orders = Orders(
+            store.settings.url, store.settings.master_key, f"{server.url}/{backend.name}"
+        )
         log = store.folder / "worker.log"
         workers = [
             WorkerProcess("gesta.bench.worker", orders, log, runtime) for _ in range(WORKERS)
@@ -80,7 +82,7 @@ async def crew(store: BenchStore) -> AsyncIterator[Crew]:
             try:
                 for worker in workers:
                     await worker.start()
-                yield Crew(engine, desk, workers, runtime)
+                yield Crew(engine, backend, workers, runtime)
             finally:
                 for worker in workers:
                     await worker.stop()

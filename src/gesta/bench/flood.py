@@ -148,7 +148,7 @@ class Flood:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self.accepted = self.done = 0
-        engine.road.projector.listen(self._count)
+        engine.pipeline.projector.listen(self._count)
 
     def _count(self, views: Sequence[View]) -> None:
         self.done += sum(view.state.tenant == "flood" and view.state.is_terminal for view in views)

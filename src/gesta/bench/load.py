@@ -66,8 +66,8 @@ class Load:
             stall_seconds,
         )
         self._keys = random_keys()
-        self._landing = Landing(engine.road.runtime)
-        engine.road.projector.listen(self._landing.saved)
+        self._landing = Landing(engine.pipeline.runtime)
+        engine.pipeline.projector.listen(self._landing.saved)
         self.ids: list[str] = []
 
     async def full(self, requests: int, *, batch: bool) -> float:
@@ -96,7 +96,7 @@ class Load:
         tasks, start = [], time.perf_counter()
         for number in range(samples):
             await sleep(
-                self._engine.road.runtime,
+                self._engine.pipeline.runtime,
                 max(0.0, start + number / LIGHT_PER_SECOND - time.perf_counter()),
             )
             tasks.append(spawn(self._time_one(number), "bench-light"))

@@ -57,15 +57,15 @@ def fsync_ms(folder: Path, times: int = 50) -> float:
     """The median of writing 4 KB and having them on disk: the least that a durable commit can
     take.
     """
-    path, block, taken = folder / "fsync", bytes(4096), []
+    path, block, leased = folder / "fsync", bytes(4096), []
     with path.open("wb", buffering=0) as file:
         for _ in range(times):
             start = time.perf_counter()
             file.write(block)
             os.fsync(file.fileno())
-            taken.append((time.perf_counter() - start) * 1000)
+            leased.append((time.perf_counter() - start) * 1000)
     path.unlink()
-    return statistics.median(taken)
+    return statistics.median(leased)
 
 
 def rss_mb() -> float:

@@ -174,10 +174,10 @@ async def _all_done(engine: Engine, wanted: int) -> float:
     done, began = -1, time.perf_counter()
     moved = began
     while done < wanted and time.perf_counter() - moved < STALL_SECONDS:
-        before, done = done, (await engine.operating.counts()).get((PLAIN.flow.name, "sent"), 0)
+        before, done = done, (await engine.admin.counts()).get((PLAIN.flow.name, "sent"), 0)
         if done != before:
             moved = time.perf_counter()
-        await sleep(engine.road.runtime, 0.02)
+        await sleep(engine.pipeline.runtime, 0.02)
     return time.perf_counter() - began
 
 
@@ -195,9 +195,7 @@ async def _call(task: Task) -> Called:
 
 @asynccontextmanager
 async def _served(engine: Engine) -> AsyncIterator[Task]:
-    _, key = await engine.operating.create_key(
-        name="bench", scopes=("submit",), actor=Actor("bench")
-    )
+    _, key = await engine.admin.create_key(name="bench", scopes=("submit",), actor=Actor("bench"))
     async with _listening(engine.web()) as port:
         yield Task("127.0.0.1", port, "/v1/requests", key, 0, 0, flow=PLAIN.flow.name, text=TEXT)
 

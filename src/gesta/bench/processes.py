@@ -41,7 +41,7 @@ async def measure_processes(
         # One request there and back: every station is at work.
         await members.submit(-1)
         await until(
-            members.runtime, lambda: -1 in members.desk.first_at, "the first request to start"
+            members.runtime, lambda: -1 in members.backend.first_at, "the first request to start"
         )
         tell("idle", 0, 1)
         idle = await _idle(members, idle_seconds)
@@ -56,10 +56,12 @@ async def measure_processes(
         for task in tasks:
             await task
         await until(
-            members.runtime, lambda: len(members.desk.first_at) > samples, "every request to start"
+            members.runtime,
+            lambda: len(members.backend.first_at) > samples,
+            "every request to start",
         )
         waits = sorted(
-            members.desk.first_at[number] - members.asked_at[number] for number in range(samples)
+            members.backend.first_at[number] - members.asked_at[number] for number in range(samples)
         )
     return ProcessFigures(
         requests=samples,

@@ -21,8 +21,8 @@ from gesta.testing.scratch_store import (
     file_url,
     fresh_master_key,
     is_postgresql,
+    scratch_store,
     server_url,
-    trial_store,
 )
 
 
@@ -73,7 +73,7 @@ class BenchStore:
 async def bench_store(chosen: str | None, folder: Path) -> AsyncIterator[BenchStore]:
     """The store that --url names, else a fresh file inside `folder`."""
     runtime = SystemRuntime()
-    async with trial_store(chosen, folder, "bench", runtime) as trial:
+    async with scratch_store(chosen, folder, "bench", runtime) as trial:
         if trial.is_ours:
             # Nothing of the environment counts, and nobody has to know the key: it is of no use
             # when the store is gone.

@@ -180,7 +180,7 @@ def _slack(answers: SlackAnswers) -> Subject:
             ("slack.channel", "ops", {"channel_id": "C0BENCH"}),
             ("template", "bench", {"text": "Order {{ number }}: {{ text }}"}),
         ):
-            await engine.operating.put_config(kind, code, fields)
+            await engine.admin.put_config(kind, code, fields)
 
     channel = slack.flow(concurrency=CONCURRENCY)
     return Subject(

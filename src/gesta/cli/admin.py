@@ -32,7 +32,7 @@ async def rebuild(call: Invocation, as_json: Json = False) -> None:
         screen = Console(stderr=True)
         with Progress(console=screen, transient=True, disable=not screen.is_terminal) as progress:
             task = progress.add_task("events", total=None)
-            folded = await engine.operating.rebuild(
+            folded = await engine.admin.rebuild(
                 lambda done, total: progress.update(task, completed=done, total=total)
             )
     if as_json:
@@ -59,8 +59,8 @@ async def erase(
     Their requests stay on record and are executed no more.
     """
     name = field_value("subject", subject) if subject == "-" else subject
-    async with call.desk() as desk:
-        destroyed = await desk.erase(name, call.actor(by).user_id)
+    async with call.backend() as backend:
+        destroyed = await backend.erase(name, call.actor(by).user_id)
     if as_json:
         print_json({"keys": destroyed})
         return

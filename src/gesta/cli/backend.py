@@ -16,8 +16,8 @@ if TYPE_CHECKING:
         EntityShape,
         EventShape,
         KeyShape,
-        ParkedShape,
         PauseShape,
+        QuarantinedShape,
         RequestShape,
     )
     from gesta.domain.outcome import Outcome
@@ -29,11 +29,11 @@ if TYPE_CHECKING:
     from gesta.requests.dead_letters import DeadLetter
 
 Fields = dict[str, Any]
-Result = Literal["executed", "not_executed", "rejected"]
+Resolution = Literal["executed", "not_executed", "rejected"]
 
 
 @dataclass(frozen=True)
-class Kind:
+class ConfigKind:
     """A kind of config: its fields, in JSON, which of them are secrets, and which can be texts."""
 
     names: list[str]
@@ -41,13 +41,13 @@ class Kind:
     texts: frozenset[str]
 
 
-def kind_of(schema: Mapping[str, Any]) -> Kind:
+def kind_of(schema: Mapping[str, Any]) -> ConfigKind:
     """The kind that a JSON schema of its fields tells of."""
     inside = schema.get("$defs", {})
     whole = inside[schema["$ref"].rpartition("/")[2]] if "$ref" in schema else schema
     fields: Mapping[str, Any] = whole.get("properties", {})
     secrets = frozenset(name for name, field in fields.items() if field.get("writeOnly"))
-    return Kind(
+    return ConfigKind(
         list(fields),
         secrets,
         frozenset(name for name, field in fields.items() if _takes_text(field)),
@@ -60,7 +60,7 @@ def _takes_text(field: Mapping[str, Any]) -> bool:
     return field.get("type") == "string" or any(map(_takes_text, field.get("anyOf", ())))
 
 
-class Desk(Protocol):
+class Backend(Protocol):
     """What commands do. `by` is who decides."""
 
     @property
@@ -79,7 +79,7 @@ class Desk(Protocol):
         """New events, without an end; the first None says that nothing is missed from now on."""
         ...
 
-    async def parked(self, limit: int) -> list[ParkedShape]: ...
+    async def quarantined(self, limit: int) -> list[QuarantinedShape]: ...
 
     async def cancel(self, request_id: str, by: str) -> str: ...
     async def retry(self, request_id: str, by: str) -> str: ...
@@ -87,7 +87,7 @@ class Desk(Protocol):
         self, request_id: str, ttl: timedelta | None, again: bool, by: str
     ) -> str: ...
     async def resolve(
-        self, request_id: str, result: Result, evidence: str, provider_id: str, by: str
+        self, request_id: str, result: Resolution, evidence: str, provider_id: str, by: str
     ) -> str: ...
 
     async def dead_letters(
@@ -96,7 +96,7 @@ class Desk(Protocol):
     async def dead_letter(self, request_id: str) -> DeadLetter: ...
     async def purge(self, letter: DeadLetter, by: str) -> None: ...
 
-    async def kinds(self) -> Mapping[str, Kind]: ...
+    async def kinds(self) -> Mapping[str, ConfigKind]: ...
     async def entities(self) -> list[EntityShape]: ...
     async def entity(self, kind: str, code: str) -> EntityShape: ...
     async def put(

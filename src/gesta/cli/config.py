@@ -25,19 +25,19 @@ from gesta.cli.output import (
 )
 
 if TYPE_CHECKING:
-    from gesta.cli.backend import Kind as Known
+    from gesta.cli.backend import ConfigKind as Known
     from gesta.engine.engine import Engine
     from gesta.flows.flow import ConfigBody
 
-Kind = Annotated[str, typer.Argument(help="The kind, e.g. webhook.endpoint.")]
+ConfigKind = Annotated[str, typer.Argument(help="The kind, e.g. webhook.endpoint.")]
 Code = Annotated[str, typer.Argument(help="Your own name for it.")]
 Fields = dict[str, Any]
 
 
 async def list_entities(call: Invocation, as_json: JsonLines = False) -> None:
     """List a tenant's config."""
-    async with call.desk() as desk:
-        entities = await desk.entities()
+    async with call.backend() as backend:
+        entities = await backend.entities()
         if as_json:
             for one in entities:
                 print_json_line(one)
@@ -49,25 +49,27 @@ async def list_entities(call: Invocation, as_json: JsonLines = False) -> None:
             show(table(("kind", "code", "fields", "sealed"), rows, folded=("code", "fields")))
         else:
             tell("no config yet; this process knows:")
-            for kind, known in (await desk.kinds()).items():
+            for kind, known in (await backend.kinds()).items():
                 tell(f"  {kind}: {', '.join(known.names)}")
 
 
-async def get_entity(call: Invocation, kind: Kind, code: Code, as_json: Json = False) -> None:
+async def get_entity(call: Invocation, kind: ConfigKind, code: Code, as_json: Json = False) -> None:
     """Show an entity of a tenant's config, without its secrets."""
-    async with call.desk() as desk:
-        found = await desk.entity(kind, code)
+    async with call.backend() as backend:
+        found = await backend.entity(kind, code)
         if as_json:
             print_json(found)
             return
         fields = {name: str(value) for name, value in found.fields.items()}
-        sealed = {name: f"(sealed, version {version})" for name, version in found.secrets.items()}
-        show(facts({"kind": kind, "code": code, **fields, **sealed}))
+        encrypted = {
+            name: f"(sealed, version {version})" for name, version in found.secrets.items()
+        }
+        show(facts({"kind": kind, "code": code, **fields, **encrypted}))
 
 
 async def put_entity(
     call: Invocation,
-    kind: Kind,
+    kind: ConfigKind,
     code: Code,
     fields: Annotated[
         list[str],
@@ -93,13 +95,13 @@ async def put_entity(
     What is left out of one that is there keeps its value; a new secret overlaps with the old one
     for a day.
     """
-    async with call.desk(create=True) as desk:
-        known = _known(await desk.kinds(), kind, call)
+    async with call.backend(create=True) as backend:
+        known = _known(await backend.kinds(), kind, call)
         written = assignments(fields)
         texts = {name: field_value(name, text) for name, text in written.items()}
         _warn_of_history(known, {name for name, text in texts.items() if text == written[name]})
         values = {name: _value(name, text, known) for name, text in texts.items()}
-        stored = await desk.put(kind, code, values, not replace, call.actor(by).user_id)
+        stored = await backend.put(kind, code, values, not replace, call.actor(by).user_id)
         if as_json:
             print_json(stored)
         else:
@@ -121,10 +123,10 @@ def _value(name: str, text: str, known: Known) -> Any:
         return text
 
 
-async def delete_entity(call: Invocation, kind: Kind, code: Code, by: By = None) -> None:
+async def delete_entity(call: Invocation, kind: ConfigKind, code: Code, by: By = None) -> None:
     """Remove an entity from a tenant's config."""
-    async with call.desk() as desk:
-        await desk.delete(kind, code, call.actor(by).user_id)
+    async with call.backend() as backend:
+        await backend.delete(kind, code, call.actor(by).user_id)
         tell(f"removed {kind}/{code}")
 
 
@@ -152,7 +154,7 @@ async def apply_file(
         await _check_all(engine, tenant, entities)
         for (kind, code), fields in entities.items():
             if not dry_run:
-                await engine.operating.put_config(
+                await engine.admin.put_config(
                     kind, code, fields, tenant=tenant, actor=call.actor(by)
                 )
             if as_json:
@@ -175,7 +177,7 @@ async def _check_all(
     faults = []
     for (kind, code), fields in entities.items():
         try:
-            await engine.operating.check_config(kind, code, fields, tenant=tenant)
+            await engine.admin.check_config(kind, code, fields, tenant=tenant)
         except BadConfig as error:
             faults.append(str(error))
     if faults:

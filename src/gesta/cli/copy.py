@@ -19,7 +19,7 @@ from gesta.cli.invocation import By, Invocation, refuse_missing_file, tell_of_od
 from gesta.cli.output import Json, print_json, say, tell
 
 if TYPE_CHECKING:
-    from gesta.maintenance.store_copy.copy import Report
+    from gesta.maintenance.store_copy.copy import CopyReport
     from gesta.maintenance.store_copy.selection import Home
     from gesta.runtime.clock import Runtime
     from gesta.runtime.settings import Settings
@@ -102,7 +102,7 @@ async def copy(
                 "claims": report.claims,
                 "secrets": report.secrets,
                 "jobs": report.jobs,
-                "suspectJobs": report.suspect,
+                "suspectJobs": report.possibly_executed,
                 "from": giving.url,
                 "to": taking.url,
                 "tenant": tenant,
@@ -164,7 +164,7 @@ async def _copied(
     wait: timedelta,
     by: str | None,
     runtime: Runtime,
-) -> Report:
+) -> CopyReport:
     from rich.console import Console
     from rich.progress import Progress
 
@@ -184,10 +184,10 @@ async def _copied(
         )
 
 
-def _tell_what_is_next(report: Report, taking: Home, tenant: str | None, key: str) -> None:
+def _tell_what_is_next(report: CopyReport, taking: Home, tenant: str | None, key: str) -> None:
     scope = "--everything" if tenant is None else f"--tenant {tenant}"
     if report.is_new:
-        doubt = f", {report.suspect} of them in doubt" if report.suspect else ""
+        doubt = f", {report.possibly_executed} of them in doubt" if report.possibly_executed else ""
         tell(
             f"events copied and verified, {report.claims} keys, {report.secrets} secrets,"
             f" {report.jobs} live jobs{doubt}; the source takes no more writes"

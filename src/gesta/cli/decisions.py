@@ -14,7 +14,7 @@ from gesta.cli.lookup import Id, id_of
 from gesta.cli.output import Json, print_json, say, tell
 
 if TYPE_CHECKING:
-    from gesta.cli.backend import Desk, Result
+    from gesta.cli.backend import Backend, Resolution
 
 Again = Annotated[
     bool,
@@ -27,23 +27,23 @@ Again = Annotated[
 
 async def retry(call: Invocation, request_id: Id, by: By = None, as_json: Json = False) -> None:
     """Make the next attempt of a waiting request due now, under the same key."""
-    async with call.desk() as desk:
-        request_id = await id_of(desk, request_id)
-        status = await desk.retry(request_id, call.actor(by).user_id)
-        await _tell(desk, request_id, status, "its next attempt is due now", as_json=as_json)
+    async with call.backend() as backend:
+        request_id = await id_of(backend, request_id)
+        status = await backend.retry(request_id, call.actor(by).user_id)
+        await _tell(backend, request_id, status, "its next attempt is due now", as_json=as_json)
 
 
 async def cancel(call: Invocation, request_id: Id, by: By = None, as_json: Json = False) -> None:
     """Call a request back. While an attempt runs, its end decides: a success stays."""
-    async with call.desk() as desk:
-        request_id = await id_of(desk, request_id)
-        status = await desk.cancel(request_id, call.actor(by).user_id)
+    async with call.backend() as backend:
+        request_id = await id_of(backend, request_id)
+        status = await backend.cancel(request_id, call.actor(by).user_id)
         done = (
             "it will not be executed"
             if status == "cancelled"
             else "an attempt is running: a success stays, anything else is cancelled"
         )
-        await _tell(desk, request_id, status, done, as_json=as_json)
+        await _tell(backend, request_id, status, done, as_json=as_json)
 
 
 async def redrive(
@@ -59,10 +59,10 @@ async def redrive(
 
     It is due at once, whatever --deliver-at said, and has no time to live unless --ttl gives one.
     """
-    async with call.desk() as desk:
-        request_id = await id_of(desk, request_id)
-        status = await desk.redrive(request_id, ttl, again, call.actor(by).user_id)
-        await _tell(desk, request_id, status, "it is executed now", as_json=as_json)
+    async with call.backend() as backend:
+        request_id = await id_of(backend, request_id)
+        status = await backend.redrive(request_id, ttl, again, call.actor(by).user_id)
+        await _tell(backend, request_id, status, "it is executed now", as_json=as_json)
 
 
 async def resolve(
@@ -87,14 +87,14 @@ async def resolve(
         raise typer.BadParameter("say exactly one of --executed, --not-executed and --rejected")
     if not evidence.strip():
         raise typer.BadParameter("say how you know", param_hint="--evidence")
-    result: Result = "executed" if executed else "rejected" if rejected else "not_executed"
+    result: Resolution = "executed" if executed else "rejected" if rejected else "not_executed"
     person = call.actor(by).user_id
-    async with call.desk() as desk:
-        request_id = await id_of(desk, request_id)
-        status = await desk.resolve(request_id, result, evidence, provider_id, person)
+    async with call.backend() as backend:
+        request_id = await id_of(backend, request_id)
+        status = await backend.resolve(request_id, result, evidence, provider_id, person)
         then = "; it is executed again" if status == "queued" else ""
         await _tell(
-            desk,
+            backend,
             request_id,
             status,
             f"on record as {result.replace('_', ' ')} by {person}{then}",
@@ -102,11 +102,13 @@ async def resolve(
         )
 
 
-async def _tell(desk: Desk, request_id: str, status: str, what: str, *, as_json: bool) -> None:
+async def _tell(
+    backend: Backend, request_id: str, status: str, what: str, *, as_json: bool
+) -> None:
     if as_json:
         print_json({"id": request_id, "status": status})
     else:
         say(status)
         tell(what)
     if status == "queued":
-        await desk.warn_if_idle()
+        await backend.warn_if_idle()

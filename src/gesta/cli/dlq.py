@@ -15,7 +15,7 @@ from gesta.cli.lookup import Id, id_of
 from gesta.cli.output import Json, JsonLines, facts, print_json, print_json_line, show, table, tell
 
 if TYPE_CHECKING:
-    from gesta.cli.backend import Desk
+    from gesta.cli.backend import Backend
     from gesta.requests.dead_letters import DeadLetter
 
 #: More dead letters than anybody keeps; a bound, so that memory has one too.
@@ -44,9 +44,9 @@ async def list_letters(
     as_json: JsonLines = False,
 ) -> None:
     """List requests that failed for good, newest first."""
-    async with call.desk() as desk:
-        await desk.warn_of_lag()
-        letters = (await desk.dead_letters(flow, reason, MANY))[:limit]
+    async with call.backend() as backend:
+        await backend.warn_of_lag()
+        letters = (await backend.dead_letters(flow, reason, MANY))[:limit]
         if as_json:
             for letter in letters:
                 print_json_line(letter)
@@ -58,8 +58,8 @@ async def list_letters(
 
 async def show_letter(call: Invocation, request_id: Id, as_json: Json = False) -> None:
     """Show a dead letter: why it failed, how often it was tried, until when it is kept."""
-    async with call.desk() as desk:
-        letter = await desk.dead_letter(await id_of(desk, request_id))
+    async with call.backend() as backend:
+        letter = await backend.dead_letter(await id_of(backend, request_id))
         if as_json:
             print_json(letter)
             return
@@ -101,15 +101,15 @@ async def redrive_letters(
     live unless --ttl gives one.
     """
     person = call.actor(by).user_id
-    async with call.desk() as desk:
+    async with call.backend() as backend:
 
         async def act(letter: DeadLetter) -> str:
-            return await desk.redrive(letter.original.request_id, ttl, again, person)
+            return await backend.redrive(letter.original.request_id, ttl, again, person)
 
-        letters = await _named(desk, request_id, flow, reason, every=every)
+        letters = await _named(backend, request_id, flow, reason, every=every)
         await _act_on_all(letters, act, dry_run=dry_run, as_json=as_json)
         if not dry_run:
-            await desk.warn_if_idle()
+            await backend.warn_if_idle()
 
 
 async def purge_letters(
@@ -124,26 +124,26 @@ async def purge_letters(
 ) -> None:
     """Remove requests from the dead letters; their events stay."""
     person = call.actor(by).user_id
-    async with call.desk() as desk:
+    async with call.backend() as backend:
 
         async def act(letter: DeadLetter) -> str:
-            await desk.purge(letter, person)
+            await backend.purge(letter, person)
             return "purged"
 
-        letters = await _named(desk, request_id, flow, reason, every=every)
+        letters = await _named(backend, request_id, flow, reason, every=every)
         await _act_on_all(letters, act, dry_run=dry_run, as_json=as_json)
 
 
 async def _named(
-    desk: Desk, request_id: str | None, flow: str | None, reason: str | None, *, every: bool
+    backend: Backend, request_id: str | None, flow: str | None, reason: str | None, *, every: bool
 ) -> list[DeadLetter]:
     """The letter of one id, or all that the filters leave."""
     if every == (request_id is not None) or (request_id is not None and (flow or reason)):
         raise typer.BadParameter("name one ID, or say --all, with --flow and --reason to choose")
     if request_id is not None:
-        return [await desk.dead_letter(await id_of(desk, request_id))]
-    await desk.warn_of_lag()
-    return await desk.dead_letters(flow, reason, MANY)
+        return [await backend.dead_letter(await id_of(backend, request_id))]
+    await backend.warn_of_lag()
+    return await backend.dead_letters(flow, reason, MANY)
 
 
 async def _act_on_all(letters: list[DeadLetter], act: Act, *, dry_run: bool, as_json: bool) -> None:

@@ -54,7 +54,7 @@ async def doctor(
             if jobs:
                 findings = await _search_jobs(engine)
             else:
-                findings = diagnose(await examine(engine.road, call.tenant_name, call.place))
+                findings = diagnose(await examine(engine.pipeline, call.tenant_name, call.place))
     except GestaError as error:
         if request_id is not None or call.debug:
             raise
@@ -70,7 +70,10 @@ async def _tell_why(engine: Engine, request_id: str, call: Invocation, *, as_jso
     from gesta.admin.doctor.explain import why_not_sent
 
     view = await find_view(engine, request_id, call.tenant_name)
-    state, sentence = view.state, why_not_sent(await examine_request(engine.road, view, call.place))
+    state, sentence = (
+        view.state,
+        why_not_sent(await examine_request(engine.pipeline, view, call.place)),
+    )
     if as_json:
         print_json({"id": state.id, "status": state.status, "why": sentence})
     else:
@@ -83,7 +86,7 @@ async def _search_jobs(engine: Engine) -> list[Finding]:
 
     found: list[Finding] = []
     count = 0
-    async for standing, fields in suspicious_jobs(engine.road):
+    async for standing, fields in suspicious_jobs(engine.pipeline):
         count += 1
         if fields:
             # The id may itself be what is wrong, so only the place is named.

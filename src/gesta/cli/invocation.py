@@ -19,8 +19,8 @@ import typer
 from gesta.cli.output import tell
 
 if TYPE_CHECKING:
-    from gesta.cli.backend import Desk
-    from gesta.cli.target import Place
+    from gesta.cli.backend import Backend
+    from gesta.cli.target import Target
     from gesta.domain.events import Actor
     from gesta.engine.engine import Engine
     from gesta.engine.process_roles import Work
@@ -134,14 +134,14 @@ class Invocation(Call):
         return name
 
     @property
-    def place(self) -> Place:
+    def place(self) -> Target:
         """What a command that is advised has to repeat of this call."""
-        from gesta.cli.target import Place, options
+        from gesta.cli.target import Target, options
         from gesta.runtime.redaction import scrub
 
         # A password is not shown, wherever it came from.
         url = self.url if self.url is not None and scrub(self.url) == self.url else None
-        return Place(
+        return Target(
             options(tenant=self.tenant),
             options(app=self.app),
             options(file=self.file, url=url, server=self.server),
@@ -181,20 +181,20 @@ class Invocation(Call):
             )
 
     @asynccontextmanager
-    async def desk(self, *, create: bool = False) -> AsyncIterator[Desk]:
+    async def backend(self, *, create: bool = False) -> AsyncIterator[Backend]:
         """Where the command is carried out: by the server that is named, else on the store.
 
         Only some commands may make a store.
         """
         if self.server_address is not None:
-            async with self._at_server(self.server_address) as desk:
-                yield desk
+            async with self._at_server(self.server_address) as backend:
+                yield backend
             return
-        from gesta.cli.local_backend import StoreDesk
+        from gesta.cli.local_backend import LocalBackend
 
         engine = self.engine()
         async with AsyncExitStack() as stack:
-            yield StoreDesk(
+            yield LocalBackend(
                 engine,
                 lambda: self.tenant_name,
                 lambda: stack.enter_async_context(self.opened(engine, create=create)),
@@ -202,8 +202,8 @@ class Invocation(Call):
             )
 
     @asynccontextmanager
-    async def _at_server(self, server: str) -> AsyncIterator[Desk]:
-        from gesta.cli.remote_backend import ServerDesk
+    async def _at_server(self, server: str) -> AsyncIterator[Backend]:
+        from gesta.cli.remote_backend import RemoteBackend
         from gesta.client import Client
         from gesta.errors import BadInput, BadSettings
 
@@ -220,7 +220,7 @@ class Invocation(Call):
                     f"--tenant: the API key is of tenant {tenant}; one of another tenant is a key"
                     " of its own"
                 )
-            yield ServerDesk(client, tenant)
+            yield RemoteBackend(client, tenant)
 
     @asynccontextmanager
     async def opened(

@@ -52,16 +52,16 @@ async def create(
 
     from gesta.errors import BadInput
 
-    async with call.desk(create=True) as desk:
+    async with call.backend(create=True) as backend:
         try:
-            now = datetime.fromtimestamp(desk.now_ms() / 1000, UTC)
+            now = datetime.fromtimestamp(backend.now_ms() / 1000, UTC)
             expires_at = None if expires is None else now + expires
         except OverflowError:
             raise BadInput(
                 "--expires is beyond every calendar; leave it out for a key that does not end by"
                 " itself"
             ) from None
-        made = await desk.create_key(
+        made = await backend.create_key(
             name, scope or ("read", "submit"), expires_at, test, call.actor(by).user_id
         )
         if as_json:
@@ -79,13 +79,13 @@ async def list_keys(call: Invocation, as_json: JsonLines = False) -> None:
     from gesta.cli.shown import ms_of
     from gesta.cli.wording import moment
 
-    async with call.desk() as desk:
-        keys = await desk.keys()
+    async with call.backend() as backend:
+        keys = await backend.keys()
         if as_json:
             for one in keys:
                 print_json_line(one)
         elif keys:
-            now = desk.now_ms()
+            now = backend.now_ms()
             rows = [
                 (
                     one.id,
@@ -113,8 +113,8 @@ async def revoke(
     as_json: Json = False,
 ) -> None:
     """End an API key for good."""
-    async with call.desk() as desk:
-        ended = await desk.revoke_key(key_id, call.actor(by).user_id)
+    async with call.backend() as backend:
+        ended = await backend.revoke_key(key_id, call.actor(by).user_id)
         if as_json:
             print_json(ended)
         else:

@@ -14,23 +14,23 @@ from gesta.api_types.representations import (
     EntityShape,
     EventShape,
     KeyShape,
-    ParkedShape,
     PauseShape,
+    QuarantinedShape,
     RequestShape,
     attempt_shapes,
     entity_shape,
     event_shape,
     key_shape,
-    parked_shape,
     pause_shape,
+    quarantined_shape,
     request_shape,
 )
-from gesta.cli.backend import Fields, Kind, Result, kind_of
+from gesta.cli.backend import ConfigKind, Fields, Resolution, kind_of
 from gesta.cli.flows import how_to_get
 from gesta.cli.idle import warn_if_idle, warn_of_lag
 from gesta.cli.lookup import find_request
 from gesta.cli.output import tell
-from gesta.cli.target import Place
+from gesta.cli.target import Target
 from gesta.cli.template import filled
 from gesta.domain.codec import decode_meta, event_types
 from gesta.domain.events import Actor
@@ -56,7 +56,7 @@ BATCH = 1_000
 CONFIG = "config"
 
 
-class StoreDesk:
+class LocalBackend:
     """`opened` is awaited by the first call that needs the store: what is wrong with a payload or a
     kind is told before one is made.
     """
@@ -66,7 +66,7 @@ class StoreDesk:
         engine: Engine,
         tenant: Callable[[], str],
         opened: Callable[[], Awaitable[object]],
-        place: Place,
+        place: Target,
     ) -> None:
         self._engine, self._tenant, self._opened, self._place = engine, tenant, opened, place
         self._clock = SystemRuntime()
@@ -77,7 +77,9 @@ class StoreDesk:
 
     def now_ms(self) -> int:
         return (
-            self._engine.road.runtime.now_ms() if self._engine.is_running else self._clock.now_ms()
+            self._engine.pipeline.runtime.now_ms()
+            if self._engine.is_running
+            else self._clock.now_ms()
         )
 
     async def _open(self) -> Engine:
@@ -96,7 +98,7 @@ class StoreDesk:
 
     async def outcome(self, flow: str, request_id: str, timeout_seconds: float) -> Outcome:
         handle = Request(
-            (await self._open()).road, Accepted(flow, self.tenant, request_id, "duplicate")
+            (await self._open()).pipeline, Accepted(flow, self.tenant, request_id, "duplicate")
         )
         return await handle.outcome(timeout=timeout_seconds)
 
@@ -106,16 +108,16 @@ class StoreDesk:
         views = await (await self._open()).find(
             tenant=self.tenant, flow=flow, status=status, key=key, limit=limit
         )
-        pauses = await (await self._open()).operating.pauses_of(views)
+        pauses = await (await self._open()).admin.pauses_of(views)
         return [
             (request_shape(view.state, pause), _shape(pause))
             for view, pause in zip(views, pauses, strict=True)
         ]
 
     async def whole(self, request_id: str) -> tuple[Whole, PauseShape | None]:
-        view = await (await self._open()).operating.look_up(request_id, self.tenant)
-        (pause,) = await (await self._open()).operating.pauses_of([view])
-        payload = await (await self._open()).operating.shown_payload(view)
+        view = await (await self._open()).admin.look_up(request_id, self.tenant)
+        (pause,) = await (await self._open()).admin.pauses_of([view])
+        payload = await (await self._open()).admin.shown_payload(view)
         return Whole(
             **msgspec.structs.asdict(request_shape(view.state, pause)), payload=payload
         ), _shape(pause)
@@ -130,7 +132,7 @@ class StoreDesk:
         )
 
     async def follow(self) -> AsyncIterator[StreamEvent | None]:
-        tenant, events = self.tenant, (await self._open()).road.outside.stores.events
+        tenant, events = self.tenant, (await self._open()).pipeline.environment.stores.events
         position = await events.end()
         yield None
         while True:
@@ -156,10 +158,10 @@ class StoreDesk:
             if not batch:
                 await events.changed(POLL_SECONDS)
 
-    async def parked(self, limit: int) -> list[ParkedShape]:
+    async def quarantined(self, limit: int) -> list[QuarantinedShape]:
         return [
-            parked_shape(one)
-            for one in await (await self._open()).operating.parked(self.tenant, limit)
+            quarantined_shape(one)
+            for one in await (await self._open()).admin.quarantined(self.tenant, limit)
         ]
 
     async def cancel(self, request_id: str, by: str) -> str:
@@ -177,7 +179,7 @@ class StoreDesk:
         return await request.redrive(ttl=ttl, again=again, actor=Actor(by))
 
     async def resolve(
-        self, request_id: str, result: Result, evidence: str, provider_id: str, by: str
+        self, request_id: str, result: Resolution, evidence: str, provider_id: str, by: str
     ) -> str:
         request = await find_request(await self._open(), request_id, self.tenant)
         return await request.resolve(
@@ -187,16 +189,16 @@ class StoreDesk:
     async def dead_letters(
         self, flow: str | None, reason: str | None, limit: int
     ) -> list[DeadLetter]:
-        letters = await (await self._open()).operating.dead_letters(self.tenant, flow, limit)
+        letters = await (await self._open()).admin.dead_letters(self.tenant, flow, limit)
         return [letter for letter in letters if reason in (None, letter.last_failure_reason)]
 
     async def dead_letter(self, request_id: str) -> DeadLetter:
-        return await (await self._open()).operating.dead_letter(request_id, self.tenant)
+        return await (await self._open()).admin.dead_letter(request_id, self.tenant)
 
     async def purge(self, letter: DeadLetter, by: str) -> None:
-        await (await self._open()).operating.request(letter).purge(actor=Actor(by))
+        await (await self._open()).admin.request(letter).purge(actor=Actor(by))
 
-    async def kinds(self) -> Mapping[str, Kind]:
+    async def kinds(self) -> Mapping[str, ConfigKind]:
         return {
             kind: kind_of(config_schema(body))
             for flow in self._engine.flows.values()
@@ -205,51 +207,46 @@ class StoreDesk:
 
     async def entities(self) -> list[EntityShape]:
         return [
-            entity_shape(one)
-            for one in await (await self._open()).operating.list_config(self.tenant)
+            entity_shape(one) for one in await (await self._open()).admin.list_config(self.tenant)
         ]
 
     async def entity(self, kind: str, code: str) -> EntityShape:
         return entity_shape(
-            await (await self._open()).operating.get_config(kind, code, tenant=self.tenant)
+            await (await self._open()).admin.get_config(kind, code, tenant=self.tenant)
         )
 
     async def put(self, kind: str, code: str, fields: Fields, keep: bool, by: str) -> EntityShape:
-        operating = (await self._open()).operating
+        admin = (await self._open()).admin
         kept = (
-            await operating.stored_beside(kind, code, set(fields), tenant=self.tenant)
-            if keep
-            else {}
+            await admin.stored_beside(kind, code, set(fields), tenant=self.tenant) if keep else {}
         )
         return entity_shape(
-            await operating.put_config(
-                kind, code, kept | fields, tenant=self.tenant, actor=Actor(by)
-            )
+            await admin.put_config(kind, code, kept | fields, tenant=self.tenant, actor=Actor(by))
         )
 
     async def delete(self, kind: str, code: str, by: str) -> None:
-        await (await self._open()).operating.delete_config(
+        await (await self._open()).admin.delete_config(
             kind, code, tenant=self.tenant, actor=Actor(by)
         )
 
     async def preview(self, code: str, fields: Fields, locale: str | None) -> Previewed:
         engine = await self._open()
-        entity = await engine.operating.template(code, locale, tenant=self.tenant)
+        entity = await engine.admin.template(code, locale, tenant=self.tenant)
         assert isinstance(entity.body, Template)
         return Previewed(
             entity.code,
             entity.version,
-            await filled(engine.road.outside.renderer, entity.body, fields),
+            await filled(engine.pipeline.environment.renderer, entity.body, fields),
         )
 
     async def pauses(self) -> list[PauseShape]:
-        operating = (await self._open()).operating
+        admin = (await self._open()).admin
         # Those of a tenant without held jobs are known only to who asks for that tenant.
         found = {
             str(pause.scope): pause
-            for pause in (*await operating.paused(), *await operating.paused(self.tenant))
+            for pause in (*await admin.paused(), *await admin.paused(self.tenant))
         }
-        held = await operating.held()
+        held = await admin.held()
         return [
             pause_shape(pause, sum(one.count for one in held if one.scope == scope))
             for scope, pause in sorted(found.items())
@@ -258,17 +255,17 @@ class StoreDesk:
     async def pause(
         self, flow: str | None, tenant: str | None, credential: str | None, reason: str, by: str
     ) -> PauseShape:
-        operating = (await self._open()).operating
+        admin = (await self._open()).admin
         if flow is not None:
             await self._refuse_unknown(flow)
-        made = await operating.pause(
+        made = await admin.pause(
             flow=flow, tenant=tenant, credential=credential, reason=reason, actor=Actor(by)
         )
         return pause_shape(made, 0)
 
     async def _refuse_unknown(self, flow: str) -> None:
         """Whoever pauses a misspelt flow would believe that the right one stands still."""
-        known = {*self._engine.flows, *(name for name, _ in await self._engine.operating.counts())}
+        known = {*self._engine.flows, *(name for name, _ in await self._engine.admin.counts())}
         if flow not in known:
             raise BadInput(
                 f"no flow {flow!r} is declared here, and no request of it is stored; known:"
@@ -279,17 +276,15 @@ class StoreDesk:
     async def resume(
         self, flow: str | None, tenant: str | None, credential: str | None, by: str
     ) -> int:
-        return await (await self._open()).operating.resume(
+        return await (await self._open()).admin.resume(
             flow=flow, tenant=tenant, credential=credential, actor=Actor(by)
         )
 
     async def pause_everything(self, reason: str, by: str) -> PauseShape:
-        return pause_shape(
-            await (await self._open()).operating.pause_everything(reason, Actor(by)), 0
-        )
+        return pause_shape(await (await self._open()).admin.pause_everything(reason, Actor(by)), 0)
 
     async def resume_everything(self, by: str) -> int:
-        return await (await self._open()).operating.resume_everything(Actor(by))
+        return await (await self._open()).admin.resume_everything(Actor(by))
 
     async def erase(self, subject: str, by: str) -> int:
         return await (await self._open()).erase(subject, tenant=self.tenant, actor=Actor(by))
@@ -297,7 +292,7 @@ class StoreDesk:
     async def create_key(
         self, name: str, scopes: Sequence[str], expires_at: datetime | None, test: bool, by: str
     ) -> MadeKey:
-        key, text = await (await self._open()).operating.create_key(
+        key, text = await (await self._open()).admin.create_key(
             name=name,
             scopes=scopes,
             expires_at=expires_at,
@@ -308,15 +303,11 @@ class StoreDesk:
         return MadeKey(**msgspec.structs.asdict(key_shape(key)), key=text)
 
     async def keys(self) -> list[KeyShape]:
-        return [
-            key_shape(one) for one in await (await self._open()).operating.list_keys(self.tenant)
-        ]
+        return [key_shape(one) for one in await (await self._open()).admin.list_keys(self.tenant)]
 
     async def revoke_key(self, key_id: str, by: str) -> KeyShape:
         return key_shape(
-            await (await self._open()).operating.revoke_key(
-                key_id, tenant=self.tenant, actor=Actor(by)
-            )
+            await (await self._open()).admin.revoke_key(key_id, tenant=self.tenant, actor=Actor(by))
         )
 
     async def warn_if_idle(self) -> None:

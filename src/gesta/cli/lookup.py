@@ -10,7 +10,7 @@ from gesta.domain.ids import REQUEST_ID
 from gesta.errors import BadInput, NotFound
 
 if TYPE_CHECKING:
-    from gesta.cli.backend import Desk
+    from gesta.cli.backend import Backend
     from gesta.engine.engine import Engine
     from gesta.engine.request import Request
     from gesta.ports.read_model import View
@@ -23,13 +23,13 @@ Id = Annotated[
 ]
 
 
-async def id_of(desk: Desk, named: str) -> str:
+async def id_of(backend: Backend, named: str) -> str:
     """The id of a request that is named by it or by its key; raises NotFound."""
     try:
-        return (await desk.whole(named))[0].id
+        return (await backend.whole(named))[0].id
     except NotFound as error:
-        ids = [shape.id for shape, _ in await desk.find(None, None, named, MANY)]
-        return _only(ids, named, desk.tenant, error)
+        ids = [shape.id for shape, _ in await backend.find(None, None, named, MANY)]
+        return _only(ids, named, backend.tenant, error)
 
 
 async def find_view(engine: Engine, named: str, tenant: str) -> View:
@@ -37,7 +37,7 @@ async def find_view(engine: Engine, named: str, tenant: str) -> View:
     NotFound.
     """
     try:
-        return await engine.operating.look_up(named, tenant)
+        return await engine.admin.look_up(named, tenant)
     except NotFound as error:
         found = {
             view.state.id: view for view in await engine.find(key=named, tenant=tenant, limit=MANY)
@@ -61,7 +61,7 @@ def _only(ids: list[str], named: str, tenant: str, error: NotFound) -> str:
 
 async def find_request(engine: Engine, request_id: str, tenant: str) -> Request:
     """A request to decide about: that needs its flow's rules."""
-    flow = (await engine.operating.look_up(request_id, tenant)).state.flow
+    flow = (await engine.admin.look_up(request_id, tenant)).state.flow
     if flow not in engine.flows:
         from gesta.cli.flows import how_to_get
 

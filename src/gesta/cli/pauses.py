@@ -12,8 +12,8 @@ from gesta.cli.invocation import By, Invocation
 from gesta.cli.output import Json, print_json, say, show, table, tell
 
 if TYPE_CHECKING:
-    from gesta.cli.backend import Desk
-    from gesta.cli.target import Place
+    from gesta.cli.backend import Backend
+    from gesta.cli.target import Target
     from gesta.errors import NotFound
     from gesta.tenants.pauses import Scope
 
@@ -64,14 +64,14 @@ async def pause(
     tenant = None if listed else _tenant(call, flow, credential, everything=everything)
     is_asked = flow is None and credential is None and tenant is None and not everything
     person = call.actor(by).user_id
-    async with call.desk(create=not is_asked) as desk:
+    async with call.backend(create=not is_asked) as backend:
         if is_asked:
-            await _list(desk, call.place, as_json=as_json)
+            await _list(backend, call.place, as_json=as_json)
             return
         if everything:
-            made = await desk.pause_everything(reason, person)
+            made = await backend.pause_everything(reason, person)
         else:
-            made = await desk.pause(flow, tenant, credential, reason, person)
+            made = await backend.pause(flow, tenant, credential, reason, person)
         if as_json:
             print_json(made)
         else:
@@ -105,14 +105,14 @@ async def resume(
             " what is paused"
         )
     person = call.actor(by).user_id
-    async with call.desk() as desk:
+    async with call.backend() as backend:
         try:
             if everything:
-                held = await desk.resume_everything(person)
+                held = await backend.resume_everything(person)
             else:
-                held = await desk.resume(flow, tenant, credential, person)
+                held = await backend.resume(flow, tenant, credential, person)
         except NotFound:
-            raise await _not_paused(desk, Scope(flow, tenant, credential), call.place) from None
+            raise await _not_paused(backend, Scope(flow, tenant, credential), call.place) from None
         if as_json:
             print_json({"held": held})
         else:
@@ -141,13 +141,13 @@ def _tenant(
     return call.tenant_name
 
 
-async def _not_paused(desk: Desk, scope: Scope, place: Place) -> NotFound:
+async def _not_paused(backend: Backend, scope: Scope, place: Target) -> NotFound:
     """The error of whoever names something else than what is paused, with what is."""
     from gesta.admin.doctor.explain import how_to_resume
     from gesta.errors import NotFound
     from gesta.tenants.pauses import Scope
 
-    found = [one for one in await desk.pauses() if one.tenant in (None, desk.tenant)]
+    found = [one for one in await backend.pauses() if one.tenant in (None, backend.tenant)]
     named = [
         f"{one.scope} ({how_to_resume(Scope(one.flow, one.tenant, one.credential), place)})"
         for one in found
@@ -155,16 +155,16 @@ async def _not_paused(desk: Desk, scope: Scope, place: Place) -> NotFound:
     more = (
         f"paused: {', '.join(named)}"
         if named
-        else f"nothing is paused for everybody or for tenant {desk.tenant}"
+        else f"nothing is paused for everybody or for tenant {backend.tenant}"
     )
     return NotFound("pause", str(scope), f"; {more}")
 
 
-async def _list(desk: Desk, place: Place, *, as_json: bool) -> None:
+async def _list(backend: Backend, place: Target, *, as_json: bool) -> None:
     from gesta.cli.shown import ms_of
     from gesta.cli.wording import moment
 
-    found = await desk.pauses()
+    found = await backend.pauses()
     if as_json:
         print_json(found)
     elif found:
@@ -182,6 +182,6 @@ async def _list(desk: Desk, place: Place, *, as_json: bool) -> None:
     else:
         other = place.process("pause --list --tenant NAME")
         tell(
-            f"nothing is paused for everybody or for tenant {desk.tenant}, and no jobs are held; of"
+            f"nothing is paused for everybody or for tenant {backend.tenant}, and no jobs are held; of"
             f" another tenant: {other}"
         )

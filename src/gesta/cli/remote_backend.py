@@ -10,11 +10,11 @@ from gesta.api_types.representations import (
     EntityShape,
     EventShape,
     KeyShape,
-    ParkedShape,
     PauseShape,
+    QuarantinedShape,
     RequestShape,
 )
-from gesta.cli.backend import Fields, Kind, Result, kind_of
+from gesta.cli.backend import ConfigKind, Fields, Resolution, kind_of
 from gesta.cli.shown import state_of
 from gesta.client import Client
 from gesta.client.events import Following
@@ -34,7 +34,7 @@ NOT_A_TENANTS = (
 )
 
 
-class ServerDesk:
+class RemoteBackend:
     def __init__(self, client: Client, tenant: str) -> None:
         self._client, self.tenant = client, tenant
 
@@ -101,8 +101,8 @@ class ServerDesk:
     def follow(self) -> AsyncIterator[StreamEvent | None]:
         return Following(self._client.line, {}, None).parts()
 
-    async def parked(self, limit: int) -> list[ParkedShape]:
-        return await self._client.parked(min(limit, 1_000))
+    async def quarantined(self, limit: int) -> list[QuarantinedShape]:
+        return await self._client.quarantined(min(limit, 1_000))
 
     async def cancel(self, request_id: str, by: str) -> str:
         return (await self._client.cancel(await self._flow(request_id), request_id, by=by)).status
@@ -118,7 +118,7 @@ class ServerDesk:
         ).status
 
     async def resolve(
-        self, request_id: str, result: Result, evidence: str, provider_id: str, by: str
+        self, request_id: str, result: Resolution, evidence: str, provider_id: str, by: str
     ) -> str:
         flow = await self._flow(request_id)
         decided = await self._client.resolve(
@@ -142,7 +142,7 @@ class ServerDesk:
     async def purge(self, letter: DeadLetter, by: str) -> None:
         await self._client.purge(letter.original.flow, letter.original.request_id, by=by)
 
-    async def kinds(self) -> Mapping[str, Kind]:
+    async def kinds(self) -> Mapping[str, ConfigKind]:
         return {one.kind: kind_of(one.schema) for one in await self._client.config_kinds()}
 
     async def entities(self) -> list[EntityShape]:

@@ -14,7 +14,7 @@ from gesta.cli.invocation import Invocation
 from gesta.cli.output import Json, JsonLines, print_json, print_json_line, say, show, table, tell
 
 if TYPE_CHECKING:
-    from gesta.cli.backend import Desk
+    from gesta.cli.backend import Backend
     from gesta.domain.outcome import Outcome
     from gesta.errors import InvalidRequest
     from gesta.http_api.requests import Submitted
@@ -57,16 +57,16 @@ async def send(
     from gesta.intake.submit_options import Options
 
     options = Options(key, call.settings.tenant, deliver_at, ttl, priority, actor=call.actor())
-    async with call.desk(create=True) as desk:
+    async with call.backend(create=True) as backend:
         try:
-            answer = await desk.submit(flow, json_document(payload), options)
+            answer = await backend.submit(flow, json_document(payload), options)
         except InvalidRequest as error:
             raise _for_a_shell(error, deliver_at) from None
         if not as_json:
             say(answer.id)
             tell(f"{answer.verdict}; see it with: {call.place.command(f'show {answer.id}')}")
-        await desk.warn_if_idle()
-        await _end(desk, answer, wait, as_json=as_json)
+        await backend.warn_if_idle()
+        await _end(backend, answer, wait, as_json=as_json)
 
 
 def _for_a_shell(error: InvalidRequest, deliver_at: datetime | None) -> InvalidRequest:
@@ -82,7 +82,7 @@ def _for_a_shell(error: InvalidRequest, deliver_at: datetime | None) -> InvalidR
     )
 
 
-async def _end(desk: Desk, request: Submitted, wait: float | None, *, as_json: bool) -> None:
+async def _end(backend: Backend, request: Submitted, wait: float | None, *, as_json: bool) -> None:
     """Wait for the outcome if that is wanted, and tell it."""
     from gesta.domain.outcome import Done
     from gesta.errors import NotYet
@@ -91,7 +91,7 @@ async def _end(desk: Desk, request: Submitted, wait: float | None, *, as_json: b
     late: NotYet | None = None
     if wait is not None:
         try:
-            outcome = await desk.outcome(request.flow, request.id, wait)
+            outcome = await backend.outcome(request.flow, request.id, wait)
         except NotYet as error:
             late = error
     if as_json:
@@ -100,7 +100,7 @@ async def _end(desk: Desk, request: Submitted, wait: float | None, *, as_json: b
             {
                 "id": request.id,
                 "flow": request.flow,
-                "tenant": desk.tenant,
+                "tenant": backend.tenant,
                 "verdict": request.verdict,
                 "outcome": told,
             }
@@ -108,7 +108,7 @@ async def _end(desk: Desk, request: Submitted, wait: float | None, *, as_json: b
     elif outcome is not None:
         tell(str(outcome), "green" if isinstance(outcome, Done) else "red")
     if late is not None:
-        await desk.warn_if_idle()
+        await backend.warn_if_idle()
         raise late
     if outcome is not None and not isinstance(outcome, Done):
         raise typer.Exit(FAILED)
@@ -122,7 +122,7 @@ async def list_requests(
         str | None, typer.Option(help="Only what this key led to: your own name for it.")
     ] = None,
     limit: Annotated[int, typer.Option(min=1, max=100_000, help="At most so many.")] = 20,
-    parked: Annotated[
+    quarantined: Annotated[
         bool,
         typer.Option(
             "--parked",
@@ -135,20 +135,20 @@ async def list_requests(
     from gesta.cli.shown import state_of
     from gesta.cli.wording import note, span
 
-    async with call.desk() as desk:
+    async with call.backend() as backend:
         if key is None:
-            await desk.warn_of_lag()
-        if parked:
-            await _list_parked(desk, limit, as_json=as_json)
+            await backend.warn_of_lag()
+        if quarantined:
+            await _list_parked(backend, limit, as_json=as_json)
             return
         # One more than is shown tells whether there are more.
-        found = await desk.find(flow, status, key, limit + 1)
+        found = await backend.find(flow, status, key, limit + 1)
         has_more, found = len(found) > limit, found[:limit]
         if as_json:
             for shape, _ in found:
                 print_json_line(shape)
             return
-        now = desk.now_ms()
+        now = backend.now_ms()
         rows = [
             (
                 one.id,
@@ -170,11 +170,11 @@ async def list_requests(
             tell(f"the newest {limit}; see more with --limit")
 
 
-async def _list_parked(desk: Desk, limit: int, *, as_json: bool) -> None:
+async def _list_parked(backend: Backend, limit: int, *, as_json: bool) -> None:
     from gesta.cli.shown import ms_of
     from gesta.cli.wording import moment
 
-    found = await desk.parked(limit)
+    found = await backend.quarantined(limit)
     if as_json:
         for one in found:
             print_json_line(one)

@@ -134,7 +134,7 @@ async def _work(
             health_port(port, host) as health,
             call.opened(engine, create=True, is_server=True),
         ):
-            health.watch(engine.road)
+            health.watch(engine.pipeline)
             settings = call.settings
             parts = () if work == EVERYTHING else sorted(work.parts) or ("api",)
             title = " ".join(["gesta", version("gesta"), *parts])
@@ -146,13 +146,13 @@ async def _work(
             if engine.subscriptions and "projector" in work.parts:
                 tell(f"subscriptions: {', '.join(sorted(engine.subscriptions))}")
             for missing in left_out(settings):
-                engine.road.telemetry.channel_left_out(missing)
+                engine.pipeline.telemetry.channel_left_out(missing)
             async with AsyncExitStack() as stack:
                 if api is not None:
                     await stack.enter_async_context(api_port(engine, settings, api.host, api.port))
                 tell("ready; Ctrl-C stops it")
                 await stop.wait()
-            running = engine.road.pool.in_flight
+            running = engine.pipeline.pool.in_flight
             tell(
                 f"stopping; attempts that may end first: {running} (Ctrl-C cuts them)"
                 if running
@@ -170,7 +170,9 @@ async def _tell_of_strangers(engine: Engine, work: Work) -> None:
 
     if "worker" not in work.parts or work.flows:
         return
-    for name, backlog in sorted(by_flow(await engine.road.outside.stores.queue.backlog()).items()):
+    for name, backlog in sorted(
+        by_flow(await engine.pipeline.environment.stores.queue.backlog()).items()
+    ):
         count = backlog.ready + backlog.waiting
         if count and name not in engine.flows:
             remedy = how_to_get(name, engine.settings)

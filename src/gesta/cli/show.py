@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from gesta.api_types.representations import AttemptShape, EventShape, PauseShape
     from gesta.cli.backend import Fields
-    from gesta.cli.target import Place
+    from gesta.cli.target import Target
     from gesta.domain.state import State
 
 
@@ -27,22 +27,25 @@ async def show(call: Invocation, request_id: Id, as_json: Json = False) -> None:
     """
     from gesta.cli.shown import state_of
 
-    async with call.desk() as desk:
-        request_id = await id_of(desk, request_id)
-        request, pause = await desk.whole(request_id)
-        history = await desk.events(request.flow, request_id)
-        attempts = await desk.attempts(request.flow, request_id)
+    async with call.backend() as backend:
+        request_id = await id_of(backend, request_id)
+        request, pause = await backend.whole(request_id)
+        history = await backend.events(request.flow, request_id)
+        attempts = await backend.attempts(request.flow, request_id)
         if as_json:
             print_json({**msgspec.to_builtins(request), "attempts": attempts, "history": history})
             return
         state = state_of(request)
-        tables = [_summary(state, request.payload, pause, desk.now_ms()), _history(state, history)]
+        tables = [
+            _summary(state, request.payload, pause, backend.now_ms()),
+            _history(state, history),
+        ]
         print_tables(*tables, *([_attempts(attempts)] if attempts else []))
         hint = _next_step(state, request.payload, call.place)
         if hint:
             tell(hint)
         if state.wants is not None:
-            await desk.warn_if_idle()
+            await backend.warn_if_idle()
 
 
 def _summary(state: State, payload: Fields | None, pause: PauseShape | None, now_ms: int) -> Table:
@@ -125,7 +128,7 @@ def _attempts(attempts: list[AttemptShape]) -> Table:
     )
 
 
-def _next_step(state: State, payload: Fields | None, place: Place) -> str:
+def _next_step(state: State, payload: Fields | None, place: Target) -> str:
     """What a person can do about a request that does not go on by itself."""
     from gesta.api_types.representations import ERASED
 

@@ -14,7 +14,7 @@ from gesta.cli.output import JsonLines, print_json_line, say, tell
 from gesta.cli.stop_signal import StopSignal
 
 if TYPE_CHECKING:
-    from gesta.cli.backend import Desk
+    from gesta.cli.backend import Backend
     from gesta.http_api.stream import StreamEvent
 
 #: How soon a signal to stop is noticed.
@@ -29,18 +29,18 @@ async def tail(
 ) -> None:
     """Follow new events until Ctrl-C."""
     left = count
-    async with StopSignal() as stop, call.desk() as desk:
-        async for event in _until(stop, desk):
+    async with StopSignal() as stop, call.backend() as backend:
+        async for event in _until(stop, backend):
             if flow not in (None, event.flow):
                 continue
-            _print(event, desk.tenant, as_json=as_json)
+            _print(event, backend.tenant, as_json=as_json)
             if left is not None:
                 left -= 1
                 if left == 0:
                     return
 
 
-async def _until(stop: StopSignal, desk: Desk) -> AsyncIterator[StreamEvent]:
+async def _until(stop: StopSignal, backend: Backend) -> AsyncIterator[StreamEvent]:
     """What is followed, until somebody stops it."""
     from gesta.runtime.clock import Signal, SystemRuntime, spawn
 
@@ -49,7 +49,7 @@ async def _until(stop: StopSignal, desk: Desk) -> AsyncIterator[StreamEvent]:
 
     async def gather() -> None:
         is_told = False
-        async for event in desk.follow():
+        async for event in backend.follow():
             if event is not None:
                 arrived.append(event)
                 news.set()

@@ -7,7 +7,7 @@ import shlex
 import msgspec
 
 
-class Place(msgspec.Struct, frozen=True):
+class Target(msgspec.Struct, frozen=True):
     """The options of a call that a further command must repeat to be about the same requests.
 
     What comes from the settings need not be repeated.
@@ -34,7 +34,7 @@ class Place(msgspec.Struct, frozen=True):
 
 
 #: Where nothing has to be repeated.
-HERE = Place()
+HERE = Target()
 
 
 def options(**given: str | None) -> str:

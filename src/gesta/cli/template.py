@@ -61,8 +61,8 @@ async def preview(
     if code is None:
         parts = await _filled(_of_files(source or []), fields)
     else:
-        async with call.desk() as desk:
-            previewed = await desk.preview(code, fields, locale)
+        async with call.backend() as backend:
+            previewed = await backend.preview(code, fields, locale)
         parts, about = previewed.parts, {"code": previewed.code, "version": previewed.version}
     if part is not None:
         if part not in parts:

@@ -8,10 +8,10 @@ from collections.abc import AsyncIterator, Mapping
 from datetime import timedelta
 from typing import Any
 
-from gesta.api_types.representations import EntityShape, ParkedShape, PauseShape
+from gesta.api_types.representations import EntityShape, PauseShape, QuarantinedShape
 from gesta.client.calls import Calls, Json
 from gesta.http_api.about import Count, Counts, Flows, FlowShape, Myself, ParkedList
-from gesta.http_api.configs import Entities, Kind, Kinds
+from gesta.http_api.configs import ConfigKindShape, Entities, Kinds
 from gesta.http_api.dead_letters import DeadLetters, RedrivenMany
 from gesta.http_api.pauses import Pauses, Resumed
 from gesta.http_api.people import ErasedShape
@@ -31,7 +31,7 @@ class UpkeepCalls(Calls):
         ):
             yield one
 
-    async def config_kinds(self) -> list[Kind]:
+    async def config_kinds(self) -> list[ConfigKindShape]:
         """What can be stored, with the schema of its fields."""
         return (await self.read("config-kinds", answer=Kinds)).items
 
@@ -223,7 +223,7 @@ class UpkeepCalls(Calls):
     async def counts(self) -> list[Count]:
         return (await self.read("counts", answer=Counts)).items
 
-    async def parked(self, limit: int = 100) -> list[ParkedShape]:
+    async def quarantined(self, limit: int = 100) -> list[QuarantinedShape]:
         """Events and jobs that were set aside because they could not be processed."""
         return (await self.read("parked", answer=ParkedList, query={"limit": limit})).items
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Mapping
 from typing import Any, Protocol, TypeVar
 
-from gesta.client.connection import PAUSE_SECONDS, Ask, Line, path_of
+from gesta.client.connection import PAUSE_SECONDS, Ask, Connection, path_of
 from gesta.http_api.reading import ACTOR
 from gesta.runtime.clock import Ids, sleep
 
@@ -28,7 +28,7 @@ class Pages(Protocol[ItemT]):
 
 
 class Calls:
-    def __init__(self, line: Line) -> None:
+    def __init__(self, line: Connection) -> None:
         self.line, self.ids = line, Ids(line.runtime)
 
     async def read(

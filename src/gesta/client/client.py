@@ -6,7 +6,7 @@ from typing import Self
 
 from gesta.client.access import AccessCalls
 from gesta.client.admin import UpkeepCalls
-from gesta.client.connection import ATTEMPTS, Line
+from gesta.client.connection import ATTEMPTS, Connection
 from gesta.client.requests import RequestCalls
 from gesta.client.subscriptions import ToldCalls
 from gesta.client.work import WorkCalls
@@ -34,7 +34,7 @@ class Client(RequestCalls, UpkeepCalls, AccessCalls, ToldCalls, WorkCalls):
         """
         server, key = _known(server, key)
         super().__init__(
-            Line(server, key, timeout_seconds, max(1, attempts), runtime or SystemRuntime())
+            Connection(server, key, timeout_seconds, max(1, attempts), runtime or SystemRuntime())
         )
 
     def __repr__(self) -> str:

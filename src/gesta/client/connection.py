@@ -50,7 +50,7 @@ class Ask:
     wait_seconds: float = 0.0
 
 
-class Line:
+class Connection:
     """The way to one server with one key. The key is in no text that this makes."""
 
     def __init__(

@@ -14,7 +14,7 @@ from gesta.client.connection import (
     CONNECT_SECONDS,
     PAUSE_SECONDS,
     PAUSE_SECONDS_MAX,
-    Line,
+    Connection,
     seconds_of,
 )
 from gesta.client.problems import error_of, read_problem
@@ -30,7 +30,7 @@ LINE_BYTES_MAX = 4 * 1024 * 1024
 class Following:
     """One stream, over as many connections as it takes."""
 
-    def __init__(self, line: Line, query: Mapping[str, str], last_id: str | None) -> None:
+    def __init__(self, line: Connection, query: Mapping[str, str], last_id: str | None) -> None:
         self._line, self._query, self._last_id = line, dict(query), last_id
         self._failures = 0
 

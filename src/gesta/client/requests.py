@@ -17,8 +17,8 @@ from gesta.http_api.requests import (
     BATCH_MAX,
     PAGE_MAX,
     Attempts,
+    BatchResult,
     Page,
-    Result,
     Results,
     Submit,
     Submitted,
@@ -88,13 +88,13 @@ class RequestCalls(Calls):
 
     async def submit_many(
         self, requests: Sequence[Submit], *, by: str | None = None
-    ) -> list[Result]:
+    ) -> list[BatchResult]:
         """A verdict for each, in their order.
 
         What was not written because the store failed in between is sent again.
         """
         asked = [_slim(self._keyed(one)) for one in requests]
-        results: list[Result | None] = [None] * len(asked)
+        results: list[BatchResult | None] = [None] * len(asked)
         left = list(range(len(asked)))
         for _ in range(ROUNDS):
             for places in _parts(asked, left):
@@ -229,7 +229,7 @@ class RequestCalls(Calls):
             "requests", flow, request_id, "resolve", answer=Decided, body=body, by=by
         )
 
-    def _is_left(self, asked: Submit, result: Result | None) -> bool:
+    def _is_left(self, asked: Submit, result: BatchResult | None) -> bool:
         return (
             result is None
             or result.verdict == "not_written"
@@ -242,7 +242,7 @@ class RequestCalls(Calls):
         )
 
 
-def _faults(result: Result | None) -> Mapping[str, str]:
+def _faults(result: BatchResult | None) -> Mapping[str, str]:
     return {} if result is None or result.problem is None else result.problem.errors
 
 

@@ -102,7 +102,7 @@ class SyncClient:
     erase = _done(Client.erase)
     flows = _done(Client.flows)
     counts = _done(Client.counts)
-    parked = _done(Client.parked)
+    quarantined = _done(Client.quarantined)
     whoami = _done(Client.whoami)
     keys = _done(Client.keys)
     create_key = _done(Client.create_key)

@@ -75,7 +75,7 @@ class Doors:
 
 async def store_config(engine: Engine, server: SandboxServer) -> None:
     """What a tenant stores once: where messages go, by code, and what they say."""
-    put = engine.operating.put_config
+    put = engine.admin.put_config
     if slack.NAME in engine.flows:
         await put_workspace(engine, server.url, OLD_TOKEN)
         await put(CHANNEL, OPS, {"channel_id": OPS_ID})
@@ -108,7 +108,7 @@ async def store_config(engine: Engine, server: SandboxServer) -> None:
 
 async def put_workspace(engine: Engine, url: str, token: str) -> None:
     fields = {"token": token, "api_url": f"{url}/slack/", "channel_per_second": 50}
-    await engine.operating.put_config(WORKSPACE, DEFAULT, fields)
+    await engine.admin.put_config(WORKSPACE, DEFAULT, fields)
 
 
 def payload_of(flow: str, order: str) -> Payload:

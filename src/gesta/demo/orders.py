@@ -44,7 +44,7 @@ class Tally:
 
 
 @dataclass(frozen=True)
-class Result:
+class OrderResult:
     tallies: Sequence[Tally]
     #: What did not go as gesta promises, beside the counts.
     broken: Sequence[str]

@@ -16,14 +16,14 @@ import msgspec
 
 from gesta.cli.exit_codes import FAILED
 from gesta.demo.interruption import Interruption
-from gesta.demo.orders import Result
+from gesta.demo.orders import OrderResult
 from gesta.demo.screen import Screen
 from gesta.demo.stage import Stage, set_up
 from gesta.demo.story import Story
 from gesta.demo.waiting import Stuck
 from gesta.runtime.clock import Runtime, SystemRuntime
 from gesta.runtime.redaction import scrub
-from gesta.testing.scratch_store import TrialStore, is_postgresql, trial_store
+from gesta.testing.scratch_store import ScratchStore, is_postgresql, scratch_store
 
 TITLE = "gesta demo: every mishap once, all of it on this machine"
 
@@ -48,7 +48,7 @@ async def _perform(interruption: Interruption, *, stay: bool, url: str | None, j
     # nothing to look at.
     is_kept = stay and not is_postgresql(url)
     try:
-        async with trial_store(url, folder, "demo", runtime) as store:
+        async with scratch_store(url, folder, "demo", runtime) as store:
             result = await _play(store, folder, screen, runtime, stay=stay)
         is_kept |= not result.is_right
     except Stuck as stuck:
@@ -62,15 +62,15 @@ async def _perform(interruption: Interruption, *, stay: bool, url: str | None, j
         return 128 + interruption.number
     finally:
         if is_kept:
-            screen.aside(f"Kept in {folder}: {kept}.")
+            screen.quarantine(f"Kept in {folder}: {kept}.")
         else:
             shutil.rmtree(folder, ignore_errors=True)
     return 0 if result.is_right else FAILED
 
 
 async def _play(
-    store: TrialStore, folder: Path, screen: Screen, runtime: Runtime, *, stay: bool
-) -> Result:
+    store: ScratchStore, folder: Path, screen: Screen, runtime: Runtime, *, stay: bool
+) -> OrderResult:
     screen.title(TITLE)
     screen.act("The stage")
     async with set_up(store, folder, screen, runtime) as stage:
@@ -84,11 +84,11 @@ async def _play(
         if stay:
             await _stay(stage, _way_in(store, folder), result)
         elif result.is_right:
-            screen.aside("To look around yourself: gesta demo --stay")
+            screen.quarantine("To look around yourself: gesta demo --stay")
     return result
 
 
-def _way_in(store: TrialStore, folder: Path) -> str:
+def _way_in(store: ScratchStore, folder: Path) -> str:
     """What another terminal has to say first.
 
     A password or a key is told in a file that nobody else can read, never on the screen.
@@ -107,7 +107,7 @@ def _way_in(store: TrialStore, folder: Path) -> str:
     return f"export GESTA_FILE={path}"
 
 
-async def _stay(stage: Stage, way_in: str, result: Result) -> None:
+async def _stay(stage: Stage, way_in: str, result: OrderResult) -> None:
     """Keep receiver and worker running until Ctrl-C, which is how this is meant to end."""
     gesta = _command()
     told = [tally for tally in result.tallies if tally.received > 1]

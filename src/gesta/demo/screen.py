@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from gesta.demo.orders import Result, Tally
+from gesta.demo.orders import OrderResult, Tally
 from gesta.runtime.clock import Runtime
 
 #: Longer lines are hard to read, however wide the terminal is.
@@ -57,14 +57,14 @@ class Screen:
             Text.assemble((f"{name:<16}", "bold"), text),
         )
 
-    def aside(self, text: str) -> None:
+    def quarantine(self, text: str) -> None:
         self._line(Text(""), Text(text, style="dim"))
 
     def fail(self, text: str) -> None:
         self._console.print()
         self._console.print(Text(text, style="bold red"))
 
-    def show(self, result: Result) -> None:
+    def show(self, result: OrderResult) -> None:
         """The table that the demo is for, or the same as JSON."""
         self.act("Counted at the receiver")
         self._console.print(_table(result.tallies))
@@ -108,7 +108,7 @@ def _table(tallies: Sequence[Tally]) -> Table:
     return table
 
 
-def _verdict(result: Result) -> Text:
+def _verdict(result: OrderResult) -> Text:
     tallies = result.tallies
     wrong = [tally for tally in tallies if not tally.is_right]
     if wrong:

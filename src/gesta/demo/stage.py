@@ -22,7 +22,7 @@ from gesta.runtime.clock import Runtime
 from gesta.runtime.redaction import scrub
 from gesta.sandbox import Sandbox
 from gesta.sandbox.server import SandboxServer
-from gesta.testing.scratch_store import TrialStore
+from gesta.testing.scratch_store import ScratchStore
 
 #: Two places that the shop sends to: one that works, one that has moved away.
 WAREHOUSE, ACCOUNTING = "warehouse", "accounting"
@@ -46,7 +46,7 @@ class Stage:
 
 @asynccontextmanager
 async def set_up(
-    store: TrialStore, folder: Path, screen: Screen, runtime: Runtime
+    store: ScratchStore, folder: Path, screen: Screen, runtime: Runtime
 ) -> AsyncIterator[Stage]:
     """Everything up and running; everything down again, whatever happens in between."""
     secret = "whsec_" + base64.b64encode(runtime.random_bytes(24)).decode()
@@ -60,7 +60,7 @@ async def set_up(
         await _refuse_foreign_store(engine, scrub(store.url))
         screen.say(f"The store, fresh and empty: {scrub(store.url)}")
         for note in engine.notes:
-            screen.aside(f"Note: {note}.")
+            screen.quarantine(f"Note: {note}.")
         address = f"{server.url}/{receiver.name}"
         screen.say(
             f"The receiver on {server.url} plays the outside world. It counts every message and"
@@ -75,17 +75,17 @@ async def set_up(
 
 
 async def _store_endpoint(engine: Engine, code: str, url: str, secret: str) -> None:
-    await engine.operating.put_config(webhook.ENDPOINT, code, {"url": url, "secret": secret})
+    await engine.admin.put_config(webhook.ENDPOINT, code, {"url": url, "secret": secret})
 
 
 async def _refuse_foreign_store(engine: Engine, url: str) -> None:
     """The demo's worker would send what others have asked for, and be killed while it does."""
-    operating = engine.operating
+    admin = engine.admin
     if (
-        await operating.is_worked_on()
-        or await operating.unseen(1)
-        or await operating.counts()
-        or await operating.list_config()
+        await admin.is_worked_on()
+        or await admin.unseen(1)
+        or await admin.counts()
+        or await admin.list_config()
     ):
         raise BadSettings(
             f"url: {url} is in use; the demo kills its own worker, so give it an empty store, or"

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from gesta.cli.wording import describe, event_name
 from gesta.demo.channels import NEW_TOKEN, OLD_TOKEN, put_workspace
-from gesta.demo.orders import Order, Result, tally
+from gesta.demo.orders import Order, OrderResult, tally
 from gesta.demo.shop import Shop
 from gesta.demo.stage import ACCOUNTING, Stage
 from gesta.domain.state import State
@@ -42,10 +42,10 @@ class Story:
         await self._endings(busy, lost, killed, late)
         await self._record(killed)
 
-    async def count(self) -> Result:
+    async def count(self) -> OrderResult:
         """What gesta says of every request, beside what the receiver counted."""
         tallies = [await tally(order) for order in (*self._shop.orders, *self._shop.others)]
-        return Result(tallies, self._broken, self._stage.screen.seconds)
+        return OrderResult(tallies, self._broken, self._stage.screen.seconds)
 
     async def _plain_sailing(self) -> None:
         self._act("Three requests that succeed")
@@ -104,16 +104,16 @@ class Story:
 
     async def _dead_letter(self) -> None:
         self._act("A dead letter, redriven")
-        operating = self._stage.engine.operating
+        admin = self._stage.engine.admin
         order = await self._shop.pay("dead letter, redriven", endpoint=ACCOUNTING)
         state = await self._shop.state(order, lambda state: state.status == "failed")
-        letter = await operating.dead_letter(order.request.id)
+        letter = await admin.dead_letter(order.request.id)
         self._say(
             f"{order.number} goes to accounting, whose address answers 410 Gone. Trying again"
             f" cannot help: {state.status} ({letter.last_failure_reason}), and it waits among the"
             " dead letters."
         )
-        await operating.put_config(webhook.ENDPOINT, ACCOUNTING, {"url": self._stage.address})
+        await admin.put_config(webhook.ENDPOINT, ACCOUNTING, {"url": self._stage.address})
         await order.request.redrive()
         self._say("Somebody stores the new address and redrives it.")
         await self._shop.sent(order)
@@ -128,7 +128,7 @@ class Story:
         }
         there = [name for name in shows if name in self._stage.engine.flows]
         if len(there) < len(shows):
-            self._stage.screen.aside(
+            self._stage.screen.quarantine(
                 "Some stay away: pip install 'gesta[slack,email,sms]' brings their libraries."
             )
         if not there:
@@ -146,17 +146,17 @@ class Story:
         if slack.NAME not in self._stage.engine.flows:
             return
         self._act("A token is revoked")
-        operating, held = self._stage.engine.operating, 2
+        admin, held = self._stage.engine.admin, 2
         self._stage.doors.slack.on(OLD_TOKEN, error="token_revoked")
         orders = [
             await self._shop.tell(slack.NAME, "token revoked, held, renewed") for _ in range(held)
         ]
 
         async def are_held() -> bool:
-            return sum(one.count for one in await operating.held()) == held
+            return sum(one.count for one in await admin.held()) == held
 
         await self._shop.until(are_held, "both to be held")
-        (pause,) = await operating.paused("default")
+        (pause,) = await admin.paused("default")
         self._say(
             f"Slack refuses the token of {_listed(orders)}. No dead letters: both are held, no"
             f" attempt is spent ({pause.reason})."

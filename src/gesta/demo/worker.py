@@ -19,7 +19,7 @@ from gesta.demo.channels import installed_flows
 from gesta.engine.engine import Engine
 from gesta.runtime.clock import run
 from gesta.runtime.settings import Settings, load
-from gesta.testing.scratch_store import TrialStore
+from gesta.testing.scratch_store import ScratchStore
 
 READY = b"ready\n"
 #: The receiver of the demo is on this machine, which the private-address guard would not let a
@@ -27,7 +27,7 @@ READY = b"ready\n"
 LOOPBACK = "127.0.0.0/8"
 
 
-def demo_settings(store: TrialStore) -> Settings:
+def demo_settings(store: ScratchStore) -> Settings:
     """The settings of both processes of the demo."""
     # All in one store, whatever the environment says: its worker must not take the jobs of others.
     return load(
@@ -42,7 +42,7 @@ def demo_settings(store: TrialStore) -> Settings:
 
 async def work() -> None:
     async with standard_input() as lines:
-        store = msgspec.json.decode(await lines.readline(), type=TrialStore)
+        store = msgspec.json.decode(await lines.readline(), type=ScratchStore)
         async with Engine(settings=demo_settings(store), flows=installed_flows()):
             sys.stdout.buffer.write(READY)
             sys.stdout.flush()

@@ -11,7 +11,7 @@ from gesta.domain.outcome import Outcome, UnknownPolicy
 from gesta.domain.retry_policy import RetryPolicy
 
 
-class Refused(Exception):
+class CommandRefused(Exception):
     """The command is impossible in this state; `code` is stable, the text is for people."""
 
     def __init__(self, code: str, text: str) -> None:
@@ -55,7 +55,7 @@ class Start(msgspec.Struct, frozen=True, gc=False):
     key: str
 
 
-class Record(msgspec.Struct, frozen=True, gc=False):
+class RecordOutcome(msgspec.Struct, frozen=True, gc=False):
     """An attempt ended. `chance` is a random number in [0, 1), drawn by the caller."""
 
     outcome: Outcome
@@ -151,7 +151,7 @@ class Purge(msgspec.Struct, frozen=True, gc=False):
     """Remove from the dead letters."""
 
 
-class Report(msgspec.Struct, frozen=True, gc=False):
+class RecordReceipt(msgspec.Struct, frozen=True, gc=False):
     """The provider tells what became of what it had taken, which also shows that it had."""
 
     kind: Literal["delivered", "bounced", "complained"]
@@ -166,7 +166,7 @@ class Report(msgspec.Struct, frozen=True, gc=False):
 Command = (
     Create
     | Start
-    | Record
+    | RecordOutcome
     | Postpone
     | Lose
     | Reconciled
@@ -177,5 +177,5 @@ Command = (
     | Redrive
     | Expire
     | Purge
-    | Report
+    | RecordReceipt
 )

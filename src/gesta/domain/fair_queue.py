@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 #: Flow, tenant, priority.
-Line = tuple[str, str, int]
+QueueLine = tuple[str, str, int]
 
 #: Inside a turn the most urgent job goes first. Priorities are 1 to 10.
 _PLACES = 16
@@ -32,14 +32,14 @@ def turn_of(score: int) -> int:
 
 
 def give_turns(
-    wanted: Mapping[Line, int], presents: Mapping[str, int], ends: Mapping[Line, int]
-) -> dict[Line, int]:
+    wanted: Mapping[QueueLine, int], presents: Mapping[str, int], ends: Mapping[QueueLine, int]
+) -> dict[QueueLine, int]:
     """The first turn of so many new jobs for each line; the others follow one by one.
 
     `presents`: the present of each flow. `ends`: the turn after the last one given, for every line
     of these tenants that has one.
     """
-    firsts: dict[Line, int] = {}
+    firsts: dict[QueueLine, int] = {}
     now_ends = dict(ends)
     # Most urgent first, so that the less urgent of the same batch begin behind them.
     for line in sorted(wanted):

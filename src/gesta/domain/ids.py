@@ -77,22 +77,24 @@ def own_job_id(tenant: str, flow: str, request_id: str, dispatch_version: int) -
     return f"{request_id}.{whose}-{dispatch_version}"
 
 
-def lane_of(flow: str, tenant: str) -> str:
+def external_queue_of(flow: str, tenant: str) -> str:
     """Where the jobs of a flow stand that others execute: each tenant's by themselves.
 
     Never the name of a flow, and no two are alike.
     """
-    return f"{lanes_of(flow)}{tenant}"
+    return f"{external_queues_of(flow)}{tenant}"
 
 
-def lanes_of(flow: str) -> str:
+def external_queues_of(flow: str) -> str:
     """How the names of all lanes of a flow begin, and no other's."""
     return f"@{flow}/"
 
 
-def flow_of_lane(lane: str) -> str:
+def flow_of_external_queue(external_queue: str) -> str:
     """The flow of a lane; a flow is its own."""
-    return lane[1:].partition("/")[0] if lane.startswith("@") else lane
+    return (
+        external_queue[1:].partition("/")[0] if external_queue.startswith("@") else external_queue
+    )
 
 
 def covers(pattern: str, flow: str) -> bool:

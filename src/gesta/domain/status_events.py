@@ -44,8 +44,8 @@ _WORD_OF: dict[type[e.Event], str] = {
 #: Who asked, where it was the engine itself: in `Meta.source` of every event of such a request.
 #: What these come to is told to no tenant's
 #: webhook, or a webhook would tell of itself for ever; and what becomes of alerts makes no alert.
-TELLING, ALERTING = "gesta/told", "gesta/alerts"
-OWN_SOURCES = frozenset({TELLING, ALERTING})
+STATUS_WEBHOOKS, ALERTING = "gesta/told", "gesta/alerts"
+OWN_SOURCES = frozenset({STATUS_WEBHOOKS, ALERTING})
 _RESOLVED = {"executed": "sent", "rejected": "failed"}
 
 

@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Self, TypeVar
 
 from prometheus_client import generate_latest
 
-from gesta.admin.admin import Operating
+from gesta.admin.admin import Admin
 from gesta.domain.codec import decode_meta, event_types
 from gesta.domain.events import Actor, Event, Meta
 from gesta.domain.state import State
 from gesta.domain.stream_names import request_stream
 from gesta.engine.environment import Wiring, refuse_fenced
-from gesta.engine.pipeline import Road
+from gesta.engine.pipeline import Pipeline
 from gesta.engine.process_roles import EVERYTHING, NOTHING, Work
 from gesta.engine.request import Request
 from gesta.errors import (
@@ -70,7 +70,7 @@ class Engine:
         self._flows: dict[str, Flow] = {}
         self._subscriptions: dict[str, Subscription] = {}
         self._work = work if isinstance(work, Work) else EVERYTHING if work else NOTHING
-        self._road: Road | None = None
+        self._pipeline: Pipeline | None = None
         for flow in flows:
             self.add(flow)
 
@@ -96,7 +96,7 @@ class Engine:
                 f" subclass: class Other({kind}, frozen=True)"
             )
             raise BadFlow(flow.name, told)
-        if self._road is not None:
+        if self._pipeline is not None:
             raise BadFlow(flow.name, "flows are declared before the engine starts")
         self._flows[flow.name] = flow
 
@@ -126,7 +126,7 @@ class Engine:
             raise BadSubscription(
                 subscription.name, "a subscription of this name is declared already"
             )
-        if self._road is not None:
+        if self._pipeline is not None:
             raise BadSubscription(
                 subscription.name, "handlers are declared before the engine starts"
             )
@@ -142,68 +142,68 @@ class Engine:
 
     @property
     def is_running(self) -> bool:
-        return self._road is not None
+        return self._pipeline is not None
 
     @property
-    def road(self) -> Road:
-        if self._road is None:
+    def pipeline(self) -> Pipeline:
+        if self._pipeline is None:
             raise GestaError(
                 "the engine is not running; use it inside `async with engine:` or call start()"
                 " first"
             )
-        return self._road
+        return self._pipeline
 
     @property
-    def operating(self) -> Operating:
+    def admin(self) -> Admin:
         """What people who run gesta do: dead letters, config, rebuild, counts."""
-        return Operating(self.road)
+        return Admin(self.pipeline)
 
     @property
     def external(self) -> External:
         """For those who execute flows that are declared external: take work, ask for more time,
         report.
         """
-        return self.road.external
+        return self.pipeline.external
 
     @property
     def notes(self) -> tuple[str, ...]:
         """What the person who starts the process should know, e.g. that a master key was made."""
-        return self.road.outside.notes
+        return self.pipeline.environment.notes
 
     def metrics(self) -> bytes:
         """This process's metrics in Prometheus' text format."""
-        return generate_latest(self.road.telemetry.registry)
+        return generate_latest(self.pipeline.telemetry.registry)
 
     async def start(self) -> None:
-        if self._road is not None:
+        if self._pipeline is not None:
             raise GestaError("the engine is running already")
         # Before anything is opened or made: what this process is to work on may not exist.
         self._work.taken_of(self._flows)
-        outside = await Wiring.wire(self.settings)
+        environment = await Wiring.wire(self.settings)
         try:
-            stores = outside.stores
+            stores = environment.stores
             await refuse_fenced(stores, works=bool(self._work.parts))
             with suppress(Fenced):
                 await begin_places(stores.events, stores.views, stores.partitions)
-            road = await Road.build(
+            pipeline = await Pipeline.build(
                 self._flows,
-                outside,
+                environment,
                 self._work,
                 list(self._subscriptions.values()),
                 self.settings.retention_days,
             )
         except BaseException:
-            await outside.transport.close()
-            await outside.mail.close()
-            await outside.stores.close()
+            await environment.transport.close()
+            await environment.mail.close()
+            await environment.stores.close()
             raise
-        road.start()
-        self._road = road
-        for note in outside.notes:
-            road.telemetry.log.warning(note)
+        pipeline.start()
+        self._pipeline = pipeline
+        for note in environment.notes:
+            pipeline.telemetry.log.warning(note)
         for one in self._subscriptions.values():
             if not any(map(one.covers, self._flows)):
-                road.telemetry.log.warning(
+                pipeline.telemetry.log.warning(
                     "no flow of this process matches a subscription",
                     subscription=one.name,
                     namespace=one.flow,
@@ -213,9 +213,9 @@ class Engine:
         """Let running attempts end, then close. Whatever is not finished goes on at the next
         start.
         """
-        if self._road is not None:
-            road, self._road = self._road, None
-            await road.stop()
+        if self._pipeline is not None:
+            pipeline, self._pipeline = self._pipeline, None
+            await pipeline.stop()
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -266,16 +266,17 @@ class Engine:
         """
         options = Options(key, tenant, deliver_at, ttl, priority, correlation_id, None, actor, test)
         if within is not None:
-            stores = self.road.outside.stores
+            stores = self.pipeline.environment.stores
             if stores.outbox is None:
                 raise BadTransaction(
                     f"{stores.name} cannot be part of your transaction; that needs PostgreSQL, and"
                     " one database for both"
                 )
             return Request(
-                self.road, await self.road.intake.defer(payload, options, stores.outbox, within)
+                self.pipeline,
+                await self.pipeline.intake.defer(payload, options, stores.outbox, within),
             )
-        return Request(self.road, await self.road.intake.submit(payload, options))
+        return Request(self.pipeline, await self.pipeline.intake.submit(payload, options))
 
     async def submit_many(
         self, requests: Sequence[Payload | tuple[Payload, Options]]
@@ -285,15 +286,15 @@ class Engine:
         """
         pairs = [one if isinstance(one, tuple) else (one, NO_OPTIONS) for one in requests]
         try:
-            answers = await self.road.intake.submit_many(pairs)
+            answers = await self.pipeline.intake.submit_many(pairs)
         except PartlyAccepted as partly:
             partly.answers = [
-                Request(self.road, one) if isinstance(one, Accepted) else one
+                Request(self.pipeline, one) if isinstance(one, Accepted) else one
                 for one in partly.answers
             ]
             raise
         return [
-            Request(self.road, answer) if isinstance(answer, Accepted) else answer
+            Request(self.pipeline, answer) if isinstance(answer, Accepted) else answer
             for answer in answers
         ]
 
@@ -318,7 +319,7 @@ class Engine:
     ) -> Request:
         """A handle on an earlier request of this tenant; raises NotFound."""
         view = await self._view(request_id, flow, tenant)
-        return Request(self.road, Accepted(view.state.flow, tenant, request_id, "duplicate"))
+        return Request(self.pipeline, Accepted(view.state.flow, tenant, request_id, "duplicate"))
 
     async def get(
         self, request_id: str, *, flow: str | None = None, tenant: str = "default"
@@ -349,9 +350,9 @@ class Engine:
         if faults := filter_errors(status, limit):
             raise InvalidRequest("find", faults)
         if key is not None:
-            found = await self.operating.by_key(key, tenant, flow)
+            found = await self.admin.by_key(key, tenant, flow)
             return [view for view in found if _fits(view.state, status, before_id)][:limit]
-        return await self.road.outside.stores.views.find(
+        return await self.pipeline.environment.stores.views.find(
             Filter(tenant, flow, status, before_id, limit)
         )
 
@@ -360,7 +361,7 @@ class Engine:
     ) -> list[tuple[str, Event | None, Meta]]:
         """Every event of a request: type, event, metadata."""
         view = await self._view(request_id, flow, tenant)
-        stored = await self.road.outside.stores.events.read(
+        stored = await self.pipeline.environment.stores.events.read(
             [(request_stream(view.state.flow, tenant, request_id), 0)]
         )
         types = event_types(view.state.flow)
@@ -378,13 +379,13 @@ class Engine:
         `subject` is the text that stands in a Personal field, or what the payload's `subject` said,
         letter by letter.
         """
-        return await self.operating.erase(subject, tenant=tenant, actor=actor)
+        return await self.admin.erase(subject, tenant=tenant, actor=actor)
 
     async def _view(self, request_id: str, flow: str | None, tenant: str) -> View:
         names = [flow] if flow is not None else list(self._flows)
-        view = await self.road.loader.find(names, tenant, request_id)
+        view = await self.pipeline.loader.find(names, tenant, request_id)
         if view is None:
-            raise self.road.not_found(request_id)
+            raise self.pipeline.not_found(request_id)
         return view
 
 

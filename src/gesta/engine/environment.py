@@ -21,15 +21,15 @@ from gesta.runtime.clock import Runtime, SystemRuntime
 from gesta.runtime.settings import Settings, resolve_reference
 from gesta.security.envelope_encryption import IDENTITY, KEY_BYTES, MasterKey
 from gesta.stores import Stores, open_stores
-from gesta.stores.separate_queue import with_queue_apart
+from gesta.stores.separate_queue import with_separate_queue
 from gesta.tenants.templates import ChildRenderer, InlineRenderer, Renderer
 
 if TYPE_CHECKING:
-    from gesta.engine.pipeline import Road
+    from gesta.engine.pipeline import Pipeline
 
 
 @dataclass(frozen=True)
-class Outside:
+class Environment:
     """Everything of an engine that is not its own logic."""
 
     runtime: Runtime
@@ -47,7 +47,7 @@ class Outside:
     #: supervisors give.
     drain_seconds: float = 22.0
     #: Told the road once it is built; the harness of tests listens here.
-    built: Callable[[Road], None] | None = None
+    built: Callable[[Pipeline], None] | None = None
     #: Said to the person who starts the process, e.g. that a key file was made.
     notes: tuple[str, ...] = ()
     settings: Settings = field(default_factory=Settings)
@@ -57,10 +57,10 @@ class Outside:
     mail: MailTransport = field(default_factory=NoMail)
 
 
-Wire = Callable[[Settings], Awaitable[Outside]]
+Wire = Callable[[Settings], Awaitable[Environment]]
 
 
-async def wire_really(settings: Settings) -> Outside:
+async def wire_really(settings: Settings) -> Environment:
     """The real world: the store of the URL, the system's clock, the network behind the
     private-address guard.
     """
@@ -74,7 +74,7 @@ async def wire_really(settings: Settings) -> Outside:
         await stores.close()
         raise
     renderer = ChildRenderer(runtime)
-    return Outside(
+    return Environment(
         runtime,
         stores,
         transport,
@@ -92,7 +92,7 @@ async def open_ports(settings: Settings, runtime: Runtime) -> Stores:
     if settings.queue_url in (None, settings.url):
         return stores
     try:
-        return with_queue_apart(stores, await open_stores(settings.queue_url, runtime), runtime)
+        return with_separate_queue(stores, await open_stores(settings.queue_url, runtime), runtime)
     except BaseException as error:
         await stores.close()
         if isinstance(error, BadSettings):

@@ -20,7 +20,7 @@ from gesta.errors import StoreError
 from gesta.runtime.clock import Signal, spawn
 
 if TYPE_CHECKING:
-    from gesta.engine.pipeline import Road
+    from gesta.engine.pipeline import Pipeline
 
 #: What is written to see whether a store takes it: a role that nobody plays, for no time at all.
 ROLE = "health"
@@ -34,59 +34,59 @@ class ProcessHealth:
     """Knows its road once the engine has started."""
 
     def __init__(self) -> None:
-        self._road: Road | None = None
+        self._pipeline: Pipeline | None = None
         self._asking: asyncio.Task[None] | None = None
         self._asked_at = self._answered_at = float("-inf")
         self._fault: str | None = None
         self._answered: Signal | None = None
 
-    def watch(self, road: Road) -> None:
-        if road is not self._road:
-            self._road, self._answered = road, Signal(road.runtime)
+    def watch(self, pipeline: Pipeline) -> None:
+        if pipeline is not self._pipeline:
+            self._pipeline, self._answered = pipeline, Signal(pipeline.runtime)
 
     def metrics(self) -> bytes:
         """In Prometheus' text format; nothing before the engine has started."""
-        return b"" if self._road is None else generate_latest(self._road.telemetry.registry)
+        return b"" if self._pipeline is None else generate_latest(self._pipeline.telemetry.registry)
 
     def not_live(self) -> dict[str, str]:
         """What is wrong with this process: station → fault."""
-        road = self._road
-        return {} if road is None or road.is_stopping else road.broken()
+        pipeline = self._pipeline
+        return {} if pipeline is None or pipeline.is_stopping else pipeline.broken()
 
     async def not_ready(self) -> dict[str, str]:
         """Why this process does not do its work right now."""
-        road = self._road
-        if road is None:
+        pipeline = self._pipeline
+        if pipeline is None:
             return {"process": "is starting"}
-        if road.is_stopping:
+        if pipeline.is_stopping:
             return {"process": "is stopping"}
-        faults = dict.fromkeys(road.not_begun(), "has not begun") | road.broken()
-        store = await self._store(road)
+        faults = dict.fromkeys(pipeline.not_begun(), "has not begun") | pipeline.broken()
+        store = await self._store(pipeline)
         return faults if store is None else {"store": store, **faults}
 
-    async def _store(self, road: Road) -> str | None:
+    async def _store(self, pipeline: Pipeline) -> str | None:
         """What is wrong with the store.
 
         One question at a time, however many ask us: a silent store must not gather them.
         """
-        clock, answered = road.runtime.monotonic, self._answered
+        clock, answered = pipeline.runtime.monotonic, self._answered
         assert answered is not None
         if self._asking is None and clock() - self._answered_at >= FRESH_SECONDS:
             self._asked_at = clock()
-            self._asking = spawn(self._ask(road), "gesta-health")
+            self._asking = spawn(self._ask(pipeline), "gesta-health")
         while self._asking is not None and (left := self._asked_at + SILENT_SECONDS - clock()) > 0:
             await answered.wait(left)
         return self._fault if self._asking is None else f"has not answered for {SILENT_SECONDS:g} s"
 
-    async def _ask(self, road: Road) -> None:
-        stores = road.outside.stores
+    async def _ask(self, pipeline: Pipeline) -> None:
+        stores = pipeline.environment.stores
         try:
-            await stores.views.claim(ROLE, road.owner, 0.0)
+            await stores.views.claim(ROLE, pipeline.owner, 0.0)
             await stores.queue.count(1)
             self._fault = None
         except StoreError as error:
             self._fault = f"cannot be used ({type(error).__name__})"
         finally:
-            self._asking, self._answered_at = None, road.runtime.monotonic()
+            self._asking, self._answered_at = None, pipeline.runtime.monotonic()
             if self._answered is not None:
                 self._answered.set()

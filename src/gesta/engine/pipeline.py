@@ -9,56 +9,56 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 
 from gesta.domain.ids import REQUEST_ID
-from gesta.engine.environment import Outside
+from gesta.engine.environment import Environment
 from gesta.engine.process_roles import Work
 from gesta.errors import NotFound
 from gesta.flows import webhook
 from gesta.flows.flow import Flow
 from gesta.intake.admission import Admission
-from gesta.intake.batch_throttle import Pace
-from gesta.intake.flow_checks import Checks
-from gesta.intake.outbox_drain import Draining
+from gesta.intake.batch_throttle import BatchThrottle
+from gesta.intake.flow_checks import FlowChecks
+from gesta.intake.outbox_drain import OutboxDrain
 from gesta.intake.provider_reports import Reports, report_address
 from gesta.intake.submit import Intake
 from gesta.maintenance.retention import Retention, removed_text
-from gesta.maintenance.sweeper import Sweep
+from gesta.maintenance.sweeper import Sweeper
 from gesta.outbound.http import Http
 from gesta.outbound.rate_limits import Tokens
 from gesta.outbound.smtp import Mail
 from gesta.ports.leases import Role
-from gesta.projector.inline import AtOnce
+from gesta.projector.inline import InlineProjection
 from gesta.projector.job_relay import Relay
 from gesta.projector.partitions import Partitions
 from gesta.projector.projector import Projector
 from gesta.projector.rebuild import Rebuild
 from gesta.requests.loader import Loader
 from gesta.requests.recorder import Recorder
-from gesta.requests.store_retry import Repeats
+from gesta.requests.store_retry import StoreRetry
 from gesta.requests.waiters import Waiters
 from gesta.runtime.clock import Ids, OnClock, Signal, is_cancelled, sleep, spawn
 from gesta.runtime.telemetry import Telemetry
 from gesta.security.cursors import Cursors
-from gesta.security.envelope_encryption import IDENTITY, Safe
-from gesta.security.keyed_digests import Identity
-from gesta.security.subject_keys import Subjects
+from gesta.security.envelope_encryption import IDENTITY, KeyRing
+from gesta.security.keyed_digests import KeyedDigests
+from gesta.security.subject_keys import SubjectKeys
 from gesta.subscriptions.alerts import Alerting, Alerts
 from gesta.subscriptions.handlers import Subscription, Subscriptions
-from gesta.subscriptions.log_consumer import Follower
-from gesta.subscriptions.status_webhooks import Telling
-from gesta.tenants.api_keys import Keys
+from gesta.subscriptions.log_consumer import LogConsumer
+from gesta.subscriptions.status_webhooks import StatusWebhooks
+from gesta.tenants.api_keys import ApiKeys
 from gesta.tenants.config import ConfigCache
 from gesta.tenants.config_writer import ConfigWriter
 from gesta.tenants.credentials import declared_digests
 from gesta.tenants.flow_records import Records
-from gesta.tenants.pause_control import Pausing
-from gesta.tenants.suppression_audit import Suppressing
+from gesta.tenants.pause_control import PauseControl
+from gesta.tenants.suppression_audit import SuppressionAudit
 from gesta.tenants.templates import Templates
 from gesta.worker.attempt import Attempts
 from gesta.worker.deadlines import Deadlines
-from gesta.worker.external.component import station
-from gesta.worker.late_cancellation import CalledBack
+from gesta.worker.external.component import component
+from gesta.worker.late_cancellation import LateCancellation
 from gesta.worker.pool import Pool
-from gesta.worker.release import GivingBack
+from gesta.worker.release import JobRelease
 
 RESTART_SECONDS = 1.0
 #: When the drain is over, stations may end for so long, and what is left be projected for so long;
@@ -69,36 +69,36 @@ FINISH_SECONDS = 1.0
 Run = Callable[[], Awaitable[None]]
 
 
-class Road:
+class Pipeline:
     """ask → intake → event store → projector → queue → worker → flow → recorder → event store."""
 
     def __init__(
         self,
         flows: Mapping[str, Flow],
-        outside: Outside,
-        safe: Safe,
+        environment: Environment,
+        key_ring: KeyRing,
         identity_secret: bytes,
         work: Work,
         subscriptions: Sequence[Subscription] = (),
         retention_days: int | None = None,
     ) -> None:
-        stores = outside.stores
-        runtime = OnClock(outside.runtime, stores.now_ms)
-        self.flows, self.outside, self.runtime = flows, outside, runtime
+        stores = environment.stores
+        runtime = OnClock(environment.runtime, stores.now_ms)
+        self.flows, self.environment, self.runtime = flows, environment, runtime
         self.ids = ids = Ids(runtime)
         self.telemetry = telemetry = Telemetry()
         self.loader = Loader(stores.events, stores.views)
         self.config_writer = ConfigWriter(
-            stores.events, safe, runtime, ids, outside.reference, outside.renderer
+            stores.events, key_ring, runtime, ids, environment.reference, environment.renderer
         )
-        self.identity = identity = Identity(identity_secret)
+        self.identity = identity = KeyedDigests(identity_secret)
         self.cursors = Cursors(identity_secret)
-        declared = declared_digests(flows.values(), outside.reference, identity)
+        declared = declared_digests(flows.values(), environment.reference, identity)
         self.config = ConfigCache(flows, self.config_writer, declared)
-        self.keys = Keys(
-            stores.vault, safe, identity_secret, self.config, self.config_writer, runtime
+        self.keys = ApiKeys(
+            stores.vault, key_ring, identity_secret, self.config, self.config_writer, runtime
         )
-        self.subjects = Subjects(stores.vault, safe, identity, runtime)
+        self.subjects = SubjectKeys(stores.vault, key_ring, identity, runtime)
         # For people who ask who plays a role.
         self.owner = owner = f"{platform.node()}:{os.getpid()}:{ids.new()}"
         self.rebuild = Rebuild(
@@ -110,7 +110,7 @@ class Road:
             telemetry,
             owner,
         )
-        self.pausing = Pausing(self.config, self.config_writer, stores.queue)
+        self.pausing = PauseControl(self.config, self.config_writer, stores.queue)
         self.projector = Projector(
             stores.events,
             stores.views,
@@ -120,42 +120,44 @@ class Road:
             telemetry,
             owner,
         )
-        writing, repeats = AtOnce(stores, self.projector), Repeats(runtime)
-        self.recorder = Recorder(writing.record, self.loader, repeats, runtime, stores.commit_size)
-        templates = partial(Templates, renderer=outside.renderer)
-        admission = Admission(stores, self.projector.place, outside.settings, runtime)
+        writing, store_retry = InlineProjection(stores, self.projector), StoreRetry(runtime)
+        self.recorder = Recorder(
+            writing.record, self.loader, store_retry, runtime, stores.commit_size
+        )
+        templates = partial(Templates, renderer=environment.renderer)
+        admission = Admission(stores, self.projector.place, environment.settings, runtime)
         self.intake = Intake(
             flows,
             writing.append,
             admission,
-            Pace(runtime, self.projector.not_far_behind),
+            BatchThrottle(runtime, self.projector.not_far_behind),
             identity,
             self.subjects,
-            Checks(self.config, self.config_writer, templates),
+            FlowChecks(self.config, self.config_writer, templates),
             runtime,
             ids,
             stores.commit_size,
         )
-        deadlines, http = Deadlines(runtime), partial(Http, outside.transport, runtime)
+        deadlines, http = Deadlines(runtime), partial(Http, environment.transport, runtime)
         tokens = Tokens(stores.buckets, runtime)
-        called_back = CalledBack(flows, self.loader, self.recorder)
-        giving_back = GivingBack(self.recorder, self.pausing, called_back, runtime, telemetry)
+        late_cancellation = LateCancellation(flows, self.loader, self.recorder)
+        job_release = JobRelease(self.recorder, self.pausing, late_cancellation, runtime, telemetry)
         #: What flows keep about people beside their requests.
-        self.records = Records(stores.vault, safe, self.subjects, identity, runtime)
-        self.suppressing = Suppressing(self.records, self.config, self.config_writer, runtime)
+        self.records = Records(stores.vault, key_ring, self.subjects, identity, runtime)
+        self.suppressing = SuppressionAudit(self.records, self.config, self.config_writer, runtime)
         attempts = Attempts(
             flows,
             self.recorder,
             http,
             templates,
             tokens,
-            giving_back,
+            job_release,
             deadlines,
             runtime,
             telemetry,
-            Mail(outside.mail, runtime),
+            Mail(environment.mail, runtime),
             self.records,
-            report_address(outside.settings),
+            report_address(environment.settings),
         )
         self.pool = Pool(
             work.taken_of(flows),
@@ -165,16 +167,16 @@ class Road:
             self.config,
             self.subjects,
             self.pausing,
-            called_back,
+            late_cancellation,
             attempts,
             deadlines,
-            repeats,
+            store_retry,
             runtime,
             ids,
             telemetry,
         )
         #: The door for those who execute flows that are declared external.
-        self.external, lapses = station(
+        self.external, lease_expiry = component(
             flows,
             stores.queue,
             stores.events,
@@ -182,7 +184,7 @@ class Road:
             self.recorder,
             self.subjects,
             self.pausing,
-            called_back,
+            late_cancellation,
             self.pool,
             identity,
             runtime,
@@ -193,7 +195,7 @@ class Road:
             retention_days, flows, stores.views, stores.commits, runtime, telemetry
         )
         self.retention_days = retention_days
-        self.sweep = Sweep(
+        self.sweep = Sweeper(
             flows,
             stores.views,
             stores.queue,
@@ -202,7 +204,7 @@ class Road:
             self.pausing,
             stores.buckets,
             retention,
-            lapses,
+            lease_expiry,
             runtime,
             telemetry,
             owner,
@@ -221,8 +223,8 @@ class Road:
         runs gesta.
         """
         stores, settings, runtime, telemetry = (
-            self.outside.stores,
-            self.outside.settings,
+            self.environment.stores,
+            self.environment.settings,
             self.runtime,
             self.telemetry,
         )
@@ -233,19 +235,19 @@ class Road:
             self.loader,
             self.recorder,
             self.records,
-            self.outside.transport,
+            self.environment.transport,
             report_address(settings),
             settings.sns_url or "",
             runtime,
             telemetry,
         )
         #: None where nobody is to be told.
-        self.telling: Telling | None = None
+        self.telling: StatusWebhooks | None = None
         self.alerts: Alerts | None = None
-        own: list[Follower] = []
+        own: list[LogConsumer] = []
         if webhook.NAME in self.flows:
             flow = self.flows[webhook.NAME]
-            self.telling = Telling(
+            self.telling = StatusWebhooks(
                 flow,
                 self.intake,
                 self.config,
@@ -284,25 +286,25 @@ class Road:
     async def build(
         cls,
         flows: Mapping[str, Flow],
-        outside: Outside,
+        environment: Environment,
         work: Work,
         subscriptions: Sequence[Subscription] = (),
         retention_days: int | None = None,
-    ) -> Road:
+    ) -> Pipeline:
         """Open the vault, which proves the master key, and wire the stations."""
-        safe = Safe(outside.stores.vault, outside.master, outside.runtime)
-        road = cls(
+        key_ring = KeyRing(environment.stores.vault, environment.master, environment.runtime)
+        pipeline = cls(
             flows,
-            outside,
-            safe,
-            await safe.installation_secret(IDENTITY[1]),
+            environment,
+            key_ring,
+            await key_ring.installation_secret(IDENTITY[1]),
             work,
             subscriptions,
             retention_days,
         )
-        if outside.built is not None:
-            outside.built(road)
-        return road
+        if environment.built is not None:
+            environment.built(pipeline)
+        return pipeline
 
     def not_found(self, request_id: str, otherwise: str = "") -> NotFound:
         if not REQUEST_ID.fullmatch(request_id):
@@ -321,47 +323,47 @@ class Road:
 
     def _choose(self, work: Work, deadlines: Deadlines) -> None:
         """The stations that this process runs."""
-        self._stations: dict[str, Run] = {}
+        self._components: dict[str, Run] = {}
         #: Station → what it plays by lease, where that is so.
         self._roles: dict[str, Role | Partitions] = {}
-        stores = self.outside.stores
+        stores = self.environment.stores
         if "projector" in work.parts:
             partitions = self.projector.partitions
-            self._stations |= {"projector": self.projector.run, **self.subscriptions.stations()}
+            self._components |= {"projector": self.projector.run, **self.subscriptions.components()}
             self._roles |= {"projector": partitions, **self.subscriptions.roles()}
-            if stores.pending is not None:
+            if stores.undispatched is not None:
                 relay = Relay(
                     stores.views,
                     stores.queue,
                     partitions,
-                    stores.pending,
+                    stores.undispatched,
                     self.runtime,
                     self.telemetry,
                 )
-                self._stations["relay"] = relay.run
+                self._components["relay"] = relay.run
             if stores.outbox is not None:
-                self._stations["outbox"] = Draining(
+                self._components["outbox"] = OutboxDrain(
                     stores.outbox, self.intake, self.flows, partitions, self.runtime, self.telemetry
                 ).run
-        if {"projector", "worker"} <= work.parts and stores.pending is None:
-            self.projector.offers = self.pool.offering
+        if {"projector", "worker"} <= work.parts and stores.undispatched is None:
+            self.projector.eager_dispatch = self.pool.eager_dispatcher
         if "worker" in work.parts:
-            self._stations |= {"worker": self.pool.run, "queue": self.pool.listen}
-            self._stations |= {"lease": self.pool.lease.keep, "deadlines": deadlines.run}
+            self._components |= {"worker": self.pool.run, "queue": self.pool.listen}
+            self._components |= {"lease": self.pool.lease.keep, "deadlines": deadlines.run}
         if work.parts and self.alerts is not None and self.alerts.can_be_sent:
-            self._stations["alerts"] = self.alerts.run
+            self._components["alerts"] = self.alerts.run
         if "sweeper" in work.parts:
-            self._stations["sweep"], self._roles["sweep"] = self.sweep.run, self.sweep.role
+            self._components["sweep"], self._roles["sweep"] = self.sweep.run, self.sweep.role
 
     def start(self) -> None:
-        for name, run in self._stations.items():
+        for name, run in self._components.items():
             self._tasks[name] = spawn(self._keep_running(name, run), f"gesta-{name}")
 
     def broken(self) -> dict[str, str]:
         """Stations that do not run although they should: name → what is wrong."""
         gone = {
             name: "does not run"
-            for name in self._stations
+            for name in self._components
             if name not in self._tasks or self._tasks[name].done()
         }
         return gone | {
@@ -374,7 +376,7 @@ class Road:
         waiting = [name for name, role in self._roles.items() if not role.is_known]
         return (
             [*waiting, "worker"]
-            if "worker" in self._stations and not self.pool.has_begun
+            if "worker" in self._components and not self.pool.has_begun
             else waiting
         )
 
@@ -386,24 +388,24 @@ class Road:
         lease to end.
         """
         was_running, self.is_stopping = self.is_running, True
-        until = self.runtime.monotonic() + self.outside.drain_seconds
+        until = self.runtime.monotonic() + self.environment.drain_seconds
         last = until + END_SECONDS
         await self.external.stop(last)
         self.subscriptions.stop()
-        self.pool.offering.close()
+        self.pool.eager_dispatcher.close()
         await self._end(["sweep", "worker"], last)
         if was_running and "sweep" in self._roles:
             await self.sweep.role.give_up()
-        await self.pool.stop(self.outside.drain_seconds)
+        await self.pool.stop(self.environment.drain_seconds)
         await self.subscriptions.drain(until)
         await self._end(list(self._tasks), last)
         if was_running and "projector" in self._roles:
             await self.subscriptions.finish()
             await self.projector.finish(max(last, self.runtime.monotonic()) + FINISH_SECONDS)
-        await self.outside.transport.close()
-        await self.outside.renderer.close()
-        await self.outside.mail.close()
-        await self.outside.stores.close()
+        await self.environment.transport.close()
+        await self.environment.renderer.close()
+        await self.environment.mail.close()
+        await self.environment.stores.close()
 
     async def _end(self, names: Sequence[str], until: float) -> None:
         """Cancel these stations and wait for their ends, until a moment of the monotonic clock: a
@@ -419,7 +421,7 @@ class Road:
         ) and self.runtime.monotonic() < until:
             await ended.wait(until - self.runtime.monotonic())
         for name in left:
-            self.telemetry.log.error("station does not end", station=name)
+            self.telemetry.log.error("station does not end", component=name)
 
     async def _keep_running(self, name: str, run: Run) -> None:
         """A station that crashes is told about and started again: no restart by hand is ever

@@ -35,7 +35,7 @@ from gesta.runtime.clock import sleep, spawn
 from gesta.security.subject_keys import ERASED
 
 if TYPE_CHECKING:
-    from gesta.engine.pipeline import Road
+    from gesta.engine.pipeline import Pipeline
 
 #: How often a view is looked at when another process does the projecting.
 POLL_SECONDS = 0.1
@@ -53,10 +53,10 @@ class Request:
     A deferred one is there soon after the commit, and never after a rollback.
     """
 
-    __slots__ = ("_road", "flow", "id", "tenant", "verdict")
+    __slots__ = ("_pipeline", "flow", "id", "tenant", "verdict")
 
-    def __init__(self, road: Road, accepted: Accepted) -> None:
-        self._road = road
+    def __init__(self, pipeline: Pipeline, accepted: Accepted) -> None:
+        self._pipeline = pipeline
         self.id, self.flow, self.tenant = accepted.request_id, accepted.flow, accepted.tenant
         self.verdict: Literal["created", "duplicate", "deferred"] = accepted.verdict
 
@@ -68,7 +68,7 @@ class Request:
 
         A deferred one is waited for, for some seconds: it may have been committed this very moment.
         """
-        runtime = self._road.runtime
+        runtime = self._pipeline.runtime
         until = runtime.monotonic() + (DEFERRED_SECONDS if self.verdict == "deferred" else 0.0)
         while (view := await self._find()) is None:
             if runtime.monotonic() >= until:
@@ -77,7 +77,7 @@ class Request:
         return view
 
     async def _find(self) -> View | None:
-        return await self._road.loader.one(self._key)
+        return await self._pipeline.loader.one(self._key)
 
     @property
     def _key(self) -> Key:
@@ -90,7 +90,9 @@ class Request:
                 "; if a key led to it, it has ended and was removed since (retention_days), and is"
                 " not done again"
             )
-            return self._road.not_found(self.id, led_here if self.verdict == "duplicate" else "")
+            return self._pipeline.not_found(
+                self.id, led_here if self.verdict == "duplicate" else ""
+            )
         more = (
             "; the transaction it is part of has not been committed or was rolled back, or nobody"
             " drains the outbox: gesta serve"
@@ -102,10 +104,10 @@ class Request:
 
     async def payload(self) -> Payload:
         """What was asked for, in clear; raises Erased when a person it is about was erased."""
-        flow = self._road.flows.get(self.flow)
+        flow = self._pipeline.flows.get(self.flow)
         if flow is None:
-            raise UnknownFlow(self.flow, list(self._road.flows))
-        (opened,) = await self._road.subjects.open([await self.view()])
+            raise UnknownFlow(self.flow, list(self._pipeline.flows))
+        (opened,) = await self._pipeline.subjects.open([await self.view()])
         if opened is ERASED:
             raise Erased(self.id)
         if not isinstance(opened, bytes):
@@ -122,11 +124,11 @@ class Request:
         """Wait until nothing more happens by itself; raises NotYet after `timeout` seconds, and the
         request goes on.
         """
-        runtime, waiters = self._road.runtime, self._road.waiters
+        runtime, waiters = self._pipeline.runtime, self._pipeline.waiters
         until = runtime.monotonic() + timeout
         future = waiters.wait(self._key)
         waking = spawn(self._poll(future, until), "gesta-outcome")
-        pass_time = self._road.outside.pass_time
+        pass_time = self._pipeline.environment.pass_time
         passing = None if pass_time is None else spawn(pass_time(timeout), "gesta-clock")
         try:
             state = await future
@@ -148,7 +150,7 @@ class Request:
         """Look now, because it may be over already, and then now and again: another process may be
         the one that projects.
         """
-        runtime = self._road.runtime
+        runtime = self._pipeline.runtime
         while not future.done():
             try:
                 state = await self._state()
@@ -163,7 +165,7 @@ class Request:
             if left <= 0 and not future.done():
                 future.set_exception(TimeoutError())
                 return
-            pause = PROJECTED_HERE_SECONDS if self._road.projector.is_here else POLL_SECONDS
+            pause = PROJECTED_HERE_SECONDS if self._pipeline.projector.is_here else POLL_SECONDS
             await sleep(runtime, min(pause, left))
 
     async def _state(self) -> State | None:
@@ -189,7 +191,7 @@ class Request:
 
     async def retry(self, *, actor: Actor | None = None) -> Status:
         """The next attempt of the same intent, due now, under the same key."""
-        return await self._reopen(commands.RetryNow(self._road.runtime.now_ms()), actor)
+        return await self._reopen(commands.RetryNow(self._pipeline.runtime.now_ms()), actor)
 
     async def redrive(
         self, *, ttl: timedelta | None = None, again: bool = False, actor: Actor | None = None
@@ -204,7 +206,7 @@ class Request:
             raise InvalidRequest(self.flow, faults)
         ttl_ms = None if ttl is None else round(ttl.total_seconds() * 1000)
         return await self._reopen(
-            commands.Redrive(self._road.runtime.now_ms(), ttl_ms, again), actor
+            commands.Redrive(self._pipeline.runtime.now_ms(), ttl_ms, again), actor
         )
 
     async def resolve(
@@ -228,7 +230,9 @@ class Request:
         if was_active:
             raise Refused(
                 self.id,
-                commands.Refused("active", "an attempt is running right now; wait for its end"),
+                commands.CommandRefused(
+                    "active", "an attempt is running right now; wait for its end"
+                ),
             )
         return after.state.status
 
@@ -242,20 +246,20 @@ class Request:
         faults = value_errors(command) | actor_errors(actor)
         if faults:
             raise InvalidRequest(self.flow, faults)
-        flow = self._road.flows.get(self.flow)
+        flow = self._pipeline.flows.get(self.flow)
         if flow is None:
-            raise UnknownFlow(self.flow, list(self._road.flows))
+            raise UnknownFlow(self.flow, list(self._pipeline.flows))
         view = await self.view()
-        if isinstance(command, commands.Redrive) and await self._road.subjects.is_erased(view):
+        if isinstance(command, commands.Redrive) and await self._pipeline.subjects.is_erased(view):
             text = (
                 "a person it is about was erased, so nobody can read what was asked; it cannot be"
                 " executed again"
             )
-            raise Refused(self.id, commands.Refused("subject_erased", text))
+            raise Refused(self.id, commands.CommandRefused("subject_erased", text))
         try:
-            applied = await self._road.recorder.apply(
+            applied = await self._pipeline.recorder.apply(
                 view, command, flow.rules, settle, causation_id=self.id, actor=actor
             )
-        except commands.Refused as refused:
+        except commands.CommandRefused as refused:
             raise Refused(self.id, refused) from None
         return applied.view, applied.settled == "active"

@@ -117,7 +117,7 @@ class Endpoint(ConfigBody, frozen=True):
         return f"Endpoint({masked_host(self.url)})"
 
 
-class Told(ConfigBody, frozen=True):
+class WebhookSubscription(ConfigBody, frozen=True):
     """Tell an endpoint what becomes of the tenant's requests: of which flows, and at which
     statuses; none named means every one.
     """
@@ -191,7 +191,7 @@ def flow(
         ),
         timeout_seconds=timeout_seconds + _MARGIN_SECONDS,
         concurrency=concurrency,
-        config={ENDPOINT: Endpoint, TOLD: Told},
+        config={ENDPOINT: Endpoint, TOLD: WebhookSubscription},
         example={"type": "order.paid", "data": {"order": 7}},
         target=target,
         credential=lambda message: f"{ENDPOINT}/{message.endpoint}",

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import msgspec
 
-from gesta.api_types.representations import ParkedShape, parked_shape
+from gesta.api_types.representations import QuarantinedShape, quarantined_shape
 from gesta.domain.outcome import UnknownPolicy
 from gesta.domain.state import Status
 from gesta.flows.schemas import payload_schema
@@ -66,7 +66,7 @@ class ParkedAsked(Asked, frozen=True):
 class ParkedList(Shape, frozen=True):
     """Newest first. `more`: there are others than these."""
 
-    items: list[ParkedShape]
+    items: list[QuarantinedShape]
     more: bool
 
 
@@ -100,7 +100,7 @@ async def count_requests(call: Call) -> Answer:
     """How many requests the tenant has, by flow and status. They may lag some milliseconds
     behind.
     """
-    counts: dict[tuple[str, Any], int] = dict(await call.engine.operating.counts(call.tenant))
+    counts: dict[tuple[str, Any], int] = dict(await call.engine.admin.counts(call.tenant))
     return Answer(
         Counts([Count(flow, status, count) for (flow, status), count in sorted(counts.items())])
     )
@@ -111,9 +111,11 @@ async def list_parked(call: Call) -> Answer:
     rest goes on.
     """
     asked: ParkedAsked = call.query
-    found = await call.engine.operating.parked(call.tenant, asked.limit + 1)
+    found = await call.engine.admin.quarantined(call.tenant, asked.limit + 1)
     return Answer(
-        ParkedList([parked_shape(one) for one in found[: asked.limit]], len(found) > asked.limit)
+        ParkedList(
+            [quarantined_shape(one) for one in found[: asked.limit]], len(found) > asked.limit
+        )
     )
 
 

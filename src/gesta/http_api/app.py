@@ -89,7 +89,7 @@ class Web:
             path: _Methods([r for r in ROUTES if r.path == path], self) for path in _paths(ROUTES)
         }
         #: Who answers at a path without a name in it, found at once: most calls are submits.
-        self._at_once = {
+        self._inline = {
             (method, path): end
             for path, one in answering.items()
             if "{" not in path
@@ -107,17 +107,17 @@ class Web:
         """As an ASGI application, at the root or mounted."""
         known = None
         if scope["type"] == "http" and not scope.get("root_path"):
-            known = self._at_once.get((scope["method"], scope["path"]))
+            known = self._inline.get((scope["method"], scope["path"]))
         await (self._router if known is None else known)(scope, receive, send)
 
     async def offer_first_key(self) -> str | None:
         """The path and query of a link that makes the first admin key, once; None when there is an
         admin key.
         """
-        road = self.engine.road
-        if await road.keys.any_admin():
+        pipeline = self.engine.pipeline
+        if await pipeline.keys.any_admin():
             return None
-        self.first_key = FirstKey(road, self.engine.settings.tenant)
+        self.first_key = FirstKey(pipeline, self.engine.settings.tenant)
         return self.first_key.path
 
     @cached_property

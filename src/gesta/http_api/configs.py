@@ -64,7 +64,7 @@ class Entities(Shape, frozen=True):
     next: str | None
 
 
-class Kind(Shape, frozen=True):
+class ConfigKindShape(Shape, frozen=True):
     """`schema` is that of the fields of such an entity; what is `writeOnly` in it is a secret.
 
     `usedBy`: flows of this process.
@@ -77,7 +77,7 @@ class Kind(Shape, frozen=True):
 
 
 class Kinds(Shape, frozen=True):
-    items: list[Kind]
+    items: list[ConfigKindShape]
 
 
 async def list_config(call: Call) -> Answer:
@@ -86,14 +86,14 @@ async def list_config(call: Call) -> Answer:
     after = ("", "") if asked.cursor is None else _opened(asked.cursor)
     entities = [
         one
-        for one in await call.engine.operating.list_config(call.tenant)
+        for one in await call.engine.admin.list_config(call.tenant)
         if asked.kind in (None, one.kind) and (one.kind, one.code) > after
     ]
     page = entities[: asked.limit]
     return Answer(
         Entities(
             [entity_shape(one) for one in page],
-            _sealed(page[-1]) if len(entities) > len(page) else None,
+            _encrypted(page[-1]) if len(entities) > len(page) else None,
         )
     )
 
@@ -101,7 +101,7 @@ async def list_config(call: Call) -> Answer:
 async def get_config(call: Call) -> Answer:
     """One entity, without its secrets. Its ETag is for If-Match."""
     try:
-        entity = await call.engine.operating.get_config(*_named(call), tenant=call.tenant)
+        entity = await call.engine.admin.get_config(*_named(call), tenant=call.tenant)
     except BadConfig as error:
         raise Problem(409, "unreadable", str(error)) from None
     return _shown(entity)
@@ -117,10 +117,9 @@ async def put_config(call: Call) -> Answer:
     fields: dict[str, Any] = call.body.fields
     if call.query.keep:
         fields = (
-            await call.engine.operating.stored_beside(kind, code, fields, tenant=call.tenant)
-            | fields
+            await call.engine.admin.stored_beside(kind, code, fields, tenant=call.tenant) | fields
         )
-    entity = await call.engine.operating.put_config(
+    entity = await call.engine.admin.put_config(
         kind, code, fields, tenant=call.tenant, actor=call.actor, expected=expected
     )
     return _shown(entity)
@@ -130,7 +129,7 @@ async def delete_config(call: Call) -> Answer:
     """Remove an entity."""
     kind, code = _named(call)
     expected = await _expected(call, may_be_new=False)
-    await call.engine.operating.delete_config(
+    await call.engine.admin.delete_config(
         kind, code, tenant=call.tenant, actor=call.actor, expected=expected
     )
     return Answer(status=204)
@@ -141,12 +140,12 @@ async def list_config_kinds(call: Call) -> Answer:
     fields.
     """
     found = []
-    for kind, body in sorted(call.road.config.kinds.items()):
+    for kind, body in sorted(call.pipeline.config.kinds.items()):
         schema = config_schema(body)
         own = schema["$defs"][schema["$ref"].rpartition("/")[2]]["properties"]
         secrets = [name for name, field in own.items() if field.get("writeOnly")]
         found.append(
-            Kind(
+            ConfigKindShape(
                 kind,
                 schema,
                 secrets,
@@ -163,7 +162,7 @@ async def inside_fields(
 
     Of a kind that is unknown, nobody mends a body.
     """
-    engine.road.config.kind(path["kind"])
+    engine.pipeline.config.kind(path["kind"])
     beside = list(islice((name for name in given if name != "fields"), UNKNOWN_MAX))
     told = dict.fromkeys(beside, 'put it inside "fields"')
     if beside and "fields" not in given:
@@ -201,7 +200,7 @@ async def _expected(call: Call, *, may_be_new: bool) -> int | None:
         )
     kind, code = _named(call)
     # What is true now must still be true when it is written: that is for the append to decide.
-    version = await call.engine.operating.config_version(kind, code, tenant=call.tenant)
+    version = await call.engine.admin.config_version(kind, code, tenant=call.tenant)
     if not version or (match != "*" and f'"{version}"' not in re.split(r"\s*,\s*", match)):
         stands = f"is at version {version}" if version else "is not there"
         told = f"config {kind}/{code} {stands}; read it again, and decide again"
@@ -209,7 +208,7 @@ async def _expected(call: Call, *, may_be_new: bool) -> int | None:
     return version
 
 
-def _sealed(entity: Entity) -> str:
+def _encrypted(entity: Entity) -> str:
     return urlsafe_b64encode(msgspec.json.encode((entity.kind, entity.code))).rstrip(b"=").decode()
 
 

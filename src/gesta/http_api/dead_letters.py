@@ -71,7 +71,7 @@ class RedrivenMany(Shape, frozen=True):
 async def list_dead_letters(call: Call) -> Answer:
     """Requests that failed for good, newest first."""
     asked: Choice = call.query
-    page = await call.engine.operating.dead_letter_page(
+    page = await call.engine.admin.dead_letter_page(
         call.tenant,
         asked.flow,
         reason=asked.reason,
@@ -88,7 +88,7 @@ async def get_dead_letter(call: Call) -> Answer:
 
 async def redrive_dead_letter(call: Call) -> Answer:
     """Execute one again, with a fresh budget of attempts."""
-    request = call.engine.operating.request(await _letter(call))
+    request = call.engine.admin.request(await _letter(call))
     asked: Redrive = call.body
     status = await request.redrive(ttl=_ttl(asked.ttl_seconds), again=asked.again, actor=call.actor)
     return Answer(Decided(request.id, request.flow, status))
@@ -96,7 +96,7 @@ async def redrive_dead_letter(call: Call) -> Answer:
 
 async def purge_dead_letter(call: Call) -> Answer:
     """Remove one from the dead letters; its events stay."""
-    await call.engine.operating.request(await _letter(call)).purge(actor=call.actor)
+    await call.engine.admin.request(await _letter(call)).purge(actor=call.actor)
     return Answer(status=204)
 
 
@@ -106,7 +106,7 @@ async def redrive_dead_letters(call: Call) -> Answer:
     Safe to repeat: those that were redriven are none any more.
     """
     asked: RedriveMany = call.body
-    page = await call.engine.operating.dead_letter_page(
+    page = await call.engine.admin.dead_letter_page(
         call.tenant,
         asked.flow,
         reason=asked.reason,
@@ -115,7 +115,7 @@ async def redrive_dead_letters(call: Call) -> Answer:
     )
     results: list[Redriven] = []
     for letter in page.items:
-        request = call.engine.operating.request(letter)
+        request = call.engine.admin.request(letter)
         try:
             results.append(await _redriven(request, asked, call))
         except GestaError as error:
@@ -152,7 +152,7 @@ async def _letter(call: Call) -> DeadLetter:
         raise Problem(
             404, "not_found", f"no dead letter {request_id!r} of flow {flow!r} for this tenant"
         )
-    return await call.engine.operating.dead_letter(request_id, call.tenant, flow=flow)
+    return await call.engine.admin.dead_letter(request_id, call.tenant, flow=flow)
 
 
 def _cursor(given: str | None) -> str | None:

@@ -85,7 +85,7 @@ class Endpoint:
             raise Problem(
                 503, "not_running", "the engine is not running", headers={"Retry-After": "1"}
             )
-        road = web.engine.road
+        pipeline = web.engine.pipeline
         headers = Headers(scope["headers"])
         grant = OPEN if route.scope is None else await self._grant(headers)
         if grant is not OPEN:
@@ -97,8 +97,8 @@ class Endpoint:
         params = scope.get("path_params", {})
         raw, body = b"", None
         if route.method != "GET":
-            at_once = body_at_once(exchange, headers, route)
-            raw = await self._read(receive) if at_once is None else at_once
+            inline = body_at_once(exchange, headers, route)
+            raw = await self._read(receive) if inline is None else inline
             if route.body is not None:
                 beside = (
                     None
@@ -113,7 +113,7 @@ class Endpoint:
         peer = scope.get("client")
         call = Call(
             web,
-            road,
+            pipeline,
             grant,
             params,
             query,
@@ -133,7 +133,7 @@ class Endpoint:
         if kind.lower() != "bearer" or not text:
             told = "send a key: Authorization: Bearer gesta_…; `gesta key create` makes one"
             raise Problem(401, "key_missing", told, headers={"WWW-Authenticate": "Bearer"})
-        grant = await self._web.engine.road.keys.check(text.strip())
+        grant = await self._web.engine.pipeline.keys.check(text.strip())
         scope = self.route.scope
         assert scope is not None
         if scope != "any" and not grant.allows(scope):
@@ -150,7 +150,7 @@ class Endpoint:
     def _weigh(self, grant: Grant, weight: int, limits: list[tuple[bytes, bytes]]) -> None:
         """Count the call against its key's rate; the headers tell what is left."""
         rates = self._web.rates
-        left, wait = rates.take(grant.key_id, weight, self._web.engine.road.runtime.monotonic())
+        left, wait = rates.take(grant.key_id, weight, self._web.engine.pipeline.runtime.monotonic())
         limits[:] = ((b"ratelimit-limit", rates.told), (b"ratelimit-remaining", b"%d" % left))
         if wait:
             limits.append((b"ratelimit-reset", b"%d" % wait))
@@ -180,7 +180,7 @@ class Endpoint:
             patience.end(reading)
 
     def _fault(self, error: Exception) -> Answer:
-        self._web.engine.road.telemetry.crashed(f"web {self.route.name}", error)
+        self._web.engine.pipeline.telemetry.crashed(f"web {self.route.name}", error)
         return Problem(500, "fault", "something went wrong inside; it is in the log").answer()
 
 
@@ -200,7 +200,7 @@ class Patience:
     def begin(self) -> asyncio.Task[Any]:
         task = asyncio.current_task()
         assert task is not None
-        runtime = self._engine.road.runtime
+        runtime = self._engine.pipeline.runtime
         self._until[task] = runtime.monotonic() + BODY_SECONDS
         if self._timer is None:
             self._timer = runtime.call_later(BODY_SECONDS, self._look)
@@ -219,7 +219,7 @@ class Patience:
         self._timer = None
         if not self._engine.is_running:
             return
-        runtime = self._engine.road.runtime
+        runtime = self._engine.pipeline.runtime
         now = runtime.monotonic()
         for task in [task for task, until in self._until.items() if until <= now]:
             del self._until[task]

@@ -26,7 +26,7 @@ async def try_endpoint(call: Call) -> Answer:
     """
     code = call.params["code"]
     flow, kind = call.engine.flows.get(webhook.NAME), webhook.ENDPOINT
-    is_stored = bool(await call.engine.operating.config_version(kind, code, tenant=call.tenant))
+    is_stored = bool(await call.engine.admin.config_version(kind, code, tenant=call.tenant))
     if flow is None or not (is_stored or f"{kind}/{code}" in flow.declared):
         raise Problem(
             404,

@@ -21,7 +21,7 @@ import msgspec
 
 from gesta.api_types.representations import key_shape
 from gesta.domain.events import Actor
-from gesta.engine.pipeline import Road
+from gesta.engine.pipeline import Pipeline
 from gesta.errors import GestaError
 from gesta.http_api.keys import MadeKey
 from gesta.http_api.problem import Problem
@@ -87,11 +87,13 @@ _HEADERS: Final = {
 class FirstKey:
     """The one offer of this process."""
 
-    def __init__(self, road: Road, tenant: str) -> None:
-        self._road, self.tenant = road, tenant
-        self._token = base64.urlsafe_b64encode(road.runtime.random_bytes(TOKEN_BYTES)).rstrip(b"=")
-        self._until = road.runtime.monotonic() + LASTS_SECONDS
-        self._is_taken = False
+    def __init__(self, pipeline: Pipeline, tenant: str) -> None:
+        self._pipeline, self.tenant = pipeline, tenant
+        self._token = base64.urlsafe_b64encode(pipeline.runtime.random_bytes(TOKEN_BYTES)).rstrip(
+            b"="
+        )
+        self._until = pipeline.runtime.monotonic() + LASTS_SECONDS
+        self._is_leased = False
 
     @property
     def path(self) -> str:
@@ -104,24 +106,24 @@ class FirstKey:
         Only who has it makes us look whether there is one already.
         """
         is_equal = compare_digest(token.encode(errors="replace"), self._token)
-        if not is_equal or self._is_taken or self._road.runtime.monotonic() >= self._until:
+        if not is_equal or self._is_leased or self._pipeline.runtime.monotonic() >= self._until:
             return False
-        return not await self._road.keys.any_admin()
+        return not await self._pipeline.keys.any_admin()
 
     async def make(self, token: str) -> tuple[ApiKey, str] | None:
         """The key; None where there is none to be made."""
-        if not await self.fits(token) or self._is_taken:
+        if not await self.fits(token) or self._is_leased:
             # Looked at once more: somebody else with the token was asked for while we looked.
             return None
-        self._is_taken = True
+        self._is_leased = True
         try:
-            return await self._road.keys.create(
+            return await self._pipeline.keys.create(
                 self.tenant, name="first key", scopes=["admin"], actor=_ACTOR
             )
         except GestaError:
             # None was given to anybody. Should one have been made all the same, it is an admin key,
             # and ends this.
-            self._is_taken = False
+            self._is_leased = False
             raise
 
 
@@ -135,14 +137,14 @@ class Asking(Asked, frozen=True):
 
 async def first_key_page(call: Call) -> Answer:
     """A page with one button that makes the first admin key."""
-    offer, token = _offer(call), call.query.token
-    if not await offer.fits(token):
+    free_slots, token = _free_slots(call), call.query.token
+    if not await free_slots.fits(token):
         raise _none()
     # The token was compared, so it is one of letters that need no escaping; and no tenant's name
     # has any that does.
     place = f"{call.header('host') or ''}{call.root}"
     place = escape(place) if _PLACE.fullmatch(place) else "ADDRESS"
-    return _page(_ASK.substitute(tenant=offer.tenant, token=token, place=place))
+    return _page(_ASK.substitute(tenant=free_slots.tenant, token=token, place=place))
 
 
 async def first_key_form(call: Call) -> Answer:
@@ -163,22 +165,22 @@ async def first_key(call: Call) -> Answer:
 
 
 async def _made(call: Call, token: str) -> tuple[ApiKey, str]:
-    made = await _offer(call).make(token)
+    made = await _free_slots(call).make(token)
     if made is None:
         raise _none()
     return made
 
 
-def _offer(call: Call) -> FirstKey:
+def _free_slots(call: Call) -> FirstKey:
     """What this process offers to this caller: something only to who sits at the machine."""
-    offer = call.web.first_key
+    free_slots = call.web.first_key
     if (
-        offer is None
+        free_slots is None
         or not _is_here(call.peer)
         or any(call.header(name) is not None for name in _FORWARDED)
     ):
         raise _none()
-    return offer
+    return free_slots
 
 
 def _is_here(peer: str) -> bool:

@@ -52,7 +52,7 @@ async def metrics(call: Call) -> Answer:
 
 def _health(call: Call) -> ProcessHealth:
     health = call.web.health
-    health.watch(call.road)
+    health.watch(call.pipeline)
     return health
 
 

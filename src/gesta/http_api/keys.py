@@ -76,7 +76,7 @@ class TrailQuery(Asked, frozen=True):
 async def create_key(call: Call) -> Answer:
     """Make a key of the tenant. Its text is in this answer and nowhere else."""
     asked: NewKey = call.body
-    key, text = await call.engine.operating.create_key(
+    key, text = await call.engine.admin.create_key(
         name=asked.name,
         scopes=asked.scopes,
         expires_at=asked.expires_at,
@@ -91,13 +91,13 @@ async def create_key(call: Call) -> Answer:
 async def list_keys(call: Call) -> Answer:
     """The tenant's keys, without their texts."""
     return Answer(
-        KeyList([key_shape(key) for key in await call.engine.operating.list_keys(call.tenant)])
+        KeyList([key_shape(key) for key in await call.engine.admin.list_keys(call.tenant)])
     )
 
 
 async def revoke_key(call: Call) -> Answer:
     """End a key for good, everywhere within a second. Safe to repeat."""
-    key = await call.engine.operating.revoke_key(
+    key = await call.engine.admin.revoke_key(
         call.params["id"], tenant=call.tenant, actor=call.actor
     )
     return Answer(key_shape(key))
@@ -108,7 +108,7 @@ async def audit(call: Call) -> Answer:
     handlers that were forgotten.
     """
     asked: TrailQuery = call.query
-    found = await call.engine.operating.audit(call.tenant, asked.before, asked.limit)
+    found = await call.engine.admin.audit(call.tenant, asked.before, asked.limit)
     is_more = len(found) == asked.limit and found[-1].version > 1
     return Answer(Trail([_shape(one) for one in found], found[-1].version if is_more else None))
 

@@ -9,7 +9,7 @@ from gesta.http_api.route import Answer, Call, Route
 async def look_up(call: Call) -> Answer:
     """A request as it is now, of whatever flow the tenant has used."""
     return Answer(
-        await whole(call, await call.engine.operating.look_up(call.params["id"], call.tenant))
+        await whole(call, await call.engine.admin.look_up(call.params["id"], call.tenant))
     )
 
 

@@ -38,9 +38,9 @@ class Resumed(Shape, frozen=True):
 
 async def list_pauses(call: Call) -> Answer:
     """What keeps the tenant's requests from going on, and how many of its jobs are held."""
-    operating = call.engine.operating
-    held = {one.scope: one.count for one in await operating.held() if one.tenant == call.tenant}
-    pauses = [_own(pause) for pause in await operating.paused(call.tenant)]
+    admin = call.engine.admin
+    held = {one.scope: one.count for one in await admin.held() if one.tenant == call.tenant}
+    pauses = [_own(pause) for pause in await admin.paused(call.tenant)]
     return Answer(Pauses([pause_shape(pause, held.get(str(pause.scope), 0)) for pause in pauses]))
 
 
@@ -50,7 +50,7 @@ async def pause(call: Call) -> Answer:
     """
     asked: PauseAsked = call.body
     await _refuse_unknown(call, asked)
-    made = await call.engine.operating.pause(
+    made = await call.engine.admin.pause(
         flow=asked.flow,
         tenant=call.tenant,
         credential=asked.credential,
@@ -65,7 +65,7 @@ async def resume(call: Call) -> Answer:
     credential.
     """
     asked: Chosen = call.query
-    held = await call.engine.operating.resume(
+    held = await call.engine.admin.resume(
         flow=asked.flow, tenant=call.tenant, credential=asked.credential, actor=call.actor
     )
     return Answer(Resumed(held))
@@ -79,7 +79,7 @@ async def _refuse_unknown(call: Call, asked: PauseAsked) -> None:
     declared = {credential for flow in call.engine.flows.values() for credential in flow.declared}
     if asked.credential is not None and asked.credential not in declared:
         kind, _, code = asked.credential.partition("/")
-        if not await call.engine.operating.config_version(kind, code, tenant=call.tenant):
+        if not await call.engine.admin.config_version(kind, code, tenant=call.tenant):
             faults["credential"] = str(NotFound("config", asked.credential))
     if faults:
         raise invalid(faults)

@@ -15,17 +15,19 @@ FORM = "application/x-www-form-urlencoded"
 
 async def report_of_twilio(call: Call) -> Answer:
     """A status callback. Its URL is ours, so Twilio's signature says which request it is about."""
-    return await _taken(call, "twilio", (call.params["account"], call.params["id"]))
+    return await _leased(call, "twilio", (call.params["account"], call.params["id"]))
 
 
 async def report_of_ses(call: Call) -> Answer:
     """A message of SNS about letters, or its question whether it may send such messages."""
-    return await _taken(call, "ses", ())
+    return await _leased(call, "ses", ())
 
 
-async def _taken(call: Call, provider: str, parts: tuple[str, ...]) -> Answer:
+async def _leased(call: Call, provider: str, parts: tuple[str, ...]) -> Answer:
     try:
-        await call.road.reports.take(provider, call.params["tenant"], parts, call.header, call.raw)
+        await call.pipeline.reports.take(
+            provider, call.params["tenant"], parts, call.header, call.raw
+        )
     except Forged as forged:
         raise Problem(403, "forged", str(forged)) from None
     # Also for what was told before, and for what is about nothing here: the provider need not say

@@ -52,7 +52,7 @@ _OPTIONS = {
     "causation_id": "causationId",
 }
 
-Verdict = Literal["created", "duplicate"]
+SubmitVerdict = Literal["created", "duplicate"]
 TtlSeconds = Annotated[float, msgspec.Meta(gt=0, le=TTL_MAX.total_seconds())]
 #: Of which flow something is wanted. PostgreSQL has no text with a zero in it, and would say that
 #: it cannot be asked.
@@ -92,11 +92,11 @@ class Submitted(Shape, frozen=True, omit_defaults=True):
 
     id: str
     flow: str
-    verdict: Verdict
+    verdict: SubmitVerdict
     request: RequestShape | None = None
 
 
-class Result(Shape, frozen=True, omit_defaults=True):
+class BatchResult(Shape, frozen=True, omit_defaults=True):
     """What became of one request of a batch.
 
     With `invalid`, `conflict` and `not_written` nothing was stored.
@@ -111,7 +111,7 @@ class Result(Shape, frozen=True, omit_defaults=True):
 class Results(Shape, frozen=True):
     """One for each request, in their order."""
 
-    results: list[Result]
+    results: list[BatchResult]
 
 
 class Page(Shape, frozen=True):
@@ -157,14 +157,14 @@ async def submit(call: Call) -> Answer:
     asked: Submit = call.body
     payload, options = await read(call, asked, _key(call, asked.key), call.actor)
     try:
-        request = Request(call.road, await call.road.intake.submit(payload, options))
+        request = Request(call.pipeline, await call.pipeline.intake.submit(payload, options))
     except InvalidRequest as error:
         raise invalid(_of_payload(error.fields)) from None
     shown = None
     seconds = wait_seconds(call.query.wait)
     if seconds:
         shown = await call.while_there(_after(call, request, seconds))
-    verdict: Verdict = "created" if request.verdict == "created" else "duplicate"
+    verdict: SubmitVerdict = "created" if request.verdict == "created" else "duplicate"
     body = Submitted(request.id, request.flow, verdict, shown)
     return Answer(
         body,
@@ -180,7 +180,7 @@ async def submit_batch(call: Call) -> Answer:
     if call.header("idempotency-key") is not None:
         raise Problem(400, "key_of_a_batch", "a batch has no key of its own; give each request one")
     raws: list[msgspec.Raw] = call.body.requests
-    results: list[Result | None] = [None] * len(raws)
+    results: list[BatchResult | None] = [None] * len(raws)
     ready: list[tuple[Payload, Options]] = []
     places: list[int] = []
     actor = call.actor
@@ -189,7 +189,7 @@ async def submit_batch(call: Call) -> Answer:
             ready.append(await _read_one(call, raw, actor))
             places.append(place)
         except Problem as problem:
-            results[place] = Result("invalid", problem=problem.shape)
+            results[place] = BatchResult("invalid", problem=problem.shape)
     if ready:
         await _accept(call, ready, places, results)
     return Answer(Results([one for one in results if one is not None]))
@@ -199,37 +199,39 @@ async def _accept(
     call: Call,
     ready: list[tuple[Payload, Options]],
     places: list[int],
-    results: list[Result | None],
+    results: list[BatchResult | None],
 ) -> None:
     """Submit what can be read, and put each verdict in its place."""
     answers: Sequence[object]
     try:
-        answers = await call.road.intake.submit_each(ready)
+        answers = await call.pipeline.intake.submit_each(ready)
     except PartlyAccepted as partly:
         answers = partly.answers
         problem = problem_of(partly.__cause__) if isinstance(partly.__cause__, GestaError) else None
         for place in places:
-            results[place] = Result(
+            results[place] = BatchResult(
                 "not_written", problem=None if problem is None else problem.shape
             )
     for place, answer in zip(places, answers, strict=False):
         results[place] = _result(answer)
 
 
-def _result(answer: object) -> Result:
+def _result(answer: object) -> BatchResult:
     if isinstance(answer, Accepted):
-        return Result(
+        return BatchResult(
             "created" if answer.verdict == "created" else "duplicate",
             answer.request_id,
             answer.flow,
         )
     if isinstance(answer, InvalidRequest):
-        return Result(
+        return BatchResult(
             "invalid", flow=answer.flow, problem=invalid(_of_payload(answer.fields)).shape
         )
     assert isinstance(answer, Conflict)
     problem = problem_of(answer)
-    return Result("conflict", answer.request_id, problem=None if problem is None else problem.shape)
+    return BatchResult(
+        "conflict", answer.request_id, problem=None if problem is None else problem.shape
+    )
 
 
 async def show(call: Call) -> Answer:
@@ -241,16 +243,16 @@ async def show(call: Call) -> Answer:
     seconds = wait_seconds(call.query.wait)
     view = await call.engine.get(request_id, flow=flow, tenant=call.tenant)
     if seconds:
-        handle = Request(call.road, Accepted(flow, call.tenant, request_id, "duplicate"))
+        handle = Request(call.pipeline, Accepted(flow, call.tenant, request_id, "duplicate"))
         await call.while_there(_ended(handle, seconds))
         view = await call.engine.get(request_id, flow=flow, tenant=call.tenant)
     return Answer(await whole(call, view))
 
 
 async def whole(call: Call, view: View) -> Whole:
-    (pause,) = await call.engine.operating.pauses_of([view])
+    (pause,) = await call.engine.admin.pauses_of([view])
     fields = msgspec.structs.asdict(request_shape(view.state, pause))
-    return Whole(**fields, payload=await call.engine.operating.shown_payload(view))
+    return Whole(**fields, payload=await call.engine.admin.shown_payload(view))
 
 
 async def listing(call: Call) -> Answer:
@@ -270,7 +272,7 @@ async def listing(call: Call) -> Answer:
         limit=asked.limit + 1,
     )
     page = views[: asked.limit]
-    pauses = await call.engine.operating.pauses_of(page)
+    pauses = await call.engine.admin.pauses_of(page)
     items = [request_shape(view.state, pause) for view, pause in zip(page, pauses, strict=True)]
     return Answer(Page(items, page[-1].state.id if len(views) > asked.limit else None))
 
@@ -317,7 +319,7 @@ def where(call: Call, flow: str, request_id: str) -> str:
 async def _after(call: Call, request: Request, seconds: float) -> RequestShape:
     await _ended(request, seconds)
     view = await request.view()
-    (pause,) = await call.engine.operating.pauses_of([view])
+    (pause,) = await call.engine.admin.pauses_of([view])
     return request_shape(view.state, pause)
 
 
@@ -388,7 +390,7 @@ async def read(call: Call, asked: Submit, key: str | None, actor: Actor) -> tupl
     wrong = option_errors(options)
     if payload is None or wrong:
         if payload is not None:
-            faults = await call.road.intake.faults(payload, grant.tenant)
+            faults = await call.pipeline.intake.faults(payload, grant.tenant)
         raise invalid(
             _of_payload(faults) | {_OPTIONS.get(name, name): fault for name, fault in wrong.items()}
         )
@@ -424,7 +426,7 @@ async def faults_beside(
         return faults
     value, wrong = decode_fields(engine.flows[name].payload, payload)
     return faults | _of_payload(
-        wrong if value is None else await engine.road.intake.faults(value, tenant)
+        wrong if value is None else await engine.pipeline.intake.faults(value, tenant)
     )
 
 

@@ -16,7 +16,7 @@ from gesta.tenants.api_keys import Grant, Scope
 
 if TYPE_CHECKING:
     from gesta.engine.engine import Engine
-    from gesta.engine.pipeline import Road
+    from gesta.engine.pipeline import Pipeline
     from gesta.http_api.app import Web
 
 Method = Literal["GET", "POST", "PUT", "DELETE"]
@@ -67,7 +67,7 @@ class Call:
     """One call, checked: whose it is, and what was asked, each of the type that its route names."""
 
     web: Web
-    road: Road
+    pipeline: Pipeline
     #: Whose key it was. A route without a scope is called by nobody in particular: see `OPEN`.
     grant: Grant
     params: Mapping[str, str]

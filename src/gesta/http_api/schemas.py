@@ -211,8 +211,8 @@ def _tidied(schema: Any, places: Mapping[str, str]) -> Any:
 
 def _short_names(components: Iterable[str]) -> dict[str, str]:
     """`RequestShape` is `Request` to everybody who reads it, unless there is one already."""
-    taken = set(components)
+    leased = set(components)
     return {
-        name: short if (short := name.removesuffix(_SUFFIX)) and short not in taken else name
-        for name in taken
+        name: short if (short := name.removesuffix(_SUFFIX)) and short not in leased else name
+        for name in leased
     }

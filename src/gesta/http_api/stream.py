@@ -49,9 +49,11 @@ async def follow(call: Call) -> Stream:
     asked: Following = call.query
     if asked.request is not None and not REQUEST_ID.fullmatch(asked.request):
         raise invalid({"request": "must be the id of a request"})
-    last, events = call.header("last-event-id"), call.road.outside.stores.events
+    last, events = call.header("last-event-id"), call.pipeline.environment.stores.events
     position = (
-        await events.end() if last is None else call.road.cursors.open(last, PURPOSE + call.tenant)
+        await events.end()
+        if last is None
+        else call.pipeline.cursors.open(last, PURPOSE + call.tenant)
     )
     streams = call.web.streams
     if streams.total() >= STREAMS_MAX or streams[call.tenant] >= STREAMS_OF_TENANT_MAX:
@@ -64,15 +66,15 @@ async def follow(call: Call) -> Stream:
 
 
 async def _parts(call: Call, asked: Following, position: int) -> AsyncIterator[bytes]:
-    road, events = call.road, call.road.outside.stores.events
+    pipeline, events = call.pipeline, call.pipeline.environment.stores.events
     call.web.streams[call.tenant] += 1
     try:
         # The place at once, so that whoever loses the connection before the first event misses
         # nothing either.
         yield b"retry: 2000\n" + _id(call, position) + b"\n"
-        told_at = road.runtime.monotonic()
+        told_at = pipeline.runtime.monotonic()
         # A key that was revoked or has expired meanwhile hears nothing more.
-        while not road.is_stopping and await road.keys.still_counts(call.grant):
+        while not pipeline.is_stopping and await pipeline.keys.still_counts(call.grant):
             batch = await events.follow(position, BATCH)
             told = b"".join(
                 [_told(call, one) for one in batch if _is_meant(one, asked, call.tenant)]
@@ -80,11 +82,11 @@ async def _parts(call: Call, asked: Following, position: int) -> AsyncIterator[b
             position = batch[-1].position if batch else position
             if not batch:
                 await events.changed(HEARTBEAT_SECONDS)
-            if not told and road.runtime.monotonic() - told_at >= HEARTBEAT_SECONDS:
+            if not told and pipeline.runtime.monotonic() - told_at >= HEARTBEAT_SECONDS:
                 # An id without data moves the place to go on from and tells nobody anything.
                 told = _id(call, position) + b"\n"
             if told:
-                told_at = road.runtime.monotonic()
+                told_at = pipeline.runtime.monotonic()
                 yield told
     finally:
         call.web.streams[call.tenant] -= 1
@@ -121,7 +123,7 @@ def _told(call: Call, recorded: Recorded) -> bytes:
 
 
 def _id(call: Call, position: int) -> bytes:
-    return b"id: " + call.road.cursors.seal(position, PURPOSE + call.tenant).encode() + b"\n"
+    return b"id: " + call.pipeline.cursors.encrypt(position, PURPOSE + call.tenant).encode() + b"\n"
 
 
 ROUTES = [

@@ -41,16 +41,14 @@ async def _handlers(call: Call) -> list[Listener]:
     """They listen for all tenants, so they are shown to those who run the installation alone: keys
     of the tenant of its settings.
     """
-    return (
-        await call.engine.operating.handlers() if call.tenant == call.engine.settings.tenant else []
-    )
+    return await call.engine.admin.handlers() if call.tenant == call.engine.settings.tenant else []
 
 
 async def list_subscriptions(call: Call) -> Answer:
-    operating = call.engine.operating
+    admin = call.engine.admin
     webhooks = [
         WebhookShape(one.code, one.flow, list(one.statuses), one.endpoint, one.fault)
-        for one in await operating.told_webhooks(call.tenant)
+        for one in await admin.told_webhooks(call.tenant)
     ]
     handlers = [
         HandlerShape(one.name, one.behind, one.is_held, bool(one.error))
@@ -71,7 +69,7 @@ async def forget_subscription(call: Call) -> Answer:
                 raise Problem(
                     409, "in_use", "a running process tells this handler; stop that first"
                 )
-            await call.engine.operating.forget_handler(name, actor=call.actor)
+            await call.engine.admin.forget_handler(name, actor=call.actor)
             return Answer(status=204)
     raise NotFound("subscription", name)
 

@@ -65,7 +65,7 @@ async def list_suppressed(call: Call) -> Answer:
     asked: Listing = call.query
     if asked.cursor is not None and not _ID.fullmatch(asked.cursor):
         raise BadCursor
-    found, following = await call.engine.operating.list_suppressed(
+    found, following = await call.engine.admin.list_suppressed(
         call.params["flow"], after=asked.cursor or "", limit=asked.limit, tenant=call.tenant
     )
     return Answer(SuppressedPage([shape(one) for one in found], following))
@@ -78,7 +78,7 @@ async def suppress(call: Call) -> Answer:
     """
     asked: Address = call.body
     actor = call.actor
-    entry = await call.engine.operating.suppress(
+    entry = await call.engine.admin.suppress(
         call.params["flow"],
         asked.address,
         reason=asked.reason,
@@ -95,7 +95,7 @@ async def find_suppressed(call: Call) -> Answer:
     A POST, because an address must not stand in a URL.
     """
     asked: Sought = call.body
-    entry = await call.engine.operating.suppressed(
+    entry = await call.engine.admin.suppressed(
         call.params["flow"], asked.address, tenant=call.tenant
     )
     if entry is None:
@@ -109,7 +109,7 @@ async def unsuppress(call: Call) -> Answer:
     entry_id = call.params["id"]
     if not _ID.fullmatch(entry_id):
         raise NotFound("suppressed address", entry_id)
-    await call.engine.operating.unsuppress_entry(
+    await call.engine.admin.unsuppress_entry(
         call.params["flow"], entry_id, tenant=call.tenant, actor=call.actor
     )
     return Answer(status=204)

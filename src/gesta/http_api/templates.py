@@ -73,7 +73,7 @@ async def preview_template(call: Call) -> Answer:
     previews[call.tenant] += 1
     try:
         entity, parts = await call.while_there(
-            call.engine.operating.preview(
+            call.engine.admin.preview(
                 call.params["code"], asked.variables, asked.locale, tenant=call.tenant
             )
         )
@@ -97,14 +97,14 @@ async def try_template(call: Call) -> Answer:
     names = _names(flow)
     if names is None:
         raise invalid({"flow": f"{flow.name} takes no templates"})
-    await call.engine.operating.template(code, asked.locale, tenant=call.tenant)
-    taken = {
+    await call.engine.admin.template(code, asked.locale, tenant=call.tenant)
+    leased = {
         name: "this is what `variables`, `locale` and the path say"
         for name in names.values()
         if name in asked.destination
     }
-    if taken:
-        raise invalid({f"destination.{name}": fault for name, fault in taken.items()})
+    if leased:
+        raise invalid({f"destination.{name}": fault for name, fault in leased.items()})
     payload = asked.destination | {names["template"]: code, names["data"]: asked.variables}
     if asked.locale is not None:
         payload[names["locale"]] = asked.locale

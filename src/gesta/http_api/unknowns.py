@@ -58,10 +58,10 @@ async def list_unknown(call: Call) -> Answer:
     asked: Choice = call.query
     if asked.cursor is not None and not REQUEST_ID.fullmatch(asked.cursor):
         raise BadCursor
-    page = await call.engine.operating.undecided_page(
+    page = await call.engine.admin.undecided_page(
         call.tenant, asked.flow, before_id=asked.cursor, limit=asked.limit
     )
-    now = call.road.runtime.now_ms()
+    now = call.pipeline.runtime.now_ms()
     return Answer(UnknownOutcomes([_shape(state, now) for state in page.items], page.next))
 
 

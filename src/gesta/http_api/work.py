@@ -21,13 +21,13 @@ from gesta.runtime.clock import turn
 from gesta.worker.external.external import ITEMS_MAX, WAIT_SECONDS_MAX
 from gesta.worker.external.reports import (
     Count,
+    ExternalReport,
     Id,
     Name,
     Reason,
     RecordFailed,
     RecordSent,
     RecordUnknown,
-    Report,
     Seconds,
     Text,
 )
@@ -150,7 +150,7 @@ async def take_work(call: Call) -> Answer:
     items: list[WorkItem] = await call.while_there(taking)
     try:
         await call.while_there(_a_moment())
-        if not await call.road.keys.still_counts(call.grant):
+        if not await call.pipeline.keys.still_counts(call.grant):
             # Revoked or expired while it waited.
             raise AccessDenied
     except (CallerGone, AccessDenied, StoreError):
@@ -205,7 +205,7 @@ def recorded(answer: Reported) -> Recorded:
     return Recorded(answer.flow, answer.id, answer.status, answer.attempts, answer.reason, next_at)
 
 
-def _report(asked: Outcome, request_id: str, tenant: str) -> Report:
+def _report(asked: Outcome, request_id: str, tenant: str) -> ExternalReport:
     """The report of its own kind; raises with every field that is missing or does not belong to
     it.
     """

@@ -73,8 +73,8 @@ class Admission:
         finally:
             self._looking, self._is_fresh = None, True
             self.is_open = self._has_looked and self._refusal is None
-            taken = self._runtime.monotonic() - began
-            self._runtime.call_later(max(PERIOD_SECONDS, taken / SHARE_MAX), self._grow_old)
+            leased = self._runtime.monotonic() - began
+            self._runtime.call_later(max(PERIOD_SECONDS, leased / SHARE_MAX), self._grow_old)
 
     def _grow_old(self) -> None:
         self.is_open = self._is_fresh = False

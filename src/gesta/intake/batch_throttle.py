@@ -24,7 +24,7 @@ REST = 9
 WAIT_SECONDS_MAX = 1.0
 
 
-class Pace:
+class BatchThrottle:
     def __init__(
         self, runtime: Runtime, not_far_behind: Callable[[float], Awaitable[None]]
     ) -> None:
@@ -47,6 +47,6 @@ class Pace:
     async def give_way(self, began: float) -> None:
         """Called between two parts of a batch; the one before began then."""
         await self._not_far_behind(WAIT_SECONDS_MAX)
-        taken = self._runtime.monotonic() - began
-        if taken > 0:
-            await sleep(self._runtime, min(taken * REST, WAIT_SECONDS_MAX))
+        leased = self._runtime.monotonic() - began
+        if leased > 0:
+            await sleep(self._runtime, min(leased * REST, WAIT_SECONDS_MAX))

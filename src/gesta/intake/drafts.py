@@ -17,7 +17,7 @@ from gesta.intake.submit_options import Options, is_text
 from gesta.security.subject_keys import Clear
 
 
-class Kind(msgspec.Struct, frozen=True):
+class PayloadType(msgspec.Struct, frozen=True):
     """What is known of a flow's payloads before any comes."""
 
     flow: Flow

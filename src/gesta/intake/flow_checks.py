@@ -16,7 +16,7 @@ from gesta.tenants.templates import Templates
 TENANTS_KEPT = 1_000
 
 
-class Checks:
+class FlowChecks:
     def __init__(
         self,
         config: ConfigCache,

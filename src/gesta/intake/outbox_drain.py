@@ -22,7 +22,7 @@ from gesta.domain.state import State
 from gesta.errors import StoreError
 from gesta.flows.flow import Flow
 from gesta.intake.submit import Intake, Invalid
-from gesta.ports.event_store import Append, Claimed, Known, NewEvent, Verdict
+from gesta.ports.event_store import Append, AppendVerdict, Claimed, Known, NewEvent
 from gesta.ports.outbox import Outbox, Prepared, Raw
 from gesta.projector.partitions import Partitions
 from gesta.runtime.clock import Runtime, sleep
@@ -43,7 +43,7 @@ STORE_PAUSE_SECONDS = 1.0
 LOOK_SECONDS = 10.0
 
 
-class Draining:
+class OutboxDrain:
     def __init__(
         self,
         outbox: Outbox,
@@ -125,7 +125,9 @@ class Draining:
             self._broken.append(row.request_id)
             self._telemetry.not_drained(row.request_id, row.flow, error)
 
-    async def _end(self, appends: Mapping[str, Append], verdicts: Sequence[Verdict | None]) -> None:
+    async def _end(
+        self, appends: Mapping[str, Append], verdicts: Sequence[AppendVerdict | None]
+    ) -> None:
         """Those whose key leads to an earlier request.
 
         A crash before this leaves their rows, and the same verdict.

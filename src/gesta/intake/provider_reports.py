@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from gesta.domain.commands import Report
+from gesta.domain.commands import RecordReceipt
 from gesta.domain.ids import TENANT
 from gesta.errors import Forged, StoreError
 from gesta.flows.flow import Flow
@@ -57,11 +57,11 @@ class Incoming(msgspec.Struct, frozen=True):
         return f"Incoming({self.tenant}, {len(self.body)} bytes)"
 
 
-class Told(msgspec.Struct, frozen=True):
+class ProviderReport(msgspec.Struct, frozen=True):
     """One report, verified: on which request, what, and who shall get no more messages."""
 
     request_id: str
-    report: Report
+    report: RecordReceipt
     #: Addresses in clear: they go to the suppression list and nowhere else.
     suppress: tuple[str, ...] = ()
 
@@ -70,7 +70,7 @@ class Told(msgspec.Struct, frozen=True):
 
 
 @dataclass(frozen=True)
-class Desk:
+class ReportDesk:
     """What a flow may use to verify a report."""
 
     config: TenantConfig
@@ -79,13 +79,13 @@ class Desk:
     address: str
     #: For a trial, where certificates may come from beside the provider's own hosts; empty:
     #: nowhere.
-    trial_url: str
+    scratch_url: str
     #: One GET through the guard; raises TransportFault.
     fetch: Callable[[str], Awaitable[HttpResponse]]
 
 
 #: What was posted → the reports in it. Raises Forged where it is not the provider's.
-Read = Callable[[Incoming, Desk], Awaitable[Sequence[Told]]]
+Read = Callable[[Incoming, ReportDesk], Awaitable[Sequence[ProviderReport]]]
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,7 @@ class Reporting:
     read: Read
 
 
-class Result(msgspec.Struct, frozen=True):
+class ReportResult(msgspec.Struct, frozen=True):
     """How many reports were new, known already, and about no request of this tenant."""
 
     new: int = 0
@@ -115,7 +115,7 @@ class Reports:
         records: Records,
         transport: Transport,
         address: str,
-        trial_url: str,
+        scratch_url: str,
         runtime: Runtime,
         telemetry: Telemetry,
     ) -> None:
@@ -129,7 +129,7 @@ class Reports:
             recorder,
             records,
         )
-        self._transport, self._address, self._trial_url = transport, address, trial_url
+        self._transport, self._address, self._trial_url = transport, address, scratch_url
         self._runtime, self._telemetry = runtime, telemetry
 
     async def take(
@@ -139,7 +139,7 @@ class Reports:
         parts: Sequence[str],
         header: Callable[[str], str | None],
         body: bytes,
-    ) -> Result:
+    ) -> ReportResult:
         """Verify and record.
 
         Raises Forged, always the same, for whatever is not genuine; StoreError when it has to come
@@ -157,7 +157,7 @@ class Reports:
         if self._config.version(tenant) == 0:
             # Nobody's: not even its name is kept, or anybody could fill the memory with names.
             self._config.forget(tenant)
-        desk = Desk(
+        backend = ReportDesk(
             self._config.of(tenant),
             self._runtime.now_ms(),
             self._address,
@@ -165,7 +165,7 @@ class Reports:
             self._fetch,
         )
         try:
-            told = await flow.reports.read(Incoming(tenant, tuple(parts), header, body), desk)
+            told = await flow.reports.read(Incoming(tenant, tuple(parts), header, body), backend)
         except AttemptEnded as ended:
             # What a config says of a vault that is out of reach, in the words of an attempt.
             raise StoreError(f"a report cannot be verified now: {ended.outcome.detail}") from None
@@ -174,9 +174,9 @@ class Reports:
             counts[await self._record(flow, tenant, one)] += 1
         if told:
             self._telemetry.reported(flow.name, counts["new"])
-        return Result(**counts)
+        return ReportResult(**counts)
 
-    async def _record(self, flow: Flow, tenant: str, told: Told) -> str:
+    async def _record(self, flow: Flow, tenant: str, told: ProviderReport) -> str:
         view = await self._loader.one((flow.name, tenant, told.request_id))
         if view is not None and told.report.report in view.state.reports:
             return "known"

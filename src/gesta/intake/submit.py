@@ -33,27 +33,27 @@ from gesta.flows.validation import (
     value_errors,
 )
 from gesta.intake.admission import Admission
-from gesta.intake.batch_throttle import PART, Pace
-from gesta.intake.drafts import Draft, Kind, about_of, clear_of, keyed_by
-from gesta.intake.flow_checks import Checks
+from gesta.intake.batch_throttle import PART, BatchThrottle
+from gesta.intake.drafts import Draft, PayloadType, about_of, clear_of, keyed_by
+from gesta.intake.flow_checks import FlowChecks
 from gesta.intake.submit_options import NO_OPTIONS, Options, is_plain, option_errors
 from gesta.ports.event_store import (
     Append,
     Appended,
+    AppendVerdict,
     Claim,
     Claimed,
     Known,
     NewEvent,
     Stale,
-    Verdict,
 )
 from gesta.ports.outbox import Outbox, Prepared, Raw
 from gesta.runtime.clock import Ids, Runtime, turn
 from gesta.runtime.group_commit import GroupCommit
 from gesta.runtime.redaction import scrubbed_name
 from gesta.security.field_encryption import MARK, forged
-from gesta.security.keyed_digests import Identity
-from gesta.security.subject_keys import Subjects
+from gesta.security.keyed_digests import KeyedDigests
+from gesta.security.subject_keys import SubjectKeys
 
 PAYLOAD_BYTES_MAX = 256 * 1024
 #: Payloads sealed in one go, which is a matter of milliseconds in which nothing else runs.
@@ -67,7 +67,7 @@ NO_TESTS = (
 TURN = 300
 
 
-AppendAll = Callable[[Sequence[Append]], Awaitable[list[Verdict]]]
+AppendAll = Callable[[Sequence[Append]], Awaitable[list[AppendVerdict]]]
 
 
 class Accepted(msgspec.Struct, frozen=True, gc=False):
@@ -92,15 +92,15 @@ class Intake:
         flows: Mapping[str, Flow],
         append: AppendAll,
         admission: Admission,
-        pace: Pace,
-        identity: Identity,
-        subjects: Subjects,
-        checks: Checks,
+        batch_throttle: BatchThrottle,
+        identity: KeyedDigests,
+        subjects: SubjectKeys,
+        checks: FlowChecks,
         runtime: Runtime,
         ids: Ids,
         commit_size: int,
     ) -> None:
-        self._flows, self._identity, self._subjects, self._runtime, self._ids = (
+        self._flows, self._identity, self._subject_keys, self._runtime, self._ids = (
             flows,
             identity,
             subjects,
@@ -108,7 +108,7 @@ class Intake:
             ids,
         )
         self._kinds = {
-            flow.payload: Kind(
+            flow.payload: PayloadType(
                 flow,
                 encoder_of(flow.payload),
                 decoder_of(flow.payload),
@@ -121,13 +121,13 @@ class Intake:
         self._plans = {
             kind.flow.name: kind.plan for kind in self._kinds.values() if kind.plan is not None
         }
-        self._append_all, self._admission, self._pace = append, admission, pace
+        self._append_all, self._admission, self._batch_throttle = append, admission, batch_throttle
         self._checks = checks
-        self._commit: GroupCommit[Append, Verdict] = GroupCommit(
+        self._commit: GroupCommit[Append, AppendVerdict] = GroupCommit(
             append, "gesta-intake", commit_size
         )
-        self._sealed_commit: GroupCommit[Draft, tuple[Append, Verdict]] = GroupCommit(
-            self._seal_and_append, "gesta-sealing", SEALED_MAX
+        self._sealed_commit: GroupCommit[Draft, tuple[Append, AppendVerdict]] = GroupCommit(
+            self._encrypt_and_append, "gesta-sealing", SEALED_MAX
         )
 
     async def submit(self, payload: Payload, options: Options = NO_OPTIONS) -> Accepted:
@@ -223,7 +223,7 @@ class Intake:
             await self._admission.ask()
         # In one append and not by the group commit, which may cut a batch in two: a full disk takes
         # all of them or none.
-        parts = batched(drafts, PART) if self._pace.is_mixed else [drafts]
+        parts = batched(drafts, PART) if self._batch_throttle.is_mixed else [drafts]
         answers: list[Accepted | Conflict] = []
         for part in parts:
             began = self._runtime.monotonic()
@@ -233,14 +233,14 @@ class Intake:
                 if not answers:
                     raise
                 raise PartlyAccepted(answers, len(drafts), error) from error
-            if len(part) >= PART and self._pace.is_mixed:
-                await self._pace.give_way(began)
+            if len(part) >= PART and self._batch_throttle.is_mixed:
+                await self._batch_throttle.give_way(began)
         return answers
 
     async def _accept(self, drafts: list[Draft]) -> list[Accepted | Conflict]:
         answers: list[Accepted | Conflict] = []
         for draft, (append, verdict) in zip(
-            drafts, await self._seal_and_append(drafts), strict=True
+            drafts, await self._encrypt_and_append(drafts), strict=True
         ):
             try:
                 answers.append(_answer(verdict, append, draft))
@@ -248,7 +248,7 @@ class Intake:
                 answers.append(conflict)
         return answers
 
-    def _kind_of(self, payload: Payload) -> Kind:
+    def _kind_of(self, payload: Payload) -> PayloadType:
         kind = self._kinds.get(type(payload))
         if kind is None:
             raise UnknownFlow(type(payload).__name__, list(self._flows), "payload")
@@ -291,8 +291,8 @@ class Intake:
 
     def _draft(self, payload: Payload, options: Options) -> Draft:
         kind = self._kind_of(payload)
-        if options.tenant != self._pace.tenant:
-            self._pace.saw(options.tenant)
+        if options.tenant != self._batch_throttle.tenant:
+            self._batch_throttle.saw(options.tenant)
         about, faults = (None, {}) if kind.plan is None else about_of(payload)
         body = self._validated(kind, payload, options, faults)
         raw_id, at = self._ids.new_bytes(), self._runtime.now_ms()
@@ -373,7 +373,7 @@ class Intake:
             draft = replace(draft, body=body)
         return Invalid(self._append(draft, draft.body), faults)
 
-    async def _seal_and_append(self, drafts: list[Draft]) -> list[tuple[Append, Verdict]]:
+    async def _encrypt_and_append(self, drafts: list[Draft]) -> list[tuple[Append, AppendVerdict]]:
         appends = await self._appends(drafts)
         return list(zip(appends, await self._append_all(appends), strict=True))
 
@@ -390,10 +390,10 @@ class Intake:
             if (plan := self._plans.get(draft.flow.name)) is not None
         ]
         # Told by their order and not by their ids: callers may bring one id twice.
-        sealed = iter(await self._subjects.seal(personal))
+        encrypted = iter(await self._subject_keys.encrypt(personal))
         return await self._appends_of(
             drafts,
-            [next(sealed) if draft.flow.name in self._plans else draft.body for draft in drafts],
+            [next(encrypted) if draft.flow.name in self._plans else draft.body for draft in drafts],
         )
 
     async def _appends_of(self, drafts: list[Draft], stored: Iterable[bytes]) -> list[Append]:
@@ -473,7 +473,7 @@ class Intake:
         return Append(request_stream(flow.name, tenant, request_id), 0, tuple(events), claim)
 
     def _validated(
-        self, kind: Kind, payload: Payload, options: Options, faults: dict[str, str]
+        self, kind: PayloadType, payload: Payload, options: Options, faults: dict[str, str]
     ) -> bytes:
         """The payload as stored; raises with every fault of payload and options at once."""
         try:
@@ -513,7 +513,7 @@ def batched(drafts: list[Draft], size: int) -> list[list[Draft]]:
     return [drafts[start : start + size] for start in range(0, len(drafts), size)]
 
 
-def _answer(verdict: Verdict, append: Append, draft: Draft) -> Accepted:
+def _answer(verdict: AppendVerdict, append: Append, draft: Draft) -> Accepted:
     options = draft.options
     if isinstance(verdict, Claimed):
         assert append.claim is not None

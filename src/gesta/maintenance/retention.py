@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from gesta.domain.ids import made_at
 from gesta.domain.stream_names import request_stream
 from gesta.flows.flow import Flow
-from gesta.ports.read_model import Place, Views
+from gesta.ports.read_model import ViewPosition, Views
 from gesta.ports.transactions import Commits
 from gesta.projector.rebuild import ROLE as REBUILD
 from gesta.requests.dead_letters import dead_letter
@@ -25,7 +25,7 @@ BATCH = 500
 #: From the end of one walk through the old requests to the next. Those that are still open are
 #: looked at once in a walk.
 PAUSE_SECONDS = 3600.0
-_START: Place = ("", "", "")
+_START: ViewPosition = ("", "", "")
 
 
 class Retention:

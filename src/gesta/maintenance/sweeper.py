@@ -23,8 +23,8 @@ from gesta.requests.loader import Loader
 from gesta.requests.recorder import Recorder, drop_job
 from gesta.runtime.clock import Runtime, sleep
 from gesta.runtime.telemetry import Telemetry
-from gesta.tenants.pause_control import Pausing
-from gesta.worker.external.lease_expiry import Lapses
+from gesta.tenants.pause_control import PauseControl
+from gesta.worker.external.lease_expiry import LeaseExpiry
 
 ROLE = "sweep"
 PERIOD_SECONDS = 0.5
@@ -36,7 +36,7 @@ LOST_PERIOD_SECONDS = 60.0
 LOST_BATCH = 2_000
 LOST_AGE_MS = 60_000
 #: How often work is looked for that was handed out to others and not reported in time.
-LAPSED_PERIOD_SECONDS = 2.0
+EXPIRED_PERIOD_SECONDS = 2.0
 #: How often held jobs are checked for a pause that still stands.
 HELD_PERIOD_SECONDS = 10.0
 
@@ -45,7 +45,7 @@ HELD_PERIOD_SECONDS = 10.0
 BUCKETS = 1_000
 
 
-class Sweep:
+class Sweeper:
     def __init__(
         self,
         flows: Mapping[str, Flow],
@@ -53,10 +53,10 @@ class Sweep:
         queue: JobQueue,
         loader: Loader,
         recorder: Recorder,
-        pausing: Pausing,
+        pausing: PauseControl,
         buckets: Buckets,
         retention: Retention,
-        lapses: Lapses,
+        lease_expiry: LeaseExpiry,
         runtime: Runtime,
         telemetry: Telemetry,
         owner: str,
@@ -68,9 +68,9 @@ class Sweep:
             buckets,
             retention,
         )
-        self._lapses, self._runtime, self._telemetry = lapses, runtime, telemetry
+        self._lease_expiry, self._runtime, self._telemetry = lease_expiry, runtime, telemetry
         self.role = Role(ROLE, owner, views, runtime)
-        self._held_checked_at = self._lost_checked_at = self._lapsed_checked_at = float("-inf")
+        self._held_checked_at = self._lost_checked_at = self._expired_checked_at = float("-inf")
         #: When the next request has to be looked at, for tests that own the clock.
         self.next_due_ms: int | None = None
 
@@ -93,9 +93,9 @@ class Sweep:
                 break
         await self._retention.step()
         now = self._runtime.monotonic()
-        if now - self._lapsed_checked_at >= LAPSED_PERIOD_SECONDS:
-            self._lapsed_checked_at = now
-            await self._lapses.step()
+        if now - self._expired_checked_at >= EXPIRED_PERIOD_SECONDS:
+            self._expired_checked_at = now
+            await self._lease_expiry.step()
         if now - self._held_checked_at >= HELD_PERIOD_SECONDS:
             self._held_checked_at = now
             await self._pausing.let_go_of_all()
@@ -185,7 +185,7 @@ class Sweep:
         ]
         if lost:
             self._telemetry.log.warning("jobs restored", count=len(lost))
-            await self._queue.put([job_for(state, suspect=True) for state in lost])
+            await self._queue.put([job_for(state, possibly_executed=True) for state in lost])
 
 
 def _next_look(state: State, now_ms: int) -> int | None:

@@ -34,12 +34,12 @@ AHEAD_MS = 250
 #: One that was not used this long after its time has lapsed. Attempts come in waves, and under load
 #: a wave takes a good part of a second; however
 #: long they last, no more are kept than were reserved in advance.
-LAPSE_MS = 1_000
+EXPIRY_MS = 1_000
 #: In advance no more is reserved than falls in this time: others want their part of what is ahead.
 ADVANCE_MS = 100
 #: Waves are so far apart at most, in times of ADVANCE_MS; what is wanted no more counts half as
 #: much with each one beyond, and nothing in the end.
-_WAVES, _FORGOTTEN = LAPSE_MS // ADVANCE_MS, 32
+_WAVES, _FORGOTTEN = EXPIRY_MS // ADVANCE_MS, 32
 #: Those who are postponed are spread over this long; then again from the front.
 SPREAD_MS = 300_000
 #: Without the store nobody can say whether there is a token.
@@ -112,7 +112,7 @@ class _Tap:
         self.sure = 0
         if self.times and self.closed_until <= now:
             self.sure = max(0, len(self.times) - self.low - 1)
-            self.sure_until = min(self.times[0] + LAPSE_MS, self.began_at + ADVANCE_MS)
+            self.sure_until = min(self.times[0] + EXPIRY_MS, self.began_at + ADVANCE_MS)
 
     def begin_anew(self, now: int) -> None:
         """Count those who want a token from here."""
@@ -131,7 +131,7 @@ class _Tap:
 
     def is_idle(self, now: int) -> bool:
         return (
-            not self.times and max(self.empty_until, self.promised, self.began_at + LAPSE_MS) < now
+            not self.times and max(self.empty_until, self.promised, self.began_at + EXPIRY_MS) < now
         )
 
 
@@ -181,7 +181,7 @@ class Tokens:
         return True
 
     async def take(self, tenant: str, limits: Sequence[Limit]) -> None:
-        taken: list[tuple[_Tap, float]] = []
+        leased: list[tuple[_Tap, float]] = []
         missing: list[_Asked] = []
         now, last = self._runtime.now_ms(), 0.0
         try:
@@ -192,15 +192,15 @@ class Tokens:
                 if at is None:
                     missing.append(_Asked(name, limit))
                     continue
-                taken.append((tap, at))
+                leased.append((tap, at))
                 if at > now:
                     last = max(last, at)
             if missing:
                 given = await self._ask_for(missing)
-                taken += given
+                leased += given
                 now, last = self._runtime.now_ms(), max(last, *(at for _, at in given))
         except BaseException:
-            for tap, at in taken:
+            for tap, at in leased:
                 # Somebody else may use it while it lasts.
                 tap.times.appendleft(at)
                 tap.sure = 0
@@ -240,7 +240,7 @@ class Tokens:
         """
         times = tap.times
         tap.sure = 0
-        while times and times[0] + LAPSE_MS < now:
+        while times and times[0] + EXPIRY_MS < now:
             times.popleft()
         if times and times[0] > now + AHEAD_MS:
             # None is reserved for later than that: the clock was set back, and who waited for them

@@ -12,23 +12,23 @@ from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from gesta.domain.fair_queue import give_turns, score_of
-from gesta.ports.job_queue import Job, Taken
+from gesta.ports.job_queue import Job, LeasedJob
 from gesta.ports.read_model import View
 
 
-class Offer:
+class FreeSlots:
     """So many free slots of each flow.
 
     Jobs that find nobody waiting before them are taken in the commit that puts them.
 
-    `taken` is filled in once that commit stands. The long way, ready for the next take, go: a job
+    `leased` is filled in once that commit stands. The long way, ready for the next take, go: a job
     that is suspect or not due, all jobs of a
     flow of which one is ready already, those beyond its slots, and everything while some lease is
     dead or some other job has fallen due and
     waits to be woken. One that is live stays as it is. A store may take fewer, or none.
     """
 
-    __slots__ = ("durable", "free", "lease_seconds", "made", "renewed", "taken", "token")
+    __slots__ = ("durable", "free", "lease_seconds", "leased", "made", "renewed", "token")
 
     def __init__(
         self, token: str, free: Mapping[str, int], lease_seconds: float, *, durable: bool
@@ -39,7 +39,7 @@ class Offer:
             lease_seconds,
             durable,
         )
-        self.taken: list[Taken] = []
+        self.leased: list[LeasedJob] = []
         #: Whether the lease lasts for `lease_seconds` from here; otherwise it was left as it was,
         #: with half of that to go at least.
         self.renewed = True
@@ -48,24 +48,28 @@ class Offer:
         self.made: Mapping[str, View] = {}
 
 
-class Offers(Protocol):
+class EagerDispatch(Protocol):
     """Where a projector gets offers.
 
     Each has to be answered, also where the store's answer is lost.
     """
 
-    def make(self, jobs: Sequence[Job]) -> Offer | None:
+    def make(self, jobs: Sequence[Job]) -> FreeSlots | None:
         """For jobs that are about to be put."""
         ...
 
-    def answered(self, offer: Offer, *, is_lost: bool) -> None: ...
+    def answered(self, free_slots: FreeSlots, *, is_lost: bool) -> None: ...
 
 
 def chosen_of(jobs: Sequence[Job], free: Mapping[str, int], now_ms: int) -> list[Job]:
     """Those of new jobs that so many free slots take, where nobody waits before them: in their
     turns, if there are more of them.
     """
-    takable = [job for job in jobs if job.due_ms <= now_ms and job.flow in free and not job.suspect]
+    takable = [
+        job
+        for job in jobs
+        if job.due_ms <= now_ms and job.flow in free and not job.possibly_executed
+    ]
     counts = Counter([job.flow for job in takable])
     if all(free[flow] >= count for flow, count in counts.items()):
         return takable

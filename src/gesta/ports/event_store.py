@@ -103,7 +103,7 @@ class Claimed(msgspec.Struct, frozen=True, gc=False):
     content: bytes
 
 
-Verdict = Appended | Stale | Claimed
+AppendVerdict = Appended | Stale | Claimed
 
 
 class Share(msgspec.Struct, frozen=True, gc=False):
@@ -143,7 +143,7 @@ def until_full(events: Iterable[Recorded]) -> list[Recorded]:
 class EventStore(Protocol):
     """Append, read, follow; each call carries many."""
 
-    async def append(self, appends: Sequence[Append]) -> list[Verdict]:
+    async def append(self, appends: Sequence[Append]) -> list[AppendVerdict]:
         """A verdict for each append, in order, once it is on disk.
 
         One refused append does not touch the others.

@@ -10,7 +10,7 @@ from typing import Literal, Protocol
 
 import msgspec
 
-from gesta.domain.ids import flow_of_lane
+from gesta.domain.ids import flow_of_external_queue
 from gesta.domain.state import JobKind
 
 
@@ -32,10 +32,10 @@ class Job(msgspec.Struct, frozen=True, gc=False):
     priority: int = 5
     #: Put back by sweep, restore or rebuild: nobody knows whether an earlier job of this id was
     #: executed.
-    suspect: bool = False
+    possibly_executed: bool = False
 
 
-class Taken(msgspec.Struct, frozen=True, gc=False):
+class LeasedJob(msgspec.Struct, frozen=True, gc=False):
     """A job under a lease. `takes` above 1: an earlier take has no recorded end."""
 
     job: Job
@@ -45,8 +45,8 @@ class Taken(msgspec.Struct, frozen=True, gc=False):
     available_ms: int
 
     @property
-    def is_suspect(self) -> bool:
-        return self.takes > 1 or self.job.suspect
+    def is_possibly_executed(self) -> bool:
+        return self.takes > 1 or self.job.possibly_executed
 
 
 class Ack(msgspec.Struct, frozen=True, gc=False):
@@ -81,7 +81,7 @@ class Hold(msgspec.Struct, frozen=True, gc=False):
     scope: str
 
 
-class Held(msgspec.Struct, frozen=True, gc=False):
+class HeldJob(msgspec.Struct, frozen=True, gc=False):
     """How many of a tenant's jobs are held under a scope."""
 
     tenant: str
@@ -102,7 +102,7 @@ LONGEST_LEASE_MS = 600_000
 JobState = Literal["waiting", "ready", "leased", "held"]
 
 
-class Standing(msgspec.Struct, frozen=True, gc=False):
+class QueueStanding(msgspec.Struct, frozen=True, gc=False):
     """A live job as it stands, for people who look."""
 
     job: Job
@@ -144,7 +144,7 @@ def by_flow(backlog: Mapping[str, Backlog]) -> dict[str, Backlog]:
     """The same with all lanes of a flow as one."""
     found: dict[str, list[Backlog]] = {}
     for name, one in backlog.items():
-        found.setdefault(flow_of_lane(name), []).append(one)
+        found.setdefault(flow_of_external_queue(name), []).append(one)
     return {flow: _together(parts) for flow, parts in found.items()}
 
 
@@ -178,7 +178,7 @@ class JobQueue(Protocol):
 
     async def take(
         self, token: str, flows: dict[str, int], lease_seconds: float, *, durable: bool
-    ) -> tuple[list[Taken], int | None]:
+    ) -> tuple[list[LeasedJob], int | None]:
         """Lease up to `flows[flow]` due jobs of each flow in their turns, dead leases included, and
         tell when the next one falls due.
 
@@ -186,7 +186,7 @@ class JobQueue(Protocol):
         """
         ...
 
-    async def taken_by(self, token: str) -> list[Taken]:
+    async def leased_by(self, token: str) -> list[LeasedJob]:
         """What is held under this token, as `take` gave it: for whoever has lost the answer to
         one.
         """
@@ -209,7 +209,7 @@ class JobQueue(Protocol):
         """
         ...
 
-    async def held(self) -> list[Held]:
+    async def held(self) -> list[HeldJob]:
         """What is held, counted by tenant and scope."""
         ...
 
@@ -217,14 +217,14 @@ class JobQueue(Protocol):
         """How many jobs are live, counted up to `limit`."""
         ...
 
-    async def hand_out(
-        self, token: str, lane: str, limit: int, lease_seconds: float
-    ) -> list[Taken]:
+    async def lease_external(
+        self, token: str, external_queue: str, limit: int, lease_seconds: float
+    ) -> list[LeasedJob]:
         """Lease up to `limit` due jobs of a lane in their turns, each by itself; on disk when it
         returns: the take is the journal.
 
         Nobody renews these leases but their holder. One that runs out stays where it is until
-        `lapsed` takes it over.
+        `expired_leases` takes it over.
         """
         ...
 
@@ -234,11 +234,13 @@ class JobQueue(Protocol):
         """
         ...
 
-    async def lapsed(self, token: str, lanes: str, limit: int, lease_seconds: float) -> list[Taken]:
+    async def expired_leases(
+        self, token: str, external_queues: str, limit: int, lease_seconds: float
+    ) -> list[LeasedJob]:
         """Take over up to `limit` jobs whose leases ran out, of all lanes whose names begin so."""
         ...
 
-    async def stocked(self, lanes: Sequence[str]) -> set[str]:
+    async def stocked(self, external_queues: Sequence[str]) -> set[str]:
         """Which of these lanes have a job that could be handed out now."""
         ...
 
@@ -253,7 +255,7 @@ class JobQueue(Protocol):
         """
         ...
 
-    async def jobs(self, after_id: str, limit: int) -> list[Standing]:
+    async def jobs(self, after_id: str, limit: int) -> list[QueueStanding]:
         """Live jobs in the order of their ids, from behind `after_id`, so that somebody can go
         through all.
         """

@@ -13,7 +13,7 @@ from typing import Protocol
 
 import msgspec
 
-from gesta.ports.event_store import Append, Claimed, Verdict
+from gesta.ports.event_store import Append, AppendVerdict, Claimed
 
 
 class Prepared(msgspec.Struct, frozen=True, gc=False):
@@ -43,7 +43,7 @@ class Raw(msgspec.Struct, frozen=True, gc=False):
     correlation_id: str | None = None
 
 
-class Standing(msgspec.Struct, frozen=True):
+class OutboxStanding(msgspec.Struct, frozen=True):
     """What waits of one flow."""
 
     flow: str
@@ -70,7 +70,7 @@ class Outbox(Protocol):
         """
         ...
 
-    async def drain(self, appends: Sequence[tuple[str, Append]]) -> list[Verdict | None]:
+    async def drain(self, appends: Sequence[tuple[str, Append]]) -> list[AppendVerdict | None]:
         """Append requests and remove them from here in one commit, a verdict each.
 
         None: another process has it in hand, or had.
@@ -79,7 +79,7 @@ class Outbox(Protocol):
         """
         ...
 
-    async def standing(self) -> list[Standing]:
+    async def standing(self) -> list[OutboxStanding]:
         """How much waits, by flow. Looks at all of it: for people and now and then."""
         ...
 

@@ -23,7 +23,7 @@ class View(msgspec.Struct, frozen=True, gc=False):
     payload: bytes
 
 
-class Parked(msgspec.Struct, frozen=True, gc=False):
+class Quarantined(msgspec.Struct, frozen=True, gc=False):
     """An event or job that could not be processed; set aside and reported so that the rest goes
     on.
     """
@@ -66,7 +66,7 @@ class Checkpoint(msgspec.Struct, frozen=True, gc=False):
     failed_at_ms: int | None = None
 
 
-class Held(msgspec.Struct, frozen=True, gc=False):
+class RoleLease(msgspec.Struct, frozen=True, gc=False):
     """A role, who played it last, and until when that lease lasts or lasted."""
 
     name: str
@@ -80,7 +80,7 @@ class Held(msgspec.Struct, frozen=True, gc=False):
         return now_ms < self.until_ms <= now_ms + 600_000
 
 
-def fair_part(parts: Sequence[Held], owner: str, now_ms: int) -> list[str]:
+def fair_part(parts: Sequence[RoleLease], owner: str, now_ms: int) -> list[str]:
     """Which parts of a role somebody should hold who asks for it now: what they have, what is free,
     and what others have too much of.
 
@@ -129,7 +129,7 @@ def key_of(state: State) -> Key:
 
 
 #: Tenant, flow, request id: a place in the order in which `old` goes through the views.
-Place = tuple[str, str, str]
+ViewPosition = tuple[str, str, str]
 
 #: Where a walk through the requests without a job goes on. What is in it is the store's own affair.
 Cursor = tuple[Any, ...]
@@ -154,7 +154,7 @@ class Views(Protocol):
         ...
 
     async def save(
-        self, views: Sequence[View], parked: Sequence[Parked], move: Move | None
+        self, views: Sequence[View], quarantined: Sequence[Quarantined], move: Move | None
     ) -> bool:
         """Write views and checkpoint together; False when another projector moved the checkpoint:
         nothing was written.
@@ -165,7 +165,7 @@ class Views(Protocol):
         self,
         views: Sequence[View],
         jobs: Sequence[Job],
-        parked: Sequence[Parked],
+        quarantined: Sequence[Quarantined],
         moves: Sequence[Move],
     ) -> bool:
         """As `save`, and these jobs are pending from the same commit on: to be put into a queue of
@@ -176,7 +176,7 @@ class Views(Protocol):
         """
         ...
 
-    async def pending(self, limit: int) -> list[Job]:
+    async def undispatched(self, limit: int) -> list[Job]:
         """Jobs that wait to be put, the tenants in turn: whoever has many pending waits behind
         itself.
 
@@ -184,7 +184,7 @@ class Views(Protocol):
         """
         ...
 
-    async def are_pending(self, job_ids: Sequence[str]) -> set[str]:
+    async def are_undispatched(self, job_ids: Sequence[str]) -> set[str]:
         """Which of these jobs are pending."""
         ...
 
@@ -252,8 +252,8 @@ class Views(Protocol):
         ...
 
     async def old(
-        self, before_ms: int, after: Place, limit: int, foreign: Collection[str] = ()
-    ) -> tuple[list[State], Place | None]:
+        self, before_ms: int, after: ViewPosition, limit: int, foreign: Collection[str] = ()
+    ) -> tuple[list[State], ViewPosition | None]:
         """Ended requests that have not changed since, among the `limit` next ones behind a place;
         and where to go on, if anywhere.
 
@@ -268,7 +268,7 @@ class Views(Protocol):
         """
         ...
 
-    async def parked(self, tenant: str | None, limit: int) -> list[Parked]: ...
+    async def quarantined(self, tenant: str | None, limit: int) -> list[Quarantined]: ...
 
     async def claim(self, name: str, owner: str, lease_seconds: float) -> bool:
         """Take or renew the lease on a role that one process at a time should play."""
@@ -284,7 +284,7 @@ class Views(Protocol):
         """
         ...
 
-    async def roles(self) -> list[Held]:
+    async def roles(self) -> list[RoleLease]:
         """Every role that was ever played, by name."""
         ...
 
@@ -305,7 +305,9 @@ class Shadow(Protocol):
 
     async def save(self, views: Sequence[View]) -> None: ...
 
-    async def swap(self, names: Sequence[str], position: int, parked: Sequence[Parked]) -> bool:
+    async def swap(
+        self, names: Sequence[str], position: int, quarantined: Sequence[Quarantined]
+    ) -> bool:
         """In one commit these become the views, the parked events become these, and the checkpoints
         `names` go back to `position`.
 

@@ -13,10 +13,10 @@ from typing import Protocol
 import msgspec
 
 from gesta.domain.state import State
-from gesta.ports.eager_dispatch import Offer
-from gesta.ports.event_store import Append, Verdict
+from gesta.ports.eager_dispatch import FreeSlots
+from gesta.ports.event_store import Append, AppendVerdict
 from gesta.ports.job_queue import Job, Settled, Settlement
-from gesta.ports.read_model import Move, Parked, View
+from gesta.ports.read_model import Move, Quarantined, View
 
 
 class Entry(msgspec.Struct, frozen=True, gc=False):
@@ -39,7 +39,7 @@ class Entry(msgspec.Struct, frozen=True, gc=False):
 class Recording(msgspec.Struct, frozen=True, gc=False):
     """`verdict` is None when nothing was to be appended or a Drop found the job active."""
 
-    verdict: Verdict | None
+    verdict: AppendVerdict | None
     settled: Settled | None
 
 
@@ -53,16 +53,21 @@ class Projection:
     projector has to come for them.
     """
 
-    __slots__ = ("checkpoints", "jobs", "offer", "reached", "views")
+    __slots__ = ("checkpoints", "free_slots", "jobs", "reached", "views")
 
     def __init__(
         self,
         views: Sequence[View],
         jobs: Sequence[Job],
         checkpoints: Mapping[str, int],
-        offer: Offer | None = None,
+        free_slots: FreeSlots | None = None,
     ) -> None:
-        self.views, self.jobs, self.checkpoints, self.offer = views, jobs, checkpoints, offer
+        self.views, self.jobs, self.checkpoints, self.free_slots = (
+            views,
+            jobs,
+            checkpoints,
+            free_slots,
+        )
         self.reached: int | None = None
 
     def moves(self, before: int, after: int) -> list[Move]:
@@ -72,7 +77,9 @@ class Projection:
 
 
 class Commits(Protocol):
-    async def append(self, appends: Sequence[Append], projection: Projection) -> list[Verdict]:
+    async def append(
+        self, appends: Sequence[Append], projection: Projection
+    ) -> list[AppendVerdict]:
         """As EventStore.append, and the projection with it where it fits; all in one commit."""
         ...
 
@@ -80,9 +87,9 @@ class Commits(Protocol):
         self,
         views: Sequence[View],
         jobs: Sequence[Job],
-        parked: Sequence[Parked],
+        quarantined: Sequence[Quarantined],
         moves: Sequence[Move],
-        offer: Offer | None = None,
+        free_slots: FreeSlots | None = None,
     ) -> bool:
         """Views, jobs and checkpoints in one commit; False when another projector moved one of the
         checkpoints: nothing was written.

@@ -12,7 +12,7 @@ from typing import Protocol
 import msgspec
 
 
-class Sealed(msgspec.Struct, frozen=True):
+class Encrypted(msgspec.Struct, frozen=True):
     """A secret's version, encrypted. Versions of a name never change once written."""
 
     tenant: str
@@ -25,24 +25,26 @@ class Sealed(msgspec.Struct, frozen=True):
 
 
 class Vault(Protocol):
-    async def put(self, sealed: Sequence[Sealed]) -> list[bool]:
+    async def put(self, encrypted: Sequence[Encrypted]) -> list[bool]:
         """True: written.
 
         False: that version exists already and stays as it is, or it was destroyed and stays so.
         """
         ...
 
-    async def get(self, refs: Sequence[tuple[str, str, int]]) -> dict[tuple[str, str, int], Sealed]:
+    async def get(
+        self, refs: Sequence[tuple[str, str, int]]
+    ) -> dict[tuple[str, str, int], Encrypted]:
         """The sealed versions of (tenant, name, version) that exist."""
         ...
 
-    async def newest(self, names: Sequence[tuple[str, str]]) -> dict[tuple[str, str], Sealed]:
+    async def newest(self, names: Sequence[tuple[str, str]]) -> dict[tuple[str, str], Encrypted]:
         """The highest version ever written of each (tenant, name); its box is empty when that
         version was destroyed.
         """
         ...
 
-    async def listed(self, after: tuple[str, str, int], limit: int) -> list[Sealed]:
+    async def listed(self, after: tuple[str, str, int], limit: int) -> list[Encrypted]:
         """Versions in the order of tenant, name, version, from behind `after`; a destroyed one with
         an empty box, as `put` takes it, too.
         """

@@ -14,7 +14,7 @@ from gesta.domain.stream_names import request_stream
 from gesta.errors import StoreError
 from gesta.ports.event_store import EventStore, Recorded
 from gesta.ports.job_queue import Job
-from gesta.ports.read_model import Key, Parked, View
+from gesta.ports.read_model import Key, Quarantined, View
 from gesta.requests.dispatch import is_wanted, opened_job
 from gesta.requests.loader import apply_event
 from gesta.runtime.clock import Runtime
@@ -29,7 +29,7 @@ Known = Callable[[Sequence[Key]], Awaitable[dict[Key, View]]]
 class Folded(NamedTuple):
     views: list[View]
     jobs: list[Job]
-    parked: list[Parked]
+    quarantined: list[Quarantined]
 
 
 class Folding:
@@ -47,12 +47,12 @@ class Folding:
         """
         self._untold.clear()
         told: list[tuple[Recorded, Meta]] = []
-        parked: list[Parked] = []
+        quarantined: list[Quarantined] = []
         for recorded in batch:
             try:
                 meta = decode_meta(recorded.meta) if recorded.known is None else recorded.known.meta
             except ValueError as error:
-                parked.append(self._park(recorded, "", error, quiet_until))
+                quarantined.append(self._park(recorded, "", error, quiet_until))
                 continue
             if meta.flow != CONFIG:
                 told.append((recorded, meta))
@@ -73,20 +73,20 @@ class Folding:
                 # Not the event's fault: the batch is read again.
                 raise
             except Exception as error:  # noqa: BLE001 -- whatever is wrong with one event, the rest must go on
-                parked.append(self._park(recorded, meta.tenant, error, quiet_until))
+                quarantined.append(self._park(recorded, meta.tenant, error, quiet_until))
                 continue
             known[key] = changed[key] = view
             job = opened_job(view.state) if recorded.position > quiet_until else None
             if job is not None:
                 jobs[key] = job
-        return Folded(list(changed.values()), _still_wanted(jobs, changed), parked)
+        return Folded(list(changed.values()), _still_wanted(jobs, changed), quarantined)
 
-    def tell_of_parked(self) -> None:
+    def log_quarantined(self) -> None:
         """Once it is on record: a store that refuses the commit makes the same event be met again
         and again.
         """
         for recorded, error in self._untold:
-            self._telemetry.parked("event", recorded.stream, recorded.version, error)
+            self._telemetry.quarantined("event", recorded.stream, recorded.version, error)
         self._untold.clear()
 
     async def _met(self, told: list[tuple[Recorded, Meta]]) -> dict[Key, View]:
@@ -110,10 +110,12 @@ class Folding:
                 view = apply_event(view, missed, meta.flow)
         return view
 
-    def _park(self, recorded: Recorded, tenant: str, error: Exception, quiet_until: int) -> Parked:
+    def _park(
+        self, recorded: Recorded, tenant: str, error: Exception, quiet_until: int
+    ) -> Quarantined:
         if recorded.position > quiet_until:
             self._untold.append((recorded, error))
-        return Parked(
+        return Quarantined(
             "event",
             tenant,
             recorded.stream,

@@ -14,7 +14,7 @@ from typing import TypeVar
 
 from gesta.domain.events import Created
 from gesta.domain.notification.evolve import created
-from gesta.ports.event_store import Append, Verdict
+from gesta.ports.event_store import Append, AppendVerdict
 from gesta.ports.job_queue import Job
 from gesta.ports.read_model import View
 from gesta.ports.transactions import Entry, Projection, Recording
@@ -25,12 +25,12 @@ from gesta.stores import Stores
 T = TypeVar("T")
 
 
-class AtOnce:
+class InlineProjection:
     def __init__(self, stores: Stores, projector: Projector) -> None:
         self._events, self._commits, self._projector = stores.events, stores.commits, projector
-        self._is_possible = stores.projects_at_once
+        self._is_possible = stores.projects_inline
 
-    async def append(self, appends: Sequence[Append]) -> list[Verdict]:
+    async def append(self, appends: Sequence[Append]) -> list[AppendVerdict]:
         """As EventStore.append, of new requests."""
         if not self._is_possible:
             return await self._events.append(appends)
@@ -38,9 +38,9 @@ class AtOnce:
         projection = self._projection((append, None) for append in appends)
         if projection is None:
             return await self._on_its_way(self._events.append(appends), None)
-        with self._projector.offered(projection.jobs) as offer:
-            if offer is not None:
-                projection.offer, offer.made = offer, _made(projection)
+        with self._projector.eager(projection.jobs) as free_slots:
+            if free_slots is not None:
+                projection.free_slots, free_slots.made = free_slots, _made(projection)
             return await self._on_its_way(self._commits.append(appends, projection), projection)
 
     async def record(self, entries: Sequence[Entry]) -> list[Recording]:

@@ -54,7 +54,7 @@ class Relay:
 
     async def step(self) -> int:
         """Carry one batch over; how many jobs it had."""
-        jobs = await self._views.pending(BATCH)
+        jobs = await self._views.undispatched(BATCH)
         if jobs:
             await self._queue.put(jobs)
             await self._views.relayed([job.id for job in jobs])

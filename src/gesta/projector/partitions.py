@@ -15,7 +15,7 @@ from typing import NamedTuple
 from gesta.errors import StoreError
 from gesta.ports.event_store import EventStore
 from gesta.ports.leases import LEASE_SECONDS, NEVER, RENEWAL_SECONDS
-from gesta.ports.read_model import Held, Move, Views, dispatched_of
+from gesta.ports.read_model import Move, RoleLease, Views, dispatched_of
 from gesta.runtime.clock import Runtime
 
 #: The role and the checkpoint of whoever projects; `projector/0`, `projector/1` and so on where the
@@ -28,7 +28,7 @@ def checkpoints_of(count: int) -> list[str]:
     return [CHECKPOINT] if count == 1 else [f"{CHECKPOINT}/{number}" for number in range(count)]
 
 
-def projects(role: Held) -> bool:
+def projects(role: RoleLease) -> bool:
     """Whether this is the role of somebody who projects."""
     return role.name == CHECKPOINT or role.name.startswith(f"{CHECKPOINT}/")
 
@@ -172,7 +172,7 @@ class Partitions:
         self.ours: frozenset[int] = frozenset()
         #: How often others may have had them since: a lease of ours had run out before it was
         #: renewed.
-        self.lapses = 0
+        self.lease_expiry = 0
         #: Whether the store has ever said whose they are: ours, or somebody's whom we can stand in
         #: for.
         self.is_known = False
@@ -187,7 +187,7 @@ class Partitions:
         if not self._is_given_up and now - self._renewed_at >= RENEWAL_SECONDS:
             ours = await self._claim(LEASE_SECONDS)
             self.is_known = True
-            self.lapses += self._runtime.monotonic() - self._held_at >= LEASE_SECONDS
+            self.lease_expiry += self._runtime.monotonic() - self._held_at >= LEASE_SECONDS
             self._held_at = now
             # Given up while the answer was on its way, they must not look as if they were ours.
             self.ours = frozenset() if self._is_given_up else ours

@@ -12,11 +12,11 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 
 from gesta.errors import Fenced, StoreError, StoreFull
-from gesta.ports.eager_dispatch import Offer, Offers
+from gesta.ports.eager_dispatch import EagerDispatch, FreeSlots
 from gesta.ports.event_store import EventStore, Recorded, Share
 from gesta.ports.job_queue import Job
 from gesta.ports.leases import RENEWAL_SECONDS
-from gesta.ports.read_model import Move, Parked, View, Views
+from gesta.ports.read_model import Move, Quarantined, View, Views
 from gesta.ports.transactions import Commits, Projection
 from gesta.projector.batch_fold import Folding
 from gesta.projector.partitions import (
@@ -75,7 +75,7 @@ class Projector:
         self._folding = Folding(events, views.get, runtime, telemetry)
         self._runtime, self._telemetry = runtime, telemetry
         self.partitions = Partitions(count, owner, views, runtime)
-        self._followed, self._lapses = frozenset(range(count)), 0
+        self._followed, self._lease_expiry = frozenset(range(count)), 0
         self._listeners: list[Callable[[Sequence[View]], None]] = []
         #: None: to be read.
         self._places: Places | None = None
@@ -84,17 +84,17 @@ class Projector:
         self._caught_up = Signal(runtime)
         #: Appends of ours on their way, and how many of them came to be projected at once
         #: (at_once.py).
-        self._sent = self._at_once = 0
+        self._sent = self._inline = 0
         #: The checkpoints, while nothing is known to be left: then appends of ours are projected at
         #: once, and nobody looks for them.
         self._at_end: dict[str, int] | None = None
         self._looked_at = 0.0
         #: Appends of ours wait until then, or until they are let go.
         self._held_until, self._held_at = 0.0, float("-inf")
-        self._hold_every, self._at_once_before = HOLD_EVERY_SECONDS, 0
+        self._hold_every, self._inline_before = HOLD_EVERY_SECONDS, 0
         self._let_go = Signal(runtime)
         #: The worker beside us, where there is one.
-        self.offers: Offers | None = None
+        self.eager_dispatch: EagerDispatch | None = None
 
     async def place(self) -> int:
         """The position up to which the views show the log: our own where we project all of it, else
@@ -169,7 +169,7 @@ class Projector:
         if projection is None or projection.reached is None:
             self._at_end = None
             return
-        self._at_once += 1
+        self._inline += 1
         if self._places is not None:
             # As good as read: the store has just compared it.
             self._places_read_at = self._runtime.monotonic()
@@ -184,10 +184,10 @@ class Projector:
                 ours = await self.partitions.hold()
                 if (
                     ours != self._followed
-                    or self.partitions.lapses != self._lapses
+                    or self.partitions.lease_expiry != self._lease_expiry
                     or self._places is None
                 ):
-                    self._followed, self._lapses = ours, self.partitions.lapses
+                    self._followed, self._lease_expiry = ours, self.partitions.lease_expiry
                     # Also where none is left: what was remembered of their views is forgotten with
                     # it.
                     await self._read_places()
@@ -216,9 +216,9 @@ class Projector:
         # that one fail.
         end = self._runtime.monotonic() + (OWN_SECONDS if self._sent else POLL_SECONDS)
         while (now := self._runtime.monotonic()) < end:
-            before = self._at_once
+            before = self._inline
             await self._events.changed(end - now)
-            if self._at_end is None or self._at_once == before:
+            if self._at_end is None or self._inline == before:
                 return
             end = min(end, self._looked_at + OWN_SECONDS)
 
@@ -261,15 +261,15 @@ class Projector:
                 self._stand_at_end(places.level)
             return 0
         self._at_end = None
-        views, jobs, parked = await self._folding.fold(batch, stretch.quiet_until)
-        if not await self._project(views, jobs, parked, places.moves(stretch, reached)):
+        views, jobs, quarantined = await self._folding.fold(batch, stretch.quiet_until)
+        if not await self._project(views, jobs, quarantined, places.moves(stretch, reached)):
             # Another projector moved a checkpoint: start again from where they stand now.
             self._places = self._at_end = None
             self.partitions.doubt()
             return 0
         places.moved(stretch.numbers, reached)
-        if parked:
-            self._folding.tell_of_parked()
+        if quarantined:
+            self._folding.log_quarantined()
         for listener in self._listeners:
             listener(views)
         return reached - stretch.place
@@ -278,27 +278,29 @@ class Projector:
         self,
         views: Sequence[View],
         jobs: Sequence[Job],
-        parked: Sequence[Parked],
+        quarantined: Sequence[Quarantined],
         moves: Sequence[Move],
     ) -> bool:
-        with self.offered(jobs) as offer:
-            return await self._commits.project(views, jobs, parked, moves, offer)
+        with self.eager(jobs) as free_slots:
+            return await self._commits.project(views, jobs, quarantined, moves, free_slots)
 
     @contextmanager
-    def offered(self, jobs: Sequence[Job]) -> Iterator[Offer | None]:
+    def eager(self, jobs: Sequence[Job]) -> Iterator[FreeSlots | None]:
         """What the worker beside us offers for jobs that are put meanwhile."""
-        offer = self.offers.make(jobs) if jobs and self.offers is not None else None
+        free_slots = (
+            self.eager_dispatch.make(jobs) if jobs and self.eager_dispatch is not None else None
+        )
         is_lost = True
         try:
-            yield offer
+            yield free_slots
             is_lost = False
         except (Fenced, StoreFull):
             # Refused as a whole: nothing was written.
             is_lost = False
             raise
         finally:
-            if offer is not None and self.offers is not None:
-                self.offers.answered(offer, is_lost=is_lost)
+            if free_slots is not None and self.eager_dispatch is not None:
+                self.eager_dispatch.answered(free_slots, is_lost=is_lost)
 
     def _stand_at_end(self, checkpoints: dict[str, int] | None) -> None:
         """From here on appends are projected at once; not yet while one is on its way that is not:
@@ -307,13 +309,13 @@ class Projector:
         now = self._runtime.monotonic()
         self._at_end = None if self._sent else checkpoints
         if self._sent and self.is_here and now - self._held_at >= self._hold_every:
-            was_worth_it = self._at_once - self._at_once_before >= WORTH_IT
+            was_worth_it = self._inline - self._inline_before >= WORTH_IT
             self._hold_every = (
                 HOLD_EVERY_SECONDS
                 if was_worth_it
                 else min(2 * self._hold_every, HOLD_RARELY_SECONDS)
             )
-            self._at_once_before = self._at_once
+            self._inline_before = self._inline
             self._held_at, self._held_until = now, now + HOLD_SECONDS
         elif not self._sent and self._held_until:
             self._held_until = 0.0
@@ -323,12 +325,12 @@ class Projector:
         """As `_next_events`; None while appends of ours are projected at once: what we would see of
         them is done, and only not told yet.
         """
-        self._looked_at, before = self._runtime.monotonic(), self._at_once
+        self._looked_at, before = self._runtime.monotonic(), self._inline
         if self._at_end is not None and self._sent:
             return None
         looked = await self._next_events(stretch)
         return (
-            None if self._at_end is not None and (self._sent or self._at_once != before) else looked
+            None if self._at_end is not None and (self._sent or self._inline != before) else looked
         )
 
     async def _next_events(self, stretch: Stretch) -> tuple[list[Recorded], int]:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from gesta.errors import GestaError
 from gesta.ports.event_store import EventStore
 from gesta.ports.leases import Role
-from gesta.ports.read_model import Parked, Views
+from gesta.ports.read_model import Quarantined, Views
 from gesta.ports.transactions import Commits
 from gesta.projector.batch_fold import Folding
 from gesta.projector.partitions import begin_places, checkpoints_of, place_of
@@ -74,7 +74,7 @@ class Rebuild:
         await begin_places(self._events, self._views, self._count)
         shadow = await self._views.shadow()
         folding = Folding(self._events, shadow.get, self._runtime, self._telemetry)
-        parked: list[Parked] = []
+        quarantined: list[Quarantined] = []
         position = folded = 0
         for _ in range(ROUNDS):
             target = await place_of(self._views, self._count)
@@ -87,13 +87,13 @@ class Rebuild:
                 await _hold(role)
                 views, _, poison = await folding.fold(batch, quiet_until=target)
                 await shadow.save(views)
-                parked += poison
+                quarantined += poison
                 position, folded = batch[-1].position, folded + len(batch)
                 progress(position, target)
             if await place_of(self._views, self._count) - position < BATCH:
                 break
         await _hold(role)
-        if not await shadow.swap(checkpoints_of(self._count), position, parked):
+        if not await shadow.swap(checkpoints_of(self._count), position, quarantined):
             raise GestaError(
                 "another rebuild was faster, or old requests were removed meanwhile; nothing was"
                 " changed. Run it again"

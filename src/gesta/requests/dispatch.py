@@ -7,7 +7,7 @@ Receives folded states from follow.py; hands jobs to the queue in the same commi
 
 from __future__ import annotations
 
-from gesta.domain.ids import lane_of
+from gesta.domain.ids import external_queue_of
 from gesta.domain.state import State
 from gesta.ports.job_queue import Job
 
@@ -26,11 +26,11 @@ def is_wanted(job: Job, state: State) -> bool:
     return state.dispatch_version == job.dispatch_version and not state.is_terminal
 
 
-def job_for(state: State, *, suspect: bool = False) -> Job:
+def job_for(state: State, *, possibly_executed: bool = False) -> Job:
     """The pointer to a request's open operation."""
     kind = state.wants
     assert kind is not None
-    flow = lane_of(state.flow, state.tenant) if state.external else state.flow
+    flow = external_queue_of(state.flow, state.tenant) if state.external else state.flow
     return Job(
         state.job_id,
         state.tenant,
@@ -40,5 +40,5 @@ def job_for(state: State, *, suspect: bool = False) -> Job:
         kind,
         state.due_at or 0,
         state.priority,
-        suspect,
+        possibly_executed,
     )

@@ -28,14 +28,14 @@ from gesta.ports.read_model import View
 from gesta.ports.transactions import Entry, Recording
 from gesta.requests.dispatch import job_for
 from gesta.requests.loader import Loader
-from gesta.requests.store_retry import Repeats
+from gesta.requests.store_retry import StoreRetry
 from gesta.runtime.clock import Runtime, sleep
 from gesta.runtime.group_commit import GroupCommit
 
 #: A stream moved under us this often in a row is no longer bad luck.
 TRIES = 5
 
-Record = Callable[[Sequence[Entry]], Awaitable[list[Recording]]]
+AppendEntries = Callable[[Sequence[Entry]], Awaitable[list[Recording]]]
 #: (state before, state after) → what becomes of the job.
 Settle = Callable[[State, State], Settlement | None]
 
@@ -52,9 +52,14 @@ class Applied(msgspec.Struct, frozen=True, gc=False):
 
 class Recorder:
     def __init__(
-        self, record: Record, loader: Loader, repeats: Repeats, runtime: Runtime, commit_size: int
+        self,
+        record: AppendEntries,
+        loader: Loader,
+        store_retry: StoreRetry,
+        runtime: Runtime,
+        commit_size: int,
     ) -> None:
-        self._loader, self._repeats, self._runtime = loader, repeats, runtime
+        self._loader, self._store_retry, self._runtime = loader, store_retry, runtime
         self._commit: GroupCommit[Entry, Recording] = GroupCommit(
             record, "gesta-recorder", commit_size
         )
@@ -133,14 +138,14 @@ class Recorder:
     async def fresh(self, view: View, *, insist: bool = False) -> View:
         """The request as it is now."""
         read = partial(self._loader.one, (view.state.flow, view.state.tenant, view.state.id))
-        fresh = await (self._repeats.insist(read) if insist else read())
+        fresh = await (self._store_retry.insist(read) if insist else read())
         return view if fresh is None else fresh
 
     async def _again(self, entry: Entry) -> Recording:
         # The same events with the same ids: if the lost answer was a yes, the store recognises
         # them.
         settlements = () if entry.settlement is None else (entry.settlement,)
-        return await self._repeats.again(lambda: self._commit.add(entry), settlements)
+        return await self._store_retry.again(lambda: self._commit.add(entry), settlements)
 
     def _append(
         self,

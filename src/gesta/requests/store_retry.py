@@ -24,7 +24,7 @@ KEPT = 10_000
 T = TypeVar("T")
 
 
-class Repeats:
+class StoreRetry:
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
         #: How many repetitions have ended.

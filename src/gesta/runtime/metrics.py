@@ -78,7 +78,7 @@ class Metrics(Collector):
 
     def __init__(self) -> None:
         self._flows: dict[str, FlowCounts] = {}
-        self.parked: dict[str, int] = {}
+        self.quarantined: dict[str, int] = {}
         #: Requests that retention has removed.
         self.removed = 0
         #: Flow → how long its oldest ready job had waited when the sweep looked last, which one
@@ -129,7 +129,7 @@ class Metrics(Collector):
         reported = CounterMetricFamily(
             "provider_reports", "Reports of providers that were new", labels=["namespace"]
         )
-        parked = CounterMetricFamily("parked", "Events and jobs set aside", labels=["what"])
+        quarantined = CounterMetricFamily("parked", "Events and jobs set aside", labels=["what"])
         for flow, counts in self._flows.items():
             attempts.add_metric([flow], counts.attempts)
             success.add_metric([flow], counts.success)
@@ -141,8 +141,8 @@ class Metrics(Collector):
             latency.add_metric([flow], _cumulative(counts.buckets), counts.latency_sum_ms)
             for reason, count in counts.failed.items():
                 failed.add_metric([flow, reason], count)
-        for what, count in self.parked.items():
-            parked.add_metric([what], count)
+        for what, count in self.quarantined.items():
+            quarantined.add_metric([what], count)
         oldest = GaugeMetricFamily(
             "queue_oldest_ready_ms", "How long the oldest ready job has waited", labels=["queue"]
         )
@@ -174,7 +174,7 @@ class Metrics(Collector):
             reported,
             held,
             oldest_refusal,
-            parked,
+            quarantined,
             removed,
         )
         yield from self._of_subscriptions()

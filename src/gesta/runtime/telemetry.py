@@ -18,7 +18,7 @@ from gesta.domain.outcome import Done, Outcome
 from gesta.domain.state import State
 from gesta.errors import MissingExtra
 from gesta.flows.flow import Flow
-from gesta.ports.job_queue import Backlog, Job, Taken, by_flow
+from gesta.ports.job_queue import Backlog, Job, LeasedJob, by_flow
 from gesta.runtime.metrics import Metrics
 from gesta.runtime.redaction import scrub
 from gesta.tenants.pauses import Pause
@@ -140,21 +140,21 @@ def _target(flow: Flow, payload: object) -> str:
         return f"[{type(error).__name__}]"
 
 
-class Line:
+class LogContext:
     """What every log line about one attempt carries. Put together only when a line is written."""
 
-    __slots__ = ("_correlation_id", "_flow", "_payload", "_taken")
+    __slots__ = ("_correlation_id", "_flow", "_leased", "_payload")
 
-    def __init__(self, flow: Flow, taken: Taken, payload: object, correlation_id: str) -> None:
-        self._flow, self._taken, self._payload, self._correlation_id = (
+    def __init__(self, flow: Flow, leased: LeasedJob, payload: object, correlation_id: str) -> None:
+        self._flow, self._leased, self._payload, self._correlation_id = (
             flow,
-            taken,
+            leased,
             payload,
             correlation_id,
         )
 
     def tags(self) -> dict[str, str]:
-        job = self._taken.job
+        job = self._leased.job
         return {
             **self._own(),
             "tenant": job.tenant,
@@ -172,7 +172,7 @@ class Line:
         if self._flow.tags is None or self._payload is None:
             return {}
         try:
-            own = self._flow.tags(self._payload, self._taken.job.request_id)
+            own = self._flow.tags(self._payload, self._leased.job.request_id)
             return {name: value for name, value in own.items() if name not in OWN_NAMES}
         except Exception as error:  # noqa: BLE001 -- see above
             return {"tags": f"[{type(error).__name__}]"}
@@ -190,9 +190,9 @@ class Telemetry:
         self.alarm: Callable[[str, str, str], None] | None = None
         self._is_verbose = logging.getLogger("gesta").isEnabledFor
 
-    def taken(self, taken: Iterable[Taken], now_ms: int) -> None:
+    def leased(self, leased: Iterable[LeasedJob], now_ms: int) -> None:
         """Jobs of one take, the last one last."""
-        for flow, one in {one.job.flow: one for one in taken}.items():
+        for flow, one in {one.job.flow: one for one in leased}.items():
             self.metrics.of(flow).lag_ms = max(0, now_ms - one.available_ms)
 
     def attempt_ended(self, flow: Flow, outcome: Outcome, latency_ms: float) -> bool:
@@ -212,7 +212,7 @@ class Telemetry:
 
     def attempt_told(
         self,
-        line: Line,
+        line: LogContext,
         flow: Flow,
         outcome: Outcome,
         *,
@@ -241,7 +241,7 @@ class Telemetry:
             detail=outcome.detail,
         )
 
-    def given_up(self, state: State, line: Line | None = None) -> None:
+    def given_up(self, state: State, line: LogContext | None = None) -> None:
         """A line for every request that nothing more happens to by itself, unless it was sent."""
         if state.status == "sent" or state.wants is not None:
             return
@@ -257,13 +257,13 @@ class Telemetry:
             what, **tags, attempts=state.attempts, reason=state.reason, detail=state.detail
         )
 
-    def executor_raised(self, line: Line, detail: str) -> None:
+    def executor_raised(self, line: LogContext, detail: str) -> None:
         self.log.error("executor raised", **line.tags(), error=detail)
 
-    def executor_does_not_end(self, line: Line) -> None:
+    def executor_does_not_end(self, line: LogContext) -> None:
         self.log.error("executor does not end", **line.tags())
 
-    def late_outcome(self, line: Line, flow: str) -> None:
+    def late_outcome(self, line: LogContext, flow: str) -> None:
         self.metrics.of(flow).late += 1
         self.log.warning("late outcome ignored", **line.tags())
 
@@ -275,8 +275,8 @@ class Telemetry:
             "no report", tenant=job.tenant, requestId=job.request_id, jobId=job.id, namespace=flow
         )
 
-    def parked(self, what: str, name: str, version: int, error: Exception) -> None:
-        self.metrics.parked[what] = self.metrics.parked.get(what, 0) + 1
+    def quarantined(self, what: str, name: str, version: int, error: Exception) -> None:
+        self.metrics.quarantined[what] = self.metrics.quarantined.get(what, 0) + 1
         if self.alarm is not None:
             self.alarm("parked", what, name)
         self.log.error(
@@ -290,7 +290,7 @@ class Telemetry:
     def postponed(self, flow: str) -> None:
         self.metrics.of(flow).postponed += 1
 
-    def credential_refused(self, line: Line, flow: str, credential: str, reason: str) -> None:
+    def credential_refused(self, line: LogContext, flow: str, credential: str, reason: str) -> None:
         self.metrics.of(flow).refused += 1
         self.log.warning(
             "credential refused, what uses it is held until it changes",
@@ -362,17 +362,17 @@ class Telemetry:
             pauseSeconds=pause_seconds,
         )
 
-    def store_failed(self, station: str, error: Exception) -> None:
-        self.log.error("store failed, trying again", station=station, error=str(error))
+    def store_failed(self, component: str, error: Exception) -> None:
+        self.log.error("store failed, trying again", component=component, error=str(error))
 
     def channel_left_out(self, missing: MissingExtra) -> None:
         self.log.info("channel left out", namespace=missing.name, error=str(missing))
 
-    def crashed(self, station: str, error: BaseException) -> None:
+    def crashed(self, component: str, error: BaseException) -> None:
         if self.alarm is not None:
-            self.alarm("crashed", station, "")
+            self.alarm("crashed", component, "")
         self.log.critical(
             "station crashed, starting it again",
-            station=station,
+            component=component,
             error=f"{type(error).__name__}: {error}",
         )

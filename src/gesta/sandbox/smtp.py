@@ -144,8 +144,8 @@ class SandboxMail:
             if (said := self._double.refuses(address)) is not None
         }
         kept = tuple(address for address in envelope.copies if address not in refused)
-        taken = Envelope(envelope.sender, envelope.to, kept, envelope.message, envelope.message_id)
-        reply = self._double.deliver(taken, self._runtime.now_ms(), (server.user, server.password))
+        leased = Envelope(envelope.sender, envelope.to, kept, envelope.message, envelope.message_id)
+        reply = self._double.deliver(leased, self._runtime.now_ms(), (server.user, server.password))
         if reply.slow_seconds >= server.timeout_seconds:
             await sleep(self._runtime, server.timeout_seconds)
             raise MailFault("timeout", sent=True)

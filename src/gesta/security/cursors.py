@@ -27,7 +27,7 @@ class Cursors:
         key = hashlib.sha256(b"cursors" + secret).digest()
         self._cipher = Cipher(algorithms.AES(key), modes.ECB())  # noqa: S305 -- see above
 
-    def seal(self, number: int, whose: str) -> str:
+    def encrypt(self, number: int, whose: str) -> str:
         encryptor = self._cipher.encryptor()
         block = (
             encryptor.update(number.to_bytes(_NUMBER_BYTES, "big") + _mark(whose))

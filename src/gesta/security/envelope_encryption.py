@@ -12,7 +12,7 @@ from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from gesta.errors import BadSettings, StoreError, WrongMasterKey
-from gesta.ports.vault import Sealed, Vault
+from gesta.ports.vault import Encrypted, Vault
 from gesta.runtime.clock import Runtime
 
 KEY_BYTES = 32
@@ -60,7 +60,7 @@ class MasterKey:
             raise WrongMasterKey(self.where) from None
 
 
-class Safe:
+class KeyRing:
     """Secrets in clear on this side, sealed on the vault's."""
 
     def __init__(self, vault: Vault, master: MasterKey, runtime: Runtime) -> None:
@@ -73,7 +73,7 @@ class Safe:
         key.
         """
         context = _wrapping_context(name)
-        fresh = Sealed(
+        fresh = Encrypted(
             SYSTEM,
             name,
             1,
@@ -86,7 +86,9 @@ class Safe:
 
     async def put(self, tenant: str, name: str, version: int, secret: str) -> bool:
         """Seal a version of a secret; False when that version exists already."""
-        return (await self._vault.put([await self.seal(tenant, name, version, secret.encode())]))[0]
+        return (
+            await self._vault.put([await self.encrypt(tenant, name, version, secret.encode())])
+        )[0]
 
     async def get(self, tenant: str, name: str, version: int) -> str | None:
         """A secret in clear; None when it was destroyed.
@@ -100,7 +102,7 @@ class Safe:
         held = await self._vault.get([ref])
         if ref not in held:
             return None
-        secret = await self.unseal(held[ref])
+        secret = await self.decrypt(held[ref])
         if secret is None:
             raise StoreError(
                 f"the secret {tenant}/{name} v{version} cannot be opened: it was changed in the"
@@ -117,39 +119,39 @@ class Safe:
         """A secret in clear that was opened before; None when the vault has to be asked."""
         return self._opened.get((tenant, name, version))
 
-    async def seal(self, tenant: str, name: str, version: int, secret: bytes) -> Sealed:
+    async def encrypt(self, tenant: str, name: str, version: int, secret: bytes) -> Encrypted:
         """A version of a secret as the vault may hold it."""
         key, nonce = await self._data_key(tenant), self._random(NONCE_BYTES)
-        return Sealed(
+        return Encrypted(
             tenant,
             name,
             version,
             nonce + key.encrypt(nonce, secret, _context(tenant, name, version)),
         )
 
-    async def unseal(self, sealed: Sealed) -> bytes | None:
+    async def decrypt(self, encrypted: Encrypted) -> bytes | None:
         """What was sealed; None when it was changed in the store. Nothing of it is kept."""
-        key, box = await self._data_key(sealed.tenant), sealed.box
+        key, box = await self._data_key(encrypted.tenant), encrypted.box
         try:
-            context = _context(sealed.tenant, sealed.name, sealed.version)
+            context = _context(encrypted.tenant, encrypted.name, encrypted.version)
             return key.decrypt(box[:NONCE_BYTES], box[NONCE_BYTES:], context)
         except (InvalidTag, ValueError):
             return None
 
-    def seal_own(self, name: str, version: int, secret: bytes) -> Sealed:
+    def encrypt_own(self, name: str, version: int, secret: bytes) -> Encrypted:
         """A version of something that the installation keeps for itself, under its own name and the
         master key.
         """
-        return Sealed(
+        return Encrypted(
             SYSTEM,
             name,
             version,
             self._master.wrap(secret, _wrapping_context(name), self._random(NONCE_BYTES)),
         )
 
-    def open_own(self, sealed: Sealed) -> bytes:
-        """What `seal_own` sealed. Raises WrongMasterKey when it was changed in the store."""
-        return self._master.unwrap(sealed.box, _wrapping_context(sealed.name))
+    def open_own(self, encrypted: Encrypted) -> bytes:
+        """What `encrypt_own` sealed. Raises WrongMasterKey when it was changed in the store."""
+        return self._master.unwrap(encrypted.box, _wrapping_context(encrypted.name))
 
     async def _data_key(self, tenant: str) -> AESGCM:
         key = self._data_keys.get(tenant)
@@ -175,12 +177,12 @@ def api_key_name(key_id: str, tenant: str) -> str:
     return f"{API_KEYS}{key_id}/{tenant}"
 
 
-def prove(master: MasterKey, sealed: Sealed) -> None:
+def prove(master: MasterKey, encrypted: Encrypted) -> None:
     """Raise WrongMasterKey where a secret of the installation was wrapped by another key; all
     others are sealed under one of these.
     """
-    if sealed.tenant == SYSTEM and sealed.box:
-        master.unwrap(sealed.box, _wrapping_context(sealed.name))
+    if encrypted.tenant == SYSTEM and encrypted.box:
+        master.unwrap(encrypted.box, _wrapping_context(encrypted.name))
 
 
 def _wrapping_context(name: str) -> bytes:

@@ -27,7 +27,7 @@ _NONCE_AT = 1 + _SUBJECT_BYTES + _VERSION_BYTES
 _TEXT_AT = _NONCE_AT + NONCE_BYTES
 
 
-class SealedField(msgspec.Struct, frozen=True, gc=False):
+class EncryptedField(msgspec.Struct, frozen=True, gc=False):
     """What anybody may know of it: whose key seals it."""
 
     subject: bytes
@@ -36,7 +36,7 @@ class SealedField(msgspec.Struct, frozen=True, gc=False):
     ciphertext: bytes
 
 
-def seal(
+def encrypt(
     clear: bytes, context: bytes, subject: bytes, key_version: int, key: AESGCM, nonce: bytes
 ) -> bytes:
     """The JSON that stands for a sealed value. It opens under this key and in this context only."""
@@ -50,7 +50,7 @@ def seal(
     return _HEAD + base64.b64encode(box) + _TAIL
 
 
-def unseal(field: SealedField, context: bytes, key: AESGCM) -> bytes:
+def decrypt(field: EncryptedField, context: bytes, key: AESGCM) -> bytes:
     """The value's JSON. Raises ValueError when it was changed, or moved from another place."""
     try:
         return key.decrypt(field.nonce, field.ciphertext, context)
@@ -58,30 +58,30 @@ def unseal(field: SealedField, context: bytes, key: AESGCM) -> bytes:
         raise ValueError("changed, or moved from another request or field") from None
 
 
-def is_sealed(raw: bytes) -> bool:
+def is_encrypted(raw: bytes) -> bool:
     return raw.startswith(_HEAD)
 
 
-def sealed_field(raw: bytes) -> SealedField:
+def encrypted_field(raw: bytes) -> EncryptedField:
     """The parts of a sealed field; raises ValueError when it is none that we know."""
     box = base64.b64decode(raw[len(_HEAD) : -len(_TAIL)], validate=True)
     if len(box) < _TEXT_AT or box[:1] != _FORMAT or not raw.endswith(_TAIL):
         raise ValueError("written by a newer gesta, or changed")
     version = int.from_bytes(box[1 + _SUBJECT_BYTES : _NONCE_AT])
-    return SealedField(
+    return EncryptedField(
         box[1 : 1 + _SUBJECT_BYTES], version, box[_NONCE_AT:_TEXT_AT], box[_TEXT_AT:]
     )
 
 
-def replace_sealed(raw: bytes, by: Replace, path: str = "") -> bytes:
+def replace_encrypted(raw: bytes, by: Replace, path: str = "") -> bytes:
     """The JSON with every sealed field replaced; only the way to them is looked at."""
     if MARK not in raw:
         return raw
-    if is_sealed(raw):
+    if is_encrypted(raw):
         return by(raw, path)
     if raw.startswith(b"["):
-        return over_array(raw, path, lambda part, where: replace_sealed(part, by, where))
-    return over_object(raw, path, lambda _, part, where: replace_sealed(part, by, where))
+        return over_array(raw, path, lambda part, where: replace_encrypted(part, by, where))
+    return over_object(raw, path, lambda _, part, where: replace_encrypted(part, by, where))
 
 
 def forged(body: bytes) -> dict[str, str]:

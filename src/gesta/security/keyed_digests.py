@@ -24,7 +24,7 @@ INNER, OUTER, BLOCK_BYTES = 0x36, 0x5C, 64
 canonical = msgspec.json.Encoder(order="deterministic").encode
 
 
-class Identity:
+class KeyedDigests:
     """Digests under a secret of this installation, so that the index of keys gives away neither
     keys nor contents.
     """
@@ -72,7 +72,7 @@ class Identity:
         keyed.update("\0".join(texts).encode())
         return keyed.hexdigest()
 
-    def ticket(self, texts: Iterable[str]) -> bytes:
+    def lease_token(self, texts: Iterable[str]) -> bytes:
         """The digest that only this installation can put on what it hands out.
 
         No text may contain a zero byte.

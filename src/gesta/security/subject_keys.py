@@ -19,18 +19,18 @@ from gesta.domain.outcome import Rejected, Retry
 from gesta.errors import StoreError
 from gesta.flows.personal_fields import Plan
 from gesta.ports.read_model import View
-from gesta.ports.vault import Sealed, Vault
+from gesta.ports.vault import Encrypted, Vault
 from gesta.runtime.clock import Runtime
-from gesta.security.envelope_encryption import KEY_BYTES, NONCE_BYTES, Safe
+from gesta.security.envelope_encryption import KEY_BYTES, NONCE_BYTES, KeyRing
 from gesta.security.field_encryption import (
-    SealedField,
+    EncryptedField,
     context_of,
-    replace_sealed,
-    seal,
-    sealed_field,
-    unseal,
+    decrypt,
+    encrypt,
+    encrypted_field,
+    replace_encrypted,
 )
-from gesta.security.keyed_digests import Identity
+from gesta.security.keyed_digests import KeyedDigests
 
 #: Tenant, digest.
 Subject = tuple[str, bytes]
@@ -66,7 +66,7 @@ class Clear(msgspec.Struct, frozen=True, gc=False):
 
 
 class Stored(msgspec.Struct, frozen=True, gc=False):
-    """What `seal` has made, and where it belongs."""
+    """What `encrypt` has made, and where it belongs."""
 
     tenant: str
     flow: str
@@ -79,11 +79,18 @@ class _Key(msgspec.Struct, frozen=True, gc=False):
     cipher: AESGCM
 
 
-class Subjects:
-    def __init__(self, vault: Vault, safe: Safe, identity: Identity, runtime: Runtime) -> None:
-        self._vault, self._safe, self._identity, self._runtime = vault, safe, identity, runtime
+class SubjectKeys:
+    def __init__(
+        self, vault: Vault, key_ring: KeyRing, identity: KeyedDigests, runtime: Runtime
+    ) -> None:
+        self._vault, self._key_ring, self._identity, self._runtime = (
+            vault,
+            key_ring,
+            identity,
+            runtime,
+        )
 
-    async def seal(self, payloads: Sequence[Clear]) -> list[bytes]:
+    async def encrypt(self, payloads: Sequence[Clear]) -> list[bytes]:
         """The payloads as they may be stored.
 
         The keys are durable when this returns; one that is never used harms nobody.
@@ -91,7 +98,7 @@ class Subjects:
         parts = [(one, raw, path) for one in payloads for raw, path in _personal_parts(one)]
         keys = await self._keys_to_seal({self._subject(one, raw, path) for one, raw, path in parts})
         return [
-            one.plan.replace(one.body, "", partial(self._sealed, keys, one)) for one in payloads
+            one.plan.replace(one.body, "", partial(self._encrypted, keys, one)) for one in payloads
         ]
 
     def _subject(self, one: Clear, raw: bytes, path: str) -> Subject:
@@ -102,10 +109,10 @@ class Subjects:
             text = msgspec.json.decode(raw, type=str) if raw.startswith(b'"') else raw.decode()
         return one.tenant, self._identity.subject(one.tenant, text)
 
-    def _sealed(self, keys: Mapping[Subject, _Key], one: Clear, raw: bytes, path: str) -> bytes:
+    def _encrypted(self, keys: Mapping[Subject, _Key], one: Clear, raw: bytes, path: str) -> bytes:
         subject = self._subject(one, raw, path)
         key, context = keys[subject], context_of(one.tenant, one.flow, one.request_id, path)
-        return seal(
+        return encrypt(
             raw,
             context,
             subject[1],
@@ -122,13 +129,15 @@ class Subjects:
         keys: dict[Subject, _Key] = {}
         while wanted:
             held = await self._vault.newest([(tenant, _name(digest)) for tenant, digest in wanted])
-            fresh: dict[Subject, tuple[Sealed, _Key]] = {}
+            fresh: dict[Subject, tuple[Encrypted, _Key]] = {}
             # In order: who gets which random bytes must not hang on how this process hashes.
             for subject in sorted(wanted):
                 tenant, name = subject[0], _name(subject[1])
                 newest = held.get((tenant, name))
                 secret = (
-                    await self._safe.unseal(newest) if newest is not None and newest.box else None
+                    await self._key_ring.decrypt(newest)
+                    if newest is not None and newest.box
+                    else None
                 )
                 if newest is not None and secret is not None:
                     keys[subject] = _Key(newest.version, AESGCM(secret))
@@ -138,11 +147,13 @@ class Subjects:
                         self._runtime.random_bytes(KEY_BYTES),
                     )
                     fresh[subject] = (
-                        await self._safe.seal(tenant, name, version, secret),
+                        await self._key_ring.encrypt(tenant, name, version, secret),
                         _Key(version, AESGCM(secret)),
                     )
             written = (
-                await self._vault.put([sealed for sealed, _ in fresh.values()]) if fresh else []
+                await self._vault.put([encrypted for encrypted, _ in fresh.values()])
+                if fresh
+                else []
             )
             keys |= {
                 subject: key
@@ -166,7 +177,7 @@ class Subjects:
         )
 
     async def open_stored(self, stored: Sequence[Stored]) -> list[Readable]:
-        """The same for whatever `seal` has made."""
+        """The same for whatever `encrypt` has made."""
         keys = await self._keys_to_open({ref for one in stored for ref in _refs(one)})
         return [self._opened(one, keys) for one in stored]
 
@@ -176,12 +187,12 @@ class Subjects:
         keys, found = await self._keys_to_open(set(_refs(stored))), set()
 
         def note(raw: bytes, path: str) -> bytes:
-            if keys[_ref(stored, sealed_field(raw))] is ERASED:
+            if keys[_ref(stored, encrypted_field(raw))] is ERASED:
                 found.add(path)
             return raw
 
         with suppress(ValueError):
-            replace_sealed(stored.body, note)
+            replace_encrypted(stored.body, note)
         return frozenset(found)
 
     async def is_erased(self, view: View) -> bool:
@@ -195,17 +206,17 @@ class Subjects:
         missing: list[Rejected | Retry] = []
 
         def clear(raw: bytes, path: str) -> bytes:
-            field = sealed_field(raw)
+            field = encrypted_field(raw)
             key = keys[_ref(stored, field)]
             if isinstance(key, AESGCM):
-                return unseal(
+                return decrypt(
                     field, context_of(stored.tenant, stored.flow, stored.request_id, path), key
                 )
             missing.append(key)
             return raw
 
         try:
-            body = replace_sealed(stored.body, clear)
+            body = replace_encrypted(stored.body, clear)
         except ValueError:
             return DAMAGED
         # Erased is for ever, whatever else is amiss.
@@ -213,8 +224,8 @@ class Subjects:
 
     async def _keys_to_open(self, refs: set[Ref]) -> dict[Ref, AESGCM | Rejected | Retry]:
         keys: dict[Ref, AESGCM | Rejected | Retry] = {}
-        for ref, sealed in (await self._vault.get(list(refs))).items() if refs else ():
-            secret = await self._safe.unseal(sealed)
+        for ref, encrypted in (await self._vault.get(list(refs))).items() if refs else ():
+            secret = await self._key_ring.decrypt(encrypted)
             keys[ref] = KEY_MISSING if secret is None else AESGCM(secret)
         missing = refs - keys.keys()
         # A vault that has never heard of a key has lost it, which is no erasure.
@@ -246,7 +257,7 @@ def _name(digest: bytes) -> str:
     return f"subject/{digest.hex()}"
 
 
-def _ref(stored: Stored, field: SealedField) -> Ref:
+def _ref(stored: Stored, field: EncryptedField) -> Ref:
     return stored.tenant, _name(field.subject), field.key_version
 
 
@@ -255,11 +266,11 @@ def _refs(stored: Stored) -> list[Ref]:
     found: list[Ref] = []
 
     def note(raw: bytes, _path: str) -> bytes:
-        found.append(_ref(stored, sealed_field(raw)))
+        found.append(_ref(stored, encrypted_field(raw)))
         return raw
 
     with suppress(ValueError):
-        replace_sealed(stored.body, note)
+        replace_encrypted(stored.body, note)
     return found
 
 

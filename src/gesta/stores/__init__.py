@@ -78,13 +78,13 @@ class Stores:
     #: of the last go on.
     commit_size: int = 2_000
     #: Whether its commits project what they append.
-    projects_at_once: bool = False
+    projects_inline: bool = False
     #: Where a key file may lie beside the store; None where there is no such place.
     folder: str | None = None
     name: str = ""
     #: Set when jobs were written down that a relay has to put into the queue; None where the ports
     #: share one database.
-    pending: Signal | None = None
+    undispatched: Signal | None = None
     #: Where requests wait that are part of a caller's own transaction; None where the store cannot
     #: share one.
     outbox: Outbox | None = None

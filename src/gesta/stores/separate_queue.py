@@ -20,21 +20,21 @@ from msgspec import structs
 
 from gesta.domain.state import State
 from gesta.errors import StoreError
-from gesta.ports.eager_dispatch import Offer
-from gesta.ports.event_store import Append, Appended, EventStore, Verdict
+from gesta.ports.eager_dispatch import FreeSlots
+from gesta.ports.event_store import Append, Appended, AppendVerdict, EventStore
 from gesta.ports.fences import Fence, Fences
 from gesta.ports.job_queue import (
     Backlog,
     Drop,
-    Held,
+    HeldJob,
     Job,
     JobQueue,
+    LeasedJob,
+    QueueStanding,
     Settled,
     Settlement,
-    Standing,
-    Taken,
 )
-from gesta.ports.read_model import Move, Parked, View, Views
+from gesta.ports.read_model import Move, Quarantined, View, Views
 from gesta.ports.transactions import Commits, Entry, Projection, Recording
 from gesta.runtime.clock import Runtime, Signal
 from gesta.stores import Stores
@@ -46,10 +46,10 @@ PLACE_HELD_MS = 60_000
 DROPS = 5
 
 
-def with_queue_apart(stores: Stores, queue: Stores, runtime: Runtime) -> Stores:
+def with_separate_queue(stores: Stores, queue: Stores, runtime: Runtime) -> Stores:
     """The ports of `stores`, with the queue of another store."""
     news = Signal(runtime)
-    jobs = QueueApart(queue.queue, stores.views)
+    jobs = SeparateQueue(queue.queue, stores.views)
 
     async def close() -> None:
         try:
@@ -57,20 +57,22 @@ def with_queue_apart(stores: Stores, queue: Stores, runtime: Runtime) -> Stores:
         finally:
             await stores.close()
 
-    commits = CommitsApart(stores.events, stores.views, jobs, news, stores.commits, queue.now_ms)
-    fences = FencesApart(stores.fences, queue.fences)
+    commits = SeparateTransactions(
+        stores.events, stores.views, jobs, news, stores.commits, queue.now_ms
+    )
+    fences = SeparateFences(stores.fences, queue.fences)
     return replace(
         stores,
         queue=jobs,
         commits=commits,
         fences=fences,
         close=close,
-        pending=news,
-        projects_at_once=False,
+        undispatched=news,
+        projects_inline=False,
     )
 
 
-class QueueApart:
+class SeparateQueue:
     """A queue whose pending jobs count as live.
 
     Implements gesta.ports.job_queue; the docstrings there are the promise.
@@ -84,28 +86,30 @@ class QueueApart:
 
     async def take(
         self, token: str, flows: dict[str, int], lease_seconds: float, *, durable: bool
-    ) -> tuple[list[Taken], int | None]:
+    ) -> tuple[list[LeasedJob], int | None]:
         return await self._queue.take(token, flows, lease_seconds, durable=durable)
 
-    async def taken_by(self, token: str) -> list[Taken]:
-        return await self._queue.taken_by(token)
+    async def leased_by(self, token: str) -> list[LeasedJob]:
+        return await self._queue.leased_by(token)
 
     async def extend(self, token: str, lease_seconds: float) -> bool:
         return await self._queue.extend(token, lease_seconds)
 
-    async def hand_out(
-        self, token: str, lane: str, limit: int, lease_seconds: float
-    ) -> list[Taken]:
-        return await self._queue.hand_out(token, lane, limit, lease_seconds)
+    async def lease_external(
+        self, token: str, external_queue: str, limit: int, lease_seconds: float
+    ) -> list[LeasedJob]:
+        return await self._queue.lease_external(token, external_queue, limit, lease_seconds)
 
     async def prolong(self, job_id: str, token: str, lease_seconds: float) -> int | None:
         return await self._queue.prolong(job_id, token, lease_seconds)
 
-    async def lapsed(self, token: str, lanes: str, limit: int, lease_seconds: float) -> list[Taken]:
-        return await self._queue.lapsed(token, lanes, limit, lease_seconds)
+    async def expired_leases(
+        self, token: str, external_queues: str, limit: int, lease_seconds: float
+    ) -> list[LeasedJob]:
+        return await self._queue.expired_leases(token, external_queues, limit, lease_seconds)
 
-    async def stocked(self, lanes: Sequence[str]) -> set[str]:
-        return await self._queue.stocked(lanes)
+    async def stocked(self, external_queues: Sequence[str]) -> set[str]:
+        return await self._queue.stocked(external_queues)
 
     async def settle(self, settlements: Sequence[Settlement]) -> list[Settled]:
         # The queue first: if it is down, nothing has been taken away.
@@ -128,8 +132,8 @@ class QueueApart:
     async def find(self, job_ids: Sequence[str]) -> set[str]:
         # Pending first: a job on its way is put before it is no longer pending, so one of the two
         # looks sees it.
-        pending = await self._views.are_pending(job_ids)
-        return pending | await self._queue.find(job_ids)
+        undispatched = await self._views.are_undispatched(job_ids)
+        return undispatched | await self._queue.find(job_ids)
 
     async def ready(self, timeout_seconds: float) -> None:
         await self._queue.ready(timeout_seconds)
@@ -137,7 +141,7 @@ class QueueApart:
     async def unhold(self, scope: str, limit: int) -> int:
         return await self._queue.unhold(scope, limit)
 
-    async def held(self) -> list[Held]:
+    async def held(self) -> list[HeldJob]:
         return await self._queue.held()
 
     async def count(self, limit: int) -> int:
@@ -146,18 +150,18 @@ class QueueApart:
     async def backlog(self) -> dict[str, Backlog]:
         return await self._queue.backlog()
 
-    async def jobs(self, after_id: str, limit: int) -> list[Standing]:
+    async def jobs(self, after_id: str, limit: int) -> list[QueueStanding]:
         return await self._queue.jobs(after_id, limit)
 
 
-class CommitsApart:
+class SeparateTransactions:
     """Implements gesta.ports.transactions over ports that share no database."""
 
     def __init__(
         self,
         events: EventStore,
         views: Views,
-        queue: QueueApart,
+        queue: SeparateQueue,
         news: Signal,
         together: Commits,
         now_ms: Callable[[], int],
@@ -169,19 +173,21 @@ class CommitsApart:
         self._events, self._views, self._queue, self._news = events, views, queue, news
         self._together, self._now_ms = together, now_ms
 
-    async def append(self, appends: Sequence[Append], projection: Projection) -> list[Verdict]:
+    async def append(
+        self, appends: Sequence[Append], projection: Projection
+    ) -> list[AppendVerdict]:
         return await self._events.append(appends)
 
     async def project(
         self,
         views: Sequence[View],
         jobs: Sequence[Job],
-        parked: Sequence[Parked],
+        quarantined: Sequence[Quarantined],
         moves: Sequence[Move],
-        offer: Offer | None = None,
+        free_slots: FreeSlots | None = None,
     ) -> bool:
         """Nobody's slots are taken: the jobs are not in the queue when this returns."""
-        moved = await self._views.save_with_jobs(views, jobs, parked, moves)
+        moved = await self._views.save_with_jobs(views, jobs, quarantined, moves)
         if moved and jobs:
             self._news.set()
         return moved
@@ -250,7 +256,7 @@ class CommitsApart:
         entries: Sequence[Entry],
         appends: Mapping[int, Append],
         dropped: Mapping[int, Settled],
-    ) -> dict[int, Verdict]:
+    ) -> dict[int, AppendVerdict]:
         held = {n: job for n in appends if n in dropped and (job := entries[n].dropped) is not None}
         taken_away = {n: job for n, job in held.items() if dropped[n] == "done"}
         try:
@@ -281,7 +287,7 @@ class CommitsApart:
             self._news.set()
 
     async def _settle(
-        self, entries: Sequence[Entry], verdicts: Mapping[int, Verdict]
+        self, entries: Sequence[Entry], verdicts: Mapping[int, AppendVerdict]
     ) -> dict[int, Settled]:
         """Ack and release what was recorded.
 
@@ -302,7 +308,7 @@ class CommitsApart:
         )
 
 
-class FencesApart:
+class SeparateFences:
     """A fence around both databases.
 
     Implements gesta.ports.fences: what a crash leaves half done is done by repeating it.
@@ -326,5 +332,5 @@ class FencesApart:
         return await self._events.standing()
 
 
-def _is_refused(verdict: Verdict | None) -> bool:
+def _is_refused(verdict: AppendVerdict | None) -> bool:
     return verdict is not None and not isinstance(verdict, Appended)

@@ -32,7 +32,7 @@ from gesta.ports.read_model import Views
 from gesta.projector.batch_fold import CONFIG
 from gesta.runtime.clock import Runtime, sleep
 from gesta.runtime.telemetry import Telemetry, reason_label
-from gesta.subscriptions.log_consumer import BATCH, OWN, Follower
+from gesta.subscriptions.log_consumer import BATCH, OWN, LogConsumer
 from gesta.tenants.config import ConfigCache
 from gesta.tenants.config_writer import ConfigWriter
 from gesta.tenants.flow_records import Records
@@ -227,7 +227,7 @@ def carriers(flows: Mapping[str, Flow]) -> Iterable[str]:
     return sorted(name for name, flow in flows.items() if flow.notices is not None)
 
 
-class Alerting(Follower):
+class Alerting(LogConsumer):
     """Reads what needs a person from the log.
 
     Its checkpoint stays before what has not been said yet.

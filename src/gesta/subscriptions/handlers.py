@@ -21,7 +21,7 @@ from gesta.ports.leases import RENEWAL_SECONDS, Role
 from gesta.ports.read_model import Views
 from gesta.runtime.clock import Runtime, sleep
 from gesta.runtime.telemetry import Telemetry
-from gesta.subscriptions.log_consumer import BATCH, OWN, Follower, Since, checkpoint_of
+from gesta.subscriptions.log_consumer import BATCH, OWN, LogConsumer, Since, checkpoint_of
 
 __all__ = ["Handler", "Since", "Subscriber", "Subscription", "Subscriptions", "checkpoint_of"]
 
@@ -87,7 +87,7 @@ def _fault(asked: Subscription) -> str:
     return ""
 
 
-class Subscriber(Follower):
+class Subscriber(LogConsumer):
     """One subscription at work."""
 
     def __init__(
@@ -138,7 +138,7 @@ class Subscriptions:
     def __init__(
         self,
         asked: Sequence[Subscription],
-        own: Sequence[Follower],
+        own: Sequence[LogConsumer],
         events: EventStore,
         views: Views,
         runtime: Runtime,
@@ -146,7 +146,7 @@ class Subscriptions:
         owner: str,
     ) -> None:
         self._runtime, self._telemetry = runtime, telemetry
-        self.subscribers: list[Follower] = [
+        self.subscribers: list[LogConsumer] = [
             *(Subscriber(one, events, views, runtime, telemetry, owner) for one in asked),
             *own,
         ]
@@ -163,7 +163,7 @@ class Subscriptions:
         for one in self.subscribers:
             await one.finish()
 
-    def stations(self) -> dict[str, Callable[[], Awaitable[None]]]:
+    def components(self) -> dict[str, Callable[[], Awaitable[None]]]:
         """What to keep running, by name."""
         if not self.subscribers:
             return {}

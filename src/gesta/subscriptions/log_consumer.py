@@ -20,7 +20,7 @@ from gesta.domain.status_events import Event, is_news, told, word_of
 from gesta.errors import StoreError
 from gesta.ports.event_store import EventStore, Recorded
 from gesta.ports.leases import RENEWAL_SECONDS, Role
-from gesta.ports.read_model import Move, Parked, View, Views
+from gesta.ports.read_model import Move, Quarantined, View, Views
 from gesta.projector.batch_fold import CONFIG
 from gesta.requests.loader import apply_event
 from gesta.runtime.clock import Runtime, Signal, is_cancelled, sleep
@@ -51,7 +51,7 @@ def checkpoint_of(name: str) -> str:
     return f"subscription/{name}"
 
 
-class Follower(ABC):
+class LogConsumer(ABC):
     """One that follows. What it does with what it reads is `hand_over`'s business."""
 
     def __init__(
@@ -75,7 +75,7 @@ class Follower(ABC):
         #: Where the checkpoint stands, and how far everything has been told. None: to be read.
         self._position: int | None = None
         self._told = 0
-        self._parked: list[Parked] = []
+        self._quarantined: list[Quarantined] = []
         self._failures = 0
         self._again_ms: int | None = None
         #: Whether the handler is at work right now.
@@ -137,15 +137,15 @@ class Follower(ABC):
         if self._position is None:
             start = 0 if self._since == "beginning" else await self._events.end()
             self._position = self._told = await self._views.begin(self.checkpoint, start)
-            self._parked.clear()
+            self._quarantined.clear()
         return self._position
 
     async def _move(self) -> None:
         if self._position is None or self._told <= self._position:
             return
         move = Move(self.checkpoint, self._position, self._told)
-        self._position = self._told if await self._views.save([], self._parked, move) else None
-        self._parked.clear()
+        self._position = self._told if await self._views.save([], self._quarantined, move) else None
+        self._quarantined.clear()
 
     def _words(self, batch: Sequence[Recorded], covers: Callable[[str], bool]) -> Words:
         """The events of the batch that may be told at all, of the flows that are meant."""
@@ -224,8 +224,10 @@ class Follower(ABC):
         # The projector meets it, too, and counts it: this one only says who was not told.
         self._telemetry.not_told(self.name, recorded.stream, recorded.version, error)
         name = type(error.__cause__ or error).__name__
-        self._parked.append(
-            Parked("event", tenant, recorded.stream, recorded.version, name, self._runtime.now_ms())
+        self._quarantined.append(
+            Quarantined(
+                "event", tenant, recorded.stream, recorded.version, name, self._runtime.now_ms()
+            )
         )
 
     async def _insist(

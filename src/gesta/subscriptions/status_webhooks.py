@@ -20,11 +20,11 @@ import msgspec
 
 from gesta.domain.ids import KEY_LENGTH_MAX, covers
 from gesta.domain.state import State
-from gesta.domain.status_events import OWN_SOURCES, TELLING, Event
+from gesta.domain.status_events import OWN_SOURCES, STATUS_WEBHOOKS, Event
 from gesta.domain.stream_names import config_stream
 from gesta.errors import Conflict, Fenced, InvalidRequest, StoreError
 from gesta.flows.flow import Flow, Payload
-from gesta.flows.webhook import TOLD, Message, Told, endpoint_fault
+from gesta.flows.webhook import TOLD, Message, WebhookSubscription, endpoint_fault
 from gesta.intake.submit import Intake
 from gesta.intake.submit_options import Options
 from gesta.ports.event_store import EventStore
@@ -32,7 +32,7 @@ from gesta.ports.read_model import Views
 from gesta.requests.dead_letters import iso
 from gesta.runtime.clock import Runtime, Signal
 from gesta.runtime.telemetry import Telemetry
-from gesta.subscriptions.log_consumer import OWN, POLL_SECONDS, Follower
+from gesta.subscriptions.log_consumer import OWN, POLL_SECONDS, LogConsumer
 from gesta.tenants.config import ConfigCache, Entity, TenantConfig
 
 #: Events read at once; one submit carries what they come to.
@@ -62,14 +62,14 @@ def listening_of(config: TenantConfig, flow: Flow) -> list[Listening]:
 
 def _listening(entity: Entity, config: TenantConfig, flow: Flow) -> Listening:
     told = entity.body
-    assert isinstance(told, Told)
+    assert isinstance(told, WebhookSubscription)
     fault = endpoint_fault(told.endpoint, config, is_declared=bool(flow.declared))
     return Listening(
         entity.code, told.flow, tuple(told.statuses), told.endpoint, fault, entity.version
     )
 
 
-class Telling(Follower):
+class StatusWebhooks(LogConsumer):
     """Tells all tenants' endpoints."""
 
     waits_to_be_wanted = True
@@ -269,6 +269,6 @@ def request_of(event: Event, one: Listening) -> tuple[Payload, Options]:
         correlation_id=correlation_id,
         causation_id=event.request_id,
         test=event.test,
-        source=TELLING,
+        source=STATUS_WEBHOOKS,
     )
     return Message(f"request.{event.status}", data, one.endpoint), options

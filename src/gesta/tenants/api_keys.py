@@ -23,11 +23,11 @@ from gesta.domain.events import Actor
 from gesta.domain.ids import TENANT, TENANT_RULE
 from gesta.errors import AccessDenied, InvalidRequest, NotFound, StoreError, WrongMasterKey
 from gesta.intake.submit_options import YEARS, actor_errors
-from gesta.ports.vault import Sealed, Vault
+from gesta.ports.vault import Encrypted, Vault
 from gesta.runtime.clock import Runtime
 from gesta.runtime.group_commit import GroupCommit
 from gesta.runtime.redaction import scrub
-from gesta.security.envelope_encryption import API_KEYS, SYSTEM, Safe, api_key_name
+from gesta.security.envelope_encryption import API_KEYS, SYSTEM, KeyRing, api_key_name
 from gesta.tenants.config import ConfigCache
 from gesta.tenants.config_writer import ConfigWriter
 from gesta.tenants.key_notes import KEY_CREATED, KEY_REVOKED, KeyCreated, KeyRevoked
@@ -103,11 +103,11 @@ class _Seen(msgspec.Struct, frozen=True):
     grant: Grant | None = None
 
 
-class Keys:
+class ApiKeys:
     def __init__(
         self,
         vault: Vault,
-        safe: Safe,
+        key_ring: KeyRing,
         secret: bytes,
         config: ConfigCache,
         writer: ConfigWriter,
@@ -116,9 +116,9 @@ class Keys:
         """`secret`: the one of the installation that is behind all identity, so that a tenant's
         keys go on where the tenant is copied to.
         """
-        self._vault, self._safe, self._config, self._writer, self._runtime = (
+        self._vault, self._key_ring, self._config, self._writer, self._runtime = (
             vault,
-            safe,
+            key_ring,
             config,
             writer,
             runtime,
@@ -248,20 +248,20 @@ class Keys:
     async def any_admin(self) -> bool:
         """Whether any tenant has a key of scope `admin` that counts now."""
         now, after = self._runtime.now_ms(), (SYSTEM, API_KEYS, 0)
-        newest: Sealed | None = None
+        newest: Encrypted | None = None
         while page := await self._vault.listed(after, PAGE):
             after = (page[-1].tenant, page[-1].name, page[-1].version)
-            for sealed in page:
-                is_next = newest is not None and sealed.name != newest.name
+            for encrypted in page:
+                is_next = newest is not None and encrypted.name != newest.name
                 if is_next and self._is_admin(newest, now):
                     return True
-                if sealed.tenant != SYSTEM or not sealed.name.startswith(API_KEYS):
+                if encrypted.tenant != SYSTEM or not encrypted.name.startswith(API_KEYS):
                     return False
-                newest = sealed
+                newest = encrypted
         return self._is_admin(newest, now)
 
-    def _is_admin(self, sealed: Sealed | None, now_ms: int) -> bool:
-        kept = None if sealed is None else self._open(sealed)
+    def _is_admin(self, encrypted: Encrypted | None, now_ms: int) -> bool:
+        kept = None if encrypted is None else self._open(encrypted)
         return kept is not None and "admin" in kept.key.scopes and kept.key.counts(now_ms)
 
     async def _look(self, ids: list[str]) -> list[_Seen]:
@@ -284,13 +284,15 @@ class Keys:
         held = await self._vault.newest(list(names.values())) if names else {}
         for key_id in before:
             if key_id not in answers:
-                sealed = held.get(names[key_id]) if key_id in names else await self._search(key_id)
+                encrypted = (
+                    held.get(names[key_id]) if key_id in names else await self._search(key_id)
+                )
                 answers[key_id] = self._remember(
-                    key_id, began, None if sealed is None else self._open(sealed)
+                    key_id, began, None if encrypted is None else self._open(encrypted)
                 )
         return [answers[key_id] for key_id in ids]
 
-    async def _search(self, key_id: str) -> Sealed | None:
+    async def _search(self, key_id: str) -> Encrypted | None:
         """The newest version of the key of this id, whosever it is.
 
         The id is ours, so there is one, unless its maker died.
@@ -327,24 +329,26 @@ class Keys:
 
     async def _newest(self, tenant: str, key_id: str) -> _Kept | None:
         name = (SYSTEM, api_key_name(key_id, tenant))
-        sealed = (await self._vault.newest([name])).get(name)
-        return None if sealed is None else self._open(sealed)
+        encrypted = (await self._vault.newest([name])).get(name)
+        return None if encrypted is None else self._open(encrypted)
 
     async def _put(self, kept: _Kept) -> bool:
         name = api_key_name(kept.key.id, kept.key.tenant)
-        return (await self._vault.put([self._safe.seal_own(name, kept.version, encode(kept))]))[0]
+        return (
+            await self._vault.put([self._key_ring.encrypt_own(name, kept.version, encode(kept))])
+        )[0]
 
-    def _open(self, sealed: Sealed) -> _Kept | None:
+    def _open(self, encrypted: Encrypted) -> _Kept | None:
         """None for what was changed in the store, or put under another name there: that is nobody's
         key.
         """
         try:
-            kept = msgspec.json.decode(self._safe.open_own(sealed), type=_Kept)
+            kept = msgspec.json.decode(self._key_ring.open_own(encrypted), type=_Kept)
         except (WrongMasterKey, msgspec.DecodeError):
             return None
         is_here = (
-            sealed.name == api_key_name(kept.key.id, kept.key.tenant)
-            and sealed.version == kept.version
+            encrypted.name == api_key_name(kept.key.id, kept.key.tenant)
+            and encrypted.version == kept.version
         )
         return kept if is_here else None
 

@@ -20,7 +20,7 @@ from gesta.flows.validation import decode_fields
 from gesta.ports.event_store import Append, Appended, EventStore, NewEvent, Recorded
 from gesta.runtime.clock import Ids, Runtime
 from gesta.runtime.redaction import without_credentials
-from gesta.security.envelope_encryption import Safe
+from gesta.security.envelope_encryption import KeyRing
 from gesta.tenants.config import (
     DELETED,
     ERASED,
@@ -60,14 +60,14 @@ class ConfigWriter:
     def __init__(
         self,
         events: EventStore,
-        safe: Safe,
+        key_ring: KeyRing,
         runtime: Runtime,
         ids: Ids,
         reference: Callable[[str], str],
         renderer: Renderer,
     ) -> None:
         self.reference, self._renderer = reference, renderer
-        self._events, self._safe, self._runtime, self._ids = events, safe, runtime, ids
+        self._events, self._key_ring, self._runtime, self._ids = events, key_ring, runtime, ids
         # Whoever brings a whole list notes many at once: in turns, or all but the first few find
         # the stream moved each time they look.
         self._noting = asyncio.Lock()
@@ -133,7 +133,7 @@ class ConfigWriter:
         for _ in range(TRIES):
             checked = await self.check(cache, tenant, kind, code, given)
             _refuse_outdated(kind, code, expected, checked.current)
-            entity = await self._sealed(tenant, kind, code, checked)
+            entity = await self._encrypted(tenant, kind, code, checked)
             data = encode(
                 EntityPut(kind, code, msgspec.Raw(encode(entity.body)), dict(entity.secrets))
             )
@@ -142,7 +142,7 @@ class ConfigWriter:
                 return entity
         raise busy(tenant)
 
-    async def _sealed(self, tenant: str, kind: str, code: str, checked: Checked) -> Entity:
+    async def _encrypted(self, tenant: str, kind: str, code: str, checked: Checked) -> Entity:
         """The entity as it will be, its secrets in the vault."""
         body, current = checked.body, checked.current
         names = secret_fields(type(body))
@@ -150,7 +150,7 @@ class ConfigWriter:
         for name in names:
             secret = str(getattr(body, name))
             if secret and [secret] != (await self.open(tenant, current, name))[:1]:
-                refs[name] = await self._seal(
+                refs[name] = await self._encrypt(
                     tenant, f"{kind}/{code}/{name}", secret, refs.get(name, ())
                 )
         blank = msgspec.structs.replace(body, **dict.fromkeys(names, ""))
@@ -223,7 +223,7 @@ class ConfigWriter:
         now = self._runtime.now_ms()
         refs = () if entity is None else entity.secrets.get(field, ())
         opened = [
-            await self._safe.get(tenant, ref.name, ref.version)
+            await self._key_ring.get(tenant, ref.name, ref.version)
             for ref in refs
             if ref.until is None or ref.until > now
         ]
@@ -238,17 +238,17 @@ class ConfigWriter:
         refs = () if entity is None else entity.secrets.get(field, ())
         if len(refs) != 1 or refs[0].until is not None:
             return None
-        known = self._safe.at_hand(tenant, refs[0].name, refs[0].version)
+        known = self._key_ring.at_hand(tenant, refs[0].name, refs[0].version)
         return None if known is None else [known]
 
     async def refresh(self, cache: ConfigCache, tenant: str) -> None:
         cache.apply(await self._events.read([(config_stream(tenant), cache.version(tenant))]))
 
-    async def _seal(
+    async def _encrypt(
         self, tenant: str, name: str, secret: str, before: tuple[SecretRef, ...]
     ) -> tuple[SecretRef, ...]:
         version = before[0].version + 1 if before else 1
-        while not await self._safe.put(tenant, name, version, secret):
+        while not await self._key_ring.put(tenant, name, version, secret):
             # Sealed by a change whose event was never appended: that version is nobody's.
             version += 1
         fresh = SecretRef(name, version)

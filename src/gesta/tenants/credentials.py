@@ -9,7 +9,7 @@ import msgspec
 from gesta.flows.flow import Flow, Payload
 from gesta.flows.personal_fields import decode_object
 from gesta.security.field_encryption import MARK
-from gesta.security.keyed_digests import Identity
+from gesta.security.keyed_digests import KeyedDigests
 from gesta.tenants.pauses import NOT_SET
 
 
@@ -46,7 +46,7 @@ def _legible(kind: type[Payload], payload: bytes) -> Payload:
 
 
 def declared_digests(
-    flows: Iterable[Flow], reference: Callable[[str], str], identity: Identity
+    flows: Iterable[Flow], reference: Callable[[str], str], identity: KeyedDigests
 ) -> dict[str, str]:
     """Credential → digest of what these flows declare for it; NOT_SET for what is not set in this
     process.

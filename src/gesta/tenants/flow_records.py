@@ -10,11 +10,11 @@ from __future__ import annotations
 import msgspec
 
 from gesta.flows.personal_fields import WHOLE
-from gesta.ports.vault import Sealed, Vault
+from gesta.ports.vault import Encrypted, Vault
 from gesta.runtime.clock import Ids, Runtime
-from gesta.security.envelope_encryption import Safe
-from gesta.security.keyed_digests import Identity
-from gesta.security.subject_keys import Clear, Stored, Subjects
+from gesta.security.envelope_encryption import KeyRing
+from gesta.security.keyed_digests import KeyedDigests
+from gesta.security.subject_keys import Clear, Stored, SubjectKeys
 
 #: Whose a thing is that must not belong to two tenants; no tenant can be called so.
 OWNERS = "_owners"
@@ -24,7 +24,7 @@ LAST_VERSION = 2**31 - 1
 _PLAIN, _PERSONAL = b"\0", b"\1"
 
 
-class Record(msgspec.Struct, frozen=True):
+class FlowRecord(msgspec.Struct, frozen=True):
     """The newest version of a record.
 
     `value` is None when it was removed, or the person it was about was erased.
@@ -36,9 +36,19 @@ class Record(msgspec.Struct, frozen=True):
 
 class Records:
     def __init__(
-        self, vault: Vault, safe: Safe, subjects: Subjects, identity: Identity, runtime: Runtime
+        self,
+        vault: Vault,
+        key_ring: KeyRing,
+        subjects: SubjectKeys,
+        identity: KeyedDigests,
+        runtime: Runtime,
     ) -> None:
-        self.vault, self.safe, self.subjects, self.identity = vault, safe, subjects, identity
+        self.vault, self.key_ring, self.subjects, self.identity = (
+            vault,
+            key_ring,
+            subjects,
+            identity,
+        )
         self.runtime, self.ids = runtime, Ids(runtime)
 
     def of(self, tenant: str) -> TenantRecords:
@@ -53,25 +63,25 @@ class TenantRecords:
     def __init__(self, records: Records, tenant: str) -> None:
         self._all, self._tenant = records, tenant
 
-    async def get(self, kind: str, name: str) -> Record | None:
+    async def get(self, kind: str, name: str) -> FlowRecord | None:
         """The newest version; None when there never was one."""
         return (await self.get_many([(kind, name)]))[0]
 
-    async def get_many(self, names: list[tuple[str, str]]) -> list[Record | None]:
+    async def get_many(self, names: list[tuple[str, str]]) -> list[FlowRecord | None]:
         """The same for several, with one question to the vault."""
         keys = [(self._tenant, self._name(kind, name)) for kind, name in names]
         held = await self._all.vault.newest(keys)
-        found: list[Record | None] = []
+        found: list[FlowRecord | None] = []
         for (kind, _), key in zip(names, keys, strict=True):
-            sealed = held.get(key)
-            if sealed is None:
+            encrypted = held.get(key)
+            if encrypted is None:
                 found.append(None)
                 continue
-            box = await self._all.safe.unseal(sealed) if sealed.box else None
+            box = await self._all.key_ring.decrypt(encrypted) if encrypted.box else None
             found.append(
-                Record(
-                    sealed.version,
-                    None if box is None else await self._open(kind, key[1], sealed.version, box),
+                FlowRecord(
+                    encrypted.version,
+                    None if box is None else await self._open(kind, key[1], encrypted.version, box),
                 )
             )
         return found
@@ -79,8 +89,8 @@ class TenantRecords:
     async def version(self, kind: str, name: str, version: int) -> bytes | None:
         """One version of a record; None when there is none."""
         ref = (self._tenant, self._name(kind, name), version)
-        sealed = (await self._all.vault.get([ref])).get(ref)
-        box = None if sealed is None else await self._all.safe.unseal(sealed)
+        encrypted = (await self._all.vault.get([ref])).get(ref)
+        box = None if encrypted is None else await self._all.key_ring.decrypt(encrypted)
         return None if box is None else await self._open(kind, ref[1], version, box)
 
     async def put(
@@ -95,12 +105,14 @@ class TenantRecords:
         if about is not None:
             # As text, because what is sealed under a person's key is JSON.
             text = msgspec.json.encode(value)
-            (stored,) = await self._all.subjects.seal(
+            (stored,) = await self._all.subjects.encrypt(
                 [Clear(self._tenant, kind, f"{key}/{version}", WHOLE, text, about)]
             )
             box = _PERSONAL + stored
         return (
-            await self._all.vault.put([await self._all.safe.seal(self._tenant, key, version, box)])
+            await self._all.vault.put(
+                [await self._all.key_ring.encrypt(self._tenant, key, version, box)]
+            )
         )[0]
 
     async def forget(self, kind: str, name: str, *, upto: int) -> None:
@@ -117,14 +129,16 @@ class TenantRecords:
         prefix = f"record/{kind}/"
         start = (self._tenant, f"{prefix}{after}", LAST_VERSION if after else 0)
         found: list[tuple[str, bytes | None]] = []
-        for sealed in await self._all.vault.listed(start, limit):
-            if sealed.tenant != self._tenant or not sealed.name.startswith(prefix):
+        for encrypted in await self._all.vault.listed(start, limit):
+            if encrypted.tenant != self._tenant or not encrypted.name.startswith(prefix):
                 break
-            box = await self._all.safe.unseal(sealed) if sealed.box else None
+            box = await self._all.key_ring.decrypt(encrypted) if encrypted.box else None
             value = (
-                None if box is None else await self._open(kind, sealed.name, sealed.version, box)
+                None
+                if box is None
+                else await self._open(kind, encrypted.name, encrypted.version, box)
             )
-            found.append((sealed.name.removeprefix(prefix), value))
+            found.append((encrypted.name.removeprefix(prefix), value))
         return found
 
     def digest(self, kind: str, name: str) -> str:
@@ -145,7 +159,7 @@ class TenantRecords:
         """Whether there is a record that is called so."""
         return (await self._held(kind, digest))[1] is not None
 
-    async def _held(self, kind: str, digest: str) -> tuple[str, Sealed | None]:
+    async def _held(self, kind: str, digest: str) -> tuple[str, Encrypted | None]:
         key = f"record/{kind}/{digest}"
         held = (await self._all.vault.newest([(self._tenant, key)])).get((self._tenant, key))
         return key, held if held is not None and held.box else None
@@ -153,7 +167,7 @@ class TenantRecords:
     async def claim(self, kind: str, name: str) -> bool:
         """Whether this thing is the tenant's: the first tenant that claims it has it for good."""
         key = self._name(kind, name, OWNERS)
-        ours = await self._all.safe.seal(OWNERS, key, 1, self._tenant.encode())
+        ours = await self._all.key_ring.encrypt(OWNERS, key, 1, self._tenant.encode())
         if (await self._all.vault.put([ours]))[0]:
             return True
         return await self.owner(kind, name) == self._tenant
@@ -162,7 +176,7 @@ class TenantRecords:
         """The tenant that has claimed this thing; None when nobody has, or that cannot be read."""
         key = self._name(kind, name, OWNERS)
         held = (await self._all.vault.get([(OWNERS, key, 1)])).get((OWNERS, key, 1))
-        told = None if held is None else await self._all.safe.unseal(held)
+        told = None if held is None else await self._all.key_ring.decrypt(held)
         return None if told is None else told.decode()
 
     def new_id(self) -> str:

@@ -17,7 +17,7 @@ from gesta.domain.events import Actor
 from gesta.domain.stream_names import INSTALLATION
 from gesta.errors import NotFound
 from gesta.flows.flow import Flow
-from gesta.ports.job_queue import Hold, JobQueue, Taken
+from gesta.ports.job_queue import Hold, JobQueue, LeasedJob
 from gesta.ports.read_model import View
 from gesta.tenants.config import ConfigCache
 from gesta.tenants.config_writer import TRIES, ConfigWriter, busy
@@ -31,7 +31,7 @@ UNHOLD_BATCH = 1_000
 DECLARED_MAX = 8
 
 
-class Pausing:
+class PauseControl:
     def __init__(self, config: ConfigCache, writer: ConfigWriter, queue: JobQueue) -> None:
         self._config, self._writer, self._queue = config, writer, queue
         # Hundreds of attempts may be refused at once: the first asks the store, the others find its
@@ -140,13 +140,13 @@ class Pausing:
         return self._config.pauses.covering(view.state.tenant, view.state.flow, credential)
 
     def holds_of(
-        self, taken: Iterable[Taken], found: Mapping[str, View], flows: Mapping[str, Flow]
+        self, leased: Iterable[LeasedJob], found: Mapping[str, View], flows: Mapping[str, Flow]
     ) -> dict[str, Hold]:
         """The hold of each taken job that is paused, by job id, as `found` is."""
         holds: dict[str, Hold] = {}
         if self._config.pauses.is_empty:
             return holds
-        for one in taken:
+        for one in leased:
             job, view = one.job, found.get(one.job.id)
             if view is not None and view.state.cancel_requested and view.state.wants == "execute":
                 # Nothing is sent of it any more, and its end need not wait.

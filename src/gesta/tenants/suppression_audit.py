@@ -25,7 +25,7 @@ from gesta.tenants.flow_records import Records, TenantRecords
 from gesta.tenants.suppression import BY_HAND, Addresses, Entry
 
 
-class Suppressing:
+class SuppressionAudit:
     """First the note, then the list: a crash in between leaves a note too many, and never an entry
     that nobody has put on or taken off.
     """

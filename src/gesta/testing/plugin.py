@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from gesta.engine.environment import Outside
-    from gesta.engine.pipeline import Road
+    from gesta.engine.environment import Environment
+    from gesta.engine.pipeline import Pipeline
     from gesta.runtime.settings import Settings
     from gesta.stores import Stores
     from gesta.stores.memory.database import MemoryDatabase
@@ -43,18 +43,18 @@ class Harness:
         self.runtime = ManualRuntime(SystemRuntime().now_ms())
         self.sandbox = Sandbox()
         self._databases: dict[str, MemoryDatabase] = {}
-        self._roads: list[Road] = []
+        self._roads: list[Pipeline] = []
 
-    async def wire(self, settings: Settings) -> Outside:
+    async def wire(self, settings: Settings) -> Environment:
         """Stands in for gesta.engine.environment.wire_really: the same URL leads to the same memory
         database.
         """
-        from gesta.engine.environment import Outside
+        from gesta.engine.environment import Environment
         from gesta.sandbox.smtp import SandboxMail
         from gesta.sandbox.transport import SandboxTransport
         from gesta.security.envelope_encryption import MasterKey
         from gesta.stores.memory.database import MemoryDatabase
-        from gesta.stores.separate_queue import with_queue_apart
+        from gesta.stores.separate_queue import with_separate_queue
 
         def stores_of(url: str) -> Stores:
             if url not in self._databases:
@@ -63,10 +63,10 @@ class Harness:
 
         stores = stores_of(settings.url)
         if settings.queue_url not in (None, settings.url):
-            stores = with_queue_apart(stores, stores_of(settings.queue_url), self.runtime)
+            stores = with_separate_queue(stores, stores_of(settings.queue_url), self.runtime)
         transport = SandboxTransport(self.runtime, self.sandbox)
         master = MasterKey(base64.b64encode(bytes(32)).decode(), "the test")
-        return Outside(
+        return Environment(
             self.runtime,
             stores,
             transport,
@@ -120,19 +120,19 @@ class Harness:
         its end.
         """
         moments: list[float] = []
-        for road in self._roads:
-            if not road.is_running:
+        for pipeline in self._roads:
+            if not pipeline.is_running:
                 continue
-            if road.pool.in_flight and self.runtime.next_timer_ms is not None:
+            if pipeline.pool.in_flight and self.runtime.next_timer_ms is not None:
                 # An attempt waits for something on this clock: a slow answer, its own deadline.
                 moments.append(self.runtime.next_timer_ms)
-            due, next_sweep = await road.outside.stores.views.due(self.runtime.now_ms(), 1)
+            due, next_sweep = await pipeline.environment.stores.views.due(self.runtime.now_ms(), 1)
             if due and self.runtime.next_timer_ms is not None:
                 moments.append(self.runtime.next_timer_ms)
             moments += [
-                moment for moment in (next_sweep, road.pool.next_due_ms) if moment is not None
+                moment for moment in (next_sweep, pipeline.pool.next_due_ms) if moment is not None
             ]
-            for one in road.subscriptions.subscribers:
+            for one in pipeline.subscriptions.subscribers:
                 if one.is_telling and self.runtime.next_timer_ms is not None:
                     # A handler waits for something, on this clock or outside.
                     moments.append(self.runtime.next_timer_ms)

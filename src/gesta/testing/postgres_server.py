@@ -36,7 +36,7 @@ _AS_NOBODY = ("unshare", "-U", "--")
 DIE_WITH_PARENT = ("setpriv", "--pdeathsig", "INT")
 
 
-class TrialServer:
+class PostgresServer:
     """`async with TrialServer() as server:` gives `server.url`.
 
     With `durable` it syncs to disk as a server in production does.

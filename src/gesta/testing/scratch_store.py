@@ -23,7 +23,7 @@ from gesta.errors import BadSettings, StoreError
 from gesta.runtime.clock import Runtime
 from gesta.runtime.redaction import scrub
 from gesta.security.envelope_encryption import KEY_BYTES
-from gesta.testing.postgres_server import TrialServer
+from gesta.testing.postgres_server import PostgresServer
 
 POSTGRESQL = "postgresql"
 CONNECT_SECONDS = 10.0
@@ -32,7 +32,7 @@ COMMAND_SECONDS = 60.0
 _OURS = frozenset({"listen", "pool", "schema"})
 
 
-class TrialStore(msgspec.Struct, frozen=True):
+class ScratchStore(msgspec.Struct, frozen=True):
     """Where the store is, for every process of the run."""
 
     url: str
@@ -66,28 +66,28 @@ def server_url(url: str) -> str:
 
 
 @asynccontextmanager
-async def trial_store(
+async def scratch_store(
     chosen: str | None, folder: Path, purpose: str, runtime: Runtime
-) -> AsyncIterator[TrialStore]:
+) -> AsyncIterator[ScratchStore]:
     """The store that was chosen with --url, fresh unless it is a named one; what was made for it is
     gone afterwards.
     """
     if chosen is None:
-        yield TrialStore(file_url(folder / "gesta.db"), None)
+        yield ScratchStore(file_url(folder / "gesta.db"), None)
     elif chosen == POSTGRESQL:
-        async with TrialServer(below=folder, runtime=runtime) as server:
-            yield TrialStore(server.url, fresh_master_key(runtime))
+        async with PostgresServer(below=folder, runtime=runtime) as server:
+            yield ScratchStore(server.url, fresh_master_key(runtime))
     elif is_postgresql(chosen):
         schema = f"gesta_{purpose}_{runtime.random_bytes(8).hex()}"
         url = _with_schema(chosen, schema)
         # Made here, so that a server that cannot be used is known before anything else is.
         await _tell_server(chosen, f"create schema {schema}")
         try:
-            yield TrialStore(url, fresh_master_key(runtime), is_here=False)
+            yield ScratchStore(url, fresh_master_key(runtime), is_here=False)
         finally:
             await _drop(chosen, schema)
     else:
-        yield TrialStore(chosen, None, is_ours=False)
+        yield ScratchStore(chosen, None, is_ours=False)
 
 
 def fresh_master_key(runtime: Runtime) -> str:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from gesta.domain.commands import Command, Reconciled, Record, Start
+from gesta.domain.commands import Command, Reconciled, RecordOutcome, Start
 from gesta.domain.ids import idempotency_key
 from gesta.domain.outcome import Outcome, Rejected, Retry, Unknown
 from gesta.domain.state import State
@@ -26,12 +26,12 @@ from gesta.flows.flow import Executor, Flow
 from gesta.outbound.http import AttemptEnded, Http
 from gesta.outbound.rate_limits import Limits, Tokens
 from gesta.outbound.smtp import Mail
-from gesta.ports.job_queue import Release, Taken
+from gesta.ports.job_queue import LeasedJob, Release
 from gesta.ports.read_model import View
 from gesta.requests.recorder import Applied, Recorder, Settle, no_job
 from gesta.runtime.clock import Runtime
 from gesta.runtime.redaction import scrub
-from gesta.runtime.telemetry import Line, Telemetry
+from gesta.runtime.telemetry import LogContext, Telemetry
 from gesta.security.subject_keys import Readable
 from gesta.tenants.config import TenantConfig
 from gesta.tenants.flow_records import Records, TenantRecords
@@ -40,10 +40,10 @@ from gesta.worker.deadlines import Deadlines, Running
 from gesta.worker.lease import Lease
 from gesta.worker.outcome_sanitizer import discreet, sound
 from gesta.worker.preflight import Finding, Guard, examine, settle_of, settled
-from gesta.worker.release import GivingBack, unusable
+from gesta.worker.release import JobRelease, unusable
 
 if TYPE_CHECKING:
-    from gesta.worker.test_mode import Trial
+    from gesta.worker.test_mode import SandboxMode
 
 BAD_PAYLOAD = Rejected(
     "bad_payload",
@@ -67,7 +67,7 @@ class Attempts:
         http: Callable[[], Http],
         templates: Callable[[TenantConfig], Templates],
         tokens: Tokens,
-        giving_back: GivingBack,
+        job_release: JobRelease,
         deadlines: Deadlines,
         runtime: Runtime,
         telemetry: Telemetry,
@@ -76,10 +76,10 @@ class Attempts:
         report_to: str = "",
     ) -> None:
         self._flows, self._recorder, self._http, self._templates = flows, recorder, http, templates
-        self._tokens, self._giving_back, self._guard = tokens, giving_back, Guard(recorder, runtime)
+        self._tokens, self._job_release, self._guard = tokens, job_release, Guard(recorder, runtime)
         self._mail, self._records, self._report_to = mail, records, report_to
         #: The world of test requests, made for the first of them.
-        self._trial: Trial | None = None
+        self._trial: SandboxMode | None = None
         self._of_tenants: dict[str, tuple[Limits, TenantRecords]] = {}
         self._deadlines, self._runtime, self._telemetry = deadlines, runtime, telemetry
         self._decoders = {flow.name: msgspec.json.Decoder(flow.payload) for flow in flows.values()}
@@ -91,11 +91,11 @@ class Attempts:
 
         `readable` is the view's payload, its sealed fields opened, or why they cannot be.
         """
-        taken = running.taken
-        flow = self._flows[taken.job.flow]
-        if not lease.covers(taken.token):
-            return self._give_back(taken, lease)
-        finding = examine(view.state, taken, self._runtime.now_ms(), flow.rules)
+        leased = running.leased
+        flow = self._flows[leased.job.flow]
+        if not lease.covers(leased.token):
+            return self._give_back(leased, lease)
+        finding = examine(view.state, leased, self._runtime.now_ms(), flow.rules)
         if finding in ("execute", "ask"):
             return self._execute(
                 view, readable, flow, config, lease, running, asking=finding == "ask"
@@ -112,21 +112,21 @@ class Attempts:
         lease: Lease,
         running: Running,
     ) -> None:
-        kept = await self._guard.deal_with(finding, running.taken, view, flow.rules)
+        kept = await self._guard.deal_with(finding, running.leased, view, flow.rules)
         if kept is not None:
             view, finding = kept
             await self._execute(
                 view, readable, flow, config, lease, running, asking=finding == "ask"
             )
 
-    async def _give_back(self, taken: Taken, lease: Lease) -> None:
+    async def _give_back(self, leased: LeasedJob, lease: Lease) -> None:
         """Nothing has been called.
 
         A suspect job stays under the lease that is ending: released, it would look innocent.
         """
-        if not taken.is_suspect:
-            await self._recorder.settle(Release(taken.job.id, taken.token, 0), insist=True)
-        elif taken.token == lease.token:
+        if not leased.is_possibly_executed:
+            await self._recorder.settle(Release(leased.job.id, leased.token, 0), insist=True)
+        elif leased.token == lease.token:
             # And end it must: renewed for the sake of other jobs, it would keep this one from
             # everybody for as long.
             lease.lose("it ended before a job of another one that was lost")
@@ -142,26 +142,26 @@ class Attempts:
         *,
         asking: bool,
     ) -> None:
-        taken, state = running.taken, view.state
+        leased, state = running.leased, view.state
         payload, obstacle = self._payload(flow, readable)
         if state.test:
-            config, obstacle = self._trial_config(config, flow, payload, obstacle)
+            config, obstacle = self._sandbox_config(config, flow, payload, obstacle)
         number = state.attempts if asking else state.attempts + 1
         key = idempotency_key(state.tenant, state.id, state.operation, state.intent)
         if obstacle is None and flow.journal and not asking:
-            applied = await self._apply(taken, view, Start(key), flow, no_job)
+            applied = await self._apply(leased, view, Start(key), flow, no_job)
             view = applied.view
             if not applied.events:
                 # Another worker has begun, or it was called back or ended meanwhile: only the
                 # winner calls.
-                await self._recorder.settle(settled(taken, view.state, view.state), insist=True)
+                await self._recorder.settle(settled(leased, view.state, view.state), insist=True)
                 return
         started_ms, started = self._runtime.now_ms(), self._runtime.monotonic()
         outcome: Outcome
         if obstacle is not None:
             # Nobody can ask without it either, and a question that was not asked ends no doubt.
             outcome = Unknown(obstacle.reason, obstacle.detail) if asking else obstacle
-        elif not lease.covers(taken.token):
+        elif not lease.covers(leased.token):
             outcome = Retry("lease_lost", "nothing was called")
         else:
             running.view, running.asking, running.used = view, asking, config.used
@@ -194,25 +194,27 @@ class Attempts:
                     outcome = await self._call(executor, payload, attempt, flow, running)
                 except Postponed as postponed:
                     if not running.is_abandoned:
-                        await self._giving_back.postponed(taken, view, flow, postponed)
+                        await self._job_release.postponed(leased, view, flow, postponed)
                     return
                 except CredentialRefused as refused:
                     if not running.is_abandoned:
-                        await self._giving_back.refused(taken, view, flow, refused, payload, config)
+                        await self._job_release.refused(
+                            leased, view, flow, refused, payload, config
+                        )
                     return
         outcome = discreet(outcome, payload, config.opened)
         latency_ms = (self._runtime.monotonic() - started) * 1000
         # First on record, then told: whatever is wrong with a log must not lose an outcome.
         # Of one that was abandoned the job was settled then, and may be in other hands.
-        settle = no_job if running.is_abandoned else settle_of(taken)
+        settle = no_job if running.is_abandoned else settle_of(leased)
         called = obstacle is None
         applied = await self._record(
-            taken, view, flow, outcome, config.used, settle, asking=asking, called=called
+            leased, view, flow, outcome, config.used, settle, asking=asking, called=called
         )
         is_told = self._telemetry.attempt_ended(flow, outcome, latency_ms)
         if applied.events and not is_told:
             return
-        line = Line(flow, taken, payload, state.correlation_id)
+        line = LogContext(flow, leased, payload, state.correlation_id)
         if is_told:
             self._telemetry.attempt_told(
                 line, flow, outcome, payload=payload, attempts=number, latency_ms=latency_ms
@@ -227,7 +229,7 @@ class Attempts:
     def _ways_out(self, state: State) -> tuple[Http, Mail, Limits, TenantRecords]:
         """All ways by which an executor can have an effect. Those of a test end in the sandbox."""
         if state.test:
-            trial = self._trial or self._make_trial()
+            trial = self._trial or self._make_sandbox_mode()
             return trial.http(), trial.mail, trial.limits, trial.records(state.tenant)
         return (
             self._http(),
@@ -235,23 +237,23 @@ class Attempts:
             *(self._of_tenants.get(state.tenant) or self._of_tenant(state.tenant)),
         )
 
-    def _make_trial(self) -> Trial:
+    def _make_sandbox_mode(self) -> SandboxMode:
         # Imported with the first test: most processes never see one.
-        from gesta.worker.test_mode import Trial
+        from gesta.worker.test_mode import SandboxMode
 
-        self._trial = Trial(self._records, self._runtime)
+        self._trial = SandboxMode(self._records, self._runtime)
         return self._trial
 
-    def _trial_config(
+    def _sandbox_config(
         self, config: TenantConfig, flow: Flow, payload: object, obstacle: Rejected | Retry | None
     ) -> tuple[TenantConfig, Rejected | Retry | None]:
         """Config without secrets; and what is in the way of a test, if anything is."""
-        from gesta.worker.test_mode import trial_config
+        from gesta.worker.test_mode import sandbox_config
 
         if obstacle is not None or not flow.sandbox:
             # Declared otherwise when it was submitted.
             return config, obstacle or NO_TESTS
-        return trial_config(config, flow, payload), None
+        return sandbox_config(config, flow, payload), None
 
     def _of_tenant(self, tenant: str) -> tuple[Limits, TenantRecords]:
         """What is the same for all attempts of a tenant, kept for those that were seen lately."""
@@ -266,22 +268,22 @@ class Attempts:
         Should it end one day, evidence of success still counts.
         """
         assert running.view is not None
-        flow = self._flows[running.taken.job.flow]
+        flow = self._flows[running.leased.job.flow]
         outcome = Unknown(
             running.cut_reason or "timeout", "the executor was cut off and does not end"
         )
-        settle = settle_of(running.taken)
+        settle = settle_of(running.leased)
         await self._record(
-            running.taken, running.view, flow, outcome, running.used, settle, asking=running.asking
+            running.leased, running.view, flow, outcome, running.used, settle, asking=running.asking
         )
         payload, _ = self._payload(flow, running.view.payload)
         self._telemetry.executor_does_not_end(
-            Line(flow, running.taken, payload, running.view.state.correlation_id)
+            LogContext(flow, running.leased, payload, running.view.state.correlation_id)
         )
 
     def _record(
         self,
-        taken: Taken,
+        leased: LeasedJob,
         view: View,
         flow: Flow,
         outcome: Outcome,
@@ -296,8 +298,10 @@ class Attempts:
         if asking:
             command = Reconciled(outcome, now, chance)
         else:
-            command = Record(outcome, state.attempts + 1, now, chance, state.intent, used, called)
-        return self._apply(taken, view, command, flow, settle)
+            command = RecordOutcome(
+                outcome, state.attempts + 1, now, chance, state.intent, used, called
+            )
+        return self._apply(leased, view, command, flow, settle)
 
     async def _call(
         self, executor: Executor, payload: object, attempt: Attempt, flow: Flow, running: Running
@@ -359,10 +363,10 @@ class Attempts:
             return None, BAD_PAYLOAD
 
     def _apply(
-        self, taken: Taken, view: View, command: Command, flow: Flow, settle: Settle
+        self, leased: LeasedJob, view: View, command: Command, flow: Flow, settle: Settle
     ) -> Coroutine[None, None, Applied]:
         return self._recorder.apply(
-            view, command, flow.rules, settle, causation_id=taken.job.id, insist=True
+            view, command, flow.rules, settle, causation_id=leased.job.id, insist=True
         )
 
 

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from gesta.ports.job_queue import Taken
+from gesta.ports.job_queue import LeasedJob
 from gesta.ports.read_model import View
 from gesta.runtime.clock import Runtime, sleep
 
@@ -18,10 +18,10 @@ GRACE_SECONDS = 5.0
 class Running:
     """An attempt's task, while its executor runs."""
 
-    __slots__ = ("asking", "cut_reason", "is_abandoned", "taken", "task", "used", "view")
+    __slots__ = ("asking", "cut_reason", "is_abandoned", "leased", "task", "used", "view")
 
-    def __init__(self, taken: Taken) -> None:
-        self.taken = taken
+    def __init__(self, leased: LeasedJob) -> None:
+        self.leased = leased
         self.task: asyncio.Task[Any] | None = None
         #: The request as it was when the call began, and whether the call is a question to the
         #: provider.

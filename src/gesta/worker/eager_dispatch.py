@@ -10,17 +10,17 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
-from gesta.ports.eager_dispatch import Offer
-from gesta.ports.job_queue import Job, Taken
+from gesta.ports.eager_dispatch import FreeSlots
+from gesta.ports.job_queue import Job, LeasedJob
 from gesta.ports.read_model import View
-from gesta.requests.store_retry import Repeats
+from gesta.requests.store_retry import StoreRetry
 from gesta.runtime.clock import Runtime
 from gesta.worker.fetch_policy import few
 from gesta.worker.lease import LEASE_SECONDS, Lease
-from gesta.worker.lease_reconciliation import Ours
+from gesta.worker.lease_reconciliation import LeaseReconciliation
 
 
-class _Given(Offer):
+class _Given(FreeSlots):
     """An offer on its way."""
 
     __slots__ = ("at", "since", "wanted")
@@ -31,16 +31,16 @@ class _Given(Offer):
     since: int
 
 
-class Offering:
+class EagerDispatcher:
     def __init__(
         self,
         free: dict[str, int],
         most: Mapping[str, int],
         lease: Lease,
-        ours: Ours,
-        repeats: Repeats,
+        ours: LeaseReconciliation,
+        store_retry: StoreRetry,
         runtime: Runtime,
-        begin: Callable[[list[Taken], Mapping[str, View]], None],
+        begin: Callable[[list[LeasedJob], Mapping[str, View]], None],
         ended: Callable[[], None],
         *,
         durable: bool,
@@ -49,12 +49,12 @@ class Offering:
 
         `ended` is called where some come back.
         """
-        self._free, self._most, self._lease, self._ours, self._repeats, self._runtime = (
+        self._free, self._most, self._lease, self._ours, self._store_retry, self._runtime = (
             free,
             most,
             lease,
             ours,
-            repeats,
+            store_retry,
             runtime,
         )
         self._begin, self._ended, self._durable = begin, ended, durable
@@ -85,9 +85,9 @@ class Offering:
         for flow, count in slots.items():
             self._free[flow] += sign * count
 
-    def asked(self, asked: Mapping[str, int], taken: Sequence[Taken]) -> None:
+    def asked(self, asked: Mapping[str, int], leased: Sequence[LeasedJob]) -> None:
         """What a take asked for, and what came."""
-        came = Counter([one.job.flow for one in taken])
+        came = Counter([one.job.flow for one in leased])
         for flow, most in asked.items():
             (self._drained.add if came[flow] < most else self._drained.discard)(flow)
 
@@ -95,7 +95,7 @@ class Offering:
         """No more offers; those on their way will be answered."""
         self._is_closed = True
 
-    def make(self, jobs: Sequence[Job]) -> Offer | None:
+    def make(self, jobs: Sequence[Job]) -> FreeSlots | None:
         if self._is_closed or not self._drained or self._ours.is_uncertain:
             return None
         wanted = Counter([job.flow for job in jobs])
@@ -108,29 +108,34 @@ class Offering:
         if not free:
             return None
         self._change(free, -1)
-        offer = _Given(self._lease.token, free, LEASE_SECONDS, durable=self._durable)
-        offer.wanted, offer.at, offer.since = wanted, self._runtime.monotonic(), self._repeats.count
+        free_slots = _Given(self._lease.token, free, LEASE_SECONDS, durable=self._durable)
+        free_slots.wanted, free_slots.at, free_slots.since = (
+            wanted,
+            self._runtime.monotonic(),
+            self._store_retry.count,
+        )
         self.on_their_way += 1
-        return offer
+        return free_slots
 
-    def answered(self, offer: Offer, *, is_lost: bool) -> None:
-        assert isinstance(offer, _Given)
+    def answered(self, free_slots: FreeSlots, *, is_lost: bool) -> None:
+        assert isinstance(free_slots, _Given)
         self.on_their_way -= 1
-        self._change(offer.free, 1)
-        taken = [] if is_lost else offer.taken
+        self._change(free_slots.free, 1)
+        leased = [] if is_lost else free_slots.leased
         if is_lost:
             # The queue knows what became of them.
             self._ours.answer_lost()
-        came = Counter([one.job.flow for one in taken])
-        self._drained -= {flow for flow in offer.free if came[flow] < offer.wanted[flow]}
-        if taken:
-            if offer.renewed:
-                self._lease.renewed(offer.token, offer.at)
+        came = Counter([one.job.flow for one in leased])
+        self._drained -= {flow for flow in free_slots.free if came[flow] < free_slots.wanted[flow]}
+        if leased:
+            if free_slots.renewed:
+                self._lease.renewed(free_slots.token, free_slots.at)
             # Where the answer was long in coming, the lease may have ended, and somebody have dealt
             # with them: then they are read.
-            is_fresh = self._runtime.monotonic() - offer.at < LEASE_SECONDS / 4
+            is_fresh = self._runtime.monotonic() - free_slots.at < LEASE_SECONDS / 4
             self._begin(
-                self._ours.sure(taken, offer.since, offer.at), offer.made if is_fresh else {}
+                self._ours.sure(leased, free_slots.since, free_slots.at),
+                free_slots.made if is_fresh else {},
             )
-        if len(taken) < sum(offer.free.values()) or self._is_closed:
+        if len(leased) < sum(free_slots.free.values()) or self._is_closed:
             self._ended()

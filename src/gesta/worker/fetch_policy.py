@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from gesta.ports.job_queue import Taken
+from gesta.ports.job_queue import LeasedJob
 from gesta.ports.read_model import Key, View
 
 #: A queue tells when a job was put; should it ever not, this is how long a job lies unnoticed.
@@ -24,7 +24,7 @@ TAKE_LEAST = 8
 KEPT_BACK_MOST = 1_000
 
 
-def most_at_once(slots: int) -> int:
+def batch_max(slots: int) -> int:
     """How many jobs of a flow one take may bring."""
     return max(TAKE_LEAST, slots // TAKES_TO_FILL, slots - KEPT_BACK_MOST)
 
@@ -35,23 +35,23 @@ def few(most: int) -> int:
 
 
 def by_job(
-    taken: Sequence[Taken], keys: Sequence[Key], found: Mapping[Key, View]
+    leased: Sequence[LeasedJob], keys: Sequence[Key], found: Mapping[Key, View]
 ) -> dict[str, View]:
     """What was found of the requests that jobs point to, by the ids of the jobs; `keys` has one for
     each job.
     """
-    return {one.job.id: found[key] for one, key in zip(taken, keys, strict=True) if key in found}
+    return {one.job.id: found[key] for one, key in zip(leased, keys, strict=True) if key in found}
 
 
 def may_have_more(
-    asked: Mapping[str, int], taken: Sequence[Taken], next_due_ms: int | None, asked_ms: int
+    asked: Mapping[str, int], leased: Sequence[LeasedJob], next_due_ms: int | None, asked_ms: int
 ) -> bool:
     """Whether the queue may have left out jobs that are ready: as many came as were asked for, or
     more are due than it wakes at once.
     """
-    if not taken:
+    if not leased:
         return False
-    came = Counter([one.job.flow for one in taken])
+    came = Counter([one.job.flow for one in leased])
     return any(came[flow] >= most for flow, most in asked.items()) or (
         next_due_ms is not None and next_due_ms <= asked_ms
     )

@@ -7,14 +7,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
-from gesta.domain.commands import Cancel, Refused
+from gesta.domain.commands import Cancel, CommandRefused
 from gesta.flows.flow import Flow
 from gesta.ports.read_model import Key
 from gesta.requests.loader import Loader
 from gesta.requests.recorder import Recorder, drop_job
 
 
-class CalledBack:
+class LateCancellation:
     def __init__(self, flows: Mapping[str, Flow], loader: Loader, recorder: Recorder) -> None:
         self._flows, self._loader, self._recorder = flows, loader, recorder
 
@@ -26,7 +26,7 @@ class CalledBack:
         for view in found.values():
             state = view.state
             if state.cancel_requested and state.wants == "execute" and not state.in_doubt:
-                with suppress(Refused):
+                with suppress(CommandRefused):
                     # Whoever was faster has ended it, or put it in doubt.
                     await self._recorder.apply(
                         view,

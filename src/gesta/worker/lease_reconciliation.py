@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from gesta.ports.job_queue import JobQueue, Taken
-from gesta.requests.store_retry import Repeats
+from gesta.ports.job_queue import JobQueue, LeasedJob
+from gesta.requests.store_retry import StoreRetry
 from gesta.runtime.clock import Runtime
 from gesta.worker.lease import LEASE_SECONDS, MARGIN_SECONDS, NEVER, Lease
 
@@ -21,9 +21,16 @@ LOOK_SECONDS = 1.0
 LOST_SECONDS = 60.0
 
 
-class Ours:
-    def __init__(self, queue: JobQueue, repeats: Repeats, lease: Lease, runtime: Runtime) -> None:
-        self._queue, self._repeats, self._lease, self._runtime = queue, repeats, lease, runtime
+class LeaseReconciliation:
+    def __init__(
+        self, queue: JobQueue, store_retry: StoreRetry, lease: Lease, runtime: Runtime
+    ) -> None:
+        self._queue, self._store_retry, self._lease, self._runtime = (
+            queue,
+            store_retry,
+            lease,
+            runtime,
+        )
         self._lost_until = NEVER
         #: Jobs of which only the queue knows whether they are ours.
         self._doubted: set[str] = set()
@@ -51,31 +58,35 @@ class Ours:
     def doubt(self, job_id: str) -> None:
         self._doubted.add(job_id)
 
-    def sure(self, taken: list[Taken], since: int, asked_at: float) -> list[Taken]:
+    def sure(self, leased: list[LeasedJob], since: int, asked_at: float) -> list[LeasedJob]:
         """Without those that were given back once more, perhaps, while the answer was on its way.
 
         Of an answer that was longer in coming than the lease lasts nothing is sure: others may have
         had them, and the lease been taken anew.
         """
-        if taken and self._runtime.monotonic() - asked_at >= LEASE_SECONDS - MARGIN_SECONDS:
+        if leased and self._runtime.monotonic() - asked_at >= LEASE_SECONDS - MARGIN_SECONDS:
             self.answer_lost()
             return []
-        sure = [one for one in taken if not self._repeats.spoke_of(one.job.id, since)]
-        if len(sure) < len(taken):
-            self._doubted |= {one.job.id for one in taken} - {one.job.id for one in sure}
+        sure = [one for one in leased if not self._store_retry.spoke_of(one.job.id, since)]
+        if len(sure) < len(leased):
+            self._doubted |= {one.job.id for one in leased} - {one.job.id for one in sure}
         return sure
 
-    async def look(self, known: Iterable[str]) -> list[Taken]:
+    async def look(self, known: Iterable[str]) -> list[LeasedJob]:
         """What is ours beside the jobs that are `known`.
 
         Raises StoreError; then it has to be asked again.
         """
-        asked_at, token, since = self._runtime.monotonic(), self._lease.token, self._repeats.count
+        asked_at, token, since = (
+            self._runtime.monotonic(),
+            self._lease.token,
+            self._store_retry.count,
+        )
         here, doubted = frozenset(known), set(self._doubted)
         self._next_look, self._is_looking = asked_at + LOOK_SECONDS, True
         try:
             is_held = await self._queue.extend(token, LEASE_SECONDS)
-            held = await self._queue.taken_by(token) if is_held else []
+            held = await self._queue.leased_by(token) if is_held else []
         finally:
             self._is_looking = False
         if is_held:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterable
 
-from gesta.ports.job_queue import Taken
+from gesta.ports.job_queue import LeasedJob
 
 TRIES = 5
 PAUSE_MS = 500
@@ -29,10 +29,10 @@ class Missing:
         self._tries[job_id] = tries
         return False
 
-    def found(self, taken: Iterable[Taken], found: Container[str]) -> None:
+    def found(self, leased: Iterable[LeasedJob], found: Container[str]) -> None:
         """Forget those whose requests are there after all; `found` has the ids of their jobs."""
         if self._tries:
-            for one in taken:
+            for one in leased:
                 if one.job.id in found:
                     self._tries.pop(one.job.id, None)
 

@@ -12,10 +12,10 @@ from typing import Literal
 
 from msgspec.structs import replace
 
-from gesta.domain.commands import Cancel, Command, Expire, Lose, Refused, Rules
+from gesta.domain.commands import Cancel, Command, CommandRefused, Expire, Lose, Rules
 from gesta.domain.notification.lifecycle import decide
 from gesta.domain.state import QUEUE_HORIZON_MS, State
-from gesta.ports.job_queue import Ack, Release, Settlement, Taken
+from gesta.ports.job_queue import Ack, LeasedJob, Release, Settlement
 from gesta.ports.read_model import View
 from gesta.requests.recorder import Applied, Recorder, Settle
 from gesta.runtime.clock import Runtime
@@ -30,9 +30,9 @@ Finding = Literal["execute", "ask", "lose", "expire", "cancel", "wait", "ignore"
 CLOCK_PAUSE_MS = 1_000
 
 
-def examine(state: State, taken: Taken, now_ms: int, rules: Rules) -> Finding:
+def examine(state: State, leased: LeasedJob, now_ms: int, rules: Rules) -> Finding:
     """What to do with a job, given what its request is now."""
-    job = taken.job
+    job = leased.job
     if state.is_terminal or state.dispatch_version != job.dispatch_version or state.wants is None:
         # Done already, opened anew since, or standing in unknown until a person decides: this
         # pointer leads nowhere.
@@ -40,16 +40,16 @@ def examine(state: State, taken: Taken, now_ms: int, rules: Rules) -> Finding:
     if state.wants == "reconcile":
         # A question changes nothing at the provider, so asking twice is harmless.
         return "ask" if (state.due_at or 0) <= now_ms else "wait"
-    if state.due_at is not None and state.due_at > now_ms and not _began(state.due_at, taken):
+    if state.due_at is not None and state.due_at > now_ms and not _began(state.due_at, leased):
         return "wait"
-    if taken.is_suspect or state.started is not None:
+    if leased.is_possibly_executed or state.started is not None:
         return "lose"
     if (state.expires_at is not None or state.in_doubt) and decide(state, Expire(now_ms), rules):
         return "expire"
     return "cancel" if state.cancel_requested else "execute"
 
 
-def _began(due_ms: int, taken: Taken) -> bool:
+def _began(due_ms: int, leased: LeasedJob) -> bool:
     """Whether an attempt that was due then may have begun, however early it is by our clock: ours
     may be slow.
 
@@ -57,7 +57,7 @@ def _began(due_ms: int, taken: Taken) -> bool:
     earlier was lost after an attempt whose
     recorded end set the time that is still to come.
     """
-    return taken.is_suspect and taken.available_ms >= due_ms
+    return leased.is_possibly_executed and leased.available_ms >= due_ms
 
 
 class Guard:
@@ -69,7 +69,7 @@ class Guard:
     async def deal_with(
         self,
         finding: Finding,
-        taken: Taken,
+        leased: LeasedJob,
         view: View,
         rules: Rules,
         *,
@@ -87,56 +87,56 @@ class Guard:
             lose = Lose(
                 max(self._runtime.now_ms(), view.state.due_at or 0), lost, self._runtime.chance()
             )
-            view = (await self._apply(taken, view, lose, rules, _keep(taken), insist=insist)).view
+            view = (await self._apply(leased, view, lose, rules, _keep(leased), insist=insist)).view
             # Under `same_key` the lost attempt may be repeated at once; otherwise the request now
             # stands in unknown.
-            finding = examine(view.state, _innocent(taken), self._runtime.now_ms(), rules)
+            finding = examine(view.state, _clean(leased), self._runtime.now_ms(), rules)
         match finding:
             case "execute" | "ask":
                 return view, finding
             case "expire":
                 await self._apply(
-                    taken,
+                    leased,
                     view,
                     Expire(self._runtime.now_ms()),
                     rules,
-                    settle_of(taken),
+                    settle_of(leased),
                     insist=insist,
                 )
             case "cancel":
-                await self._cancel(taken, view, rules, insist=insist)
+                await self._cancel(leased, view, rules, insist=insist)
             case "wait":
                 await self._recorder.settle(
-                    _not_yet(taken, view.state, self._runtime.now_ms()), insist=insist
+                    _not_yet(leased, view.state, self._runtime.now_ms()), insist=insist
                 )
             case "ignore" | "lose":
-                await self._recorder.settle(settled(taken, view.state, view.state), insist=insist)
+                await self._recorder.settle(settled(leased, view.state, view.state), insist=insist)
         return None
 
-    async def lapse(self, taken: Taken, view: View, rules: Rules, lost: str) -> None:
+    async def expire(self, leased: LeasedJob, view: View, rules: Rules, lost: str) -> None:
         """What had been handed out and was never reported, put right: the doubt on record and the
         job settled, in one commit.
         """
         now = self._runtime.now_ms()
-        finding = examine(view.state, taken, now, rules)
+        finding = examine(view.state, leased, now, rules)
         if finding == "lose":
             lose = Lose(max(now, view.state.due_at or 0), lost, self._runtime.chance())
-            await self._apply(taken, view, lose, rules, settle_of(taken), insist=False)
+            await self._apply(leased, view, lose, rules, settle_of(leased), insist=False)
         else:
             # Its end is on record, and only the job was left.
-            await self.deal_with(finding, taken, view, rules, insist=False)
+            await self.deal_with(finding, leased, view, rules, insist=False)
 
-    async def _cancel(self, taken: Taken, view: View, rules: Rules, *, insist: bool) -> None:
+    async def _cancel(self, leased: LeasedJob, view: View, rules: Rules, *, insist: bool) -> None:
         try:
-            await self._apply(taken, view, Cancel(), rules, settle_of(taken), insist=insist)
-        except Refused:
+            await self._apply(leased, view, Cancel(), rules, settle_of(leased), insist=insist)
+        except CommandRefused:
             # We stood still, our lease ended, and whoever took it over has brought it further.
             state = (await self._recorder.fresh(view, insist=insist)).state
-            await self._recorder.settle(settled(taken, state, state), insist=insist)
+            await self._recorder.settle(settled(leased, state, state), insist=insist)
 
     async def _apply(
         self,
-        taken: Taken,
+        leased: LeasedJob,
         view: View,
         command: Command,
         rules: Rules,
@@ -145,50 +145,50 @@ class Guard:
         insist: bool,
     ) -> Applied:
         return await self._recorder.apply(
-            view, command, rules, settle, causation_id=taken.job.id, insist=insist
+            view, command, rules, settle, causation_id=leased.job.id, insist=insist
         )
 
 
-def settle_of(taken: Taken) -> Settle:
+def settle_of(leased: LeasedJob) -> Settle:
     """What becomes of the job once the request is in a given state: kept for the next attempt if
     that is near, else done with.
     """
-    return partial(settled, taken)
+    return partial(settled, leased)
 
 
-def settled(taken: Taken, _: State, state: State) -> Settlement:
+def settled(leased: LeasedJob, _: State, state: State) -> Settlement:
     still_ours = (
-        state.dispatch_version == taken.job.dispatch_version and state.wants == taken.job.kind
+        state.dispatch_version == leased.job.dispatch_version and state.wants == leased.job.kind
     )
     # One that the sweep has put, now that it is due, stays: it is put once.
-    is_near = not state.is_far or (state.due_at or 0) - taken.available_ms <= QUEUE_HORIZON_MS
+    is_near = not state.is_far or (state.due_at or 0) - leased.available_ms <= QUEUE_HORIZON_MS
     if still_ours and is_near:
-        return Release(taken.job.id, taken.token, state.due_at or 0)
-    return Ack(taken.job.id, taken.token)
+        return Release(leased.job.id, leased.token, state.due_at or 0)
+    return Ack(leased.job.id, leased.token)
 
 
-def _not_yet(taken: Taken, state: State, now_ms: int) -> Settlement | None:
+def _not_yet(leased: LeasedJob, state: State, now_ms: int) -> Settlement | None:
     """Back until it is due.
 
     By the queue's clock it is: released until then, it would be taken again at once, and again.
     """
-    settlement = settled(taken, state, state)
+    settlement = settled(leased, state, state)
     if isinstance(settlement, Release):
         left_ms = min(CLOCK_PAUSE_MS, max(0, settlement.due_ms - now_ms))
-        return replace(settlement, due_ms=max(settlement.due_ms, taken.available_ms + left_ms))
+        return replace(settlement, due_ms=max(settlement.due_ms, leased.available_ms + left_ms))
     return settlement
 
 
-def _keep(taken: Taken) -> Settle:
+def _keep(leased: LeasedJob) -> Settle:
     """Hold the job if the request may be executed at once, else as usual."""
 
     def settle(before: State, state: State) -> Settlement | None:
-        settlement = settled(taken, before, state)
+        settlement = settled(leased, before, state)
         return None if isinstance(settlement, Release) else settlement
 
     return settle
 
 
-def _innocent(taken: Taken) -> Taken:
+def _clean(leased: LeasedJob) -> LeasedJob:
     """The same job once its earlier take has a recorded end."""
-    return replace(taken, takes=1, job=replace(taken.job, suspect=False))
+    return replace(leased, takes=1, job=replace(leased.job, possibly_executed=False))

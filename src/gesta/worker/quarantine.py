@@ -12,46 +12,54 @@ from functools import partial
 
 from msgspec.structs import replace
 
-from gesta.ports.job_queue import Ack, JobQueue, Release, Settlement, Taken
-from gesta.ports.read_model import Parked, Views
-from gesta.requests.store_retry import Repeats
+from gesta.ports.job_queue import Ack, JobQueue, LeasedJob, Release, Settlement
+from gesta.ports.read_model import Quarantined, Views
+from gesta.requests.store_retry import StoreRetry
 from gesta.runtime.clock import Runtime
 from gesta.runtime.telemetry import Telemetry
 
 
-class Aside:
+class Quarantine:
     def __init__(
         self,
         queue: JobQueue,
         views: Views,
-        repeats: Repeats,
+        store_retry: StoreRetry,
         runtime: Runtime,
         telemetry: Telemetry,
     ) -> None:
-        self._queue, self._views, self._repeats, self._runtime, self._telemetry = (
+        self._queue, self._views, self._store_retry, self._runtime, self._telemetry = (
             queue,
             views,
-            repeats,
+            store_retry,
             runtime,
             telemetry,
         )
 
-    async def park(self, taken: Taken, error: Exception, reason: str = "") -> None:
+    async def park(self, leased: LeasedJob, error: Exception, reason: str = "") -> None:
         """Set a job aside that cannot be dealt with, on record, so that the rest goes on."""
-        job = taken.job
-        await self.note(Parked("job", job.tenant, job.id, job.dispatch_version, reason, 0), error)
-        await self.settle([Ack(job.id, taken.token)])
+        job = leased.job
+        await self.note(
+            Quarantined("job", job.tenant, job.id, job.dispatch_version, reason, 0), error
+        )
+        await self.settle([Ack(job.id, leased.token)])
 
-    async def note(self, parked: Parked, error: Exception) -> None:
-        self._telemetry.parked(parked.what, parked.stream, parked.version, error)
+    async def note(self, quarantined: Quarantined, error: Exception) -> None:
+        self._telemetry.quarantined(
+            quarantined.what, quarantined.stream, quarantined.version, error
+        )
         told = replace(
-            parked, error=parked.error or type(error).__name__, at_ms=self._runtime.now_ms()
+            quarantined,
+            error=quarantined.error or type(error).__name__,
+            at_ms=self._runtime.now_ms(),
         )
         await self.insist(lambda: self._views.save([], [told], None))
 
-    async def release(self, taken: Sequence[Taken]) -> None:
+    async def release(self, leased: Sequence[LeasedJob]) -> None:
         # A suspect one is left to the end of the lease: released, it would look innocent.
-        releases = [Release(one.job.id, one.token, 0) for one in taken if not one.is_suspect]
+        releases = [
+            Release(one.job.id, one.token, 0) for one in leased if not one.is_possibly_executed
+        ]
         if releases:
             await self.settle(releases)
 
@@ -61,6 +69,6 @@ class Aside:
     async def insist(
         self, act: Callable[[], Awaitable[object]], settlements: Sequence[Settlement] = ()
     ) -> None:
-        await self._repeats.insist(
+        await self._store_retry.insist(
             act, settlements, partial(self._telemetry.store_failed, "worker")
         )

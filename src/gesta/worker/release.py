@@ -14,33 +14,39 @@ from gesta.domain.state import QUEUE_HORIZON_MS
 from gesta.errors import BadScope, Busy, StoreError
 from gesta.flows.deferrals import CredentialRefused, Postponed
 from gesta.flows.flow import Flow
-from gesta.ports.job_queue import Hold, Release, Settlement, Taken
+from gesta.ports.job_queue import Hold, LeasedJob, Release, Settlement
 from gesta.ports.read_model import View, key_of
 from gesta.requests.recorder import Applied, Recorder
 from gesta.runtime.clock import Runtime, sleep
-from gesta.runtime.telemetry import Line, Telemetry
+from gesta.runtime.telemetry import LogContext, Telemetry
 from gesta.tenants.config import TenantConfig
-from gesta.tenants.pause_control import Pausing
+from gesta.tenants.pause_control import PauseControl
 from gesta.tenants.pauses import REASON_LENGTH_MAX, Scope, checked
-from gesta.worker.late_cancellation import CalledBack
+from gesta.worker.late_cancellation import LateCancellation
 from gesta.worker.outcome_sanitizer import discreet, sound
 
 STORE_PAUSE_SECONDS = 1.0
 
 
-class GivingBack:
+class JobRelease:
     def __init__(
         self,
         recorder: Recorder,
-        pausing: Pausing,
-        called_back: CalledBack,
+        pausing: PauseControl,
+        late_cancellation: LateCancellation,
         runtime: Runtime,
         telemetry: Telemetry,
     ) -> None:
-        self._recorder, self._pausing, self._called_back = recorder, pausing, called_back
+        self._recorder, self._pausing, self._late_cancellation = (
+            recorder,
+            pausing,
+            late_cancellation,
+        )
         self._runtime, self._telemetry = runtime, telemetry
 
-    async def postponed(self, taken: Taken, view: View, flow: Flow, postponed: Postponed) -> None:
+    async def postponed(
+        self, leased: LeasedJob, view: View, flow: Flow, postponed: Postponed
+    ) -> None:
         """Until then.
 
         Longer than a queue may hold a job nobody waits in it: then it is looked at once more.
@@ -54,15 +60,15 @@ class GivingBack:
         )
         self._telemetry.postponed(flow.name)
         await self._settle(
-            taken,
+            leased,
             view,
             flow.rules,
-            Release(taken.job.id, taken.token, self._runtime.now_ms() + wait_ms),
+            Release(leased.job.id, leased.token, self._runtime.now_ms() + wait_ms),
         )
 
     async def refused(
         self,
-        taken: Taken,
+        leased: LeasedJob,
         view: View,
         flow: Flow,
         refused: CredentialRefused,
@@ -70,24 +76,24 @@ class GivingBack:
         config: TenantConfig,
     ) -> None:
         """Hold it with everything else that uses the credential."""
-        tenant, told = taken.job.tenant, _told(refused, payload, config)
+        tenant, told = leased.job.tenant, _told(refused, payload, config)
         scope, is_new = await self._pause(
             tenant, refused.credential, config.version_of(refused.credential), told
         )
         if is_new:
-            line = Line(flow, taken, payload, view.state.correlation_id)
+            line = LogContext(flow, leased, payload, view.state.correlation_id)
             self._telemetry.credential_refused(line, flow.name, refused.credential, told)
-        if scope is None or taken.is_suspect:
+        if scope is None or leased.is_possibly_executed:
             # It has changed meanwhile; or an earlier take was lost, which a hold would remember
             # although its end is on record by now.
-            await self._settle(taken, view, flow.rules, Release(taken.job.id, taken.token, 0))
+            await self._settle(leased, view, flow.rules, Release(leased.job.id, leased.token, 0))
             return
-        await self._settle(taken, view, flow.rules, Hold(taken.job.id, taken.token, str(scope)))
+        await self._settle(leased, view, flow.rules, Hold(leased.job.id, leased.token, str(scope)))
         try:
             # What came between the pause and the hold: that it ended, or that somebody called the
             # request back while the attempt ran.
             await self._pausing.let_go([(tenant, str(scope))])
-            await self._called_back.look([key_of(view.state)])
+            await self._late_cancellation.look([key_of(view.state)])
         except (StoreError, Busy) as error:
             # The sweep lets go of what is held and not paused; who called it back is heard when it
             # goes on.
@@ -107,14 +113,14 @@ class GivingBack:
                 await sleep(self._runtime, STORE_PAUSE_SECONDS)
 
     async def _settle(
-        self, taken: Taken, view: View, rules: Rules, settlement: Settlement
+        self, leased: LeasedJob, view: View, rules: Rules, settlement: Settlement
     ) -> Applied:
         return await self._recorder.apply(
             view,
             Postpone(),
             rules,
             lambda _, __: settlement,
-            causation_id=taken.job.id,
+            causation_id=leased.job.id,
             insist=True,
         )
 

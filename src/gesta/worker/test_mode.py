@@ -36,7 +36,7 @@ KEPT = 50
 STAND_IN = "whsec_" + base64.b64encode(b"a stand-in: no secret at all").decode()
 
 
-class Trial:
+class SandboxMode:
     """One for the process, whosever the requests are: what the doubles know, they tell to the
     holder of the same key alone.
     """
@@ -55,7 +55,7 @@ class Trial:
         return UnchangedRecords(self._records, tenant)
 
 
-class TrialConfig(TenantConfig):
+class SandboxConfig(TenantConfig):
     """The tenant's config without its secrets, and with a stand-in for each kind of which nothing
     is stored.
     """
@@ -101,9 +101,9 @@ class TrialConfig(TenantConfig):
         return STAND_IN
 
 
-def trial_config(real: TenantConfig, flow: Flow, payload: object) -> TenantConfig:
+def sandbox_config(real: TenantConfig, flow: Flow, payload: object) -> TenantConfig:
     """What an attempt at a test is given for its tenant's config."""
-    return TrialConfig(real, {} if flow.stand_ins is None else flow.stand_ins(payload))
+    return SandboxConfig(real, {} if flow.stand_ins is None else flow.stand_ins(payload))
 
 
 class NoLimits(Limits):

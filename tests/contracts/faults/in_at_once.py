@@ -3,12 +3,12 @@
 from gesta.ports.read_model import Move
 from gesta.ports.transactions import Projection
 from gesta.stores.memory.transactions import MemoryCommits
-from gesta.testing.contracts.inline import AtOnceContract as AtOnce
+from gesta.testing.contracts.inline import AtOnceContract as InlineProjection
 from gesta.testing.contracts.inline import AtOnceFenceContract as AtOnceFence
 from tests.contracts.faults.planting import breaks
 
 
-@breaks(AtOnce.test_events_view_job_and_checkpoints_are_written_together)
+@breaks(InlineProjection.test_events_view_job_and_checkpoints_are_written_together)
 class PutsNoJobsAtOnce(MemoryCommits):
     async def append(self, appends, projection):
         projection.jobs = []
@@ -16,8 +16,8 @@ class PutsNoJobsAtOnce(MemoryCommits):
 
 
 @breaks(
-    AtOnce.test_whoever_stands_before_another_s_event_is_left_there,
-    AtOnce.test_one_of_several_checkpoints_that_stands_elsewhere_keeps_all,
+    InlineProjection.test_whoever_stands_before_another_s_event_is_left_there,
+    InlineProjection.test_one_of_several_checkpoints_that_stands_elsewhere_keeps_all,
 )
 class ProjectsPastOthers(MemoryCommits):
     def _project(self, appends, projection, before):
@@ -31,7 +31,7 @@ class _Unmarked(Projection):
         return [Move(name, before, after) for name in self.checkpoints]
 
 
-@breaks(AtOnce.test_a_swap_of_the_views_stops_it)
+@breaks(InlineProjection.test_a_swap_of_the_views_stops_it)
 class DoesNotSeeASwap(MemoryCommits):
     def _project(self, appends, projection, before):
         unmarked = _Unmarked(projection.views, projection.jobs, projection.checkpoints)
@@ -40,8 +40,8 @@ class DoesNotSeeASwap(MemoryCommits):
 
 
 @breaks(
-    AtOnce.test_a_refused_append_among_them_leaves_them_to_the_projector,
-    AtOnce.test_an_append_that_stood_there_already_is_not_projected_again,
+    InlineProjection.test_a_refused_append_among_them_leaves_them_to_the_projector,
+    InlineProjection.test_an_append_that_stood_there_already_is_not_projected_again,
 )
 class ProjectsWhateverWasAppended(MemoryCommits):
     def _project(self, appends, projection, before):
@@ -49,7 +49,7 @@ class ProjectsWhateverWasAppended(MemoryCommits):
         super()._project(appends[:written], projection, before)
 
 
-@breaks(AtOnce.test_one_follows_the_other)
+@breaks(InlineProjection.test_one_follows_the_other)
 class StopsShortOfTheEnd(MemoryCommits):
     def _project(self, appends, projection, before):
         super()._project(appends, projection, before)
@@ -58,13 +58,13 @@ class StopsShortOfTheEnd(MemoryCommits):
                 self._views._checkpoints[name] -= 1
 
 
-@breaks(AtOnce.test_an_outcome_is_recorded_acked_and_shown_together)
+@breaks(InlineProjection.test_an_outcome_is_recorded_acked_and_shown_together)
 class RecordsWithoutShowing(MemoryCommits):
     async def record(self, entries, projection=None):
         return await super().record(entries)
 
 
-@breaks(AtOnce.test_what_is_recorded_otherwise_comes_to_the_same)
+@breaks(InlineProjection.test_what_is_recorded_otherwise_comes_to_the_same)
 class ShowsWithoutMoving(MemoryCommits):
     async def record(self, entries, projection=None):
         recordings = await super().record(entries)
@@ -73,7 +73,7 @@ class ShowsWithoutMoving(MemoryCommits):
         return recordings
 
 
-@breaks(AtOnce.test_many_are_appended_at_once)
+@breaks(InlineProjection.test_many_are_appended_at_once)
 class ProjectsOnlyTheFirst(MemoryCommits):
     async def append(self, appends, projection):
         projection.jobs = projection.jobs[:128]

@@ -13,8 +13,8 @@ from tests.contracts.faults.planting import breaks
 
 @breaks(Project.test_views_jobs_and_checkpoint_are_written_together)
 class PutsNoJobs(MemoryCommits):
-    async def project(self, views, jobs, parked, moves, offer=None):
-        return await super().project(views, [], parked, moves, offer)
+    async def project(self, views, jobs, quarantined, moves, free_slots=None):
+        return await super().project(views, [], quarantined, moves, free_slots)
 
 
 @breaks(
@@ -22,17 +22,17 @@ class PutsNoJobs(MemoryCommits):
     Project.test_of_projectors_that_race_one_dispatches,
 )
 class PutsJobsBeforeItChecks(MemoryCommits):
-    async def project(self, views, jobs, parked, moves, offer=None):
+    async def project(self, views, jobs, quarantined, moves, free_slots=None):
         await self._queue.put(jobs)
-        return await super().project(views, [], parked, moves, offer)
+        return await super().project(views, [], quarantined, moves, free_slots)
 
 
 @breaks(Project.test_a_job_that_is_live_already_stops_nothing)
 class StopsAtALiveJob(MemoryCommits):
-    async def project(self, views, jobs, parked, moves, offer=None):
+    async def project(self, views, jobs, quarantined, moves, free_slots=None):
         if await self._queue.find([job.id for job in jobs]):
             return False
-        return await super().project(views, jobs, parked, moves, offer)
+        return await super().project(views, jobs, quarantined, moves, free_slots)
 
 
 @breaks(

@@ -2,7 +2,7 @@
 
 from msgspec.structs import replace
 
-from gesta.ports.job_queue import Drop, Held, Hold, Release
+from gesta.ports.job_queue import Drop, HeldJob, Hold, Release
 from gesta.runtime.clock import Signal
 from gesta.stores.memory.job_queue import MemoryJobQueue
 from gesta.testing.contracts.job_holds import HoldContract as Holds
@@ -34,7 +34,7 @@ class CallsWhatItHeldSuspect(MemoryJobQueue):
         settled = super().settle_one(settlement)
         if isinstance(settlement, Hold) and settled == "done":
             row = self._rows[settlement.job_id]
-            row.job = replace(row.job, suspect=True)
+            row.job = replace(row.job, possibly_executed=True)
         return settled
 
 
@@ -47,7 +47,7 @@ class CallsWhatItHeldInnocent(MemoryJobQueue):
         settled = super().settle_one(settlement)
         if isinstance(settlement, Hold) and settled == "done":
             row = self._rows[settlement.job_id]
-            row.job = replace(row.job, suspect=False)
+            row.job = replace(row.job, possibly_executed=False)
         return settled
 
 
@@ -79,7 +79,7 @@ class UnholdsAllAtOnce(MemoryJobQueue):
 @breaks(Holds.test_what_is_held_is_counted_by_tenant_and_scope)
 class CountsTenantsTogether(MemoryJobQueue):
     async def held(self):
-        return [Held("acme", one.scope, one.count) for one in await super().held()]
+        return [HeldJob("acme", one.scope, one.count) for one in await super().held()]
 
 
 @breaks(Holds.test_an_unhold_wakes_who_waits)

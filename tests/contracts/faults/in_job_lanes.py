@@ -1,7 +1,7 @@
 """Queues with one thing wrong about lanes."""
 
-from gesta.domain.ids import flow_of_lane, lane_of
-from gesta.ports.job_queue import Taken
+from gesta.domain.ids import external_queue_of, flow_of_external_queue
+from gesta.ports.job_queue import LeasedJob
 from gesta.stores.memory.job_queue import MemoryJobQueue
 from gesta.testing.contracts.external_leases import LanesAfterRestartContract as AfterRestart
 from gesta.testing.contracts.external_leases import LanesContract as Lanes
@@ -14,11 +14,14 @@ from tests.contracts.faults.planting import breaks
     Lanes.test_a_tenants_job_is_found_behind_a_flood_of_another,
 )
 class OneLaneForAll(MemoryJobQueue):
-    async def hand_out(self, token, lane, limit, lease_seconds):
-        found: list[Taken] = []
+    async def lease_external(self, token, external_queue, limit, lease_seconds):
+        found: list[LeasedJob] = []
         for tenant in ("globex", "acme"):
-            found += await super().hand_out(
-                token, lane_of(flow_of_lane(lane), tenant), limit - len(found), lease_seconds
+            found += await super().lease_external(
+                token,
+                external_queue_of(flow_of_external_queue(external_queue), tenant),
+                limit - len(found),
+                lease_seconds,
             )
         return found
 
@@ -28,7 +31,7 @@ class TakesFromLanes(MemoryJobQueue):
     async def take(self, token, flows, lease_seconds, *, durable):
         return await super().take(
             token,
-            flows | {lane_of(flow, "acme"): 10 for flow in flows},
+            flows | {external_queue_of(flow, "acme"): 10 for flow in flows},
             lease_seconds,
             durable=durable,
         )
@@ -36,9 +39,9 @@ class TakesFromLanes(MemoryJobQueue):
 
 @breaks(Lanes.test_no_more_are_handed_out_than_asked_for)
 class HandsOutEverything(MemoryJobQueue):
-    async def hand_out(self, token, lane, limit, lease_seconds):
-        taken = await super().hand_out(token, lane, 1_000, lease_seconds)
-        return taken[:limit]
+    async def lease_external(self, token, external_queue, limit, lease_seconds):
+        leased = await super().lease_external(token, external_queue, 1_000, lease_seconds)
+        return leased[:limit]
 
 
 @breaks(
@@ -46,11 +49,11 @@ class HandsOutEverything(MemoryJobQueue):
     Lanes.test_a_job_in_somebodys_hands_is_given_to_nobody_before_it_is_taken_over,
 )
 class HandsOutTwice(MemoryJobQueue):
-    async def hand_out(self, token, lane, limit, lease_seconds):
-        taken = await super().hand_out(token, lane, limit, lease_seconds)
-        for one in taken:
+    async def lease_external(self, token, external_queue, limit, lease_seconds):
+        leased = await super().lease_external(token, external_queue, limit, lease_seconds)
+        for one in leased:
             self._enqueue(self._rows[one.job.id])
-        return taken
+        return leased
 
 
 @breaks(Lanes.test_the_most_urgent_of_a_lane_goes_first)
@@ -66,10 +69,10 @@ class KnowsNoUrgency(MemoryJobQueue):
 
 @breaks(Lanes.test_a_job_that_is_not_due_waits_in_its_lane)
 class HandsOutEarly(MemoryJobQueue):
-    def _make_ready(self, lane):
-        for _, _, job_id in lane.waiting:
+    def _make_ready(self, external_queue):
+        for _, _, job_id in external_queue.waiting:
             self._rows[job_id].available_ms = self._runtime.now_ms()
-        super()._make_ready(lane)
+        super()._make_ready(external_queue)
 
 
 @breaks(
@@ -78,20 +81,20 @@ class HandsOutEarly(MemoryJobQueue):
     Lanes.test_only_lanes_of_the_flow_are_looked_through_and_no_more_jobs_than_asked_for,
 )
 class FindsNothingLapsed(MemoryJobQueue):
-    async def lapsed(self, token, lanes, limit, lease_seconds):
+    async def expired_leases(self, token, external_queues, limit, lease_seconds):
         return []
 
 
 @breaks(Lanes.test_what_was_taken_over_is_found_again_only_when_that_lease_ran_out)
 class TakesOverForNoTime(MemoryJobQueue):
-    async def lapsed(self, token, lanes, limit, lease_seconds):
-        return await super().lapsed(token, lanes, limit, 0)
+    async def expired_leases(self, token, external_queues, limit, lease_seconds):
+        return await super().expired_leases(token, external_queues, limit, 0)
 
 
 @breaks(Lanes.test_only_lanes_of_the_flow_are_looked_through_and_no_more_jobs_than_asked_for)
 class LooksThroughEveryLane(MemoryJobQueue):
-    async def lapsed(self, token, lanes, limit, lease_seconds):
-        return await super().lapsed(token, "@", limit, lease_seconds)
+    async def expired_leases(self, token, external_queues, limit, lease_seconds):
+        return await super().expired_leases(token, "@", limit, lease_seconds)
 
 
 @breaks(Lanes.test_the_lease_of_each_job_is_prolonged_by_itself)
@@ -134,9 +137,11 @@ class AsksForNoToken(MemoryJobQueue):
 
 @breaks(Lanes.test_lanes_that_have_something_to_hand_out_are_told)
 class KnowsOnlyWhatIsReady(MemoryJobQueue):
-    async def stocked(self, lanes):
+    async def stocked(self, external_queues):
         return {
-            name for name in lanes if name in self._lanes and self._first(self._lanes[name].ready)
+            name
+            for name in external_queues
+            if name in self._external_queues and self._first(self._external_queues[name].ready)
         }
 
 

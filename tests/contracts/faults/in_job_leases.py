@@ -1,6 +1,6 @@
 """Queues with one thing wrong about leases."""
 
-from gesta.ports.job_queue import Drop, Taken
+from gesta.ports.job_queue import Drop, LeasedJob
 from gesta.stores.memory.job_queue import MemoryJobQueue
 from gesta.testing.contracts.job_leases import JobLeasesContract as Leases
 from gesta.testing.contracts.job_settlements import SettleContract as Settle
@@ -55,18 +55,18 @@ class ExtendsTheLeasesOfAll(MemoryJobQueue):
 
 @breaks(Leases.test_what_a_token_holds_is_told_as_it_was_taken)
 class TellsWhatOthersHold(MemoryJobQueue):
-    async def taken_by(self, token):
+    async def leased_by(self, token):
         rows = [
             row for row in self._rows.values() if row.token is not None and row.until_ms is None
         ]
-        return [Taken(row.job, token, row.takes, row.available_ms) for row in rows]
+        return [LeasedJob(row.job, token, row.takes, row.available_ms) for row in rows]
 
 
 @breaks(Leases.test_what_was_handed_out_is_not_told_as_taken)
 class TellsWhatWasHandedOut(MemoryJobQueue):
-    async def taken_by(self, token):
+    async def leased_by(self, token):
         return [
-            Taken(row.job, token, row.takes, row.available_ms)
+            LeasedJob(row.job, token, row.takes, row.available_ms)
             for row in self._rows.values()
             if row.token == token
         ]

@@ -95,9 +95,9 @@ class IgnoresSlots(MemoryJobQueue):
 )
 class LeavesTakenJobsReady(MemoryJobQueue):
     def _lease_out(self, row, token):
-        taken = super()._lease_out(row, token)
+        leased = super()._lease_out(row, token)
         self._enqueue(row)
-        return taken
+        return leased
 
 
 @breaks(Take.test_a_delayed_job_is_given_out_when_it_is_due_and_not_before)

@@ -41,10 +41,10 @@ class ServesTheUrgentFirstWhoseverTheyAre(Reordering):
 
 @breaks(Turns.test_who_had_nothing_to_do_has_saved_up_nothing)
 class HasNoPresent(MemoryJobQueue):
-    def _make_ready(self, lane):
-        present, lane.present = lane.present, 0
-        super()._make_ready(lane)
-        lane.present = present
+    def _make_ready(self, external_queue):
+        present, external_queue.present = external_queue.present, 0
+        super()._make_ready(external_queue)
+        external_queue.present = present
 
 
 @breaks(Turns.test_a_tenants_jobs_keep_their_order)
@@ -55,12 +55,12 @@ class ServesATenantsNewestFirst(Reordering):
 
 @breaks(Turns.test_an_urgent_job_passes_its_own_tenants_flood)
 class HasOneLineForAllPriorities(MemoryJobQueue):
-    def _make_ready(self, lane):
-        super()._make_ready(lane)
-        end = max(lane.ends.values(), default=0)
-        lane.ends |= {
+    def _make_ready(self, external_queue):
+        super()._make_ready(external_queue)
+        end = max(external_queue.ends.values(), default=0)
+        external_queue.ends |= {
             (flow, tenant, other): end
-            for flow, tenant, _ in list(lane.ends)
+            for flow, tenant, _ in list(external_queue.ends)
             for other in range(1, 11)
         }
 
@@ -75,10 +75,10 @@ class ServesTheLeastUrgentFirst(Reordering):
 class GivesTurnsToThoseWhoWait(MemoryJobQueue):
     def put_one(self, job):
         created = super().put_one(job)
-        lane = self._lanes.setdefault(job.flow, _Lane())
+        external_queue = self._external_queues.setdefault(job.flow, _Lane())
         line = self._rows[job.id].line
         if job.due_ms > self._runtime.now_ms():
-            lane.ends[line] = lane.ends.get(line, lane.present) + 1
+            external_queue.ends[line] = external_queue.ends.get(line, external_queue.present) + 1
         return created
 
 
@@ -94,6 +94,6 @@ class ReleasesAheadOfAll(MemoryJobQueue):
 @breaks(Turns.test_a_job_taken_over_from_a_dead_worker_has_had_its_turn)
 class LetsTheDeadQueueAnew(MemoryJobQueue):
     def _lease_out(self, row, token):
-        taken = super()._lease_out(row, token)
+        leased = super()._lease_out(row, token)
         row.turn = None
-        return taken
+        return leased

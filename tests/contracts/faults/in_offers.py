@@ -1,42 +1,42 @@
 """Queues with one thing wrong about offers."""
 
-from gesta.ports.job_queue import Taken
+from gesta.ports.job_queue import LeasedJob
 from gesta.stores.memory.job_queue import MemoryJobQueue, _Lease
 from gesta.stores.memory.transactions import MemoryCommits
-from gesta.testing.contracts.eager_dispatch import OffersAtOnceContract as AtOnce
-from gesta.testing.contracts.eager_dispatch import OffersContract as Offers
+from gesta.testing.contracts.eager_dispatch import OffersAtOnceContract as InlineProjection
+from gesta.testing.contracts.eager_dispatch import OffersContract as EagerDispatch
 from tests.contracts.faults.planting import breaks
 
 
 @breaks(
-    Offers.test_what_is_put_is_the_offering_worker_s,
-    AtOnce.test_what_is_appended_is_taken_in_the_same_commit,
+    EagerDispatch.test_what_is_put_is_the_offering_worker_s,
+    InlineProjection.test_what_is_appended_is_taken_in_the_same_commit,
 )
 class PutsWhatItGives(MemoryJobQueue):
     """The jobs are told as taken, and another takes them too."""
 
-    def put_offered(self, jobs, offer):
-        super().put_offered(jobs, None)
-        if offer is not None:
-            offer.taken = [
-                Taken(job, offer.token, 1, self._runtime.now_ms())
-                for job in self._chosen(jobs, offer)
+    def put_eager(self, jobs, free_slots):
+        super().put_eager(jobs, None)
+        if free_slots is not None:
+            free_slots.leased = [
+                LeasedJob(job, free_slots.token, 1, self._runtime.now_ms())
+                for job in self._chosen(jobs, free_slots)
             ]
 
 
-@breaks(Offers.test_no_more_are_taken_than_there_are_slots)
+@breaks(EagerDispatch.test_no_more_are_taken_than_there_are_slots)
 class CountsNoSlots(MemoryJobQueue):
-    def _chosen(self, jobs, offer):
-        return [job for job in jobs if job.flow in offer.free]
+    def _chosen(self, jobs, free_slots):
+        return [job for job in jobs if job.flow in free_slots.free]
 
 
-@breaks(Offers.test_of_more_than_there_are_slots_every_tenant_has_its_turn)
+@breaks(EagerDispatch.test_of_more_than_there_are_slots_every_tenant_has_its_turn)
 class FirstComeFirstServed(MemoryJobQueue):
-    def _chosen(self, jobs, offer):
-        return jobs[: sum(offer.free.values())]
+    def _chosen(self, jobs, free_slots):
+        return jobs[: sum(free_slots.free.values())]
 
 
-@breaks(Offers.test_whoever_waits_comes_first)
+@breaks(EagerDispatch.test_whoever_waits_comes_first)
 class PassesWhoeverWaits(MemoryJobQueue):
     def _first(self, heap):
         row = super()._first(heap)
@@ -44,85 +44,87 @@ class PassesWhoeverWaits(MemoryJobQueue):
 
     _is_choosing = False
 
-    def _chosen(self, jobs, offer):
+    def _chosen(self, jobs, free_slots):
         self._is_choosing = True
-        chosen = super()._chosen(jobs, offer)
+        chosen = super()._chosen(jobs, free_slots)
         self._is_choosing = False
         return chosen
 
 
-@breaks(Offers.test_what_has_fallen_due_comes_first)
+@breaks(EagerDispatch.test_what_has_fallen_due_comes_first)
 class LooksForReadyOnesOnly(MemoryJobQueue):
-    def _make_ready(self, lane):
+    def _make_ready(self, external_queue):
         if not self._is_choosing:
-            super()._make_ready(lane)
+            super()._make_ready(external_queue)
 
     _is_choosing = False
 
-    def _chosen(self, jobs, offer):
+    def _chosen(self, jobs, free_slots):
         self._is_choosing = True
-        chosen = super()._chosen(jobs, offer)
+        chosen = super()._chosen(jobs, free_slots)
         self._is_choosing = False
         return chosen
 
 
-@breaks(Offers.test_what_a_dead_worker_held_comes_first)
+@breaks(EagerDispatch.test_what_a_dead_worker_held_comes_first)
 class LeavesTheDeadWhereTheyAre(MemoryJobQueue):
-    def _chosen(self, jobs, offer):
+    def _chosen(self, jobs, free_slots):
         leases, self._leases = self._leases, {}
-        chosen = super()._chosen(jobs, offer)
+        chosen = super()._chosen(jobs, free_slots)
         self._leases = leases
         return chosen
 
 
 @breaks(
-    Offers.test_a_job_that_is_not_due_waits_for_its_time,
-    Offers.test_a_suspect_job_goes_the_long_way,
+    EagerDispatch.test_a_job_that_is_not_due_waits_for_its_time,
+    EagerDispatch.test_a_suspect_job_goes_the_long_way,
 )
 class TakesWhateverThereIs(MemoryJobQueue):
-    def _chosen(self, jobs, offer):
+    def _chosen(self, jobs, free_slots):
         return list(jobs)
 
 
-@breaks(Offers.test_a_job_that_is_live_stays_with_whoever_has_it)
+@breaks(EagerDispatch.test_a_job_that_is_live_stays_with_whoever_has_it)
 class TakesWhatAnotherHas(MemoryJobQueue):
-    def _chosen(self, jobs, offer):
+    def _chosen(self, jobs, free_slots):
         rows, self._rows = self._rows, {}
-        chosen = super()._chosen(jobs, offer)
+        chosen = super()._chosen(jobs, free_slots)
         self._rows = rows
         return chosen
 
 
-@breaks(Offers.test_a_lease_that_runs_out_leaves_them_in_doubt)
+@breaks(EagerDispatch.test_a_lease_that_runs_out_leaves_them_in_doubt)
 class LendsForEver(MemoryJobQueue):
-    def put_offered(self, jobs, offer):
-        super().put_offered(jobs, offer)
-        if offer is not None and offer.taken:
-            self._leases[offer.token].end_ms = 2**62
+    def put_eager(self, jobs, free_slots):
+        super().put_eager(jobs, free_slots)
+        if free_slots is not None and free_slots.leased:
+            self._leases[free_slots.token].end_ms = 2**62
 
 
-@breaks(Offers.test_it_renews_the_lease_of_all_its_jobs)
+@breaks(EagerDispatch.test_it_renews_the_lease_of_all_its_jobs)
 class KeepsTheLeaseAsItWas(MemoryJobQueue):
-    def put_offered(self, jobs, offer):
-        before = self._leases.get(offer.token, _Lease(0)).end_ms if offer is not None else 0
-        super().put_offered(jobs, offer)
+    def put_eager(self, jobs, free_slots):
+        before = (
+            self._leases.get(free_slots.token, _Lease(0)).end_ms if free_slots is not None else 0
+        )
+        super().put_eager(jobs, free_slots)
         if before:
-            self._leases[offer.token].end_ms = before
+            self._leases[free_slots.token].end_ms = before
 
 
-@breaks(Offers.test_a_projector_that_was_overtaken_takes_nothing)
+@breaks(EagerDispatch.test_a_projector_that_was_overtaken_takes_nothing)
 class TakesAlthoughNothingWasMoved(MemoryCommits):
-    async def project(self, views, jobs, parked, moves, offer=None):
-        moved = await super().project(views, jobs, parked, moves, offer)
+    async def project(self, views, jobs, quarantined, moves, free_slots=None):
+        moved = await super().project(views, jobs, quarantined, moves, free_slots)
         if not moved:
-            self._queue.put_offered(jobs, offer)
+            self._queue.put_eager(jobs, free_slots)
         return moved
 
 
-@breaks(AtOnce.test_what_is_left_to_the_projector_is_not_taken)
+@breaks(InlineProjection.test_what_is_left_to_the_projector_is_not_taken)
 class TakesWhatTheProjectorComesFor(MemoryCommits):
     async def append(self, appends, projection):
         verdicts = await super().append(appends, projection)
         if projection.reached is None:
-            self._queue.put_offered(projection.jobs, projection.offer)
+            self._queue.put_eager(projection.jobs, projection.free_slots)
         return verdicts

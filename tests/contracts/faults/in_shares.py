@@ -61,9 +61,9 @@ class GoesBeyondTheEnd(MemoryEventStore):
 
 @breaks(Project.test_several_checkpoints_are_moved_together_or_not_at_all)
 class MovesThoseThatFit(MemoryViews):
-    def save_all(self, views, parked, moves):
+    def save_all(self, views, quarantined, moves):
         fitting = [move for move in moves if self._fits(move)]
-        return super().save_all(views, parked, fitting) and len(fitting) == len(moves)
+        return super().save_all(views, quarantined, fitting) and len(fitting) == len(moves)
 
 
 @breaks(Project.test_each_checkpoint_is_compared_with_its_own_mark)
@@ -82,8 +82,8 @@ class ComparesWithTheFirstMark(MemoryViews):
 
 @breaks(Project.test_projectors_that_share_some_checkpoints_never_wait_in_a_circle)
 class SaysYesToWhoeverWaited(MemoryCommits):
-    async def project(self, views, jobs, parked, moves, offer=None):
-        await super().project(views, jobs, parked, moves, offer)
+    async def project(self, views, jobs, quarantined, moves, free_slots=None):
+        await super().project(views, jobs, quarantined, moves, free_slots)
         return True
 
 
@@ -151,5 +151,5 @@ class HidesTheParts(MemoryViews):
 
 @breaks(Shadow.test_several_checkpoints_go_back_together_each_with_a_mark_of_its_own)
 class TurnsTheFirstBack(MemoryViews):
-    def take_over(self, shadow, names, position, parked):
-        return super().take_over(shadow, names[:1], position, parked)
+    def take_over(self, shadow, names, position, quarantined):
+        return super().take_over(shadow, names[:1], position, quarantined)

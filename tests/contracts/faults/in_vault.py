@@ -2,7 +2,7 @@
 
 from msgspec.structs import replace
 
-from gesta.ports.vault import Sealed
+from gesta.ports.vault import Encrypted
 from gesta.stores.memory.vault import MemoryVault
 from gesta.testing.contracts.vault import VaultAfterRestartContract as AfterRestart
 from gesta.testing.contracts.vault import VaultContract as Vault
@@ -80,7 +80,7 @@ class TellsTheVersionWrittenLast(MemoryVault):
 @breaks(Vault.test_the_newest_version_is_told_without_its_box_when_it_was_destroyed)
 class RemembersWhatNeverWas(MemoryVault):
     async def delete(self, refs):
-        await self.put([Sealed(tenant, name, version, b"") for tenant, name, version in refs])
+        await self.put([Encrypted(tenant, name, version, b"") for tenant, name, version in refs])
         await super().delete(refs)
 
 

@@ -20,34 +20,34 @@ class BuildsInPlace(MemoryViews):
 
 @breaks(Shadow.test_after_the_swap_the_views_are_those_of_the_shadow)
 class KeepsTheOldIndexes(MemoryViews):
-    def take_over(self, shadow, names, position, parked):
+    def take_over(self, shadow, names, position, quarantined):
         by_tenant = self._by_tenant
-        taken = super().take_over(shadow, names, position, parked)
+        leased = super().take_over(shadow, names, position, quarantined)
         for tenant, index in by_tenant.items():
             for key in index.ascending():
                 if key[1] in self._rows:
                     self._by_tenant[tenant].add(key)
         self._counts = shadow._counts.__class__(shadow._counts.default_factory)
-        return taken
+        return leased
 
 
 @breaks(Shadow.test_after_the_swap_views_are_saved_as_before)
 class GoesOnWithTheOldIndex(MemoryViews):
-    def take_over(self, shadow, names, position, parked):
+    def take_over(self, shadow, names, position, quarantined):
         rows = self._rows
-        taken = super().take_over(shadow, names, position, parked)
+        leased = super().take_over(shadow, names, position, quarantined)
         shadow._rows = self._rows = {key: row for key, row in self._rows.items() if key not in rows}
-        return taken
+        return leased
 
 
 class _Counting(MemoryViews):
     """Gives a fault a chance to undo what the swap did to one checkpoint."""
 
-    def take_over(self, shadow, names, position, parked):
+    def take_over(self, shadow, names, position, quarantined):
         before = dict(self._checkpoints)
-        taken = super().take_over(shadow, names, position, parked)
+        leased = super().take_over(shadow, names, position, quarantined)
         self._spoil(before, names[0])
-        return taken
+        return leased
 
     def _spoil(self, before, name):
         raise AssertionError("a fault says what goes wrong")
@@ -78,17 +78,17 @@ class ForgetsTheFirstSwap(_Counting):
 
 @breaks(Shadow.test_a_shadow_that_is_ahead_of_the_projector_is_refused)
 class SwapsInAnyCase(MemoryViews):
-    def take_over(self, shadow, names, position, parked):
+    def take_over(self, shadow, names, position, quarantined):
         for name in names:
             self._checkpoints[name] = max(position, self._checkpoints.get(name, 0))
-        return super().take_over(shadow, names, position, parked)
+        return super().take_over(shadow, names, position, quarantined)
 
 
 @breaks(Shadow.test_parked_events_become_those_of_the_swap_and_parked_jobs_stay)
 class ForgetsParkedJobs(MemoryViews):
-    def take_over(self, shadow, names, position, parked):
-        self._parked.clear()
-        return super().take_over(shadow, names, position, parked)
+    def take_over(self, shadow, names, position, quarantined):
+        self._quarantined.clear()
+        return super().take_over(shadow, names, position, quarantined)
 
 
 @breaks(Shadow.test_a_shadow_that_was_left_is_forgotten_by_the_next)
@@ -109,5 +109,7 @@ class CountsWhatWillBeAsked(MemoryViews):
 
 @breaks(Shadow.test_whoever_folded_before_the_swap_is_refused_even_at_the_place_it_turned_back_to)
 class LooksAtThePlaceOnly(MemoryViews):
-    def save_all(self, views, parked, moves):
-        return super().save_all(views, parked, [replace(move, dispatched=None) for move in moves])
+    def save_all(self, views, quarantined, moves):
+        return super().save_all(
+            views, quarantined, [replace(move, dispatched=None) for move in moves]
+        )

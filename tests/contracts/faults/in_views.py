@@ -33,8 +33,8 @@ class KeepsTheLastView(MemoryViews):
 
 @breaks(Views.test_many_views_are_saved_and_read_at_once)
 class CutsLargeBatches(MemoryViews):
-    def save_all(self, views, parked, moves):
-        return super().save_all(views[:128], parked, moves)
+    def save_all(self, views, quarantined, moves):
+        return super().save_all(views[:128], quarantined, moves)
 
 
 @breaks(
@@ -101,14 +101,14 @@ class CountsNobody(MemoryViews):
 
 @breaks(Views.test_what_is_parked_is_listed_newest_first_by_tenant_or_for_all)
 class ShowsWhatOtherTenantsParked(MemoryViews):
-    async def parked(self, tenant, limit):
-        return await super().parked(None, limit)
+    async def quarantined(self, tenant, limit):
+        return await super().quarantined(None, limit)
 
 
 @breaks(Views.test_what_is_parked_twice_is_one_entry)
 class ParksTwice(MemoryViews):
-    async def parked(self, tenant, limit):
-        return (await super().parked(tenant, limit)) * 2
+    async def quarantined(self, tenant, limit):
+        return (await super().quarantined(tenant, limit)) * 2
 
 
 @breaks(Checkpoint.test_a_checkpoint_starts_at_0)
@@ -119,23 +119,23 @@ class StartsBeforeTheStart(MemoryViews):
 
 @breaks(Checkpoint.test_views_and_checkpoint_move_together)
 class MovesNoCheckpoint(MemoryViews):
-    def save_all(self, views, parked, moves):
-        return super().save_all(views, parked, [])
+    def save_all(self, views, quarantined, moves):
+        return super().save_all(views, quarantined, [])
 
 
 @breaks(Checkpoint.test_who_does_not_know_the_checkpoint_writes_nothing)
 class WritesBeforeItChecks(MemoryViews):
-    def save_all(self, views, parked, moves):
-        super().save_all(views, parked, [])
+    def save_all(self, views, quarantined, moves):
+        super().save_all(views, quarantined, [])
         return super().save_all([], [], moves)
 
 
 @breaks(Checkpoint.test_a_checkpoint_that_was_never_moved_is_at_0_for_everybody)
 class AcceptsAnyFirstMove(MemoryViews):
-    def save_all(self, views, parked, moves):
+    def save_all(self, views, quarantined, moves):
         for move in moves:
             self._checkpoints.setdefault(move.name, move.before)
-        return super().save_all(views, parked, moves)
+        return super().save_all(views, quarantined, moves)
 
 
 @breaks(
@@ -143,18 +143,18 @@ class AcceptsAnyFirstMove(MemoryViews):
     Project.test_a_projector_that_was_overtaken_writes_nothing,
 )
 class MovesTheCheckpointWithoutComparing(MemoryViews):
-    def save_all(self, views, parked, moves):
+    def save_all(self, views, quarantined, moves):
         return super().save_all(
             views,
-            parked,
+            quarantined,
             [replace(move, before=self._checkpoints.get(move.name, 0)) for move in moves],
         )
 
 
 @breaks(Checkpoint.test_checkpoints_of_two_names_know_nothing_of_each_other)
 class HasOneCheckpointForAll(MemoryViews):
-    def save_all(self, views, parked, moves):
-        return super().save_all(views, parked, [replace(move, name="all") for move in moves])
+    def save_all(self, views, quarantined, moves):
+        return super().save_all(views, quarantined, [replace(move, name="all") for move in moves])
 
 
 @breaks(Checkpoint.test_a_checkpoint_begins_where_it_is_told_to_and_only_once)
@@ -172,9 +172,9 @@ class TellsNoCheckpoint(MemoryViews):
 
 @breaks(Checkpoint.test_what_keeps_a_checkpoint_from_moving_is_told_until_it_moves)
 class NeverForgetsWhatWasWrong(MemoryViews):
-    def save_all(self, views, parked, moves):
+    def save_all(self, views, quarantined, moves):
         stuck = dict(self._stuck)
-        saved = super().save_all(views, parked, moves)
+        saved = super().save_all(views, quarantined, moves)
         self._stuck = stuck
         return saved
 

@@ -275,8 +275,8 @@ def test_a_hostile_body_is_sent_as_it_is_or_not_at_all(body):
                     "host": "mail.example.com",
                     "from_address": "shop@example.com",
                 }
-                await engine.operating.put_config("email.sender", "default", sender)
-                await engine.road.records.of("default").put("email.body", OUTBOX, 1, body)
+                await engine.admin.put_config("email.sender", "default", sender)
+                await engine.pipeline.records.of("default").put("email.body", OUTBOX, 1, body)
                 request = await engine.submit(email.Message("ana@example.com", "x", OUTBOX))
                 await harness.settle()
                 outcome = await request.outcome()

@@ -30,7 +30,7 @@ async def engine(gesta: Harness, tmp_path: Path) -> AsyncIterator[Engine]:
         "memory://bodies", flows=[email.flow(files=str(tmp_path / "files"))]
     ) as engine:
         for tenant in ("default", "other"):
-            await engine.operating.put_config("email.sender", "default", SENDER, tenant=tenant)
+            await engine.admin.put_config("email.sender", "default", SENDER, tenant=tenant)
         yield engine
 
 
@@ -190,13 +190,13 @@ async def test_a_tenants_folder_that_is_a_link_is_not_followed(tmp_path):
 
 async def test_a_process_without_a_folder_has_no_files(gesta):
     async with Engine("memory://none", flows=[email.flow()]) as engine:
-        await engine.operating.put_config("email.sender", "default", SENDER)
+        await engine.admin.put_config("email.sender", "default", SENDER)
         assert await outcome_of(engine, gesta, "file:x.html") == Rejected("html_not_found", "file:")
         assert await outcome_of(engine, gesta, "s3:x.html") == Rejected("html_not_found", "s3:")
 
 
 async def test_a_template_makes_subject_html_and_text(engine, gesta):
-    await engine.operating.put_config(
+    await engine.admin.put_config(
         "template",
         "welcome",
         {
@@ -207,7 +207,7 @@ async def test_a_template_makes_subject_html_and_text(engine, gesta):
             ),
         },
     )
-    await engine.operating.put_config(
+    await engine.admin.put_config(
         "template",
         "welcome@pt",
         {"subject": "Oi {{ name }}", "html": "<p>Oi {{ name }}</p>", "text": "Oi!"},
@@ -230,7 +230,7 @@ async def test_a_template_makes_subject_html_and_text(engine, gesta):
 
 
 async def test_a_variable_that_is_missing_is_told_before_the_request_is_accepted(engine, gesta):
-    await engine.operating.put_config(
+    await engine.admin.put_config(
         "template", "welcome", {"subject": "x", "html": "<p>{{ user.name }}</p>"}
     )
     with pytest.raises(InvalidRequest) as refused:
@@ -250,7 +250,7 @@ async def test_a_variable_that_is_missing_is_told_before_the_request_is_accepted
 )
 async def test_a_letter_that_cannot_be_made_is_not_sent(engine, gesta, template, reason):
     if template is not None:
-        await engine.operating.put_config("template", "t", template)
+        await engine.admin.put_config("template", "t", template)
     request = await engine.submit(
         email.Message("ana@example.com", template="t", data={"s": "y" * 200})
     )
@@ -261,7 +261,7 @@ async def test_a_letter_that_cannot_be_made_is_not_sent(engine, gesta, template,
 
 
 async def test_a_text_alone_is_a_letter_too(engine, gesta):
-    await engine.operating.put_config("template", "t", {"subject": "x", "text": "Hi {{ name }}"})
+    await engine.admin.put_config("template", "t", {"subject": "x", "text": "Hi {{ name }}"})
     request = await engine.submit(
         email.Message("ana@example.com", template="t", data={"name": "Ana"})
     )

@@ -15,7 +15,7 @@ from gesta.flows import email
 from gesta.flows.email import recipients
 from gesta.flows.email.addresses import ADDRESSES
 from gesta.flows.email.message import Message, Recipient
-from gesta.tenants.flow_records import Record, TenantRecords
+from gesta.tenants.flow_records import FlowRecord, TenantRecords
 from gesta.tenants.suppression import suppress
 from gesta.testing.plugin import Harness
 from tests.flows.email.jobs import HASH, OUTBOX
@@ -29,7 +29,7 @@ async def engine(gesta: Harness) -> AsyncIterator[Engine]:
 
 @pytest.fixture
 def records(engine: Engine) -> TenantRecords:
-    return engine.road.records.of("default")
+    return engine.pipeline.records.of("default")
 
 
 async def upsert(records: TenantRecords, address: str = "ana@example.com", **told: str) -> str:
@@ -79,12 +79,12 @@ async def test_the_strongest_identifier_decides(records):
 
 async def test_another_tenants_recipient_is_refused(gesta, engine, records):
     await upsert(records, recipient_id=OUTBOX)
-    theirs = engine.road.records.of("other")
+    theirs = engine.pipeline.records.of("other")
     with pytest.raises(recipients.OthersRecipient):
         await upsert(theirs, recipient_id=OUTBOX)  # S2-28
     assert await recipients.person(theirs, OUTBOX) is None
     assert await upsert(theirs, external_id="7") != await upsert(records, external_id="7")
-    await engine.operating.put_config(
+    await engine.admin.put_config(
         "email.sender",
         "default",
         {"kind": "smtp", "host": "x.example", "from_address": "s@example.com"},
@@ -107,7 +107,7 @@ async def test_another_tenants_recipient_is_refused(gesta, engine, records):
 async def test_two_workers_at_once_make_one_person(records, monkeypatch):
     read = TenantRecords.get_many
 
-    async def slowly(self: TenantRecords, names: list[tuple[str, str]]) -> list[Record | None]:
+    async def slowly(self: TenantRecords, names: list[tuple[str, str]]) -> list[FlowRecord | None]:
         found = await read(self, names)
         # Everybody has read before anybody writes.
         await asyncio.sleep(0)
@@ -162,7 +162,7 @@ async def test_an_erased_person_is_made_anew(engine, records):
 async def test_nothing_of_a_recipient_lies_in_the_vault_in_clear(engine, records):
     await upsert(records, external_id="CUST-1", nome="Ana Lima", cpf_cnpj_hash=HASH)
     await suppress(records, ADDRESSES, "ana@example.com", "by hand", 1)
-    held = await engine.road.outside.stores.vault.listed(("", "", 0), 1_000)
+    held = await engine.pipeline.environment.stores.vault.listed(("", "", 0), 1_000)
     stored = b"\n".join(one.name.encode() + one.box for one in held)
     assert [
         word for word in (b"ana@", b"CUST-1", b"Ana Lima", HASH.encode()) if word in stored
@@ -197,7 +197,7 @@ async def test_what_is_no_address_is_not_put_on_the_list(engine, bad):
 
 
 async def test_letters_to_one_person_at_once_are_all_sent(gesta, engine):
-    await engine.operating.put_config(
+    await engine.admin.put_config(
         "email.sender",
         "default",
         {"kind": "smtp", "host": "x.example", "from_address": "s@example.com"},

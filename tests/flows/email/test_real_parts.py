@@ -65,19 +65,19 @@ async def test_a_letter_by_smtp(engine, tmp_path):
             "password": "wrong",
             "from_address": FROM,
         }
-        await engine.operating.put_config("email.sender", "default", sender)
+        await engine.admin.put_config("email.sender", "default", sender)
         message = email.Message("ana@example.com", "Olá", "file:page.html", bcc=["b@example.org"])
         request = await engine.submit(message)
-        while not await engine.operating.paused("default"):
+        while not await engine.admin.paused("default"):
             # The server's 535 holds the account; nothing else ends this loop but the test's own
             # time limit.
             assert await request.status() == "queued"
-        await engine.operating.put_config("email.sender", "default", sender | {"password": "right"})
+        await engine.admin.put_config("email.sender", "default", sender | {"password": "right"})
         outcome = await request.outcome()
         assert isinstance(outcome, Done)
-        [taken] = mailbox.letters
-        assert taken.rcpt_tos == ["ana@example.com", "b@example.org"]
-        letter = message_from_bytes(taken.original_content or b"", policy=default)
+        [leased] = mailbox.letters
+        assert leased.rcpt_tos == ["ana@example.com", "b@example.org"]
+        letter = message_from_bytes(leased.original_content or b"", policy=default)
         assert letter["Message-ID"] == f"<{outcome.id}>"
         assert [part.get_content_type() for part in letter.walk()] == [
             "multipart/alternative",
@@ -97,13 +97,13 @@ async def test_a_letter_by_ses_with_its_body_in_s3(engine, amazon):
     s3.put_object(Bucket="bodies", Key="tenant-a/letters/1.html", Body=PAGE.encode())
     s3.put_object(Bucket="bodies", Key="tenant-b/secret.html", Body=b"another tenant's")
     s3.put_object(Bucket="bodies", Key="tenant-a/large.html", Body=b"x" * (512 * 1024 + 1))
-    await engine.operating.put_config(
+    await engine.admin.put_config(
         "email.sender",
         "default",
         ACCOUNT | {"kind": "ses", "from_address": FROM, "endpoint_url": amazon},
     )
     bodies = ACCOUNT | {"bucket": "bodies", "prefix": "tenant-a/", "endpoint_url": amazon}
-    await engine.operating.put_config("email.bodies", "default", bodies)
+    await engine.admin.put_config("email.bodies", "default", bodies)
     before = len(sent_messages(amazon))
     request = await engine.submit(
         email.Message("ana@example.com", "Olá", "s3:letters/1.html", cc=["b@example.org"])
@@ -128,7 +128,7 @@ async def test_a_sender_that_ses_does_not_know_is_refused_for_good(engine, amazo
         "from_address": "stranger@example.net",
         "endpoint_url": amazon,
     }
-    await engine.operating.put_config("email.sender", "default", sender)
+    await engine.admin.put_config("email.sender", "default", sender)
     ref = await email.store_body(engine, PAGE)
     request = await engine.submit(email.Message("ana@example.com", "Olá", ref))
     assert await request.outcome() == Rejected("message_rejected", "answered 400: MessageRejected")
@@ -143,8 +143,8 @@ async def test_a_page_that_kills_the_library_kills_nobody_else(engine):
             "tls": "none",
             "from_address": FROM,
         }
-        await engine.operating.put_config("email.sender", "default", sender)
-        await engine.operating.put_config(
+        await engine.admin.put_config("email.sender", "default", sender)
+        await engine.admin.put_config(
             "template",
             "deep",
             {
@@ -183,8 +183,8 @@ async def test_the_sandbox_has_the_same_faces_over_sockets(engine):
             "from_address": FROM,
         }
         ses = ACCOUNT | {"kind": "ses", "from_address": FROM, "endpoint_url": f"{server.url}/ses"}
-        await engine.operating.put_config("email.sender", "default", smtp)
-        await engine.operating.put_config("email.sender", "ses", ses)
+        await engine.admin.put_config("email.sender", "default", smtp)
+        await engine.admin.put_config("email.sender", "ses", ses)
         ref = await email.store_body(engine, PAGE)
         sandbox = server.sandbox
         sandbox.smtp.next(status=450)

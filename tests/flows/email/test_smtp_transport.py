@@ -196,8 +196,8 @@ async def test_a_server_that_has_no_login_is_no_place_for_a_password(transport):
 
 
 async def test_nobody_there_and_no_such_name(transport):
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
+    with socket.create_server(("127.0.0.1", 0)) as leased:
+        port = leased.getsockname()[1]
     server = MailServer("127.0.0.1", port, "none")
     assert await fault_of(transport, server) == ("refused", False)
     assert await fault_of(transport, replace(server, host="nowhere.invalid")) == ("dns", False)

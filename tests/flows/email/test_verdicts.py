@@ -10,7 +10,7 @@ import pytest
 from gesta import Done, Engine, Rejected, Retry, Unknown
 from gesta.flows import email
 from gesta.flows.deferrals import CredentialRefused
-from gesta.flows.email.smtp import THROTTLED_SECONDS, Verdict, after_mail_fault, verdict_of
+from gesta.flows.email.smtp import THROTTLED_SECONDS, SmtpVerdict, after_mail_fault, verdict_of
 from gesta.outbound.smtp import MailAnswer, MailFault, MailReply
 from gesta.tenants.config import not_stored
 
@@ -23,18 +23,18 @@ SES = {
 }
 
 
-def verdict(code: int, text: str = "", stage: Any = "recipient") -> Verdict:
+def verdict(code: int, text: str = "", stage: Any = "recipient") -> SmtpVerdict:
     return verdict_of(MailAnswer(stage, MailReply(code, text)), "main")
 
 
 def test_a_letter_that_was_taken_is_done():
-    assert verdict(250, "2.0.0 ok", "data") == Verdict()  # D-11
+    assert verdict(250, "2.0.0 ok", "data") == SmtpVerdict()  # D-11
 
 
 @pytest.mark.parametrize("code", [421, 450, 451, 452, 454])
 @pytest.mark.parametrize("stage", ["connect", "login", "sender", "recipient", "data"])
 def test_4xx_is_for_now(code, stage):
-    assert verdict(code, "later", stage) == Verdict(
+    assert verdict(code, "later", stage) == SmtpVerdict(
         Retry(f"smtp_{code}", f"answered {code} at {stage}")
     )  # D-11
 
@@ -46,7 +46,7 @@ def test_other_4xx_share_a_reason():
 @pytest.mark.parametrize("code", [421, 450, 451, 454])
 def test_4_7_x_is_a_throttle_which_the_whole_account_respects(code):
     found = verdict(code, "4.7.0 slow down")
-    assert found == Verdict(
+    assert found == SmtpVerdict(
         Retry("throttled", f"answered {code} 4.7.0 at recipient", THROTTLED_SECONDS),
         close_seconds=THROTTLED_SECONDS,
     )  # D-11
@@ -76,7 +76,7 @@ def test_5xx_is_for_good(code):
 )
 def test_a_bad_address_is_told_and_5_1_1_is_remembered(enhanced, suppress):
     found = verdict(550, f"{enhanced} no such user <ana@example.com>")
-    assert found == Verdict(
+    assert found == SmtpVerdict(
         Rejected("invalid_email", f"answered 550 {enhanced} at recipient"), suppress=suppress
     )  # D-11, R2-36
 
@@ -126,13 +126,13 @@ def test_no_answer_is_unknown_only_after_the_letter_went_out(fault, outcome):
 async def letter(gesta):
     """Sends one letter by SES and tells what became of it at once: outcome, or what holds it."""
     async with Engine("memory://ses", flows=[email.flow(on_unknown="park")]) as engine:
-        await engine.operating.put_config("email.sender", "default", SES)
+        await engine.admin.put_config("email.sender", "default", SES)
         ref = await email.store_body(engine, "<p>Hi</p>")
 
         async def send() -> object:
             request = await engine.submit(email.Message("ana@example.com", "Olá", ref))
             await gesta.settle(days=0)
-            paused = await engine.operating.paused("default")
+            paused = await engine.admin.paused("default")
             if paused:
                 return paused[0].reason
             state = (await request.view()).state
@@ -187,20 +187,20 @@ async def test_what_is_missing_in_a_senders_config_is_told(gesta):
         assert await request.outcome() == Rejected(
             "sender_missing", not_stored("email.sender", "default")
         )
-        await engine.operating.put_config(
+        await engine.admin.put_config(
             "email.sender", "default", {"kind": "smtp", "from_address": "shop@example.com"}
         )
         request = await engine.submit(email.Message("ana@example.com", "Olá", ref))
         await gesta.settle(days=0)
         assert (await request.view()).state.reason == "bad_config"
-        await engine.operating.put_config(
+        await engine.admin.put_config(
             "email.sender",
             "default",
             {"kind": "ses", "region": "eu-west-1", "from_address": "shop@example.com"},
         )
         await gesta.settle(days=0.0001)
-        (held,) = await engine.operating.paused()
+        (held,) = await engine.admin.paused()
         assert held.reason.startswith("secret_missing: the sender has no access_key_id")
-        await engine.operating.put_config("email.sender", "default", SES)
+        await engine.admin.put_config("email.sender", "default", SES)
         await gesta.settle()
         assert isinstance(await request.outcome(), Done)

@@ -24,7 +24,7 @@ from gesta import (
 from gesta.domain.commands import Rules
 from gesta.domain.events import Actor
 from gesta.domain.state import State
-from gesta.maintenance.store_copy.copy import Copy, Report
+from gesta.maintenance.store_copy.copy import Copy, CopyReport
 from gesta.maintenance.store_copy.selection import Home
 from gesta.runtime.clock import SystemRuntime
 from gesta.runtime.settings import Settings
@@ -103,7 +103,7 @@ class Stage:
         target: str = "target",
         key: str = KEY,
         wait_seconds: float = 0.0,
-    ) -> Report:
+    ) -> CopyReport:
         async with self.stores(source, target) as (giving, taking):
             homes = Home(giving, self.url(source)), Home(taking, self.url(target))
             copy = Copy(

@@ -27,7 +27,7 @@ def stage(tmp_path, monkeypatch):
 
 
 async def resume(engine):
-    return await engine.operating.resume_everything(OPERATOR)
+    return await engine.admin.resume_everything(OPERATOR)
 
 
 async def test_the_copy_is_on_hold_and_then_does_what_waited_once_and_nothing_again(stage):
@@ -37,9 +37,14 @@ async def test_the_copy_is_on_hold_and_then_does_what_waited_once_and_nothing_ag
     async with stage.engine("source", work=False) as engine:
         waiting = [(await engine.submit(Letter(n), key=str(n))).id for n in range(5, 8)]
     report = await stage.copy()
-    assert (report.events, report.claims, report.jobs, report.suspect) == (5 * 2 + 3 + 1, 8, 0, 0)
+    assert (report.events, report.claims, report.jobs, report.possibly_executed) == (
+        5 * 2 + 3 + 1,
+        8,
+        0,
+        0,
+    )
     async with stage.engine("target") as engine:
-        (pause,) = await engine.operating.paused()
+        (pause,) = await engine.admin.paused()
         assert (pause.scope, "copied to" in pause.reason) == (EVERYTHING, True)
         await eventually(lambda: _held(engine, 3))
         assert sum(stage.effects.values()) == 5
@@ -50,7 +55,7 @@ async def test_the_copy_is_on_hold_and_then_does_what_waited_once_and_nothing_ag
 
 
 async def _held(engine, count):
-    return sum(one.count for one in await engine.operating.held()) == count
+    return sum(one.count for one in await engine.admin.held()) == count
 
 
 async def test_a_key_that_was_used_before_leads_to_the_same_request(stage):
@@ -72,19 +77,19 @@ async def test_a_job_that_was_never_taken_is_as_good_as_new_and_one_in_hand_is_i
         stuck = (await engine.submit(Letter(2, "stuck"))).id
         await stage.is_stuck.wait()
         report = await stage.copy()
-        assert (report.jobs, report.suspect) == (2, 1)
+        assert (report.jobs, report.possibly_executed) == (2, 1)
         assert "in doubt" in stage.told[-1]
         with pytest.raises(Fenced):
             await engine.submit(Letter(3))
-        engine.road.pool._leave()
+        engine.pipeline.pool._leave()
     async with stage.engine("target") as engine:
         await resume(engine)
         (state,) = await ended(engine, stuck)
         assert (state.status, state.reason) == ("unknown", "lease_lost")
         waiting = (await engine.get(later)).state
         assert (waiting.status, waiting.in_doubt, waiting.attempts) == ("queued", False, 1)
-        jobs = await engine.road.outside.stores.queue.jobs("", 10)
-        assert [(one.job.request_id, one.job.suspect) for one in jobs] == [(later, False)]
+        jobs = await engine.pipeline.environment.stores.queue.jobs("", 10)
+        assert [(one.job.request_id, one.job.possibly_executed) for one in jobs] == [(later, False)]
     assert stage.effects == {2: 1}
 
 
@@ -97,9 +102,11 @@ async def test_a_running_attempt_may_end_before_the_fence_where_that_is_asked_fo
     async with stage.engine("source") as engine:
         stuck = (await engine.submit(Letter(2, "stuck"))).id
         await stage.is_stuck.wait()
-        engine.road.outside.runtime.call_later(0.3, engine.road.pool._deadlines.cut_all, "enough")
+        engine.pipeline.environment.runtime.call_later(
+            0.3, engine.pipeline.pool._deadlines.cut_all, "enough"
+        )
         report = await stage.copy(wait_seconds=15)
-    assert report.suspect == 0
+    assert report.possibly_executed == 0
     async with stage.engine("target", work=False) as engine:
         (state,) = await ended(engine, stuck)
         assert (state.status, state.attempts) == ("unknown", 1)
@@ -220,7 +227,7 @@ async def test_events_that_the_source_had_not_projected_are_dispatched_by_the_co
     async with stage.engine("source", work=False) as engine:
         request = (await engine.submit(Letter(1))).id
     report = await stage.copy()
-    assert (report.jobs, report.suspect) == (0, 0)
+    assert (report.jobs, report.possibly_executed) == (0, 0)
     async with stage.engine("target") as engine:
         await resume(engine)
         (state,) = await ended(engine, request)
@@ -239,10 +246,10 @@ async def test_what_retention_removed_meanwhile_goes_from_the_copy_too(stage, mo
             await stage.copy()
     async with stage.engine("source", work=False) as engine:
         state = (await engine.get(gone)).state
-        while await engine.road.projector.step():
+        while await engine.pipeline.projector.step():
             pass
         assert (
-            await engine.road.outside.stores.commits.remove(
+            await engine.pipeline.environment.stores.commits.remove(
                 [(f"copy.letter.request-default-{gone}", state)]
             )
             == 1

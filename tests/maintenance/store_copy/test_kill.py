@@ -110,14 +110,14 @@ async def test_a_copy_killed_anywhere_is_finished_by_repeating_it_and_sends_noth
             # On hold: what was ready has been taken and set aside, and nothing was called.
             await eventually(lambda: _is_held(engine))
             assert effects_of(server) == before
-            await engine.operating.resume_everything(Actor("operator"))
+            await engine.admin.resume_everything(Actor("operator"))
             states = await all_ended(engine, requests)
             again = await engine.submit_many(
                 [(Order(n) if n % 2 else Parcel(n), Options(key=str(n))) for n in requests]
             )
             told = [(one.verdict, one.id) for one in again if not isinstance(one, Conflict)]
             assert told == [("duplicate", request_id) for _, request_id in requests.values()]
-            assert await engine.operating.parked() == []
+            assert await engine.admin.quarantined() == []
         effects = effects_of(server)
     assert len(requests) > 20
     assert max(effects.values()) == 1
@@ -135,9 +135,9 @@ async def test_a_copy_killed_anywhere_is_finished_by_repeating_it_and_sends_noth
 
 
 async def _is_held(engine: Engine) -> bool:
-    if await engine.operating.unseen():
+    if await engine.admin.unseen():
         return False
-    backlog = (await engine.road.outside.stores.queue.backlog()).values()
+    backlog = (await engine.pipeline.environment.stores.queue.backlog()).values()
     return not sum(flow.ready + flow.leased for flow in backlog)
 
 

@@ -34,14 +34,14 @@ async def test_what_was_done_is_not_done_again_and_what_waits_is_done_once(stage
     async with stage.engine("source", work=False) as engine:
         waiting = [(await engine.submit(Letter(n), key=str(n))).id for n in range(5, 8)]
     report = await stage.copy()
-    assert (report.claims, report.jobs, report.suspect) == (7, 1, 0)
+    assert (report.claims, report.jobs, report.possibly_executed) == (7, 1, 0)
     async with stage.engine("source", work=False) as engine:
         with pytest.raises(Fenced):
             await engine.submit(Letter(9))
     async with stage.engine("target") as engine:
         await eventually(lambda: _held(engine, 3))
         assert sum(stage.effects.values()) == 4
-        await engine.operating.resume_everything(OPERATOR)
+        await engine.admin.resume_everything(OPERATOR)
         states = await ended(engine, *done, *waiting)
         again = await engine.submit(Letter(0, to="ada@example.com"), key="0")
         assert (again.verdict, again.id) == ("duplicate", done[0])
@@ -57,7 +57,7 @@ async def _attempted(engine, request_id):
 
 
 async def _held(engine, count):
-    return sum(one.count for one in await engine.operating.held()) == count
+    return sum(one.count for one in await engine.admin.held()) == count
 
 
 @pytest.mark.slow
@@ -70,7 +70,7 @@ async def test_a_tenant_goes_and_the_others_stay(stage):
             await engine.submit(Letter(2), tenant="acme")
         await ended(engine, (await engine.submit(Letter(3), tenant="globex")).id, tenant="globex")
     async with stage.engine("target") as engine:
-        await engine.operating.resume(tenant="acme", actor=OPERATOR)
+        await engine.admin.resume(tenant="acme", actor=OPERATOR)
         assert (await engine.submit(Letter(1), key="k", tenant="acme")).id == sent
         await ended(engine, (await engine.submit(Letter(4), tenant="acme")).id, tenant="acme")
     assert stage.effects == {1: 1, 3: 1, 4: 1}
@@ -92,7 +92,7 @@ async def test_what_callers_own_transactions_have_committed_goes_along(tmp_path)
     finally:
         await connection.close()
     async with stage.engine("target") as engine:
-        await engine.operating.resume_everything(OPERATOR)
+        await engine.admin.resume_everything(OPERATOR)
         (state,) = await ended(engine, deferred.id)
     assert (state.status, stage.effects) == ("sent", {1: 1})
 
@@ -117,4 +117,4 @@ async def test_a_source_with_requests_that_only_its_programs_can_append_is_not_l
         await stage.copy()
     async with stage.engine("source", work=False) as engine:
         assert (await engine.submit(Letter(3))).verdict == "created"
-        assert await engine.operating.paused() == []
+        assert await engine.admin.paused() == []

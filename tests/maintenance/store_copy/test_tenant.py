@@ -29,7 +29,7 @@ async def test_the_tenant_goes_on_in_the_copy_and_the_others_in_the_source(stage
         await ended(engine, other, tenant="globex")
         await eventually(lambda: _attempted(engine, later))
         report = await stage.copy("acme")
-        assert (report.jobs, report.suspect, report.claims) == (1, 0, 1)
+        assert (report.jobs, report.possibly_executed, report.claims) == (1, 0, 1)
         # The source goes on with everybody else, also where both come at once.
         with pytest.raises(Fenced, match="tenant acme"):
             await engine.submit(Letter(4), tenant="acme")
@@ -38,13 +38,13 @@ async def test_the_tenant_goes_on_in_the_copy_and_the_others_in_the_source(stage
         )
         assert state.status == "sent"
     async with stage.engine("target") as engine:
-        assert await engine.operating.counts() == {
+        assert await engine.admin.counts() == {
             ("copy.letter", "sent"): 1,
             ("copy.letter", "queued"): 1,
         }
         assert (await engine.submit(Letter(1), key="k", tenant="acme")).id == sent
         assert (await engine.submit(Letter(3), key="k", tenant="globex")).id != other
-        await engine.operating.resume(tenant="acme", actor=OPERATOR)
+        await engine.admin.resume(tenant="acme", actor=OPERATOR)
         (state,) = await ended(
             engine, (await engine.submit(Letter(6), tenant="acme")).id, tenant="acme"
         )
@@ -59,7 +59,7 @@ async def test_a_key_goes_along_although_another_tenant_has_brought_the_id_it_le
         await ended(engine, ours, tenant="globex")
         await stage.copy("acme")
     async with stage.engine("target") as engine:
-        assert await engine.operating.counts() == {("copy.letter", "sent"): 1}
+        assert await engine.admin.counts() == {("copy.letter", "sent"): 1}
         assert (await engine.submit(Letter(1), key="k", tenant="acme")).verdict == "duplicate"
 
 
@@ -82,7 +82,7 @@ async def test_what_the_tenant_had_to_expire_does_not_stop_the_sweep_for_the_oth
         await engine.submit(Letter(1), tenant="acme", ttl=timedelta(seconds=1))
         await stage.copy("acme")
     async with stage.engine("source") as engine:
-        await engine.operating.pause(tenant="globex")
+        await engine.admin.pause(tenant="globex")
         request = await engine.submit(Letter(2), tenant="globex", ttl=timedelta(seconds=2))
         (state,) = await ended(engine, request.id, tenant="globex")
     assert (state.status, stage.effects) == ("expired", {})
@@ -99,16 +99,14 @@ async def test_a_second_tenant_follows_the_first(stage):
             await ended(engine, request_id, tenant=tenant)
     await stage.copy("acme")
     async with stage.engine("target") as engine:
-        await engine.operating.resume(tenant="acme", actor=OPERATOR)
+        await engine.admin.resume(tenant="acme", actor=OPERATOR)
         await ended(engine, (await engine.submit(Letter(7), tenant="acme")).id, tenant="acme")
     await stage.copy("globex")
     async with stage.engine("target", work=False) as engine:
         assert {
             (await engine.get(one, tenant=tenant)).state.status for tenant, one in ids.items()
         } == {"sent"}
-        assert [pause.scope.tenant for pause in await engine.operating.paused("globex")] == [
-            "globex"
-        ]
+        assert [pause.scope.tenant for pause in await engine.admin.paused("globex")] == ["globex"]
     with pytest.raises(StoreError, match="Copy the other tenants one by one"):
         await stage.copy(target="third")
 
@@ -120,10 +118,10 @@ async def test_a_tenant_with_running_attempts_stays_where_it_is(stage):
         await stage.is_stuck.wait()
         with pytest.raises(StoreError, match="--wait"):
             await stage.copy("acme")
-        assert await engine.operating.paused("acme") == []
-        assert await engine.road.outside.stores.fences.standing() == []
-        engine.road.pool._deadlines.cut_all("enough")
-    assert (await stage.copy("acme")).suspect == 0
+        assert await engine.admin.paused("acme") == []
+        assert await engine.pipeline.environment.stores.fences.standing() == []
+        engine.pipeline.pool._deadlines.cut_all("enough")
+    assert (await stage.copy("acme")).possibly_executed == 0
 
 
 async def test_a_tenant_that_the_target_has_already_is_refused(stage):
@@ -161,21 +159,21 @@ async def test_the_tenants_people_and_no_others_come_along(stage):
 
 async def test_the_keys_of_the_tenant_go_along_and_those_of_others_do_not(stage):
     async with stage.engine("source", work=False) as engine:
-        made, text = await engine.operating.create_key(
+        made, text = await engine.admin.create_key(
             name="acme", scopes=["admin"], tenant="acme", actor=OPERATOR
         )
-        ended, dead = await engine.operating.create_key(name="ended", tenant="acme", actor=OPERATOR)
-        _, theirs = await engine.operating.create_key(name="other", tenant="x-acme", actor=OPERATOR)
-        ended = await engine.operating.revoke_key(ended.id, tenant="acme", actor=OPERATOR)
+        ended, dead = await engine.admin.create_key(name="ended", tenant="acme", actor=OPERATOR)
+        _, theirs = await engine.admin.create_key(name="other", tenant="x-acme", actor=OPERATOR)
+        ended = await engine.admin.revoke_key(ended.id, tenant="acme", actor=OPERATOR)
         await engine.submit(Letter(1), tenant="acme")
         await stage.copy("acme")
-        assert (await engine.road.keys.check(theirs)).tenant == "x-acme"
+        assert (await engine.pipeline.keys.check(theirs)).tenant == "x-acme"
     async with stage.engine("target", work=False) as engine:
-        assert (await engine.road.keys.check(text)).tenant == "acme"
+        assert (await engine.pipeline.keys.check(text)).tenant == "acme"
         for opens_nothing in (dead, theirs):
             with pytest.raises(AccessDenied):
-                await engine.road.keys.check(opens_nothing)
-        assert await engine.operating.list_keys("acme") == [ended, made]
+                await engine.pipeline.keys.check(opens_nothing)
+        assert await engine.admin.list_keys("acme") == [ended, made]
     async with stage.stores("target") as (target,):
         assert not [
             one for one in await target.vault.listed(("", "", 0), 1_000) if "x-acme" in one.name

@@ -72,7 +72,7 @@ async def drained(engine: Engine, request_id: str, tenant: str = "default") -> R
 async def projected(engine: Engine) -> None:
     """Until the views show every event: an outcome is told from the stream itself."""
     async with asyncio.timeout(20):
-        while await engine.operating.unseen():
+        while await engine.admin.unseen():
             await asyncio.sleep(0.02)
 
 

@@ -27,10 +27,12 @@ async def test_a_process_that_stops_there_breaks_no_promise_on_a_server(
     tmp_path, crash_seed, point
 ):
     dice = random.Random(f"{crash_seed} {point.name}")
-    at_once = crash_seed // 2 % 2 == 0 if point.at_once is None else point.at_once
-    offers = crash_seed // 4 % 2 == 0 if point.offers is None else point.offers
+    inline = crash_seed // 2 % 2 == 0 if point.inline is None else point.inline
+    eager_dispatch = (
+        crash_seed // 4 % 2 == 0 if point.eager_dispatch is None else point.eager_dispatch
+    )
     url = await fresh_url()
-    plan = {"journal": point.journal, "at_once": at_once, "offers": offers}
+    plan = {"journal": point.journal, "inline": inline, "eager_dispatch": eager_dispatch}
     async with stage(tmp_path, crash_seed, layout="server", url=url, **plan) as on:
         victims, states = await end_of(on, point, dice, MANY)
         effects = on.effects()

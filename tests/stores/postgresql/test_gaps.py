@@ -47,7 +47,7 @@ class Writer:
         await self._connection.execute("commit")
 
 
-class Follower:
+class LogConsumer:
     """Goes on from the last position it has seen, as the projector does."""
 
     def __init__(self, events):
@@ -64,7 +64,7 @@ async def _stage(stack):
     stores = await stack.enter_async_context(opened(url))
     first, second = [Writer(*(await stack.enter_async_context(connected(url)))) for _ in range(2)]
     looking, _ = await stack.enter_async_context(connected(url))
-    return Follower(stores.events), first, second, looking
+    return LogConsumer(stores.events), first, second, looking
 
 
 async def test_a_later_number_is_not_seen_before_an_earlier_one():

@@ -144,7 +144,7 @@ async def test_what_does_not_fit_its_flow_is_a_dead_letter_that_keeps_nothing_pe
         assert "more: unknown field" in outcome.detail
         assert (await request.view()).payload == b"{}"
         await projected(engine)
-        [letter] = await engine.operating.dead_letters()
+        [letter] = await engine.admin.dead_letters()
         assert letter.last_failure_reason == "invalid_request"
         # It has taken no key: the same may be asked again, and rightly.
         assert (await engine.submit(Letter(SECRET), key="k")).verdict == "created"
@@ -237,7 +237,7 @@ async def test_requests_of_a_flow_that_nobody_declares_wait_and_are_told_of():
         asked(url, """'test.unheard_of', '{"text": "x"}'""")
         known = asked(url, """'test.plain', '{"text": "known"}'""")
         assert await (await drained(engine, known)).outcome() == Done("known")
-        outbox = engine.road.outside.stores.outbox
+        outbox = engine.pipeline.environment.stores.outbox
         assert outbox is not None
         [left] = await outbox.standing()
         assert (left.flow, left.is_raw, left.count) == ("test.unheard_of", True, 1)

@@ -12,7 +12,7 @@ import pytest
 
 from gesta import Done, Flow
 from gesta.domain.commands import Rules
-from gesta.ports.eager_dispatch import Offer
+from gesta.ports.eager_dispatch import FreeSlots
 from gesta.ports.event_store import Appended, Claimed
 from gesta.ports.read_model import Move
 from gesta.ports.transactions import Projection
@@ -61,8 +61,8 @@ async def test_what_another_appends_meanwhile_is_left_to_the_projector():
         connected(url) as (looking, _),
     ):
         view, job = fresh_view(), fresh_job(flow)
-        offer = Offer("worker", {flow: 1}, 4.0, durable=True)
-        projection = Projection([view], [job], {name: 0}, offer)
+        free_slots = FreeSlots("worker", {flow: 1}, 4.0, durable=True)
+        projection = Projection([view], [job], {name: 0}, free_slots)
         other = Writer(connection, database)
         await other.begin()
         await other.append(fresh_append())
@@ -72,7 +72,7 @@ async def test_what_another_appends_meanwhile_is_left_to_the_projector():
         assert await writing == [Appended(1)]
         assert await stores.events.end() == 2
         # Nothing of it stands, although all of it was written when the other's event came first.
-        assert (projection.reached, offer.taken, await stores.views.checkpoint(name)) == (
+        assert (projection.reached, free_slots.leased, await stores.views.checkpoint(name)) == (
             None,
             [],
             0,
@@ -183,8 +183,11 @@ class Sender:
         flow = Flow("test.note", Note, self.send, Rules(on_unknown="park"), timeout_seconds=30)
         async with engine_at(url, flow) as engine:
             await (await engine.submit(Note("0"))).outcome()
-            projector = engine.road.projector
-            while projector.checkpoints_at_end() is None or not engine.road.pool.offering._drained:
+            projector = engine.pipeline.projector
+            while (
+                projector.checkpoints_at_end() is None
+                or not engine.pipeline.pool.eager_dispatcher._drained
+            ):
                 await asyncio.sleep(0.02)
             self.calls.clear()
             self.began.clear()
@@ -241,27 +244,29 @@ ROADS = ["put", "taken", "one waits", "one is live", "somebody is between", "the
 
 
 @pytest.mark.parametrize("default", ["off", "on", "remote_write"])
-@pytest.mark.parametrize("road", ROADS)
-async def test_what_is_appended_is_on_disk_whatever_the_servers_default(monkeypatch, default, road):
+@pytest.mark.parametrize("pipeline", ROADS)
+async def test_what_is_appended_is_on_disk_whatever_the_servers_default(
+    monkeypatch, default, pipeline
+):
     url, runtime, name, flow = await fresh_url(), ManualRuntime(), fresh_name(), fresh_name()
     async with opened(url, runtime) as stores, connected(url) as (connection, database):
         job, claim = fresh_job(flow), None
-        if road == "one waits":
+        if pipeline == "one waits":
             await stores.queue.put([fresh_job(flow)])
-        elif road == "one is live":
+        elif pipeline == "one is live":
             await stores.queue.put([job])
             await stores.queue.take("another", {flow: 1}, 4.0, durable=True)
-        elif road == "somebody is between":
+        elif pipeline == "somebody is between":
             await stores.events.append([fresh_append()])
-        elif road == "the key is claimed":
+        elif pipeline == "the key is claimed":
             first = fresh_claim()
             await stores.events.append([fresh_append(claim=first)])
             await stores.views.save([], [], Move(name, 0, 1))
             claim = fresh_claim(first.name)
-        offer = (
+        free_slots = (
             None
-            if road in ("put", "somebody is between")
-            else Offer("worker", {flow: 1}, 4.0, durable=False)
+            if pipeline in ("put", "somebody is between")
+            else FreeSlots("worker", {flow: 1}, 4.0, durable=False)
         )
         modes: list[str] = []
 
@@ -275,7 +280,7 @@ async def test_what_is_appended_is_on_disk_whatever_the_servers_default(monkeypa
         monkeypatch.setattr(database, "ask_text", fetch)
         views, queue = stores.views, stores.queue
         commits = PostgresqlCommits(database, stores.events, views, queue, runtime)
-        projection = Projection([fresh_view()], [job], {name: 0}, offer)
+        projection = Projection([fresh_view()], [job], {name: 0}, free_slots)
         await commits.append([fresh_append(claim=claim)], projection)
         assert modes == ["on" if default == "off" else default]
-        assert (projection.reached is not None) == (road in ("put", "taken"))
+        assert (projection.reached is not None) == (pipeline in ("put", "taken"))

@@ -17,7 +17,7 @@ from gesta.stores.migrations import migrations_of
 from gesta.stores.postgresql.address import address_of
 from gesta.testing.contracts.samples import fresh_append
 from gesta.testing.harnesses.postgresql import SharedServer
-from gesta.testing.postgres_server import TrialServer
+from gesta.testing.postgres_server import PostgresServer
 from tests.stores.postgresql.places import Note, connected, engine_at, fresh_url, opened
 
 KNOWN = len(migrations_of("gesta.stores.postgresql"))
@@ -54,7 +54,7 @@ async def test_a_schema_one_migration_ahead_is_worked_with(caplog):
     async with engine_at(url) as engine:
         request = await engine.submit(Note("beside"))
         assert await request.outcome(timeout=20) == Done("beside")
-        await engine.operating.rebuild()
+        await engine.admin.rebuild()
         assert (await engine.get(request.id)).state.status == "sent"
     assert f"schema {KNOWN + 1}, this gesta knows {KNOWN}" in caplog.text
 
@@ -136,7 +136,7 @@ async def test_a_wrong_password_and_missing_rights_are_told(tmp_path):
     for folder in (tmp_path, *list(tmp_path.parents)[:2]):
         folder.chmod(0o755)
     rules.chmod(0o644)
-    async with TrialServer(durable=False, options={"hba_file": str(rules)}) as server:
+    async with PostgresServer(durable=False, options={"hba_file": str(rules)}) as server:
         async with connected(server.url) as (connection, _):
             await connection.execute("create role ann login password 'right'")
         for password in ("wrong", "right"):

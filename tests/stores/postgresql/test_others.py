@@ -12,7 +12,7 @@ import pytest
 from msgspec.structs import replace
 
 from gesta.errors import StoreError
-from gesta.ports.eager_dispatch import Offer
+from gesta.ports.eager_dispatch import FreeSlots
 from gesta.ports.job_queue import Ack, Drop, Hold, Release
 from gesta.ports.read_model import Move
 from gesta.ports.transactions import Entry
@@ -84,7 +84,7 @@ class Member:
         self._stores, self._dice, self._token = stores, random.Random(number), f"member {number}"
         self._streams, self._jobs, self._views = shared
         self._step = 0
-        self.taken: list[tuple[str, int]] = []
+        self.leased: list[tuple[str, int]] = []
         self.appended = 0
 
     async def go(self, steps):
@@ -127,10 +127,10 @@ class Member:
         )
 
     async def take(self):
-        taken, _ = await self._stores.queue.take(
+        leased, _ = await self._stores.queue.take(
             self._token, {"test.a": 5, "test.b": 5}, self._dice.choice((0.05, 10.0)), durable=True
         )
-        self.taken += [(one.job.id, one.takes) for one in taken]
+        self.leased += [(one.job.id, one.takes) for one in leased]
 
     async def extend(self):
         await self._stores.queue.extend(self._token, 10.0)
@@ -231,16 +231,16 @@ async def test_a_job_is_never_with_two_at_once():
 
     async def work(one, token):
         while True:
-            taken, _ = await one.queue.take(token, {"test.a": 7}, 30.0, durable=False)
-            if not taken:
+            leased, _ = await one.queue.take(token, {"test.a": 7}, 30.0, durable=False)
+            if not leased:
                 if len(got) >= len(jobs):
                     return
                 await one.queue.ready(0.01)
                 continue
-            got.extend(job.job.id for job in taken)
-            assert await one.queue.settle([Ack(job.job.id, token) for job in taken]) == [
+            got.extend(job.job.id for job in leased)
+            assert await one.queue.settle([Ack(job.job.id, token) for job in leased]) == [
                 "done"
-            ] * len(taken)
+            ] * len(leased)
 
     async def put():
         for start in range(0, len(jobs), 40):
@@ -260,15 +260,17 @@ async def test_a_projector_that_waited_does_not_shorten_the_lease_that_its_worke
     store = Harness(tmp_path)
     await store.open()
     flow, token, name = fresh_name(), fresh_name("token"), fresh_name()
-    offers = [Offer(token, {flow: 5}, 4.0, durable=False) for _ in range(2)]
-    assert await store.commits.project([], [fresh_job(flow)], [], [Move(name, 0, 7)], offers[0])
+    eager_dispatch = [FreeSlots(token, {flow: 5}, 4.0, durable=False) for _ in range(2)]
+    assert await store.commits.project(
+        [], [fresh_job(flow)], [], [Move(name, 0, 7)], eager_dispatch[0]
+    )
     other = await connect(address_of(await SharedServer.url()))
     await other.execute("begin")
     await other.execute(
         f"select * from {store._schema}.checkpoints where name = '{name}' for update"
     )
     late = asyncio.create_task(
-        store.commits.project([], [fresh_job(flow)], [], [Move(name, 7, 9)], offers[1])
+        store.commits.project([], [fresh_job(flow)], [], [Move(name, 7, 9)], eager_dispatch[1])
     )
     while not await other.fetch("select 1 from pg_locks where not granted"):
         await asyncio.sleep(0.01)
@@ -278,7 +280,7 @@ async def test_a_projector_that_waited_does_not_shorten_the_lease_that_its_worke
     await other.execute("commit")
     await other.close(timeout=5)
     assert await late
-    assert [len(offer.taken) for offer in offers] == [1, 1]
+    assert [len(free_slots.leased) for free_slots in eager_dispatch] == [1, 1]
     # Its worker believes until four seconds from here.
     assert await store.queue.take(fresh_name("token"), {flow: 5}, 4.0, durable=False) == (
         [],

@@ -10,7 +10,7 @@ import pytest
 
 from gesta import Done
 from gesta.errors import StoreError
-from gesta.testing.postgres_server import TrialServer
+from gesta.testing.postgres_server import PostgresServer
 from tests.stores.postgresql.places import Note, engine_at
 
 
@@ -26,7 +26,7 @@ async def _submitted(engine, note):
 @pytest.mark.slow
 @pytest.mark.parametrize("listen", ["on", "off"])
 async def test_an_engine_outlives_its_server(listen):
-    async with TrialServer() as server, engine_at(f"{server.url}?listen={listen}") as engine:
+    async with PostgresServer() as server, engine_at(f"{server.url}?listen={listen}") as engine:
         before = await engine.submit(Note("before"))
         assert await before.outcome(timeout=20) == Done("before")
         for number, end in enumerate((server.kill, server.halt)):
@@ -37,7 +37,7 @@ async def test_an_engine_outlives_its_server(listen):
             after = await _submitted(engine, Note(f"after {number}"))
             assert await after.outcome(timeout=30) == Done(f"after {number}")
         # What was accepted is there, and nothing twice.
-        assert await engine.operating.counts() == {("test.note", "sent"): 3}
+        assert await engine.admin.counts() == {("test.note", "sent"): 3}
 
 
 @pytest.mark.slow
@@ -45,7 +45,7 @@ async def test_what_was_accepted_while_the_server_dies_is_done_once():
     """Submits go on while the server is killed under them: each is refused, or it is done."""
     done: list[str] = []
 
-    async with TrialServer() as server, engine_at(server.url) as engine:
+    async with PostgresServer() as server, engine_at(server.url) as engine:
 
         async def ask(number):
             for part in range(20):

@@ -51,13 +51,13 @@ async def test_the_projection_is_right_dispatches_once_and_keeps_its_indexes():
     url = await fresh_url()
     async with engine_at(url, FLOW, work=False) as engine:
         sent, refused = await engine.submit(Note("sent")), await engine.submit(Note("refused"))
-        while await engine.road.projector.step():
+        while await engine.pipeline.projector.step():
             pass
-        jobs = await engine.road.outside.stores.queue.jobs("", 10)
+        jobs = await engine.pipeline.environment.stores.queue.jobs("", 10)
         # R1-50: one job for each, and none more when the same events are met again.
         assert [one.job.request_id for one in jobs] == sorted([sent.id, refused.id])
-        await engine.operating.rebuild()
-        assert await engine.road.outside.stores.queue.jobs("", 10) == jobs
+        await engine.admin.rebuild()
+        assert await engine.pipeline.environment.stores.queue.jobs("", 10) == jobs
     async with engine_at(url, FLOW) as engine:
         for one in (sent, refused):
             await (await engine.request(one.id)).outcome(timeout=20)
@@ -69,7 +69,7 @@ async def test_the_projection_is_right_dispatches_once_and_keeps_its_indexes():
             refused.id: ("failed", 2),
         }
         assert [view.state.id for view in await engine.find(status="failed")] == [refused.id]
-        assert await engine.operating.counts() == {
+        assert await engine.admin.counts() == {
             ("test.note", "sent"): 1,
             ("test.note", "failed"): 1,
         }

@@ -124,7 +124,7 @@ async def transaction(library, url: str, word: str = "commit") -> AsyncIterator[
 
 async def left_in(engine: Engine) -> int:
     """How many requests the outbox has."""
-    outbox = engine.road.outside.stores.outbox
+    outbox = engine.pipeline.environment.stores.outbox
     assert outbox is not None
     return await outbox.count(10)
 
@@ -140,7 +140,7 @@ async def test_what_is_committed_is_done_once_and_what_is_rolled_back_leaves_not
             kept = await engine.submit(Note("kept"), key="kept", within=connection)
         assert await kept.outcome() == Done("kept")
         await projected(engine)
-        assert await engine.operating.counts() == {("test.note", "sent"): 1}
+        assert await engine.admin.counts() == {("test.note", "sent"): 1}
         assert (await engine.history(kept.id))[0][0] == "test.note.RequestCreated.v1"
         with pytest.raises(NotFound, match=lost.id):
             await engine.get(lost.id)
@@ -208,12 +208,12 @@ async def test_two_transactions_with_one_key_do_not_wait_for_each_other_and_the_
                 "conflict", f"the key was used before for request {first.id} with other content"
             )
             await projected(engine)
-            assert await engine.operating.counts() == {
+            assert await engine.admin.counts() == {
                 ("test.note", "sent"): 1,
                 ("test.note", "cancelled"): 1,
                 ("test.note", "failed"): 1,
             }
-            [letter] = await engine.operating.dead_letters()
+            [letter] = await engine.admin.dead_letters()
             assert (letter.original.request_id, letter.last_failure_reason) == (foe.id, "conflict")
             # Nothing of the two was tried.
             assert [name.split(".")[2] for name, _, _ in await engine.history(late.id)] == [
@@ -320,7 +320,7 @@ async def test_another_process_drains_what_the_one_with_the_role_leaves():
 
     other = Flow("test.other", Other, never, Rules())
     async with engine_at(url, other, work=DRAINS_ONLY) as projecting:
-        assert await projecting.road.projector.partitions.is_first_ours()
+        assert await projecting.pipeline.projector.partitions.is_first_ours()
         async with (
             engine_at(url, NOTE) as engine,
             Asyncpg.connection(address_of(url).server) as connection,

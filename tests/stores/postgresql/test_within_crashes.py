@@ -15,7 +15,7 @@ import pytest
 
 from gesta.sandbox.server import SandboxServer
 from gesta.stores.postgresql.address import address_of
-from gesta.testing.postgres_server import TrialServer
+from gesta.testing.postgres_server import PostgresServer
 from tests.crash.stage import PROCESSES, eventually
 from tests.stores.postgresql.places import fresh_url, projected
 from tests.stores.postgresql.within_program import Parcel, Plan, ask, engine_of, main
@@ -73,7 +73,7 @@ async def check_each_once(plan: Plan, server: SandboxServer, numbers: list[int])
     async with engine_of(plan) as engine:
 
         async def is_over() -> bool:
-            counts = await engine.operating.counts()
+            counts = await engine.admin.counts()
             return sum(counts.values()) >= len(wanted) and not any(
                 status == "queued" for _, status in counts
             )
@@ -84,9 +84,7 @@ async def check_each_once(plan: Plan, server: SandboxServer, numbers: list[int])
         await last.outcome()
         await projected(engine)
         counts = {(flow, "sent"): len(numbers) for flow, _ in wanted}
-        assert await engine.operating.counts() == counts | {
-            ("test.parcel", "sent"): len(numbers) + 1
-        }
+        assert await engine.admin.counts() == counts | {("test.parcel", "sent"): len(numbers) + 1}
         assert await found(plan.url, "select 1 from {schema}.outbox") == []
     assert effects(server) == wanted + Counter({("test.parcel", 99): 1})
     assert await orders(plan.url) == numbers
@@ -124,7 +122,7 @@ async def test_who_drains_dies_around_its_commit(point):
 
 
 async def test_the_server_dies_around_a_callers_commit():
-    async with SandboxServer() as server, TrialServer() as database:
+    async with SandboxServer() as server, PostgresServer() as database:
         plan = Plan(database.url, server.url, number=1)
         await make_orders(plan.url)
         async with engine_of(plan, work=False) as engine:

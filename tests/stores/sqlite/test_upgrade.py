@@ -44,6 +44,6 @@ async def test_jobs_of_the_first_schema_keep_their_order_and_do_not_wait_for_lat
     _of_the_first_schema(tmp_path / "gesta.db", [*old, urgent], harness.runtime.now_ms())
     await harness.open()
     await harness.queue.put([fresh_job(FLOW) for _ in range(20)])
-    taken = [one.job.id for _ in range(6) for one in await take(harness, FLOW, free=1)]
-    assert taken == [urgent.id, *(job.id for job in old)]
+    leased = [one.job.id for _ in range(6) for one in await take(harness, FLOW, free=1)]
+    assert leased == [urgent.id, *(job.id for job in old)]
     await harness.close()

@@ -54,7 +54,7 @@ class Post:
 
 
 async def put(engine: Engine, code: str = "welcome", tenant: str = "default", **parts: str) -> None:
-    await engine.operating.put_config(TEMPLATE, code, parts, tenant=tenant)
+    await engine.admin.put_config(TEMPLATE, code, parts, tenant=tenant)
 
 
 async def outcome(engine: Engine, letter: Letter, tenant: str = "default") -> tuple[str, str]:
@@ -95,7 +95,7 @@ async def test_a_template_that_is_missing_or_was_removed_ends_the_attempt(gesta:
         )
         await put(engine, text="x")
         await put(engine, "other", tenant="b", text="of b")
-        await engine.operating.delete_config(TEMPLATE, "welcome")
+        await engine.admin.delete_config(TEMPLATE, "welcome")
         assert (await outcome(engine, Letter()))[1].startswith("template_missing")
         # What another tenant has is not there.
         assert (await outcome(engine, Letter("other")))[1].startswith("template_missing")
@@ -186,7 +186,7 @@ async def test_a_template_is_checked_when_it_is_put(
             await put(engine, code, **parts)
         assert refused.value.fields == faults
         with pytest.raises(NotFound):
-            await engine.operating.get_config(TEMPLATE, code)
+            await engine.admin.get_config(TEMPLATE, code)
 
 
 async def test_a_variable_that_the_data_lacks_is_refused_at_submit(gesta: Harness) -> None:
@@ -314,7 +314,7 @@ async def test_where_nothing_can_be_rendered_the_request_is_retried_and_submit_r
 async def test_data_that_is_no_json_is_told_without_its_content(gesta: Harness) -> None:
     async with Engine(URL, flows=[Post().flow]) as engine:
         await put(engine, text="x")
-        config = engine.road.config.of("default")
+        config = engine.pipeline.config.of("default")
         templates = Templates(config, InlineRenderer())
         deep: list[Any] = []
         for _ in range(100_000):

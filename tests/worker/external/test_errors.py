@@ -57,7 +57,7 @@ async def test_a_process_that_dies_between_take_and_answer_leaves_doubt_and_no_l
         request = await engine.submit(Pick())
         await let_run(gesta)
         # The queue has it on record, and nobody hears of it.
-        await engine.road.outside.stores.queue.hand_out(
+        await engine.pipeline.environment.stores.queue.lease_external(
             "token", f"@{FLOW}/default", 1, LEASE_SECONDS
         )
         await die(engine)
@@ -72,7 +72,7 @@ async def test_a_lost_queue_is_restored_and_what_may_have_been_in_hand_is_in_dou
     async with warehouse() as engine:
         request = await engine.submit(Pick())
         await take_one(engine, gesta)
-        queue = engine.road.outside.stores.queue
+        queue = engine.pipeline.environment.stores.queue
         assert isinstance(queue, MemoryJobQueue)
         queue._rows.clear()
         await pass_time(gesta, 130)
@@ -150,18 +150,18 @@ async def test_a_report_and_the_sweep_that_meet_come_to_the_same_end(gesta, port
         await engine.submit(Pick())
         item = await take_one(engine, gesta)
 
-        async def report_first(original, token, lanes, limit, lease_seconds):
-            lapsed = await original(token, lanes, limit, lease_seconds)
-            if lapsed:
+        async def report_first(original, token, external_queues, limit, lease_seconds):
+            expired_leases = await original(token, external_queues, limit, lease_seconds)
+            if expired_leases:
                 ports.queue.heal()
                 await engine.external.report(FLOW, item.id, item.token, RecordSent(attempts=1))
-            return lapsed
+            return expired_leases
 
-        ports.queue.replace("lapsed", report_first)
+        ports.queue.replace("expired_leases", report_first)
         await pass_time(gesta, LEASE_SECONDS + NOTICED_SECONDS)
         assert (await engine.get(item.id)).state.status == "sent"
         await pass_time(gesta, 40)
-        assert await engine.road.outside.stores.queue.count(10) == 0
+        assert await engine.pipeline.environment.stores.queue.count(10) == 0
 
 
 async def test_with_the_queue_in_another_database_it_is_the_same(gesta):
@@ -177,7 +177,7 @@ async def test_with_the_queue_in_another_database_it_is_the_same(gesta):
             await engine.external.report(FLOW, second.id, second.token, RecordSent(attempts=2))
         ).status == "sent"
         await pass_time(gesta, 1)
-        assert await engine.road.outside.stores.queue.count(10) == 0
+        assert await engine.pipeline.environment.stores.queue.count(10) == 0
 
 
 async def test_a_poison_request_is_parked_and_the_others_are_handed_out(gesta, ports):
@@ -192,4 +192,4 @@ async def test_a_poison_request_is_parked_and_the_others_are_handed_out(gesta, p
 
         ports.views.replace("get", fail_on_poison)
         assert [item.id for item in await engine.external.take(FLOW, limit=10)] == [good.id]
-        assert [one.what for one in await engine.operating.parked()] == ["job"]
+        assert [one.what for one in await engine.admin.quarantined()] == ["job"]

@@ -16,7 +16,7 @@ from gesta.admin.doctor.collect import examine, examine_request
 from gesta.admin.doctor.explain import why_not_sent
 from gesta.engine.process_roles import Work
 from gesta.errors import BadFlow, LeaseLost, UnknownFlow
-from gesta.ports.job_queue import Job, Standing
+from gesta.ports.job_queue import Job, QueueStanding
 from gesta.runtime.clock import spawn
 from gesta.worker.external import RecordFailed, RecordSent
 from tests.worker.external.leased import (
@@ -84,7 +84,7 @@ async def test_no_worker_of_ours_ever_takes_it(gesta):
 async def test_a_process_whose_flows_others_execute_is_ready_all_the_same(gesta):
     async with warehouse() as engine:
         await pass_time(gesta, 2)
-        assert engine.road.not_begun() == []
+        assert engine.pipeline.not_begun() == []
 
 
 async def test_a_worker_is_not_started_for_what_others_execute():
@@ -157,12 +157,12 @@ async def test_those_who_wait_do_not_ask_the_queue_for_news_of_others(gesta, por
             spawn(engine.external.take(FLOW, wait_seconds=30), "gesta-test") for _ in range(10)
         ]
         await let_run(gesta)
-        before = ports.queue.calls["hand_out"]
+        before = ports.queue.calls["lease_external"]
         for _ in range(20):
             await engine.submit(Note())
             await pass_time(gesta, 0.1, 0.05)
         assert len(provider.calls) == 20
-        assert ports.queue.calls["hand_out"] == before
+        assert ports.queue.calls["lease_external"] == before
         for one in waiting:
             one.cancel()
 
@@ -174,13 +174,13 @@ async def test_work_that_comes_between_a_take_and_the_wait_is_not_waited_for(ges
         await let_run(gesta)
 
         async def put_after(original, *args):
-            taken = await original(*args)
+            leased = await original(*args)
             ports.queue.heal()
             await engine.submit(Pick())
             await pass_time(gesta, 0.5, 0.05)
-            return taken
+            return leased
 
-        ports.queue.replace("hand_out", put_after)
+        ports.queue.replace("lease_external", put_after)
         # Nobody moves the clock from here on.
         assert len(await engine.external.take(FLOW, wait_seconds=30)) == 1
         other.cancel()
@@ -219,10 +219,10 @@ async def test_a_request_that_was_called_back_is_not_handed_out(gesta):
 async def test_a_pause_holds_work_back_and_a_resume_lets_it_go(gesta):
     async with warehouse() as engine:
         request = await engine.submit(Pick(), tenant="acme")
-        await engine.operating.pause(flow=FLOW, tenant="acme", reason="stocktaking")
+        await engine.admin.pause(flow=FLOW, tenant="acme", reason="stocktaking")
         assert await take(engine, gesta, tenant="acme") == []
-        assert [(one.tenant, one.count) for one in await engine.operating.held()] == [("acme", 1)]
-        assert await engine.operating.resume(flow=FLOW, tenant="acme") == 1
+        assert [(one.tenant, one.count) for one in await engine.admin.held()] == [("acme", 1)]
+        assert await engine.admin.resume(flow=FLOW, tenant="acme") == 1
         item = await take_one(engine, gesta, tenant="acme")
         assert (item.id, item.attempt) == (request.id, 1)
 
@@ -233,7 +233,7 @@ async def test_personal_fields_are_in_clear_for_whoever_executes_and_nowhere_els
         item = await take_one(engine, gesta)
         assert msgspec.json.decode(item.payload) == {"to": "Ada Lovelace", "order": "A-7"}
         assert "Ada" not in repr(item)
-        stored = await engine.road.outside.stores.events.follow(0, 100)
+        stored = await engine.pipeline.environment.stores.events.follow(0, 100)
         assert not any(b"Ada" in event.data for event in stored)
 
 
@@ -365,12 +365,12 @@ async def test_whoever_goes_away_while_a_take_is_under_way_leaves_the_work_to_ot
         reached, go_on = asyncio.Event(), asyncio.Event()
 
         async def slow(original, *args):
-            taken = await original(*args)
+            leased = await original(*args)
             reached.set()
             await go_on.wait()
-            return taken
+            return leased
 
-        ports.queue.replace("hand_out", slow)
+        ports.queue.replace("lease_external", slow)
         taking = spawn(engine.external.take(FLOW), "gesta-test")
         await reached.wait()
         taking.cancel()
@@ -394,12 +394,12 @@ async def test_people_hear_who_is_waited_for(gesta):
         await pass_time(gesta, 120)
 
         async def why() -> str:
-            return why_not_sent(await examine_request(engine.road, await request.view()))
+            return why_not_sent(await examine_request(engine.pipeline, await request.view()))
 
         assert f"waits for somebody of tenant acme who executes {FLOW}" in await why()
         (queue,) = [
             one
-            for one in diagnose(await examine(engine.road, "acme"))
+            for one in diagnose(await examine(engine.pipeline, "acme"))
             if one.about.startswith("queue")
         ]
         assert (queue.level, queue.about) == ("warn", f"queue {FLOW}")
@@ -419,7 +419,7 @@ async def test_people_hear_of_requests_that_were_accepted_under_another_declarat
     async with Engine("memory:warehouse", flows=[Flow(FLOW, Pick, provider.execute)]) as engine:
         await pass_time(gesta, 5)
         assert provider.calls == []
-        told = why_not_sent(await examine_request(engine.road, await engine.get(request.id)))
+        told = why_not_sent(await examine_request(engine.pipeline, await engine.get(request.id)))
         assert "declared as a flow that others execute" in told
 
 
@@ -427,8 +427,8 @@ async def test_a_job_in_a_lane_is_a_pointer_like_any_other(gesta):
     async with warehouse() as engine:
         await engine.submit(Pick(), tenant="acme")
         await let_run(gesta)
-        (standing,) = await engine.road.outside.stores.queue.jobs("", 10)
+        (standing,) = await engine.pipeline.environment.stores.queue.jobs("", 10)
         assert suspicious_fields(standing) == []
         job = standing.job
         foreign = Job(job.id, "globex", job.flow, job.request_id, job.dispatch_version)
-        assert suspicious_fields(Standing(foreign, "ready", 0)) == ["flow"]
+        assert suspicious_fields(QueueStanding(foreign, "ready", 0)) == ["flow"]

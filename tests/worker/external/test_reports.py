@@ -11,7 +11,7 @@ from gesta import Actor, Engine, InvalidRequest, RetryPolicy
 from gesta.domain.codec import decode_meta
 from gesta.errors import LeaseLost
 from gesta.testing.plugin import Harness
-from gesta.worker.external import RecordFailed, RecordSent, RecordUnknown, Report
+from gesta.worker.external import ExternalReport, RecordFailed, RecordSent, RecordUnknown
 from gesta.worker.external.work_item import Reported
 from tests.worker.external.leased import (
     FLOW,
@@ -26,11 +26,11 @@ from tests.worker.external.leased import (
 from tests.world import fields, let_run, pass_time
 
 SENT = RecordSent(attempts=1)
-_decode: Callable[[bytes], Report] = msgspec.json.Decoder(Report).decode
+_decode: Callable[[bytes], ExternalReport] = msgspec.json.Decoder(ExternalReport).decode
 
 
 async def stored(engine: Engine, request_id: str, tenant: str = "default"):
-    return await engine.road.outside.stores.events.read(
+    return await engine.pipeline.environment.stores.events.read(
         [(f"{FLOW}.request-{tenant}-{request_id}", 0)]
     )
 
@@ -39,7 +39,7 @@ async def types(engine: Engine, request_id: str) -> list[str]:
     return [event.type.split(".")[-2] for event in await stored(engine, request_id)]
 
 
-def on_the_wire(text: bytes) -> Report:
+def on_the_wire(text: bytes) -> ExternalReport:
     return _decode(text)
 
 
@@ -92,7 +92,7 @@ async def test_record_failed_with_all_its_fields(gesta):
             Actor("ada"),
         )  # R1-6, R1-7
         await let_run(gesta)
-        assert await engine.road.outside.stores.queue.count(10) == 0
+        assert await engine.pipeline.environment.stores.queue.count(10) == 0
 
 
 async def test_without_own_ids_a_report_follows_from_the_job_and_keeps_the_requests_correlation(
@@ -373,7 +373,7 @@ async def test_a_failure_that_comes_before_anybody_noticed_still_counts(gesta, p
     async with warehouse() as engine:
         await engine.submit(Pick())
         item = await take_one(engine, gesta)
-        ports.queue.fail("lapsed", times=1_000)
+        ports.queue.fail("expired_leases", times=1_000)
         await pass_time(gesta, LEASE_SECONDS + 10)
         assert (
             await engine.external.report(
@@ -402,7 +402,7 @@ async def test_the_late_ones_success_counts_and_the_others_is_the_same_success(g
         ).status == "sent"
         assert await types(engine, late.id) == ["RequestCreated", "OutcomeUnknown", "Sent"]
         await pass_time(gesta, LEASE_SECONDS + NOTICED_SECONDS)
-        assert await engine.road.outside.stores.queue.count(10) == 0
+        assert await engine.pipeline.environment.stores.queue.count(10) == 0
 
 
 async def test_the_late_ones_failure_does_not_take_the_work_out_of_the_others_hands(gesta):

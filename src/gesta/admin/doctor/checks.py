@@ -12,13 +12,20 @@ from typing import Literal
 import msgspec
 
 from gesta.admin.doctor.explain import OTHER_WORDS, how_to_change, how_to_resume, nobody_executes
-from gesta.cli.target import HERE, Place
+from gesta.cli.target import HERE, Target
 from gesta.cli.wording import ago, count_of, owner_name, size, span, verb
-from gesta.domain.ids import FLOW, TENANT, flow_of_lane, job_id, lane_of, own_job_id
+from gesta.domain.ids import (
+    FLOW,
+    TENANT,
+    external_queue_of,
+    flow_of_external_queue,
+    job_id,
+    own_job_id,
+)
 from gesta.maintenance.sweeper import ROLE as SWEEP
-from gesta.ports.job_queue import Backlog, Job, Standing, by_flow
-from gesta.ports.outbox import Standing as Deferred
-from gesta.ports.read_model import Checkpoint, Held, Parked
+from gesta.ports.job_queue import Backlog, Job, QueueStanding, by_flow
+from gesta.ports.outbox import OutboxStanding
+from gesta.ports.read_model import Checkpoint, Quarantined, RoleLease
 from gesta.projector.partitions import CHECKPOINT, checkpoints_of
 from gesta.runtime.redaction import scrub
 from gesta.stores import Health
@@ -62,7 +69,7 @@ class Facts(msgspec.Struct, frozen=True):
     store: str
     key_from: str
     health: Health | None
-    roles: Sequence[Held]
+    roles: Sequence[RoleLease]
     checkpoints: Sequence[Checkpoint]
     #: The newest position; how many events the views do not show (up to a limit), and when the
     #: oldest of those happened.
@@ -70,14 +77,14 @@ class Facts(msgspec.Struct, frozen=True):
     unseen: int
     unseen_since_ms: int | None
     backlog: Mapping[str, Backlog]
-    parked: Sequence[Parked]
+    quarantined: Sequence[Quarantined]
     undecided: int
     undecided_since_ms: int | None
     dead_letters: int
     #: Settings that look wrong, in words.
     odd_settings: Sequence[str]
     #: What callers' transactions have left to be appended.
-    outbox: Sequence[Deferred] = ()
+    outbox: Sequence[OutboxStanding] = ()
     #: What concerns every tenant, and what holds jobs now.
     pauses: Sequence[Pause] = ()
     #: Whose dead letters and subscriptions of endpoints these are; everything else is of all
@@ -93,7 +100,7 @@ class Facts(msgspec.Struct, frozen=True):
     #: The flows of the program that was asked.
     declared: frozenset[str] = frozenset()
     #: What a command that is advised has to repeat.
-    place: Place = HERE
+    place: Target = HERE
 
 
 def diagnose(facts: Facts) -> list[Finding]:
@@ -222,12 +229,26 @@ def _outbox(facts: Facts) -> Iterator[Finding]:
 def _queue(facts: Facts) -> Iterator[Finding]:
     if not facts.backlog:
         yield Finding("ok", "queue", "empty")
-    lanes = {flow_of_lane(name) for name in facts.backlog if flow_of_lane(name) != name}
+    external_queues = {
+        flow_of_external_queue(name)
+        for name in facts.backlog
+        if flow_of_external_queue(name) != name
+    }
     for flow, jobs in sorted(by_flow(facts.backlog).items()):
         age = 0 if jobs.oldest_ready_ms is None else facts.now_ms - jobs.oldest_ready_ms
         level: Level = "bad" if age > STUCK_MS else "warn" if age > SLOW_MS else "ok"
-        advice = "" if level == "ok" else _WAITED_FOR_OTHERS if flow in lanes else _WAITED_FOR_US
-        if flow not in lanes and not jobs.at_work and (age > DESERTED_MS or jobs.abandoned):
+        advice = (
+            ""
+            if level == "ok"
+            else _WAITED_FOR_OTHERS
+            if flow in external_queues
+            else _WAITED_FOR_US
+        )
+        if (
+            flow not in external_queues
+            and not jobs.at_work
+            and (age > DESERTED_MS or jobs.abandoned)
+        ):
             # Whoever takes anything at all takes over what is abandoned, so nobody does; but a
             # death of just now is no news yet.
             level = "bad" if age > DESERTED_MS else "warn"
@@ -235,7 +256,7 @@ def _queue(facts: Facts) -> Iterator[Finding]:
         yield Finding(level, f"queue {flow}", _counts(jobs, age, facts.place), advice)
 
 
-def _counts(jobs: Backlog, age_ms: int, place: Place) -> str:
+def _counts(jobs: Backlog, age_ms: int, place: Target) -> str:
     parts = [f"{jobs.ready} ready, {jobs.waiting} waiting, {jobs.at_work} at work"]
     if jobs.abandoned:
         parts.append(f"{jobs.abandoned} left by a worker that is gone")
@@ -282,12 +303,12 @@ def _left_to_people(facts: Facts) -> Iterator[Finding]:
         )
     else:
         yield Finding("ok", "dead letters", f"none of tenant {facts.tenant}")
-    if facts.parked:
-        newest = facts.parked[0]
+    if facts.quarantined:
+        newest = facts.quarantined[0]
         yield Finding(
             "bad",
             "parked",
-            f"{count_of(len(facts.parked), 'thing')} could not be processed, the newest"
+            f"{count_of(len(facts.quarantined), 'thing')} could not be processed, the newest"
             f" {ago(newest.at_ms, facts.now_ms)}: {newest.what} {newest.stream} version"
             f" {newest.version} ({newest.error})",
             f"{place.command('list --parked')}; after the cause is mended,"
@@ -352,7 +373,7 @@ def _told(facts: Facts) -> Iterator[Finding]:
             )
 
 
-def suspicious_fields(standing: Standing) -> list[str]:
+def suspicious_fields(standing: QueueStanding) -> list[str]:
     """Fields of a job that hold something else than a pointer: a secret, or anything in a place
     where a name belongs.
     """
@@ -360,8 +381,12 @@ def suspicious_fields(standing: Standing) -> list[str]:
     right: dict[str, bool] = {
         "tenant": bool(TENANT.fullmatch(job.tenant)),
         "flow": (
-            bool(FLOW.fullmatch(flow_of_lane(job.flow)))
-            and job.flow in (flow_of_lane(job.flow), lane_of(flow_of_lane(job.flow), job.tenant))
+            bool(FLOW.fullmatch(flow_of_external_queue(job.flow)))
+            and job.flow
+            in (
+                flow_of_external_queue(job.flow),
+                external_queue_of(flow_of_external_queue(job.flow), job.tenant),
+            )
         ),
         "id": job.id in _ids_of(job),
         "kind": job.kind in ("execute", "reconcile"),
@@ -379,5 +404,7 @@ def suspicious_fields(standing: Standing) -> list[str]:
 
 def _ids_of(job: Job) -> tuple[str, str]:
     """What the job of a request is called, be the request's id ours or its caller's own."""
-    own = own_job_id(job.tenant, flow_of_lane(job.flow), job.request_id, job.dispatch_version)
+    own = own_job_id(
+        job.tenant, flow_of_external_queue(job.flow), job.request_id, job.dispatch_version
+    )
     return job_id(job.request_id, job.dispatch_version), own

@@ -6,13 +6,13 @@ from collections.abc import AsyncIterator
 
 from gesta.admin.doctor.checks import Facts, suspicious_fields
 from gesta.admin.doctor.explain import RequestFacts
-from gesta.cli.target import HERE, Place
+from gesta.cli.target import HERE, Target
 from gesta.domain.codec import decode_meta
-from gesta.engine.pipeline import Road
+from gesta.engine.pipeline import Pipeline
 from gesta.flows.webhook import NAME as WEBHOOK
 from gesta.maintenance.sweeper import ROLE as SWEEP
 from gesta.ports.event_store import Recorded
-from gesta.ports.job_queue import Backlog, Standing, by_flow
+from gesta.ports.job_queue import Backlog, QueueStanding, by_flow
 from gesta.ports.read_model import Filter, View
 from gesta.projector.partitions import place_of, projects
 from gesta.requests.dead_letters import dead_letter
@@ -25,19 +25,19 @@ from gesta.tenants.pauses import Pause
 LIMIT = 1_000
 
 
-async def examine(road: Road, tenant: str, place: Place = HERE) -> Facts:
+async def examine(pipeline: Pipeline, tenant: str, place: Target = HERE) -> Facts:
     """The store as it is now.
 
     Looks at every live job and, for a few seconds, at the file: for people, not for the road.
     """
-    stores, now = road.outside.stores, road.runtime.now_ms()
+    stores, now = pipeline.environment.stores, pipeline.runtime.now_ms()
     unseen = await stores.events.follow(await place_of(stores.views, stores.partitions), LIMIT)
     undecided, undecided_since = await stores.views.undecided()
     failed = await stores.views.find(Filter(tenant, status="failed", limit=LIMIT))
     return Facts(
         now_ms=now,
         store=scrub(stores.name),
-        key_from=road.outside.master.where,
+        key_from=pipeline.environment.master.where,
         health=await stores.health(),
         roles=await stores.views.roles(),
         checkpoints=await stores.views.checkpoints(),
@@ -46,49 +46,49 @@ async def examine(road: Road, tenant: str, place: Place = HERE) -> Facts:
         unseen=len(unseen),
         unseen_since_ms=_happened(unseen[0]) if unseen else None,
         backlog=await stores.queue.backlog(),
-        parked=await stores.views.parked(None, LIMIT),
+        quarantined=await stores.views.quarantined(None, LIMIT),
         undecided=undecided,
         undecided_since_ms=undecided_since,
         dead_letters=sum(
-            dead_letter(view.state, road.flows.get(view.state.flow), now) is not None
+            dead_letter(view.state, pipeline.flows.get(view.state.flow), now) is not None
             for view in failed
         ),
         odd_settings=odd_variables(),
         outbox=[] if stores.outbox is None else await stores.outbox.standing(),
-        pauses=await _pauses(road, tenant),
-        alerts_to="" if road.alerts is None else scrub(road.alerts.to),
-        alerts_fault="" if road.alerts is None else await road.alerts.fault(),
-        told={one.code: one.fault for one in await _told(road, tenant)},
-        declared=frozenset(road.flows),
+        pauses=await _pauses(pipeline, tenant),
+        alerts_to="" if pipeline.alerts is None else scrub(pipeline.alerts.to),
+        alerts_fault="" if pipeline.alerts is None else await pipeline.alerts.fault(),
+        told={one.code: one.fault for one in await _told(pipeline, tenant)},
+        declared=frozenset(pipeline.flows),
         tenant=tenant,
         place=place,
     )
 
 
-async def _pauses(road: Road, tenant: str) -> list[Pause]:
+async def _pauses(pipeline: Pipeline, tenant: str) -> list[Pause]:
     """For everybody, of tenants with held jobs, and of this one: its own are known only to who asks
     for it.
     """
     found = {
         str(one.scope): one
-        for one in (*await road.pausing.paused(None), *await road.pausing.paused(tenant))
+        for one in (*await pipeline.pausing.paused(None), *await pipeline.pausing.paused(tenant))
     }
     return [found[scope] for scope in sorted(found)]
 
 
-async def _told(road: Road, tenant: str) -> list[Listening]:
-    flow = road.flows.get(WEBHOOK)
-    await road.config_writer.refresh(road.config, tenant)
-    return [] if flow is None else listening_of(road.config.of(tenant), flow)
+async def _told(pipeline: Pipeline, tenant: str) -> list[Listening]:
+    flow = pipeline.flows.get(WEBHOOK)
+    await pipeline.config_writer.refresh(pipeline.config, tenant)
+    return [] if flow is None else listening_of(pipeline.config.of(tenant), flow)
 
 
-async def examine_request(road: Road, view: View, place: Place = HERE) -> RequestFacts:
+async def examine_request(pipeline: Pipeline, view: View, place: Target = HERE) -> RequestFacts:
     """Looks at every live job, too: whether somebody executes the flow shows in what else of it is
     at work.
     """
     state = view.state
-    await road.pausing.paused(state.tenant)
-    stores, now = road.outside.stores, road.runtime.now_ms()
+    await pipeline.pausing.paused(state.tenant)
+    stores, now = pipeline.environment.stores, pipeline.runtime.now_ms()
     name = state.job_id
     found = await stores.queue.jobs(name[:-1], 1)
     roles = await stores.views.roles()
@@ -97,19 +97,19 @@ async def examine_request(road: Road, view: View, place: Place = HERE) -> Reques
         now,
         any(projects(role) and role.is_held(now) for role in roles),
         next((one for one in found if one.job.id == name), None),
-        road.pausing.pause_of(view, road.flows.get(state.flow)),
-        None if (flow := road.flows.get(state.flow)) is None else flow.is_external,
+        pipeline.pausing.pause_of(view, pipeline.flows.get(state.flow)),
+        None if (flow := pipeline.flows.get(state.flow)) is None else flow.is_external,
         any(role.name == SWEEP and role.is_held(now) for role in roles),
         by_flow(await stores.queue.backlog()).get(state.flow, Backlog()).at_work,
         place,
-        await road.subjects.is_erased(view),
+        await pipeline.subjects.is_erased(view),
     )
 
 
-async def suspicious_jobs(road: Road) -> AsyncIterator[tuple[Standing, list[str]]]:
+async def suspicious_jobs(pipeline: Pipeline) -> AsyncIterator[tuple[QueueStanding, list[str]]]:
     """Every live job, with the fields that hold something else than a pointer."""
     after_id = ""
-    while page := await road.outside.stores.queue.jobs(after_id, LIMIT):
+    while page := await pipeline.environment.stores.queue.jobs(after_id, LIMIT):
         for standing in page:
             yield standing, suspicious_fields(standing)
         after_id = page[-1].job.id

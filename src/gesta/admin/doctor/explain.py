@@ -6,11 +6,11 @@ import shlex
 
 import msgspec
 
-from gesta.cli.target import HERE, Place, options
+from gesta.cli.target import HERE, Target, options
 from gesta.cli.wording import ago, joined, moment, span, tries
 from gesta.domain.state import State
 from gesta.flows.deferrals import SECRET_MISSING
-from gesta.ports.job_queue import Standing
+from gesta.ports.job_queue import QueueStanding
 from gesta.tenants.pauses import Pause, Scope
 
 
@@ -21,7 +21,7 @@ class RequestFacts(msgspec.Struct, frozen=True):
     now_ms: int
     is_worked_on: bool
     #: Its live job, if it has one.
-    job: Standing | None
+    job: QueueStanding | None
     #: What holds it, if anything does.
     pause: Pause | None = None
     #: Whether others execute its flow, as this process declares it; None: it does not declare it.
@@ -31,12 +31,12 @@ class RequestFacts(msgspec.Struct, frozen=True):
     #: How many jobs of its flow somebody has in hand.
     at_work: int = 0
     #: What a command that is advised has to repeat.
-    place: Place = HERE
+    place: Target = HERE
     #: Whether a person it is about was erased, so that nobody can read any more what was asked.
     is_erased: bool = False
 
     @property
-    def is_taken(self) -> bool:
+    def is_leased(self) -> bool:
         return self.job is not None and self.job.state == "leased"
 
 
@@ -46,7 +46,7 @@ OTHER_WORDS = "; or with --not-executed or --rejected"
 MOMENT_MS = 5_000
 
 
-def nobody_executes(flow: str, place: Place, *, is_declared: bool) -> str:
+def nobody_executes(flow: str, place: Target, *, is_declared: bool) -> str:
     """`is_declared`: by the program that was asked; then it is the one to start."""
     start = place.process if is_declared else place.process_of_another
     return (
@@ -64,7 +64,7 @@ def why_not_sent(facts: RequestFacts) -> str:
             f"it is in doubt since {moment(state.updated_at)} ({_cause(state)}): it may have been"
             " sent, and only a person can tell; " + _resolve(facts)
         )
-    if facts.is_erased and not facts.is_taken:
+    if facts.is_erased and not facts.is_leased:
         return _erased(facts)
     if held := _held(facts, _then(state, facts.now_ms)):
         return held
@@ -87,7 +87,7 @@ def _held(facts: RequestFacts, then: str) -> str:
     """What would hold it back although it were due; nothing where nothing does."""
     if not facts.is_worked_on and not facts.is_swept and not facts.at_work:
         return f"no process works on this store{then}; start `{facts.place.process('serve')}`"
-    if facts.pause is not None and not facts.is_taken:
+    if facts.pause is not None and not facts.is_leased:
         return _paused(facts.pause, facts.now_ms, facts.place, then)
     return ""
 
@@ -110,7 +110,7 @@ def _erased(facts: RequestFacts) -> str:
     return "; ".join(part for part in (told, _held(facts, "")) if part)
 
 
-def _part(name: str, place: Place) -> str:
+def _part(name: str, place: Target) -> str:
     return f"`{place.process(name)}` (or `{place.process('serve')}`)"
 
 
@@ -122,16 +122,16 @@ def _in_hand(state: State) -> str:
     if state.external:
         return (
             f"somebody who executes {state.flow} for us has it in hand, {tries(state.attempts + 1)}"
-            f" with this one{_called_back(state)}; without a report it is in doubt when the lease"
+            f" with this one{_late_cancellation(state)}; without a report it is in doubt when the lease"
             " ends"
         )
     return (
         f"a worker is at it right now, {tries(state.attempts + 1)} with this"
-        f" one{_called_back(state)}"
+        f" one{_late_cancellation(state)}"
     )
 
 
-def _abandoned(facts: RequestFacts, job: Standing) -> str:
+def _abandoned(facts: RequestFacts, job: QueueStanding) -> str:
     state, until_ms = facts.state, job.until_ms or 0
     ended = (
         f"ended {ago(until_ms, facts.now_ms)}"
@@ -150,7 +150,7 @@ def _abandoned(facts: RequestFacts, job: Standing) -> str:
         )
     return (
         f"the worker that had it is gone (its lease {ended}), and no worker has come for"
-        f" it{_called_back(state)}; start one: {_part('worker', facts.place)}"
+        f" it{_late_cancellation(state)}; start one: {_part('worker', facts.place)}"
     )
 
 
@@ -209,7 +209,7 @@ def _ready(facts: RequestFacts, waiting: int) -> str:
     )
 
 
-def _paused(pause: Pause, now_ms: int, place: Place, then: str) -> str:
+def _paused(pause: Pause, now_ms: int, place: Target, then: str) -> str:
     """`then`: what holds it back beside the pause."""
     scope, why = pause.scope, f" ({pause.reason})" if pause.reason else ""
     if pause.refusal is not None:
@@ -230,13 +230,13 @@ def _paused(pause: Pause, now_ms: int, place: Place, then: str) -> str:
     )
 
 
-def how_to_resume(scope: Scope, place: Place) -> str:
+def how_to_resume(scope: Scope, place: Target) -> str:
     """The command that ends this very pause."""
     named = options(tenant=scope.tenant, flow=scope.flow, credential=scope.credential)
     return place.process(f"resume{named or ' --everything'}")
 
 
-def how_to_change(scope: Scope, place: Place) -> str:
+def how_to_change(scope: Scope, place: Target) -> str:
     """What ends the refusal of a credential."""
     kind, _, code = (scope.credential or "").partition("/")
     put = place.process(
@@ -274,7 +274,7 @@ def _ended(facts: RequestFacts) -> str:
 
 def _waits(facts: RequestFacts) -> str:
     state, now_ms = facts.state, facts.now_ms
-    due, at_once = state.due_at or now_ms, facts.place.command(f"retry {state.id}")
+    due, inline = state.due_at or now_ms, facts.place.command(f"retry {state.id}")
     when = _at(due, now_ms)
     if state.status == "unknown":
         step = (
@@ -286,9 +286,9 @@ def _waits(facts: RequestFacts) -> str:
     if state.attempts > state.attempts_before:
         return (
             f"it waits until {when} because of {_cause(state)}, after {tries(state.attempts)}; at"
-            f" once: {at_once}"
+            f" once: {inline}"
         )
-    return f"it is scheduled for {when}; at once: {at_once}"
+    return f"it is scheduled for {when}; at once: {inline}"
 
 
 def _at(due_ms: int, now_ms: int) -> str:
@@ -304,7 +304,7 @@ def _then(state: State, now_ms: int) -> str:
     )
 
 
-def _called_back(state: State) -> str:
+def _late_cancellation(state: State) -> str:
     return (
         "; a cancel was asked for, and the end of this attempt decides"
         if state.cancel_requested

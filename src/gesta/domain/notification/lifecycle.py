@@ -18,16 +18,16 @@ from gesta.domain import events as e
 from gesta.domain.commands import (
     Cancel,
     Command,
+    CommandRefused,
     Create,
     Expire,
     Lose,
     Postpone,
     Purge,
     Reconciled,
-    Record,
+    RecordOutcome,
+    RecordReceipt,
     Redrive,
-    Refused,
-    Report,
     Resolve,
     RetryNow,
     Rules,
@@ -54,9 +54,9 @@ def decide(state: State | None, command: Command, rules: Rules) -> list[e.Event]
         # 0.
         return [] if state is not None else [_created(command)]
     if state is None:
-        raise Refused("request_not_found", "no such request")
+        raise CommandRefused("request_not_found", "no such request")
     match command:
-        case Record():
+        case RecordOutcome():
             return _record(state, command, rules)
         case Start():
             return _start(state, command)
@@ -78,7 +78,7 @@ def decide(state: State | None, command: Command, rules: Rules) -> list[e.Event]
             return _redrive(state, command, rules)
         case Expire():
             return _expire(state, command, rules)
-        case Purge() | Report():
+        case Purge() | RecordReceipt():
             return _purge(state) if isinstance(command, Purge) else _report(state, command)
         case _:
             assert_never(command)
@@ -107,7 +107,7 @@ def _start(state: State, command: Start) -> list[e.Event]:
     return [e.AttemptStarted(state.attempts + 1, command.key)]
 
 
-def _record(state: State, command: Record, rules: Rules) -> list[e.Event]:
+def _record(state: State, command: RecordOutcome, rules: Rules) -> list[e.Event]:
     if isinstance(command.outcome, Done):
         return _done(state, command.outcome, command.attempt, command.used)
     events = _not_done(state, command, command.outcome, rules)
@@ -119,7 +119,7 @@ def _record(state: State, command: Record, rules: Rules) -> list[e.Event]:
 
 
 def _not_done(
-    state: State, command: Record, outcome: Rejected | Retry | Unknown, rules: Rules
+    state: State, command: RecordOutcome, outcome: Rejected | Retry | Unknown, rules: Rules
 ) -> list[e.Event]:
     attempt = command.attempt
     if state.status == "sent":
@@ -151,7 +151,7 @@ def _done(
 
 
 def _failed_attempt(
-    state: State, outcome: Rejected | Retry, attempt: int, command: Record, rules: Rules
+    state: State, outcome: Rejected | Retry, attempt: int, command: RecordOutcome, rules: Rules
 ) -> list[e.Event]:
     if isinstance(outcome, Rejected) and state.in_doubt and not command.called:
         # Nobody can send it any more, and an earlier attempt may have had its effect: a person has
@@ -201,7 +201,7 @@ def _next_at(
     state: State,
     attempt: int,
     after_seconds: float,
-    command: Record | Lose | Reconciled,
+    command: RecordOutcome | Lose | Reconciled,
     rules: Rules,
 ) -> int | None:
     delay = rules.retry.delay_seconds(
@@ -216,7 +216,7 @@ def _next_at(
 
 
 def _unknown(
-    state: State, outcome: Unknown, attempt: int, command: Record | Lose, rules: Rules
+    state: State, outcome: Unknown, attempt: int, command: RecordOutcome | Lose, rules: Rules
 ) -> e.OutcomeUnknown:
     next_at: int | None = None
     if rules.on_unknown == "same_key":
@@ -230,7 +230,7 @@ def _unknown(
 
 
 def _resend_at(
-    state: State, outcome: Unknown, attempt: int, command: Record | Lose, rules: Rules
+    state: State, outcome: Unknown, attempt: int, command: RecordOutcome | Lose, rules: Rules
 ) -> int | None:
     """When to send again under the same key; None when that could be a second effect, or one that
     nobody wants any more.
@@ -318,11 +318,11 @@ def _asked_in_vain(
 
 def _resolve(state: State, command: Resolve) -> list[e.Event]:
     if not state.in_doubt or state.status == "queued":
-        raise Refused(
+        raise CommandRefused(
             "not_unknown", f"the request is {state.status}; only an unknown outcome can be resolved"
         )
     if state.started is not None and command.result != "executed":
-        raise Refused("attempt_running", "an attempt is running: its end decides")
+        raise CommandRefused("attempt_running", "an attempt is running: its end decides")
     resolved = e.OutcomeResolved(command.result, command.by, command.evidence, command.provider_id)
     if command.result != "not_executed":
         return [resolved]
@@ -340,7 +340,7 @@ def _cancel(state: State, command: Cancel) -> list[e.Event]:
     if state.status == "cancelled":
         return []
     if state.is_terminal:
-        raise Refused(
+        raise CommandRefused(
             "already_ended", f"the request is {state.status}; it can no longer be cancelled"
         )
     if state.status == "unknown" or state.in_doubt:
@@ -349,7 +349,7 @@ def _cancel(state: State, command: Cancel) -> list[e.Event]:
             if state.status == "unknown"
             else "it is sent again under the same key, and that end decides"
         )
-        raise Refused("in_doubt", f"the effect may have happened; {told}")
+        raise CommandRefused("in_doubt", f"the effect may have happened; {told}")
     if command.active or state.started is not None:
         return [] if state.cancel_requested else [e.Updated("cancel_requested")]
     return [e.Cancelled(state.attempts)]
@@ -400,10 +400,10 @@ def _retry_now(state: State, command: RetryNow) -> list[e.Event]:
             f"the request is {state.status}; only one that waits for its next attempt can be"
             f" retried{again}"
         )
-        raise Refused("not_waiting", text)
+        raise CommandRefused("not_waiting", text)
     if state.started is not None or state.due_at is None or state.due_at <= command.at:
         # A second job beside the first would be a second attempt at the same time.
-        raise Refused("already_due", "its next attempt is due already, or running")
+        raise CommandRefused("already_due", "its next attempt is due already, or running")
     return [e.Updated("retry", status=state.status, intent=state.intent, due_at=command.at)]
 
 
@@ -414,7 +414,7 @@ def _redrive(state: State, command: Redrive, rules: Rules) -> list[e.Event]:
             if state.status == "sent"
             else " (one that waits: retry)"
         )
-        raise Refused(
+        raise CommandRefused(
             "not_final",
             f"the request is {state.status}; only what failed, expired or was cancelled can be"
             f" redriven{again}",
@@ -435,7 +435,7 @@ def _redrive(state: State, command: Redrive, rules: Rules) -> list[e.Event]:
             "an attempt may have had its effect and its key does not protect: resolve it, or force"
             " a new intent with --again"
         )
-        raise Refused("in_doubt", text)
+        raise CommandRefused("in_doubt", text)
     return [
         e.Updated(
             "redrive",
@@ -449,13 +449,13 @@ def _redrive(state: State, command: Redrive, rules: Rules) -> list[e.Event]:
 
 def _purge(state: State) -> list[e.Event]:
     if state.status != "failed":
-        raise Refused(
+        raise CommandRefused(
             "not_dead", f"the request is {state.status}; only a dead letter can be purged"
         )
     return [] if state.purged else [e.Updated("purged")]
 
 
-def _report(state: State, command: Report) -> list[e.Event]:
+def _report(state: State, command: RecordReceipt) -> list[e.Event]:
     """Beside the status; and evidence that it was sent, where that is not on record yet.
 
     Told twice, it is one report.

@@ -143,7 +143,7 @@ async def submit_job(engine: Engine, job: object) -> Request:
     asked = read_job(job)
     due = None
     if asked.delay_ms:
-        due = datetime.fromtimestamp(engine.road.runtime.now_ms() / 1000, UTC) + timedelta(
+        due = datetime.fromtimestamp(engine.pipeline.runtime.now_ms() / 1000, UTC) + timedelta(
             milliseconds=asked.delay_ms
         )
     return await engine.submit(

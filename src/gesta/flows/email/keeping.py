@@ -71,7 +71,7 @@ async def suppress(
     It is on record with who decided.
     """
     _check_address(address)
-    await engine.road.suppressing.suppress(tenant, NAME, ADDRESSES, address, reason, actor)
+    await engine.pipeline.suppressing.suppress(tenant, NAME, ADDRESSES, address, reason, actor)
 
 
 async def unsuppress(
@@ -79,7 +79,7 @@ async def unsuppress(
 ) -> bool:
     """Letters may go there again, which is on record, too. False when it was not on the list."""
     _check_address(address)
-    return await engine.road.suppressing.unsuppress(tenant, NAME, ADDRESSES, address, actor)
+    return await engine.pipeline.suppressing.unsuppress(tenant, NAME, ADDRESSES, address, actor)
 
 
 async def suppressed(engine: Engine, address: str, *, tenant: str = "default") -> Suppressed | None:
@@ -148,7 +148,7 @@ async def rotate_document_key(engine: Engine, *, tenant: str = "default") -> int
 def _records(engine: Engine, tenant: str) -> TenantRecords:
     if not TENANT.fullmatch(tenant):
         raise BadInput(f"tenant: {TENANT_RULE}")
-    return engine.road.records.of(tenant)
+    return engine.pipeline.records.of(tenant)
 
 
 def _check_address(address: str) -> None:

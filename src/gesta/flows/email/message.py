@@ -69,9 +69,9 @@ class Message(Payload, frozen=True, rename="camel", omit_defaults=True):
         for name in ("to", "reply_to"):
             _tidy(self, name, normal)
         _tidy(self, "outbox_id", str.lower)
-        taken = {self.to}
+        leased = {self.to}
         for name in ("cc", "bcc"):
-            _tidy_copies(self, name, taken)
+            _tidy_copies(self, name, leased)
 
     @property
     def about(self) -> str:
@@ -87,14 +87,14 @@ def _tidy(struct: msgspec.Struct, name: str, tidy: Any) -> None:
         msgspec.structs.force_setattr(struct, name, tidy(given))
 
 
-def _tidy_copies(message: Message, name: str, taken: set[str]) -> None:
+def _tidy_copies(message: Message, name: str, leased: set[str]) -> None:
     """Nobody gets a letter twice: an address that was named before is left out."""
     given = getattr(message, name)
     if not isinstance(given, list | tuple) or not all(isinstance(one, str) for one in given):
         return
     kept: list[str] = []
     for address in map(normal, given):
-        if address not in taken:
-            taken.add(address)
+        if address not in leased:
+            leased.add(address)
             kept.append(address)
     msgspec.structs.force_setattr(message, name, kept)

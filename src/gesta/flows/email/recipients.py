@@ -12,7 +12,7 @@ import msgspec
 
 from gesta.errors import StoreError
 from gesta.flows.email.message import Message, Recipient
-from gesta.tenants.flow_records import Record, TenantRecords
+from gesta.tenants.flow_records import FlowRecord, TenantRecords
 
 PERSON, POINTER = "email.recipient", "email.recipient-by"
 TRIES = 10
@@ -75,7 +75,7 @@ async def _try(records: TenantRecords, told: Recipient) -> str | None:
 
 
 async def _save(
-    records: TenantRecords, recipient_id: str, record: Record | None, told: Recipient
+    records: TenantRecords, recipient_id: str, record: FlowRecord | None, told: Recipient
 ) -> bool:
     before = _person(record)
     after = _merged(recipient_id, before, told)
@@ -102,7 +102,7 @@ def _merged(recipient_id: str, before: Person | None, told: Recipient) -> Person
     return Person(recipient_id, told.email, **kept)
 
 
-def _person(record: Record | None) -> Person | None:
+def _person(record: FlowRecord | None) -> Person | None:
     return (
         None
         if record is None or record.value is None

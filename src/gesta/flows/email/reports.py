@@ -17,12 +17,12 @@ from typing import Final
 
 import msgspec
 
-from gesta.domain.commands import Report
+from gesta.domain.commands import RecordReceipt
 from gesta.domain.ids import REQUEST_ID
 from gesta.errors import Forged
 from gesta.flows.email.sender import SENDER, Sender
 from gesta.flows.email.sns import Certificates, confirm, open_envelope
-from gesta.intake.provider_reports import Desk, Incoming, Reporting, Told
+from gesta.intake.provider_reports import Incoming, ProviderReport, ReportDesk, Reporting
 from gesta.tenants.config import Entity
 
 PROVIDER: Final = "ses"
@@ -88,18 +88,18 @@ class Content(msgspec.Struct, frozen=True, rename="camel"):
 def reporting() -> Reporting:
     certificates = Certificates()
 
-    async def read(incoming: Incoming, desk: Desk) -> Sequence[Told]:
+    async def read(incoming: Incoming, backend: ReportDesk) -> Sequence[ProviderReport]:
         if incoming.parts:
             raise Forged
         topics = frozenset(
             topic
-            for one in desk.config.entities()
+            for one in backend.config.entities()
             if one.kind == SENDER and isinstance(one, Entity) and isinstance(one.body, Sender)
             for topic in one.body.report_topics
         )
-        envelope = await open_envelope(incoming.body, topics, certificates, desk)
+        envelope = await open_envelope(incoming.body, topics, certificates, backend)
         if envelope.type == "SubscriptionConfirmation":
-            await confirm(envelope, desk)
+            await confirm(envelope, backend)
         if envelope.type != "Notification":
             return []
         told = told_of(envelope.message)
@@ -108,7 +108,7 @@ def reporting() -> Reporting:
     return Reporting(PROVIDER, read)
 
 
-def told_of(message: str) -> Told | None:
+def told_of(message: str) -> ProviderReport | None:
     """The report in a verified message; None when it is none of ours, or of something that is not
     recorded.
     """
@@ -137,7 +137,9 @@ def told_of(message: str) -> Told | None:
             _moment(bounce.timestamp),
         )
         people = _people(bounce.bounced_recipients) if permanent else ()
-        return Told(request_id, Report("bounced", name, provider_id, reason, permanent, at), people)
+        return ProviderReport(
+            request_id, RecordReceipt("bounced", name, provider_id, reason, permanent, at), people
+        )
     if kind == "Complaint" and content.complaint is not None:
         complaint = content.complaint
         if complaint.complaint_feedback_type == _NO_COMPLAINT:
@@ -147,16 +149,16 @@ def told_of(message: str) -> Told | None:
             _moment(complaint.timestamp),
         )
         reason = _word(complaint.complaint_feedback_type or "")
-        return Told(
+        return ProviderReport(
             request_id,
-            Report("complained", name, provider_id, reason, reported_at=at),
+            RecordReceipt("complained", name, provider_id, reason, reported_at=at),
             _people(complaint.complained_recipients),
         )
     if kind == "Delivery" and content.delivery is not None:
         moment = content.delivery.timestamp
-        return Told(
+        return ProviderReport(
             request_id,
-            Report(
+            RecordReceipt(
                 "delivered",
                 _name(f"{provider_id}/delivery/{moment}"),
                 provider_id,

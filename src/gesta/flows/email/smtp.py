@@ -48,7 +48,7 @@ _BAD_ADDRESS = frozenset({(1, 1), (1, 2), (1, 3), (1, 10)})
 _NAMED = frozenset({421, 450, 451, 452, 454, 550, 551, 552, 553, 554})
 
 
-class Verdict(msgspec.Struct, frozen=True):
+class SmtpVerdict(msgspec.Struct, frozen=True):
     """What an answer means. `outcome` is None when the letter was taken."""
 
     outcome: Outcome | None = None
@@ -69,11 +69,11 @@ def after_mail_fault(fault: MailFault) -> Outcome:
     )
 
 
-def verdict_of(answer: MailAnswer, sender_code: str) -> Verdict:
+def verdict_of(answer: MailAnswer, sender_code: str) -> SmtpVerdict:
     """What an answer means. Raises CredentialRefused when the account itself is refused."""
     reply = answer.reply
     if answer.is_accepted:
-        return Verdict()
+        return SmtpVerdict()
     enhanced = _enhanced(reply)
     more = "" if enhanced is None else f" {reply.code // 100}.{enhanced[0]}.{enhanced[1]}"
     detail = f"answered {reply.code}{more} at {answer.stage}"
@@ -84,18 +84,18 @@ def verdict_of(answer: MailAnswer, sender_code: str) -> Verdict:
     if 400 <= reply.code < 500:
         is_throttled = enhanced is not None and enhanced[0] == 7
         after = THROTTLED_SECONDS if is_throttled else 0.0
-        return Verdict(
+        return SmtpVerdict(
             Retry("throttled" if is_throttled else _reason(reply), detail, after),
             close_seconds=after,
         )
     if reply.code < 500:
         # Neither yes nor no: whether a letter went out with it nobody can say.
-        return Verdict(
+        return SmtpVerdict(
             Unknown("bad_answer", detail) if answer.stage == "data" else Retry("bad_answer", detail)
         )
     if enhanced in _BAD_ADDRESS and answer.stage in ("recipient", "data"):
-        return Verdict(Rejected("invalid_email", detail), suppress=enhanced == (1, 1))
-    return Verdict(Rejected(_reason(reply), detail))
+        return SmtpVerdict(Rejected("invalid_email", detail), suppress=enhanced == (1, 1))
+    return SmtpVerdict(Rejected(_reason(reply), detail))
 
 
 def _enhanced(reply: MailReply) -> tuple[int, int] | None:

@@ -23,7 +23,7 @@ from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
 from cryptography.x509 import load_pem_x509_certificate
 
 from gesta.errors import Forged, StoreError
-from gesta.intake.provider_reports import Desk
+from gesta.intake.provider_reports import ReportDesk
 from gesta.outbound.http import TransportFault
 
 #: By the name of a region, like us-gov-west-1: `sns.s3.amazonaws.com` and
@@ -121,7 +121,7 @@ class Certificates:
         self._keys: dict[str, tuple[RSAPublicKey, int]] = {}
         self._fetched_at: list[int] = []
 
-    async def key(self, url: str, desk: Desk) -> RSAPublicKey:
+    async def key(self, url: str, backend: ReportDesk) -> RSAPublicKey:
         """The public key of the certificate at a URL that fits.
 
         Raises Forged, or StoreError where it cannot be had right now.
@@ -129,25 +129,25 @@ class Certificates:
         # A name and nothing behind it: by a query, the API of the same host gives back what anybody
         # has put there.
         if (
-            not is_amazons(url, desk.trial_url)
+            not is_amazons(url, backend.scratch_url)
             or not url.endswith(".pem")
             or "?" in url
             or "#" in url
         ):
             raise Forged
         known = self._keys.get(url)
-        if known is not None and desk.now_ms - known[1] < KEPT_MS:
+        if known is not None and backend.now_ms - known[1] < KEPT_MS:
             return known[0]
-        self._fetched_at = [at for at in self._fetched_at if desk.now_ms - at < MINUTE_MS]
+        self._fetched_at = [at for at in self._fetched_at if backend.now_ms - at < MINUTE_MS]
         if known is None and len(self._fetched_at) >= FETCHES_MAX:
             # Whoever makes names up does not keep us from one that was good before: there are only
             # so many of those.
             raise StoreError(
                 "too many certificates of SNS were asked for within a minute; it is tried again"
             )
-        self._fetched_at.append(desk.now_ms)
+        self._fetched_at.append(backend.now_ms)
         try:
-            answer = await desk.fetch(url)
+            answer = await backend.fetch(url)
         except TransportFault as fault:
             raise StoreError(
                 f"a certificate of SNS cannot be fetched ({fault.reason}); it is tried again"
@@ -159,18 +159,18 @@ class Certificates:
             )
         if answer.status != 200:
             raise Forged
-        key = _key_of(answer.body, desk.now_ms)
+        key = _key_of(answer.body, backend.now_ms)
         if len(self._keys) >= CERTIFICATES_MAX:
             self._keys.clear()
-        self._keys[url] = key, desk.now_ms
+        self._keys[url] = key, backend.now_ms
         return key
 
 
-def is_amazons(url: str, trial_url: str) -> bool:
+def is_amazons(url: str, scratch_url: str) -> bool:
     """Whether a URL leads to a host of SNS, or to the one that the settings name for a trial."""
     if not url.isascii() or not url.isprintable() or " " in url or "\\" in url:
         return False
-    if trial_url and url.startswith(f"{trial_url}/"):
+    if scratch_url and url.startswith(f"{scratch_url}/"):
         return True
     try:
         parts = urlsplit(url)
@@ -201,7 +201,7 @@ def _key_of(pem: bytes, now_ms: int) -> RSAPublicKey:
 
 
 async def open_envelope(
-    body: bytes, topics: frozenset[str], certificates: Certificates, desk: Desk
+    body: bytes, topics: frozenset[str], certificates: Certificates, backend: ReportDesk
 ) -> Envelope:
     """The envelope, once it is shown to be SNS's own, on one of these topics, and of our days.
 
@@ -223,24 +223,24 @@ async def open_envelope(
     if envelope.topic not in topics:
         # Before anything is fetched: a stranger cannot make us ask Amazon.
         raise Forged
-    key = await certificates.key(envelope.certificate, desk)
+    key = await certificates.key(envelope.certificate, backend)
     try:
         algorithm = hashes.SHA1() if envelope.version == "1" else hashes.SHA256()  # noqa: S303 -- version 1 is SHA-1, and still SNS's default
         key.verify(signature, envelope.signed(), PKCS1v15(), algorithm)
     except InvalidSignature:
         raise Forged from None
-    if abs(desk.now_ms - moment_ms) > AGE_MS:
+    if abs(backend.now_ms - moment_ms) > AGE_MS:
         raise Forged
     return envelope
 
 
-async def confirm(envelope: Envelope, desk: Desk) -> None:
+async def confirm(envelope: Envelope, backend: ReportDesk) -> None:
     """Say yes to a subscription, by the URL that the envelope names, which is signed."""
     url = envelope.subscribe_url or ""
-    if not is_amazons(url, desk.trial_url):
+    if not is_amazons(url, backend.scratch_url):
         raise Forged
     try:
-        answer = await desk.fetch(url)
+        answer = await backend.fetch(url)
     except TransportFault as fault:
         raise StoreError(
             f"a subscription of SNS cannot be confirmed ({fault.reason}); it is tried again"

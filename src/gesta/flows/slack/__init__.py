@@ -56,7 +56,7 @@ from gesta.flows.slack.answers import (
     word_of,
 )
 from gesta.flows.slack.asking import ask, marked
-from gesta.flows.slack.client import Refused, SlackApi, require_library
+from gesta.flows.slack.client import SlackApi, SlackRefusal, require_library
 from gesta.flows.slack.contract import SendMessageJob, job_of, snapshot
 from gesta.flows.slack.destination import (
     Destination,
@@ -169,7 +169,7 @@ def flow(
             answer = await api.post(
                 "chat.postMessage", _arguments(message, content, destination, attempt)
             )
-        except Refused as refused:
+        except SlackRefusal as refused:
             return await _ending(
                 refused.response,
                 message,
@@ -191,7 +191,7 @@ def flow(
         api = SlackApi(attempt.http, secret, destination.api_url, timeout_seconds)
         try:
             return await ask(message, attempt, destination, api)
-        except Refused as refused:
+        except SlackRefusal as refused:
             if word_of(refused.response) in _NOT_FOR_READING:
                 return Unknown(
                     "cannot_ask",

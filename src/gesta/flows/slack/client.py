@@ -58,7 +58,7 @@ def client_of(address: str) -> tuple[AsyncWebClient, type[Exception]]:
     return client, SlackApiError
 
 
-class Refused(Exception):
+class SlackRefusal(Exception):
     """Slack answered, and it was not yes."""
 
     def __init__(self, response: HttpResponse) -> None:
@@ -113,10 +113,10 @@ class SlackApi:
         except error:
             raise self._refused() from None
 
-    def _refused(self) -> Refused:
+    def _refused(self) -> SlackRefusal:
         # The client's own text quotes the answer; what is needed stands in the answer itself.
         assert self._answered is not None
-        return Refused(self._answered)
+        return SlackRefusal(self._answered)
 
     async def send(self, method: str, url: str, arguments: dict[str, Any]) -> dict[str, Any]:
         """What the client has put together, and what it wants to know of the answer."""

@@ -33,7 +33,7 @@ PLACE_RULE: Final = (
 )
 
 Code = Annotated[str, msgspec.Meta(min_length=1, max_length=100)]
-Place = Annotated[str, msgspec.Meta(pattern=f"^{PLACE.pattern}$")]
+ChannelCode = Annotated[str, msgspec.Meta(pattern=f"^{PLACE.pattern}$")]
 Text = Annotated[str, msgspec.Meta(min_length=1, max_length=TEXT_LENGTH_MAX)]
 Blocks = Annotated[list[dict[str, Any]], msgspec.Meta(min_length=1, max_length=BLOCKS_MAX)]
 #: A number in a text: as a float it would lose its last digits.
@@ -97,7 +97,7 @@ class Workspace(ConfigBody, frozen=True):
 
     token: Secret[str]
     #: Where a message goes that says nothing about it.
-    default_channel_id: Place | None = None
+    default_channel_id: ChannelCode | None = None
     #: Slack takes several hundred messages a minute from an app in one workspace,
     per_second: PerSecond = 5.0
     #: and about one a second in one channel.
@@ -117,7 +117,7 @@ class Channel(ConfigBody, frozen=True):
     Disabled, it fails what is sent to it and never lets it go elsewhere.
     """
 
-    channel_id: Place
+    channel_id: ChannelCode
     workspace: Code = DEFAULT
     disabled: bool = False
     disabled_reason: str = ""

@@ -57,7 +57,7 @@ from gesta.flows.sms.message import (
 from gesta.flows.sms.notices import notices
 from gesta.flows.sms.reports import callback_url, reporting
 from gesta.flows.sms.segments import segments_of
-from gesta.flows.sms.twilio import Refused, Twilio
+from gesta.flows.sms.twilio import Twilio, TwilioRefusal
 from gesta.outbound.http import AttemptEnded, HttpResponse
 from gesta.outbound.rate_limits import Limit
 from gesta.runtime.redaction import scrub
@@ -119,7 +119,7 @@ def flow(
         await attempt.limits.take(_limit(message, account))
         try:
             sid = await twilio.send(to, body, report_to)
-        except Refused as refused:
+        except TwilioRefusal as refused:
             return await _ending(refused.response, message, attempt, account)
         return Done(sid, detail=str(segments_of(body)))
 
@@ -129,7 +129,7 @@ def flow(
         await attempt.limits.take(_limit(message, account))
         try:
             return await twilio.find(to, body, attempt, is_rendered=message.template is not None)
-        except Refused as refused:
+        except TwilioRefusal as refused:
             outcome = await _ending(refused.response, message, attempt, account)
             # No answer to a question ends the doubt.
             return outcome if isinstance(outcome, Done) else Unknown(outcome.reason, outcome.detail)

@@ -27,12 +27,12 @@ from collections.abc import Sequence
 from typing import Final
 from urllib.parse import parse_qsl, quote
 
-from gesta.domain.commands import Report
+from gesta.domain.commands import RecordReceipt
 from gesta.domain.ids import REQUEST_ID
 from gesta.errors import Forged
 from gesta.flows.attempt import Attempt
 from gesta.flows.sms.message import ACCOUNT, DEFAULT, Account
-from gesta.intake.provider_reports import Desk, Incoming, Reporting, Told
+from gesta.intake.provider_reports import Incoming, ProviderReport, ReportDesk, Reporting
 from gesta.tenants.config import Entity
 
 PROVIDER: Final = "twilio"
@@ -73,21 +73,21 @@ def _url(address: str, tenant: str, code: str, request_id: str) -> str:
 def reporting(declared: Account | None) -> Reporting:
     """`declared`: the account that the program itself has."""
 
-    async def read(incoming: Incoming, desk: Desk) -> Sequence[Told]:
+    async def read(incoming: Incoming, backend: ReportDesk) -> Sequence[ProviderReport]:
         signature = (incoming.header("x-twilio-signature") or "").encode(errors="replace")
         if (
             len(incoming.parts) != 2
             or not signature
             or len(incoming.body) > BODY_BYTES_MAX
-            or not desk.address
+            or not backend.address
         ):
             raise Forged
         code, request_id = incoming.parts
         if not REQUEST_ID.fullmatch(request_id):
             raise Forged
-        account, tokens = await _tokens(code, declared, desk)
+        account, tokens = await _tokens(code, declared, backend)
         fields = _fields(incoming.body)
-        signed = _url(desk.address, incoming.tenant, code, request_id) + "".join(
+        signed = _url(backend.address, incoming.tenant, code, request_id) + "".join(
             name + value for name, value in fields
         )
         # Every one is compared, each in constant time, before anything is concluded. Under an empty
@@ -99,25 +99,27 @@ def reporting(declared: Account | None) -> Reporting:
         if not any(matches) or found.get("AccountSid") != account.account_sid:
             raise Forged
         told = _told(found)
-        return [] if told is None else [Told(request_id, told)]
+        return [] if told is None else [ProviderReport(request_id, told)]
 
     return Reporting(PROVIDER, read)
 
 
-async def _tokens(code: str, declared: Account | None, desk: Desk) -> tuple[Account, list[str]]:
+async def _tokens(
+    code: str, declared: Account | None, backend: ReportDesk
+) -> tuple[Account, list[str]]:
     """The account and what its callbacks may be signed with: the newest token, and the one before
     it for a day.
     """
-    stored = desk.config.find(ACCOUNT, code)
+    stored = backend.config.find(ACCOUNT, code)
     if isinstance(stored, Entity):
         account = stored.body
         assert isinstance(account, Account)
         field = "auth_token" if account.api_key_sid is None else "callback_token"
-        return account, await desk.config.secrets(ACCOUNT, code, field)
+        return account, await backend.config.secrets(ACCOUNT, code, field)
     if stored is not None or declared is None or code != DEFAULT:
         raise Forged
     try:
-        return declared, [desk.config.reference(declared.auth_token)]
+        return declared, [backend.config.reference(declared.auth_token)]
     except KeyError:
         raise Forged from None
 
@@ -141,12 +143,12 @@ def _signature(token: str, signed: str) -> bytes:
     return base64.b64encode(hmac.digest(token.encode(), signed.encode(), hashlib.sha1))
 
 
-def _told(fields: dict[str, str]) -> Report | None:
+def _told(fields: dict[str, str]) -> RecordReceipt | None:
     sid, status = fields.get("MessageSid", "")[:64], fields.get("MessageStatus", "")
     name = f"twilio/{sid}/{status}"
     if status in _ARRIVED:
-        return Report("delivered", name, sid)
+        return RecordReceipt("delivered", name, sid)
     if status not in _LOST:
         return None
     reason, permanent = _REASONS.get(fields.get("ErrorCode", ""), (status, False))
-    return Report("bounced", name, sid, reason, permanent)
+    return RecordReceipt("bounced", name, sid, reason, permanent)

@@ -29,7 +29,7 @@ PAGE: Final = 100
 PAGES_MAX: Final = 10
 
 
-class Refused(Exception):
+class TwilioRefusal(Exception):
     """Twilio answered, and it was not yes."""
 
     def __init__(self, response: HttpResponse) -> None:
@@ -79,7 +79,7 @@ class Twilio:
         try:
             return msgspec.json.decode(response.body, type=Text).sid
         except msgspec.DecodeError:
-            raise Refused(response) from None
+            raise TwilioRefusal(response) from None
 
     async def find(self, to: str, body: str, attempt: Attempt, *, is_rendered: bool) -> Outcome:
         """Done: it is there. Retry: it is not, and it would be. Unknown: that cannot be said.
@@ -109,7 +109,7 @@ class Twilio:
         try:
             return msgspec.json.decode(response.body, type=_Page)
         except msgspec.DecodeError:
-            raise Refused(response) from None
+            raise TwilioRefusal(response) from None
 
     def _is_ours(self, text: Text, to: str) -> bool:
         if self.account.sender is not None:
@@ -133,7 +133,7 @@ class Twilio:
             method, url, body=body, headers=headers, timeout_seconds=self.timeout_seconds
         )
         if not 200 <= response.status < 300:
-            raise Refused(response)
+            raise TwilioRefusal(response)
         return response
 
 

@@ -66,8 +66,8 @@ async def _check_keys(source: Home, selection: Selection, master: MasterKey) -> 
     after = ("", "", 0)
     while page := await vault.listed(after, PAGE):
         after = ref_of(page[-1])
-        for sealed in filter(selection.has_secret, page):
-            prove(master, sealed)
+        for encrypted in filter(selection.has_secret, page):
+            prove(master, encrypted)
 
 
 async def _check_source(source: Home, target: Home, selection: Selection) -> bool:

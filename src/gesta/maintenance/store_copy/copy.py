@@ -14,17 +14,17 @@ from gesta.maintenance.store_copy.comparison import Comparison
 from gesta.maintenance.store_copy.roles import Roles
 from gesta.maintenance.store_copy.selection import PAGE, Home, Selection
 from gesta.maintenance.store_copy.transfer import Transfer
-from gesta.ports.job_queue import Job, Standing
+from gesta.ports.job_queue import Job, QueueStanding
 from gesta.ports.outbox import Prepared
 from gesta.projector.partitions import stands_of
 from gesta.projector.projector import Projector
 from gesta.runtime.clock import Ids, OnClock, Runtime, sleep
 from gesta.runtime.telemetry import Telemetry
-from gesta.security.envelope_encryption import MasterKey, Safe
+from gesta.security.envelope_encryption import KeyRing, MasterKey
 from gesta.subscriptions.handlers import checkpoint_of
 from gesta.tenants.config import ConfigCache
 from gesta.tenants.config_writer import ConfigWriter
-from gesta.tenants.pause_control import Pausing
+from gesta.tenants.pause_control import PauseControl
 from gesta.tenants.templates.renderer import InlineRenderer
 from gesta.worker.lease import LEASE_SECONDS
 
@@ -44,10 +44,10 @@ Tell = Callable[[str], None]
 
 
 @dataclass(frozen=True)
-class Report:
+class CopyReport:
     """What the target has from the source, now or since an earlier run (`is_new`).
 
-    `suspect`: jobs of which nobody knows whether they were done.
+    `possibly_executed`: jobs of which nobody knows whether they were done.
     """
 
     is_new: bool
@@ -55,7 +55,7 @@ class Report:
     claims: int = 0
     secrets: int = 0
     jobs: int = 0
-    suspect: int = 0
+    possibly_executed: int = 0
 
 
 class Copy:
@@ -88,14 +88,14 @@ class Copy:
             owner,
         )
 
-    async def run(self, wait_seconds: float, actor: Actor) -> Report:
+    async def run(self, wait_seconds: float, actor: Actor) -> CopyReport:
         """Copy, or go on with a copy that was interrupted.
 
         `wait_seconds`: how long running attempts may take to end before the fence.
         """
         start = await check(self._source, self._target, self._selection, self._master)
         if start == "done":
-            return Report(is_new=False)
+            return CopyReport(is_new=False)
         await self._roles.hold()
         if start == "fresh":
             await self._finish_own_work()
@@ -225,9 +225,9 @@ class Copy:
             return sum(flow.leased for flow in (await self._source.stores.queue.backlog()).values())
         return sum(one.state == "leased" for one in await self._standing())
 
-    async def _standing(self) -> list[Standing]:
+    async def _standing(self) -> list[QueueStanding]:
         """The live jobs of the source that are to be copied."""
-        found: list[Standing] = []
+        found: list[QueueStanding] = []
         after = ""
         while page := await self._source.stores.queue.jobs(after, PAGE):
             after = page[-1].job.id
@@ -235,14 +235,14 @@ class Copy:
             await self._roles.hold()
         return found
 
-    def _pausing(self) -> Pausing:
+    def _pausing(self) -> PauseControl:
         stores, clock = self._source.stores, self._source_clock
-        safe = Safe(stores.vault, self._master, clock)
+        key_ring = KeyRing(stores.vault, self._master, clock)
         # It only pauses: no template is put.
-        writer = ConfigWriter(stores.events, safe, clock, Ids(clock), str, InlineRenderer())
-        return Pausing(ConfigCache({}, writer, {}), writer, stores.queue)
+        writer = ConfigWriter(stores.events, key_ring, clock, Ids(clock), str, InlineRenderer())
+        return PauseControl(ConfigCache({}, writer, {}), writer, stores.queue)
 
-    async def _copy_rest(self) -> Report:
+    async def _copy_rest(self) -> CopyReport:
         """The source does not change any more."""
         leased = await self._leased()
         fenced_at = self._source_clock.monotonic()
@@ -275,13 +275,13 @@ class Copy:
         await self._target.stores.fences.take_down(
             filling_fence(self._source, self._selection), jobs
         )
-        return Report(
+        return CopyReport(
             is_new=True,
             events=expected.count,
             claims=claims,
             secrets=secrets,
             jobs=len(jobs),
-            suspect=sum(job.suspect for job in jobs),
+            possibly_executed=sum(job.possibly_executed for job in jobs),
         )
 
     async def _look(self, count: int) -> None:
@@ -301,11 +301,14 @@ class Copy:
         """
         found = {
             one.job.id: replace(
-                one.job, suspect=one.job.suspect or one.takes > 0 or one.state == "leased"
+                one.job,
+                possibly_executed=one.job.possibly_executed
+                or one.takes > 0
+                or one.state == "leased",
             )
             for one in await self._standing()
         }
-        for job in await self._source.stores.views.pending(ALL):
+        for job in await self._source.stores.views.undispatched(ALL):
             if self._selection.has_job(job):
                 # One that was put and not yet forgotten stands in the queue with all that is known
                 # of it.

@@ -11,7 +11,7 @@ from gesta.domain.codec import decode_meta
 from gesta.domain.events import Meta
 from gesta.ports.event_store import Recorded
 from gesta.ports.job_queue import Job
-from gesta.ports.vault import Sealed
+from gesta.ports.vault import Encrypted
 from gesta.security.envelope_encryption import API_KEYS, IDENTITY, SYSTEM, data_key_name
 from gesta.stores import Stores
 from gesta.tenants.pauses import EVERYTHING, Scope
@@ -43,15 +43,15 @@ class Selection:
         meta = meta_of(recorded)
         return meta is not None and meta.tenant == self.tenant
 
-    def has_secret(self, sealed: Sealed) -> bool:
-        if self.tenant is None or sealed.tenant == self.tenant:
+    def has_secret(self, encrypted: Encrypted) -> bool:
+        if self.tenant is None or encrypted.tenant == self.tenant:
             return True
-        if sealed.tenant != SYSTEM:
+        if encrypted.tenant != SYSTEM:
             return False
-        if sealed.name.startswith(API_KEYS):
+        if encrypted.name.startswith(API_KEYS):
             # No tenant's name has a slash, so none is the end of another's.
-            return sealed.name.endswith(f"/{self.tenant}")
-        return sealed.name in (IDENTITY[1], data_key_name(self.tenant))
+            return encrypted.name.endswith(f"/{self.tenant}")
+        return encrypted.name in (IDENTITY[1], data_key_name(self.tenant))
 
     def has_job(self, job: Job) -> bool:
         return self.tenant in (None, job.tenant)

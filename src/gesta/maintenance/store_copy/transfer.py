@@ -9,7 +9,7 @@ from gesta.errors import StoreError
 from gesta.maintenance.store_copy.selection import PAGE, Home, Selection
 from gesta.ports.event_store import Append, Appended, NewEvent, Recorded
 from gesta.ports.read_model import Move, dispatched_of
-from gesta.ports.vault import Sealed
+from gesta.ports.vault import Encrypted
 from gesta.projector.partitions import checkpoints_of, stands_of
 
 #: What a checkpoint is called that says how far a copy has come; the source's URL and the tenant
@@ -120,7 +120,7 @@ class Transfer:
         after = ("", "", 0)
         while page := await self._source.stores.vault.listed(after, PAGE):
             after = ref_of(page[-1])
-            chosen = [sealed for sealed in page if self._selection.has_secret(sealed)]
+            chosen = [encrypted for encrypted in page if self._selection.has_secret(encrypted)]
             written = await vault.put(chosen) if chosen else []
             gone = [
                 ref_of(one)
@@ -144,8 +144,8 @@ class Transfer:
         )
 
 
-def ref_of(sealed: Sealed) -> tuple[str, str, int]:
-    return sealed.tenant, sealed.name, sealed.version
+def ref_of(encrypted: Encrypted) -> tuple[str, str, int]:
+    return encrypted.tenant, encrypted.name, encrypted.version
 
 
 def _append(recorded: Recorded) -> Append:

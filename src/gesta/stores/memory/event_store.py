@@ -9,12 +9,12 @@ from collections.abc import Sequence
 from gesta.ports.event_store import (
     Append,
     Appended,
+    AppendVerdict,
     Claim,
     Claimed,
     Recorded,
     Share,
     Stale,
-    Verdict,
     until_full,
 )
 from gesta.runtime.clock import Runtime, Signal
@@ -36,7 +36,7 @@ class MemoryEventStore:
     def length(self) -> int:
         return len(self._log)
 
-    async def append(self, appends: Sequence[Append]) -> list[Verdict]:
+    async def append(self, appends: Sequence[Append]) -> list[AppendVerdict]:
         self.fences.check_appends(appends)
         return [self.append_one(append) for append in appends]
 
@@ -93,7 +93,7 @@ class MemoryEventStore:
             self._log[event.position - 1] = None
         return True
 
-    def append_one(self, append: Append) -> Verdict:
+    def append_one(self, append: Append) -> AppendVerdict:
         """Decide and write in one step: whoever comes second, even in the same batch, meets what
         the first one wrote.
         """

@@ -13,20 +13,20 @@ from dataclasses import dataclass, field
 
 from msgspec.structs import replace
 
-from gesta.domain.fair_queue import Line, give_turns, score_of
-from gesta.ports.eager_dispatch import Offer, chosen_of
+from gesta.domain.fair_queue import QueueLine, give_turns, score_of
+from gesta.ports.eager_dispatch import FreeSlots, chosen_of
 from gesta.ports.job_queue import (
     Backlog,
     Drop,
-    Held,
+    HeldJob,
     Hold,
     Job,
     JobState,
+    LeasedJob,
+    QueueStanding,
     Release,
     Settled,
     Settlement,
-    Standing,
-    Taken,
 )
 from gesta.runtime.clock import Runtime, Signal
 from gesta.stores.memory.fences import MemoryFences
@@ -50,7 +50,7 @@ class _Row:
     until_ms: int | None = None
 
     @property
-    def line(self) -> Line:
+    def line(self) -> QueueLine:
         return self.job.flow, self.job.tenant, self.job.priority
 
 
@@ -63,7 +63,7 @@ class _Lane:
     waiting: list[tuple[int, int, str]] = field(default_factory=list)
     ready: list[tuple[int, int, str]] = field(default_factory=list)
     present: int = 0
-    ends: dict[Line, int] = field(default_factory=dict)
+    ends: dict[QueueLine, int] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -79,7 +79,7 @@ class MemoryJobQueue:
     def __init__(self, runtime: Runtime, fences: MemoryFences | None = None) -> None:
         self._runtime, self._fences = runtime, fences or MemoryFences()
         self._rows: dict[str, _Row] = {}
-        self._lanes: dict[str, _Lane] = {}
+        self._external_queues: dict[str, _Lane] = {}
         self._leases: dict[str, _Lease] = {}
         self._entries = itertools.count(1)
         self._queued = Signal(runtime)
@@ -90,7 +90,7 @@ class MemoryJobQueue:
 
     async def take(
         self, token: str, flows: dict[str, int], lease_seconds: float, *, durable: bool
-    ) -> tuple[list[Taken], int | None]:
+    ) -> tuple[list[LeasedJob], int | None]:
         self._fences.check_jobs()
         self._end_dead_leases()
         rows = [row for flow, free in flows.items() for row in self._due_rows(flow, free)]
@@ -100,9 +100,9 @@ class MemoryJobQueue:
             self._leases.setdefault(token, _Lease(0)).end_ms = self._lease_end(lease_seconds)
         return [self._lease_out(row, token) for row in rows], self._next_due(token, flows)
 
-    async def taken_by(self, token: str) -> list[Taken]:
+    async def leased_by(self, token: str) -> list[LeasedJob]:
         rows = (row for row in self._rows.values() if row.token == token and row.until_ms is None)
-        return [Taken(row.job, token, row.takes, row.available_ms) for row in rows]
+        return [LeasedJob(row.job, token, row.takes, row.available_ms) for row in rows]
 
     async def extend(self, token: str, lease_seconds: float) -> bool:
         self._fences.check()
@@ -116,11 +116,13 @@ class MemoryJobQueue:
         self._fences.check()
         return [self.settle_one(settlement) for settlement in settlements]
 
-    async def hand_out(
-        self, token: str, lane: str, limit: int, lease_seconds: float
-    ) -> list[Taken]:
+    async def lease_external(
+        self, token: str, external_queue: str, limit: int, lease_seconds: float
+    ) -> list[LeasedJob]:
         self._fences.check_jobs()
-        return [self._lend(row, token, lease_seconds) for row in self._due_rows(lane, limit)]
+        return [
+            self._lend(row, token, lease_seconds) for row in self._due_rows(external_queue, limit)
+        ]
 
     async def prolong(self, job_id: str, token: str, lease_seconds: float) -> int | None:
         self._fences.check()
@@ -135,7 +137,9 @@ class MemoryJobQueue:
         row.until_ms = max(row.until_ms, self._lease_end(lease_seconds))
         return row.until_ms
 
-    async def lapsed(self, token: str, lanes: str, limit: int, lease_seconds: float) -> list[Taken]:
+    async def expired_leases(
+        self, token: str, external_queues: str, limit: int, lease_seconds: float
+    ) -> list[LeasedJob]:
         self._fences.check_jobs()
         now = self._runtime.now_ms()
         gone = (
@@ -143,17 +147,23 @@ class MemoryJobQueue:
             for row in self._rows.values()
             if row.until_ms is not None and row.token is not None and row.until_ms <= now
         )
-        rows = itertools.islice((row for row in gone if row.job.flow.startswith(lanes)), limit)
+        rows = itertools.islice(
+            (row for row in gone if row.job.flow.startswith(external_queues)), limit
+        )
         return [self._lend(row, token, lease_seconds) for row in list(rows)]
 
-    async def stocked(self, lanes: Sequence[str]) -> set[str]:
-        known = [(name, self._lanes[name]) for name in lanes if name in self._lanes]
+    async def stocked(self, external_queues: Sequence[str]) -> set[str]:
+        known = [
+            (name, self._external_queues[name])
+            for name in external_queues
+            if name in self._external_queues
+        ]
         now = self._runtime.now_ms()
         return {
             name
-            for name, lane in known
-            if self._first(lane.ready)
-            or ((row := self._first(lane.waiting)) and row.available_ms <= now)
+            for name, external_queue in known
+            if self._first(external_queue.ready)
+            or ((row := self._first(external_queue.waiting)) and row.available_ms <= now)
         }
 
     async def unhold(self, scope: str, limit: int) -> int:
@@ -166,11 +176,11 @@ class MemoryJobQueue:
             self._enqueue(row)
         return len(rows)
 
-    async def held(self) -> list[Held]:
+    async def held(self) -> list[HeldJob]:
         counts = Counter(
             (row.job.tenant, row.hold) for row in self._rows.values() if row.hold is not None
         )
-        return [Held(tenant, scope, count) for (tenant, scope), count in counts.items()]
+        return [HeldJob(tenant, scope, count) for (tenant, scope), count in counts.items()]
 
     async def count(self, limit: int) -> int:
         return min(len(self._rows), limit)
@@ -193,15 +203,15 @@ class MemoryJobQueue:
             found[row.job.flow] = replace(before, **counts, oldest_ready_ms=oldest)
         return found
 
-    async def jobs(self, after_id: str, limit: int) -> list[Standing]:
+    async def jobs(self, after_id: str, limit: int) -> list[QueueStanding]:
         names = heapq.nsmallest(limit, (name for name in self._rows if name > after_id))
         return [self._standing(self._rows[name]) for name in names]
 
-    def _standing(self, row: _Row) -> Standing:
+    def _standing(self, row: _Row) -> QueueStanding:
         until_ms = None
         if row.token is not None:
             until_ms = self._leases[row.token].end_ms if row.until_ms is None else row.until_ms
-        return Standing(
+        return QueueStanding(
             replace(row.job, due_ms=row.available_ms), self._state(row), row.takes, until_ms
         )
 
@@ -221,34 +231,40 @@ class MemoryJobQueue:
         self._enqueue(_Row(job, max(job.due_ms, self._runtime.now_ms())))
         return True
 
-    def put_offered(self, jobs: Sequence[Job], offer: Offer | None) -> None:
+    def put_eager(self, jobs: Sequence[Job], free_slots: FreeSlots | None) -> None:
         """Put all of them; those that are the offering worker's by that are told in the offer."""
-        chosen = [] if offer is None else self._chosen(jobs, offer)
+        chosen = [] if free_slots is None else self._chosen(jobs, free_slots)
         ours = {job.id for job in chosen}
         for job in jobs:
             if job.id not in ours:
                 self.put_one(job)
-        if offer is not None and chosen:
+        if free_slots is not None and chosen:
             now = self._runtime.now_ms()
-            self._leases.setdefault(offer.token, _Lease(0)).end_ms = self._lease_end(
-                offer.lease_seconds
+            self._leases.setdefault(free_slots.token, _Lease(0)).end_ms = self._lease_end(
+                free_slots.lease_seconds
             )
             for job in chosen:
                 row = self._rows[job.id] = _Row(job, now, turn=0)
-                offer.taken.append(self._lease_out(row, offer.token))
+                free_slots.leased.append(self._lease_out(row, free_slots.token))
 
-    def _chosen(self, jobs: Sequence[Job], offer: Offer) -> list[Job]:
+    def _chosen(self, jobs: Sequence[Job], free_slots: FreeSlots) -> list[Job]:
         now = self._runtime.now_ms()
         if any(job.id in self._rows for job in jobs) or any(
             lease.end_ms <= now for lease in self._leases.values()
         ):
             return []
-        lanes = {flow: self._lanes.setdefault(flow, _Lane()) for flow in offer.free}
-        for lane in lanes.values():
-            self._make_ready(lane)
+        external_queues = {
+            flow: self._external_queues.setdefault(flow, _Lane()) for flow in free_slots.free
+        }
+        for external_queue in external_queues.values():
+            self._make_ready(external_queue)
         return chosen_of(
             jobs,
-            {flow: n for flow, n in offer.free.items() if self._first(lanes[flow].ready) is None},
+            {
+                flow: n
+                for flow, n in free_slots.free.items()
+                if self._first(external_queues[flow].ready) is None
+            },
             now,
         )
 
@@ -260,7 +276,7 @@ class MemoryJobQueue:
         if isinstance(settlement, Drop):
             # Under a dead lease, too: its attempt may have had its effect, so the next take has to
             # look into it.
-            return "active" if row.takes or row.job.suspect else "done"
+            return "active" if row.takes or row.job.possibly_executed else "done"
         return "done" if row.token == settlement.token else "lost"
 
     def settle_one(self, settlement: Settlement) -> Settled:
@@ -269,18 +285,18 @@ class MemoryJobQueue:
             row = self._rows.pop(settlement.job_id)
             self._let_go(row)
             if isinstance(settlement, Release):
-                job = replace(row.job, due_ms=settlement.due_ms, suspect=False)
+                job = replace(row.job, due_ms=settlement.due_ms, possibly_executed=False)
                 self._enqueue(_Row(job, max(settlement.due_ms, self._runtime.now_ms())))
             elif isinstance(settlement, Hold):
-                job = replace(row.job, suspect=row.job.suspect or row.takes > 1)
+                job = replace(row.job, possibly_executed=row.job.possibly_executed or row.takes > 1)
                 self._rows[job.id] = _Row(job, row.available_ms, hold=settlement.scope)
         return settled
 
     def _enqueue(self, row: _Row) -> None:
         row.entry = next(self._entries)
         self._rows[row.job.id] = row
-        lane = self._lanes.setdefault(row.job.flow, _Lane())
-        heapq.heappush(lane.waiting, (row.available_ms, row.entry, row.job.id))
+        external_queue = self._external_queues.setdefault(row.job.flow, _Lane())
+        heapq.heappush(external_queue.waiting, (row.available_ms, row.entry, row.job.id))
         self._queued.set()
 
     def _lease_end(self, lease_seconds: float) -> int:
@@ -296,43 +312,52 @@ class MemoryJobQueue:
                     self._enqueue(row)
 
     def _due_rows(self, flow: str, free: int) -> list[_Row]:
-        lane = self._lanes.setdefault(flow, _Lane())
-        self._make_ready(lane)
+        external_queue = self._external_queues.setdefault(flow, _Lane())
+        self._make_ready(external_queue)
         rows: list[_Row] = []
-        while len(rows) < free and (first := self._first(lane.ready)):
-            heapq.heappop(lane.ready)
+        while len(rows) < free and (first := self._first(external_queue.ready)):
+            heapq.heappop(external_queue.ready)
             rows.append(first)
         if rows:
             is_drained = len(rows) < free
-            lane.present = max(lane.present, max(row.turn or 0 for row in rows) + is_drained)
+            external_queue.present = max(
+                external_queue.present, max(row.turn or 0 for row in rows) + is_drained
+            )
             # What ends before the present says nothing; when nobody is left, every line starts
             # anew.
-            lane.ends = (
+            external_queue.ends = (
                 {}
                 if is_drained
-                else {line: end for line, end in lane.ends.items() if end > lane.present}
+                else {
+                    line: end
+                    for line, end in external_queue.ends.items()
+                    if end > external_queue.present
+                }
             )
         return rows
 
-    def _make_ready(self, lane: _Lane) -> None:
+    def _make_ready(self, external_queue: _Lane) -> None:
         """Give turns to those whose time has come.
 
         A job whose lease ended has had its turn and keeps it.
         """
         now, come = self._runtime.now_ms(), []
-        while (first := self._first(lane.waiting)) and first.available_ms <= now:
-            heapq.heappop(lane.waiting)
+        while (first := self._first(external_queue.waiting)) and first.available_ms <= now:
+            heapq.heappop(external_queue.waiting)
             come.append(first)
         fresh = [row for row in come if row.turn is None]
         wanted = Counter(row.line for row in fresh)
-        turns = give_turns(wanted, {line[0]: lane.present for line in wanted}, lane.ends)
-        lane.ends |= {line: first + wanted[line] for line, first in turns.items()}
+        turns = give_turns(
+            wanted, {line[0]: external_queue.present for line in wanted}, external_queue.ends
+        )
+        external_queue.ends |= {line: first + wanted[line] for line, first in turns.items()}
         for row in fresh:
             row.turn = turns[row.line]
             turns[row.line] += 1
         for row in come:
             heapq.heappush(
-                lane.ready, (score_of(row.turn or 0, row.job.priority), row.entry, row.job.id)
+                external_queue.ready,
+                (score_of(row.turn or 0, row.job.priority), row.entry, row.job.id),
             )
 
     def _first(self, heap: list[tuple[int, int, str]]) -> _Row | None:
@@ -344,19 +369,19 @@ class MemoryJobQueue:
             heapq.heappop(heap)
         return None
 
-    def _lease_out(self, row: _Row, token: str) -> Taken:
+    def _lease_out(self, row: _Row, token: str) -> LeasedJob:
         row.token, row.takes, row.entry = token, row.takes + 1, 0
         self._leases[token].jobs.setdefault(row.job.flow, {})[row.job.id] = None
-        return Taken(row.job, token, row.takes, row.available_ms)
+        return LeasedJob(row.job, token, row.takes, row.available_ms)
 
-    def _lend(self, row: _Row, token: str, lease_seconds: float) -> Taken:
+    def _lend(self, row: _Row, token: str, lease_seconds: float) -> LeasedJob:
         row.token, row.takes, row.entry, row.until_ms = (
             token,
             row.takes + 1,
             0,
             self._lease_end(lease_seconds),
         )
-        return Taken(row.job, token, row.takes, row.available_ms)
+        return LeasedJob(row.job, token, row.takes, row.available_ms)
 
     def _let_go(self, row: _Row) -> None:
         if row.token is not None and row.until_ms is None:
@@ -368,7 +393,9 @@ class MemoryJobQueue:
         Jobs left for want of slots are not told: a free slot asks again.
         """
         moments = [
-            row.available_ms for flow in flows if (row := self._first(self._lanes[flow].waiting))
+            row.available_ms
+            for flow in flows
+            if (row := self._first(self._external_queues[flow].waiting))
         ]
         others = [lease for holder, lease in self._leases.items() if holder != token]
         moments += [lease.end_ms for lease in others if any(lease.jobs.get(flow) for flow in flows)]

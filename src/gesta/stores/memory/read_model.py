@@ -14,12 +14,12 @@ from gesta.ports.read_model import (
     Checkpoint,
     Cursor,
     Filter,
-    Held,
     Key,
     Move,
-    Parked,
-    Place,
+    Quarantined,
+    RoleLease,
     View,
+    ViewPosition,
     dispatched_of,
     fair_part,
     key_of,
@@ -28,7 +28,7 @@ from gesta.ports.read_model import (
 from gesta.runtime.clock import Runtime
 from gesta.stores.memory.fences import MemoryFences
 from gesta.stores.memory.sorted_index import SortedIndex
-from gesta.stores.memory.undispatched import PendingJobs
+from gesta.stores.memory.undispatched import UndispatchedJobs
 
 
 class MemoryViews:
@@ -36,9 +36,9 @@ class MemoryViews:
 
     def __init__(self, runtime: Runtime, fences: MemoryFences | None = None) -> None:
         self._runtime, self._fences = runtime, fences or MemoryFences()
-        self._parked: dict[tuple[str, int, str], Parked] = {}
+        self._quarantined: dict[tuple[str, int, str], Quarantined] = {}
         #: No views: clearing does not touch what is still to be put.
-        self._pending = PendingJobs()
+        self._undispatched = UndispatchedJobs()
         self._checkpoints: dict[str, int] = {}
         #: What keeps a checkpoint from moving, and since when.
         self._stuck: dict[str, tuple[str, int]] = {}
@@ -59,33 +59,33 @@ class MemoryViews:
         return {key: self._rows[key] for key in keys if key in self._rows}
 
     async def save(
-        self, views: Sequence[View], parked: Sequence[Parked], move: Move | None
+        self, views: Sequence[View], quarantined: Sequence[Quarantined], move: Move | None
     ) -> bool:
-        return self.save_all(views, parked, () if move is None else (move,))
+        return self.save_all(views, quarantined, () if move is None else (move,))
 
     async def save_with_jobs(
         self,
         views: Sequence[View],
         jobs: Sequence[Job],
-        parked: Sequence[Parked],
+        quarantined: Sequence[Quarantined],
         moves: Sequence[Move],
     ) -> bool:
         if jobs:
             self._fences.check_jobs()
-        if not self.save_all(views, parked, moves):
+        if not self.save_all(views, quarantined, moves):
             return False
-        self._pending.add(jobs)
+        self._undispatched.add(jobs)
         return True
 
-    async def pending(self, limit: int) -> list[Job]:
-        return self._pending.first(limit)
+    async def undispatched(self, limit: int) -> list[Job]:
+        return self._undispatched.first(limit)
 
-    async def are_pending(self, job_ids: Sequence[str]) -> set[str]:
-        return self._pending.which(job_ids)
+    async def are_undispatched(self, job_ids: Sequence[str]) -> set[str]:
+        return self._undispatched.which(job_ids)
 
     async def relayed(self, job_ids: Sequence[str]) -> set[str]:
         self._fences.check()
-        return self._pending.remove(job_ids)
+        return self._undispatched.remove(job_ids)
 
     async def checkpoint(self, name: str) -> int:
         return self._checkpoints.get(name, 0)
@@ -149,8 +149,8 @@ class MemoryViews:
         )
 
     async def old(
-        self, before_ms: int, after: Place, limit: int, foreign: Collection[str] = ()
-    ) -> tuple[list[State], Place | None]:
+        self, before_ms: int, after: ViewPosition, limit: int, foreign: Collection[str] = ()
+    ) -> tuple[list[State], ViewPosition | None]:
         tenants = sorted(tenant for tenant in self._by_tenant if tenant >= after[0])
         places = sorted(
             (state.tenant, state.flow, state.id)
@@ -187,7 +187,9 @@ class MemoryViews:
         self._schedule(key, None)
         if row.state.wants is not None:
             self._wanting.remove((state.id, key))
-        self._parked = {where: one for where, one in self._parked.items() if one.stream != stream}
+        self._quarantined = {
+            where: one for where, one in self._quarantined.items() if one.stream != stream
+        }
         self.removals += 1
 
     async def undecided(self) -> tuple[int, int | None]:
@@ -196,8 +198,8 @@ class MemoryViews:
         ]
         return len(waiting), min(waiting, default=None)
 
-    async def parked(self, tenant: str | None, limit: int) -> list[Parked]:
-        rows = (row for row in self._parked.values() if tenant in (None, row.tenant))
+    async def quarantined(self, tenant: str | None, limit: int) -> list[Quarantined]:
+        rows = (row for row in self._quarantined.values() if tenant in (None, row.tenant))
         return heapq.nlargest(limit, rows, key=lambda row: row.at_ms)
 
     async def claim(self, name: str, owner: str, lease_seconds: float) -> bool:
@@ -213,10 +215,10 @@ class MemoryViews:
         self._fences.check()
         now = self._runtime.now_ms()
         parts = [
-            Held(name, *self._roles.get(name, ("", 0)))
+            RoleLease(name, *self._roles.get(name, ("", 0)))
             for name in (f"{role}/{n}" for n in range(count))
         ]
-        alone = Held(role, *self._roles.get(role, (owner, 0)))
+        alone = RoleLease(role, *self._roles.get(role, (owner, 0)))
         if lease_seconds == 0 or (alone.owner != owner and alone.is_held(now)):
             self._roles |= {part.name: (owner, now) for part in parts if part.owner == owner}
             return set()
@@ -224,9 +226,10 @@ class MemoryViews:
         self._roles |= dict.fromkeys(ours, (owner, now + round(lease_seconds * 1000)))
         return {n for n, part in enumerate(parts) if part.name in ours}
 
-    async def roles(self) -> list[Held]:
+    async def roles(self) -> list[RoleLease]:
         return [
-            Held(name, owner, until_ms) for name, (owner, until_ms) in sorted(self._roles.items())
+            RoleLease(name, owner, until_ms)
+            for name, (owner, until_ms) in sorted(self._roles.items())
         ]
 
     async def shadow(self) -> MemoryShadow:
@@ -235,7 +238,11 @@ class MemoryViews:
         return MemoryShadow(self, shadow)
 
     def take_over(
-        self, shadow: MemoryViews, names: Sequence[str], position: int, parked: Sequence[Parked]
+        self,
+        shadow: MemoryViews,
+        names: Sequence[str],
+        position: int,
+        quarantined: Sequence[Quarantined],
     ) -> bool:
         self._fences.check()
         stood = {name: self._checkpoints.get(name, 0) for name in names}
@@ -249,11 +256,13 @@ class MemoryViews:
             # again.
             mark = dispatched_of(name)
             self._checkpoints[mark] = max(stood[name], self._checkpoints.get(mark, 0))
-        self._parked = {where: row for where, row in self._parked.items() if row.what != "event"}
-        return self.save_all([], parked, ())
+        self._quarantined = {
+            where: row for where, row in self._quarantined.items() if row.what != "event"
+        }
+        return self.save_all([], quarantined, ())
 
     def save_all(
-        self, views: Sequence[View], parked: Sequence[Parked], moves: Sequence[Move]
+        self, views: Sequence[View], quarantined: Sequence[Quarantined], moves: Sequence[Move]
     ) -> bool:
         self._fences.check()
         if not all(map(self._fits, moves)):
@@ -263,9 +272,9 @@ class MemoryViews:
             self._stuck.pop(move.name, None)
         for view in views:
             self._replace(view)
-        for row in parked:
+        for row in quarantined:
             # Whoever goes over the same events again meets the same poison: it stays one entry.
-            self._parked.setdefault((row.stream, row.version, row.what), row)
+            self._quarantined.setdefault((row.stream, row.version, row.what), row)
         return True
 
     def _fits(self, move: Move) -> bool:
@@ -317,8 +326,10 @@ class MemoryShadow:
     async def save(self, views: Sequence[View]) -> None:
         await self._shadow.save(views, [], None)
 
-    async def swap(self, names: Sequence[str], position: int, parked: Sequence[Parked]) -> bool:
-        return self._views.take_over(self._shadow, names, position, parked)
+    async def swap(
+        self, names: Sequence[str], position: int, quarantined: Sequence[Quarantined]
+    ) -> bool:
+        return self._views.take_over(self._shadow, names, position, quarantined)
 
 
 def _matches(state: State, chosen: Filter) -> bool:

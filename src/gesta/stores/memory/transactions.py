@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from gesta.domain.state import State
-from gesta.ports.eager_dispatch import Offer
-from gesta.ports.event_store import Append, Appended, Verdict
+from gesta.ports.eager_dispatch import FreeSlots
+from gesta.ports.event_store import Append, Appended, AppendVerdict
 from gesta.ports.job_queue import Drop, Job
-from gesta.ports.read_model import Move, Parked, View
+from gesta.ports.read_model import Move, Quarantined, View
 from gesta.ports.transactions import Entry, Projection, Recording
 from gesta.stores.memory.event_store import MemoryEventStore
 from gesta.stores.memory.job_queue import MemoryJobQueue
@@ -24,7 +24,9 @@ class MemoryCommits:
         self._views = views
         self._fences = events.fences
 
-    async def append(self, appends: Sequence[Append], projection: Projection) -> list[Verdict]:
+    async def append(
+        self, appends: Sequence[Append], projection: Projection
+    ) -> list[AppendVerdict]:
         self._fences.check_appends(appends)
         if projection.jobs:
             self._fences.check_jobs()
@@ -40,22 +42,22 @@ class MemoryCommits:
         after = self._events.length
         is_whole = after - before == sum(len(append.events) for append in appends)
         if is_whole and self._views.save_all(projection.views, [], projection.moves(before, after)):
-            self._queue.put_offered(projection.jobs, projection.offer)
+            self._queue.put_eager(projection.jobs, projection.free_slots)
             projection.reached = after
 
     async def project(
         self,
         views: Sequence[View],
         jobs: Sequence[Job],
-        parked: Sequence[Parked],
+        quarantined: Sequence[Quarantined],
         moves: Sequence[Move],
-        offer: Offer | None = None,
+        free_slots: FreeSlots | None = None,
     ) -> bool:
         if jobs:
             self._fences.check_jobs()
-        if not self._views.save_all(views, parked, moves):
+        if not self._views.save_all(views, quarantined, moves):
             return False
-        self._queue.put_offered(jobs, offer)
+        self._queue.put_eager(jobs, free_slots)
         return True
 
     async def remove(self, ended: Sequence[tuple[str, State]]) -> int:

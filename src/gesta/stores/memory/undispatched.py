@@ -12,7 +12,7 @@ from gesta.ports.job_queue import Job
 from gesta.stores.memory.sorted_index import SortedIndex
 
 
-class PendingJobs:
+class UndispatchedJobs:
     """A tenant's jobs have rising numbers, starting where the others are: the tenants come in turn,
     and no newcomer overtakes for long.
     """

@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Sequence
 
-from gesta.ports.vault import Sealed
+from gesta.ports.vault import Encrypted
 from gesta.stores.memory.fences import MemoryFences
 
 #: Tenant, name, version.
@@ -17,29 +17,29 @@ class MemoryVault:
 
     def __init__(self, fences: MemoryFences | None = None) -> None:
         self._fences = fences or MemoryFences()
-        self._boxes: dict[Ref, Sealed] = {}
+        self._boxes: dict[Ref, Encrypted] = {}
         #: The highest version of each (tenant, name).
         self._versions: dict[tuple[str, str], int] = {}
 
-    async def put(self, sealed: Sequence[Sealed]) -> list[bool]:
-        new = [box for box in sealed if (box.tenant, box.name, box.version) not in self._boxes]
+    async def put(self, encrypted: Sequence[Encrypted]) -> list[bool]:
+        new = [box for box in encrypted if (box.tenant, box.name, box.version) not in self._boxes]
         if new:
             self._fences.check_tenants(box.tenant for box in new)
-        return [self._put_one(box) for box in sealed]
+        return [self._put_one(box) for box in encrypted]
 
-    async def get(self, refs: Sequence[Ref]) -> dict[Ref, Sealed]:
+    async def get(self, refs: Sequence[Ref]) -> dict[Ref, Encrypted]:
         return {
             ref: held for ref in refs if (held := self._boxes.get(ref)) is not None and held.box
         }
 
-    async def newest(self, names: Sequence[tuple[str, str]]) -> dict[tuple[str, str], Sealed]:
+    async def newest(self, names: Sequence[tuple[str, str]]) -> dict[tuple[str, str], Encrypted]:
         return {
             name: self._boxes[*name, self._versions[name]]
             for name in names
             if name in self._versions
         }
 
-    async def listed(self, after: Ref, limit: int) -> list[Sealed]:
+    async def listed(self, after: Ref, limit: int) -> list[Encrypted]:
         return [
             self._boxes[ref]
             for ref in heapq.nsmallest(limit, (ref for ref in self._boxes if ref > after))
@@ -49,9 +49,9 @@ class MemoryVault:
         self._fences.check_tenants(ref[0] for ref in refs)
         for ref in refs:
             if ref in self._boxes:
-                self._boxes[ref] = Sealed(*ref, b"")
+                self._boxes[ref] = Encrypted(*ref, b"")
 
-    def _put_one(self, box: Sealed) -> bool:
+    def _put_one(self, box: Encrypted) -> bool:
         ref = box.tenant, box.name, box.version
         if self._boxes.setdefault(ref, box) is not box:
             return False

@@ -99,7 +99,7 @@ async def open_at(
         close=close,
         now_ms=now_ms,
         partitions=PARTITIONS,
-        projects_at_once=True,
+        projects_inline=True,
         commit_size=COMMIT_SIZE,
         name=address.name,
         outbox=PostgresqlOutbox(database, events, on_clock),

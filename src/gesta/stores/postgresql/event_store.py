@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from gesta.domain.ids import id_bytes, id_text
-from gesta.ports.event_store import FOLLOW_BYTES, Append, Claim, Recorded, Share, Verdict
+from gesta.ports.event_store import FOLLOW_BYTES, Append, AppendVerdict, Claim, Recorded, Share
 from gesta.ports.transactions import Entry
 from gesta.runtime.clock import Runtime, Signal
 from gesta.stores.own_events import OwnEvents
@@ -24,7 +24,7 @@ class PostgresqlEventStore:
         news.on_news(self._appended.set)
         self._own = OwnEvents(runtime)
 
-    async def append(self, appends: Sequence[Append]) -> list[Verdict]:
+    async def append(self, appends: Sequence[Append]) -> list[AppendVerdict]:
         if not appends:
             return []
         recordings, first = await record(

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from gesta.domain.fair_queue import Line, give_turns, score_of
+from gesta.domain.fair_queue import QueueLine, give_turns, score_of
 from gesta.stores.postgresql.connections import Connection, Row
 from gesta.stores.postgresql.statements import Statements
 
@@ -28,16 +28,16 @@ class Given(NamedTuple):
 NONE = Given({}, ([], [], [], [], [], []))
 
 
-def pairs_of(jobs: Iterable[tuple[str, Line]]) -> tuple[list[str], list[str]]:
+def pairs_of(jobs: Iterable[tuple[str, QueueLine]]) -> tuple[list[str], list[str]]:
     """The flows and tenants whose turns have to be read."""
     pairs = list({(flow, tenant) for _, (flow, tenant, _) in jobs})
     return [flow for flow, _ in pairs], [tenant for _, tenant in pairs]
 
 
-def give(jobs: Sequence[tuple[str, Line]], rows: Sequence[Row]) -> Given:
+def give(jobs: Sequence[tuple[str, QueueLine]], rows: Sequence[Row]) -> Given:
     """Scores for (job id, line), in this order."""
     presents = {flow: turn for flow, tenant, _, turn in rows if tenant is None}
-    ends: dict[Line, int] = {
+    ends: dict[QueueLine, int] = {
         (flow, tenant, priority): turn
         for flow, tenant, priority, turn in rows
         if tenant is not None
@@ -63,7 +63,7 @@ def give(jobs: Sequence[tuple[str, Line]], rows: Sequence[Row]) -> Given:
 
 
 async def give_within(
-    connection: Connection, sql: Statements, jobs: Sequence[tuple[str, Line]]
+    connection: Connection, sql: Statements, jobs: Sequence[tuple[str, QueueLine]]
 ) -> dict[str, int]:
     """Read, give and note, inside a transaction; the scores."""
     given = give(jobs, await connection.fetch(sql("turns"), *pairs_of(jobs)))

@@ -9,17 +9,17 @@ from collections.abc import Sequence
 from operator import attrgetter
 from typing import Any
 
-from gesta.domain.fair_queue import Line
+from gesta.domain.fair_queue import QueueLine
 from gesta.ports.job_queue import (
     Backlog,
-    Held,
+    HeldJob,
     Job,
     JobState,
+    LeasedJob,
+    QueueStanding,
     Release,
     Settled,
     Settlement,
-    Standing,
-    Taken,
 )
 from gesta.ports.transactions import Entry
 from gesta.runtime.clock import Runtime, Signal
@@ -58,7 +58,7 @@ class PostgresqlJobQueue:
 
     async def take(
         self, token: str, flows: dict[str, int], lease_seconds: float, *, durable: bool
-    ) -> tuple[list[Taken], int | None]:
+    ) -> tuple[list[LeasedJob], int | None]:
         is_woken = False
         while True:
             now = self._runtime.now_ms()
@@ -73,12 +73,12 @@ class PostgresqlJobQueue:
             )
             *rows, last = await self._database.ask("take_jobs", *values)
             if not last["must_wake"]:
-                return [_taken(row, token) for row in rows], last["next_due"]
+                return [_leased(row, token) for row in rows], last["next_due"]
             await self._database.transact(self._wake_due, durable=False)
             is_woken = True
 
-    async def taken_by(self, token: str) -> list[Taken]:
-        return [_handed_out(row, token) for row in await self._database.ask("taken_by", token)]
+    async def leased_by(self, token: str) -> list[LeasedJob]:
+        return [_leased_external(row, token) for row in await self._database.ask("taken_by", token)]
 
     async def extend(self, token: str, lease_seconds: float) -> bool:
         now = self._runtime.now_ms()
@@ -90,30 +90,40 @@ class PostgresqlJobQueue:
             )
         )
 
-    async def hand_out(
-        self, token: str, lane: str, limit: int, lease_seconds: float
-    ) -> list[Taken]:
-        if await self._database.ask("due_in_lane", lane, self._runtime.now_ms()):
+    async def lease_external(
+        self, token: str, external_queue: str, limit: int, lease_seconds: float
+    ) -> list[LeasedJob]:
+        if await self._database.ask("due_in_lane", external_queue, self._runtime.now_ms()):
             await self._database.transact(self._wake_due, durable=False)
         rows = await self._database.ask(
-            "hand_out_jobs", token, lane, limit, self._lease_end(lease_seconds)
+            "hand_out_jobs", token, external_queue, limit, self._lease_end(lease_seconds)
         )
-        return [_handed_out(row, token) for row in rows]
+        return [_leased_external(row, token) for row in rows]
 
     async def prolong(self, job_id: str, token: str, lease_seconds: float) -> int | None:
         values = (job_id, token, self._runtime.now_ms(), self._lease_end(lease_seconds))
         rows = await self._database.ask("prolong_lease", *values)
         return rows[0][0] if rows else None
 
-    async def lapsed(self, token: str, lanes: str, limit: int, lease_seconds: float) -> list[Taken]:
-        values = (token, lanes, limit, self._runtime.now_ms(), self._lease_end(lease_seconds))
-        return [_handed_out(row, token) for row in await self._database.ask("lapsed_jobs", *values)]
+    async def expired_leases(
+        self, token: str, external_queues: str, limit: int, lease_seconds: float
+    ) -> list[LeasedJob]:
+        values = (
+            token,
+            external_queues,
+            limit,
+            self._runtime.now_ms(),
+            self._lease_end(lease_seconds),
+        )
+        return [
+            _leased_external(row, token) for row in await self._database.ask("lapsed_jobs", *values)
+        ]
 
-    async def stocked(self, lanes: Sequence[str]) -> set[str]:
+    async def stocked(self, external_queues: Sequence[str]) -> set[str]:
         return {
             row[0]
             for row in await self._database.ask(
-                "stocked_lanes", list(lanes), self._runtime.now_ms()
+                "stocked_lanes", list(external_queues), self._runtime.now_ms()
             )
         }
 
@@ -139,8 +149,8 @@ class PostgresqlJobQueue:
         self.wake()
         return count
 
-    async def held(self) -> list[Held]:
-        return [Held(*row) for row in await self._database.ask("count_held")]
+    async def held(self) -> list[HeldJob]:
+        return [HeldJob(*row) for row in await self._database.ask("count_held")]
 
     async def count(self, limit: int) -> int:
         ((count,),) = await self._database.ask("count_jobs", limit)
@@ -157,7 +167,7 @@ class PostgresqlJobQueue:
         rows = await self._database.ask("backlog", self._runtime.now_ms())
         return {flow: Backlog(*counts) for flow, *counts in rows}
 
-    async def jobs(self, after_id: str, limit: int) -> list[Standing]:
+    async def jobs(self, after_id: str, limit: int) -> list[QueueStanding]:
         now = self._runtime.now_ms()
         return [
             _standing(row, now) for row in await self._database.ask("list_jobs", after_id, limit)
@@ -241,13 +251,13 @@ def job_values(jobs: Sequence[Job], given: Given, now_ms: int) -> list[Any]:
                 now_ms if is_due else job.due_ms,
                 job.priority,
                 given.scores.get(job.id, 0),
-                job.suspect,
+                job.possibly_executed,
             )
         )
     return [*given.noted, rows]
 
 
-def taken_values(jobs: Sequence[Job], now_ms: int) -> list[tuple[Any, ...]]:
+def leased_values(jobs: Sequence[Job], now_ms: int) -> list[tuple[Any, ...]]:
     """Jobs for the function `project_taken`, in the order of their ids."""
     return [
         (
@@ -270,11 +280,11 @@ def taken_values(jobs: Sequence[Job], now_ms: int) -> list[tuple[Any, ...]]:
 _id = attrgetter("id")
 
 
-def _lines(rows: Sequence[Row]) -> list[tuple[str, Line]]:
+def _lines(rows: Sequence[Row]) -> list[tuple[str, QueueLine]]:
     return [(job_id, (flow, tenant, priority)) for job_id, flow, tenant, priority in rows]
 
 
-def _standing(row: Row, now_ms: int) -> Standing:
+def _standing(row: Row, now_ms: int) -> QueueStanding:
     *job, state, takes, until_ms = row
     due_ms = row["due_ms"]
     # A waiting job becomes ready at the next take, which may be long in coming.
@@ -287,14 +297,14 @@ def _standing(row: Row, now_ms: int) -> Standing:
         if due_ms <= now_ms
         else "waiting"
     )
-    return Standing(Job(*job), named, takes, until_ms)
+    return QueueStanding(Job(*job), named, takes, until_ms)
 
 
-def _handed_out(row: Row, token: str) -> Taken:
+def _leased_external(row: Row, token: str) -> LeasedJob:
     *job, takes = row
-    return Taken(Job(*job), token, takes, row["due_ms"])
+    return LeasedJob(Job(*job), token, takes, row["due_ms"])
 
 
-def _taken(row: Row, token: str) -> Taken:
+def _leased(row: Row, token: str) -> LeasedJob:
     *job, takes, _, _ = row
-    return Taken(Job(*job), token, takes, row["job_due_ms"])
+    return LeasedJob(Job(*job), token, takes, row["job_due_ms"])

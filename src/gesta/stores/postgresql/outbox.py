@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from gesta.domain.ids import event_id, id_bytes
-from gesta.ports.event_store import Append, Appended, Claim, Claimed, NewEvent, Verdict
-from gesta.ports.outbox import Prepared, Raw, Standing
+from gesta.ports.event_store import Append, Appended, AppendVerdict, Claim, Claimed, NewEvent
+from gesta.ports.outbox import OutboxStanding, Prepared, Raw
 from gesta.ports.transactions import Entry
 from gesta.runtime.clock import Runtime
 from gesta.stores.postgresql.callers import caller_of, raise_of_caller
@@ -66,12 +66,12 @@ class PostgresqlOutbox:
         rows = await self._database.ask("outbox_waiting", list(flows), until, list(without), limit)
         return [_waiting(row) for row in rows]
 
-    async def drain(self, appends: Sequence[tuple[str, Append]]) -> list[Verdict | None]:
+    async def drain(self, appends: Sequence[tuple[str, Append]]) -> list[AppendVerdict | None]:
         ids = [request_id for request_id, _ in appends]
 
         async def step(
             connection: Connection,
-        ) -> tuple[dict[str, Append], dict[str, Verdict], int | None]:
+        ) -> tuple[dict[str, Append], dict[str, AppendVerdict], int | None]:
             transaction = Transaction(connection, self._database.sql)
             free = {row[0] for row in await transaction.ask("outbox_lock", ids)}
             ours = {request_id: append for request_id, append in appends if request_id in free}
@@ -79,7 +79,7 @@ class PostgresqlOutbox:
                 return {}, {}, None
             entries = [Entry(append, None) for append in ours.values()]
             recordings, first = await record(transaction, entries, {}, 0, durable=True)
-            told: dict[str, Verdict] = {}
+            told: dict[str, AppendVerdict] = {}
             for request_id, recording in zip(ours, recordings, strict=True):
                 assert recording.verdict is not None
                 told[request_id] = recording.verdict
@@ -94,8 +94,8 @@ class PostgresqlOutbox:
             self._events.committed([*ours.values()], first)
         return [verdicts.get(request_id) for request_id in ids]
 
-    async def standing(self) -> list[Standing]:
-        return [Standing(*row) for row in await self._database.ask("outbox_standing")]
+    async def standing(self) -> list[OutboxStanding]:
+        return [OutboxStanding(*row) for row in await self._database.ask("outbox_standing")]
 
     async def count(self, limit: int) -> int:
         ((count,),) = await self._database.ask("outbox_count", limit)

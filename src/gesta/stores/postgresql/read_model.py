@@ -13,12 +13,12 @@ from gesta.ports.read_model import (
     Checkpoint,
     Cursor,
     Filter,
-    Held,
     Key,
     Move,
-    Parked,
-    Place,
+    Quarantined,
+    RoleLease,
     View,
+    ViewPosition,
     dispatched_of,
     key_of,
     should_have_a_job,
@@ -28,9 +28,9 @@ from gesta.runtime.clock import Runtime
 from gesta.stores.postgresql.connections import Connection, Row
 from gesta.stores.postgresql.database import Database
 from gesta.stores.postgresql.shadow import PostgresqlShadow
-from gesta.stores.postgresql.undispatched import add_pending, job_of
+from gesta.stores.postgresql.undispatched import add_undispatched, job_of
 from gesta.stores.postgresql.view_rows import (
-    parked_columns,
+    quarantined_columns,
     state_of,
     text_of,
     view_of,
@@ -62,34 +62,34 @@ class PostgresqlViews:
         return found
 
     async def save(
-        self, views: Sequence[View], parked: Sequence[Parked], move: Move | None
+        self, views: Sequence[View], quarantined: Sequence[Quarantined], move: Move | None
     ) -> bool:
-        return await self.project(views, parked, () if move is None else (move,), _NO_JOBS)
+        return await self.project(views, quarantined, () if move is None else (move,), _NO_JOBS)
 
     async def project(
         self,
         views: Sequence[View],
-        parked: Sequence[Parked],
+        quarantined: Sequence[Quarantined],
         moves: Sequence[Move],
         jobs: Sequence[Sequence[Any]],
     ) -> bool:
         """As `save`, with jobs as the function `put` takes them."""
-        (row,) = await self._database.ask("project", *_projection(views, parked, moves, jobs))
+        (row,) = await self._database.ask("project", *_projection(views, quarantined, moves, jobs))
         return self.committed(views, Saved(row["moved"], row["written"] == len(views)))
 
-    async def project_offered(
+    async def project_eager(
         self,
         views: Sequence[View],
-        parked: Sequence[Parked],
+        quarantined: Sequence[Quarantined],
         moves: Sequence[Move],
         jobs: Sequence[Any],
-        offer: Sequence[Any],
+        free_slots: Sequence[Any],
     ) -> tuple[bool, bool] | None:
         """As `project`, with jobs that are taken as they are put, and whether the lease was
         renewed; None where that cannot be: nothing was written.
         """
         (row,) = await self._database.ask(
-            "project_offered", *_projection(views, parked, moves, (jobs,)), *offer
+            "project_offered", *_projection(views, quarantined, moves, (jobs,)), *free_slots
         )
         if not row["taken"]:
             return None
@@ -101,17 +101,17 @@ class PostgresqlViews:
         self,
         views: Sequence[View],
         jobs: Sequence[Job],
-        parked: Sequence[Parked],
+        quarantined: Sequence[Quarantined],
         moves: Sequence[Move],
     ) -> bool:
         sql = self._database.sql
 
         async def save(connection: Connection) -> Saved:
             (row,) = await connection.fetch(
-                sql("project"), *_projection(views, parked, moves, _NO_JOBS)
+                sql("project"), *_projection(views, quarantined, moves, _NO_JOBS)
             )
             if row["moved"] and jobs:
-                await add_pending(connection, sql, jobs)
+                await add_undispatched(connection, sql, jobs)
             return Saved(row["moved"], row["written"] == len(views))
 
         return self.committed(views, await self._database.transact(save, durable=False))
@@ -120,10 +120,10 @@ class PostgresqlViews:
         self._recent.committed(views, saved)
         return saved.moved
 
-    async def pending(self, limit: int) -> list[Job]:
+    async def undispatched(self, limit: int) -> list[Job]:
         return [job_of(row) for row in await self._database.ask("first_pending", limit)]
 
-    async def are_pending(self, job_ids: Sequence[str]) -> set[str]:
+    async def are_undispatched(self, job_ids: Sequence[str]) -> set[str]:
         return {row[0] for row in await self._database.ask("which_pending", list(job_ids))}
 
     async def relayed(self, job_ids: Sequence[str]) -> set[str]:
@@ -231,8 +231,8 @@ class PostgresqlViews:
         )
 
     async def old(
-        self, before_ms: int, after: Place, limit: int, foreign: Collection[str] = ()
-    ) -> tuple[list[State], Place | None]:
+        self, before_ms: int, after: ViewPosition, limit: int, foreign: Collection[str] = ()
+    ) -> tuple[list[State], ViewPosition | None]:
         """At most one tenant and flow at a time: the next call hops to the next."""
         tenant, flow, after_id = after
         before_id = id_end() if flow in foreign else id_floor(before_ms)
@@ -241,15 +241,15 @@ class PostgresqlViews:
         found = [state for state in states if state.is_terminal and state.updated_at < before_ms]
         if len(states) == limit:
             return found, (tenant, flow, states[-1].id)
-        lane = await self._database.ask("next_lane", tenant, flow)
-        return found, (lane[0][0], lane[0][1], "") if lane else None
+        external_queue = await self._database.ask("next_lane", tenant, flow)
+        return found, (external_queue[0][0], external_queue[0][1], "") if external_queue else None
 
     async def undecided(self) -> tuple[int, int | None]:
         ((count, since),) = await self._database.ask("undecided_views")
         return count, since
 
-    async def parked(self, tenant: str | None, limit: int) -> list[Parked]:
-        return [Parked(*row) for row in await self._database.ask("list_parked", tenant, limit)]
+    async def quarantined(self, tenant: str | None, limit: int) -> list[Quarantined]:
+        return [Quarantined(*row) for row in await self._database.ask("list_parked", tenant, limit)]
 
     async def claim(self, name: str, owner: str, lease_seconds: float) -> bool:
         now = self._runtime.now_ms()
@@ -264,8 +264,8 @@ class PostgresqlViews:
         )
         return {parts.index(row[0]) for row in rows}
 
-    async def roles(self) -> list[Held]:
-        return [Held(*row) for row in await self._database.ask("list_roles")]
+    async def roles(self) -> list[RoleLease]:
+        return [RoleLease(*row) for row in await self._database.ask("list_roles")]
 
     async def shadow(self) -> PostgresqlShadow:
         return await PostgresqlShadow.make(self._database, self._recent.forget)
@@ -278,7 +278,7 @@ class PostgresqlViews:
         )
 
 
-def at_once_values(projection: Projection) -> list[Any]:
+def inline_values(projection: Projection) -> list[Any]:
     """What the function `record_at_once` takes, but for jobs."""
     names = list(projection.checkpoints)
     rows = view_values(projection.views)
@@ -293,7 +293,7 @@ def at_once_values(projection: Projection) -> list[Any]:
 
 def _projection(
     views: Sequence[View],
-    parked: Sequence[Parked],
+    quarantined: Sequence[Quarantined],
     moves: Sequence[Move],
     jobs: Sequence[Sequence[Any]],
 ) -> list[Any]:
@@ -304,4 +304,4 @@ def _projection(
     rows = view_values(views)
     # By key, which is what they begin with.
     rows.sort()
-    return [names, *places, *marks, rows, *parked_columns(parked), *jobs]
+    return [names, *places, *marks, rows, *quarantined_columns(quarantined), *jobs]

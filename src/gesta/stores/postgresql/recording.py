@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Protocol, assert_never
 
 from gesta.domain.ids import id_bytes, id_text
-from gesta.ports.event_store import Append, Appended, Claimed, Stale, Verdict
+from gesta.ports.event_store import Append, Appended, AppendVerdict, Claimed, Stale
 from gesta.ports.job_queue import Ack, Drop, Hold, Release, Settlement
 from gesta.ports.transactions import Entry, Recording
 from gesta.stores.postgresql.connections import Row
@@ -57,7 +57,7 @@ def recordings_of(entries: Sequence[Entry], row: Row) -> list[Recording]:
 
 
 def _told(row: Row, place: int) -> Recording:
-    verdict: Verdict | None
+    verdict: AppendVerdict | None
     match row["verdicts"][place]:
         case "appended":
             verdict = Appended(row["numbers"][place])

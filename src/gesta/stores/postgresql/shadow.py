@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from gesta.ports.read_model import Key, Parked, View, dispatched_of, key_of
+from gesta.ports.read_model import Key, Quarantined, View, dispatched_of, key_of
 from gesta.stores.postgresql.connections import Connection
 from gesta.stores.postgresql.database import Database
-from gesta.stores.postgresql.view_rows import parked_columns, view_of, view_values
+from gesta.stores.postgresql.view_rows import quarantined_columns, view_of, view_values
 
 
 class PostgresqlShadow:
@@ -55,7 +55,9 @@ class PostgresqlShadow:
             lambda connection: connection.fetch(text, rows), durable=False
         )
 
-    async def swap(self, names: Sequence[str], position: int, parked: Sequence[Parked]) -> bool:
+    async def swap(
+        self, names: Sequence[str], position: int, quarantined: Sequence[Quarantined]
+    ) -> bool:
         sql, marks = self._database.sql, [dispatched_of(name) for name in names]
 
         async def swap(connection: Connection) -> bool:
@@ -68,7 +70,7 @@ class PostgresqlShadow:
             await connection.fetch(sql("note_dispatched"), list(names), marks)
             await connection.fetch(sql("turn_back"), list(names), position)
             await _alone(self._database, sql("swap_views", self._table), connection)
-            await connection.fetch(sql("park"), *parked_columns(parked))
+            await connection.fetch(sql("park"), *quarantined_columns(quarantined))
             return True
 
         # Durable: a job put after this must not outlive the mark that keeps it from being put

@@ -8,18 +8,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from gesta.domain.state import State
-from gesta.ports.eager_dispatch import Offer, chosen_of
-from gesta.ports.event_store import Append, Verdict
-from gesta.ports.job_queue import Drop, Job, Release, Taken
-from gesta.ports.read_model import Move, Parked, View
+from gesta.ports.eager_dispatch import FreeSlots, chosen_of
+from gesta.ports.event_store import Append, AppendVerdict
+from gesta.ports.job_queue import Drop, Job, LeasedJob, Release
+from gesta.ports.read_model import Move, Quarantined, View
 from gesta.ports.transactions import Entry, Projection, Recording
 from gesta.runtime.clock import Runtime
 from gesta.stores.postgresql.database import Database
 from gesta.stores.postgresql.errors import Between
 from gesta.stores.postgresql.event_store import PostgresqlEventStore
 from gesta.stores.postgresql.fair_queue import NONE
-from gesta.stores.postgresql.job_queue import PostgresqlJobQueue, job_values, taken_values
-from gesta.stores.postgresql.read_model import PostgresqlViews, at_once_values
+from gesta.stores.postgresql.job_queue import PostgresqlJobQueue, job_values, leased_values
+from gesta.stores.postgresql.read_model import PostgresqlViews, inline_values
 from gesta.stores.postgresql.recording import Scores, record, record_values, recordings_of
 from gesta.stores.recent_views import Saved
 
@@ -45,7 +45,9 @@ class PostgresqlCommits:
         )
         self._alone_from = float("-inf")
 
-    async def append(self, appends: Sequence[Append], projection: Projection) -> list[Verdict]:
+    async def append(
+        self, appends: Sequence[Append], projection: Projection
+    ) -> list[AppendVerdict]:
         recordings = await self.record([Entry(append, None) for append in appends], projection)
         return [recording.verdict for recording in recordings]  # type: ignore[misc]
 
@@ -53,23 +55,34 @@ class PostgresqlCommits:
         self,
         views: Sequence[View],
         jobs: Sequence[Job],
-        parked: Sequence[Parked],
+        quarantined: Sequence[Quarantined],
         moves: Sequence[Move],
-        offer: Offer | None = None,
+        free_slots: FreeSlots | None = None,
     ) -> bool:
         now = self._queue.now_ms()
         # All of them or none: then no turn has to be given.
-        if offer is not None and jobs and len(chosen_of(jobs, offer.free, now)) == len(jobs):
-            values = (offer.token, now, round(offer.lease_seconds * 1000), offer.durable)
-            answer = await self._views.project_offered(
-                views, parked, moves, taken_values(jobs, now), values
+        if (
+            free_slots is not None
+            and jobs
+            and len(chosen_of(jobs, free_slots.free, now)) == len(jobs)
+        ):
+            values = (
+                free_slots.token,
+                now,
+                round(free_slots.lease_seconds * 1000),
+                free_slots.durable,
+            )
+            answer = await self._views.project_eager(
+                views, quarantined, moves, leased_values(jobs, now), values
             )
             if answer is not None:
-                moved, offer.renewed = answer
-                offer.taken = [Taken(job, offer.token, 1, now) for job in jobs] if moved else []
+                moved, free_slots.renewed = answer
+                free_slots.leased = (
+                    [LeasedJob(job, free_slots.token, 1, now) for job in jobs] if moved else []
+                )
                 return moved
         given = await self._queue.turns_for(jobs, now)
-        moved = await self._views.project(views, parked, moves, job_values(jobs, given, now))
+        moved = await self._views.project(views, quarantined, moves, job_values(jobs, given, now))
         if jobs and moved:
             self._queue.wake()
         return moved
@@ -102,7 +115,7 @@ class PostgresqlCommits:
             and _fit_together(entries)
         ):
             try:
-                return await self._record_at_once(entries, appends, scores, projection, now)
+                return await self._record_inline(entries, appends, scores, projection, now)
             except Between:
                 # Somebody else appends at the same time: it would be in vain again.
                 self._alone_from = self._runtime.monotonic() + ALONE_SECONDS
@@ -114,7 +127,7 @@ class PostgresqlCommits:
         self._wake_for(entries)
         return recordings
 
-    async def _record_at_once(
+    async def _record_inline(
         self,
         entries: Sequence[Entry],
         appends: Sequence[Append],
@@ -122,22 +135,26 @@ class PostgresqlCommits:
         projection: Projection,
         now: int,
     ) -> list[Recording]:
-        jobs, offer = projection.jobs, projection.offer
-        if jobs and offer is not None and len(chosen_of(jobs, offer.free, now)) == len(jobs):
+        jobs, free_slots = projection.jobs, projection.free_slots
+        if (
+            jobs
+            and free_slots is not None
+            and len(chosen_of(jobs, free_slots.free, now)) == len(jobs)
+        ):
             values = [
                 *NONE.noted,
-                taken_values(jobs, now),
-                offer.token,
+                leased_values(jobs, now),
+                free_slots.token,
                 now,
-                round(offer.lease_seconds * 1000),
+                round(free_slots.lease_seconds * 1000),
             ]
         else:
-            offer = None
+            free_slots = None
             values = [*job_values(jobs, await self._queue.turns_for(jobs, now), now), None, now, 0]
         (row,) = await self._database.ask(
             "record_at_once",
             *record_values(entries, scores, now, durable=True),
-            *at_once_values(projection),
+            *inline_values(projection),
             *values,
         )
         recordings = recordings_of(entries, row)
@@ -149,12 +166,12 @@ class PostgresqlCommits:
                 projection.views,
                 Saved(moved=True, all_newer=row["written"] == len(projection.views)),
             )
-            if offer is not None:
-                offer.taken, offer.renewed = (
-                    [Taken(job, offer.token, 1, now) for job in jobs],
+            if free_slots is not None:
+                free_slots.leased, free_slots.renewed = (
+                    [LeasedJob(job, free_slots.token, 1, now) for job in jobs],
                     row["renewed"],
                 )
-        if row["projected"] and jobs and offer is None:
+        if row["projected"] and jobs and free_slots is None:
             self._queue.wake()
         self._wake_for(entries)
         return recordings

@@ -12,7 +12,7 @@ from gesta.stores.postgresql.connections import Connection, Row
 from gesta.stores.postgresql.statements import Statements
 
 
-async def add_pending(connection: Connection, sql: Statements, jobs: Sequence[Job]) -> None:
+async def add_undispatched(connection: Connection, sql: Statements, jobs: Sequence[Job]) -> None:
     """A tenant's jobs have rising numbers, starting where the others are: the tenants come in turn,
     and no newcomer overtakes for long.
     """
@@ -33,7 +33,7 @@ async def add_pending(connection: Connection, sql: Statements, jobs: Sequence[Jo
         [job.kind for job in jobs],
         [job.due_ms for job in jobs],
         [job.priority for job in jobs],
-        [job.suspect for job in jobs],
+        [job.possibly_executed for job in jobs],
         turns,
     )
 

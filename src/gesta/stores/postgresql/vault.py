@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from gesta.ports.vault import Sealed
+from gesta.ports.vault import Encrypted
 from gesta.stores.postgresql.database import Database
 
 
@@ -13,11 +13,11 @@ class PostgresqlVault:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    async def put(self, sealed: Sequence[Sealed]) -> list[bool]:
-        if not sealed:
+    async def put(self, encrypted: Sequence[Encrypted]) -> list[bool]:
+        if not encrypted:
             return []
-        refs = [(one.tenant, one.name, one.version) for one in sealed]
-        rows = await self._write("put_sealed", *_columns(refs, 3), [one.box for one in sealed])
+        refs = [(one.tenant, one.name, one.version) for one in encrypted]
+        rows = await self._write("put_sealed", *_columns(refs, 3), [one.box for one in encrypted])
         written = {tuple(row) for row in rows}
         answers = []
         for ref in refs:
@@ -26,16 +26,18 @@ class PostgresqlVault:
             written.discard(ref)
         return answers
 
-    async def get(self, refs: Sequence[tuple[str, str, int]]) -> dict[tuple[str, str, int], Sealed]:
+    async def get(
+        self, refs: Sequence[tuple[str, str, int]]
+    ) -> dict[tuple[str, str, int], Encrypted]:
         rows = await self._database.ask("get_sealed", *_columns(refs, 3)) if refs else []
-        return {(row[0], row[1], row[2]): Sealed(*row) for row in rows}
+        return {(row[0], row[1], row[2]): Encrypted(*row) for row in rows}
 
-    async def newest(self, names: Sequence[tuple[str, str]]) -> dict[tuple[str, str], Sealed]:
+    async def newest(self, names: Sequence[tuple[str, str]]) -> dict[tuple[str, str], Encrypted]:
         rows = await self._database.ask("newest_sealed", *_columns(names, 2)) if names else []
-        return {(row[0], row[1]): Sealed(*row) for row in rows}
+        return {(row[0], row[1]): Encrypted(*row) for row in rows}
 
-    async def listed(self, after: tuple[str, str, int], limit: int) -> list[Sealed]:
-        return [Sealed(*row) for row in await self._database.ask("list_sealed", *after, limit)]
+    async def listed(self, after: tuple[str, str, int], limit: int) -> list[Encrypted]:
+        return [Encrypted(*row) for row in await self._database.ask("list_sealed", *after, limit)]
 
     async def delete(self, refs: Sequence[tuple[str, str, int]]) -> None:
         if refs:

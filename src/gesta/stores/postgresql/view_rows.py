@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from gesta.domain.state import State
-from gesta.ports.read_model import Parked, View
+from gesta.ports.read_model import Quarantined, View
 from gesta.stores.postgresql.connections import Row
 
 _encode = msgspec.json.Encoder().encode
@@ -36,14 +36,14 @@ def view_values(views: Sequence[View]) -> list[tuple[Any, ...]]:
     return rows
 
 
-def parked_columns(parked: Sequence[Parked]) -> list[list[Any]]:
+def quarantined_columns(quarantined: Sequence[Quarantined]) -> list[list[Any]]:
     return [
-        [one.stream for one in parked],
-        [one.version for one in parked],
-        [one.what for one in parked],
-        [one.tenant for one in parked],
-        [text_of(one.error) for one in parked],
-        [one.at_ms for one in parked],
+        [one.stream for one in quarantined],
+        [one.version for one in quarantined],
+        [one.what for one in quarantined],
+        [one.tenant for one in quarantined],
+        [text_of(one.error) for one in quarantined],
+        [one.at_ms for one in quarantined],
     ]
 
 

@@ -41,7 +41,7 @@ async def open_stores(url: str, runtime: Runtime) -> Stores:
         close=database.close,
         # One file is on one machine: its clock is the store's.
         now_ms=runtime.now_ms,
-        projects_at_once=True,
+        projects_inline=True,
         folder=str(path.parent),
         name=str(path),
         health=partial(health_of, database, runtime),

@@ -11,12 +11,12 @@ from gesta.domain.ids import id_bytes, id_text
 from gesta.ports.event_store import (
     Append,
     Appended,
+    AppendVerdict,
     Claim,
     Claimed,
     Recorded,
     Share,
     Stale,
-    Verdict,
     until_full,
 )
 from gesta.runtime.clock import Runtime, Signal
@@ -32,7 +32,7 @@ class Written:
 
     __slots__ = ("first", "verdicts")
 
-    def __init__(self, verdicts: list[Verdict], first: int | None) -> None:
+    def __init__(self, verdicts: list[AppendVerdict], first: int | None) -> None:
         self.verdicts, self.first = verdicts, first
 
 
@@ -43,7 +43,7 @@ class SqliteEventStore:
         database.on_commit(self._appended.set)
         self._own = OwnEvents(runtime)
 
-    async def append(self, appends: Sequence[Append]) -> list[Verdict]:
+    async def append(self, appends: Sequence[Append]) -> list[AppendVerdict]:
         written = await self._database.write(lambda db: append_step(db, appends), durable=True)
         self.committed(appends, written)
         return written.verdicts
@@ -176,7 +176,7 @@ def attempt_all(
     return written
 
 
-def _claimed(db: apsw.Connection, appends: Sequence[Append]) -> dict[int, Verdict]:
+def _claimed(db: apsw.Connection, appends: Sequence[Append]) -> dict[int, AppendVerdict]:
     """Where the appends stand whose key leads to an earlier request, of this batch or before; a
     caller's own repeat is not one of them.
     """
@@ -185,7 +185,7 @@ def _claimed(db: apsw.Connection, appends: Sequence[Append]) -> dict[int, Verdic
         row[0]: Claimed(id_text(row[1]), row[2])  # type: ignore[arg-type]
         for row in ask_many(db, "find_claims", 1, names)
     }
-    refused: dict[int, Verdict] = {}
+    refused: dict[int, AppendVerdict] = {}
     for index, append in enumerate(appends):
         if append.claim is None:
             continue
@@ -234,7 +234,7 @@ def _append_all(db: apsw.Connection, appends: Sequence[Append]) -> bool:
     )
 
 
-def append_one(db: apsw.Connection, append: Append) -> Verdict:
+def append_one(db: apsw.Connection, append: Append) -> AppendVerdict:
     """One append by itself, with the reason when it is refused."""
     if append.claim is not None:
         for _, request_id, content in ask_many(db, "find_claims", 1, [append.claim.name]):

@@ -10,14 +10,14 @@ from typing import Any
 
 import apsw
 
-from gesta.domain.fair_queue import Line, give_turns, turn_of
+from gesta.domain.fair_queue import QueueLine, give_turns, turn_of
 from gesta.stores.sqlite.statements import ask_many, run_many, sql
 
 #: Later than any turn.
 _NEVER = 2**62
 
 
-def give(db: apsw.Connection, wanted: Mapping[Line, int]) -> dict[Line, int]:
+def give(db: apsw.Connection, wanted: Mapping[QueueLine, int]) -> dict[QueueLine, int]:
     """The first turn of so many new jobs for each line, on record.
 
     A few statements for any number of jobs.

@@ -9,26 +9,31 @@ from typing import Any, assert_never, cast
 import apsw
 import msgspec
 
-from gesta.domain.fair_queue import Line, score_of
+from gesta.domain.fair_queue import QueueLine, score_of
 from gesta.domain.state import JobKind
 from gesta.ports.job_queue import (
     Ack,
     Backlog,
     Drop,
-    Held,
+    HeldJob,
     Hold,
     Job,
     JobState,
+    LeasedJob,
+    QueueStanding,
     Release,
     Settled,
     Settlement,
-    Standing,
-    Taken,
 )
 from gesta.runtime.clock import Runtime, Signal
 from gesta.stores.sqlite.database import Database
+from gesta.stores.sqlite.external_queues import (
+    expired_leases_step,
+    lease_external_step,
+    prolong_step,
+    stocked_rows,
+)
 from gesta.stores.sqlite.fair_queue import give, serve
-from gesta.stores.sqlite.lanes import hand_out_step, lapsed_step, prolong_step, stocked_rows
 from gesta.stores.sqlite.statements import ask_many, run_many, sql
 
 #: Waiting jobs that one take makes ready at most: a wave of retries must not hold up the writer.
@@ -52,19 +57,19 @@ class SqliteJobQueue:
 
     async def take(
         self, token: str, flows: dict[str, int], lease_seconds: float, *, durable: bool
-    ) -> tuple[list[Taken], int | None]:
+    ) -> tuple[list[LeasedJob], int | None]:
         def take(db: apsw.Connection) -> tuple[list[str], int | None]:
             # The clock is read when the lock is held: the wait for it must not eat into the lease.
             return take_step(db, token, flows, self._runtime.now_ms(), round(lease_seconds * 1000))
 
         texts, next_due = await self._database.write(take, durable=durable)
-        return [_taken(row, token) for text in texts for row in _decode_rows(text)], next_due
+        return [_leased(row, token) for text in texts for row in _decode_rows(text)], next_due
 
-    async def taken_by(self, token: str) -> list[Taken]:
+    async def leased_by(self, token: str) -> list[LeasedJob]:
         rows = await self._database.read(
             lambda db: db.execute(sql("taken_by"), (token,)).fetchall()
         )
-        return [_taken(row, token) for row in rows]  # type: ignore[arg-type]
+        return [_leased(row, token) for row in rows]  # type: ignore[arg-type]
 
     async def extend(self, token: str, lease_seconds: float) -> bool:
         def extend(db: apsw.Connection) -> bool:
@@ -74,16 +79,18 @@ class SqliteJobQueue:
 
         return await self._database.write(extend, durable=False)
 
-    async def hand_out(
-        self, token: str, lane: str, limit: int, lease_seconds: float
-    ) -> list[Taken]:
-        def hand_out(db: apsw.Connection) -> str | None:
+    async def lease_external(
+        self, token: str, external_queue: str, limit: int, lease_seconds: float
+    ) -> list[LeasedJob]:
+        def lease_external(db: apsw.Connection) -> str | None:
             now = self._runtime.now_ms()
             _make_ready(db, db.execute(sql("due_jobs"), (now, WAKE_BATCH)).fetchall())
-            return hand_out_step(db, token, lane, limit, now + round(lease_seconds * 1000))
+            return lease_external_step(
+                db, token, external_queue, limit, now + round(lease_seconds * 1000)
+            )
 
-        text = await self._database.write(hand_out, durable=True)
-        return [] if text is None else [_taken(row, token) for row in _decode_rows(text)]
+        text = await self._database.write(lease_external, durable=True)
+        return [] if text is None else [_leased(row, token) for row in _decode_rows(text)]
 
     async def prolong(self, job_id: str, token: str, lease_seconds: float) -> int | None:
         def prolong(db: apsw.Connection) -> int | None:
@@ -92,16 +99,22 @@ class SqliteJobQueue:
 
         return await self._database.write(prolong, durable=False)
 
-    async def lapsed(self, token: str, lanes: str, limit: int, lease_seconds: float) -> list[Taken]:
-        def lapsed(db: apsw.Connection) -> list[Any]:
+    async def expired_leases(
+        self, token: str, external_queues: str, limit: int, lease_seconds: float
+    ) -> list[LeasedJob]:
+        def expired_leases(db: apsw.Connection) -> list[Any]:
             now = self._runtime.now_ms()
-            return lapsed_step(db, token, lanes, limit, now, now + round(lease_seconds * 1000))
+            return expired_leases_step(
+                db, token, external_queues, limit, now, now + round(lease_seconds * 1000)
+            )
 
-        return [_taken(row, token) for row in await self._database.write(lapsed, durable=False)]
+        return [
+            _leased(row, token) for row in await self._database.write(expired_leases, durable=False)
+        ]
 
-    async def stocked(self, lanes: Sequence[str]) -> set[str]:
+    async def stocked(self, external_queues: Sequence[str]) -> set[str]:
         now = self._runtime.now_ms()
-        return await self._database.read(lambda db: stocked_rows(db, lanes, now))
+        return await self._database.read(lambda db: stocked_rows(db, external_queues, now))
 
     async def settle(self, settlements: Sequence[Settlement]) -> list[Settled]:
         now = self._runtime.now_ms()
@@ -119,9 +132,9 @@ class SqliteJobQueue:
         self.wake()
         return count
 
-    async def held(self) -> list[Held]:
+    async def held(self) -> list[HeldJob]:
         rows = await self._database.read(lambda db: db.execute(sql("count_held")).fetchall())
-        return [Held(str(tenant), str(scope), int(count)) for tenant, scope, count in rows]  # type: ignore[arg-type]
+        return [HeldJob(str(tenant), str(scope), int(count)) for tenant, scope, count in rows]  # type: ignore[arg-type]
 
     async def count(self, limit: int) -> int:
         return await self._database.read(
@@ -137,7 +150,7 @@ class SqliteJobQueue:
         rows = await self._database.read(lambda db: db.execute(sql("backlog"), (now,)).fetchall())
         return {str(flow): Backlog(*counts) for flow, *counts in rows}  # type: ignore[arg-type]
 
-    async def jobs(self, after_id: str, limit: int) -> list[Standing]:
+    async def jobs(self, after_id: str, limit: int) -> list[QueueStanding]:
         now = self._runtime.now_ms()
         rows = await self._database.read(
             lambda db: db.execute(sql("list_jobs"), (after_id, limit)).fetchall()
@@ -179,7 +192,7 @@ def put_step(db: apsw.Connection, jobs: Sequence[Job], now_ms: int) -> int:
             available_ms,
             job.priority,
             score,
-            int(job.suspect),
+            int(job.possibly_executed),
         )
     return run_many(db, "put_jobs", 11, flat)
 
@@ -225,7 +238,7 @@ def _make_ready(db: apsw.Connection, rows: Sequence[tuple[Any, ...]]) -> int:
     turns = give(db, Counter([row[1:] for row in rows]))
     flat: list[Any] = []
     for job_id, *rest in rows:
-        line: Line = (rest[0], rest[1], rest[2])
+        line: QueueLine = (rest[0], rest[1], rest[2])
         flat += (job_id, score_of(turns[line], line[2]))
         turns[line] += 1
     return run_many(db, "make_ready", 2, flat)
@@ -259,13 +272,13 @@ def _release(db: apsw.Connection, job_id: str, token: str, due_ms: int, now_ms: 
         found = db.execute(sql("job_line"), (job_id, token)).fetchall()
         if not found:
             return 0
-        line = cast(Line, found[0])
+        line = cast(QueueLine, found[0])
         score = score_of(give(db, {line: 1})[line], line[2])
     db.execute(sql("release_jobs"), (job_id, token, int(is_due), max(due_ms, now_ms), score))
     return db.changes()
 
 
-def _standing(row: tuple[Any, ...], now_ms: int) -> Standing:
+def _standing(row: tuple[Any, ...], now_ms: int) -> QueueStanding:
     (
         job_id,
         tenant,
@@ -275,7 +288,7 @@ def _standing(row: tuple[Any, ...], now_ms: int) -> Standing:
         kind,
         due_ms,
         priority,
-        suspect,
+        possibly_executed,
         state,
         takes,
         until_ms,
@@ -291,14 +304,41 @@ def _standing(row: tuple[Any, ...], now_ms: int) -> Standing:
         else "waiting"
     )
     job = Job(
-        job_id, tenant, flow, request_id, dispatch_version, kind, due_ms, priority, bool(suspect)
+        job_id,
+        tenant,
+        flow,
+        request_id,
+        dispatch_version,
+        kind,
+        due_ms,
+        priority,
+        bool(possibly_executed),
     )
-    return Standing(job, named, takes, until_ms)
+    return QueueStanding(job, named, takes, until_ms)
 
 
-def _taken(row: _Row, token: str) -> Taken:
-    job_id, tenant, flow, request_id, dispatch_version, kind, due_ms, priority, suspect, takes = row
+def _leased(row: _Row, token: str) -> LeasedJob:
+    (
+        job_id,
+        tenant,
+        flow,
+        request_id,
+        dispatch_version,
+        kind,
+        due_ms,
+        priority,
+        possibly_executed,
+        takes,
+    ) = row
     job = Job(
-        job_id, tenant, flow, request_id, dispatch_version, kind, due_ms, priority, bool(suspect)
+        job_id,
+        tenant,
+        flow,
+        request_id,
+        dispatch_version,
+        kind,
+        due_ms,
+        priority,
+        bool(possibly_executed),
     )
-    return Taken(job, token, takes, due_ms)
+    return LeasedJob(job, token, takes, due_ms)

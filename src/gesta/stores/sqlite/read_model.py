@@ -15,12 +15,12 @@ from gesta.ports.read_model import (
     Checkpoint,
     Cursor,
     Filter,
-    Held,
     Key,
     Move,
-    Parked,
-    Place,
+    Quarantined,
+    RoleLease,
     View,
+    ViewPosition,
     dispatched_of,
     fair_part,
     key_of,
@@ -32,12 +32,12 @@ from gesta.stores.sqlite.database import Database
 from gesta.stores.sqlite.shadow import SqliteShadow
 from gesta.stores.sqlite.statements import ask_many, run_many, sql
 from gesta.stores.sqlite.undispatched import (
-    add_pending,
-    first_pending,
-    remove_pending,
-    which_pending,
+    add_undispatched,
+    first_undispatched,
+    remove_undispatched,
+    which_undispatched,
 )
-from gesta.stores.sqlite.view_rows import park_step, state_of, view_of, view_rows
+from gesta.stores.sqlite.view_rows import quarantine_step, state_of, view_of, view_rows
 
 #: Later than every moment.
 NEVER_MS = 2**63 - 1
@@ -62,10 +62,11 @@ class SqliteViews:
         return found
 
     async def save(
-        self, views: Sequence[View], parked: Sequence[Parked], move: Move | None
+        self, views: Sequence[View], quarantined: Sequence[Quarantined], move: Move | None
     ) -> bool:
         saved = await self._database.write(
-            lambda db: save_step(db, views, parked, () if move is None else (move,)), durable=False
+            lambda db: save_step(db, views, quarantined, () if move is None else (move,)),
+            durable=False,
         )
         self.recent.committed(views, saved)
         return saved.moved
@@ -74,27 +75,29 @@ class SqliteViews:
         self,
         views: Sequence[View],
         jobs: Sequence[Job],
-        parked: Sequence[Parked],
+        quarantined: Sequence[Quarantined],
         moves: Sequence[Move],
     ) -> bool:
         def save(db: apsw.Connection) -> Saved:
-            saved = save_step(db, views, parked, moves)
+            saved = save_step(db, views, quarantined, moves)
             if saved.moved and jobs:
-                add_pending(db, jobs)
+                add_undispatched(db, jobs)
             return saved
 
         saved = await self._database.write(save, durable=False)
         self.recent.committed(views, saved)
         return saved.moved
 
-    async def pending(self, limit: int) -> list[Job]:
-        return await self._database.read(lambda db: first_pending(db, limit))
+    async def undispatched(self, limit: int) -> list[Job]:
+        return await self._database.read(lambda db: first_undispatched(db, limit))
 
-    async def are_pending(self, job_ids: Sequence[str]) -> set[str]:
-        return await self._database.read(lambda db: which_pending(db, job_ids))
+    async def are_undispatched(self, job_ids: Sequence[str]) -> set[str]:
+        return await self._database.read(lambda db: which_undispatched(db, job_ids))
 
     async def relayed(self, job_ids: Sequence[str]) -> set[str]:
-        return await self._database.write(lambda db: remove_pending(db, job_ids), durable=False)
+        return await self._database.write(
+            lambda db: remove_undispatched(db, job_ids), durable=False
+        )
 
     async def checkpoint(self, name: str) -> int:
         self.recent.forget()
@@ -159,18 +162,18 @@ class SqliteViews:
         return await self._database.read(lambda db: _stale(db, before_ms, after, limit))
 
     async def old(
-        self, before_ms: int, after: Place, limit: int, foreign: Collection[str] = ()
-    ) -> tuple[list[State], Place | None]:
+        self, before_ms: int, after: ViewPosition, limit: int, foreign: Collection[str] = ()
+    ) -> tuple[list[State], ViewPosition | None]:
         return await self._database.read(lambda db: _old(db, before_ms, after, limit, foreign))
 
     async def undecided(self) -> tuple[int, int | None]:
         return await self._database.read(lambda db: db.execute(sql("undecided_views")).fetchone())  # type: ignore[arg-type,return-value]
 
-    async def parked(self, tenant: str | None, limit: int) -> list[Parked]:
+    async def quarantined(self, tenant: str | None, limit: int) -> list[Quarantined]:
         rows = await self._database.read(
             lambda db: db.execute(sql("list_parked"), (tenant, limit)).fetchall()
         )
-        return [Parked(*row) for row in rows]  # type: ignore[arg-type]
+        return [Quarantined(*row) for row in rows]  # type: ignore[arg-type]
 
     async def claim(self, name: str, owner: str, lease_seconds: float) -> bool:
         now = self._runtime.now_ms()
@@ -189,22 +192,25 @@ class SqliteViews:
             durable=False,
         )
 
-    async def roles(self) -> list[Held]:
+    async def roles(self) -> list[RoleLease]:
         rows = await self._database.read(lambda db: db.execute(sql("list_roles")).fetchall())
-        return [Held(*row) for row in rows]  # type: ignore[arg-type]
+        return [RoleLease(*row) for row in rows]  # type: ignore[arg-type]
 
     async def shadow(self) -> SqliteShadow:
         return await SqliteShadow.make(self._database, self.recent.forget)
 
 
 def save_step(
-    db: apsw.Connection, views: Sequence[View], parked: Sequence[Parked], moves: Sequence[Move]
+    db: apsw.Connection,
+    views: Sequence[View],
+    quarantined: Sequence[Quarantined],
+    moves: Sequence[Move],
 ) -> Saved:
     """Checkpoints first: if one is not ours to move, nothing else is written."""
     if not _move_all(db, moves):
         return Saved(moved=False, all_newer=False)
     written = run_many(db, "save_views", 9, view_rows(views))
-    park_step(db, parked)
+    quarantine_step(db, quarantined)
     return Saved(moved=True, all_newer=written == len(views))
 
 
@@ -233,8 +239,10 @@ def _share(
     db: apsw.Connection, role: str, count: int, owner: str, now_ms: int, lease_ms: int
 ) -> set[int]:
     rows: list[Any] = db.execute(sql("list_parts"), (role,)).fetchall()
-    known = {row[0]: Held(*row) for row in rows}
-    parts = [known.get(name, Held(name, "", 0)) for name in (f"{role}/{n}" for n in range(count))]
+    known = {row[0]: RoleLease(*row) for row in rows}
+    parts = [
+        known.get(name, RoleLease(name, "", 0)) for name in (f"{role}/{n}" for n in range(count))
+    ]
     alone = known.get(role)
     if lease_ms == 0 or (alone is not None and alone.owner != owner and alone.is_held(now_ms)):
         ours, until_ms = [part.name for part in parts if part.owner == owner], now_ms
@@ -269,8 +277,8 @@ def _stale(
 
 
 def _old(
-    db: apsw.Connection, before_ms: int, after: Place, limit: int, foreign: Collection[str]
-) -> tuple[list[State], Place | None]:
+    db: apsw.Connection, before_ms: int, after: ViewPosition, limit: int, foreign: Collection[str]
+) -> tuple[list[State], ViewPosition | None]:
     """At most one tenant and flow at a time: the next call hops to the next."""
     tenant, flow, after_id = after
     before_id = id_end() if flow in foreign else id_floor(before_ms)
@@ -279,8 +287,12 @@ def _old(
     found = [state for state in states if state.is_terminal and state.updated_at < before_ms]
     if len(states) == limit:
         return found, (tenant, flow, states[-1].id)
-    lane = db.execute(sql("next_lane"), (tenant, flow)).fetchone()
-    return found, None if lane is None else (str(lane[0]), str(lane[1]), "")
+    external_queue = db.execute(sql("next_lane"), (tenant, flow)).fetchone()
+    return found, None if external_queue is None else (
+        str(external_queue[0]),
+        str(external_queue[1]),
+        "",
+    )
 
 
 def _list(db: apsw.Connection, chosen: Filter) -> list[View]:

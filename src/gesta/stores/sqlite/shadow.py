@@ -7,10 +7,10 @@ from typing import Any
 
 import apsw
 
-from gesta.ports.read_model import Key, Parked, View, dispatched_of, key_of
+from gesta.ports.read_model import Key, Quarantined, View, dispatched_of, key_of
 from gesta.stores.sqlite.database import Database
 from gesta.stores.sqlite.statements import ask_many, run_many, sql
-from gesta.stores.sqlite.view_rows import park_step, view_of, view_rows
+from gesta.stores.sqlite.view_rows import quarantine_step, view_of, view_rows
 
 #: Rows taken away per commit: other processes wait for the file no longer than for any other
 #: commit.
@@ -46,11 +46,14 @@ class SqliteShadow:
             lambda db: run_many(db, "save_views", 9, view_rows(views), self._table), durable=False
         )
 
-    async def swap(self, names: Sequence[str], position: int, parked: Sequence[Parked]) -> bool:
+    async def swap(
+        self, names: Sequence[str], position: int, quarantined: Sequence[Quarantined]
+    ) -> bool:
         # Durable: a job put after this must not outlive the mark that keeps it from being put
         # again.
         is_done = await self._database.write(
-            lambda db: _swap(db, self._table, self._removals, names, position, parked), durable=True
+            lambda db: _swap(db, self._table, self._removals, names, position, quarantined),
+            durable=True,
         )
         if is_done:
             self._swapped()
@@ -92,7 +95,7 @@ def _swap(
     removals: int,
     names: Sequence[str],
     position: int,
-    parked: Sequence[Parked],
+    quarantined: Sequence[Quarantined],
 ) -> bool:
     stood = [db.execute(sql("checkpoint"), (name,)).get or 0 for name in names]
     if min(stood) < position or db.execute(sql("removals")).get != removals:
@@ -101,5 +104,5 @@ def _swap(
         db.execute(sql("note_dispatched"), (name, dispatched_of(name)))
         db.execute(sql("turn_back"), (name, position))
     db.execute(sql("swap_views").replace("{table}", table)).fetchall()
-    park_step(db, parked)
+    quarantine_step(db, quarantined)
     return True

@@ -11,13 +11,14 @@ from typing import Any
 import apsw
 
 from gesta.domain.state import State
-from gesta.ports.eager_dispatch import Offer
-from gesta.ports.event_store import Append, Appended, Verdict
-from gesta.ports.job_queue import Ack, Drop, Job, Release, Taken
-from gesta.ports.read_model import Move, Parked, View
+from gesta.ports.eager_dispatch import FreeSlots
+from gesta.ports.event_store import Append, Appended, AppendVerdict
+from gesta.ports.job_queue import Ack, Drop, Job, LeasedJob, Release
+from gesta.ports.read_model import Move, Quarantined, View
 from gesta.ports.transactions import Entry, Projection, Recording
 from gesta.stores.recent_views import Saved
 from gesta.stores.sqlite.database import Database
+from gesta.stores.sqlite.eager_dispatch import put_eager
 from gesta.stores.sqlite.event_store import (
     SqliteEventStore,
     Written,
@@ -26,7 +27,6 @@ from gesta.stores.sqlite.event_store import (
     attempt_all,
 )
 from gesta.stores.sqlite.job_queue import SqliteJobQueue, settle_step
-from gesta.stores.sqlite.offers import put_offered
 from gesta.stores.sqlite.read_model import SqliteViews, save_step
 from gesta.stores.sqlite.statements import run_many, sql
 
@@ -41,20 +41,20 @@ class SqliteCommits:
     ) -> None:
         self._database, self._events, self._views, self._queue = database, events, views, queue
 
-    async def append(self, appends: Sequence[Append], projection: Projection) -> list[Verdict]:
-        def append(db: apsw.Connection) -> tuple[Written, Saved | None, list[Taken]]:
+    async def append(
+        self, appends: Sequence[Append], projection: Projection
+    ) -> list[AppendVerdict]:
+        def append(db: apsw.Connection) -> tuple[Written, Saved | None, list[LeasedJob]]:
             written = append_step(db, appends)
             # The clock is read when the lock is held: the wait for it must not eat into a lease.
-            return written, *_project_at_once(
-                db, appends, written, projection, self._queue.now_ms()
-            )
+            return written, *_project_inline(db, appends, written, projection, self._queue.now_ms())
 
         writing = self._database.write(append, durable=True, size=len(appends))
-        if projection.offer is None:
+        if projection.free_slots is None:
             self._wake_for(projection.jobs)
-        written, saved, taken = await writing
+        written, saved, leased = await writing
         self._committed(appends, written, projection, saved)
-        self._taken(projection.jobs, projection.offer, taken)
+        self._leased(projection.jobs, projection.free_slots, leased)
         return written.verdicts
 
     def _wake_for(self, jobs: Sequence[Job]) -> None:
@@ -64,10 +64,12 @@ class SqliteCommits:
         if jobs:
             self._queue.wake()
 
-    def _taken(self, jobs: Sequence[Job], offer: Offer | None, taken: list[Taken]) -> None:
-        if offer is not None:
-            offer.taken = taken
-            self._wake_for(jobs[len(taken) :])
+    def _leased(
+        self, jobs: Sequence[Job], free_slots: FreeSlots | None, leased: list[LeasedJob]
+    ) -> None:
+        if free_slots is not None:
+            free_slots.leased = leased
+            self._wake_for(jobs[len(leased) :])
 
     def _committed(
         self,
@@ -85,22 +87,24 @@ class SqliteCommits:
         self,
         views: Sequence[View],
         jobs: Sequence[Job],
-        parked: Sequence[Parked],
+        quarantined: Sequence[Quarantined],
         moves: Sequence[Move],
-        offer: Offer | None = None,
+        free_slots: FreeSlots | None = None,
     ) -> bool:
-        def project(db: apsw.Connection) -> tuple[Saved, list[Taken]]:
-            saved = save_step(db, views, parked, moves)
-            return saved, put_offered(
-                db, jobs, self._queue.now_ms(), offer
+        def project(db: apsw.Connection) -> tuple[Saved, list[LeasedJob]]:
+            saved = save_step(db, views, quarantined, moves)
+            return saved, put_eager(
+                db, jobs, self._queue.now_ms(), free_slots
             ) if saved.moved and jobs else []
 
-        saving = self._database.write(project, durable=offer is not None and offer.durable)
-        if offer is None:
+        saving = self._database.write(
+            project, durable=free_slots is not None and free_slots.durable
+        )
+        if free_slots is None:
             self._wake_for(jobs)
-        saved, taken = await saving
+        saved, leased = await saving
         self._views.recent.committed(views, saved)
-        self._taken(jobs, offer, taken)
+        self._leased(jobs, free_slots, leased)
         return saved.moved
 
     async def remove(self, ended: Sequence[tuple[str, State]]) -> int:
@@ -118,7 +122,7 @@ class SqliteCommits:
 
         def record(db: apsw.Connection) -> tuple[list[Recording], Written, Saved | None]:
             recordings, written = _record_step(db, entries, appends, now)
-            saved, _ = _project_at_once(db, appends, written, projection, now)
+            saved, _ = _project_inline(db, appends, written, projection, now)
             return recordings, written, saved
 
         recordings, written, saved = await self._database.write(
@@ -133,13 +137,13 @@ class SqliteCommits:
         return recordings
 
 
-def _project_at_once(
+def _project_inline(
     db: apsw.Connection,
     appends: Sequence[Append],
     written: Written,
     projection: Projection | None,
     now_ms: int,
-) -> tuple[Saved | None, list[Taken]]:
+) -> tuple[Saved | None, list[LeasedJob]]:
     """Where every event was written just now, and the checkpoints stand right before the first one;
     else None, and nothing is written.
     """
@@ -151,8 +155,8 @@ def _project_at_once(
     )
     if not saved.moved:
         return None, []
-    return saved, put_offered(
-        db, projection.jobs, now_ms, projection.offer
+    return saved, put_eager(
+        db, projection.jobs, now_ms, projection.free_slots
     ) if projection.jobs else []
 
 

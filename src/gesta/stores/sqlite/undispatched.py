@@ -14,7 +14,7 @@ from gesta.ports.job_queue import Job
 from gesta.stores.sqlite.statements import ask_many, run_many, sql
 
 
-def add_pending(db: apsw.Connection, jobs: Sequence[Job]) -> None:
+def add_undispatched(db: apsw.Connection, jobs: Sequence[Job]) -> None:
     """A tenant's jobs have rising numbers, starting where the others are: the tenants come in turn,
     and no newcomer overtakes for long.
     """
@@ -35,26 +35,44 @@ def add_pending(db: apsw.Connection, jobs: Sequence[Job]) -> None:
             job.kind,
             job.due_ms,
             job.priority,
-            int(job.suspect),
+            int(job.possibly_executed),
             turn,
         )
     run_many(db, "add_pending", 10, flat)
 
 
-def first_pending(db: apsw.Connection, limit: int) -> list[Job]:
+def first_undispatched(db: apsw.Connection, limit: int) -> list[Job]:
     return [_job(row) for row in db.execute(sql("first_pending"), (limit,)).fetchall()]
 
 
-def which_pending(db: apsw.Connection, job_ids: Sequence[str]) -> set[str]:
+def which_undispatched(db: apsw.Connection, job_ids: Sequence[str]) -> set[str]:
     return {str(row[0]) for row in ask_many(db, "which_pending", 1, list(job_ids))}
 
 
-def remove_pending(db: apsw.Connection, job_ids: Sequence[str]) -> set[str]:
+def remove_undispatched(db: apsw.Connection, job_ids: Sequence[str]) -> set[str]:
     return {str(row[0]) for row in ask_many(db, "remove_pending", 1, list(job_ids))}
 
 
 def _job(row: tuple[Any, ...]) -> Job:
-    job_id, tenant, flow, request_id, dispatch_version, kind, due_ms, priority, suspect = row
+    (
+        job_id,
+        tenant,
+        flow,
+        request_id,
+        dispatch_version,
+        kind,
+        due_ms,
+        priority,
+        possibly_executed,
+    ) = row
     return Job(
-        job_id, tenant, flow, request_id, dispatch_version, kind, due_ms, priority, bool(suspect)
+        job_id,
+        tenant,
+        flow,
+        request_id,
+        dispatch_version,
+        kind,
+        due_ms,
+        priority,
+        bool(possibly_executed),
     )

@@ -8,7 +8,7 @@ from typing import Any
 
 import apsw
 
-from gesta.ports.vault import Sealed
+from gesta.ports.vault import Encrypted
 from gesta.stores.sqlite.database import Database
 from gesta.stores.sqlite.statements import ask_many, run_many, sql
 
@@ -21,9 +21,9 @@ class SqliteVault:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    async def put(self, sealed: Sequence[Sealed]) -> list[bool]:
+    async def put(self, encrypted: Sequence[Encrypted]) -> list[bool]:
         flat: list[Any] = [
-            value for one in sealed for value in (one.tenant, one.name, one.version, one.box)
+            value for one in encrypted for value in (one.tenant, one.name, one.version, one.box)
         ]
 
         def put(db: apsw.Connection) -> list[tuple[Any, ...]]:
@@ -32,30 +32,32 @@ class SqliteVault:
 
         written = set(await self._database.write(put, durable=True))
         answers = []
-        for one in sealed:
+        for one in encrypted:
             ref = (one.tenant, one.name, one.version)
             answers.append(ref in written)
             # Of two boxes for a version in one call the first was written.
             written.discard(ref)
         return answers
 
-    async def get(self, refs: Sequence[tuple[str, str, int]]) -> dict[tuple[str, str, int], Sealed]:
+    async def get(
+        self, refs: Sequence[tuple[str, str, int]]
+    ) -> dict[tuple[str, str, int], Encrypted]:
         flat: list[Any] = [value for ref in refs for value in ref]
         rows: list[Any] = await self._database.read(lambda db: ask_many(db, "get_sealed", 3, flat))
-        return {row[:3]: Sealed(*row) for row in rows}
+        return {row[:3]: Encrypted(*row) for row in rows}
 
-    async def newest(self, names: Sequence[tuple[str, str]]) -> dict[tuple[str, str], Sealed]:
+    async def newest(self, names: Sequence[tuple[str, str]]) -> dict[tuple[str, str], Encrypted]:
         flat: list[Any] = [value for name in names for value in name]
         rows: list[Any] = await self._database.read(
             lambda db: ask_many(db, "newest_sealed", 2, flat)
         )
-        return {row[:2]: Sealed(*row) for row in rows}
+        return {row[:2]: Encrypted(*row) for row in rows}
 
-    async def listed(self, after: tuple[str, str, int], limit: int) -> list[Sealed]:
+    async def listed(self, after: tuple[str, str, int], limit: int) -> list[Encrypted]:
         rows: list[Any] = await self._database.read(
             lambda db: db.execute(sql("list_sealed"), (*after, limit)).fetchall()
         )
-        return [Sealed(*row) for row in rows]
+        return [Encrypted(*row) for row in rows]
 
     async def delete(self, refs: Sequence[tuple[str, str, int]]) -> None:
         flat: list[Any] = [value for ref in refs for value in ref]

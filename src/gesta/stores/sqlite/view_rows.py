@@ -9,16 +9,16 @@ import apsw
 import msgspec
 
 from gesta.domain.state import State
-from gesta.ports.read_model import Parked, View
+from gesta.ports.read_model import Quarantined, View
 from gesta.stores.sqlite.statements import run_many
 
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(State).decode
 
 
-def park_step(db: apsw.Connection, parked: Sequence[Parked]) -> None:
+def quarantine_step(db: apsw.Connection, quarantined: Sequence[Quarantined]) -> None:
     flat: list[Any] = []
-    for one in parked:
+    for one in quarantined:
         flat += (one.stream, one.version, one.what, one.tenant, one.error, one.at_ms)
     run_many(db, "park", 6, flat)
 

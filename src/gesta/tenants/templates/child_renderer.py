@@ -55,7 +55,7 @@ class Waiting(msgspec.Struct, eq=False):
             self.answer.set_result(answer)
 
 
-class Desk:
+class RenderQueue:
     """One child and the orders that wait for it.
 
     `lost` is told of orders in whose middle the child ended.
@@ -173,10 +173,10 @@ class ChildRenderer:
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
-        self._together = Desk(runtime, BATCH_MAX, self._judge)
-        self._alone = Desk(runtime, 1, self._judge)
+        self._together = RenderQueue(runtime, BATCH_MAX, self._judge)
+        self._alone = RenderQueue(runtime, 1, self._judge)
         #: Pages take many times as long as templates: one at a time, and not in front of those.
-        self._dressing = Desk(runtime, 1, self._judge)
+        self._dressing = RenderQueue(runtime, 1, self._judge)
         #: Templates that have killed a child, the last KEPT of them.
         self._convicted: dict[Template, None] = {}
         self._variables: dict[Template, Names] = {}
@@ -184,8 +184,8 @@ class ChildRenderer:
     def render(self, template: Template, data: bytes) -> Awaitable[Sheet | Fault]:
         # The child answers nothing else to this order; awaited as it is, because it is done for
         # every message.
-        desk = self._alone if self._convicted and template in self._convicted else self._together
-        return cast("asyncio.Future[Sheet | Fault]", self._put(desk, template, "render", data))
+        backend = self._alone if self._convicted and template in self._convicted else self._together
+        return cast("asyncio.Future[Sheet | Fault]", self._put(backend, template, "render", data))
 
     async def variables(self, template: Template) -> Names | Fault:
         if (known := self._variables.get(template)) is not None:
@@ -218,10 +218,10 @@ class ChildRenderer:
         await self._alone.close()
 
     def _put(
-        self, desk: Desk, template: Template, task: Task, data: bytes
+        self, backend: RenderQueue, template: Template, task: Task, data: bytes
     ) -> asyncio.Future[Answer]:
         answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
-        desk.put(Waiting(template, task, data, self._runtime.monotonic(), answer))
+        backend.put(Waiting(template, task, data, self._runtime.monotonic(), answer))
         return answer
 
     def _judge(self, orders: list[Waiting], ended: ChildEnded, is_fresh: bool) -> None:  # noqa: FBT001 -- a callback

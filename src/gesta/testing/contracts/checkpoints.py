@@ -6,10 +6,10 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from gesta.ports.read_model import Checkpoint, Held, Move
+from gesta.ports.read_model import Checkpoint, Move, RoleLease
 from gesta.testing.contracts.concurrency import race
 from gesta.testing.contracts.harness import Capability, ViewsHarness
-from gesta.testing.contracts.samples import fresh_name, fresh_parked, fresh_view, key_of
+from gesta.testing.contracts.samples import fresh_name, fresh_quarantined, fresh_view, key_of
 from gesta.testing.contracts.suite import Contract
 
 
@@ -34,13 +34,13 @@ class CheckpointContract(Contract):
         for before in (0, 6, 8):
             assert (
                 await harness.views.save(
-                    [view], [fresh_parked(tenant=view.state.tenant)], Move(name, before, 20)
+                    [view], [fresh_quarantined(tenant=view.state.tenant)], Move(name, before, 20)
                 )
                 is False
             )
         assert await harness.views.checkpoint(name) == 7
         assert await harness.views.get([key_of(view)]) == {}
-        assert await harness.views.parked(view.state.tenant, 10) == []
+        assert await harness.views.quarantined(view.state.tenant, 10) == []
 
     async def test_a_checkpoint_that_was_never_moved_is_at_0_for_everybody(
         self, harness: ViewsHarness
@@ -162,4 +162,4 @@ class RoleContract(Contract):
         await harness.views.claim(role, "first", 10)
         await harness.views.claim(role, "second", 10)
         now = harness.runtime.now_ms()
-        assert Held(role, "first", now + 10_000) in await harness.views.roles()
+        assert RoleLease(role, "first", now + 10_000) in await harness.views.roles()

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import ClassVar
 
-from gesta.ports.eager_dispatch import Offer
+from gesta.ports.eager_dispatch import FreeSlots
 from gesta.ports.job_queue import Ack, Job
 from gesta.ports.read_model import Move
 from gesta.ports.transactions import Projection
@@ -18,29 +18,30 @@ from gesta.testing.contracts.suite import Contract
 
 
 class OffersContract(Contract):
-    needs: ClassVar[frozenset[Capability]] = frozenset({"commits", "offers"})
+    needs: ClassVar[frozenset[Capability]] = frozenset({"commits", "eager_dispatch"})
 
     async def test_what_is_put_is_the_offering_worker_s(self, harness: CommitsHarness) -> None:
         flow, now = fresh_name(), harness.runtime.now_ms()
         jobs = [fresh_job(flow, due_ms=now, priority=n) for n in (1, 7)]
-        offer = await _put(harness, jobs, {flow: 10})
-        assert sorted(one.job.id for one in offer.taken) == sorted(job.id for job in jobs)
+        free_slots = await _put(harness, jobs, {flow: 10})
+        assert sorted(one.job.id for one in free_slots.leased) == sorted(job.id for job in jobs)
         assert {
-            (one.token, one.takes, one.is_suspect, one.available_ms) for one in offer.taken
-        } == {(offer.token, 1, False, now)}
+            (one.token, one.takes, one.is_possibly_executed, one.available_ms)
+            for one in free_slots.leased
+        } == {(free_slots.token, 1, False, now)}
         assert await take(harness, flow) == []
-        assert {one.job.id for one in await harness.queue.taken_by(offer.token)} == {
+        assert {one.job.id for one in await harness.queue.leased_by(free_slots.token)} == {
             job.id for job in jobs
         }
-        assert await harness.queue.settle([Ack(jobs[0].id, offer.token)]) == ["done"]
+        assert await harness.queue.settle([Ack(jobs[0].id, free_slots.token)]) == ["done"]
 
     async def test_no_more_are_taken_than_there_are_slots(self, harness: CommitsHarness) -> None:
         flow = fresh_name()
         jobs = [fresh_job(flow) for _ in range(5)]
-        offer = await _put(harness, jobs, {flow: 2, fresh_name(): 10})
-        assert len(offer.taken) <= 2
+        free_slots = await _put(harness, jobs, {flow: 2, fresh_name(): 10})
+        assert len(free_slots.leased) <= 2
         rest = await take(harness, flow)
-        assert sorted([one.job.id for one in [*offer.taken, *rest]]) == sorted(
+        assert sorted([one.job.id for one in [*free_slots.leased, *rest]]) == sorted(
             job.id for job in jobs
         )
 
@@ -49,15 +50,15 @@ class OffersContract(Contract):
     ) -> None:
         flow = fresh_name()
         jobs = [*(fresh_job(flow, "flooding") for _ in range(5)), fresh_job(flow, "quiet")]
-        offer = await _put(harness, jobs, {flow: 2})
-        first = offer.taken or await take(harness, flow, free=2)
+        free_slots = await _put(harness, jobs, {flow: 2})
+        first = free_slots.leased or await take(harness, flow, free=2)
         assert sorted(one.job.tenant for one in first) == ["flooding", "quiet"]
 
     async def test_whoever_waits_comes_first(self, harness: CommitsHarness) -> None:
         flow = fresh_name()
         waiting, new = fresh_job(flow), fresh_job(flow)
         await harness.queue.put([waiting])
-        assert (await _put(harness, [new], {flow: 10})).taken == []
+        assert (await _put(harness, [new], {flow: 10})).leased == []
         assert [one.job.id for one in await take(harness, flow)] == [waiting.id, new.id]
 
     async def test_what_has_fallen_due_comes_first(self, harness: CommitsHarness) -> None:
@@ -66,37 +67,40 @@ class OffersContract(Contract):
         waiting, new = fresh_job(flow, due_ms=harness.runtime.now_ms() + 1000), fresh_job(flow)
         await _put(harness, [waiting], {flow: 10})
         harness.runtime.advance(1)
-        offer = Offer(fresh_name("token"), {flow: 10}, LEASE_SECONDS, durable=False)
+        free_slots = FreeSlots(fresh_name("token"), {flow: 10}, LEASE_SECONDS, durable=False)
         assert (
-            await harness.commits.project([], [new], [], [Move(fresh_name(), 0, 7)], offer) is True
+            await harness.commits.project([], [new], [], [Move(fresh_name(), 0, 7)], free_slots)
+            is True
         )
-        assert offer.taken == []
+        assert free_slots.leased == []
         assert {one.job.id for one in await take(harness, flow)} == {waiting.id, new.id}
 
     async def test_what_a_dead_worker_held_comes_first(self, harness: CommitsHarness) -> None:
         flow = fresh_name()
-        (held,) = (await _put(harness, [fresh_job(flow)], {flow: 10})).taken
+        (held,) = (await _put(harness, [fresh_job(flow)], {flow: 10})).leased
         harness.runtime.advance(LEASE_SECONDS)
         name, new = fresh_name(), fresh_job(flow)
-        offer = Offer(fresh_name("token"), {flow: 1}, LEASE_SECONDS, durable=False)
-        assert await harness.commits.project([], [new], [], [Move(name, 0, 7)], offer) is True
-        assert offer.taken == []
-        assert {one.job.id: one.is_suspect for one in await take(harness, flow)} == {
+        free_slots = FreeSlots(fresh_name("token"), {flow: 1}, LEASE_SECONDS, durable=False)
+        assert await harness.commits.project([], [new], [], [Move(name, 0, 7)], free_slots) is True
+        assert free_slots.leased == []
+        assert {one.job.id: one.is_possibly_executed for one in await take(harness, flow)} == {
             held.job.id: True,
             new.id: False,
         }
 
     async def test_a_job_that_is_not_due_waits_for_its_time(self, harness: CommitsHarness) -> None:
         flow, due_ms = fresh_name(), harness.runtime.now_ms() + 1000
-        assert (await _put(harness, [fresh_job(flow, due_ms=due_ms)], {flow: 10})).taken == []
+        assert (await _put(harness, [fresh_job(flow, due_ms=due_ms)], {flow: 10})).leased == []
         assert await take(harness, flow) == []
         harness.runtime.advance(1)
         assert len(await take(harness, flow)) == 1
 
     async def test_a_suspect_job_goes_the_long_way(self, harness: CommitsHarness) -> None:
         flow = fresh_name()
-        assert (await _put(harness, [fresh_job(flow, suspect=True)], {flow: 10})).taken == []
-        assert [one.is_suspect for one in await take(harness, flow)] == [True]
+        assert (
+            await _put(harness, [fresh_job(flow, possibly_executed=True)], {flow: 10})
+        ).leased == []
+        assert [one.is_possibly_executed for one in await take(harness, flow)] == [True]
 
     async def test_a_job_that_is_live_stays_with_whoever_has_it(
         self, harness: CommitsHarness
@@ -105,20 +109,24 @@ class OffersContract(Contract):
         live, new = fresh_job(flow), fresh_job(flow)
         held = await _put(harness, [live], {flow: 10})
         again = await _put(harness, [live, new], {flow: 10})
-        assert [one.job.id for one in again.taken] in ([], [new.id])
-        assert [one.job.id for one in await harness.queue.taken_by(held.token)] == [live.id]
-        assert len([*again.taken, *await take(harness, flow)]) == 1
+        assert [one.job.id for one in again.leased] in ([], [new.id])
+        assert [one.job.id for one in await harness.queue.leased_by(held.token)] == [live.id]
+        assert len([*again.leased, *await take(harness, flow)]) == 1
 
     async def test_a_lease_that_runs_out_leaves_them_in_doubt(
         self, harness: CommitsHarness
     ) -> None:
         flow = fresh_name()
-        offer = await _put(harness, [fresh_job(flow)], {flow: 10})
+        free_slots = await _put(harness, [fresh_job(flow)], {flow: 10})
         harness.runtime.advance(LEASE_SECONDS - 0.001)
         assert await take(harness, flow) == []
         harness.runtime.advance(0.001)
-        assert [(one.takes, one.is_suspect) for one in await take(harness, flow)] == [(2, True)]
-        assert await harness.queue.settle([Ack(offer.taken[0].job.id, offer.token)]) == ["lost"]
+        assert [(one.takes, one.is_possibly_executed) for one in await take(harness, flow)] == [
+            (2, True)
+        ]
+        assert await harness.queue.settle([Ack(free_slots.leased[0].job.id, free_slots.token)]) == [
+            "lost"
+        ]
 
     async def test_it_renews_the_lease_of_all_its_jobs(self, harness: CommitsHarness) -> None:
         flow, token = fresh_name(), fresh_name("token")
@@ -132,21 +140,21 @@ class OffersContract(Contract):
         self, harness: CommitsHarness
     ) -> None:
         name, flow = fresh_name(), fresh_name()
-        job, offer = (
+        job, free_slots = (
             fresh_job(flow),
-            Offer(fresh_name("token"), {flow: 10}, LEASE_SECONDS, durable=False),
+            FreeSlots(fresh_name("token"), {flow: 10}, LEASE_SECONDS, durable=False),
         )
         await harness.commits.project([], [], [], [Move(name, 0, 7)])
         assert (
-            await harness.commits.project([fresh_view()], [job], [], [Move(name, 0, 5)], offer)
+            await harness.commits.project([fresh_view()], [job], [], [Move(name, 0, 5)], free_slots)
             is False
         )
-        assert offer.taken == []
+        assert free_slots.leased == []
         assert await harness.queue.find([job.id]) == set()
 
 
 class OffersAtOnceContract(Contract):
-    needs: ClassVar[frozenset[Capability]] = frozenset({"commits", "offers", "at_once"})
+    needs: ClassVar[frozenset[Capability]] = frozenset({"commits", "eager_dispatch", "inline"})
 
     async def test_what_is_appended_is_taken_in_the_same_commit(
         self, harness: CommitsHarness
@@ -154,14 +162,14 @@ class OffersAtOnceContract(Contract):
         name, flow, place = fresh_name(), fresh_name(), await harness.events.end()
         await harness.views.save([], [], Move(name, 0, place) if place else None)
         await take(harness, flow)
-        job, offer = (
+        job, free_slots = (
             fresh_job(flow),
-            Offer(fresh_name("token"), {flow: 10}, LEASE_SECONDS, durable=True),
+            FreeSlots(fresh_name("token"), {flow: 10}, LEASE_SECONDS, durable=True),
         )
-        projection = Projection([fresh_view()], [job], {name: 0}, offer)
+        projection = Projection([fresh_view()], [job], {name: 0}, free_slots)
         await harness.commits.append([fresh_append()], projection)
         assert projection.reached == place + 1
-        assert [one.job.id for one in offer.taken] == [job.id]
+        assert [one.job.id for one in free_slots.leased] == [job.id]
         assert await take(harness, flow) == []
 
     async def test_what_is_left_to_the_projector_is_not_taken(
@@ -169,18 +177,20 @@ class OffersAtOnceContract(Contract):
     ) -> None:
         name, flow = fresh_name(), fresh_name()
         await harness.events.append([fresh_append()])
-        offer = Offer(fresh_name("token"), {flow: 10}, LEASE_SECONDS, durable=True)
-        projection = Projection([fresh_view()], [fresh_job(flow)], {name: 0}, offer)
+        free_slots = FreeSlots(fresh_name("token"), {flow: 10}, LEASE_SECONDS, durable=True)
+        projection = Projection([fresh_view()], [fresh_job(flow)], {name: 0}, free_slots)
         await harness.commits.append([fresh_append()], projection)
-        assert (projection.reached, offer.taken) == (None, [])
+        assert (projection.reached, free_slots.leased) == (None, [])
 
 
 async def _put(
     harness: CommitsHarness, jobs: Sequence[Job], free: dict[str, int], token: str | None = None
-) -> Offer:
+) -> FreeSlots:
     """What came of an offer when these jobs were put."""
     # A store may be shared: whatever dead lease there is, this take ends it.
     await take(harness, fresh_name())
-    offer = Offer(token or fresh_name("token"), free, LEASE_SECONDS, durable=False)
-    assert await harness.commits.project([], jobs, [], [Move(fresh_name(), 0, 7)], offer) is True
-    return offer
+    free_slots = FreeSlots(token or fresh_name("token"), free, LEASE_SECONDS, durable=False)
+    assert (
+        await harness.commits.project([], jobs, [], [Move(fresh_name(), 0, 7)], free_slots) is True
+    )
+    return free_slots

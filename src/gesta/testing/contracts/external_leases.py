@@ -6,8 +6,8 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from gesta.domain.ids import lane_of, lanes_of
-from gesta.ports.job_queue import Ack, Drop, Hold, Job, Release, Settlement, Taken
+from gesta.domain.ids import external_queue_of, external_queues_of
+from gesta.ports.job_queue import Ack, Drop, Hold, Job, LeasedJob, Release, Settlement
 from gesta.testing.contracts.concurrency import race
 from gesta.testing.contracts.harness import Capability, QueueHarness, reopen
 from gesta.testing.contracts.job_queue import HOUR_SECONDS, LEASE_SECONDS, take
@@ -21,15 +21,17 @@ class LanesContract(Contract):
     async def test_a_lane_gives_its_own_tenants_jobs_only(self, harness: QueueHarness) -> None:
         flow = fresh_name()
         mine, _ = await _put(harness, flow, "acme"), await _put(harness, flow, "globex")
-        assert [one.job.id for one in await _hand_out(harness, flow)] == [mine.id]
+        assert [one.job.id for one in await _lease_external(harness, flow)] == [mine.id]
 
     async def test_a_tenants_job_is_found_behind_a_flood_of_another(
         self, harness: QueueHarness
     ) -> None:
         flow = fresh_name()
-        await harness.queue.put([fresh_job(lane_of(flow, "globex"), "globex") for _ in range(50)])
+        await harness.queue.put(
+            [fresh_job(external_queue_of(flow, "globex"), "globex") for _ in range(50)]
+        )
         mine = await _put(harness, flow)
-        assert [one.job.id for one in await _hand_out(harness, flow, limit=1)] == [mine.id]
+        assert [one.job.id for one in await _lease_external(harness, flow, limit=1)] == [mine.id]
 
     async def test_no_worker_of_ours_takes_from_a_lane(self, harness: QueueHarness) -> None:
         flow = fresh_name()
@@ -40,18 +42,20 @@ class LanesContract(Contract):
         flow = fresh_name()
         jobs = [await _put(harness, flow) for _ in range(3)]
         handed = [
-            one.job.id for limit in (2, 2) for one in await _hand_out(harness, flow, limit=limit)
+            one.job.id
+            for limit in (2, 2)
+            for one in await _lease_external(harness, flow, limit=limit)
         ]
         assert sorted(handed) == sorted(job.id for job in jobs)
-        assert len(await _hand_out(harness, flow)) == 0
+        assert len(await _lease_external(harness, flow)) == 0
 
     async def test_of_many_who_ask_at_once_each_gets_another_job(
         self, harness: QueueHarness
     ) -> None:
         flow = fresh_name()
         jobs = [await _put(harness, flow) for _ in range(4)]
-        answers = await race(*(_hand_out(harness, flow, limit=1) for _ in range(8)))
-        assert sorted(one.job.id for taken in answers for one in taken) == sorted(
+        answers = await race(*(_lease_external(harness, flow, limit=1) for _ in range(8)))
+        assert sorted(one.job.id for leased in answers for one in leased) == sorted(
             job.id for job in jobs
         )  # K-13
 
@@ -59,15 +63,15 @@ class LanesContract(Contract):
         flow = fresh_name()
         await _put(harness, flow)
         urgent = await _put(harness, flow, priority=1)
-        assert [one.job.id for one in await _hand_out(harness, flow, limit=1)] == [urgent.id]
+        assert [one.job.id for one in await _lease_external(harness, flow, limit=1)] == [urgent.id]
 
     async def test_a_job_that_is_not_due_waits_in_its_lane(self, harness: QueueHarness) -> None:
         flow, due_ms = fresh_name(), harness.runtime.now_ms() + 60_000
         job = await _put(harness, flow, due_ms=due_ms)
         harness.runtime.advance_to(due_ms - 1)
-        assert await _hand_out(harness, flow) == []
+        assert await _lease_external(harness, flow) == []
         harness.runtime.advance_to(due_ms)
-        assert [(one.job.id, one.available_ms) for one in await _hand_out(harness, flow)] == [
+        assert [(one.job.id, one.available_ms) for one in await _lease_external(harness, flow)] == [
             (job.id, due_ms)
         ]
 
@@ -76,12 +80,12 @@ class LanesContract(Contract):
     ) -> None:
         flow, token = fresh_name(), fresh_name("token")
         job = await _put(harness, flow)
-        await _hand_out(harness, flow)
+        await _lease_external(harness, flow)
         harness.runtime.advance(LEASE_SECONDS - 0.001)
-        assert await _lapsed(harness, flow, token) == []
+        assert await _expired_leases(harness, flow, token) == []
         harness.runtime.advance(0.001)
-        found = await _lapsed(harness, flow, token)
-        assert [(one.job.id, one.token, one.takes, one.is_suspect) for one in found] == [
+        found = await _expired_leases(harness, flow, token)
+        assert [(one.job.id, one.token, one.takes, one.is_possibly_executed) for one in found] == [
             (job.id, token, 2, True)
         ]
 
@@ -90,12 +94,12 @@ class LanesContract(Contract):
     ) -> None:
         flow = fresh_name()
         await _put(harness, flow)
-        await _hand_out(harness, flow)
+        await _lease_external(harness, flow)
         harness.runtime.advance(LEASE_SECONDS)
-        answers = await race(*(_lapsed(harness, flow) for _ in range(4)))
-        assert [one.takes for taken in answers for one in taken] == [2]  # K-13
+        answers = await race(*(_expired_leases(harness, flow) for _ in range(4)))
+        assert [one.takes for leased in answers for one in leased] == [2]  # K-13
         harness.runtime.advance(LEASE_SECONDS)
-        assert [one.takes for one in await _lapsed(harness, flow)] == [3]
+        assert [one.takes for one in await _expired_leases(harness, flow)] == [3]
 
     async def test_only_lanes_of_the_flow_are_looked_through_and_no_more_jobs_than_asked_for(
         self, harness: QueueHarness
@@ -103,14 +107,14 @@ class LanesContract(Contract):
         flow = fresh_name()
         for tenant in ("acme", "globex"):
             await _put(harness, flow, tenant)
-            await _hand_out(harness, flow, tenant)
+            await _lease_external(harness, flow, tenant)
         other = f"{flow}x"
         await _put(harness, other)
-        await _hand_out(harness, other)
+        await _lease_external(harness, other)
         harness.runtime.advance(LEASE_SECONDS)
-        assert len(await _lapsed(harness, flow, limit=1)) == 1
-        assert len(await _lapsed(harness, flow)) == 1
-        assert len(await _lapsed(harness, other)) == 1
+        assert len(await _expired_leases(harness, flow, limit=1)) == 1
+        assert len(await _expired_leases(harness, flow)) == 1
+        assert len(await _expired_leases(harness, other)) == 1
 
     async def test_a_job_in_somebodys_hands_is_given_to_nobody_before_it_is_taken_over(
         self, harness: QueueHarness
@@ -118,22 +122,22 @@ class LanesContract(Contract):
         """Its holder may be at it still: whoever takes it over decides first what became of it."""
         flow = fresh_name()
         await _put(harness, flow)
-        await _hand_out(harness, flow)
+        await _lease_external(harness, flow)
         harness.runtime.advance(HOUR_SECONDS)
         await take(harness, fresh_name())
-        assert await _hand_out(harness, flow) == []
+        assert await _lease_external(harness, flow) == []
 
     async def test_the_lease_of_each_job_is_prolonged_by_itself(
         self, harness: QueueHarness
     ) -> None:
         flow, token = fresh_name(), fresh_name("token")
         kept, left = [await _put(harness, flow) for _ in range(2)]
-        await _hand_out(harness, flow, token=token)
+        await _lease_external(harness, flow, token=token)
         harness.runtime.advance(LEASE_SECONDS - 1)
         until_ms = harness.runtime.now_ms() + round(LEASE_SECONDS * 1000)
         assert await harness.queue.prolong(kept.id, token, LEASE_SECONDS) == until_ms
         harness.runtime.advance(1)
-        assert [one.job.id for one in await _lapsed(harness, flow)] == [left.id]
+        assert [one.job.id for one in await _expired_leases(harness, flow)] == [left.id]
 
     async def test_a_lease_never_ends_earlier_because_it_was_prolonged(
         self, harness: QueueHarness
@@ -144,7 +148,7 @@ class LanesContract(Contract):
             harness.runtime.now_ms() + round(LEASE_SECONDS * 1000),
         )
         job = await _put(harness, flow)
-        await _hand_out(harness, flow, token=token)
+        await _lease_external(harness, flow, token=token)
         assert await harness.queue.prolong(job.id, token, 0) == until_ms
 
     async def test_only_its_holder_prolongs_a_lease_and_only_while_it_lasts(
@@ -152,7 +156,7 @@ class LanesContract(Contract):
     ) -> None:
         flow, token = fresh_name(), fresh_name("token")
         job, free = await _put(harness, flow), await _put(harness, flow, "globex")
-        await _hand_out(harness, flow, token=token)
+        await _lease_external(harness, flow, token=token)
         assert (
             await harness.queue.prolong(job.id, fresh_name("token"), LEASE_SECONDS) is None
         )  # S0-6
@@ -164,17 +168,19 @@ class LanesContract(Contract):
     async def test_a_job_that_was_given_back_has_no_lease(self, harness: QueueHarness) -> None:
         flow, token = fresh_name(), fresh_name("token")
         job = await _put(harness, flow)
-        await _hand_out(harness, flow, token=token)
+        await _lease_external(harness, flow, token=token)
         assert await harness.queue.settle([Release(job.id, token, 0)]) == ["done"]
         assert await harness.queue.prolong(job.id, token, LEASE_SECONDS) is None
         harness.runtime.advance(HOUR_SECONDS)
-        assert await _lapsed(harness, flow) == []
-        assert [(one.job.id, one.takes) for one in await _hand_out(harness, flow)] == [(job.id, 1)]
+        assert await _expired_leases(harness, flow) == []
+        assert [(one.job.id, one.takes) for one in await _lease_external(harness, flow)] == [
+            (job.id, 1)
+        ]
 
     async def test_a_job_of_a_lane_is_settled_like_any_other(self, harness: QueueHarness) -> None:
         flow, token, scope = fresh_name(), fresh_name("token"), fresh_name("scope")
         done, held = [await _put(harness, flow) for _ in range(2)]
-        await _hand_out(harness, flow, token=token)
+        await _lease_external(harness, flow, token=token)
         settlements: list[Settlement] = [
             Drop(done.id),
             Ack(done.id, fresh_name("token")),
@@ -184,16 +190,16 @@ class LanesContract(Contract):
         assert await harness.queue.settle(settlements) == ["active", "lost", "done", "done"]
         assert await harness.queue.find([done.id, held.id]) == {held.id}
         assert await harness.queue.unhold(scope, 10) == 1
-        assert [one.job.id for one in await _hand_out(harness, flow)] == [held.id]
+        assert [one.job.id for one in await _lease_external(harness, flow)] == [held.id]
 
     async def test_who_lost_a_job_to_another_can_settle_it_no_more(
         self, harness: QueueHarness
     ) -> None:
         flow, token, other = fresh_name(), fresh_name("token"), fresh_name("token")
         job = await _put(harness, flow)
-        await _hand_out(harness, flow, token=token)
+        await _lease_external(harness, flow, token=token)
         harness.runtime.advance(LEASE_SECONDS)
-        await _lapsed(harness, flow, other)
+        await _expired_leases(harness, flow, other)
         assert await harness.queue.settle([Ack(job.id, token), Release(job.id, token, 0)]) == [
             "lost",
             "lost",
@@ -208,12 +214,17 @@ class LanesContract(Contract):
         await _put(harness, ready)
         await _put(harness, waiting, due_ms=due_ms)
         await _put(harness, handed)
-        await _hand_out(harness, handed)
-        lanes = [lane_of(flow, "acme") for flow in (ready, waiting, handed, empty)]
-        assert await harness.queue.stocked(lanes) == {lanes[0]}
+        await _lease_external(harness, handed)
+        external_queues = [
+            external_queue_of(flow, "acme") for flow in (ready, waiting, handed, empty)
+        ]
+        assert await harness.queue.stocked(external_queues) == {external_queues[0]}
         harness.runtime.advance_to(due_ms)
-        assert await harness.queue.stocked(lanes) == {lanes[0], lanes[1]}
-        assert await harness.queue.stocked(lanes[2:]) == set()
+        assert await harness.queue.stocked(external_queues) == {
+            external_queues[0],
+            external_queues[1],
+        }
+        assert await harness.queue.stocked(external_queues[2:]) == set()
 
 
 class LanesAfterRestartContract(Contract):
@@ -222,38 +233,40 @@ class LanesAfterRestartContract(Contract):
     async def test_a_lease_outlives_the_process_that_gave_it(self, harness: QueueHarness) -> None:
         flow, token = fresh_name(), fresh_name("token")
         job = await _put(harness, flow)
-        await _hand_out(harness, flow, token=token)
+        await _lease_external(harness, flow, token=token)
         await reopen(harness)
-        assert await _hand_out(harness, flow) == []
+        assert await _lease_external(harness, flow) == []
         assert await harness.queue.prolong(job.id, token, LEASE_SECONDS) is not None
         harness.runtime.advance(LEASE_SECONDS)
-        assert [(one.job.id, one.takes) for one in await _lapsed(harness, flow)] == [(job.id, 2)]
+        assert [(one.job.id, one.takes) for one in await _expired_leases(harness, flow)] == [
+            (job.id, 2)
+        ]
 
 
 async def _put(
     harness: QueueHarness, flow: str, tenant: str = "acme", *, priority: int = 5, due_ms: int = 0
 ) -> Job:
-    job = fresh_job(lane_of(flow, tenant), tenant, priority=priority, due_ms=due_ms)
+    job = fresh_job(external_queue_of(flow, tenant), tenant, priority=priority, due_ms=due_ms)
     await harness.queue.put([job])
     return job
 
 
-async def _hand_out(
+async def _lease_external(
     harness: QueueHarness,
     flow: str,
     tenant: str = "acme",
     *,
     token: str | None = None,
     limit: int = 10,
-) -> list[Taken]:
-    return await harness.queue.hand_out(
-        token or fresh_name("token"), lane_of(flow, tenant), limit, LEASE_SECONDS
+) -> list[LeasedJob]:
+    return await harness.queue.lease_external(
+        token or fresh_name("token"), external_queue_of(flow, tenant), limit, LEASE_SECONDS
     )
 
 
-async def _lapsed(
+async def _expired_leases(
     harness: QueueHarness, flow: str, token: str | None = None, *, limit: int = 10
-) -> list[Taken]:
-    return await harness.queue.lapsed(
-        token or fresh_name("token"), lanes_of(flow), limit, LEASE_SECONDS
+) -> list[LeasedJob]:
+    return await harness.queue.expired_leases(
+        token or fresh_name("token"), external_queues_of(flow), limit, LEASE_SECONDS
     )

@@ -23,8 +23,8 @@ class TurnsContract(Contract):
         flow = fresh_name()
         await _put(harness, flow, "many", 6)
         await _put(harness, flow, "few", 3)
-        taken = await _one_by_one(harness, flow, 6)
-        assert [sorted(pair) for pair in zip(taken[::2], taken[1::2], strict=True)] == [
+        leased = await _one_by_one(harness, flow, 6)
+        assert [sorted(pair) for pair in zip(leased[::2], leased[1::2], strict=True)] == [
             ["few", "many"]
         ] * 3
 
@@ -55,8 +55,8 @@ class TurnsContract(Contract):
     async def test_a_tenants_jobs_keep_their_order(self, harness: QueueHarness) -> None:
         flow = fresh_name()
         jobs = [*await _put(harness, flow, "one", 20), *await _put(harness, flow, "one", 20)]
-        taken = [one.job.id for _ in jobs for one in await take(harness, flow, free=1)]
-        assert taken == [job.id for job in jobs]
+        leased = [one.job.id for _ in jobs for one in await take(harness, flow, free=1)]
+        assert leased == [job.id for job in jobs]
 
     async def test_an_urgent_job_passes_its_own_tenants_flood(self, harness: QueueHarness) -> None:
         flow = fresh_name()
@@ -71,17 +71,17 @@ class TurnsContract(Contract):
         flow = fresh_name()
         await _put(harness, flow, "one", 5)
         (patient,) = await _put(harness, flow, "one", 1, priority=6)
-        taken = [one.job.id for _ in range(6) for one in await take(harness, flow, free=1)]
-        assert taken.index(patient.id) == 5
+        leased = [one.job.id for _ in range(6) for one in await take(harness, flow, free=1)]
+        assert leased.index(patient.id) == 5
 
     async def test_the_least_urgent_job_does_not_starve(self, harness: QueueHarness) -> None:
         flow = fresh_name()
         (patient,) = await _put(harness, flow, "one", 1, priority=10)
-        taken: list[str] = []
-        while patient.id not in taken:
+        leased: list[str] = []
+        while patient.id not in leased:
             await _put(harness, flow, "one", 2, priority=1)
-            taken += [one.job.id for one in await take(harness, flow, free=1)]
-            assert len(taken) < 20
+            leased += [one.job.id for one in await take(harness, flow, free=1)]
+            assert len(leased) < 20
 
     async def test_a_job_that_waits_for_its_time_takes_no_turn_before(
         self, harness: QueueHarness

@@ -21,10 +21,10 @@ from gesta.testing.contracts.job_queue import take
 from gesta.testing.contracts.samples import (
     fresh_append,
     fresh_claim,
+    fresh_encrypted,
     fresh_job,
     fresh_name,
-    fresh_parked,
-    fresh_sealed,
+    fresh_quarantined,
     fresh_view,
     key_of,
 )
@@ -47,11 +47,16 @@ class FencesContract(Contract):
             await harness.fences.take_down(fence)
 
     async def test_a_store_that_was_left_refuses_every_write(self, harness: FencesHarness) -> None:
-        flow, token, view, sealed = fresh_name(), fresh_name("token"), fresh_view(), fresh_sealed()
+        flow, token, view, encrypted = (
+            fresh_name(),
+            fresh_name("token"),
+            fresh_view(),
+            fresh_encrypted(),
+        )
         job = fresh_job(flow)
         await harness.queue.put([job, fresh_job(flow)])
         await take(harness, flow, token, free=1)
-        await harness.vault.put([sealed])
+        await harness.vault.put([encrypted])
         await harness.views.save([view], [], None)
         await harness.fences.put_up(LEFT)
         writes = {
@@ -67,31 +72,31 @@ class FencesContract(Contract):
             "record": harness.commits.record([Entry(fresh_append(), None)]),
             "record a settlement": harness.commits.record([Entry(None, Ack(job.id, token))]),
             "save": harness.views.save([fresh_view()], [], None),
-            "park": harness.views.save([], [fresh_parked("acme")], None),
+            "park": harness.views.save([], [fresh_quarantined("acme")], None),
             "begin": harness.views.begin(fresh_name(), 1),
             "role": harness.views.claim(fresh_name(), "owner", 3.0),
-            "secret": harness.vault.put([fresh_sealed()]),
-            "erase": harness.vault.delete([(sealed.tenant, sealed.name, sealed.version)]),
+            "secret": harness.vault.put([fresh_encrypted()]),
+            "erase": harness.vault.delete([(encrypted.tenant, encrypted.name, encrypted.version)]),
         }
         assert [name for name, write in writes.items() if not await _is_refused(write)] == []
 
     async def test_a_store_that_was_left_can_be_read(self, harness: FencesHarness) -> None:
-        append, view, sealed, job = (
+        append, view, encrypted, job = (
             fresh_append(claim=fresh_claim()),
             fresh_view(),
-            fresh_sealed(),
+            fresh_encrypted(),
             fresh_job(fresh_name()),
         )
         await harness.events.append([append])
         await harness.views.save([view], [], None)
-        await harness.vault.put([sealed])
+        await harness.vault.put([encrypted])
         await harness.queue.put([job])
         await harness.fences.put_up(LEFT)
         assert len(await harness.events.read([(append.stream, 0)])) == 1
         assert await harness.views.get([key_of(view)]) == {key_of(view): view}
         assert await harness.queue.find([job.id]) == {job.id}
         # Whoever opens a store asks for its first secret by putting one.
-        assert await harness.vault.put([replace(sealed, box=b"other")]) == [False]
+        assert await harness.vault.put([replace(encrypted, box=b"other")]) == [False]
 
     async def test_the_error_says_where_to_go(self, harness: FencesHarness) -> None:
         await harness.fences.put_up(Fence("left", "the.new.home"))
@@ -132,33 +137,33 @@ class FencesContract(Contract):
         assert not await _is_refused(
             harness.commits.project([fresh_view()], [], [], [Move(fresh_name(), 0, 1)])
         )
-        assert not await _is_refused(harness.vault.put([fresh_sealed()]))
+        assert not await _is_refused(harness.vault.put([fresh_encrypted()]))
 
     async def test_jobs_are_put_as_the_fence_goes_down(self, harness: FencesHarness) -> None:
         flow = fresh_name()
-        live, other = fresh_job(flow), fresh_job(flow, suspect=True)
+        live, other = fresh_job(flow), fresh_job(flow, possibly_executed=True)
         await harness.queue.put([live])
         await harness.fences.put_up(FILLING)
-        await harness.fences.take_down(FILLING, [replace(live, suspect=True), other])
-        taken = {one.job.id: one.is_suspect for one in await take(harness, flow)}
-        assert taken == {live.id: False, other.id: True}
+        await harness.fences.take_down(FILLING, [replace(live, possibly_executed=True), other])
+        leased = {one.job.id: one.is_possibly_executed for one in await take(harness, flow)}
+        assert leased == {live.id: False, other.id: True}
 
     async def test_a_tenant_that_left_is_refused_and_the_others_are_not(
         self, harness: FencesHarness
     ) -> None:
         gone, stays = fresh_name("tenant"), fresh_name("tenant")
-        sealed = fresh_sealed(tenant=gone)
-        await harness.vault.put([sealed])
+        encrypted = fresh_encrypted(tenant=gone)
+        await harness.vault.put([encrypted])
         await harness.fences.put_up(replace(LEFT, tenant=gone))
         writes = {
             "append": harness.events.append([_of(gone)]),
             "record": harness.commits.record([Entry(_of(gone), None)]),
-            "secret": harness.vault.put([fresh_sealed(tenant=gone)]),
-            "erase": harness.vault.delete([(sealed.tenant, sealed.name, sealed.version)]),
+            "secret": harness.vault.put([fresh_encrypted(tenant=gone)]),
+            "erase": harness.vault.delete([(encrypted.tenant, encrypted.name, encrypted.version)]),
         }
         assert [name for name, write in writes.items() if not await _is_refused(write)] == []
         assert not await _is_refused(harness.events.append([_of(stays)]))
-        assert not await _is_refused(harness.vault.put([fresh_sealed(tenant=stays)]))
+        assert not await _is_refused(harness.vault.put([fresh_encrypted(tenant=stays)]))
         await harness.fences.take_down(replace(LEFT, tenant=gone))
         assert not await _is_refused(harness.events.append([_of(gone)]))
 

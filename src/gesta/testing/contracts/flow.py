@@ -31,7 +31,7 @@ import pytest
 from gesta.domain.retry_policy import RetryPolicy
 from gesta.domain.state import State
 from gesta.engine.engine import Engine
-from gesta.engine.environment import Outside, Wiring, wire_really
+from gesta.engine.environment import Environment, Wiring, wire_really
 from gesta.engine.request import Request
 from gesta.flows.flow import Flow, Payload
 from gesta.flows.personal_fields import plan_of
@@ -98,7 +98,7 @@ class FlowHarness(Protocol):
         """The number of the payload for every effect that the world has seen, in order."""
         ...
 
-    def outside(self, outside: Outside, sandbox: Sandbox) -> Outside:
+    def environment(self, environment: Environment, sandbox: Sandbox) -> Environment:
         """Doubles of whatever else the channel reaches the world by; HTTP goes to the sandbox
         already.
         """
@@ -130,7 +130,7 @@ class Stage:
         return (await request.view()).state
 
     async def until(self, is_so: Callable[[], Awaitable[bool]], what: str) -> None:
-        runtime = self.engine.road.runtime
+        runtime = self.engine.pipeline.runtime
         end = runtime.monotonic() + PATIENCE_SECONDS
         while not await is_so():
             assert runtime.monotonic() < end, f"it never came to this: {what}"
@@ -147,7 +147,7 @@ class Stage:
         """Wait until the provider was called so often and nothing is under way."""
 
         async def is_so() -> bool:
-            return self.calls >= times and self.engine.road.pool.in_flight == 0
+            return self.calls >= times and self.engine.pipeline.pool.in_flight == 0
 
         await self.until(is_so, f"{times} calls, and no slot taken")
 
@@ -165,13 +165,13 @@ async def staged(channel: FlowHarness, store_url: str) -> AsyncIterator[Stage]:
     """The channel on this store, its config in place."""
     sandbox = Sandbox()
 
-    async def wire(settings: Settings) -> Outside:
-        outside = await wire_really(settings)
-        await outside.transport.close()
+    async def wire(settings: Settings) -> Environment:
+        environment = await wire_really(settings)
+        await environment.transport.close()
         doubled = replace(
-            outside, transport=SandboxTransport(outside.runtime, sandbox), drain_seconds=0
+            environment, transport=SandboxTransport(environment.runtime, sandbox), drain_seconds=0
         )
-        return channel.outside(doubled, sandbox)
+        return channel.environment(doubled, sandbox)
 
     engine, before = (
         Engine(
@@ -218,7 +218,7 @@ class FlowContract:
 
         async def is_listed() -> bool:
             return [
-                letter.original.request_id for letter in await stage.engine.operating.dead_letters()
+                letter.original.request_id for letter in await stage.engine.admin.dead_letters()
             ] == [state.id]
 
         await stage.until(is_listed, "it is among the dead letters")
@@ -227,13 +227,13 @@ class FlowContract:
         self, stage: Stage
     ) -> None:
         stage.channel.arm(stage.sandbox, "throttled")
-        before = stage.engine.road.runtime.monotonic()
+        before = stage.engine.pipeline.runtime.monotonic()
         request = await stage.submit()
         await stage.called(1)
         assert (await stage.state(request)).status == "queued"
         state = await stage.ended(request)
         assert (state.status, stage.effects, stage.calls) == ("sent", [1], 2)
-        assert stage.engine.road.runtime.monotonic() - before >= THROTTLED_SECONDS
+        assert stage.engine.pipeline.runtime.monotonic() - before >= THROTTLED_SECONDS
 
     async def test_a_connection_that_breaks_after_the_effect_makes_no_second_one(
         self, stage: Stage
@@ -250,7 +250,7 @@ class FlowContract:
     async def test_a_job_that_is_delivered_again_changes_nothing(self, stage: Stage) -> None:
         request = await stage.submit()
         state = await stage.ended(request)
-        calls, queue = stage.calls, stage.engine.road.outside.stores.queue
+        calls, queue = stage.calls, stage.engine.pipeline.environment.stores.queue
         name = f"{state.id}-{state.dispatch_version}"
         await queue.put([Job(name, state.tenant, state.flow, state.id, state.dispatch_version)])
 
@@ -265,13 +265,13 @@ class FlowContract:
         requests = [await stage.submit(number) for number in range(5)]
 
         async def are_held() -> bool:
-            return sum(held.count for held in await stage.engine.operating.held()) == len(requests)
+            return sum(held.count for held in await stage.engine.admin.held()) == len(requests)
 
         await stage.until(are_held, "every request is held")
         assert {
             (state.status, state.attempts) for state in [await stage.state(one) for one in requests]
         } == {("queued", 0)}
-        [pause] = await stage.engine.operating.paused("default")
+        [pause] = await stage.engine.admin.paused("default")
         assert pause.scope.credential == stage.channel.credential
         await stage.channel.renew(stage.engine, stage.sandbox)
         states = [await stage.ended(request) for request in requests]
@@ -283,10 +283,10 @@ class FlowContract:
         if subject is None:
             assert plan_of(flow.payload) is None, "a payload with personal fields is about somebody"
             return
-        await stage.engine.operating.pause(flow=flow.name)
+        await stage.engine.admin.pause(flow=flow.name)
         request = await stage.submit()
         assert await stage.engine.erase(subject) > 0
-        await stage.engine.operating.resume(flow=flow.name)
+        await stage.engine.admin.resume(flow=flow.name)
         state = await stage.ended(request)
         assert (state.status, state.reason, stage.calls, stage.effects) == (
             "failed",

@@ -19,7 +19,7 @@ from gesta.ports.transactions import Commits
 from gesta.ports.vault import Vault
 from gesta.runtime.clock import ManualRuntime
 
-#: The ports, by the attribute of the harness that holds each. `at_once`: commits project what they
+#: The ports, by the attribute of the harness that holds each. `inline`: commits project what they
 #: append. `durable`: what was acknowledged is there again after close and open.
 Capability = Literal[
     "events",
@@ -29,8 +29,8 @@ Capability = Literal[
     "commits",
     "fences",
     "buckets",
-    "at_once",
-    "offers",
+    "inline",
+    "eager_dispatch",
     "durable",
 ]
 

@@ -27,7 +27,7 @@ from gesta.testing.contracts.transactions import held_job
 
 
 class AtOnceContract(Contract):
-    needs: ClassVar[frozenset[Capability]] = frozenset({"commits", "at_once"})
+    needs: ClassVar[frozenset[Capability]] = frozenset({"commits", "inline"})
 
     async def test_events_view_job_and_checkpoints_are_written_together(
         self, harness: CommitsHarness
@@ -163,7 +163,7 @@ class AtOnceContract(Contract):
 
 
 class AtOnceFenceContract(Contract):
-    needs: ClassVar[frozenset[Capability]] = frozenset({"commits", "at_once", "fences"})
+    needs: ClassVar[frozenset[Capability]] = frozenset({"commits", "inline", "fences"})
 
     async def test_a_fence_that_keeps_jobs_out_keeps_the_whole_commit_out(
         self, harness: FencesHarness

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from gesta.ports.job_queue import Drop, Held, Hold, Job
+from gesta.ports.job_queue import Drop, HeldJob, Hold, Job
 from gesta.testing.contracts.concurrency import end_within, wait_for_all
 from gesta.testing.contracts.harness import Capability, QueueHarness
 from gesta.testing.contracts.job_queue import HOUR_SECONDS, LEASE_SECONDS, take
@@ -35,10 +35,10 @@ class HoldContract(Contract):
         (job,) = await _held(harness, flow, scope)
         harness.runtime.advance(HOUR_SECONDS)
         assert await harness.queue.unhold(scope, 10) == 1
-        taken = await take(harness, flow)
-        assert [(one.job.id, one.takes, one.is_suspect, one.available_ms) for one in taken] == [
-            (job.id, 1, False, put_ms)
-        ]
+        leased = await take(harness, flow)
+        assert [
+            (one.job.id, one.takes, one.is_possibly_executed, one.available_ms) for one in leased
+        ] == [(job.id, 1, False, put_ms)]
 
     async def test_a_held_job_can_be_dropped(self, harness: QueueHarness) -> None:
         scope = fresh_name("scope")
@@ -50,13 +50,13 @@ class HoldContract(Contract):
         self, harness: QueueHarness
     ) -> None:
         flow, token, scope = fresh_name(), fresh_name("token"), fresh_name("scope")
-        job = fresh_job(flow, suspect=True)
+        job = fresh_job(flow, possibly_executed=True)
         await harness.queue.put([job])
         await take(harness, flow, token)
         await harness.queue.settle([Hold(job.id, token, scope)])
         assert await harness.queue.settle([Drop(job.id)]) == ["active"]
         await harness.queue.unhold(scope, 10)
-        assert [one.is_suspect for one in await take(harness, flow)] == [True]
+        assert [one.is_possibly_executed for one in await take(harness, flow)] == [True]
 
     async def test_a_take_without_an_end_is_remembered_through_a_hold(
         self, harness: QueueHarness
@@ -70,15 +70,15 @@ class HoldContract(Contract):
         await harness.queue.settle([Hold(job.id, token, scope)])
         assert await harness.queue.settle([Drop(job.id)]) == ["active"]
         await harness.queue.unhold(scope, 10)
-        assert [one.is_suspect for one in await take(harness, flow)] == [True]
+        assert [one.is_possibly_executed for one in await take(harness, flow)] == [True]
 
     async def test_only_who_has_the_job_can_hold_it(self, harness: QueueHarness) -> None:
         flow, token, scope = fresh_name(), fresh_name("token"), fresh_name("scope")
-        free, taken, missing = fresh_job(flow), fresh_job(flow), fresh_job(flow)
-        await harness.queue.put([taken])
+        free, leased, missing = fresh_job(flow), fresh_job(flow), fresh_job(flow)
+        await harness.queue.put([leased])
         await take(harness, flow)
         await harness.queue.put([free])
-        holds = [Hold(job.id, token, scope) for job in (free, taken, missing)]
+        holds = [Hold(job.id, token, scope) for job in (free, leased, missing)]
         assert await harness.queue.settle(holds) == ["lost", "lost", "absent"]
         assert [one.job.id for one in await take(harness, flow)] == [free.id]
 
@@ -99,7 +99,11 @@ class HoldContract(Contract):
         await _held(harness, flow, scope, tenant="globex")
         await _held(harness, flow, other)
         held = [one for one in await harness.queue.held() if one.scope in (scope, other)]
-        expected = [Held("acme", other, 1), Held("acme", scope, 2), Held("globex", scope, 1)]
+        expected = [
+            HeldJob("acme", other, 1),
+            HeldJob("acme", scope, 2),
+            HeldJob("globex", scope, 1),
+        ]
         assert sorted(held, key=_order) == sorted(expected, key=_order)
 
     async def test_an_unhold_wakes_who_waits(self, harness: QueueHarness) -> None:
@@ -144,5 +148,5 @@ async def _held(
     return jobs
 
 
-def _order(held: Held) -> tuple[str, str]:
+def _order(held: HeldJob) -> tuple[str, str]:
     return held.tenant, held.scope

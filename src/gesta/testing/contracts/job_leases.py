@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from gesta.domain.ids import lane_of
+from gesta.domain.ids import external_queue_of
 from gesta.ports.job_queue import Ack, Drop, Job, Release
 from gesta.testing.contracts.concurrency import race
 from gesta.testing.contracts.harness import Capability, QueueHarness
@@ -26,9 +26,9 @@ class JobLeasesContract(Contract):
         harness.runtime.advance(LEASE_SECONDS - 0.001)
         assert await take(harness, flow) == []  # R1-21
         harness.runtime.advance(0.001)
-        assert [(one.job.id, one.takes, one.is_suspect) for one in await take(harness, flow)] == [
-            (job.id, 2, True)
-        ]  # S0-5
+        assert [
+            (one.job.id, one.takes, one.is_possibly_executed) for one in await take(harness, flow)
+        ] == [(job.id, 2, True)]  # S0-5
 
     async def test_takes_are_counted_until_one_of_them_ends(self, harness: QueueHarness) -> None:
         flow = fresh_name()
@@ -54,7 +54,7 @@ class JobLeasesContract(Contract):
         await _held(harness, flow, fresh_name("token"))
         harness.runtime.advance(LEASE_SECONDS)
         answers = await race(*(take(harness, flow) for _ in range(8)))
-        assert [one.takes for taken in answers for one in taken] == [2]  # K-13
+        assert [one.takes for leased in answers for one in leased] == [2]  # K-13
 
     async def test_a_take_tells_when_the_lease_of_another_worker_ends(
         self, harness: QueueHarness
@@ -87,14 +87,14 @@ class JobLeasesContract(Contract):
         await _held(harness, flow, fresh_name("token"))
         later = harness.runtime.now_ms() + 60_000
         await harness.queue.settle([Ack(first.job.id, token), Release(second.job.id, token, later)])
-        assert await harness.queue.taken_by(token) == [third]
-        assert await harness.queue.taken_by(fresh_name("token")) == []
+        assert await harness.queue.leased_by(token) == [third]
+        assert await harness.queue.leased_by(fresh_name("token")) == []
 
     async def test_what_was_handed_out_is_not_told_as_taken(self, harness: QueueHarness) -> None:
-        token, lane = fresh_name("token"), lane_of(fresh_name(), "default")
-        await harness.queue.put([fresh_job(lane)])
-        assert len(await harness.queue.hand_out(token, lane, 1, LEASE_SECONDS)) == 1
-        assert await harness.queue.taken_by(token) == []
+        token, external_queue = fresh_name("token"), external_queue_of(fresh_name(), "default")
+        await harness.queue.put([fresh_job(external_queue)])
+        assert len(await harness.queue.lease_external(token, external_queue, 1, LEASE_SECONDS)) == 1
+        assert await harness.queue.leased_by(token) == []
 
     async def test_a_take_renews_the_earlier_leases_of_its_token(
         self, harness: QueueHarness

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from gesta.domain.ids import lane_of
-from gesta.ports.job_queue import Backlog, Hold, Standing
+from gesta.domain.ids import external_queue_of
+from gesta.ports.job_queue import Backlog, Hold, QueueStanding
 from gesta.testing.contracts.harness import Capability, QueueHarness
 from gesta.testing.contracts.job_queue import LEASE_SECONDS, take
 from gesta.testing.contracts.samples import fresh_job, fresh_name
@@ -34,8 +34,8 @@ class JobListingContract(Contract):
         flow, token = fresh_name(), fresh_name("token")
         job = fresh_job(flow)
         await harness.queue.put([job])
-        (taken,) = await take(harness, flow, token)
-        assert await harness.queue.settle([Hold(taken.job.id, token, "tenant:acme")]) == ["done"]
+        (leased,) = await take(harness, flow, token)
+        assert await harness.queue.settle([Hold(leased.job.id, token, "tenant:acme")]) == ["done"]
         assert (await harness.queue.backlog())[flow] == Backlog(held=1)
         assert [one.state for one in await harness.queue.jobs(job.id[:-1], 1)] == ["held"]
 
@@ -51,16 +51,16 @@ class JobListingContract(Contract):
             fresh_job(flow, due_ms=due_ms, priority=2) for due_ms in (0, now + 5_000, 0)
         )
         await harness.queue.put([third, second, first])
-        (taken,) = await take(harness, flow, fresh_name("token"), free=1)
+        (leased,) = await take(harness, flow, fresh_name("token"), free=1)
         after_id = first.id[:-1]
-        found: list[Standing] = []
+        found: list[QueueStanding] = []
         while page := await harness.queue.jobs(after_id, 1):
             found += page
             after_id = page[-1].job.id
         own = [one for one in found if one.job.flow == flow]
         assert [one.job.id for one in own] == [first.id, second.id, third.id]
-        leased = [one for one in own if one.state == "leased"]
-        assert [(one.job.id, one.takes) for one in leased] == [(taken.job.id, 1)]
+        found_leased = [one for one in own if one.state == "leased"]
+        assert [(one.job.id, one.takes) for one in found_leased] == [(leased.job.id, 1)]
         assert [(one.state, one.job) for one in own if one.job.id == second.id] == [
             ("waiting", second)
         ]
@@ -103,16 +103,16 @@ class JobListingContract(Contract):
     async def test_a_job_that_was_handed_out_has_a_lease_of_its_own(
         self, harness: QueueHarness
     ) -> None:
-        lane = lane_of(fresh_name(), "acme")
-        job = fresh_job(lane, "acme")
+        external_queue = external_queue_of(fresh_name(), "acme")
+        job = fresh_job(external_queue, "acme")
         await harness.queue.put([job])
-        await harness.queue.hand_out(fresh_name("token"), lane, 1, LEASE_SECONDS)
+        await harness.queue.lease_external(fresh_name("token"), external_queue, 1, LEASE_SECONDS)
         end = harness.runtime.now_ms() + round(LEASE_SECONDS * 1000)
         assert await _ends(harness, job.id) == (end, False)
-        assert (await harness.queue.backlog())[lane] == Backlog(leased=1)
+        assert (await harness.queue.backlog())[external_queue] == Backlog(leased=1)
         harness.runtime.advance(LEASE_SECONDS)
         assert await _ends(harness, job.id) == (end, True)
-        assert (await harness.queue.backlog())[lane] == Backlog(leased=1, abandoned=1)
+        assert (await harness.queue.backlog())[external_queue] == Backlog(leased=1, abandoned=1)
 
 
 async def _ends(harness: QueueHarness, job_id: str) -> tuple[int | None, bool]:

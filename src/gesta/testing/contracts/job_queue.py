@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from gesta.ports.job_queue import Ack, Hold, Job, Taken
+from gesta.ports.job_queue import Ack, Hold, Job, LeasedJob
 from gesta.testing.contracts.concurrency import end_within, race, wait_for_all
 from gesta.testing.contracts.harness import Capability, QueueHarness, reopen
 from gesta.testing.contracts.samples import fresh_job, fresh_name
@@ -20,12 +20,12 @@ HOUR_SECONDS = 3600
 
 async def take(
     harness: QueueHarness, flow: str, token: str | None = None, free: int = 100
-) -> list[Taken]:
+) -> list[LeasedJob]:
     """What a worker of this token gets, a new one unless named."""
-    taken, _ = await harness.queue.take(
+    leased, _ = await harness.queue.take(
         token or fresh_name("token"), {flow: free}, LEASE_SECONDS, durable=False
     )
-    return taken
+    return leased
 
 
 class PutContract(Contract):
@@ -35,11 +35,11 @@ class PutContract(Contract):
         flow, now = fresh_name(), harness.runtime.now_ms()
         jobs = [
             fresh_job(flow, due_ms=now),
-            fresh_job(flow, kind="reconcile", due_ms=now, priority=7, suspect=True),
+            fresh_job(flow, kind="reconcile", due_ms=now, priority=7, possibly_executed=True),
         ]
         assert await harness.queue.put(jobs) == [True, True]
-        taken = await take(harness, flow)
-        assert sorted((one.job for one in taken), key=lambda job: job.id) == sorted(
+        leased = await take(harness, flow)
+        assert sorted((one.job for one in leased), key=lambda job: job.id) == sorted(
             jobs, key=lambda job: job.id
         )
 
@@ -93,8 +93,8 @@ class PutContract(Contract):
         flow, token = fresh_name(), fresh_name("token")
         jobs = [fresh_job(flow) for _ in range(300)]
         assert await harness.queue.put(jobs) == [True] * 300
-        taken = await take(harness, flow, token, free=300)
-        assert sorted(one.job.id for one in taken) == sorted(job.id for job in jobs)
+        leased = await take(harness, flow, token, free=300)
+        assert sorted(one.job.id for one in leased) == sorted(job.id for job in jobs)
         assert await harness.queue.find([job.id for job in jobs]) == {job.id for job in jobs}
         assert await harness.queue.settle([Ack(job.id, token) for job in jobs]) == ["done"] * 300
 
@@ -128,10 +128,10 @@ class TakeContract(Contract):
         await harness.queue.put(
             [fresh_job(flow) for flow in (narrow, wide, other) for _ in range(3)]
         )
-        taken, _ = await harness.queue.take(
+        leased, _ = await harness.queue.take(
             fresh_name("token"), {narrow: 1, wide: 5}, LEASE_SECONDS, durable=False
         )
-        assert sorted(one.job.flow for one in taken) == sorted([narrow, wide, wide, wide])
+        assert sorted(one.job.flow for one in leased) == sorted([narrow, wide, wide, wide])
 
     async def test_a_job_that_somebody_holds_is_given_to_nobody_else(
         self, harness: QueueHarness
@@ -139,7 +139,8 @@ class TakeContract(Contract):
         flow, token = fresh_name(), fresh_name("token")
         await harness.queue.put([fresh_job(flow)])
         assert [
-            (one.token, one.takes, one.is_suspect) for one in await take(harness, flow, token)
+            (one.token, one.takes, one.is_possibly_executed)
+            for one in await take(harness, flow, token)
         ] == [(token, 1, False)]
         assert await take(harness, flow) == []  # R1-21
         assert await take(harness, flow, token) == []
@@ -149,7 +150,7 @@ class TakeContract(Contract):
         jobs = [fresh_job(flow) for _ in range(20)]
         await harness.queue.put(jobs)
         answers = await race(*(take(harness, flow, free=4) for _ in range(8)))
-        assert sorted(one.job.id for taken in answers for one in taken) == sorted(
+        assert sorted(one.job.id for leased in answers for one in leased) == sorted(
             job.id for job in jobs
         )  # R1-21
 
@@ -176,8 +177,8 @@ class TakeContract(Contract):
         await harness.queue.put(
             [fresh_job(flow, due_ms=now + delay_ms) for delay_ms in (0, 60_000, 30_000)]
         )
-        taken, next_due = await harness.queue.take(token, {flow: 10}, LEASE_SECONDS, durable=False)
-        assert len(taken) == 1
+        leased, next_due = await harness.queue.take(token, {flow: 10}, LEASE_SECONDS, durable=False)
+        assert len(leased) == 1
         assert next_due == now + 30_000
 
     async def test_a_take_tells_that_nothing_falls_due(self, harness: QueueHarness) -> None:
@@ -191,8 +192,8 @@ class TakeContract(Contract):
         await harness.queue.put(
             [fresh_job(flow, priority=priority) for priority in (5, 10, 1, 6, 4)]
         )
-        taken = [one for _ in range(5) for one in await take(harness, flow, free=1)]
-        assert [one.job.priority for one in taken] == [1, 4, 5, 6, 10]  # X-4
+        leased = [one for _ in range(5) for one in await take(harness, flow, free=1)]
+        assert [one.job.priority for one in leased] == [1, 4, 5, 6, 10]  # X-4
 
     async def test_among_equals_the_oldest_job_goes_first(self, harness: QueueHarness) -> None:
         flow = fresh_name()
@@ -201,8 +202,8 @@ class TakeContract(Contract):
             jobs.append(fresh_job(flow))
             await harness.queue.put(jobs[-1:])
             harness.runtime.advance(0.001)
-        taken = [one for _ in range(3) for one in await take(harness, flow, free=1)]
-        assert [one.job.id for one in taken] == [job.id for job in jobs]
+        leased = [one for _ in range(3) for one in await take(harness, flow, free=1)]
+        assert [one.job.id for one in leased] == [job.id for job in jobs]
 
 
 class JobQueueAfterRestartContract(Contract):
@@ -210,7 +211,7 @@ class JobQueueAfterRestartContract(Contract):
 
     async def test_jobs_are_there_again(self, harness: QueueHarness) -> None:
         flow, now = fresh_name(), harness.runtime.now_ms()
-        ready = fresh_job(flow, due_ms=now, priority=3, suspect=True)
+        ready = fresh_job(flow, due_ms=now, priority=3, possibly_executed=True)
         delayed = fresh_job(flow, due_ms=now + 60_000)
         await harness.queue.put([ready, delayed])
         await reopen(harness)

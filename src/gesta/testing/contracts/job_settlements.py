@@ -68,11 +68,13 @@ class SettleContract(Contract):
     ) -> None:
         """Its end was recorded, so the next attempt need not ask what became of it."""
         flow, token = fresh_name(), fresh_name("token")
-        job = fresh_job(flow, suspect=True)
+        job = fresh_job(flow, possibly_executed=True)
         await harness.queue.put([job])
-        assert [one.is_suspect for one in await take(harness, flow, token)] == [True]
+        assert [one.is_possibly_executed for one in await take(harness, flow, token)] == [True]
         await harness.queue.settle([Release(job.id, token, 0)])
-        assert [(one.takes, one.is_suspect) for one in await take(harness, flow)] == [(1, False)]
+        assert [(one.takes, one.is_possibly_executed) for one in await take(harness, flow)] == [
+            (1, False)
+        ]
 
     async def test_a_released_job_keeps_its_priority(self, harness: QueueHarness) -> None:
         flow, token = fresh_name(), fresh_name("token")
@@ -111,7 +113,7 @@ class SettleContract(Contract):
 
     async def test_a_suspect_job_cannot_be_dropped(self, harness: QueueHarness) -> None:
         """An earlier job of its id may have been executed: the next take has to look into it."""
-        job = fresh_job(fresh_name(), suspect=True)
+        job = fresh_job(fresh_name(), possibly_executed=True)
         await harness.queue.put([job])
         assert await harness.queue.settle([Drop(job.id)]) == ["active"]
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from gesta.ports.read_model import Held
+from gesta.ports.read_model import RoleLease
 from gesta.testing.contracts.concurrency import race
 from gesta.testing.contracts.harness import Capability, ViewsHarness
 from gesta.testing.contracts.samples import fresh_name
@@ -105,4 +105,7 @@ class RolePartsContract(Contract):
         await harness.views.share(role, 2, "first", 10)
         until_ms = harness.runtime.now_ms() + 10_000
         told = [one for one in await harness.views.roles() if one.name.startswith(role)]
-        assert told == [Held(f"{role}/0", "first", until_ms), Held(f"{role}/1", "first", until_ms)]
+        assert told == [
+            RoleLease(f"{role}/0", "first", until_ms),
+            RoleLease(f"{role}/1", "first", until_ms),
+        ]

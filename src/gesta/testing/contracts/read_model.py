@@ -12,7 +12,13 @@ from msgspec.structs import replace
 from gesta.domain.state import Status
 from gesta.ports.read_model import Filter, Move, View
 from gesta.testing.contracts.harness import Capability, ViewsHarness, reopen
-from gesta.testing.contracts.samples import fresh_id, fresh_name, fresh_parked, fresh_view, key_of
+from gesta.testing.contracts.samples import (
+    fresh_id,
+    fresh_name,
+    fresh_quarantined,
+    fresh_view,
+    key_of,
+)
 from gesta.testing.contracts.suite import Contract
 
 
@@ -127,19 +133,19 @@ class ViewsContract(Contract):
     ) -> None:
         tenant = fresh_name("tenant")
         early, late, other = (
-            fresh_parked(tenant=name, at_ms=at_ms)
+            fresh_quarantined(tenant=name, at_ms=at_ms)
             for name, at_ms in ((tenant, 1), (tenant, 9), (fresh_name("tenant"), 5))
         )
         await harness.views.save([], [late, early, other], None)
-        assert await harness.views.parked(tenant, 10) == [late, early]
-        assert await harness.views.parked(tenant, 1) == [late]
-        assert {early, late, other} <= set(await harness.views.parked(None, 10_000))
+        assert await harness.views.quarantined(tenant, 10) == [late, early]
+        assert await harness.views.quarantined(tenant, 1) == [late]
+        assert {early, late, other} <= set(await harness.views.quarantined(None, 10_000))
 
     async def test_what_is_parked_twice_is_one_entry(self, harness: ViewsHarness) -> None:
-        poison = fresh_parked(tenant=fresh_name("tenant"))
+        poison = fresh_quarantined(tenant=fresh_name("tenant"))
         await harness.views.save([], [poison], None)
         await harness.views.save([], [poison], None)
-        assert await harness.views.parked(poison.tenant, 10) == [poison]
+        assert await harness.views.quarantined(poison.tenant, 10) == [poison]
 
 
 class ViewsAfterRestartContract(Contract):
@@ -147,9 +153,9 @@ class ViewsAfterRestartContract(Contract):
 
     async def test_views_and_checkpoint_are_there_again(self, harness: ViewsHarness) -> None:
         name, view = fresh_name(), fresh_view(tenant=fresh_name("tenant"))
-        poison = fresh_parked(tenant=view.state.tenant)
+        poison = fresh_quarantined(tenant=view.state.tenant)
         await harness.views.save([view], [poison], Move(name, 0, 7))
         await reopen(harness)
         assert await harness.views.checkpoint(name) == 7
         assert await harness.views.get([key_of(view)]) == {key_of(view): view}
-        assert await harness.views.parked(view.state.tenant, 10) == [poison]
+        assert await harness.views.quarantined(view.state.tenant, 10) == [poison]

@@ -6,10 +6,10 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from gesta.ports.read_model import Filter, Move, Parked, View, dispatched_of
+from gesta.ports.read_model import Filter, Move, Quarantined, View, dispatched_of
 from gesta.testing.contracts.harness import Capability, ViewsHarness
 from gesta.testing.contracts.read_model import moved_on
-from gesta.testing.contracts.samples import fresh_name, fresh_parked, fresh_view, key_of
+from gesta.testing.contracts.samples import fresh_name, fresh_quarantined, fresh_view, key_of
 from gesta.testing.contracts.suite import Contract
 from gesta.testing.contracts.sweeps import LATER_MS, MANY, walk
 
@@ -129,11 +129,13 @@ class ShadowContract(Contract):
         self, harness: ViewsHarness
     ) -> None:
         tenant, name = fresh_name("tenant"), fresh_name()
-        event, job = (Parked(what, tenant, name, 1, "ValueError", 5) for what in ("event", "job"))
+        event, job = (
+            Quarantined(what, tenant, name, 1, "ValueError", 5) for what in ("event", "job")
+        )
         await harness.views.save([], [event, job], None)
-        met = fresh_parked(tenant, at_ms=9)
+        met = fresh_quarantined(tenant, at_ms=9)
         await (await harness.views.shadow()).swap([fresh_name()], 0, [met])
-        assert await harness.views.parked(tenant, 10) == [met, job]
+        assert await harness.views.quarantined(tenant, 10) == [met, job]
 
     async def test_a_shadow_that_was_left_is_forgotten_by_the_next(
         self, harness: ViewsHarness

@@ -21,7 +21,7 @@ from gesta.testing.contracts.samples import (
     fresh_append,
     fresh_claim,
     fresh_name,
-    fresh_parked,
+    fresh_quarantined,
     fresh_view,
     key_of,
 )
@@ -87,11 +87,11 @@ class RemovalContract(Contract):
     async def test_what_is_parked_of_it_goes_with_it(self, harness: CommitsHarness) -> None:
         stream, view, _ = await _ended(harness)
         await harness.views.save(
-            [], [replace(fresh_parked(view.state.tenant), stream=stream)], None
+            [], [replace(fresh_quarantined(view.state.tenant), stream=stream)], None
         )
         await _pass(harness)
         await harness.commits.remove([(stream, view.state)])
-        assert await harness.views.parked(view.state.tenant, 10) == []
+        assert await harness.views.quarantined(view.state.tenant, 10) == []
 
     async def test_many_go_at_once(self, harness: CommitsHarness) -> None:
         ended = [await _ended(harness) for _ in range(150)]

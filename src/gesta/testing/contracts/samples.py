@@ -11,8 +11,8 @@ from gesta.domain.ids import job_id
 from gesta.domain.state import State
 from gesta.ports.event_store import Append, Claim, EventStore, NewEvent, Recorded
 from gesta.ports.job_queue import Job
-from gesta.ports.read_model import Parked, View
-from gesta.ports.vault import Sealed
+from gesta.ports.read_model import Quarantined, View
+from gesta.ports.vault import Encrypted
 from gesta.runtime.clock import Ids, SystemRuntime
 
 #: The real clock and real chance: those of a test start anew with each test.
@@ -76,8 +76,8 @@ def fresh_view(**fields: Any) -> View:
     return View(State(**(defaults | fields)), b'{"text":"hello"}')
 
 
-def fresh_parked(tenant: str, at_ms: int = 1) -> Parked:
-    return Parked(
+def fresh_quarantined(tenant: str, at_ms: int = 1) -> Quarantined:
+    return Quarantined(
         what="event",
         tenant=tenant,
         stream=fresh_name(),
@@ -87,14 +87,14 @@ def fresh_parked(tenant: str, at_ms: int = 1) -> Parked:
     )
 
 
-def fresh_sealed(**fields: Any) -> Sealed:
+def fresh_encrypted(**fields: Any) -> Encrypted:
     defaults: dict[str, Any] = {
         "tenant": "acme",
         "name": fresh_name(),
         "version": 1,
         "box": b"\x00sealed\xff",
     }
-    return Sealed(**(defaults | fields))
+    return Encrypted(**(defaults | fields))
 
 
 def key_of(view: View) -> tuple[str, str, str]:

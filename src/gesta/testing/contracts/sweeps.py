@@ -122,12 +122,12 @@ class StaleViewsContract(Contract):
         assert await _stale(harness, MADE_MS + 5001, [view]) == [view]
 
     async def test_a_request_that_wants_no_job_is_not_stale(self, harness: ViewsHarness) -> None:
-        ended, parked = (
+        ended, quarantined = (
             await _saved(harness, status="failed"),
             await _saved(harness, status="unknown", policy="park"),
         )
         far = await _saved(harness, due_at=MADE_MS + QUEUE_HORIZON_MS + 1)
-        assert await _stale(harness, MADE_MS * 2, [ended, parked, far]) == []
+        assert await _stale(harness, MADE_MS * 2, [ended, quarantined, far]) == []
 
     async def test_a_far_request_is_stale_once_the_sweep_has_looked_at_it(
         self, harness: ViewsHarness

@@ -18,7 +18,7 @@ from gesta.testing.contracts.samples import (
     fresh_claim,
     fresh_job,
     fresh_name,
-    fresh_parked,
+    fresh_quarantined,
     fresh_view,
     key_of,
 )
@@ -32,24 +32,24 @@ class ProjectContract(Contract):
         self, harness: CommitsHarness
     ) -> None:
         name, flow, view = fresh_name(), fresh_name(), fresh_view()
-        poison = fresh_parked(fresh_name("tenant"))
+        poison = fresh_quarantined(fresh_name("tenant"))
         job = fresh_job(flow)
         assert await harness.commits.project([view], [job], [poison], [Move(name, 0, 7)]) is True
         assert await harness.views.checkpoint(name) == 7
         assert await harness.views.get([key_of(view)]) == {key_of(view): view}
-        assert await harness.views.parked(poison.tenant, 10) == [poison]
+        assert await harness.views.quarantined(poison.tenant, 10) == [poison]
         assert [one.job.id for one in await take(harness, flow)] == [job.id]
 
     async def test_a_projector_that_was_overtaken_writes_nothing(
         self, harness: CommitsHarness
     ) -> None:
         name, view, job = fresh_name(), fresh_view(), fresh_job(fresh_name())
-        poison = fresh_parked(fresh_name("tenant"))
+        poison = fresh_quarantined(fresh_name("tenant"))
         await harness.commits.project([], [], [], [Move(name, 0, 7)])
         assert await harness.commits.project([view], [job], [poison], [Move(name, 0, 5)]) is False
         assert await harness.views.checkpoint(name) == 7
         assert await harness.views.get([key_of(view)]) == {}
-        assert await harness.views.parked(poison.tenant, 10) == []
+        assert await harness.views.quarantined(poison.tenant, 10) == []
         assert await harness.queue.find([job.id]) == set()
 
     async def test_several_checkpoints_are_moved_together_or_not_at_all(

@@ -9,7 +9,13 @@ from typing import ClassVar
 from gesta.ports.job_queue import Job
 from gesta.ports.read_model import Move
 from gesta.testing.contracts.harness import Capability, ViewsHarness, reopen
-from gesta.testing.contracts.samples import fresh_job, fresh_name, fresh_parked, fresh_view, key_of
+from gesta.testing.contracts.samples import (
+    fresh_job,
+    fresh_name,
+    fresh_quarantined,
+    fresh_view,
+    key_of,
+)
 from gesta.testing.contracts.suite import Contract
 
 #: More than any test leaves behind, so that jobs of others do not crowd out ours.
@@ -23,14 +29,14 @@ class PendingContract(Contract):
         self, harness: ViewsHarness
     ) -> None:
         name, view, job = fresh_name(), fresh_view(), fresh_job(fresh_name())
-        poison = fresh_parked(fresh_name("tenant"))
+        poison = fresh_quarantined(fresh_name("tenant"))
         assert (
             await harness.views.save_with_jobs([view], [job], [poison], [Move(name, 0, 7)]) is True
         )  # S0-1
         assert await harness.views.checkpoint(name) == 7
         assert await harness.views.get([key_of(view)]) == {key_of(view): view}
-        assert await harness.views.parked(poison.tenant, 10) == [poison]
-        assert await _pending(harness, [job]) == [job]
+        assert await harness.views.quarantined(poison.tenant, 10) == [poison]
+        assert await _undispatched(harness, [job]) == [job]
 
     async def test_a_projector_that_was_overtaken_makes_nothing_pending(
         self, harness: ViewsHarness
@@ -39,41 +45,45 @@ class PendingContract(Contract):
         await harness.views.save([], [], Move(name, 0, 7))
         assert await harness.views.save_with_jobs([view], [job], [], [Move(name, 0, 5)]) is False
         assert await harness.views.get([key_of(view)]) == {}
-        assert await _pending(harness, [job]) == []
+        assert await _undispatched(harness, [job]) == []
 
     async def test_a_pending_job_is_told_as_it_was_written(self, harness: ViewsHarness) -> None:
-        job = fresh_job(fresh_name(), kind="reconcile", due_ms=12_345, priority=2, suspect=True)
+        job = fresh_job(
+            fresh_name(), kind="reconcile", due_ms=12_345, priority=2, possibly_executed=True
+        )
         await _write(harness, [job])
-        assert await _pending(harness, [job]) == [job]
+        assert await _undispatched(harness, [job]) == [job]
 
     async def test_a_job_stays_pending_until_it_is_relayed(self, harness: ViewsHarness) -> None:
         jobs = [fresh_job(fresh_name()) for _ in range(3)]
         ids = [job.id for job in jobs]
         await _write(harness, jobs)
-        assert await harness.views.are_pending([*ids, "other-1"]) == set(ids)
+        assert await harness.views.are_undispatched([*ids, "other-1"]) == set(ids)
         assert await harness.views.relayed([*ids[:2], "other-1"]) == set(ids[:2])
         assert await harness.views.relayed(ids[:2]) == set()
-        assert await harness.views.are_pending(ids) == {ids[2]}
-        assert await _pending(harness, jobs) == [jobs[2]]
+        assert await harness.views.are_undispatched(ids) == {ids[2]}
+        assert await _undispatched(harness, jobs) == [jobs[2]]
 
     async def test_a_job_that_is_pending_already_stays_as_it_is(
         self, harness: ViewsHarness
     ) -> None:
         job = fresh_job(fresh_name())
         await _write(harness, [job])
-        await _write(harness, [Job(job.id, job.tenant, job.flow, job.request_id, 1, suspect=True)])
-        assert await _pending(harness, [job]) == [job]
+        await _write(
+            harness, [Job(job.id, job.tenant, job.flow, job.request_id, 1, possibly_executed=True)]
+        )
+        assert await _undispatched(harness, [job]) == [job]
 
     async def test_no_more_jobs_are_told_than_asked_for(self, harness: ViewsHarness) -> None:
         await _write(harness, [fresh_job(fresh_name()) for _ in range(3)])
-        assert len(await harness.views.pending(2)) == 2
+        assert len(await harness.views.undispatched(2)) == 2
 
     async def test_many_jobs_are_pending_at_once(self, harness: ViewsHarness) -> None:
         jobs = [fresh_job(fresh_name()) for _ in range(700)]
         await _write(harness, jobs)
-        assert await _pending(harness, jobs) == jobs
+        assert await _undispatched(harness, jobs) == jobs
         assert await harness.views.relayed([job.id for job in jobs]) == {job.id for job in jobs}
-        assert await _pending(harness, jobs) == []
+        assert await _undispatched(harness, jobs) == []
 
     async def test_tenants_come_in_turn(self, harness: ViewsHarness) -> None:
         """Also one that comes late: it neither waits behind another's flood nor overtakes for more
@@ -84,7 +94,7 @@ class PendingContract(Contract):
         await _write(harness, floods)
         await harness.views.relayed([job.id for job in floods[:2]])
         await _write(harness, lates)
-        told = await _pending(harness, [*floods, *lates])
+        told = await _undispatched(harness, [*floods, *lates])
         assert [job for job in told if job.tenant == flood] == floods[2:]
         assert [job for job in told if job.tenant == late] == lates
         for n in range(3):
@@ -95,7 +105,7 @@ class PendingContract(Contract):
         job = fresh_job(fresh_name())
         await _write(harness, [job])
         assert await (await harness.views.shadow()).swap([fresh_name()], 0, []) is True
-        assert await _pending(harness, [job]) == [job]  # S0-4
+        assert await _undispatched(harness, [job]) == [job]  # S0-4
 
 
 class PendingAfterRestartContract(Contract):
@@ -105,17 +115,17 @@ class PendingAfterRestartContract(Contract):
         job = fresh_job(fresh_name())
         await _write(harness, [job])
         await reopen(harness)
-        assert await _pending(harness, [job]) == [job]
+        assert await _undispatched(harness, [job]) == [job]
 
 
 async def _write(harness: ViewsHarness, jobs: list[Job]) -> None:
     assert await harness.views.save_with_jobs([], jobs, [], []) is True
 
 
-async def _pending(harness: ViewsHarness, own: list[Job]) -> list[Job]:
+async def _undispatched(harness: ViewsHarness, own: list[Job]) -> list[Job]:
     """Those of our jobs that are pending, in the order they are told."""
     ids = {job.id for job in own}
-    return [job for job in await harness.views.pending(MANY) if job.id in ids]
+    return [job for job in await harness.views.undispatched(MANY) if job.id in ids]
 
 
 def _of(tenant: str) -> Job:

@@ -25,8 +25,8 @@ class Harness:
             "commits",
             "fences",
             "buckets",
-            "at_once",
-            "offers",
+            "inline",
+            "eager_dispatch",
             "durable",
         }
     )

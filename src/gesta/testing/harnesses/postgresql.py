@@ -15,18 +15,18 @@ from gesta.stores.postgresql.address import Address, address_of
 from gesta.stores.postgresql.connections import Connections, connect, end
 from gesta.stores.postgresql.statements import Statements
 from gesta.testing.contracts.harness import Capability
-from gesta.testing.postgres_server import TrialServer
+from gesta.testing.postgres_server import PostgresServer
 
 
 class SharedServer:
     """Started by the first who asks. What it holds is for tests, so it syncs nothing to disk."""
 
-    _server: ClassVar[TrialServer | None] = None
+    _server: ClassVar[PostgresServer | None] = None
 
     @classmethod
     async def url(cls) -> str:
         if cls._server is None:
-            server = TrialServer(durable=False)
+            server = PostgresServer(durable=False)
             await server.__aenter__()
             atexit.register(server.end)
             cls._server = server
@@ -47,8 +47,8 @@ class Harness:
             "commits",
             "fences",
             "buckets",
-            "at_once",
-            "offers",
+            "inline",
+            "eager_dispatch",
             "durable",
         }
     )

@@ -22,8 +22,8 @@ class Harness:
             "commits",
             "fences",
             "buckets",
-            "at_once",
-            "offers",
+            "inline",
+            "eager_dispatch",
             "durable",
         }
     )

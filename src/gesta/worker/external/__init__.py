@@ -6,7 +6,7 @@ outcomes to recorder.py.
 """
 
 from gesta.worker.external.external import External
-from gesta.worker.external.reports import RecordFailed, RecordSent, RecordUnknown, Report
+from gesta.worker.external.reports import ExternalReport, RecordFailed, RecordSent, RecordUnknown
 from gesta.worker.external.work_item import Lease, Reported, WorkItem
 
 __all__ = [
@@ -15,7 +15,7 @@ __all__ = [
     "RecordFailed",
     "RecordSent",
     "RecordUnknown",
-    "Report",
+    "ExternalReport",
     "Reported",
     "WorkItem",
 ]

@@ -13,46 +13,46 @@ from gesta.requests.loader import Loader
 from gesta.requests.recorder import Recorder
 from gesta.runtime.clock import Ids, Runtime
 from gesta.runtime.telemetry import Telemetry
-from gesta.security.keyed_digests import Identity
-from gesta.security.subject_keys import Subjects
-from gesta.tenants.pause_control import Pausing
+from gesta.security.keyed_digests import KeyedDigests
+from gesta.security.subject_keys import SubjectKeys
+from gesta.tenants.pause_control import PauseControl
 from gesta.worker.external.external import External
-from gesta.worker.external.lease_expiry import Lapses
-from gesta.worker.external.lease_tokens import Tickets
-from gesta.worker.external.leasing import HandingOut
+from gesta.worker.external.lease_expiry import LeaseExpiry
+from gesta.worker.external.lease_tokens import LeaseTokens
+from gesta.worker.external.leasing import ExternalLeasing
 from gesta.worker.external.long_poll import Waiting
-from gesta.worker.late_cancellation import CalledBack
+from gesta.worker.late_cancellation import LateCancellation
 from gesta.worker.pool import Pool
 from gesta.worker.preflight import Guard
 
 
-def station(
+def component(
     flows: Mapping[str, Flow],
     queue: JobQueue,
     events: EventStore,
     loader: Loader,
     recorder: Recorder,
-    subjects: Subjects,
-    pausing: Pausing,
-    called_back: CalledBack,
+    subjects: SubjectKeys,
+    pausing: PauseControl,
+    late_cancellation: LateCancellation,
     pool: Pool,
-    identity: Identity,
+    identity: KeyedDigests,
     runtime: Runtime,
     ids: Ids,
     telemetry: Telemetry,
-) -> tuple[External, Lapses]:
-    guard, tickets = Guard(recorder, runtime), Tickets(identity)
-    handing_out = HandingOut(
+) -> tuple[External, LeaseExpiry]:
+    guard, lease_tokens = Guard(recorder, runtime), LeaseTokens(identity)
+    external_leasing = ExternalLeasing(
         flows,
         queue,
         loader,
         recorder,
         subjects,
         pausing,
-        called_back,
+        late_cancellation,
         guard,
         pool,
-        tickets,
+        lease_tokens,
         runtime,
         telemetry,
     )
@@ -64,10 +64,10 @@ def station(
         loader,
         recorder,
         subjects,
-        handing_out,
-        tickets,
+        external_leasing,
+        lease_tokens,
         waiting,
         runtime,
         telemetry,
     )
-    return external, Lapses(flows, queue, loader, guard, ids, telemetry)
+    return external, LeaseExpiry(flows, queue, loader, guard, ids, telemetry)

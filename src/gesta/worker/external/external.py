@@ -12,9 +12,9 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from gesta.domain.commands import Record
+from gesta.domain.commands import RecordOutcome
 from gesta.domain.events import Actor
-from gesta.domain.ids import TENANT, TENANT_RULE, job_id, lane_of, own_job_id
+from gesta.domain.ids import TENANT, TENANT_RULE, external_queue_of, job_id, own_job_id
 from gesta.domain.outcome import Done
 from gesta.domain.stream_names import request_stream
 from gesta.errors import (
@@ -32,19 +32,19 @@ from gesta.flows.payload_codec import decoder_of
 from gesta.flows.validation import value_errors
 from gesta.intake.submit_options import actor_errors
 from gesta.ports.event_store import EventStore
-from gesta.ports.job_queue import Job, JobQueue, Taken
+from gesta.ports.job_queue import Job, JobQueue, LeasedJob
 from gesta.ports.read_model import View
 from gesta.requests.loader import Loader
 from gesta.requests.recorder import Recorder
 from gesta.runtime.clock import Runtime
 from gesta.runtime.redaction import scrubbed_name
-from gesta.runtime.telemetry import Line, Telemetry
+from gesta.runtime.telemetry import LogContext, Telemetry
 from gesta.security.keyed_digests import canonical
-from gesta.security.subject_keys import ERASED, Subjects
-from gesta.worker.external.lease_tokens import Ticket, Tickets
-from gesta.worker.external.leasing import HandingOut
+from gesta.security.subject_keys import ERASED, SubjectKeys
+from gesta.worker.external.lease_tokens import LeaseToken, LeaseTokens
+from gesta.worker.external.leasing import ExternalLeasing
 from gesta.worker.external.long_poll import Waiting
-from gesta.worker.external.reports import Report, faults_of, outcome_of
+from gesta.worker.external.reports import ExternalReport, faults_of, outcome_of
 from gesta.worker.external.work_item import Lease, Reported, WorkItem, item_of, reported
 from gesta.worker.outcome_sanitizer import discreet, sound, without_texts
 from gesta.worker.preflight import settle_of
@@ -64,17 +64,21 @@ class External:
         events: EventStore,
         loader: Loader,
         recorder: Recorder,
-        subjects: Subjects,
-        handing_out: HandingOut,
-        tickets: Tickets,
+        subjects: SubjectKeys,
+        external_leasing: ExternalLeasing,
+        lease_tokens: LeaseTokens,
         waiting: Waiting,
         runtime: Runtime,
         telemetry: Telemetry,
     ) -> None:
         self._flows, self._queue, self._events, self._loader = flows, queue, events, loader
-        self._recorder, self._subjects, self._handing_out = recorder, subjects, handing_out
-        self._tickets, self._waiting, self._runtime, self._telemetry = (
-            tickets,
+        self._recorder, self._subject_keys, self._external_leasing = (
+            recorder,
+            subjects,
+            external_leasing,
+        )
+        self._lease_tokens, self._waiting, self._runtime, self._telemetry = (
+            lease_tokens,
             waiting,
             runtime,
             telemetry,
@@ -100,15 +104,15 @@ class External:
         seconds = declared.lease_seconds if lease_seconds is None else lease_seconds
         self._check_take(declared, tenant, limit, wait_seconds, seconds)
         assert seconds is not None
-        lane, began = lane_of(flow, tenant), self._runtime.monotonic()
+        external_queue, began = external_queue_of(flow, tenant), self._runtime.monotonic()
         while not self._is_stopping:
-            items, was_any = await self._handing_out.take(declared, tenant, limit, seconds)
+            items, was_any = await self._external_leasing.take(declared, tenant, limit, seconds)
             passed = self._runtime.monotonic() - began
             if items or passed >= max(wait_seconds, CLEARING_SECONDS if was_any else 0.0):
                 return items
             if not was_any:
-                self._waiting.check_room(lane)
-                await self._waiting.wait(lane, wait_seconds - passed)
+                self._waiting.check_room(external_queue)
+                await self._waiting.wait(external_queue, wait_seconds - passed)
         return []
 
     async def give_back(self, items: Sequence[WorkItem], *, tenant: str = "default") -> None:
@@ -116,12 +120,12 @@ class External:
 
         Only for what surely nobody has seen.
         """
-        taken = []
+        leased = []
         for item in items:
-            ticket = self._tickets.read(tenant, item.flow, item.id, item.token)
-            if ticket is not None:
-                taken.append(_taken(item.flow, tenant, item.id, ticket))
-        await self._handing_out.give_back(taken)
+            lease_token = self._lease_tokens.read(tenant, item.flow, item.id, item.token)
+            if lease_token is not None:
+                leased.append(_leased(item.flow, tenant, item.id, lease_token))
+        await self._external_leasing.give_back(leased)
 
     async def fetch(
         self, flow: str, request_id: str, token: str, *, tenant: str = "default"
@@ -129,12 +133,16 @@ class External:
         """Work that was taken elsewhere, as it was handed out; raises LeaseLost once it is no
         longer the token's.
         """
-        _, ticket, view = await self._held(flow, request_id, token, tenant)
-        taken = _taken(flow, tenant, request_id, ticket)
-        until_ms = await self._queue.prolong(taken.job.id, ticket.lease, 0.0)
-        if until_ms is None or view.state.attempts + 1 != ticket.attempt or view.state.is_terminal:
+        _, lease_token, view = await self._held(flow, request_id, token, tenant)
+        leased = _leased(flow, tenant, request_id, lease_token)
+        until_ms = await self._queue.prolong(leased.job.id, lease_token.lease, 0.0)
+        if (
+            until_ms is None
+            or view.state.attempts + 1 != lease_token.attempt
+            or view.state.is_terminal
+        ):
             raise LeaseLost(view.state)
-        (opened,) = await self._subjects.open([view])
+        (opened,) = await self._subject_keys.open([view])
         # It is out, and may have been executed by now: a report or the end of the lease decides,
         # nothing else.
         if opened is ERASED:
@@ -160,9 +168,9 @@ class External:
         if not _is_lease(seconds):
             raise InvalidRequest(flow, {"leaseSeconds": _LEASE_RULE})
         assert seconds is not None
-        _, ticket, view = await self._held(flow, request_id, token, tenant)
+        _, lease_token, view = await self._held(flow, request_id, token, tenant)
         until_ms = await self._queue.prolong(
-            _taken(flow, tenant, request_id, ticket).job.id, ticket.lease, seconds
+            _leased(flow, tenant, request_id, lease_token).job.id, lease_token.lease, seconds
         )
         if until_ms is None:
             raise LeaseLost(view.state)
@@ -173,7 +181,7 @@ class External:
         flow: str,
         request_id: str,
         token: str,
-        report: Report,
+        report: ExternalReport,
         *,
         tenant: str = "default",
         by: Actor | None = None,
@@ -190,22 +198,24 @@ class External:
         faults = value_errors(report) | faults_of(report) | actor_errors(report.actor)
         if faults:
             raise InvalidRequest(flow, faults)
-        declared, ticket, view = await self._held(flow, request_id, token, tenant)
+        declared, lease_token, view = await self._held(flow, request_id, token, tenant)
         payload = await self._payload(declared, view)
-        outcome = sound(outcome_of(report, ticket.attempt))
+        outcome = sound(outcome_of(report, lease_token.attempt))
         # Without the payload nobody can say whether a text tells something about the person: then
         # it is not kept.
         outcome = without_texts(outcome) if payload is None else discreet(outcome, payload, ())
-        taken = _taken(flow, tenant, request_id, ticket)
-        cause = self._tickets.cause(token, canonical(report))
+        leased = _leased(flow, tenant, request_id, lease_token)
+        cause = self._lease_tokens.cause(token, canonical(report))
         now = self._runtime.now_ms()
         applied = await self._recorder.apply(
             view,
-            Record(outcome, ticket.attempt, now, self._runtime.chance(), ticket.intent),
+            RecordOutcome(
+                outcome, lease_token.attempt, now, self._runtime.chance(), lease_token.intent
+            ),
             declared.rules,
-            settle_of(taken),
+            settle_of(leased),
             causation_id=(
-                taken.job.id if report.causation_id is None else scrubbed_name(report.causation_id)
+                leased.job.id if report.causation_id is None else scrubbed_name(report.causation_id)
             ),
             actor=report.actor or by,
             cause=cause,
@@ -213,16 +223,19 @@ class External:
                 None if report.correlation_id is None else scrubbed_name(report.correlation_id)
             ),
         )
-        state, line = applied.view.state, Line(declared, taken, payload, view.state.correlation_id)
+        state, line = (
+            applied.view.state,
+            LogContext(declared, leased, payload, view.state.correlation_id),
+        )
         if applied.events:
-            latency_ms = max(0, now - ticket.taken_ms)
+            latency_ms = max(0, now - lease_token.leased_ms)
             if self._telemetry.attempt_ended(declared, outcome, latency_ms):
                 self._telemetry.attempt_told(
                     line,
                     declared,
                     outcome,
                     payload=payload,
-                    attempts=ticket.attempt,
+                    attempts=lease_token.attempt,
                     latency_ms=latency_ms,
                 )
             self._telemetry.given_up(state, line)
@@ -237,11 +250,11 @@ class External:
         """
         self._is_stopping = True
         self._waiting.stop()
-        await self._handing_out.drain(until)
+        await self._external_leasing.drain(until)
 
     async def _held(
         self, flow: str, request_id: str, token: str, tenant: str
-    ) -> tuple[Flow, Ticket, View]:
+    ) -> tuple[Flow, LeaseToken, View]:
         """The request that a token was given out for.
 
         Another tenant's request is not found, and its token is none.
@@ -252,14 +265,14 @@ class External:
         )
         if view is None:
             raise NotFound("request", request_id)
-        ticket = self._tickets.read(tenant, flow, request_id, token)
-        if ticket is None:
+        lease_token = self._lease_tokens.read(tenant, flow, request_id, token)
+        if lease_token is None:
             raise InvalidRequest(flow, {"token": "is not the token of any lease on this request"})
-        return declared, ticket, view
+        return declared, lease_token, view
 
     async def _payload(self, flow: Flow, view: View) -> object | None:
         try:
-            (opened,) = await self._subjects.open([view])
+            (opened,) = await self._subject_keys.open([view])
             return decoder_of(flow.payload)(opened) if isinstance(opened, bytes) else None
         except (StoreError, msgspec.ValidationError):
             return None
@@ -304,9 +317,13 @@ def _is_lease(seconds: object) -> bool:
     return isinstance(seconds, int | float) and LEASE_SECONDS_MIN <= seconds <= LEASE_SECONDS_MAX
 
 
-def _taken(flow: str, tenant: str, request_id: str, ticket: Ticket) -> Taken:
-    version = ticket.dispatch_version
+def _leased(flow: str, tenant: str, request_id: str, lease_token: LeaseToken) -> LeasedJob:
+    version = lease_token.dispatch_version
     name = (
-        own_job_id(tenant, flow, request_id, version) if ticket.own else job_id(request_id, version)
+        own_job_id(tenant, flow, request_id, version)
+        if lease_token.own
+        else job_id(request_id, version)
     )
-    return Taken(Job(name, tenant, flow, request_id, version), ticket.lease, 1, ticket.taken_ms)
+    return LeasedJob(
+        Job(name, tenant, flow, request_id, version), lease_token.lease, 1, lease_token.leased_ms
+    )

@@ -10,10 +10,10 @@ from collections.abc import Mapping
 
 from msgspec.structs import replace
 
-from gesta.domain.ids import lanes_of
+from gesta.domain.ids import external_queues_of
 from gesta.errors import StoreError
 from gesta.flows.flow import Flow
-from gesta.ports.job_queue import Ack, JobQueue, Taken
+from gesta.ports.job_queue import Ack, JobQueue, LeasedJob
 from gesta.requests.loader import Loader
 from gesta.runtime.clock import Ids
 from gesta.runtime.telemetry import Telemetry
@@ -25,7 +25,7 @@ BATCH = 100
 LEASE_SECONDS = 30.0
 
 
-class Lapses:
+class LeaseExpiry:
     def __init__(
         self,
         flows: Mapping[str, Flow],
@@ -47,25 +47,27 @@ class Lapses:
     async def step(self) -> None:
         """Put on record what nobody reported in time."""
         for flow in self._flows.values():
-            while lapsed := await self._queue.lapsed(
-                self._ids.new(), lanes_of(flow.name), BATCH, LEASE_SECONDS
+            while expired_leases := await self._queue.expired_leases(
+                self._ids.new(), external_queues_of(flow.name), BATCH, LEASE_SECONDS
             ):
-                for taken in lapsed:
-                    await self._lapse(replace(taken, job=replace(taken.job, flow=flow.name)), flow)
-                if len(lapsed) < BATCH:
+                for leased in expired_leases:
+                    await self._expire(
+                        replace(leased, job=replace(leased.job, flow=flow.name)), flow
+                    )
+                if len(expired_leases) < BATCH:
                     break
 
-    async def _lapse(self, taken: Taken, flow: Flow) -> None:
-        job = taken.job
+    async def _expire(self, leased: LeasedJob, flow: Flow) -> None:
+        job = leased.job
         try:
             view = await self._loader.one((job.flow, job.tenant, job.request_id))
             if view is None:
                 # Removed, or never there: nobody could report it either.
-                await self._queue.settle([Ack(job.id, taken.token)])
+                await self._queue.settle([Ack(job.id, leased.token)])
                 return
-            await self._guard.lapse(taken, view, flow.rules, NO_REPORT)
+            await self._guard.expire(leased, view, flow.rules, NO_REPORT)
             self._telemetry.not_reported(flow.name, job)
         except StoreError:
             raise
         except Exception as error:  # noqa: BLE001 -- whatever is wrong with one, the rest must go on; it lapses again
-            self._telemetry.parked("lapse", job.id, job.dispatch_version, error)
+            self._telemetry.quarantined("lapse", job.id, job.dispatch_version, error)

@@ -11,33 +11,33 @@ from hmac import compare_digest
 
 import msgspec
 
-from gesta.security.keyed_digests import Identity
+from gesta.security.keyed_digests import KeyedDigests
 
 #: Longer texts are no ticket of ours.
 LENGTH_MAX = 200
 
 
-class Ticket(msgspec.Struct, frozen=True, gc=False):
+class LeaseToken(msgspec.Struct, frozen=True, gc=False):
     """What a token says. `lease`: the queue's own token."""
 
     lease: str
     dispatch_version: int
     attempt: int
     intent: int
-    taken_ms: int
+    leased_ms: int
     #: 1 where the id of the request is its caller's own, which the name of its job hangs on.
     own: int = 0
 
 
-class Tickets:
-    def __init__(self, identity: Identity) -> None:
+class LeaseTokens:
+    def __init__(self, identity: KeyedDigests) -> None:
         self._identity = identity
 
-    def write(self, tenant: str, flow: str, request_id: str, ticket: Ticket) -> str:
-        said = _said(ticket)
+    def write(self, tenant: str, flow: str, request_id: str, lease_token: LeaseToken) -> str:
+        said = _said(lease_token)
         return f"{said}.{self._digest(tenant, flow, request_id, said)}"
 
-    def read(self, tenant: str, flow: str, request_id: str, text: object) -> Ticket | None:
+    def read(self, tenant: str, flow: str, request_id: str, text: object) -> LeaseToken | None:
         """None for whatever we did not give out for this very request."""
         if not isinstance(text, str) or not text.isascii() or len(text) > LENGTH_MAX:
             return None
@@ -45,18 +45,18 @@ class Tickets:
         if not compare_digest(digest, self._digest(tenant, flow, request_id, said)):
             return None
         lease, *numbers = said.split(".")
-        return Ticket(lease, *map(int, numbers))
+        return LeaseToken(lease, *map(int, numbers))
 
     def cause(self, token: str, report: bytes) -> bytes:
         """16 bytes by which the events of one report under one token are told: the same report
         gives the same.
         """
-        return self._identity.ticket(["report", token, report.decode()])
+        return self._identity.lease_token(["report", token, report.decode()])
 
     def _digest(self, tenant: str, flow: str, request_id: str, said: str) -> str:
-        return self._identity.ticket(["lease", tenant, flow, request_id, said]).hex()
+        return self._identity.lease_token(["lease", tenant, flow, request_id, said]).hex()
 
 
-def _said(ticket: Ticket) -> str:
-    own = ".1" if ticket.own else ""
-    return f"{ticket.lease}.{ticket.dispatch_version}.{ticket.attempt}.{ticket.intent}.{ticket.taken_ms}{own}"
+def _said(lease_token: LeaseToken) -> str:
+    own = ".1" if lease_token.own else ""
+    return f"{lease_token.lease}.{lease_token.dispatch_version}.{lease_token.attempt}.{lease_token.intent}.{lease_token.leased_ms}{own}"

@@ -11,26 +11,26 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from gesta.domain.commands import Record
-from gesta.domain.ids import lane_of
+from gesta.domain.commands import RecordOutcome
+from gesta.domain.ids import external_queue_of
 from gesta.domain.outcome import Rejected, Retry
 from gesta.errors import StoreError
 from gesta.flows.flow import Flow
 from gesta.flows.payload_codec import decoder_of
-from gesta.ports.job_queue import JobQueue, Release, Taken
+from gesta.ports.job_queue import JobQueue, LeasedJob, Release
 from gesta.ports.read_model import View
 from gesta.requests.loader import Loader
 from gesta.requests.recorder import Recorder
 from gesta.runtime.clock import Runtime, Signal, sleep, spawn
 from gesta.runtime.telemetry import Telemetry
-from gesta.security.subject_keys import Readable, Subjects
-from gesta.tenants.pause_control import Pausing
+from gesta.security.subject_keys import Readable, SubjectKeys
+from gesta.tenants.pause_control import PauseControl
 from gesta.worker.attempt import BAD_PAYLOAD
 from gesta.worker.external.lease_expiry import NO_REPORT
-from gesta.worker.external.lease_tokens import Ticket, Tickets
+from gesta.worker.external.lease_tokens import LeaseToken, LeaseTokens
 from gesta.worker.external.work_item import WorkItem, item_of
 from gesta.worker.fetch_policy import by_job
-from gesta.worker.late_cancellation import CalledBack
+from gesta.worker.late_cancellation import LateCancellation
 from gesta.worker.missing import PAUSE_MS, Missing
 from gesta.worker.pool import Pool
 from gesta.worker.preflight import Guard, examine, settle_of
@@ -41,35 +41,35 @@ LEFT_SECONDS_MIN = 0.5
 TOKEN_BYTES = 16
 
 
-class HandingOut:
+class ExternalLeasing:
     def __init__(
         self,
         flows: Mapping[str, Flow],
         queue: JobQueue,
         loader: Loader,
         recorder: Recorder,
-        subjects: Subjects,
-        pausing: Pausing,
-        called_back: CalledBack,
+        subjects: SubjectKeys,
+        pausing: PauseControl,
+        late_cancellation: LateCancellation,
         guard: Guard,
         pool: Pool,
-        tickets: Tickets,
+        lease_tokens: LeaseTokens,
         runtime: Runtime,
         telemetry: Telemetry,
     ) -> None:
-        self._flows, self._queue, self._loader, self._recorder, self._subjects = (
+        self._flows, self._queue, self._loader, self._recorder, self._subject_keys = (
             flows,
             queue,
             loader,
             recorder,
             subjects,
         )
-        self._pausing, self._called_back, self._guard, self._pool, self._tickets = (
+        self._pausing, self._late_cancellation, self._guard, self._pool, self._lease_tokens = (
             pausing,
-            called_back,
+            late_cancellation,
             guard,
             pool,
-            tickets,
+            lease_tokens,
         )
         self._runtime, self._telemetry = runtime, telemetry
         #: What goes on although nobody waits for it.
@@ -91,7 +91,9 @@ class HandingOut:
         # Shielded: jobs of a take whose answer nobody awaits would be in nobody's hands, and in
         # doubt when the lease ends.
         taking = spawn(
-            self._queue.hand_out(token, lane_of(flow.name, tenant), limit, lease_seconds),
+            self._queue.lease_external(
+                token, external_queue_of(flow.name, tenant), limit, lease_seconds
+            ),
             "gesta-hand-out",
         )
         try:
@@ -99,18 +101,18 @@ class HandingOut:
         except asyncio.CancelledError:
             self._start(self._give_back_later(taking))
             raise
-        taken = [replace(one, job=replace(one.job, flow=flow.name)) for one in jobs]
-        if not taken:
+        leased = [replace(one, job=replace(one.job, flow=flow.name)) for one in jobs]
+        if not leased:
             return [], False
         # Those that can go back: no earlier take of them is without a recorded end.
-        innocent = {one.job.id: one for one in taken if not one.is_suspect}
+        clean = {one.job.id: one for one in leased if not one.is_possibly_executed}
         try:
-            ready = await self._admit(taken, flow, tenant, innocent)
+            ready = await self._admit(leased, flow, tenant, clean)
             if self._runtime.monotonic() - asked_at > lease_seconds - LEFT_SECONDS_MIN:
                 await self.give_back([one for one, _, _ in ready])
                 return [], True
         except BaseException:
-            self._start(self.give_back(list(innocent.values())))
+            self._start(self.give_back(list(clean.values())))
             raise
         until_ms = asked_ms + round(lease_seconds * 1000)
         return [
@@ -118,120 +120,120 @@ class HandingOut:
         ], True
 
     def _item(
-        self, taken: Taken, view: View, payload: bytes, taken_ms: int, until_ms: int
+        self, leased: LeasedJob, view: View, payload: bytes, leased_ms: int, until_ms: int
     ) -> WorkItem:
         state = view.state
-        ticket = Ticket(
-            taken.token,
+        lease_token = LeaseToken(
+            leased.token,
             state.dispatch_version,
             state.attempts + 1,
             state.intent,
-            taken_ms,
+            leased_ms,
             int(state.own),
         )
         return item_of(
             state,
-            self._tickets.write(state.tenant, state.flow, state.id, ticket),
+            self._lease_tokens.write(state.tenant, state.flow, state.id, lease_token),
             until_ms,
             payload,
         )
 
     async def _admit(
-        self, taken: list[Taken], flow: Flow, tenant: str, innocent: dict[str, Taken]
-    ) -> list[tuple[Taken, View, bytes]]:
+        self, leased: list[LeasedJob], flow: Flow, tenant: str, clean: dict[str, LeasedJob]
+    ) -> list[tuple[LeasedJob, View, bytes]]:
         """What may be executed now, in clear; everything else is settled, and no longer among the
         innocent.
         """
-        found = await self._load(taken, innocent)
+        found = await self._load(leased, clean)
         await self._pausing.paused(tenant)
-        holds = self._pausing.holds_of(taken, found, self._flows)
+        holds = self._pausing.holds_of(leased, found, self._flows)
         if holds:
             await self._queue.settle(list(holds.values()))
             for name in holds:
-                innocent.pop(name, None)
+                clean.pop(name, None)
             # Somebody may have resumed it since we read the pause, and not have found these jobs:
             # look again.
             await self._pausing.let_go([(tenant, hold.scope) for hold in holds.values()])
-            await self._called_back.look(
-                [(flow.name, tenant, one.job.request_id) for one in taken if one.job.id in holds]
+            await self._late_cancellation.look(
+                [(flow.name, tenant, one.job.request_id) for one in leased if one.job.id in holds]
             )
-        passed: list[tuple[Taken, View]] = []
+        passed: list[tuple[LeasedJob, View]] = []
         now = self._runtime.now_ms()
-        for one in taken:
+        for one in leased:
             view = found.get(one.job.id)
             if one.job.id in holds or view is None:
                 continue
-            self._telemetry.taken([one], now)
+            self._telemetry.leased([one], now)
             finding = examine(view.state, one, now, flow.rules)
             if finding != "execute":
                 kept = await self._guard.deal_with(
                     finding, one, view, flow.rules, lost=NO_REPORT, insist=False
                 )
-                innocent.pop(one.job.id, None)
+                clean.pop(one.job.id, None)
                 if kept is None:
                     continue
                 # The earlier take has its end on record now.
-                view, innocent[one.job.id] = kept[0], one
+                view, clean[one.job.id] = kept[0], one
             passed.append((one, view))
         ready = await self.readable(passed, flow)
         for name in {one.job.id for one, _ in passed} - {one.job.id for one, _, _ in ready}:
-            innocent.pop(name, None)
+            clean.pop(name, None)
         return ready
 
-    async def _load(self, taken: list[Taken], innocent: dict[str, Taken]) -> dict[str, View]:
+    async def _load(self, leased: list[LeasedJob], clean: dict[str, LeasedJob]) -> dict[str, View]:
         """The requests, by the ids of their jobs.
 
         A job whose request cannot be read is parked, one whose request is not there yet goes back.
         """
-        keys = [(one.job.flow, one.job.tenant, one.job.request_id) for one in taken]
+        keys = [(one.job.flow, one.job.tenant, one.job.request_id) for one in leased]
         try:
             loaded, _ = await self._loader.load(keys)
         except StoreError:
             raise
         except Exception as error:  # noqa: BLE001 -- one of them is poison: each by itself, so that only that one is parked
-            if len(taken) > 1:
+            if len(leased) > 1:
                 return {
                     name: view
-                    for one in taken
-                    for name, view in (await self._load([one], innocent)).items()
+                    for one in leased
+                    for name, view in (await self._load([one], clean)).items()
                 }
-            await self._set_aside(taken[0], error, "", innocent)
+            await self._quarantine_event(leased[0], error, "", clean)
             return {}
-        found = by_job(taken, keys, loaded)
-        self._missing.found(taken, found)
-        for one in taken:
+        found = by_job(leased, keys, loaded)
+        self._missing.found(leased, found)
+        for one in leased:
             if one.job.id not in found:
-                await self._not_found(one, innocent)
+                await self._not_found(one, clean)
         return found
 
-    async def _not_found(self, taken: Taken, innocent: dict[str, Taken]) -> None:
+    async def _not_found(self, leased: LeasedJob, clean: dict[str, LeasedJob]) -> None:
         """A pointer may be ahead of the log it points into, for a moment."""
-        if not self._missing.is_hopeless(taken.job.id):
+        if not self._missing.is_hopeless(leased.job.id):
             await self._queue.settle(
-                [Release(taken.job.id, taken.token, self._runtime.now_ms() + PAUSE_MS)]
+                [Release(leased.job.id, leased.token, self._runtime.now_ms() + PAUSE_MS)]
             )
-            innocent.pop(taken.job.id, None)
+            clean.pop(leased.job.id, None)
             return
-        await self._set_aside(
-            taken, LookupError("no event of this request"), "request_not_found", innocent
+        await self._quarantine_event(
+            leased, LookupError("no event of this request"), "request_not_found", clean
         )
 
-    async def _set_aside(
-        self, taken: Taken, error: Exception, reason: str, innocent: dict[str, Taken]
+    async def _quarantine_event(
+        self, leased: LeasedJob, error: Exception, reason: str, clean: dict[str, LeasedJob]
     ) -> None:
-        innocent.pop(taken.job.id, None)
-        await self._pool.aside.park(taken, error, reason)
+        clean.pop(leased.job.id, None)
+        await self._pool.quarantine.park(leased, error, reason)
 
     async def readable(
-        self, passed: Sequence[tuple[Taken, View]], flow: Flow
-    ) -> list[tuple[Taken, View, bytes]]:
+        self, passed: Sequence[tuple[LeasedJob, View]], flow: Flow
+    ) -> list[tuple[LeasedJob, View, bytes]]:
         """Those whose payloads can be had in clear and fit the flow.
 
         The others end as an attempt does that cannot have its payload.
         """
         if not passed:
             return []
-        opened: list[Readable] = await self._subjects.open([view for _, view in passed])
+        opened: list[Readable] = await self._subject_keys.open([view for _, view in passed])
         decode, ready = decoder_of(flow.payload), []
         for (one, view), payload in zip(passed, opened, strict=True):
             obstacle: Rejected | Retry | None = payload if not isinstance(payload, bytes) else None
@@ -246,21 +248,23 @@ class HandingOut:
                 await self._end(one, view, flow, obstacle)
         return ready
 
-    async def _end(self, taken: Taken, view: View, flow: Flow, outcome: Rejected | Retry) -> None:
+    async def _end(
+        self, leased: LeasedJob, view: View, flow: Flow, outcome: Rejected | Retry
+    ) -> None:
         state = view.state
         now, chance = self._runtime.now_ms(), self._runtime.chance()
-        record = Record(outcome, state.attempts + 1, now, chance, state.intent, called=False)
+        record = RecordOutcome(outcome, state.attempts + 1, now, chance, state.intent, called=False)
         applied = await self._recorder.apply(
-            view, record, flow.rules, settle_of(taken), causation_id=taken.job.id
+            view, record, flow.rules, settle_of(leased), causation_id=leased.job.id
         )
         self._telemetry.given_up(applied.view.state)
 
-    async def give_back(self, taken: Sequence[Taken]) -> None:
+    async def give_back(self, leased: Sequence[LeasedJob]) -> None:
         """Nothing has been seen by anybody, and no attempt is spent.
 
         However long the store is out of reach, while it can still matter.
         """
-        releases = [Release(one.job.id, one.token, 0) for one in taken]
+        releases = [Release(one.job.id, one.token, 0) for one in leased]
         until = self._runtime.monotonic() + max(
             (flow.lease_seconds or 0.0 for flow in self._flows.values()), default=0.0
         )
@@ -275,13 +279,13 @@ class HandingOut:
             else:
                 return
 
-    async def _give_back_later(self, taking: asyncio.Task[list[Taken]]) -> None:
+    async def _give_back_later(self, taking: asyncio.Task[list[LeasedJob]]) -> None:
         try:
-            taken = await taking
+            leased = await taking
         except StoreError as error:
             self._telemetry.store_failed("external", error)
         else:
-            await self.give_back([one for one in taken if not one.is_suspect])
+            await self.give_back([one for one in leased if not one.is_possibly_executed])
 
     def _start(self, coroutine: Coroutine[Any, Any, None]) -> None:
         task = spawn(coroutine, "gesta-give-back")

@@ -21,7 +21,7 @@ STORE_PAUSE_SECONDS = 1.0
 
 #: Who may wait at the same time in one process, and of one tenant for one flow: a crowd of one must
 #: not keep the others out.
-WAITING_MAX, WAITING_IN_LANE_MAX = 2_000, 200
+WAITING_MAX, WAITING_IN_QUEUE_MAX = 2_000, 200
 
 Waiter = asyncio.Future[None]
 
@@ -36,34 +36,37 @@ class Waiting:
     def count(self) -> int:
         return sum(map(len, self._waiters.values()))
 
-    def check_room(self, lane: str) -> None:
+    def check_room(self, external_queue: str) -> None:
         """Raise TryLater where too many wait already."""
-        if self.count >= WAITING_MAX or len(self._waiters.get(lane, ())) >= WAITING_IN_LANE_MAX:
+        if (
+            self.count >= WAITING_MAX
+            or len(self._waiters.get(external_queue, ())) >= WAITING_IN_QUEUE_MAX
+        ):
             raise TryLater(
                 "too many wait for work here",
                 "Let fewer workers wait, and take more at once",
                 POLL_SECONDS,
             )
 
-    async def wait(self, lane: str, seconds: float) -> None:
+    async def wait(self, external_queue: str, seconds: float) -> None:
         """Return when the lane may have work for the one who waits longest, at the latest after so
         many seconds.
         """
         waiter: Waiter = asyncio.get_running_loop().create_future()
-        self._waiters.setdefault(lane, deque()).append(waiter)
+        self._waiters.setdefault(external_queue, deque()).append(waiter)
         timer = self._runtime.call_later(seconds, _wake, waiter)
         try:
             if self._watching is None:
                 self._watching = spawn(self._watch(), "gesta-waiting")
-            if lane in await self._queue.stocked([lane]):
+            if external_queue in await self._queue.stocked([external_queue]):
                 # Put after the last take and before anybody knew of this wait.
                 return
             await waiter
         finally:
             timer.cancel()
-            self._waiters[lane].remove(waiter)
-            if not self._waiters[lane]:
-                del self._waiters[lane]
+            self._waiters[external_queue].remove(waiter)
+            if not self._waiters[external_queue]:
+                del self._waiters[external_queue]
 
     def stop(self) -> None:
         """Nobody waits any more."""
@@ -84,9 +87,11 @@ class Waiting:
 
     async def _look(self) -> None:
         stocked = await self._queue.stocked(list(self._waiters))
-        for lane in stocked:
+        for external_queue in stocked:
             # One after the other: there may be work for one only.
-            waiter = next((one for one in self._waiters.get(lane, ()) if not one.done()), None)
+            waiter = next(
+                (one for one in self._waiters.get(external_queue, ()) if not one.done()), None
+            )
             if waiter is not None:
                 _wake(waiter)
         if not stocked:

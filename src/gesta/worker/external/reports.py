@@ -70,10 +70,10 @@ class RecordUnknown(Spoken, frozen=True, kw_only=True, tag="recordUnknown"):
     retry_after_sec: Seconds | None = None
 
 
-Report = RecordSent | RecordFailed | RecordUnknown
+ExternalReport = RecordSent | RecordFailed | RecordUnknown
 
 
-def outcome_of(report: Report, attempt: int) -> Outcome:
+def outcome_of(report: ExternalReport, attempt: int) -> Outcome:
     """The report as an outcome of our attempt of this number.
 
     A worker may start its count anew, or try several times under one lease, so its count never
@@ -98,7 +98,7 @@ def outcome_of(report: Report, attempt: int) -> Outcome:
             assert_never(report)
 
 
-def faults_of(report: Report) -> dict[str, str]:
+def faults_of(report: ExternalReport) -> dict[str, str]:
     """What is wrong with a report beyond the types of its fields."""
     if report.actor is not None and (
         not 1 <= len(report.actor.user_id) <= KEY_LENGTH_MAX

@@ -14,17 +14,17 @@ from gesta.stores.sqlite.fair_queue import serve
 from gesta.stores.sqlite.statements import ask_many, sql
 
 
-def hand_out_step(
-    db: apsw.Connection, token: str, lane: str, limit: int, until_ms: int
+def lease_external_step(
+    db: apsw.Connection, token: str, external_queue: str, limit: int, until_ms: int
 ) -> str | None:
     """The jobs as one JSON text; None when there is none. Those that are due have been made
     ready.
     """
-    text, count, score = db.execute(sql("select_ready"), (lane, limit)).fetchall()[0]
+    text, count, score = db.execute(sql("select_ready"), (external_queue, limit)).fetchall()[0]
     if not count:
         return None
-    db.execute(sql("hand_out_jobs"), (lane, limit, token, until_ms))
-    serve(db, lane, cast(int, score), is_drained=cast(int, count) < limit)
+    db.execute(sql("hand_out_jobs"), (external_queue, limit, token, until_ms))
+    serve(db, external_queue, cast(int, score), is_drained=cast(int, count) < limit)
     return cast(str, text)
 
 
@@ -35,18 +35,22 @@ def prolong_step(
     return cast(int, rows[0][0]) if rows else None
 
 
-def lapsed_step(
-    db: apsw.Connection, token: str, lanes: str, limit: int, now_ms: int, until_ms: int
+def expired_leases_step(
+    db: apsw.Connection, token: str, external_queues: str, limit: int, now_ms: int, until_ms: int
 ) -> list[tuple[apsw.SQLiteValue, ...]]:
     """The rows of the jobs, taken over."""
-    rows = db.execute(sql("lapsed_jobs"), (now_ms, lanes, after(lanes), limit)).fetchall()
+    rows = db.execute(
+        sql("lapsed_jobs"), (now_ms, external_queues, after(external_queues), limit)
+    ).fetchall()
     for row in rows:
         db.execute(sql("take_over"), (row[0], token, until_ms))
     return rows
 
 
-def stocked_rows(db: apsw.Connection, lanes: Sequence[str], now_ms: int) -> set[str]:
-    flat: list[Any] = [value for lane in lanes for value in (lane, now_ms)]
+def stocked_rows(db: apsw.Connection, external_queues: Sequence[str], now_ms: int) -> set[str]:
+    flat: list[Any] = [
+        value for external_queue in external_queues for value in (external_queue, now_ms)
+    ]
     return {str(row[0]) for row in ask_many(db, "stocked_lanes", 2, flat)}
 
 
