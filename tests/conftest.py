@@ -10,8 +10,6 @@ from hypothesis import HealthCheck, settings
 # Before anything imports them: a failed assertion shows its values.
 pytest.register_assert_rewrite("gesta.testing.contracts", "tests.contracts.random_walk")
 
-from tests.fixtures import calls, gesta, ports  # noqa: E402, F401 -- every test may ask for them
-
 # Every `gesta serve` of a test answers on a free port.
 os.environ["GESTA_API_PORT"] = "0"
 

@@ -117,7 +117,7 @@ def test_a_healthy_store_gets_nothing_but_ok():
         ),
         (
             {
-                "parked": (
+                "quarantined": (
                     Quarantined("event", "t", "a.b.request-t-1", 3, "DecodeError", NOW - 5_000),
                 )
             },

@@ -48,18 +48,18 @@ NOT_FOUND: dict[str, Act] = {
     "Engine.request": lambda engine, name: engine.request(name, tenant=INTRUDER),
     "Engine.get": lambda engine, name: engine.get(name, tenant=INTRUDER),
     "Engine.history": lambda engine, name: engine.history(name, tenant=INTRUDER),
-    "Operating.look_up": lambda engine, name: engine.admin.look_up(name, INTRUDER),
-    "Operating.dead_letter": lambda engine, name: engine.admin.dead_letter(name, INTRUDER),
-    "Operating.delete_config": lambda engine, _: engine.admin.delete_config(
+    "Admin.look_up": lambda engine, name: engine.admin.look_up(name, INTRUDER),
+    "Admin.dead_letter": lambda engine, name: engine.admin.dead_letter(name, INTRUDER),
+    "Admin.delete_config": lambda engine, _: engine.admin.delete_config(
         KIND, CODE, tenant=INTRUDER
     ),
-    "Operating.get_config": lambda engine, _: engine.admin.get_config(KIND, CODE, tenant=INTRUDER),
-    "Operating.template": lambda engine, _: engine.admin.template(CODE, tenant=INTRUDER),
-    "Operating.preview": lambda engine, _: engine.admin.preview(CODE, {}, tenant=INTRUDER),
-    "Operating.revoke_key": lambda engine, name: engine.admin.revoke_key(
+    "Admin.get_config": lambda engine, _: engine.admin.get_config(KIND, CODE, tenant=INTRUDER),
+    "Admin.template": lambda engine, _: engine.admin.template(CODE, tenant=INTRUDER),
+    "Admin.preview": lambda engine, _: engine.admin.preview(CODE, {}, tenant=INTRUDER),
+    "Admin.revoke_key": lambda engine, name: engine.admin.revoke_key(
         name, tenant=INTRUDER, actor=Actor("me")
     ),
-    "Operating.unsuppress_entry": lambda engine, name: engine.admin.unsuppress_entry(
+    "Admin.unsuppress_entry": lambda engine, name: engine.admin.unsuppress_entry(
         "shop.letter", name, tenant=INTRUDER
     ),
     "Request.view": lambda engine, name: handle(engine, name).view(),
@@ -78,30 +78,28 @@ NOT_FOUND: dict[str, Act] = {
 #: Listings: empty.
 EMPTY: dict[str, Callable[[Engine], Awaitable[Any]]] = {
     "Engine.find": lambda engine: engine.find(tenant=INTRUDER),
-    "Operating.by_key": lambda engine: engine.admin.by_key(f"{WORD} done", INTRUDER),
-    "Operating.counts": lambda engine: engine.admin.counts(INTRUDER),
-    "Operating.parked": lambda engine: engine.admin.quarantined(INTRUDER),
-    "Operating.dead_letters": lambda engine: engine.admin.dead_letters(INTRUDER),
-    "Operating.dead_letter_page": lambda engine: items(engine.admin.dead_letter_page(INTRUDER)),
-    "Operating.undecided_page": lambda engine: items(engine.admin.undecided_page(INTRUDER)),
-    "Operating.stored_beside": lambda engine: engine.admin.stored_beside(
+    "Admin.by_key": lambda engine: engine.admin.by_key(f"{WORD} done", INTRUDER),
+    "Admin.counts": lambda engine: engine.admin.counts(INTRUDER),
+    "Admin.quarantined": lambda engine: engine.admin.quarantined(INTRUDER),
+    "Admin.dead_letters": lambda engine: engine.admin.dead_letters(INTRUDER),
+    "Admin.dead_letter_page": lambda engine: items(engine.admin.dead_letter_page(INTRUDER)),
+    "Admin.undecided_page": lambda engine: items(engine.admin.undecided_page(INTRUDER)),
+    "Admin.stored_beside": lambda engine: engine.admin.stored_beside(
         KIND, CODE, set(), tenant=INTRUDER
     ),
-    "Operating.config_version": lambda engine: engine.admin.config_version(
-        KIND, CODE, tenant=INTRUDER
-    ),
-    "Operating.paused": lambda engine: engine.admin.paused(INTRUDER),
-    "Operating.list_config": lambda engine: engine.admin.list_config(INTRUDER),
-    "Operating.list_keys": lambda engine: engine.admin.list_keys(INTRUDER),
-    "Operating.audit": lambda engine: engine.admin.audit(INTRUDER),
-    "Operating.told_webhooks": lambda engine: engine.admin.told_webhooks(INTRUDER),
-    "Operating.suppressed": lambda engine: engine.admin.suppressed(
+    "Admin.config_version": lambda engine: engine.admin.config_version(KIND, CODE, tenant=INTRUDER),
+    "Admin.paused": lambda engine: engine.admin.paused(INTRUDER),
+    "Admin.list_config": lambda engine: engine.admin.list_config(INTRUDER),
+    "Admin.list_keys": lambda engine: engine.admin.list_keys(INTRUDER),
+    "Admin.audit": lambda engine: engine.admin.audit(INTRUDER),
+    "Admin.told_webhooks": lambda engine: engine.admin.told_webhooks(INTRUDER),
+    "Admin.suppressed": lambda engine: engine.admin.suppressed(
         "shop.letter", PERSON, tenant=INTRUDER
     ),
-    "Operating.unsuppress": lambda engine: engine.admin.unsuppress(
+    "Admin.unsuppress": lambda engine: engine.admin.unsuppress(
         "shop.letter", PERSON, tenant=INTRUDER
     ),
-    "Operating.list_suppressed": lambda engine: first(
+    "Admin.list_suppressed": lambda engine: first(
         engine.admin.list_suppressed("shop.letter", tenant=INTRUDER)
     ),
     "External.take": lambda engine: engine.external.take(PARCELS, tenant=INTRUDER, limit=100),
@@ -129,11 +127,11 @@ OWN = {
     "Engine.submit",
     "Engine.submit_many",
     "Engine.erase",
-    "Operating.erase",
-    "Operating.put_config",
-    "Operating.check_config",
-    "Operating.create_key",
-    "Operating.suppress",
+    "Admin.erase",
+    "Admin.put_config",
+    "Admin.check_config",
+    "Admin.create_key",
+    "Admin.suppress",
     "External.give_back",
 }
 
@@ -143,8 +141,8 @@ WITHOUT_TENANT = {
     "Engine.flows": "of this process",
     "Engine.flow": "of this process",
     "Engine.payload": "reads what the caller gives",
-    "Engine.road": "the inside of the engine",
-    "Engine.operating": "see Operating",
+    "Engine.pipeline": "the inside of the engine",
+    "Engine.admin": "see Admin",
     "Engine.external": "see External",
     "External.stop": "of this process",
     "Engine.notes": "of this process",
@@ -157,19 +155,19 @@ WITHOUT_TENANT = {
     "Engine.subscribe": "declares a handler of this process",
     "Engine.subscriptions": "of this process",
     "Engine.lifespan": "of this process",
-    "Operating.is_worked_on": "of the installation: yes or no",
-    "Operating.unseen": "of the installation: a number",
-    "Operating.pause_everything": "of the installation: nothing",
-    "Operating.resume_everything": "of the installation: a number",
-    "Operating.pause": "its own tenant, or a flow of the installation; see the test of pausing",
-    "Operating.resume": "its own tenant, or a flow of the installation; see the test of pausing",
-    "Operating.pauses_of": "takes views, and those of another tenant cannot be had",
-    "Operating.shown_payload": "takes a view, and those of another tenant cannot be had",
-    "Operating.held": "of the installation: for those who run it",
-    "Operating.rebuild": "of the installation: a number",
-    "Operating.handlers": "of the installation: for those who run it",
-    "Operating.forget_handler": "of the installation: for those who run it",
-    "Operating.request": "takes a dead letter, and those of another tenant cannot be had",
+    "Admin.is_worked_on": "of the installation: yes or no",
+    "Admin.unseen": "of the installation: a number",
+    "Admin.pause_everything": "of the installation: nothing",
+    "Admin.resume_everything": "of the installation: a number",
+    "Admin.pause": "its own tenant, or a flow of the installation; see the test of pausing",
+    "Admin.resume": "its own tenant, or a flow of the installation; see the test of pausing",
+    "Admin.pauses_of": "takes views, and those of another tenant cannot be had",
+    "Admin.shown_payload": "takes a view, and those of another tenant cannot be had",
+    "Admin.held": "of the installation: for those who run it",
+    "Admin.rebuild": "of the installation: a number",
+    "Admin.handlers": "of the installation: for those who run it",
+    "Admin.forget_handler": "of the installation: for those who run it",
+    "Admin.request": "takes a dead letter, and those of another tenant cannot be had",
 }
 
 

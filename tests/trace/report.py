@@ -26,7 +26,7 @@ ID = re.compile(r"\b(?:[RS]\d+|[KXD])-\d+\b")
 LINE = re.compile(r"((?:[RS]\d+|[KXD])-\d+) (.+)")
 IDS_PER_COMMENT_MAX = 3
 #: The tests, and the contract suites that ship in the wheel.
-FOLDERS = ("tests", "src/gesta/contracts")
+FOLDERS = ("tests", "src/gesta/testing/contracts")
 
 
 @dataclass(frozen=True)

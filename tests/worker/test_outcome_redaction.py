@@ -33,7 +33,7 @@ async def test_an_exception_tells_its_place_and_neither_the_person_nor_the_secre
         history = repr(await engine.history(request.id))[1:]
     assert isinstance(outcome, Unknown)
     assert outcome.detail.startswith(
-        "ValueError: [hidden] was refused with [hidden] for A-7 (at test_discretion.py:"
+        "ValueError: [hidden] was refused with [hidden] for A-7 (at test_outcome_redaction.py:"
     )
     assert "opensesame" not in caplog.text + history
     assert "Ada Lovelace" not in caplog.text

@@ -19,7 +19,6 @@ from gesta.admin.admin import Admin
 from gesta.domain.codec import decode_meta, event_types
 from gesta.domain.events import Actor, Event, Meta
 from gesta.domain.state import State
-from gesta.domain.stream_names import request_stream
 from gesta.engine.environment import Wiring, refuse_fenced
 from gesta.engine.pipeline import Pipeline
 from gesta.engine.process_roles import EVERYTHING, NOTHING, Work
@@ -361,9 +360,7 @@ class Engine:
     ) -> list[tuple[str, Event | None, Meta]]:
         """Every event of a request: type, event, metadata."""
         view = await self._view(request_id, flow, tenant)
-        stored = await self.pipeline.environment.stores.events.read(
-            [(request_stream(view.state.flow, tenant, request_id), 0)]
-        )
+        stored = await self.pipeline.loader.history((view.state.flow, tenant, request_id))
         types = event_types(view.state.flow)
         return [
             (one.type, types.decode(one.type, one.data), decode_meta(one.meta)) for one in stored

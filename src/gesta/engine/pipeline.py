@@ -179,7 +179,6 @@ class Pipeline:
         self.external, lease_expiry = component(
             flows,
             stores.queue,
-            stores.events,
             self.loader,
             self.recorder,
             self.subjects,

@@ -68,6 +68,10 @@ class Loader:
                 found[owner] = apply_event(found.get(owner), recorded, owner[0])
         return found, others
 
+    async def history(self, key: Key) -> list[Recorded]:
+        """Every event of a request, oldest first."""
+        return await self._events.read([(request_stream(*key), 0)])
+
     async def one(self, key: Key) -> View | None:
         flow, tenant, request_id = key
         return await self.find([flow], tenant, request_id)

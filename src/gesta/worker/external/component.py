@@ -7,7 +7,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from gesta.flows.flow import Flow
-from gesta.ports.event_store import EventStore
 from gesta.ports.job_queue import JobQueue
 from gesta.requests.loader import Loader
 from gesta.requests.recorder import Recorder
@@ -29,7 +28,6 @@ from gesta.worker.preflight import Guard
 def component(
     flows: Mapping[str, Flow],
     queue: JobQueue,
-    events: EventStore,
     loader: Loader,
     recorder: Recorder,
     subjects: SubjectKeys,
@@ -60,7 +58,6 @@ def component(
     external = External(
         flows,
         queue,
-        events,
         loader,
         recorder,
         subjects,

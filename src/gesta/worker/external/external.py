@@ -16,7 +16,6 @@ from gesta.domain.commands import RecordOutcome
 from gesta.domain.events import Actor
 from gesta.domain.ids import TENANT, TENANT_RULE, external_queue_of, job_id, own_job_id
 from gesta.domain.outcome import Done
-from gesta.domain.stream_names import request_stream
 from gesta.errors import (
     BadFlow,
     Erased,
@@ -31,9 +30,8 @@ from gesta.flows.flow import Flow
 from gesta.flows.payload_codec import decoder_of
 from gesta.flows.validation import value_errors
 from gesta.intake.submit_options import actor_errors
-from gesta.ports.event_store import EventStore
 from gesta.ports.job_queue import Job, JobQueue, LeasedJob
-from gesta.ports.read_model import View
+from gesta.ports.read_model import View, key_of
 from gesta.requests.loader import Loader
 from gesta.requests.recorder import Recorder
 from gesta.runtime.clock import Runtime
@@ -61,7 +59,6 @@ class External:
         self,
         flows: Mapping[str, Flow],
         queue: JobQueue,
-        events: EventStore,
         loader: Loader,
         recorder: Recorder,
         subjects: SubjectKeys,
@@ -71,7 +68,7 @@ class External:
         runtime: Runtime,
         telemetry: Telemetry,
     ) -> None:
-        self._flows, self._queue, self._events, self._loader = flows, queue, events, loader
+        self._flows, self._queue, self._loader = flows, queue, loader
         self._recorder, self._subject_keys, self._external_leasing = (
             recorder,
             subjects,
@@ -279,8 +276,7 @@ class External:
 
     async def _is_recorded(self, view: View, cause: bytes) -> bool:
         """Whether this very report is on record already: its first answer was lost."""
-        state = view.state
-        stored = await self._events.read([(request_stream(state.flow, state.tenant, state.id), 0)])
+        stored = await self._loader.history(key_of(view.state))
         return any(one.id[:15] == cause[:15] for one in stored)
 
     def _declared(self, name: str) -> Flow:
