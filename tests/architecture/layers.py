@@ -1,7 +1,8 @@
-"""Who may import whom."""
+"""Who may import whom: the rooms of the house in their order."""
 
 from __future__ import annotations
 
+import ast
 from pathlib import Path
 
 from tests.architecture.source import Module, home, imports, modules
@@ -12,159 +13,138 @@ PURE = frozenset(
     fractions functools hashlib heapq hmac itertools json math numbers operator re string struct
     textwrap types typing unicodedata uuid zoneinfo""".split()
 )
-PORTS = frozenset(
-    {
-        "buckets",
-        "commits",
-        "event_store",
-        "fences",
-        "job_queue",
-        "offer",
-        "outbox",
-        "vault",
-        "views",
-    }
-)
-#: What an adapter may use beside ports and domain: errors to raise, the runtime to ask, migrations
-#: to apply, the contract to meet, a server to
-#: meet it on.
-ADAPTER_SUPPORT = frozenset({"contracts", "errors", "migrations", "runtime", "trial_server"})
 
-#: Parts that use channels as a program does.
-PROGRAMS = ("gesta.bench", "gesta.demo")
-#: Stations that know a channel all the same, and why. It is the webhook each time: by it a tenant
-#: is told what becomes of its requests.
-KNOWN_CHANNELS: dict[tuple[str, str], str] = {
-    (
-        "src/gesta/engine/pipeline.py",
-        "gesta.flows.webhook",
-    ): "builds what tells tenants, where the program declares the webhook flow",
-    (
-        "src/gesta/subscriptions/status_webhooks.py",
-        "gesta.flows.webhook",
-    ): "submits what a tenant is told as messages of that flow",
-    (
-        "src/gesta/admin/admin.py",
-        "gesta.flows.webhook",
-    ): "lists who is told, and refuses a subscription by which nobody would be",
-    (
-        "src/gesta/admin/doctor/collect.py",
-        "gesta.flows.webhook",
-    ): "the doctor says whose subscription tells nobody",
-    (
-        "src/gesta/http_api/endpoints.py",
-        "gesta.flows.webhook",
-    ): "sends a test message to an endpoint, which is a route of its own",
-}
+#: From top to bottom. A room imports rooms of lower rows only, and never one of its own row. A
+#: name with a dot is one module: what flows share is below tenants, what an executor is given
+#: (`flows.attempt`) holds parts of tenants and is above them, and every other module of flows is a
+#: channel (`flows.*`).
+ROWS: tuple[tuple[str, ...], ...] = (
+    ("__main__",),
+    ("cli",),
+    ("console", "demo"),
+    ("testing",),
+    ("http_api", "client"),
+    ("admin",),
+    ("engine",),
+    ("subscriptions", "maintenance", "payments", "jobs"),
+    ("flows.*",),
+    ("intake", "projector", "worker"),
+    ("requests", "sandbox"),
+    ("flows.attempt",),
+    ("tenants",),
+    ("security", "outbound"),
+    ("flows", "stores"),
+    ("ports",),
+    ("api_types", "runtime"),
+    ("errors",),
+    ("domain",),
+)
+#: What flows share: the contract of a flow.
+CONTRACT = frozenset(
+    """channels deferrals external flow payload_codec personal_fields schemas validation""".split()
+)
+#: The client is for programs without an engine: it loads these and nothing else of gesta.
+CLIENT_KNOWS = frozenset({"client", "api_types", "errors", "domain"})
+_RANK = {room: number for number, row in enumerate(ROWS) for room in row}
+
+
+def room_of(name: str) -> str | None:
+    """`gesta.worker.pool` → `worker`; None for `gesta` itself, whose names are public."""
+    parts = name.split(".")[1:]
+    if not parts:
+        return None
+    if parts[0] != "flows" or len(parts) == 1:
+        return parts[0]
+    return (
+        "flows.attempt" if parts[1] == "attempt" else "flows" if parts[1] in CONTRACT else "flows.*"
+    )
+
+
+def check_rooms(root: Path) -> list[str]:
+    """Imports go down. What stands below `if TYPE_CHECKING:` is not imported."""
+    known = {module.name for module in modules(root)}
+    found = []
+    for module in modules(root):
+        own = room_of(module.name)
+        if own is None:
+            continue
+        if own not in _RANK:
+            found.append(f"{module.shown}: {own} is no room of the house")
+            continue
+        for name, node in _imports_at_run_time(module):
+            other = room_of(home(name, known)) if name.startswith("gesta.") else None
+            if other in (None, own) or _is_same_channel(module.name, name):
+                continue
+            if other not in _RANK or _RANK[other] <= _RANK[own]:
+                found.append(module.at(node, f"{own} may not import {name}"))
+    return found
+
+
+def check_channels(root: Path) -> list[str]:
+    """A channel knows no other channel: a folder or a file below flows is one."""
+    known = {module.name for module in modules(root)}
+    return [
+        module.at(node, f"a channel may not know another one: {name}")
+        for module in modules(root)
+        if room_of(module.name) == "flows.*"
+        for name, node in imports(module)
+        if room_of(home(name, known)) == "flows.*" and not _is_same_channel(module.name, name)
+    ]
+
+
+def check_stores(root: Path) -> list[str]:
+    """A store knows no other store: a folder below stores is one, the files beside are shared."""
+    known = {module.name for module in modules(root)}
+    folders = {
+        module.name
+        for module in modules(root)
+        if module.is_package and module.name.startswith("gesta.stores.")
+    }
+    found = []
+    for module in modules(root):
+        own = ".".join(module.name.split(".")[:3])
+        for name, node in imports(module):
+            other = ".".join(home(name, known).split(".")[:3])
+            if own.startswith("gesta.stores") and other in folders and other != own:
+                found.append(module.at(node, f"a store may not know another store: {name}"))
+    return found
+
+
+def check_client(root: Path) -> list[str]:
+    """Importing gesta.client loads no engine, worker or store."""
+    known = {module.name for module in modules(root)}
+    return [
+        module.at(node, f"{room_of(module.name)} may not import {name}")
+        for module in modules(root)
+        if room_of(module.name) in ("client", "api_types")
+        for name, node in _imports_at_run_time(module)
+        if name.startswith("gesta.") and room_of(home(name, known)) not in CLIENT_KNOWS
+    ]
 
 
 def check_domain(root: Path) -> list[str]:
     """The domain imports itself, msgspec and pure parts of the standard library."""
     found = []
-    for module in _below(root, "gesta.domain"):
+    for module in modules(root):
+        if room_of(module.name) != "domain":
+            continue
         for name, node in imports(module):
-            if not (
-                _is_in(name, "gesta.domain")
-                or _is_in(name, "msgspec")
-                or name.split(".")[0] in PURE
-            ):
+            top = name.split(".")[0]
+            if not (top in PURE or top == "msgspec" or f"{name}.".startswith("gesta.domain.")):
                 found.append(module.at(node, f"the domain is pure and may not import {name}"))
     return found
 
 
-def check_flows(root: Path) -> list[str]:
-    """A flow imports no adapter and no other flow; flow.py is what flows share, a folder is one
-    flow.
-    """
-    known = {module.name for module in modules(root)}
-    found = []
-    for module in _below(root, "gesta.flows"):
-        own = ".".join(module.name.split(".")[:3])
-        for name, node in imports(module):
-            target = home(name, known) or name
-            if _is_in(name, "gesta.stores"):
-                found.append(module.at(node, f"a flow may not know an adapter: {name}"))
-            elif (
-                target.startswith("gesta.flows.")
-                and not _is_in(target, own)
-                and not _is_in(target, "gesta.flows.flow")
-            ):
-                found.append(module.at(node, f"a flow may not know another flow: {name}"))
-    return found
+def _is_same_channel(one: str, other: str) -> bool:
+    return room_of(one) == "flows.*" and one.split(".")[:3] == other.split(".")[:3]
 
 
-def check_stations(root: Path) -> list[str]:
-    """Nothing beside the channels themselves, and programs, knows a channel; the exceptions are
-    named, and each is needed.
-    """
-    known = {module.name for module in modules(root)}
-    shared = {"gesta.flows.flow", "gesta.flows.external"}
-    channels = {
-        name for name in known if name.startswith("gesta.flows.") and name.count(".") == 2
-    } - shared
-    used: set[tuple[str, str]] = set()
-    found = []
-    for module in _below(root, "gesta"):
-        if any(_is_in(module.name, one) for one in ("gesta.flows", *PROGRAMS)):
-            continue
-        for name, node in imports(module):
-            for channel in channels:
-                if _is_in(name, channel):
-                    used.add((module.shown, channel))
-                    if (module.shown, channel) not in KNOWN_CHANNELS:
-                        found.append(module.at(node, f"a station may not know a channel: {name}"))
-    present = {module.shown for module in modules(root)}
-    return found + [
-        f"{place} no longer needs {channel}: remove the exception"
-        for place, channel in KNOWN_CHANNELS
-        if place in present and (place, channel) not in used
-    ]
-
-
-def check_adapters(root: Path) -> list[str]:
-    """An adapter imports ports, domain, its own folder and the files beside the folders; of gesta
-    nothing else, least of all another adapter.
-    """
-    known = {module.name for module in modules(root)}
-    shared = {"gesta.stores", *(module.name for module in modules(root) if _is_shared(module))}
-    allowed = {"gesta.domain", *(f"gesta.{name}" for name in PORTS | ADAPTER_SUPPORT)}
-    found = []
-    for module in _below(root, "gesta.stores"):
-        parts = module.name.split(".")
-        own = ".".join(parts[:3])
-        for name, node in imports(module):
-            if not _is_in(name, "gesta") or any(_is_in(name, prefix) for prefix in allowed):
-                continue
-            if home(name, known) in shared or (len(parts) > 2 and _is_in(name, own)):
-                continue
-            found.append(
-                module.at(node, f"an adapter knows ports, domain and its own folder, not {name}")
-            )
-    return found
-
-
-def _is_shared(module: Module) -> bool:
-    """A file right below gesta.stores, not a store."""
-    return (
-        module.name.startswith("gesta.stores.")
-        and module.name.count(".") == 2
-        and not module.is_package
-    )
-
-
-def check_contracts(root: Path) -> list[str]:
-    """A contract holds for every adapter, so it knows none."""
-    return [
-        module.at(node, f"a contract may not know an adapter: {name}")
-        for module in _below(root, "gesta.testing.contracts")
-        for name, node in imports(module)
-        if _is_in(name, "gesta.stores")
-    ]
-
-
-def _below(root: Path, package: str) -> list[Module]:
-    return [module for module in modules(root) if _is_in(module.name, package)]
-
-
-def _is_in(name: str, package: str) -> bool:
-    return name == package or name.startswith(package + ".")
+def _imports_at_run_time(module: Module) -> list[tuple[str, ast.AST]]:
+    typing_only = {
+        id(inner)
+        for node in ast.walk(module.tree)
+        if isinstance(node, ast.If) and ast.unparse(node.test).endswith("TYPE_CHECKING")
+        for statement in node.body
+        for inner in ast.walk(statement)
+    }
+    return [(name, node) for name, node in imports(module) if id(node) not in typing_only]

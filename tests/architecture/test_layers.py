@@ -1,221 +1,124 @@
 import pytest
 
-from tests.architecture.layers import (
-    KNOWN_CHANNELS,
-    check_adapters,
-    check_contracts,
-    check_domain,
-    check_flows,
-    check_stations,
-)
+from tests.architecture import layers
 from tests.architecture.source import ROOT, plant
 
 
-def test_the_domain_is_pure():
-    assert check_domain(ROOT) == []
-
-
-@pytest.mark.parametrize(
-    "line",
-    [
-        "import time",
-        "import os.path",
-        "from asyncio import sleep",
-        "import aiohttp",
-        "from gesta import errors",
-        "from gesta.runtime.clock import Runtime",
-        "from .. import runtime",
-        "def late():\n    import random",
-    ],
-)
-def test_an_impure_import_in_the_domain_is_found(tmp_path, line):
-    assert len(check_domain(plant(tmp_path, {"src/gesta/domain/lifecycle.py": line}))) == 1
-
-
-def test_pure_imports_in_the_domain_are_left_alone(tmp_path):
-    text = (
-        "import msgspec\nfrom msgspec.structs import replace\nfrom gesta.domain import events\nfrom"
-        " . import ids\nfrom typing import Any"
-    )
-    assert check_domain(plant(tmp_path, {"src/gesta/domain/lifecycle.py": text})) == []
-
-
-def test_flows_know_no_adapter_and_no_other_flow():
-    assert check_flows(ROOT) == []  # R1-55
-
-
-@pytest.mark.parametrize(
-    "line",
-    [
-        "from gesta.stores.memory.event_store import MemoryEventStore",
-        "import gesta.stores",
-        "from gesta.flows import slack",
-        "from gesta.flows.slack import Message",
-        "from . import slack",
-        "from .slack import Message",
-    ],
-)
-def test_a_flow_that_knows_an_adapter_or_another_flow_is_found(tmp_path, line):
-    root = plant(
-        tmp_path,
-        {
-            "src/gesta/flows/__init__.py": "",
-            "src/gesta/flows/slack.py": "class Message: ...",
-            "src/gesta/flows/webhook.py": line,
-        },
-    )
-    assert len(check_flows(root)) == 1
-
-
-def test_a_flow_may_use_what_flows_share_and_its_own_folder(tmp_path):
-    text = (
-        "from gesta.flows.flow import Flow\nfrom gesta.flows import flow\nfrom"
-        " gesta.flows.payment.ledger import Ledger\nimport aiohttp"
-    )
-    root = plant(
-        tmp_path,
-        {
-            "src/gesta/flows/__init__.py": "from gesta.flows.flow import Flow",
-            "src/gesta/flows/flow.py": "class Flow: ...",
-            "src/gesta/flows/payment/__init__.py": text,
-            "src/gesta/flows/payment/ledger.py": "",
-        },
-    )
-    assert check_flows(root) == []
-
-
-def test_no_station_knows_a_channel():
-    # R1-55: only the executor differs per channel; the stations before and behind it know nothing
-    # of it, but for what is listed.
-    assert check_stations(ROOT) == []
-    assert {place for place, _ in KNOWN_CHANNELS} == {
-        "src/gesta/engine/pipeline.py",
-        "src/gesta/subscriptions/status_webhooks.py",
-        "src/gesta/admin/admin.py",
-        "src/gesta/admin/doctor/collect.py",
-        "src/gesta/http_api/endpoints.py",
-    }
+def test_imports_go_down_only():
+    assert layers.check_rooms(ROOT) == []
 
 
 @pytest.mark.parametrize(
     ("place", "line"),
     [
-        ("worker/pool.py", "from gesta.flows import slack"),
-        ("worker/pool.py", "from gesta.flows.slack.message import Message"),
-        ("intake.py", "from gesta.flows.webhook import Message"),
-        ("projector/follow.py", "def late():\n    from ..flows import webhook"),
-        # The exception is for the webhook alone.
-        (
-            "telling.py",
-            (
-                "from gesta.flows.webhook import Message\nfrom gesta.flows.slack import Message as"
-                " Other"
-            ),
-        ),
+        ("worker/pool.py", "from gesta.projector.projector import Projector"),
+        ("worker/pool.py", "import gesta.intake.submit"),
+        ("worker/pool.py", "def f():\n    from gesta.engine.engine import Engine"),
+        ("worker/pool.py", "from gesta.flows.webhook import Message"),
+        ("stores/sqlite/vault.py", "from gesta.requests.recorder import Recorder"),
+        ("flows/flow.py", "from gesta.tenants.config import Entity"),
+        ("tenants/config.py", "from gesta.flows.attempt import Attempt"),
+        ("engine/engine.py", "from gesta.admin.admin import Admin"),
+        ("lobby/door.py", "x = 1"),
     ],
 )
-def test_a_station_that_knows_a_channel_is_found(tmp_path, place, line):
-    root = plant(
-        tmp_path,
-        {
-            "src/gesta/__init__.py": "",
-            "src/gesta/flows/__init__.py": "",
-            "src/gesta/flows/flow.py": "class Flow: ...",
-            "src/gesta/flows/webhook.py": "class Message: ...",
-            "src/gesta/flows/slack/__init__.py": "class Message: ...",
-            "src/gesta/flows/slack/message.py": "class Message: ...",
-            f"src/gesta/{place}": line,
-        },
+def test_an_import_upwards_or_between_siblings_is_found(tmp_path, place, line):
+    known = dict.fromkeys(
+        [
+            "src/gesta/__init__.py",
+            "src/gesta/projector/projector.py",
+            "src/gesta/intake/submit.py",
+            "src/gesta/engine/engine.py",
+            "src/gesta/flows/webhook.py",
+            "src/gesta/flows/attempt.py",
+            "src/gesta/requests/recorder.py",
+            "src/gesta/tenants/config.py",
+            "src/gesta/admin/admin.py",
+        ],
+        "",
     )
-    assert len(check_stations(root)) == 1
+    found = layers.check_rooms(plant(tmp_path, {**known, f"src/gesta/{place}": line}))
+    assert len(found) == 1
+    assert found[0].startswith(f"src/gesta/{place}")
 
 
-def test_stations_may_use_what_flows_share_and_programs_any_channel(tmp_path):
+def test_imports_down_inside_a_room_and_for_type_checkers_are_left_alone(tmp_path):
+    text = (
+        "from typing import TYPE_CHECKING\nfrom gesta.requests.recorder import Recorder\n"
+        "from gesta.worker.lease import Lease\n"
+        "if TYPE_CHECKING:\n    from gesta.engine.engine import Engine\n"
+    )
     files = {
-        "src/gesta/flows/__init__.py": "",
-        "src/gesta/flows/flow.py": "class Flow: ...",
-        "src/gesta/flows/external.py": "",
-        "src/gesta/flows/webhook.py": "from gesta.flows import flow",
-        "src/gesta/intake/submit.py": (
-            "from gesta.flows.flow import Flow\nfrom gesta.flows import external"
-        ),
-        "src/gesta/demo/shop.py": "from gesta.flows import webhook",
+        "src/gesta/worker/pool.py": text,
+        "src/gesta/worker/lease.py": "",
+        "src/gesta/requests/recorder.py": "",
+        "src/gesta/engine/engine.py": "",
     }
-    assert check_stations(plant(tmp_path, files)) == []
+    assert layers.check_rooms(plant(tmp_path, files)) == []
 
 
-def test_an_exception_that_is_no_longer_needed_is_found(tmp_path):
-    root = plant(
-        tmp_path,
-        {"src/gesta/flows/webhook.py": "", "src/gesta/subscriptions/status_webhooks.py": ""},
-    )
-    assert check_stations(root) == [
-        (
-            "src/gesta/subscriptions/status_webhooks.py no longer needs gesta.flows.webhook: remove the"
-            " exception"
-        )
+def test_no_channel_knows_another():
+    assert layers.check_channels(ROOT) == []
+
+
+def test_a_channel_that_knows_another_is_found(tmp_path):
+    files = {
+        "src/gesta/flows/slack/__init__.py": "from gesta.flows.sms.twilio import Twilio",
+        "src/gesta/flows/sms/twilio.py": "from gesta.flows.sms.message import Message",
+        "src/gesta/flows/sms/message.py": "from gesta.flows.flow import Payload",
+    }
+    assert layers.check_channels(plant(tmp_path, files)) == [
+        "src/gesta/flows/slack/__init__.py:1: a channel may not know another one:"
+        " gesta.flows.sms.twilio.Twilio"
     ]
 
 
-def test_adapters_know_ports_and_domain_and_never_each_other():
-    assert check_adapters(ROOT) == []
+def test_no_store_knows_another():
+    assert layers.check_stores(ROOT) == []
+
+
+def test_a_store_that_knows_another_is_found(tmp_path):
+    files = {
+        "src/gesta/stores/shared.py": "",
+        "src/gesta/stores/sqlite/__init__.py": "",
+        "src/gesta/stores/memory/__init__.py": "import gesta.stores.shared",
+        "src/gesta/stores/memory/vault.py": "from gesta.stores.sqlite import sql",
+    }
+    assert layers.check_stores(plant(tmp_path, files)) == [
+        "src/gesta/stores/memory/vault.py:1: a store may not know another store:"
+        " gesta.stores.sqlite.sql"
+    ]
+
+
+def test_the_client_knows_the_types_of_the_api_and_the_errors_alone():
+    assert layers.check_client(ROOT) == []
+
+
+def test_a_client_that_knows_the_server_is_found(tmp_path):
+    files = {
+        "src/gesta/client/client.py": "from gesta.http_api.app import Web",
+        "src/gesta/http_api/app.py": "",
+    }
+    assert len(layers.check_client(plant(tmp_path, files))) == 1
+
+
+def test_the_domain_is_pure():
+    assert layers.check_domain(ROOT) == []
 
 
 @pytest.mark.parametrize(
     "line",
     [
-        "from gesta.stores.memory.read_model import MemoryViews",
-        "from gesta.stores import memory",
-        "from ..memory import views",
-        "from gesta.worker.pool import Pool",
-        "from gesta import Engine",
-        "from gesta.flows.flow import Flow",
+        "import asyncio",
+        "from gesta.errors import GestaError",
+        "def f():\n    import time",
+        "from gesta import errors",
     ],
 )
-def test_an_adapter_that_knows_a_station_or_another_adapter_is_found(tmp_path, line):
-    root = plant(
-        tmp_path,
-        {
-            "src/gesta/__init__.py": "",
-            "src/gesta/stores/__init__.py": "",
-            "src/gesta/stores/memory/__init__.py": "",
-            "src/gesta/stores/memory/read_model.py": "",
-            "src/gesta/stores/sqlite/__init__.py": "",
-            "src/gesta/stores/sqlite/read_model.py": line,
-        },
-    )
-    assert len(check_adapters(root)) == 1
+def test_an_impure_import_in_the_domain_is_found(tmp_path, line):
+    assert len(layers.check_domain(plant(tmp_path, {"src/gesta/domain/a.py": line}))) == 1
 
 
-def test_an_adapter_may_use_ports_domain_and_its_own_folder(tmp_path):
-    text = (
-        "import apsw\nfrom gesta.ports.read_model import Views\nfrom gesta.domain import ids\nfrom"
-        " . import database\nfrom gesta.errors import GestaError"
-    )
-    root = plant(
-        tmp_path,
-        {
-            "src/gesta/stores/__init__.py": "",
-            "src/gesta/stores/sqlite/__init__.py": "",
-            "src/gesta/stores/sqlite/database.py": "",
-            "src/gesta/stores/sqlite/read_model.py": text,
-        },
-    )
-    assert check_adapters(root) == []
-
-
-def test_contracts_know_no_adapter():
-    assert check_contracts(ROOT) == []
-
-
-def test_a_contract_that_knows_an_adapter_is_found(tmp_path):
-    root = plant(
-        tmp_path,
-        {"src/gesta/testing/contracts/read_model.py": "from gesta.stores.memory import views"},
-    )
-    assert check_contracts(root) == [
-        (
-            "src/gesta/testing/contracts/read_model.py:1: a contract may not know an adapter:"
-            " gesta.stores.memory.read_model"
-        )
-    ]
+def test_pure_imports_in_the_domain_are_left_alone(tmp_path):
+    text = "import math\nimport msgspec\nfrom gesta.domain.ids import id_text\n"
+    assert layers.check_domain(plant(tmp_path, {"src/gesta/domain/a.py": text})) == []

@@ -4,14 +4,43 @@ from tests.architecture import shape
 from tests.architecture.source import ROOT, plant
 
 
-def test_no_file_is_over_400_lines():
-    assert shape.check_file_lengths(ROOT) == []
+def test_no_line_is_over_100_columns():
+    assert shape.check_columns(ROOT) == []
 
 
 @pytest.mark.parametrize("place", ["src/gesta/engine/engine.py", "tests/pipeline/test_pipeline.py"])
-def test_a_long_file_is_found(tmp_path, place):
-    assert shape.check_file_lengths(plant(tmp_path, {place: "x = 1\n" * 400})) == []
-    assert len(shape.check_file_lengths(plant(tmp_path, {place: "x = 1\n" * 401}))) == 1
+def test_a_long_line_is_found(tmp_path, place):
+    assert shape.check_columns(plant(tmp_path, {place: "#" * 100})) == []
+    assert len(shape.check_columns(plant(tmp_path, {place: "#" * 101}))) == 1
+
+
+def test_the_formatter_applies_everywhere():
+    assert shape.check_formatter(ROOT) == []
+
+
+@pytest.mark.parametrize("mark", ["skip", "off"])
+def test_a_formatter_that_is_switched_off_is_found(tmp_path, mark):
+    text = f"x = 1  # fmt: {mark}\n"
+    assert len(shape.check_formatter(plant(tmp_path, {"src/gesta/engine/engine.py": text}))) == 1
+
+
+def test_no_function_takes_more_than_eight_arguments_and_constructors_take_theirs_by_name():
+    assert shape.check_arguments(ROOT) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "count"),
+    [
+        ("def f(a, b, c, d, e, g, h, i): ...", 0),
+        ("def f(a, b, c, d, e, g, h, i, j): ...", 1),
+        ("class A:\n    async def f(self, a, b, c, d, e, *, g, h, i, j=1): ...", 1),
+        ("class A:\n    def __init__(self, a, b, c, *, d, e): ...", 0),
+        ("class A:\n    def __init__(self, a, b, c, d): ...", 1),
+    ],
+)
+def test_too_many_arguments_are_found(tmp_path, text, count):
+    found = shape.check_arguments(plant(tmp_path, {"src/gesta/engine/engine.py": text}))
+    assert len(found) == count
 
 
 def test_no_function_is_over_70_lines():
