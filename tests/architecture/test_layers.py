@@ -68,8 +68,10 @@ def test_a_channel_that_knows_another_is_found(tmp_path):
         "src/gesta/flows/sms/message.py": "from gesta.flows.flow import Payload",
     }
     assert layers.check_channels(plant(tmp_path, files)) == [
-        "src/gesta/flows/slack/__init__.py:1: a channel may not know another one:"
-        " gesta.flows.sms.twilio.Twilio"
+        (
+            "src/gesta/flows/slack/__init__.py:1: a channel may not know another one:"
+            " gesta.flows.sms.twilio.Twilio"
+        )
     ]
 
 
@@ -85,8 +87,10 @@ def test_a_store_that_knows_another_is_found(tmp_path):
         "src/gesta/stores/memory/vault.py": "from gesta.stores.sqlite import sql",
     }
     assert layers.check_stores(plant(tmp_path, files)) == [
-        "src/gesta/stores/memory/vault.py:1: a store may not know another store:"
-        " gesta.stores.sqlite.sql"
+        (
+            "src/gesta/stores/memory/vault.py:1: a store may not know another store:"
+            " gesta.stores.sqlite.sql"
+        )
     ]
 
 
