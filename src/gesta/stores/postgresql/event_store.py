@@ -13,12 +13,12 @@ from gesta.runtime.clock import Runtime, Signal
 from gesta.stores.own_events import OwnEvents
 from gesta.stores.postgresql.connections import Connection, Row
 from gesta.stores.postgresql.database import Database
-from gesta.stores.postgresql.notifications import News
+from gesta.stores.postgresql.notifications import Notifications
 from gesta.stores.postgresql.recording import record
 
 
 class PostgresqlEventStore:
-    def __init__(self, database: Database, news: News, runtime: Runtime) -> None:
+    def __init__(self, database: Database, news: Notifications, runtime: Runtime) -> None:
         self._database, self._news = database, news
         self._appended = Signal(runtime)
         news.on_news(self._appended.set)

@@ -5,7 +5,7 @@ That it answers is the most of it; disks are the server's.
 
 from __future__ import annotations
 
-from gesta.stores import Health
+from gesta.ports.stores import Health
 from gesta.stores.postgresql.database import Database
 
 

@@ -26,7 +26,7 @@ from gesta.runtime.clock import Runtime, Signal
 from gesta.stores.postgresql.connections import Connection, Row
 from gesta.stores.postgresql.database import Database
 from gesta.stores.postgresql.fair_queue import NONE, Given, give, give_within, pairs_of
-from gesta.stores.postgresql.notifications import News
+from gesta.stores.postgresql.notifications import Notifications
 from gesta.stores.postgresql.recording import record
 
 #: Waiting jobs that one take makes ready at most: a wave of retries must not hold up everybody.
@@ -35,7 +35,7 @@ WAITING, LEASED, HELD = 0, 2, 3
 
 
 class PostgresqlJobQueue:
-    def __init__(self, database: Database, news: News, runtime: Runtime) -> None:
+    def __init__(self, database: Database, news: Notifications, runtime: Runtime) -> None:
         self._database, self._news, self._runtime = database, news, runtime
         self._put = Signal(runtime)
         news.on_news(self._put.set)

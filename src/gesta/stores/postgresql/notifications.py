@@ -28,7 +28,7 @@ PAUSE_SECONDS = 1.0
 PING_SECONDS = 10.0
 
 
-class News:
+class Notifications:
     def __init__(self, database: Database, runtime: Runtime) -> None:
         self._database, self._runtime = database, runtime
         self._channel = f"gesta_{database.address.schema}"

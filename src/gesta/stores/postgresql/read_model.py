@@ -44,7 +44,7 @@ _NO_JOBS: list[list[Any]] = [[]] * 7
 NEVER_MS = 2**63 - 1
 
 
-class PostgresqlViews:
+class PostgresqlReadModel:
     def __init__(self, database: Database, runtime: Runtime) -> None:
         self._database, self._runtime = database, runtime
         self._recent = RecentViews()

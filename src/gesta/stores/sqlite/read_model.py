@@ -43,7 +43,7 @@ from gesta.stores.sqlite.view_rows import quarantine_step, state_of, view_of, vi
 NEVER_MS = 2**63 - 1
 
 
-class SqliteViews:
+class SqliteReadModel:
     def __init__(self, database: Database, runtime: Runtime) -> None:
         self._database, self._runtime = database, runtime
         self.recent = RecentViews()
