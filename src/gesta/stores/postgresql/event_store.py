@@ -59,7 +59,9 @@ class PostgresqlEventStore:
         own = self._own.after(after, limit)
         if own:
             return [one for one in own if share.has(one.stream)], own[-1].position
-        rows = await self._sized("follow_share", after, limit, share.count, list(share.numbers))
+        rows = await self._sized(
+            "follow_partitions", after, limit, share.count, list(share.numbers)
+        )
         (reached,) = [row["position"] for row in rows if row["stream"] is None]
         found = [Recorded(*row) for row in rows if row["stream"] is not None]
         # Where the bytes came first, the rest of the stretch was not given.

@@ -11,7 +11,7 @@ from gesta.stores.postgresql.database import Database
 
 async def health_of(database: Database) -> Health:
     ((number, _),) = await database.ask("schema_version")
-    ((size,),) = await database.ask("size", database.address.schema)
+    ((size,),) = await database.ask("schema_size", database.address.schema)
     return Health(
         schema=number, faults=(), is_whole=True, size=size, log_size=0, free=None, open_to_others=()
     )

@@ -55,7 +55,7 @@ class Notifications:
         while True:
             await self._unsaid.wait(3600.0)
             try:
-                await self._database.ask("tell_news", self._channel, self._sender)
+                await self._database.ask("notify", self._channel, self._sender)
             except StoreError:
                 # They look by themselves.
                 await sleep(self._runtime, PAUSE_SECONDS)
@@ -69,7 +69,7 @@ class Notifications:
                 continue
             await sleep(self._runtime, LOOK_SECONDS)
             try:
-                ((*seen,),) = await self._database.ask("news")
+                ((*seen,),) = await self._database.ask("log_progress")
             except StoreError:
                 await sleep(self._runtime, PAUSE_SECONDS)
                 continue

@@ -152,7 +152,7 @@ class PostgresqlTransactions:
             free_slots = None
             values = [*job_values(jobs, await self._queue.turns_for(jobs, now), now), None, now, 0]
         (row,) = await self._database.ask(
-            "record_at_once",
+            "record_inline",
             *record_values(entries, scores, now, durable=True),
             *inline_values(projection),
             *values,

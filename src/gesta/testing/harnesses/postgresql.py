@@ -87,7 +87,7 @@ class Harness:
         schema, _ = self._closed.popitem()
         connection = await connect(address_of(server))
         try:
-            await connection.execute(Statements(schema)("empty"))
+            await connection.execute(Statements(schema)("empty_schema"))
         finally:
             await end(connection)
         return schema
