@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import ClassVar
 
 from gesta.domain.state import State
+from gesta.ports.checkpoints import Move
 from gesta.ports.eager_dispatch import FreeSlots
 from gesta.ports.event_store import Append, AppendVerdict
 from gesta.ports.job_queue import Job
-from gesta.ports.read_model import Move, Quarantined, View
+from gesta.ports.read_model import Quarantined, View
 from gesta.ports.stores import Stores
 from gesta.ports.transactions import Entry, Projection, Recording, Transactions
 from gesta.projector.job_relay import Relay

@@ -149,10 +149,10 @@ async def test_a_second_rebuild_at_the_same_time_is_refused(tmp_path: Path):
         open_engine(path, "http://127.0.0.1:9", work=False) as first,
         open_engine(path, "http://127.0.0.1:9", work=False) as other,
     ):
-        assert await first.pipeline.environment.stores.read_model.claim("rebuild", "another", 4.0)
+        assert await first.pipeline.environment.stores.leases.claim("rebuild", "another", 4.0)
         with pytest.raises(GestaError, match="being rebuilt already"):
             await other.admin.rebuild()
-        await first.pipeline.environment.stores.read_model.claim("rebuild", "another", 0.0)
+        await first.pipeline.environment.stores.leases.claim("rebuild", "another", 0.0)
         answers = await asyncio.gather(
             first.admin.rebuild(), first.admin.rebuild(), return_exceptions=True
         )

@@ -24,8 +24,8 @@ from gesta.domain.state import State
 from gesta.engine import request
 from gesta.intake.submit import Accepted, Intake
 from gesta.intake.submit_options import Options
+from gesta.ports.checkpoints import Move
 from gesta.ports.job_queue import Ack, Drop, LeasedJob, Settled, Settlement
-from gesta.ports.read_model import Move
 from gesta.ports.transactions import Entry, Projection
 from gesta.projector import partitions
 from gesta.projector.batch_fold import Folding

@@ -70,7 +70,7 @@ class Overview:
                 # Names are of one length, so the one behind the number before it is it, if anybody
                 # has claimed it.
                 before = (int.from_bytes(name, "big") - 1).to_bytes(len(name), "big")
-                claims = await self._pipeline.environment.stores.events.claims(before, 1)
+                claims = await self._pipeline.environment.stores.key_claims.claims(before, 1)
                 wanted += [
                     (one, tenant, claim.request_id) for claim in claims if claim.name == name
                 ]
@@ -183,4 +183,4 @@ class Overview:
 
     async def held(self) -> list[HeldJob]:
         """How many jobs are held, by tenant and scope."""
-        return await self._pipeline.environment.stores.queue.held()
+        return await self._pipeline.environment.stores.job_holds.held()

@@ -13,9 +13,10 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from gesta.errors import StoreError
+from gesta.ports.checkpoints import Move, dispatched_of
 from gesta.ports.event_store import EventStore
-from gesta.ports.leases import LEASE_SECONDS, NEVER, RENEWAL_SECONDS
-from gesta.ports.read_model import Move, ReadModel, RoleLease, dispatched_of
+from gesta.ports.leases import LEASE_SECONDS, NEVER, RENEWAL_SECONDS, RoleLease
+from gesta.ports.read_model import ReadModel
 from gesta.runtime.clock import Runtime
 
 #: The role and the checkpoint of whoever projects; `projector/0`, `projector/1` and so on where the

@@ -12,11 +12,12 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 
 from gesta.errors import Fenced, StoreError, StoreFull
+from gesta.ports.checkpoints import Move
 from gesta.ports.eager_dispatch import EagerDispatch, FreeSlots
 from gesta.ports.event_store import EventStore, Recorded, Share
 from gesta.ports.job_queue import Job
 from gesta.ports.leases import RENEWAL_SECONDS
-from gesta.ports.read_model import Move, Quarantined, ReadModel, View
+from gesta.ports.read_model import Quarantined, ReadModel, View
 from gesta.ports.transactions import Projection, Transactions
 from gesta.projector.batch_fold import Folding
 from gesta.projector.partitions import (

@@ -18,9 +18,10 @@ from gesta.domain.events import Meta
 from gesta.domain.state import State
 from gesta.domain.status_events import Event, is_news, told, word_of
 from gesta.errors import StoreError
+from gesta.ports.checkpoints import Move
 from gesta.ports.event_store import EventStore, Recorded
 from gesta.ports.leases import RENEWAL_SECONDS, Role
-from gesta.ports.read_model import Move, Quarantined, ReadModel, View
+from gesta.ports.read_model import Quarantined, ReadModel, View
 from gesta.projector.batch_fold import CONFIG
 from gesta.requests.loader import apply_event
 from gesta.runtime.clock import Runtime, Signal, is_cancelled, sleep
@@ -144,7 +145,9 @@ class LogConsumer(ABC):
         if self._position is None or self._told <= self._position:
             return
         move = Move(self.checkpoint, self._position, self._told)
-        self._position = self._told if await self._views.save([], self._quarantined, move) else None
+        self._position = (
+            self._told if await self._views.save([], self._quarantined, [move]) else None
+        )
         self._quarantined.clear()
 
     def _words(self, batch: Sequence[Recorded], covers: Callable[[str], bool]) -> Words:

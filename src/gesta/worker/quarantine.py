@@ -53,7 +53,7 @@ class Quarantine:
             error=quarantined.error or type(error).__name__,
             at_ms=self._runtime.now_ms(),
         )
-        await self.insist(lambda: self._views.save([], [told], None))
+        await self.insist(lambda: self._views.save([], [told]))
 
     async def release(self, leased: Sequence[LeasedJob]) -> None:
         # A suspect one is left to the end of the lease: released, it would look innocent.

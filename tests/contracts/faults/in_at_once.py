@@ -1,6 +1,6 @@
 """Commits that project what they append, with one thing wrong."""
 
-from gesta.ports.read_model import Move
+from gesta.ports.checkpoints import Move
 from gesta.ports.transactions import Projection
 from gesta.stores.memory.transactions import MemoryTransactions
 from gesta.testing.contracts.inline import AtOnceContract as InlineProjection

@@ -8,8 +8,8 @@ import pytest
 from msgspec.structs import replace
 
 from gesta.errors import StoreError, TooNew
+from gesta.ports.checkpoints import Move
 from gesta.ports.fences import Fence
-from gesta.ports.read_model import Move
 from gesta.projector.partitions import Stand, place_of, stands_of
 from gesta.stores.migrations import migrations_of
 from gesta.stores.postgresql import PARTITIONS
@@ -40,7 +40,7 @@ async def test_an_older_schema_goes_on_where_it_stood_in_every_partition(left):
         async with opened(url) as stores:
             assert await stands_of(stores.read_model, PARTITIONS) == [Stand(700, 900)] * PARTITIONS
             assert await place_of(stores.read_model, PARTITIONS) == 700
-            assert await stores.read_model.checkpoint("subscription/ledger") == 300
+            assert await stores.checkpoints.position("subscription/ledger") == 300
             assert await stores.fences.standing() == ([Fence("left", "another")] if left else [])
         with pytest.raises(TooNew):
             await bring_up_to_date(database, BEFORE)
@@ -71,7 +71,7 @@ async def test_who_reads_the_places_anew_has_forgotten_the_views():
         assert await other.transactions.project([newer], [], [], [Move("projector/3", 1, 2, 0)])
         # Its own, from memory, until it looks at whose the partition is.
         assert await one.read_model.get([key_of(view)]) == {key_of(view): view}
-        await one.read_model.checkpoints()
+        await one.checkpoints.checkpoints()
         assert await one.read_model.get([key_of(view)]) == {key_of(view): newer}
 
 

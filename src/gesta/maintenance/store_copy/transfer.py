@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from gesta.errors import StoreError
 from gesta.maintenance.store_copy.selection import PAGE, Home, Selection
+from gesta.ports.checkpoints import Move, dispatched_of
 from gesta.ports.event_store import Append, Appended, NewEvent, Recorded
-from gesta.ports.read_model import Move, dispatched_of
 from gesta.ports.vault import Encrypted
 from gesta.projector.partitions import checkpoints_of, stands_of
 
@@ -50,7 +50,7 @@ class Transfer:
         """Set a checkpoint of the target."""
         views = self._target.stores.read_model
         before = await views.checkpoint(name)
-        if before != position and not await views.save([], [], Move(name, before, position)):
+        if before != position and not await views.save([], [], [Move(name, before, position)]):
             raise self._worked_on()
 
     async def mark_dispatched(self, position: int) -> None:
@@ -59,7 +59,7 @@ class Transfer:
         for name in checkpoints_of(stores.partitions):
             # A mark in any case: without one, whoever opens the target takes its checkpoints for
             # lost.
-            await stores.read_model.begin(dispatched_of(name), position)
+            await stores.checkpoints.begin(dispatched_of(name), position)
         stands = zip(
             checkpoints_of(stores.partitions),
             await stands_of(stores.read_model, stores.partitions),
@@ -70,7 +70,7 @@ class Transfer:
             for name, one in stands
             if one.dispatched < position
         ]
-        if moves and not await stores.read_model.save_with_jobs([], [], [], moves):
+        if moves and not await stores.undispatched_jobs.save_with_jobs([], [], [], moves):
             raise self._worked_on()
 
     async def place_of(self, position: int) -> int:
@@ -96,10 +96,10 @@ class Transfer:
         keeps its key from being used again.
         """
         count, after = 0, b""
-        while page := await self._source.stores.events.claims(after, PAGE):
+        while page := await self._source.stores.key_claims.claims(after, PAGE):
             after = page[-1].name
             chosen = [claim for claim in page if claim.request_id not in others]
-            answers = await self._target.stores.events.put_claims(chosen) if chosen else []
+            answers = await self._target.stores.key_claims.put_claims(chosen) if chosen else []
             for claim, is_there in zip(chosen, answers, strict=True):
                 if not is_there:
                     raise StoreError(

@@ -7,9 +7,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import ClassVar
 
+from gesta.ports.checkpoints import Move
 from gesta.ports.eager_dispatch import FreeSlots
 from gesta.ports.job_queue import Ack, Job
-from gesta.ports.read_model import Move
 from gesta.ports.transactions import Projection
 from gesta.testing.contracts.harness import Capability, TransactionsHarness
 from gesta.testing.contracts.job_queue import LEASE_SECONDS, take
@@ -171,7 +171,7 @@ class OffersAtOnceContract(Contract):
         self, harness: TransactionsHarness
     ) -> None:
         name, flow, place = fresh_name(), fresh_name(), await harness.events.end()
-        await harness.read_model.save([], [], Move(name, 0, place) if place else None)
+        await harness.checkpoints.move([Move(name, 0, place) if place else None])
         await take(harness, flow)
         job, free_slots = (
             fresh_job(flow),

@@ -77,7 +77,7 @@ class EventClaimsContract(Contract):
         claims = [fresh_claim(content=b"%d" % n) for n in range(5)]
         await harness.events.append([fresh_append(claim=claim) for claim in reversed(claims)])
         found: list[Claim] = []
-        while page := await harness.events.claims(found[-1].name if found else b"", 2):
+        while page := await harness.key_claims.claims(found[-1].name if found else b"", 2):
             found += page
         assert [one.name for one in found] == sorted(one.name for one in found)
         assert [one for one in found if one in claims] == sorted(
@@ -88,7 +88,7 @@ class EventClaimsContract(Contract):
         self, harness: EventsHarness
     ) -> None:
         claim = fresh_claim(content=b"first")
-        assert await harness.events.put_claims([claim]) == [True]
+        assert await harness.key_claims.put_claims([claim]) == [True]
         verdicts = await harness.events.append([fresh_append(claim=fresh_claim(claim.name))])
         assert verdicts == [Claimed(claim.request_id, b"first")]
 
@@ -97,9 +97,9 @@ class EventClaimsContract(Contract):
     ) -> None:
         claim, appended = fresh_claim(), fresh_claim()
         await harness.events.append([fresh_append(claim=appended)])
-        await harness.events.put_claims([claim])
+        await harness.key_claims.put_claims([claim])
         stolen = fresh_claim(appended.name, content=b"stolen")
-        assert await harness.events.put_claims([claim, stolen, appended, fresh_claim()]) == [
+        assert await harness.key_claims.put_claims([claim, stolen, appended, fresh_claim()]) == [
             True,
             False,
             True,
@@ -122,6 +122,6 @@ class EventClaimsAfterRestartContract(Contract):
 
     async def test_a_claim_that_was_put_stays_claimed(self, harness: EventsHarness) -> None:
         claim = fresh_claim()
-        await harness.events.put_claims([claim])
+        await harness.key_claims.put_claims([claim])
         await reopen(harness)
-        assert await harness.events.put_claims([fresh_claim(claim.name)]) == [False]
+        assert await harness.key_claims.put_claims([fresh_claim(claim.name)]) == [False]

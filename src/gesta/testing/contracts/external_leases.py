@@ -135,7 +135,7 @@ class LanesContract(Contract):
         await _lease_external(harness, flow, token=token)
         harness.runtime.advance(LEASE_SECONDS - 1)
         until_ms = harness.runtime.now_ms() + round(LEASE_SECONDS * 1000)
-        assert await harness.queue.prolong(kept.id, token, LEASE_SECONDS) == until_ms
+        assert await harness.external_leases.prolong(kept.id, token, LEASE_SECONDS) == until_ms
         harness.runtime.advance(1)
         assert [one.job.id for one in await _expired_leases(harness, flow)] == [left.id]
 
@@ -149,7 +149,7 @@ class LanesContract(Contract):
         )
         job = await _put(harness, flow)
         await _lease_external(harness, flow, token=token)
-        assert await harness.queue.prolong(job.id, token, 0) == until_ms
+        assert await harness.external_leases.prolong(job.id, token, 0) == until_ms
 
     async def test_only_its_holder_prolongs_a_lease_and_only_while_it_lasts(
         self, harness: QueueHarness
@@ -158,19 +158,22 @@ class LanesContract(Contract):
         job, free = await _put(harness, flow), await _put(harness, flow, "globex")
         await _lease_external(harness, flow, token=token)
         assert (
-            await harness.queue.prolong(job.id, fresh_name("token"), LEASE_SECONDS) is None
+            await harness.external_leases.prolong(job.id, fresh_name("token"), LEASE_SECONDS)
+            is None
         )  # S0-6
-        assert await harness.queue.prolong(free.id, token, LEASE_SECONDS) is None
-        assert await harness.queue.prolong(fresh_job(flow).id, token, LEASE_SECONDS) is None
+        assert await harness.external_leases.prolong(free.id, token, LEASE_SECONDS) is None
+        assert (
+            await harness.external_leases.prolong(fresh_job(flow).id, token, LEASE_SECONDS) is None
+        )
         harness.runtime.advance(LEASE_SECONDS)
-        assert await harness.queue.prolong(job.id, token, LEASE_SECONDS) is None  # K-12
+        assert await harness.external_leases.prolong(job.id, token, LEASE_SECONDS) is None  # K-12
 
     async def test_a_job_that_was_given_back_has_no_lease(self, harness: QueueHarness) -> None:
         flow, token = fresh_name(), fresh_name("token")
         job = await _put(harness, flow)
         await _lease_external(harness, flow, token=token)
         assert await harness.queue.settle([Release(job.id, token, 0)]) == ["done"]
-        assert await harness.queue.prolong(job.id, token, LEASE_SECONDS) is None
+        assert await harness.external_leases.prolong(job.id, token, LEASE_SECONDS) is None
         harness.runtime.advance(HOUR_SECONDS)
         assert await _expired_leases(harness, flow) == []
         assert [(one.job.id, one.takes) for one in await _lease_external(harness, flow)] == [
@@ -189,7 +192,7 @@ class LanesContract(Contract):
         ]
         assert await harness.queue.settle(settlements) == ["active", "lost", "done", "done"]
         assert await harness.queue.find([done.id, held.id]) == {held.id}
-        assert await harness.queue.unhold(scope, 10) == 1
+        assert await harness.job_holds.unhold(scope, 10) == 1
         assert [one.job.id for one in await _lease_external(harness, flow)] == [held.id]
 
     async def test_who_lost_a_job_to_another_can_settle_it_no_more(
@@ -218,13 +221,13 @@ class LanesContract(Contract):
         external_queues = [
             external_queue_of(flow, "acme") for flow in (ready, waiting, handed, empty)
         ]
-        assert await harness.queue.stocked(external_queues) == {external_queues[0]}
+        assert await harness.external_leases.stocked(external_queues) == {external_queues[0]}
         harness.runtime.advance_to(due_ms)
-        assert await harness.queue.stocked(external_queues) == {
+        assert await harness.external_leases.stocked(external_queues) == {
             external_queues[0],
             external_queues[1],
         }
-        assert await harness.queue.stocked(external_queues[2:]) == set()
+        assert await harness.external_leases.stocked(external_queues[2:]) == set()
 
 
 class LanesAfterRestartContract(Contract):
@@ -236,7 +239,7 @@ class LanesAfterRestartContract(Contract):
         await _lease_external(harness, flow, token=token)
         await reopen(harness)
         assert await _lease_external(harness, flow) == []
-        assert await harness.queue.prolong(job.id, token, LEASE_SECONDS) is not None
+        assert await harness.external_leases.prolong(job.id, token, LEASE_SECONDS) is not None
         harness.runtime.advance(LEASE_SECONDS)
         assert [(one.job.id, one.takes) for one in await _expired_leases(harness, flow)] == [
             (job.id, 2)
@@ -259,7 +262,7 @@ async def _lease_external(
     token: str | None = None,
     limit: int = 10,
 ) -> list[LeasedJob]:
-    return await harness.queue.lease_external(
+    return await harness.external_leases.lease_external(
         token or fresh_name("token"), external_queue_of(flow, tenant), limit, LEASE_SECONDS
     )
 
@@ -267,6 +270,6 @@ async def _lease_external(
 async def _expired_leases(
     harness: QueueHarness, flow: str, token: str | None = None, *, limit: int = 10
 ) -> list[LeasedJob]:
-    return await harness.queue.expired_leases(
+    return await harness.external_leases.expired_leases(
         token or fresh_name("token"), external_queues_of(flow), limit, LEASE_SECONDS
     )

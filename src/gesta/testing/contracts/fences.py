@@ -11,10 +11,10 @@ import pytest
 from msgspec.structs import replace
 
 from gesta.errors import Fenced
+from gesta.ports.checkpoints import Move
 from gesta.ports.event_store import Append
 from gesta.ports.fences import Fence
 from gesta.ports.job_queue import Ack
-from gesta.ports.read_model import Move
 from gesta.ports.transactions import Entry
 from gesta.testing.contracts.harness import Capability, FencesHarness, reopen
 from gesta.testing.contracts.job_queue import take
@@ -57,11 +57,11 @@ class FencesContract(Contract):
         await harness.queue.put([job, fresh_job(flow)])
         await take(harness, flow, token, free=1)
         await harness.vault.put([encrypted])
-        await harness.read_model.save([view], [], None)
+        await harness.read_model.save([view], [])
         await harness.fences.put_up(LEFT)
         writes = {
             "append": harness.events.append([fresh_append()]),
-            "put_claims": harness.events.put_claims([fresh_claim()]),
+            "put_claims": harness.key_claims.put_claims([fresh_claim()]),
             "put": harness.queue.put([fresh_job(flow)]),
             "take": harness.queue.take(token, {flow: 1}, 10.0, durable=True),
             "extend": harness.queue.extend(token, 10.0),
@@ -71,10 +71,10 @@ class FencesContract(Contract):
             ),
             "record": harness.transactions.record([Entry(fresh_append(), None)]),
             "record a settlement": harness.transactions.record([Entry(None, Ack(job.id, token))]),
-            "save": harness.read_model.save([fresh_view()], [], None),
-            "park": harness.read_model.save([], [fresh_quarantined("acme")], None),
-            "begin": harness.read_model.begin(fresh_name(), 1),
-            "role": harness.read_model.claim(fresh_name(), "owner", 3.0),
+            "save": harness.read_model.save([fresh_view()], []),
+            "park": harness.read_model.save([], [fresh_quarantined("acme")]),
+            "begin": harness.checkpoints.begin(fresh_name(), 1),
+            "role": harness.leases.claim(fresh_name(), "owner", 3.0),
             "secret": harness.vault.put([fresh_encrypted()]),
             "erase": harness.vault.delete([(encrypted.tenant, encrypted.name, encrypted.version)]),
         }
@@ -88,7 +88,7 @@ class FencesContract(Contract):
             fresh_job(fresh_name()),
         )
         await harness.events.append([append])
-        await harness.read_model.save([view], [], None)
+        await harness.read_model.save([view], [])
         await harness.vault.put([encrypted])
         await harness.queue.put([job])
         await harness.fences.put_up(LEFT)
@@ -130,7 +130,7 @@ class FencesContract(Contract):
             "project": harness.transactions.project(
                 [], [fresh_job(flow)], [], [Move(fresh_name(), 0, 1)]
             ),
-            "pending": harness.read_model.save_with_jobs([], [fresh_job(flow)], [], []),
+            "pending": harness.undispatched_jobs.save_with_jobs([], [fresh_job(flow)], [], []),
         }
         assert [name for name, write in refused.items() if not await _is_refused(write)] == []
         assert not await _is_refused(harness.events.append([fresh_append(claim=fresh_claim())]))

@@ -7,10 +7,10 @@ from __future__ import annotations
 from typing import ClassVar
 
 from gesta.errors import Fenced
+from gesta.ports.checkpoints import Move
 from gesta.ports.event_store import Append, Appended, Claimed, Stale
 from gesta.ports.fences import Fence
 from gesta.ports.job_queue import Ack, Release
-from gesta.ports.read_model import Move
 from gesta.ports.transactions import Entry, Projection, Recording
 from gesta.testing.contracts.harness import Capability, FencesHarness, TransactionsHarness
 from gesta.testing.contracts.job_queue import take
@@ -38,7 +38,7 @@ class AtOnceContract(Contract):
         before = await harness.events.end()
         assert await harness.transactions.append([append], projection) == [Appended(2)]
         assert projection.reached == before + 2 == await harness.events.end()
-        assert [await harness.read_model.checkpoint(name) for name in names] == [before + 2] * 2
+        assert [await harness.checkpoints.position(name) for name in names] == [before + 2] * 2
         assert await harness.read_model.get([key_of(view)]) == {key_of(view): view}
         assert [one.job.id for one in await take(harness, flow)] == [job.id]
 
@@ -51,7 +51,7 @@ class AtOnceContract(Contract):
             assert (
                 projection.reached
                 == await harness.events.end()
-                == await harness.read_model.checkpoint(name)
+                == await harness.checkpoints.position(name)
             )
 
     async def test_whoever_stands_before_another_s_event_is_left_there(
@@ -65,7 +65,7 @@ class AtOnceContract(Contract):
         projection = Projection([view], [fresh_job(flow)], {name: 0})
         assert await harness.transactions.append([fresh_append()], projection) == [Appended(1)]
         assert projection.reached is None
-        assert await harness.read_model.checkpoint(name) == place
+        assert await harness.checkpoints.position(name) == place
         assert await harness.read_model.get([key_of(view)]) == {}
         assert await take(harness, flow) == []
 
@@ -76,7 +76,7 @@ class AtOnceContract(Contract):
         await _standing_at_end(harness, names[0])
         projection = Projection([view], [], dict.fromkeys(names, 0))
         await harness.events.append([fresh_append()])
-        await harness.read_model.save([], [], Move(names[1], 0, await harness.events.end()))
+        await harness.checkpoints.move([Move(names[1], 0, await harness.events.end())])
         await harness.transactions.append([fresh_append()], projection)
         assert projection.reached is None
         assert await harness.read_model.get([key_of(view)]) == {}
@@ -132,7 +132,7 @@ class AtOnceContract(Contract):
         assert (
             projection.reached
             == await harness.events.end()
-            == await harness.read_model.checkpoint(name)
+            == await harness.checkpoints.position(name)
         )
         assert await harness.read_model.get([key_of(view)]) == {key_of(view): view}
         assert await harness.queue.find([job.id]) == set()
@@ -150,7 +150,7 @@ class AtOnceContract(Contract):
         ) == [Recording(Appended(1), "done")]
         is_shown = await harness.read_model.get([key_of(view)]) != {}
         assert is_shown == (projection.reached is not None)
-        assert await harness.read_model.checkpoint(name) == (place + 1 if is_shown else place)
+        assert await harness.checkpoints.position(name) == (place + 1 if is_shown else place)
 
     async def test_many_are_appended_at_once(self, harness: TransactionsHarness) -> None:
         name, flow = fresh_name(), fresh_name()
@@ -198,7 +198,7 @@ class AtOnceFenceContract(Contract):
 async def _standing_at_end(harness: TransactionsHarness, *names: str) -> dict[str, int]:
     """Checkpoints of these names at the end of the log."""
     for name in names:
-        place, end = await harness.read_model.checkpoint(name), await harness.events.end()
+        place, end = await harness.checkpoints.position(name), await harness.events.end()
         if place != end:
-            await harness.read_model.save([], [], Move(name, place, end))
+            await harness.checkpoints.move([Move(name, place, end)])
     return dict.fromkeys(names, 0)

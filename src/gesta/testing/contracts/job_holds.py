@@ -34,7 +34,7 @@ class HoldContract(Contract):
         flow, scope, put_ms = fresh_name(), fresh_name("scope"), harness.runtime.now_ms()
         (job,) = await _held(harness, flow, scope)
         harness.runtime.advance(HOUR_SECONDS)
-        assert await harness.queue.unhold(scope, 10) == 1
+        assert await harness.job_holds.unhold(scope, 10) == 1
         leased = await take(harness, flow)
         assert [
             (one.job.id, one.takes, one.is_possibly_executed, one.available_ms) for one in leased
@@ -44,7 +44,7 @@ class HoldContract(Contract):
         scope = fresh_name("scope")
         (job,) = await _held(harness, fresh_name(), scope)
         assert await harness.queue.settle([Drop(job.id)]) == ["done"]
-        assert await harness.queue.unhold(scope, 10) == 0
+        assert await harness.job_holds.unhold(scope, 10) == 0
 
     async def test_a_suspect_job_stays_suspect_while_it_is_held_and_after(
         self, harness: QueueHarness
@@ -55,7 +55,7 @@ class HoldContract(Contract):
         await take(harness, flow, token)
         await harness.queue.settle([Hold(job.id, token, scope)])
         assert await harness.queue.settle([Drop(job.id)]) == ["active"]
-        await harness.queue.unhold(scope, 10)
+        await harness.job_holds.unhold(scope, 10)
         assert [one.is_possibly_executed for one in await take(harness, flow)] == [True]
 
     async def test_a_take_without_an_end_is_remembered_through_a_hold(
@@ -69,7 +69,7 @@ class HoldContract(Contract):
         await take(harness, flow, token)
         await harness.queue.settle([Hold(job.id, token, scope)])
         assert await harness.queue.settle([Drop(job.id)]) == ["active"]
-        await harness.queue.unhold(scope, 10)
+        await harness.job_holds.unhold(scope, 10)
         assert [one.is_possibly_executed for one in await take(harness, flow)] == [True]
 
     async def test_only_who_has_the_job_can_hold_it(self, harness: QueueHarness) -> None:
@@ -88,9 +88,9 @@ class HoldContract(Contract):
         flow, scope, other = fresh_name(), fresh_name("scope"), fresh_name("scope")
         jobs = await _held(harness, flow, scope, count=3)
         await _held(harness, flow, other)
-        assert await harness.queue.unhold(scope, 2) == 2
-        assert await harness.queue.unhold(scope, 2) == 1
-        assert await harness.queue.unhold(scope, 2) == 0
+        assert await harness.job_holds.unhold(scope, 2) == 2
+        assert await harness.job_holds.unhold(scope, 2) == 1
+        assert await harness.job_holds.unhold(scope, 2) == 0
         assert {one.job.id for one in await take(harness, flow)} == {job.id for job in jobs}
 
     async def test_what_is_held_is_counted_by_tenant_and_scope(self, harness: QueueHarness) -> None:
@@ -98,7 +98,7 @@ class HoldContract(Contract):
         await _held(harness, flow, scope, count=2)
         await _held(harness, flow, scope, tenant="globex")
         await _held(harness, flow, other)
-        held = [one for one in await harness.queue.held() if one.scope in (scope, other)]
+        held = [one for one in await harness.job_holds.held() if one.scope in (scope, other)]
         expected = [
             HeldJob("acme", other, 1),
             HeldJob("acme", scope, 2),
@@ -111,27 +111,27 @@ class HoldContract(Contract):
         await _held(harness, fresh_name(), scope)
         await end_within(harness.runtime, 5, await wait_for_all(harness.queue.ready(0)))
         waiting = await wait_for_all(harness.queue.ready(600))
-        await harness.queue.unhold(scope, 10)
+        await harness.job_holds.unhold(scope, 10)
         assert await end_within(harness.runtime, 300, waiting)
 
     async def test_unheld_jobs_queue_behind_themselves(self, harness: QueueHarness) -> None:
         flow, scope = fresh_name(), fresh_name("scope")
         await _held(harness, flow, scope, count=30)
-        await harness.queue.unhold(scope, 100)
+        await harness.job_holds.unhold(scope, 100)
         await take(harness, flow, free=5)
         await harness.queue.put([fresh_job(flow, "globex")])
         assert "globex" in [one.job.tenant for one in await take(harness, flow, free=3)]
 
     async def test_every_live_job_is_counted_up_to_a_limit(self, harness: QueueHarness) -> None:
-        flow, before = fresh_name(), await harness.queue.count(1_000_000)
+        flow, before = fresh_name(), await harness.job_inspection.count(1_000_000)
         await _held(harness, flow, fresh_name("scope"))
         await harness.queue.put([fresh_job(flow)])
         await take(harness, flow)
         await harness.queue.put(
             [fresh_job(flow), fresh_job(flow, due_ms=harness.runtime.now_ms() + 60_000)]
         )
-        assert await harness.queue.count(1_000_000) == before + 4
-        assert await harness.queue.count(before + 3) == before + 3
+        assert await harness.job_inspection.count(1_000_000) == before + 4
+        assert await harness.job_inspection.count(before + 3) == before + 3
 
 
 async def _held(

@@ -93,7 +93,14 @@ class JobLeasesContract(Contract):
     async def test_what_was_handed_out_is_not_told_as_taken(self, harness: QueueHarness) -> None:
         token, external_queue = fresh_name("token"), external_queue_of(fresh_name(), "default")
         await harness.queue.put([fresh_job(external_queue)])
-        assert len(await harness.queue.lease_external(token, external_queue, 1, LEASE_SECONDS)) == 1
+        assert (
+            len(
+                await harness.external_leases.lease_external(
+                    token, external_queue, 1, LEASE_SECONDS
+                )
+            )
+            == 1
+        )
         assert await harness.queue.leased_by(token) == []
 
     async def test_a_take_renews_the_earlier_leases_of_its_token(

@@ -22,11 +22,11 @@ class JobListingContract(Contract):
         jobs = [fresh_job(flow, due_ms=due_ms) for due_ms in (0, 0, now + 5_000, now + 60_000)]
         await harness.queue.put(jobs)
         await take(harness, flow, fresh_name("token"), free=1)
-        assert (await harness.queue.backlog())[flow] == Backlog(
+        assert (await harness.job_inspection.backlog())[flow] == Backlog(
             waiting=2, ready=1, leased=1, oldest_ready_ms=now
         )
         harness.runtime.advance(7)
-        assert (await harness.queue.backlog())[flow] == Backlog(
+        assert (await harness.job_inspection.backlog())[flow] == Backlog(
             waiting=1, ready=2, leased=1, oldest_ready_ms=now
         )
 
@@ -36,14 +36,14 @@ class JobListingContract(Contract):
         await harness.queue.put([job])
         (leased,) = await take(harness, flow, token)
         assert await harness.queue.settle([Hold(leased.job.id, token, "tenant:acme")]) == ["done"]
-        assert (await harness.queue.backlog())[flow] == Backlog(held=1)
-        assert [one.state for one in await harness.queue.jobs(job.id[:-1], 1)] == ["held"]
+        assert (await harness.job_inspection.backlog())[flow] == Backlog(held=1)
+        assert [one.state for one in await harness.job_inspection.jobs(job.id[:-1], 1)] == ["held"]
 
     async def test_a_flow_without_ready_jobs_has_no_oldest(self, harness: QueueHarness) -> None:
         flow = fresh_name()
         await harness.queue.put([fresh_job(flow, due_ms=harness.runtime.now_ms() + 1)])
-        assert (await harness.queue.backlog())[flow] == Backlog(waiting=1)
-        assert fresh_name() not in await harness.queue.backlog()
+        assert (await harness.job_inspection.backlog())[flow] == Backlog(waiting=1)
+        assert fresh_name() not in await harness.job_inspection.backlog()
 
     async def test_live_jobs_are_listed_by_id_page_by_page(self, harness: QueueHarness) -> None:
         flow, now = fresh_name(), harness.runtime.now_ms()
@@ -54,7 +54,7 @@ class JobListingContract(Contract):
         (leased,) = await take(harness, flow, fresh_name("token"), free=1)
         after_id = first.id[:-1]
         found: list[QueueStanding] = []
-        while page := await harness.queue.jobs(after_id, 1):
+        while page := await harness.job_inspection.jobs(after_id, 1):
             found += page
             after_id = page[-1].job.id
         own = [one for one in found if one.job.flow == flow]
@@ -65,7 +65,10 @@ class JobListingContract(Contract):
             ("waiting", second)
         ]
         harness.runtime.advance(6)
-        assert {one.state for one in await harness.queue.jobs(first.id, 2)} <= {"ready", "leased"}
+        assert {one.state for one in await harness.job_inspection.jobs(first.id, 2)} <= {
+            "ready",
+            "leased",
+        }
 
     async def test_a_job_whose_lease_is_over_is_told_from_one_at_work(
         self, harness: QueueHarness
@@ -81,9 +84,9 @@ class JobListingContract(Contract):
         end = harness.runtime.now_ms() + round(LEASE_SECONDS * 1000)
         assert await _ends(harness, job.id) == (end, False)
         harness.runtime.advance(LEASE_SECONDS - 0.001)
-        assert (await harness.queue.backlog())[flow] == Backlog(leased=1)
+        assert (await harness.job_inspection.backlog())[flow] == Backlog(leased=1)
         harness.runtime.advance(0.001)
-        assert (await harness.queue.backlog())[flow] == Backlog(leased=1, abandoned=1)
+        assert (await harness.job_inspection.backlog())[flow] == Backlog(leased=1, abandoned=1)
         assert await _ends(harness, job.id) == (end, True)
 
     async def test_a_lease_that_was_renewed_is_not_over(self, harness: QueueHarness) -> None:
@@ -94,7 +97,7 @@ class JobListingContract(Contract):
         harness.runtime.advance(LEASE_SECONDS / 2)
         assert await harness.queue.extend(token, LEASE_SECONDS)
         harness.runtime.advance(LEASE_SECONDS / 2)
-        assert (await harness.queue.backlog())[flow] == Backlog(leased=1)
+        assert (await harness.job_inspection.backlog())[flow] == Backlog(leased=1)
         assert await _ends(harness, job.id) == (
             harness.runtime.now_ms() + round(LEASE_SECONDS * 500),
             False,
@@ -106,16 +109,20 @@ class JobListingContract(Contract):
         external_queue = external_queue_of(fresh_name(), "acme")
         job = fresh_job(external_queue, "acme")
         await harness.queue.put([job])
-        await harness.queue.lease_external(fresh_name("token"), external_queue, 1, LEASE_SECONDS)
+        await harness.external_leases.lease_external(
+            fresh_name("token"), external_queue, 1, LEASE_SECONDS
+        )
         end = harness.runtime.now_ms() + round(LEASE_SECONDS * 1000)
         assert await _ends(harness, job.id) == (end, False)
-        assert (await harness.queue.backlog())[external_queue] == Backlog(leased=1)
+        assert (await harness.job_inspection.backlog())[external_queue] == Backlog(leased=1)
         harness.runtime.advance(LEASE_SECONDS)
         assert await _ends(harness, job.id) == (end, True)
-        assert (await harness.queue.backlog())[external_queue] == Backlog(leased=1, abandoned=1)
+        assert (await harness.job_inspection.backlog())[external_queue] == Backlog(
+            leased=1, abandoned=1
+        )
 
 
 async def _ends(harness: QueueHarness, job_id: str) -> tuple[int | None, bool]:
     """When the lease on a job ends, and whether it is over."""
-    (standing,) = await harness.queue.jobs(job_id[:-1], 1)
+    (standing,) = await harness.job_inspection.jobs(job_id[:-1], 1)
     return standing.until_ms, standing.is_abandoned(harness.runtime.now_ms())

@@ -249,5 +249,5 @@ class JobQueueAfterRestartContract(Contract):
         await harness.queue.settle([Hold(job.id, token, scope)])
         await reopen(harness)
         assert await take(harness, flow) == []
-        assert await harness.queue.unhold(scope, 10) == 1
+        assert await harness.job_holds.unhold(scope, 10) == 1
         assert [one.job.id for one in await take(harness, flow)] == [job.id]

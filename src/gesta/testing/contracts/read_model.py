@@ -10,7 +10,8 @@ from typing import ClassVar
 from msgspec.structs import replace
 
 from gesta.domain.state import Status
-from gesta.ports.read_model import Filter, Move, View
+from gesta.ports.checkpoints import Move
+from gesta.ports.read_model import Filter, View
 from gesta.testing.contracts.harness import Capability, ReadModelHarness, reopen
 from gesta.testing.contracts.samples import (
     fresh_id,
@@ -34,21 +35,21 @@ class ViewsContract(Contract):
         view = fresh_view(
             attempts=2, due_at=7, policy="ask", key="order-7", reason="größer", in_doubt=True
         )
-        assert await harness.read_model.save([view], [], None) is True
+        assert await harness.read_model.save([view], []) is True
         assert await harness.read_model.get([key_of(view)]) == {key_of(view): view}
 
     async def test_a_newer_view_replaces_the_older(self, harness: ReadModelHarness) -> None:
         view = fresh_view()
-        await harness.read_model.save([view], [], None)
-        await harness.read_model.save([moved_on(view, "sent")], [], None)
+        await harness.read_model.save([view], [])
+        await harness.read_model.save([moved_on(view, "sent")], [])
         assert await harness.read_model.get([key_of(view)]) == {
             key_of(view): moved_on(view, "sent")
         }
 
     async def test_an_older_view_never_replaces_a_newer(self, harness: ReadModelHarness) -> None:
         view = fresh_view(tenant=fresh_name("tenant"))
-        await harness.read_model.save([moved_on(view, "sent")], [], None)
-        await harness.read_model.save([view], [], None)
+        await harness.read_model.save([moved_on(view, "sent")], [])
+        await harness.read_model.save([view], [])
         assert await harness.read_model.get([key_of(view)]) == {
             key_of(view): moved_on(view, "sent")
         }
@@ -56,7 +57,7 @@ class ViewsContract(Contract):
 
     async def test_many_views_are_saved_and_read_at_once(self, harness: ReadModelHarness) -> None:
         views = [fresh_view() for _ in range(300)]
-        await harness.read_model.save(views, [], None)
+        await harness.read_model.save(views, [])
         found = await harness.read_model.get(
             [*map(key_of, views), ("contract.flow", "acme", fresh_id())]
         )
@@ -64,12 +65,12 @@ class ViewsContract(Contract):
 
     async def test_a_view_is_shown_to_its_own_tenant_only(self, harness: ReadModelHarness) -> None:
         view = fresh_view()
-        await harness.read_model.save([view], [], None)
+        await harness.read_model.save([view], [])
         assert await harness.read_model.get([(view.state.flow, "other", view.state.id)]) == {}
 
     async def test_a_view_is_shown_under_its_own_flow_only(self, harness: ReadModelHarness) -> None:
         view = fresh_view()
-        await harness.read_model.save([view], [], None)
+        await harness.read_model.save([view], [])
         assert (
             await harness.read_model.get([("other.flow", view.state.tenant, view.state.id)]) == {}
         )
@@ -80,7 +81,7 @@ class ViewsContract(Contract):
         """Ids of adopted jobs come from outside: nothing keeps two tenants from using the same."""
         ours = fresh_view(tenant=fresh_name("tenant"))
         theirs = fresh_view(tenant=fresh_name("tenant"), id=ours.state.id, status="sent", version=9)
-        await harness.read_model.save([ours, theirs], [], None)
+        await harness.read_model.save([ours, theirs], [])
         assert await harness.read_model.get([key_of(ours)]) == {key_of(ours): ours}
         assert await harness.read_model.get([key_of(theirs)]) == {key_of(theirs): theirs}
         assert await harness.read_model.get([key_of(ours), key_of(theirs)]) == {
@@ -93,7 +94,7 @@ class ViewsContract(Contract):
     ) -> None:
         tenant = fresh_name("tenant")
         views = [fresh_view(tenant=tenant, flow=f"contract.flow{n % 2}") for n in range(4)]
-        await harness.read_model.save([*views, fresh_view(tenant=fresh_name("tenant"))], [], None)
+        await harness.read_model.save([*views, fresh_view(tenant=fresh_name("tenant"))], [])
         assert await harness.read_model.find(Filter(tenant)) == views[::-1]
 
     async def test_a_listing_is_narrowed_by_flow_and_status(
@@ -103,7 +104,7 @@ class ViewsContract(Contract):
         statuses: list[Status] = ["queued", "sent", "queued"]
         one = [fresh_view(tenant=tenant, flow="contract.one", status=status) for status in statuses]
         two = [fresh_view(tenant=tenant, flow="contract.two", status=status) for status in statuses]
-        await harness.read_model.save(one + two, [], None)
+        await harness.read_model.save(one + two, [])
         assert await harness.read_model.find(Filter(tenant, flow="contract.one")) == one[::-1]
         assert await harness.read_model.find(Filter(tenant, status="sent")) == [two[1], one[1]]
         assert await harness.read_model.find(
@@ -118,7 +119,7 @@ class ViewsContract(Contract):
     ) -> None:
         tenant = fresh_name("tenant")
         views = [fresh_view(tenant=tenant) for _ in range(5)]
-        await harness.read_model.save(views, [], None)
+        await harness.read_model.save(views, [])
         first_page = await harness.read_model.find(Filter(tenant, limit=2))
         assert first_page == [views[4], views[3]]
         rest = await harness.read_model.find(
@@ -130,9 +131,9 @@ class ViewsContract(Contract):
         tenant, flow = fresh_name("tenant"), fresh_name()
         views = [fresh_view(tenant=tenant, flow=flow) for _ in range(3)]
         await harness.read_model.save(
-            [*views, fresh_view(flow=flow, tenant=fresh_name("tenant"))], [], None
+            [*views, fresh_view(flow=flow, tenant=fresh_name("tenant"))], []
         )
-        await harness.read_model.save([moved_on(views[0], "sent")], [], None)
+        await harness.read_model.save([moved_on(views[0], "sent")], [])
         assert await harness.read_model.counts(tenant) == {(flow, "queued"): 2, (flow, "sent"): 1}
         assert (await harness.read_model.counts())[flow, "queued"] == 3
 
@@ -140,8 +141,8 @@ class ViewsContract(Contract):
         self, harness: ReadModelHarness
     ) -> None:
         view = fresh_view(tenant=fresh_name("tenant"))
-        await harness.read_model.save([view], [], None)
-        await harness.read_model.save([moved_on(view, "sent")], [], None)
+        await harness.read_model.save([view], [])
+        await harness.read_model.save([moved_on(view, "sent")], [])
         assert await harness.read_model.counts(view.state.tenant) == {(view.state.flow, "sent"): 1}
 
     async def test_what_is_parked_is_listed_newest_first_by_tenant_or_for_all(
@@ -152,15 +153,15 @@ class ViewsContract(Contract):
             fresh_quarantined(tenant=name, at_ms=at_ms)
             for name, at_ms in ((tenant, 1), (tenant, 9), (fresh_name("tenant"), 5))
         )
-        await harness.read_model.save([], [late, early, other], None)
+        await harness.read_model.save([], [late, early, other])
         assert await harness.read_model.quarantined(tenant, 10) == [late, early]
         assert await harness.read_model.quarantined(tenant, 1) == [late]
         assert {early, late, other} <= set(await harness.read_model.quarantined(None, 10_000))
 
     async def test_what_is_parked_twice_is_one_entry(self, harness: ReadModelHarness) -> None:
         poison = fresh_quarantined(tenant=fresh_name("tenant"))
-        await harness.read_model.save([], [poison], None)
-        await harness.read_model.save([], [poison], None)
+        await harness.read_model.save([], [poison])
+        await harness.read_model.save([], [poison])
         assert await harness.read_model.quarantined(poison.tenant, 10) == [poison]
 
 
@@ -170,8 +171,8 @@ class ViewsAfterRestartContract(Contract):
     async def test_views_and_checkpoint_are_there_again(self, harness: ReadModelHarness) -> None:
         name, view = fresh_name(), fresh_view(tenant=fresh_name("tenant"))
         poison = fresh_quarantined(tenant=view.state.tenant)
-        await harness.read_model.save([view], [poison], Move(name, 0, 7))
+        await harness.read_model.save([view], [poison], [Move(name, 0, 7)])
         await reopen(harness)
-        assert await harness.read_model.checkpoint(name) == 7
+        assert await harness.checkpoints.position(name) == 7
         assert await harness.read_model.get([key_of(view)]) == {key_of(view): view}
         assert await harness.read_model.quarantined(view.state.tenant, 10) == [poison]

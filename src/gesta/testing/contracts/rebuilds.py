@@ -6,7 +6,8 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from gesta.ports.read_model import Filter, Move, Quarantined, View, dispatched_of
+from gesta.ports.checkpoints import Move, dispatched_of
+from gesta.ports.read_model import Filter, Quarantined, View
 from gesta.testing.contracts.harness import Capability, ReadModelHarness
 from gesta.testing.contracts.read_model import moved_on
 from gesta.testing.contracts.samples import fresh_name, fresh_quarantined, fresh_view, key_of
@@ -21,7 +22,7 @@ class ShadowContract(Contract):
         self, harness: ReadModelHarness
     ) -> None:
         used, built = fresh_view(), fresh_view(version=2)
-        await harness.read_model.save([used], [], None)
+        await harness.read_model.save([used], [])
         shadow = await harness.read_model.shadow()
         await shadow.save([built])
         assert await shadow.get([key_of(used), key_of(built)]) == {key_of(built): built}
@@ -50,7 +51,7 @@ class ShadowContract(Contract):
         assert await harness.read_model.find(Filter(old.state.tenant)) == [new]
         assert await harness.read_model.find(Filter(old.state.tenant, status="unknown")) == [new]
         assert await harness.read_model.counts(old.state.tenant) == {(new.state.flow, "unknown"): 1}
-        assert (await harness.read_model.due(LATER_MS, MANY))[0] == [new]
+        assert (await harness.sweep_index.due(LATER_MS, MANY))[0] == [new]
         assert await walk(harness, LATER_MS) == [new.state]
 
     async def test_after_the_swap_views_are_saved_as_before(
@@ -60,7 +61,7 @@ class ShadowContract(Contract):
         shadow = await harness.read_model.shadow()
         await shadow.save([view])
         await shadow.swap([fresh_name()], 0, [])
-        await harness.read_model.save([moved_on(view, "failed")], [], None)
+        await harness.read_model.save([moved_on(view, "failed")], [])
         assert await harness.read_model.find(Filter(view.state.tenant, status="failed")) == [
             moved_on(view, "failed")
         ]
@@ -71,65 +72,65 @@ class ShadowContract(Contract):
     ) -> None:
         name, other = fresh_name(), fresh_name()
         far = 1000
-        await harness.read_model.save([], [], Move(name, 0, far))
-        await harness.read_model.begin(other, far + 500)
+        await harness.checkpoints.move([Move(name, 0, far)])
+        await harness.checkpoints.begin(other, far + 500)
         assert await (await harness.read_model.shadow()).swap([name], 400, []) is True
-        assert await harness.read_model.checkpoint(name) == 400
-        assert await harness.read_model.checkpoint(dispatched_of(name)) == far
-        assert await harness.read_model.checkpoint(other) == far + 500
+        assert await harness.checkpoints.position(name) == 400
+        assert await harness.checkpoints.position(dispatched_of(name)) == far
+        assert await harness.checkpoints.position(other) == far + 500
 
     async def test_a_second_swap_before_the_projector_caught_up_forgets_nothing(
         self, harness: ReadModelHarness
     ) -> None:
         name = fresh_name()
         far = 1000
-        await harness.read_model.save([], [], Move(name, 0, far))
+        await harness.checkpoints.move([Move(name, 0, far)])
         await (await harness.read_model.shadow()).swap([name], 400, [])
         await (await harness.read_model.shadow()).swap([name], 300, [])
-        assert await harness.read_model.checkpoint(dispatched_of(name)) == far
+        assert await harness.checkpoints.position(dispatched_of(name)) == far
 
     async def test_whoever_folded_onto_the_old_views_is_refused_after_the_swap(
         self, harness: ReadModelHarness
     ) -> None:
         name, view = fresh_name(), fresh_view()
-        await harness.read_model.save([], [], Move(name, 0, 500))
+        await harness.checkpoints.move([Move(name, 0, 500)])
         await (await harness.read_model.shadow()).swap([name], 400, [])
-        assert await harness.read_model.save([view], [], Move(name, 500, 600)) is False
+        assert await harness.read_model.save([view], [], [Move(name, 500, 600)]) is False
         assert await harness.read_model.get([key_of(view)]) == {}
 
     async def test_whoever_folded_before_the_swap_is_refused_even_at_the_place_it_turned_back_to(
         self, harness: ReadModelHarness
     ) -> None:
         name, view = fresh_name(), fresh_view()
-        await harness.read_model.save([], [], Move(name, 0, 400, 0))
-        await harness.read_model.save([], [], Move(name, 400, 1000, 0))
+        await harness.checkpoints.move([Move(name, 0, 400, 0)])
+        await harness.checkpoints.move([Move(name, 400, 1000, 0)])
         await (await harness.read_model.shadow()).swap([name], 400, [])
         # It would put jobs that have been put before.
-        assert await harness.read_model.save([view], [], Move(name, 400, 500, 0)) is False
+        assert await harness.read_model.save([view], [], [Move(name, 400, 500, 0)]) is False
         assert await harness.read_model.get([key_of(view)]) == {}
-        assert await harness.read_model.save([view], [], Move(name, 400, 500, 1000)) is True
+        assert await harness.read_model.save([view], [], [Move(name, 400, 500, 1000)]) is True
 
     async def test_a_shadow_that_is_ahead_of_the_projector_is_refused(
         self, harness: ReadModelHarness
     ) -> None:
         name, view = fresh_name(), await _saved(harness)
-        await harness.read_model.save([], [], Move(name, 0, 500))
+        await harness.checkpoints.move([Move(name, 0, 500)])
         shadow = await harness.read_model.shadow()
         assert await shadow.swap([name], 501, []) is False
-        assert await harness.read_model.checkpoint(name) == 500
+        assert await harness.checkpoints.position(name) == 500
         assert await harness.read_model.find(Filter(view.state.tenant)) == [view]
 
     async def test_several_checkpoints_go_back_together_each_with_a_mark_of_its_own(
         self, harness: ReadModelHarness
     ) -> None:
         one, other = names = [fresh_name(), fresh_name()]
-        await harness.read_model.save([], [], Move(one, 0, 500))
-        await harness.read_model.save([], [], Move(other, 0, 700))
+        await harness.checkpoints.move([Move(one, 0, 500)])
+        await harness.checkpoints.move([Move(other, 0, 700)])
         assert await (await harness.read_model.shadow()).swap(names, 501, []) is False
-        assert [await harness.read_model.checkpoint(name) for name in names] == [500, 700]
+        assert [await harness.checkpoints.position(name) for name in names] == [500, 700]
         assert await (await harness.read_model.shadow()).swap(names, 400, []) is True
-        assert [await harness.read_model.checkpoint(name) for name in names] == [400, 400]
-        assert [await harness.read_model.checkpoint(dispatched_of(name)) for name in names] == [
+        assert [await harness.checkpoints.position(name) for name in names] == [400, 400]
+        assert [await harness.checkpoints.position(dispatched_of(name)) for name in names] == [
             500,
             700,
         ]
@@ -141,7 +142,7 @@ class ShadowContract(Contract):
         event, job = (
             Quarantined(what, tenant, name, 1, "ValueError", 5) for what in ("event", "job")
         )
-        await harness.read_model.save([], [event, job], None)
+        await harness.read_model.save([], [event, job])
         met = fresh_quarantined(tenant, at_ms=9)
         await (await harness.read_model.shadow()).swap([fresh_name()], 0, [met])
         assert await harness.read_model.quarantined(tenant, 10) == [met, job]
@@ -160,5 +161,5 @@ class ShadowContract(Contract):
 
 async def _saved(harness: ReadModelHarness, **fields: object) -> View:
     view = fresh_view(tenant=fresh_name("tenant"), **fields)
-    await harness.read_model.save([view], [], None)
+    await harness.read_model.save([view], [])
     return view

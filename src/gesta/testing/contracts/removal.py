@@ -11,8 +11,9 @@ from msgspec.structs import replace
 
 from gesta.domain.ids import id_floor
 from gesta.domain.state import State
+from gesta.ports.checkpoints import Move
 from gesta.ports.event_store import Append, Claim, Claimed, Stale
-from gesta.ports.read_model import Filter, Move, View
+from gesta.ports.read_model import Filter, View
 from gesta.testing.contracts.harness import Capability, TransactionsHarness, reopen
 from gesta.testing.contracts.samples import (
     MADE_MS,
@@ -80,14 +81,14 @@ class RemovalContract(Contract):
         stream, view, _ = await _ended(harness)
         await _pass(harness)
         (first, _) = await harness.events.read([(stream, 0)])
-        await harness.read_model.begin(fresh_name(), first.position)
+        await harness.checkpoints.begin(fresh_name(), first.position)
         assert await harness.transactions.remove([(stream, view.state)]) == 0
         assert len(await harness.events.read([(stream, 0)])) == 2
 
     async def test_what_is_parked_of_it_goes_with_it(self, harness: TransactionsHarness) -> None:
         stream, view, _ = await _ended(harness)
         await harness.read_model.save(
-            [], [replace(fresh_quarantined(view.state.tenant), stream=stream)], None
+            [], [replace(fresh_quarantined(view.state.tenant), stream=stream)]
         )
         await _pass(harness)
         await harness.transactions.remove([(stream, view.state)])
@@ -154,7 +155,7 @@ class OldViewsContract(Contract):
     async def test_what_was_made_lately_is_passed_over(self, harness: TransactionsHarness) -> None:
         view = fresh_view(tenant=fresh_name("tenant"), status="sent", updated_at=OLD_MS - 1)
         new = View(replace(view.state, id=f"{id_floor(MADE_MS)}{view.state.id[13:]}"), view.payload)
-        await harness.read_model.save([new], [], None)
+        await harness.read_model.save([new], [])
         assert await _walk(harness, [new]) == []
 
     async def test_foreign_ids_tell_nothing_about_their_age(
@@ -169,7 +170,7 @@ class OldViewsContract(Contract):
             View(replace(view.state, id=f"{id_floor(MADE_MS)}{view.state.id[13:]}"), view.payload)
             for view in views
         ]
-        await harness.read_model.save(new, [], None)
+        await harness.read_model.save(new, [])
         found = await _walk(harness, new, limit=1, foreign={"contract.foreign"})
         assert _ids(found) == {new[0].state.id, new[2].state.id}
 
@@ -198,17 +199,17 @@ async def _ended(
     stream, claim = fresh_name(), replace(fresh_claim(), request_id=view.state.id)
     first = fresh_append(stream, count=2)
     await harness.events.append([Append(stream, 0, first.events, claim)])
-    await harness.read_model.save([view], [], None)
+    await harness.read_model.save([view], [])
     return stream, view, claim
 
 
 async def _pass(harness: TransactionsHarness) -> None:
     """Everybody who follows the log comes to its end."""
     end = await end_of_log(harness.events)
-    await harness.read_model.begin("projector/0", 0)
-    for one in await harness.read_model.checkpoints():
+    await harness.checkpoints.begin("projector/0", 0)
+    for one in await harness.checkpoints.checkpoints():
         if one.position < end:
-            await harness.read_model.save([], [], Move(one.name, one.position, end))
+            await harness.checkpoints.move([Move(one.name, one.position, end)])
 
 
 def _ids(states: object) -> set[str]:
@@ -219,7 +220,7 @@ async def _saved(harness: TransactionsHarness, **fields: object) -> View:
     """Made long ago, by its id, too."""
     view = fresh_view(**({"tenant": fresh_name("tenant"), "updated_at": OLD_MS - 1} | fields))
     old = View(replace(view.state, id=f"{id_floor(OLD_MS - 5)}{view.state.id[13:]}"), view.payload)
-    await harness.read_model.save([old], [], None)
+    await harness.read_model.save([old], [])
     return old
 
 
@@ -230,6 +231,6 @@ async def _walk(
     found: list[State] = []
     place: tuple[str, str, str] | None = ("", "", "")
     while place is not None:
-        page, place = await harness.read_model.old(OLD_MS, place, limit, foreign)
+        page, place = await harness.sweep_index.old(OLD_MS, place, limit, foreign)
         found += page
     return [state for state in found if state.id in {view.state.id for view in own}]

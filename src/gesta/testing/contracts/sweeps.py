@@ -39,14 +39,14 @@ class DueViewsContract(Contract):
     async def test_no_more_are_told_than_asked_for(self, harness: ReadModelHarness) -> None:
         for _ in range(3):
             await _saved(harness, expires_at=1)
-        found, _ = await harness.read_model.due(1, 2)
+        found, _ = await harness.sweep_index.due(1, 2)
         assert len(found) == 2
 
     async def test_it_is_told_when_the_next_one_comes(self, harness: ReadModelHarness) -> None:
         far_ms = MADE_MS * 2
         for at in (far_ms, far_ms + 500, far_ms + 300):
             await _saved(harness, expires_at=at)
-        _, next_at = await harness.read_model.due(far_ms, MANY)
+        _, next_at = await harness.sweep_index.due(far_ms, MANY)
         assert next_at == far_ms + 300
 
     async def test_a_request_that_needs_no_look_is_never_due(
@@ -60,23 +60,23 @@ class DueViewsContract(Contract):
     ) -> None:
         view = await _saved(harness, expires_at=1000)
         later = View(replace(view.state, version=2, expires_at=3000), view.payload)
-        await harness.read_model.save([later], [], None)
+        await harness.read_model.save([later], [])
         assert await _due(harness, 2999, [view]) == []
         assert await _due(harness, 3000, [view]) == [later]
-        await harness.read_model.save([moved_on(later, "sent")], [], None)
+        await harness.read_model.save([moved_on(later, "sent")], [])
         assert await _due(harness, LATER_MS, [view]) == []
 
     async def test_a_postponed_request_is_due_again_at_the_later_moment(
         self, harness: ReadModelHarness
     ) -> None:
         view, other = await _saved(harness, expires_at=1000), await _saved(harness, expires_at=1000)
-        await harness.read_model.postpone([(view.state, 3000)])
+        await harness.sweep_index.postpone([(view.state, 3000)])
         assert await _due(harness, 2999, [view, other]) == [other]
         assert await _due(harness, 3000, [view, other]) == [other, view]
 
     async def test_a_request_may_be_postponed_for_good(self, harness: ReadModelHarness) -> None:
         view = await _saved(harness, expires_at=1000)
-        await harness.read_model.postpone([(view.state, None)])
+        await harness.sweep_index.postpone([(view.state, None)])
         assert await _due(harness, LATER_MS, [view]) == []
 
     async def test_a_request_that_has_changed_since_is_not_postponed(
@@ -84,17 +84,17 @@ class DueViewsContract(Contract):
     ) -> None:
         view = await _saved(harness, expires_at=1000)
         changed = View(replace(view.state, version=2, expires_at=2000), view.payload)
-        await harness.read_model.save([changed], [], None)
-        await harness.read_model.postpone([(view.state, None)])
+        await harness.read_model.save([changed], [])
+        await harness.sweep_index.postpone([(view.state, None)])
         assert await _due(harness, 2000, [view]) == [changed]
 
     async def test_a_postponed_request_that_changes_is_due_by_its_own_moment(
         self, harness: ReadModelHarness
     ) -> None:
         view = await _saved(harness, expires_at=1000)
-        await harness.read_model.postpone([(view.state, None)])
+        await harness.sweep_index.postpone([(view.state, None)])
         changed = View(replace(view.state, version=2, expires_at=2000), view.payload)
-        await harness.read_model.save([changed], [], None)
+        await harness.read_model.save([changed], [])
         assert await _due(harness, 2000, [view]) == [changed]
 
 
@@ -145,7 +145,7 @@ class StaleViewsContract(Contract):
             await _saved(harness, due_at=due_at),
             await _saved(harness, due_at=due_at, expires_at=due_at + 9000),
         )
-        await harness.read_model.postpone([(far.state, None), (other.state, due_at + 9000)])
+        await harness.sweep_index.postpone([(far.state, None), (other.state, due_at + 9000)])
         assert await _stale(harness, due_at, [far, other]) == []
         assert await _stale(harness, due_at + 1, [far, other]) == [far, other]
 
@@ -153,7 +153,7 @@ class StaleViewsContract(Contract):
         self, harness: ReadModelHarness
     ) -> None:
         view = await _saved(harness)
-        await harness.read_model.save([moved_on(view, "sent")], [], None)
+        await harness.read_model.save([moved_on(view, "sent")], [])
         assert await _stale(harness, LATER_MS, [view]) == []
 
     async def test_pages_of_any_size_go_through_all_and_show_each_once(
@@ -191,7 +191,7 @@ class StaleViewsContract(Contract):
     async def test_a_page_has_no_more_than_were_asked_for(self, harness: ReadModelHarness) -> None:
         for _ in range(3):
             await _saved(harness)
-        found, _ = await harness.read_model.stale(LATER_MS, FROM_THE_START, 2)
+        found, _ = await harness.sweep_index.stale(LATER_MS, FROM_THE_START, 2)
         assert len(found) <= 2
 
     async def test_who_walks_while_others_change_misses_none_that_stays(
@@ -205,7 +205,7 @@ class StaleViewsContract(Contract):
         found: list[State] = []
         cursor: Cursor | None = FROM_THE_START
         while cursor is not None:
-            page, cursor = await harness.read_model.stale(LATER_MS, cursor, 1)
+            page, cursor = await harness.sweep_index.stale(LATER_MS, cursor, 1)
             found += page
             if leaving and leaving[0].state in page:
                 # Changed once it was shown, which is where the walk stands: by turns to its end,
@@ -217,7 +217,7 @@ class StaleViewsContract(Contract):
                     updated_at=LATER_MS + 1,
                     status="queued" if len(leaving) % 2 else "sent",
                 )
-                await harness.read_model.save([View(state, view.payload)], [], None)
+                await harness.read_model.save([View(state, view.payload)], [])
         assert leaving == []
         assert _own(found, stays) == stays
 
@@ -252,7 +252,7 @@ async def walk(harness: ReadModelHarness, before_ms: int, limit: int = MANY) -> 
     found: list[State] = []
     cursor: Cursor | None = FROM_THE_START
     while cursor is not None:
-        page, following = await harness.read_model.stale(before_ms, cursor, limit)
+        page, following = await harness.sweep_index.stale(before_ms, cursor, limit)
         # A page that does not move on would be read for ever.
         assert following != cursor
         found, cursor = found + page, following
@@ -261,13 +261,13 @@ async def walk(harness: ReadModelHarness, before_ms: int, limit: int = MANY) -> 
 
 async def _saved(harness: ReadModelHarness, **fields: object) -> View:
     view = fresh_view(**({"tenant": fresh_name("tenant")} | fields))
-    await harness.read_model.save([view], [], None)
+    await harness.read_model.save([view], [])
     return view
 
 
 async def _due(harness: ReadModelHarness, now_ms: int, own: list[View]) -> list[View]:
     """Those of our requests that are due."""
-    found, _ = await harness.read_model.due(now_ms, MANY)
+    found, _ = await harness.sweep_index.due(now_ms, MANY)
     return [view for view in found if view.state.id in {one.state.id for one in own}]
 
 

@@ -6,9 +6,9 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from gesta.ports.checkpoints import Move
 from gesta.ports.event_store import Appended, Claimed, Stale
 from gesta.ports.job_queue import Ack, Drop, Job, Release
-from gesta.ports.read_model import Move
 from gesta.ports.transactions import Entry, Recording
 from gesta.testing.contracts.concurrency import end_within, race, wait_for_all
 from gesta.testing.contracts.harness import Capability, TransactionsHarness, reopen
@@ -37,7 +37,7 @@ class ProjectContract(Contract):
         assert (
             await harness.transactions.project([view], [job], [poison], [Move(name, 0, 7)]) is True
         )
-        assert await harness.read_model.checkpoint(name) == 7
+        assert await harness.checkpoints.position(name) == 7
         assert await harness.read_model.get([key_of(view)]) == {key_of(view): view}
         assert await harness.read_model.quarantined(poison.tenant, 10) == [poison]
         assert [one.job.id for one in await take(harness, flow)] == [job.id]
@@ -51,7 +51,7 @@ class ProjectContract(Contract):
         assert (
             await harness.transactions.project([view], [job], [poison], [Move(name, 0, 5)]) is False
         )
-        assert await harness.read_model.checkpoint(name) == 7
+        assert await harness.checkpoints.position(name) == 7
         assert await harness.read_model.get([key_of(view)]) == {}
         assert await harness.read_model.quarantined(poison.tenant, 10) == []
         assert await harness.queue.find([job.id]) == set()
@@ -68,23 +68,23 @@ class ProjectContract(Contract):
             is True
         )
         for overtaken in names:
-            before = {name: await harness.read_model.checkpoint(name) for name in names}
+            before = {name: await harness.checkpoints.position(name) for name in names}
             stale = [
                 Move(name, place - (name == overtaken), 20, 0) for name, place in before.items()
             ]
             assert await harness.transactions.project([view], [job], [], stale) is False
-            assert {name: await harness.read_model.checkpoint(name) for name in names} == before
+            assert {name: await harness.checkpoints.position(name) for name in names} == before
         assert await harness.read_model.get([key_of(view)]) == {}
         assert await harness.queue.find([job.id]) == set()
         moves = [Move(name, 7 + n, 20, 0) for n, name in enumerate(names)]
         assert await harness.transactions.project([view], [job], [], moves) is True
-        assert [await harness.read_model.checkpoint(name) for name in names] == [20, 20, 20]
+        assert [await harness.checkpoints.position(name) for name in names] == [20, 20, 20]
 
     async def test_each_checkpoint_is_compared_with_its_own_mark(
         self, harness: TransactionsHarness
     ) -> None:
         one, other = fresh_name(), fresh_name()
-        await harness.read_model.save([], [], Move(one, 0, 7))
+        await harness.checkpoints.move([Move(one, 0, 7)])
         await (await harness.read_model.shadow()).swap([one], 5, [])
         assert (
             await harness.transactions.project(
@@ -140,7 +140,7 @@ class ProjectContract(Contract):
         await harness.queue.put([live])
         assert await harness.transactions.project([], [live, new], [], [Move(name, 0, 7)]) is True
         assert len(await take(harness, flow)) == 2
-        assert await harness.read_model.checkpoint(name) == 7
+        assert await harness.checkpoints.position(name) == 7
 
     async def test_a_projected_job_wakes_who_waits(self, harness: TransactionsHarness) -> None:
         waiting = await wait_for_all(harness.queue.ready(600))
@@ -391,7 +391,7 @@ class CommitsAfterRestartContract(Contract):
         name, view, job = fresh_name(), fresh_view(), fresh_job(fresh_name())
         await harness.transactions.project([view], [job], [], [Move(name, 0, 7)])
         await reopen(harness)
-        assert await harness.read_model.checkpoint(name) == 7
+        assert await harness.checkpoints.position(name) == 7
         assert await harness.read_model.get([key_of(view)]) == {key_of(view): view}
         assert await harness.queue.find([job.id]) == {job.id}
 

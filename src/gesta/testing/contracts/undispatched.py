@@ -6,8 +6,8 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from gesta.ports.checkpoints import Move
 from gesta.ports.job_queue import Job
-from gesta.ports.read_model import Move
 from gesta.testing.contracts.harness import Capability, ReadModelHarness, reopen
 from gesta.testing.contracts.samples import (
     fresh_job,
@@ -31,10 +31,12 @@ class PendingContract(Contract):
         name, view, job = fresh_name(), fresh_view(), fresh_job(fresh_name())
         poison = fresh_quarantined(fresh_name("tenant"))
         assert (
-            await harness.read_model.save_with_jobs([view], [job], [poison], [Move(name, 0, 7)])
+            await harness.undispatched_jobs.save_with_jobs(
+                [view], [job], [poison], [Move(name, 0, 7)]
+            )
             is True
         )  # S0-1
-        assert await harness.read_model.checkpoint(name) == 7
+        assert await harness.checkpoints.position(name) == 7
         assert await harness.read_model.get([key_of(view)]) == {key_of(view): view}
         assert await harness.read_model.quarantined(poison.tenant, 10) == [poison]
         assert await _undispatched(harness, [job]) == [job]
@@ -43,9 +45,10 @@ class PendingContract(Contract):
         self, harness: ReadModelHarness
     ) -> None:
         name, view, job = fresh_name(), fresh_view(), fresh_job(fresh_name())
-        await harness.read_model.save([], [], Move(name, 0, 7))
+        await harness.checkpoints.move([Move(name, 0, 7)])
         assert (
-            await harness.read_model.save_with_jobs([view], [job], [], [Move(name, 0, 5)]) is False
+            await harness.undispatched_jobs.save_with_jobs([view], [job], [], [Move(name, 0, 5)])
+            is False
         )
         assert await harness.read_model.get([key_of(view)]) == {}
         assert await _undispatched(harness, [job]) == []
@@ -61,10 +64,12 @@ class PendingContract(Contract):
         jobs = [fresh_job(fresh_name()) for _ in range(3)]
         ids = [job.id for job in jobs]
         await _write(harness, jobs)
-        assert await harness.read_model.are_undispatched([*ids, "other-1"]) == set(ids)
-        assert await harness.read_model.relayed([*ids[:2], "other-1"]) == set(ids[:2])
-        assert await harness.read_model.relayed(ids[:2]) == set()
-        assert await harness.read_model.are_undispatched(ids) == {ids[2]}
+        assert await harness.undispatched_jobs.find_undispatched([*ids, "other-1"]) == set(ids)
+        assert await harness.undispatched_jobs.remove_undispatched([*ids[:2], "other-1"]) == set(
+            ids[:2]
+        )
+        assert await harness.undispatched_jobs.remove_undispatched(ids[:2]) == set()
+        assert await harness.undispatched_jobs.find_undispatched(ids) == {ids[2]}
         assert await _undispatched(harness, jobs) == [jobs[2]]
 
     async def test_a_job_that_is_pending_already_stays_as_it_is(
@@ -79,13 +84,13 @@ class PendingContract(Contract):
 
     async def test_no_more_jobs_are_told_than_asked_for(self, harness: ReadModelHarness) -> None:
         await _write(harness, [fresh_job(fresh_name()) for _ in range(3)])
-        assert len(await harness.read_model.undispatched(2)) == 2
+        assert len(await harness.undispatched_jobs.undispatched(2)) == 2
 
     async def test_many_jobs_are_pending_at_once(self, harness: ReadModelHarness) -> None:
         jobs = [fresh_job(fresh_name()) for _ in range(700)]
         await _write(harness, jobs)
         assert await _undispatched(harness, jobs) == jobs
-        assert await harness.read_model.relayed([job.id for job in jobs]) == {
+        assert await harness.undispatched_jobs.remove_undispatched([job.id for job in jobs]) == {
             job.id for job in jobs
         }
         assert await _undispatched(harness, jobs) == []
@@ -97,7 +102,7 @@ class PendingContract(Contract):
         flood, late = fresh_name("tenant"), fresh_name("tenant")
         floods, lates = [_of(flood) for _ in range(6)], [_of(late) for _ in range(3)]
         await _write(harness, floods)
-        await harness.read_model.relayed([job.id for job in floods[:2]])
+        await harness.undispatched_jobs.remove_undispatched([job.id for job in floods[:2]])
         await _write(harness, lates)
         told = await _undispatched(harness, [*floods, *lates])
         assert [job for job in told if job.tenant == flood] == floods[2:]
@@ -124,13 +129,13 @@ class PendingAfterRestartContract(Contract):
 
 
 async def _write(harness: ReadModelHarness, jobs: list[Job]) -> None:
-    assert await harness.read_model.save_with_jobs([], jobs, [], []) is True
+    assert await harness.undispatched_jobs.save_with_jobs([], jobs, [], []) is True
 
 
 async def _undispatched(harness: ReadModelHarness, own: list[Job]) -> list[Job]:
     """Those of our jobs that are pending, in the order they are told."""
     ids = {job.id for job in own}
-    return [job for job in await harness.read_model.undispatched(MANY) if job.id in ids]
+    return [job for job in await harness.undispatched_jobs.undispatched(MANY) if job.id in ids]
 
 
 def _of(tenant: str) -> Job:
