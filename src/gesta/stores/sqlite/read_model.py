@@ -170,7 +170,7 @@ class SqliteReadModel:
         row: Any = await self._database.read(
             lambda db: db.execute(sql("count_undecided_views")).fetchone()
         )
-        return row
+        return row[0], row[1]
 
     async def quarantined(self, tenant: str | None, limit: int) -> list[Quarantined]:
         rows = await self._database.read(
