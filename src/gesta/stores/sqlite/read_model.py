@@ -165,9 +165,10 @@ class SqliteReadModel:
         return await self._database.read(lambda db: _old(db, before_ms, after, limit, foreign))
 
     async def undecided(self) -> tuple[int, int | None]:
-        return await self._database.read(
+        row: Any = await self._database.read(
             lambda db: db.execute(sql("count_undecided_views")).fetchone()
-        )  # type: ignore[arg-type,return-value]
+        )
+        return row[0], row[1]
 
     async def quarantined(self, tenant: str | None, limit: int) -> list[Quarantined]:
         rows = await self._database.read(
