@@ -17,7 +17,7 @@ from gesta.ports.event_store import Append, Appended
 from gesta.ports.job_queue import Ack, Drop, Hold, LeasedJob, Release, Settlement
 from gesta.ports.read_model import Filter, View
 from gesta.ports.transactions import Entry, Recording
-from gesta.testing.contracts.harness import TransactionsHarness
+from gesta.testing.contracts.harness import Harness
 from gesta.testing.contracts.samples import (
     fresh_append,
     fresh_claim,
@@ -26,7 +26,7 @@ from gesta.testing.contracts.samples import (
     fresh_view,
     key_of,
 )
-from gesta.testing.contracts.sweeps import walk
+from gesta.testing.contracts.sweep_index import walk
 
 LEASE_SECONDS = 10.0
 STEPS_MS = (1, 1, 1, 50, 1000, 9999, 10_000)
@@ -41,9 +41,7 @@ STATUSES = ("queued", "queued", "unknown", "sent", "failed")
 class Walk:
     """A few streams, jobs and requests, and calls that meet each other on them."""
 
-    def __init__(
-        self, seed: int, reference: TransactionsHarness, store: TransactionsHarness
-    ) -> None:
+    def __init__(self, seed: int, reference: Harness, store: Harness) -> None:
         self._reference, self._store = reference, store
         self._dice = random.Random(seed)
         self._flows = [fresh_name() for _ in range(2)]
@@ -95,7 +93,7 @@ class Walk:
 
     async def _same(
         self,
-        call: Callable[[TransactionsHarness], Awaitable[Any]],
+        call: Callable[[Harness], Awaitable[Any]],
         told: Callable[[Any], Any] = lambda answer: answer,
     ) -> None:
         expected, answer = told(await call(self._reference)), told(await call(self._store))

@@ -7,7 +7,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import ClassVar
 
 from gesta.domain.state import State
 from gesta.ports.checkpoints import Move
@@ -19,12 +18,11 @@ from gesta.ports.stores import Stores
 from gesta.ports.transactions import Entry, Projection, Recording, Transactions
 from gesta.projector.job_relay import Relay
 from gesta.projector.partitions import Partitions
-from gesta.runtime.clock import ManualRuntime
 from gesta.runtime.telemetry import Telemetry
 from gesta.stores.memory.database import MemoryDatabase
 from gesta.stores.separate_queue import with_separate_queue
 from gesta.stores.sqlite import open_stores
-from gesta.testing.contracts.harness import Capability, Harness
+from gesta.testing.contracts.harness import Harness
 
 
 class _Relaying:
@@ -63,44 +61,41 @@ class _Relaying:
         return recordings
 
 
-class _Apart:
-    """The commits are what is tested: the ports by themselves are tested elsewhere."""
+class _Apart(Harness):
+    """Only the transactions are tested here: the ports by themselves are tested elsewhere."""
 
-    capabilities: ClassVar[frozenset[Capability]] = frozenset({"transactions", "durable"})
+    capabilities = frozenset(
+        {"events", "read_model", "checkpoints", "queue", "transactions", "durable"}
+    )
 
     def __init__(self, folder: Path) -> None:
-        self.runtime = ManualRuntime()
-        self._folder = folder
+        super().__init__(folder)
         self._databases = MemoryDatabase(self.runtime), MemoryDatabase(self.runtime)
 
     async def _stores(self) -> tuple[Stores, Stores]:
         one, other = self._databases
         return one.stores(), other.stores()
 
-    async def open(self) -> None:
+    async def open_ports(self) -> Stores:
         stores = with_separate_queue(*await self._stores(), self.runtime)
         assert stores.undispatched is not None
-        partitions = Partitions(1, "test", stores.read_model, self.runtime)
+        assert stores.undispatched_jobs is not None
+        partitions = Partitions(1, "test", stores.leases, self.runtime)
         relay = Relay(
-            stores.read_model,
+            stores.undispatched_jobs,
             stores.queue,
             partitions,
             stores.undispatched,
             self.runtime,
             Telemetry(),
         )
-        stores = replace(stores, transactions=_Relaying(stores.transactions, relay))
-        self.events, self.queue, self.read_model = stores.events, stores.queue, stores.read_model
-        self.vault, self.transactions, self._close = stores.vault, stores.transactions, stores.close
-
-    async def close(self) -> None:
-        await self._close()
+        return replace(stores, transactions=_Relaying(stores.transactions, relay))
 
 
 class _SqliteApart(_Apart):
     async def _stores(self) -> tuple[Stores, Stores]:
         one, other = [
-            await open_stores(f"sqlite:///{self._folder / name}", self.runtime)
+            await open_stores(f"sqlite:///{self.folder / name}", self.runtime)
             for name in ("gesta.db", "queue.db")
         ]
         return one, other

@@ -1,15 +1,14 @@
 """The ports of one engine, as an adapter hands them over.
 
-An adapter declares its capabilities by the ports it fills in. A port that may be None is a
-capability that not every adapter has: the engine works without it, or refuses a feature that needs
-it (`required`).
+An adapter declares its capabilities by the ports it fills in. The engine works without the others
+where it can, and else refuses with a sentence that names the port (`Missing`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, fields
-from typing import Protocol, TypeVar
+from typing import NoReturn, Protocol, TypeVar
 
 from gesta.errors import BadSettings
 from gesta.ports.checkpoints import Checkpoints
@@ -81,8 +80,11 @@ class QueuePorts:
     @property
     def capabilities(self) -> frozenset[str]:
         """The names of the ports that this adapter fills in."""
-        names = [one.name for one in fields(self) if one.name in PORTS]
-        return frozenset(name for name in names if getattr(self, name) is not None)
+        return frozenset(
+            one.name
+            for one in fields(self)
+            if one.name in PORTS and not isinstance(getattr(self, one.name), Missing | None)
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,7 +100,9 @@ class Stores(QueuePorts):
     vault: Vault
     transactions: Transactions
     token_buckets: TokenBuckets
+    job_inspection: JobInspection
     job_holds: JobHolds
+    external_leases: ExternalLeases
     fences: Fences
     #: None: its queue cannot be in another database.
     undispatched_jobs: UndispatchedJobs | None = None
@@ -152,11 +156,24 @@ PORTS: dict[str, type] = {
 }
 
 
-def required(port: T | None, protocol: type, store: str, purpose: str) -> T:
-    """The port, or BadSettings with the name of the protocol that the store lacks."""
-    if port is None:
-        methods = ", ".join(name for name in vars(protocol) if not name.startswith("_"))
-        raise BadSettings(
-            f"{store or 'the store'} does not implement {protocol.__name__} ({methods}); {purpose}"
-        )
+class Missing:
+    """Stands in for a port that an adapter lacks: a call of it raises BadSettings."""
+
+    def __init__(self, protocol: type, store: str, purpose: str) -> None:
+        methods = ", ".join(methods_of(protocol))
+        self.sentence = f"{store} does not implement {protocol.__name__} ({methods}); {purpose}"
+
+    def __getattr__(self, name: str) -> NoReturn:
+        raise BadSettings(self.sentence)
+
+
+def methods_of(protocol: type) -> list[str]:
+    """What an adapter has to implement."""
+    return [name for name in vars(protocol) if not name.startswith("_")]
+
+
+def required(port: T | None, missing: Missing) -> T:
+    """The port. Raises BadSettings if the adapter lacks it."""
+    if port is None or isinstance(port, Missing):
+        raise BadSettings(missing.sentence)
     return port

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import cast
 
 from msgspec import structs
 
@@ -22,9 +23,18 @@ from gesta.ports.checkpoints import Move
 from gesta.ports.eager_dispatch import FreeSlots
 from gesta.ports.event_store import Append, Appended, AppendVerdict
 from gesta.ports.fences import Fence, Fences
-from gesta.ports.job_queue import Drop, Job, JobHolds, Settled, Settlement
+from gesta.ports.job_queue import (
+    Backlog,
+    Drop,
+    ExternalLeases,
+    Job,
+    JobHolds,
+    JobInspection,
+    Settled,
+    Settlement,
+)
 from gesta.ports.read_model import Quarantined, View
-from gesta.ports.stores import QueuePorts, Stores, required
+from gesta.ports.stores import Missing, QueuePorts, Stores, required
 from gesta.ports.transactions import Entry, Projection, Recording
 from gesta.ports.undispatched_jobs import UndispatchedJobs
 from gesta.runtime.clock import Runtime, Signal
@@ -36,17 +46,26 @@ PLACEHOLDER_MS = 60_000
 DROPS = 5
 
 
+class NoInspection(Missing):
+    """For a queue that cannot be inspected: no gauges, and `backlog_max` does not count it."""
+
+    async def count(self, limit: int) -> int:  # noqa: ARG002 -- nothing is counted
+        return 0
+
+    async def backlog(self) -> dict[str, Backlog]:
+        return {}
+
+
 def with_separate_queue(stores: Stores, queue: QueuePorts, runtime: Runtime) -> Stores:
     """The ports of `stores`, with the queue of another database."""
     jobs = required(
         stores.undispatched_jobs,
-        UndispatchedJobs,
-        stores.name,
-        "a queue in another database needs it. Remove queue_url",
+        Missing(UndispatchedJobs, stores.name, "a queue in another database needs it"),
     )
-    holds = required(
-        queue.job_holds, JobHolds, queue.name, "a pause needs it. Choose another queue_url"
-    )
+    holds = required(queue.job_holds, Missing(JobHolds, queue.name, "a pause needs it"))
+    inspection = NoInspection(JobInspection, queue.name, "listing jobs needs it")
+    external = Missing(ExternalLeases, queue.name, "flows of external workers need it")
+    fences = Missing(Fences, queue.name, "copying a store needs it")
     written = Signal(runtime)
 
     async def close() -> None:
@@ -58,11 +77,11 @@ def with_separate_queue(stores: Stores, queue: QueuePorts, runtime: Runtime) -> 
     return replace(
         stores,
         queue=queue.queue,
-        job_inspection=queue.job_inspection,
+        job_inspection=queue.job_inspection or cast(JobInspection, inspection),
         job_holds=holds,
-        external_leases=queue.external_leases,
+        external_leases=queue.external_leases or cast(ExternalLeases, external),
         transactions=SeparateTransactions(stores, jobs, queue, written),
-        fences=SeparateFences(stores.fences, queue),
+        fences=SeparateFences(stores.fences, queue.fences or cast(Fences, fences)),
         close=close,
         undispatched=written,
         projects_inline=False,
@@ -229,27 +248,22 @@ class SeparateFences:
     Implements gesta.ports.fences. What a crash leaves half done is completed by repeating it.
     """
 
-    def __init__(self, events: Fences, queue: QueuePorts) -> None:
+    def __init__(self, events: Fences, queue: Fences) -> None:
         self._events, self._queue = events, queue
 
     async def put_up(self, fence: Fence) -> None:
         # The queue's first: no job is leased any more whose outcome could not be recorded.
         if fence.tenant is None:
-            await self._of_queue().put_up(fence)
+            await self._queue.put_up(fence)
         await self._events.put_up(fence)
 
     async def take_down(self, fence: Fence, jobs: Sequence[Job] = ()) -> None:
         # The events' last: `standing` asks that one.
-        await self._of_queue().take_down(fence, jobs)
+        await self._queue.take_down(fence, jobs)
         await self._events.take_down(fence)
 
     async def standing(self) -> list[Fence]:
         return await self._events.standing()
-
-    def _of_queue(self) -> Fences:
-        return required(
-            self._queue.fences, Fences, self._queue.name, "a store copy needs it on both sides"
-        )
 
 
 def _is_refused(verdict: AppendVerdict | None) -> bool:

@@ -19,6 +19,7 @@ from gesta.runtime.clock import Ids, SystemRuntime
 _ids = Ids(SystemRuntime())
 #: When the sample requests were made. Views tell time by their own fields.
 MADE_MS = 1_800_000_000_000
+OLD_MS = MADE_MS - 86_400_000
 
 
 def fresh_id() -> str:
