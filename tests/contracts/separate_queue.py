@@ -17,7 +17,8 @@ from gesta.ports.read_model import Move, Quarantined, View
 from gesta.ports.transactions import Commits, Entry, Projection, Recording
 from gesta.projector.job_relay import Relay
 from gesta.projector.partitions import Partitions
-from gesta.runtime.clock import ManualRuntime
+from gesta.runtime.clock import Ids, ManualRuntime
+from gesta.runtime.component import Process
 from gesta.runtime.telemetry import Telemetry
 from gesta.stores import Stores
 from gesta.stores.memory.database import MemoryDatabase
@@ -79,10 +80,8 @@ class _Apart:
     async def open(self) -> None:
         stores = with_separate_queue(*await self._stores(), self.runtime)
         assert stores.undispatched is not None
-        partitions = Partitions(1, "test", stores.views, self.runtime)
-        relay = Relay(
-            stores.views, stores.queue, partitions, stores.undispatched, self.runtime, Telemetry()
-        )
+        process = Process(self.runtime, Ids(self.runtime), Telemetry(), "test")
+        relay = Relay(stores, Partitions(1, stores.views, process), process)
         stores = replace(stores, commits=_Relaying(stores.commits, relay))
         self.events, self.queue, self.views = stores.events, stores.queue, stores.views
         self.vault, self.commits, self._close = stores.vault, stores.commits, stores.close

@@ -19,6 +19,7 @@ from gesta.ports.outbox import Prepared
 from gesta.projector.partitions import stands_of
 from gesta.projector.projector import Projector
 from gesta.runtime.clock import Ids, OnClock, Runtime, sleep
+from gesta.runtime.component import Process
 from gesta.runtime.telemetry import Telemetry
 from gesta.security.envelope_encryption import KeyRing, MasterKey
 from gesta.subscriptions.handlers import checkpoint_of
@@ -76,17 +77,8 @@ class Copy:
         self._transfer = Transfer(source, target, self._selection)
         owner = f"copy:{Ids(runtime).new()}"
         self._roles = Roles(source, target, owner, runtime)
-        self._telemetry = Telemetry()
-        stores = target.stores
-        self._projector = Projector(
-            stores.events,
-            stores.views,
-            stores.commits,
-            stores.partitions,
-            self._target_clock,
-            self._telemetry,
-            owner,
-        )
+        process = Process(self._target_clock, Ids(self._target_clock), Telemetry(), owner)
+        self._projector = Projector(target.stores, process)
 
     async def run(self, wait_seconds: float, actor: Actor) -> CopyReport:
         """Copy, or go on with a copy that was interrupted.
