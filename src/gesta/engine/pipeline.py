@@ -88,7 +88,7 @@ class Pipeline:
         self.owner = owner = f"{platform.node()}:{os.getpid()}:{ids.new()}"
         self.process = process = Process(runtime, ids, telemetry, owner)
         self.components = Components(process)
-        self.loader = Loader(stores.events, stores.views)
+        self.loader = Loader(stores.events, stores.read_model)
         self.config_writer = ConfigWriter(
             stores.events, key_ring, runtime, ids, environment.reference, environment.renderer
         )
@@ -122,7 +122,7 @@ class Pipeline:
             stores.commit_size,
         )
         deadlines, http = Deadlines(runtime), partial(Http, environment.transport, runtime)
-        tokens = Tokens(stores.buckets, runtime)
+        tokens = Tokens(stores.token_buckets, runtime)
         late_cancellation = LateCancellation(flows, self.loader, self.recorder)
         job_release = JobRelease(self.recorder, self.pausing, late_cancellation, runtime, telemetry)
         #: What flows keep about people beside their requests.
@@ -145,7 +145,7 @@ class Pipeline:
         self.pool = Pool(
             work.taken_of(flows),
             stores.queue,
-            stores.views,
+            stores.read_model,
             self.loader,
             self.config,
             self.subjects,
@@ -224,7 +224,7 @@ class Pipeline:
                 self.intake,
                 self.config,
                 stores.events,
-                stores.views,
+                stores.read_model,
                 runtime,
                 telemetry,
                 self.owner,
@@ -247,11 +247,16 @@ class Pipeline:
                 telemetry.alarm = self.alerts.met
                 own.append(
                     Alerting(
-                        self.alerts, stores.events, stores.views, runtime, telemetry, self.owner
+                        self.alerts,
+                        stores.events,
+                        stores.read_model,
+                        runtime,
+                        telemetry,
+                        self.owner,
                     )
                 )
         return Subscriptions(
-            subscriptions, own, stores.events, stores.views, runtime, telemetry, self.owner
+            subscriptions, own, stores.events, stores.read_model, runtime, telemetry, self.owner
         )
 
     @classmethod

@@ -13,10 +13,10 @@ from gesta.domain.ids import made_at
 from gesta.domain.stream_names import request_stream
 from gesta.flows.flow import Flow
 from gesta.ports.read_model import ViewPosition
+from gesta.ports.stores import Stores
 from gesta.projector.rebuild import ROLE as REBUILD
 from gesta.requests.dead_letters import dead_letter
 from gesta.runtime.component import Process
-from gesta.stores import Stores
 
 DAY_MS = 86_400_000
 #: Requests looked at per step, each step one commit.
@@ -32,7 +32,7 @@ class Retention:
         self, days: int | None, *, flows: Mapping[str, Flow], stores: Stores, process: Process
     ) -> None:
         self._keep_ms = None if days is None else days * DAY_MS
-        self._flows, self._views, self._commits = flows, stores.views, stores.commits
+        self._flows, self._views, self._commits = flows, stores.read_model, stores.transactions
         self._runtime, self._telemetry = process.runtime, process.telemetry
         #: Flows whose ids tell nothing about their age.
         self._foreign = frozenset(

@@ -16,12 +16,12 @@ from gesta.flows.flow import Flow
 from gesta.maintenance.retention import Retention
 from gesta.ports.leases import Role
 from gesta.ports.read_model import FROM_THE_START, Cursor, Key, View, key_of
+from gesta.ports.stores import Stores
 from gesta.requests.dispatch import job_for
 from gesta.requests.loader import Loader
 from gesta.requests.recorder import Recorder, drop_job
 from gesta.runtime.clock import sleep
 from gesta.runtime.component import Process, repeat
-from gesta.stores import Stores
 from gesta.tenants.pause_control import PauseControl
 from gesta.worker.external.lease_expiry import LeaseExpiry
 
@@ -58,10 +58,14 @@ class Sweeper:
         process: Process,
     ) -> None:
         self._flows, self._loader, self._recorder, self._pausing = flows, loader, recorder, pausing
-        self._views, self._queue, self._buckets = stores.views, stores.queue, stores.buckets
+        self._views, self._queue, self._buckets = (
+            stores.read_model,
+            stores.queue,
+            stores.token_buckets,
+        )
         self._retention, self._lease_expiry, self._process = retention, lease_expiry, process
         self._runtime, self._telemetry = process.runtime, process.telemetry
-        self.role = Role(ROLE, process.owner, stores.views, process.runtime)
+        self.role = Role(ROLE, process.owner, stores.read_model, process.runtime)
         self._held_checked_at = self._lost_checked_at = self._expired_checked_at = float("-inf")
         #: When the next request has to be looked at, for tests that own the clock.
         self.next_due_ms: int | None = None

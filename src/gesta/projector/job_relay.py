@@ -9,10 +9,10 @@ deterministic, and the worker's guard looks at the stream. The other order would
 from __future__ import annotations
 
 from gesta.ports.leases import RENEWAL_SECONDS
+from gesta.ports.stores import Stores
 from gesta.projector.partitions import Partitions
 from gesta.runtime.clock import sleep
 from gesta.runtime.component import Process, repeat
-from gesta.stores import Stores
 
 BATCH = 1_000
 #: Who projects in this process tells when jobs became pending; should it ever not, this is how long
@@ -24,7 +24,11 @@ class Relay:
     def __init__(self, stores: Stores, partitions: Partitions, process: Process) -> None:
         """`partitions` are those of this process's projector, whose commits set the signal."""
         assert stores.undispatched is not None
-        self._views, self._queue, self._written = stores.views, stores.queue, stores.undispatched
+        self._views, self._queue, self._written = (
+            stores.read_model,
+            stores.queue,
+            stores.undispatched,
+        )
         self._partitions, self._process = partitions, process
 
     async def run(self) -> None:

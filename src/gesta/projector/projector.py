@@ -17,6 +17,7 @@ from gesta.ports.event_store import Recorded, Share
 from gesta.ports.job_queue import Job
 from gesta.ports.leases import RENEWAL_SECONDS
 from gesta.ports.read_model import Move, Quarantined, View
+from gesta.ports.stores import Stores
 from gesta.ports.transactions import Projection
 from gesta.projector.batch_fold import Folding
 from gesta.projector.partitions import (
@@ -29,7 +30,6 @@ from gesta.projector.partitions import (
 )
 from gesta.runtime.clock import Signal, sleep
 from gesta.runtime.component import Process, repeat
-from gesta.stores import Stores
 
 #: Larger batches cost less per event: each commit writes the edges of the same trees anew.
 BATCH = 2_000
@@ -59,12 +59,16 @@ STILL_SECONDS = 0.25
 class Projector:
     def __init__(self, stores: Stores, process: Process) -> None:
         """All partitions are followed, until `run` says which of them are ours."""
-        self._events, self._views, self._commits = stores.events, stores.views, stores.commits
+        self._events, self._views, self._commits = (
+            stores.events,
+            stores.read_model,
+            stores.transactions,
+        )
         self._count = count = stores.partitions
-        self._folding = Folding(stores.events, stores.views.get, process)
+        self._folding = Folding(stores.events, stores.read_model.get, process)
         self._process, self._runtime = process, process.runtime
         runtime = process.runtime
-        self.partitions = Partitions(count, stores.views, process)
+        self.partitions = Partitions(count, stores.read_model, process)
         self._followed, self._lease_expiry = frozenset(range(count)), 0
         self._listeners: list[Callable[[Sequence[View]], None]] = []
         #: None: to be read.

@@ -1,4 +1,4 @@
-"""Views folded anew beside the ones in use, then swapped for them.
+"""ReadModel folded anew beside the ones in use, then swapped for them.
 
 Everything else goes on; nothing is sent again.
 """
@@ -10,11 +10,11 @@ from collections.abc import Callable
 from gesta.errors import GestaError
 from gesta.ports.leases import Role
 from gesta.ports.read_model import Quarantined
+from gesta.ports.stores import Stores
 from gesta.projector.batch_fold import Folding
 from gesta.projector.partitions import begin_places, checkpoints_of, place_of
 from gesta.projector.projector import BATCH, Projector
 from gesta.runtime.component import Process
-from gesta.stores import Stores
 
 ROLE = "rebuild"
 #: Under load the log grows meanwhile. So often we run after its end; the rest is the projector's,
@@ -31,7 +31,7 @@ Progress = Callable[[int, int], None]
 
 class Rebuild:
     def __init__(self, stores: Stores, process: Process) -> None:
-        self._events, self._views, self._count = stores.events, stores.views, stores.partitions
+        self._events, self._views, self._count = stores.events, stores.read_model, stores.partitions
         self._process = process
         self._is_running = False
         # One of our own: the projector of this process may be at work, too, at another position.

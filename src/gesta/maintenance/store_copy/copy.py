@@ -129,7 +129,7 @@ class Copy:
             await self._transfer.claims()
 
     async def _fold(self) -> None:
-        """Views of what is copied, without a job for anything that the source has dispatched; the
+        """ReadModel of what is copied, without a job for anything that the source has dispatched; the
         rest is left to the target's projector.
 
         What only some partitions of the source have dispatched counts as the rest: a job that is
@@ -138,7 +138,7 @@ class Copy:
         """
         source = self._source.stores
         dispatched = min(
-            one.quiet_until for one in await stands_of(source.views, source.partitions)
+            one.quiet_until for one in await stands_of(source.read_model, source.partitions)
         )
         await self._transfer.mark_dispatched(await self._transfer.place_of(dispatched))
         await self._projector.catch_up()
@@ -251,7 +251,7 @@ class Copy:
         )
         # From here on a repetition begins at the start: it must not hold back what retention has to
         # take along.
-        await self._target.stores.views.forget(self._transfer.place)
+        await self._target.stores.read_model.forget(self._transfer.place)
         await comparison.check_events(expected)
         await comparison.check_claims()
         await comparison.check_secrets()
@@ -283,7 +283,7 @@ class Copy:
 
     async def _copy_subscriptions(self) -> None:
         """Each goes on behind the event that it was told last."""
-        for one in await self._source.stores.views.checkpoints():
+        for one in await self._source.stores.read_model.checkpoints():
             if one.name.startswith(checkpoint_of("")):
                 await self._transfer.move(one.name, await self._transfer.place_of(one.position))
 
@@ -300,7 +300,7 @@ class Copy:
             )
             for one in await self._standing()
         }
-        for job in await self._source.stores.views.undispatched(ALL):
+        for job in await self._source.stores.read_model.undispatched(ALL):
             if self._selection.has_job(job):
                 # One that was put and not yet forgotten stands in the queue with all that is known
                 # of it.
