@@ -7,7 +7,7 @@ def pytest_generate_tests(metafunc):
     if "harness_type" in metafunc.fixturenames:
         known = harness_types()
         if "transactions" in metafunc.cls.needs:
-            known |= apart_harness_types()
+            known = known | apart_harness_types()
         able = {
             name: kind for name, kind in known.items() if metafunc.cls.needs <= kind.capabilities
         }

@@ -18,6 +18,8 @@ from gesta.ports.stores import Stores
 from gesta.ports.transactions import Entry, Projection, Recording, Transactions
 from gesta.projector.job_relay import Relay
 from gesta.projector.partitions import Partitions
+from gesta.runtime.clock import Ids
+from gesta.runtime.component import Process
 from gesta.runtime.telemetry import Telemetry
 from gesta.stores.memory.database import MemoryDatabase
 from gesta.stores.separate_queue import with_separate_queue
@@ -79,16 +81,8 @@ class _Apart(Harness):
     async def open_ports(self) -> Stores:
         stores = with_separate_queue(*await self._stores(), self.runtime)
         assert stores.undispatched is not None
-        assert stores.undispatched_jobs is not None
-        partitions = Partitions(1, "test", stores.leases, self.runtime)
-        relay = Relay(
-            stores.undispatched_jobs,
-            stores.queue,
-            partitions,
-            stores.undispatched,
-            self.runtime,
-            Telemetry(),
-        )
+        process = Process(self.runtime, Ids(self.runtime), Telemetry(), "test")
+        relay = Relay(stores, Partitions(1, stores.leases, process), process)
         return replace(stores, transactions=_Relaying(stores.transactions, relay))
 
 

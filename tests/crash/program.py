@@ -277,8 +277,11 @@ async def wire(plan: Plan, settings: Settings, watch: Watch) -> Environment:
     runtime = OtherClock(plan.ahead_ms)
     # A server has a clock of its own; for a file it is the machine's.
     machine = runtime if plan.url else SystemRuntime()
+    opened = await open_stores(settings.url, machine)
     stores = watched(
-        await open_stores(settings.url, machine), watch, "events", "read_model", "queue"
+        opened,
+        watch,
+        *opened.capabilities - {"vault", "transactions", "fences", "token_buckets", "outbox"},
     )
     if settings.queue_url is not None:
         queue = watched(await open_stores(settings.queue_url, machine), watch, "queue")
@@ -297,10 +300,10 @@ def hurry(plan: Plan) -> None:
     """Short leases, so that a successor does not wait long: the same code, and more of its
     edges.
     """
-    gesta.worker.lease.LEASE_SECONDS = gesta.ports.leases.LEASE_SECONDS = plan.lease_seconds
+    gesta.worker.lease.LEASE_SECONDS = gesta.ports.read_model.LEASE_SECONDS = plan.lease_seconds
     gesta.worker.pool.LEASE_SECONDS = gesta.worker.eager_dispatch.LEASE_SECONDS = plan.lease_seconds  # type: ignore[attr-defined]
     gesta.worker.lease.RENEWAL_SECONDS = gesta.worker.lease.MARGIN_SECONDS = (
-        gesta.ports.leases.RENEWAL_SECONDS
+        gesta.ports.read_model.RENEWAL_SECONDS
     ) = 0.2
     gesta.projector.partitions.LEASE_SECONDS = plan.lease_seconds  # type: ignore[attr-defined]
     gesta.projector.partitions.RENEWAL_SECONDS = 0.2  # type: ignore[attr-defined]
@@ -312,7 +315,7 @@ def hurry(plan: Plan) -> None:
     )
 
 
-async def always(_: gesta.ports.leases.Role) -> bool:
+async def always(_: gesta.ports.read_model.Role) -> bool:
     return True
 
 
@@ -383,7 +386,7 @@ async def work(plan: Plan) -> None:
     if point is not None and point.takes_none:
         setattr(gesta.worker.pool.Pool, "run", wait_for_ever)  # noqa: B010 -- of this process
     if plan.greedy:
-        setattr(gesta.ports.leases.Role, "is_ours", always)  # noqa: B010 -- of this process
+        setattr(gesta.ports.read_model.Role, "is_ours", always)  # noqa: B010 -- of this process
         setattr(gesta.projector.partitions.Partitions, "hold", all_of_them)  # noqa: B010 -- of this process
     setattr(Database, "_commit", commit)  # noqa: B010 -- of this process
     Wiring.wire = staticmethod(lambda settings: wire(plan, settings, watch))

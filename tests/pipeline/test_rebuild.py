@@ -58,7 +58,7 @@ async def assert_indexes_are_right(engine: Engine, db: apsw.Connection) -> None:
         assert {view.state.id for view in found} == {
             id_ for _, state, id_, _ in rows if state == status
         }
-    due, _ = await views.due(2**53, 100_000)
+    due, _ = await engine.pipeline.environment.stores.sweep_index.due(2**53, 100_000)
     assert {view.state.id for view in due} == {
         id_ for *_, id_, sweep_at in rows if sweep_at is not None
     }

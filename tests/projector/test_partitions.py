@@ -189,7 +189,7 @@ async def test_what_was_remembered_of_views_goes_with_the_partition(gesta, ports
             # It stood still, another had them meanwhile, and it gets the very same again.
             gesta.runtime.advance(LEASE_SECONDS)
         else:
-            await store.leases.share(CHECKPOINT, COUNT, "another", LEASE_SECONDS)
+            await store.read_model.share(CHECKPOINT, COUNT, "another", LEASE_SECONDS)
             gesta.runtime.advance(RENEWAL_SECONDS)
         await let_run(gesta)
         assert ports.read_model.calls["checkpoints"] == before + 1
@@ -206,9 +206,9 @@ async def test_a_copy_has_the_whole_role_and_pushes_nobody_aside(gesta, store):
         with pytest.raises(StoreError, match="worked on by another process"):
             await holding
     await roles.hold()
-    assert await store.leases.share(CHECKPOINT, COUNT, "another", LEASE_SECONDS) == set()
+    assert await store.read_model.share(CHECKPOINT, COUNT, "another", LEASE_SECONDS) == set()
     await roles.release()
-    assert len(await store.leases.share(CHECKPOINT, COUNT, "another", LEASE_SECONDS)) == COUNT
+    assert len(await store.read_model.share(CHECKPOINT, COUNT, "another", LEASE_SECONDS)) == COUNT
 
 
 def test_who_stands_furthest_behind_goes_first_up_to_where_the_next_stands():

@@ -192,11 +192,11 @@ async def checkpoint_before_effect(self: Projector, *, again: bool = False) -> i
     batch, reached = await self._next_events(stretch)
     if reached == stretch.place:
         return 0
-    if not await self._views.save_with_jobs([], [], [], places.moves(stretch, reached)):
+    if not await self._checkpoints.move(places.moves(stretch, reached)):
         self._places = None
         return 0
     views, jobs, quarantined = await self._folding.fold(batch, stretch.quiet_until)
-    await self._commits.project(views, jobs, quarantined, [Move("nobody's", 0, 0)])
+    await self._transactions.project(views, jobs, quarantined, [Move("nobody's", 0, 0)])
     places.moved(stretch.numbers, reached)
     return reached - stretch.place
 
@@ -205,11 +205,11 @@ async def checkpoint_before_effect(self: Projector, *, again: bool = False) -> i
 async def rebuild_that_dispatches(self: Rebuild, role: Any, progress: Any) -> int:
     """Every opening that it meets becomes a job once more."""
     shadow = await self._views.shadow()
-    folding = Folding(self._events, shadow.get, self._runtime, self._telemetry)
-    for recorded in await self._events.follow(0, await place_of(self._views, self._count)):
+    folding = Folding(self._events, shadow.get, self._process)
+    for recorded in await self._events.follow(0, await place_of(self._checkpoints, self._count)):
         views, jobs, _ = await folding.fold([recorded], quiet_until=0)
         await shadow.save(views)
-        await self._projector._commits.project([], jobs, [], [Move("nobody's", 0, 0)])
+        await self._projector._transactions.project([], jobs, [], [Move("nobody's", 0, 0)])
     return await build(self, role, progress)
 
 

@@ -209,10 +209,10 @@ async def test_nobody_follows_the_log_until_somebody_subscribes(gesta):
     async with engine_of() as engine:
         await engine.submit(Note())
         await pass_time(gesta, 5)
-        views = engine.pipeline.environment.stores.read_model
-        assert CHECKPOINT not in {one.name for one in await views.checkpoints()}
-        assert CHECKPOINT not in {one.name for one in await views.roles()}
-    assert CHECKPOINT not in {one.name for one in await views.roles()}
+        stores = engine.pipeline.environment.stores
+        assert CHECKPOINT not in {one.name for one in await stores.checkpoints.checkpoints()}
+        assert CHECKPOINT not in {one.name for one in await stores.leases.roles()}
+    assert CHECKPOINT not in {one.name for one in await stores.leases.roles()}
 
 
 async def test_a_subscription_put_by_another_process_is_followed(gesta):

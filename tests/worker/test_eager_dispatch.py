@@ -216,7 +216,7 @@ async def test_a_slot_that_a_take_asked_for_is_not_offered_a_second_time(gesta, 
 
         ports.queue.replace("take", slow)
         # The retry falls due: a take has it, and its answer is on its way.
-        while not (await ports.job_inspection.backlog())[FLOW].leased:
+        while not (await ports.queue.backlog())[FLOW].leased:
             await pass_time(gesta, 0.25)
         await engine.submit(Note("second"))
         await let_run(gesta)

@@ -274,7 +274,7 @@ class Admin(Overview):
         own.
         """
         stores, now = self._pipeline.environment.stores, self._pipeline.runtime.now_ms()
-        held = {role.name for role in await self._views.roles() if role.is_held(now)}
+        held = {role.name for role in await self._stores.leases.roles() if role.is_held(now)}
         end, prefix = await stores.events.end(), checkpoint_of("")
         return [
             Listener(
@@ -284,7 +284,7 @@ class Admin(Overview):
                 one.error,
                 one.failed_at_ms,
             )
-            for one in await self._views.checkpoints()
+            for one in await self._stores.checkpoints.checkpoints()
             if one.name.startswith(prefix)
         ]
 
@@ -303,7 +303,7 @@ class Admin(Overview):
         await self._pipeline.config_writer.note(
             self._pipeline.config, owner, HANDLER_FORGOTTEN, note, actor
         )
-        await self._views.forget(checkpoint_of(name))
+        await self._stores.checkpoints.forget(checkpoint_of(name))
 
     async def template(
         self, code: str, locale: str | None = None, *, tenant: str = "default"

@@ -25,7 +25,8 @@ from gesta.requests.pages import Page, page_of
 class Overview:
     def __init__(self, pipeline: Pipeline) -> None:
         self._pipeline = pipeline
-        self._views = pipeline.environment.stores.read_model
+        self._stores = pipeline.environment.stores
+        self._views = self._stores.read_model
 
     async def look_up(self, request_id: str, tenant: str = "default") -> View:
         """A request by its id alone, also of a flow that this process does not declare but the
@@ -84,7 +85,9 @@ class Overview:
     async def is_worked_on(self) -> bool:
         """Whether some process works on the store now."""
         now = self._pipeline.runtime.now_ms()
-        return any(projects(role) and role.is_held(now) for role in await self._views.roles())
+        return any(
+            projects(role) and role.is_held(now) for role in await self._stores.leases.roles()
+        )
 
     async def unseen(self, limit: int = 1_000) -> int:
         """How many events the views do not show yet, counted up to `limit`; less far where they are
@@ -92,7 +95,7 @@ class Overview:
         """
         stores = self._pipeline.environment.stores
         return len(
-            await stores.events.follow(await place_of(self._views, stores.partitions), limit)
+            await stores.events.follow(await place_of(stores.checkpoints, stores.partitions), limit)
         )
 
     async def quarantined(self, tenant: str | None = None, limit: int = 100) -> list[Quarantined]:

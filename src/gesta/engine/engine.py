@@ -183,7 +183,7 @@ class Engine:
             stores = environment.stores
             await refuse_fenced(stores, works=bool(self._work.parts))
             with suppress(Fenced):
-                await begin_places(stores.events, stores.read_model, stores.partitions)
+                await begin_places(stores.events, stores.checkpoints, stores.partitions)
             pipeline = await Pipeline.build(
                 self._flows,
                 environment,
@@ -196,7 +196,7 @@ class Engine:
             await environment.mail.close()
             await environment.stores.close()
             raise
-        pipeline.start()
+        pipeline.components.start()
         self._pipeline = pipeline
         for note in environment.notes:
             pipeline.telemetry.log.warning(note)

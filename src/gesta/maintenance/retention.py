@@ -12,12 +12,11 @@ from collections.abc import Mapping
 from gesta.domain.ids import made_at
 from gesta.domain.stream_names import request_stream
 from gesta.flows.flow import Flow
-from gesta.ports.read_model import ReadModel, ViewPosition
-from gesta.ports.transactions import Transactions
+from gesta.ports.read_model import ViewPosition
+from gesta.ports.stores import Stores
 from gesta.projector.rebuild import ROLE as REBUILD
 from gesta.requests.dead_letters import dead_letter
-from gesta.runtime.clock import Runtime
-from gesta.runtime.telemetry import Telemetry
+from gesta.runtime.component import Process
 
 DAY_MS = 86_400_000
 #: Requests looked at per step, each step one commit.
@@ -30,17 +29,12 @@ _START: ViewPosition = ("", "", "")
 
 class Retention:
     def __init__(
-        self,
-        days: int | None,
-        flows: Mapping[str, Flow],
-        views: ReadModel,
-        commits: Transactions,
-        runtime: Runtime,
-        telemetry: Telemetry,
+        self, days: int | None, *, flows: Mapping[str, Flow], stores: Stores, process: Process
     ) -> None:
         self._keep_ms = None if days is None else days * DAY_MS
-        self._flows, self._views, self._commits = flows, views, commits
-        self._runtime, self._telemetry = runtime, telemetry
+        self._flows, self._requests, self._leases = flows, stores.sweep_index, stores.leases
+        self._transactions = stores.transactions
+        self._runtime, self._telemetry = process.runtime, process.telemetry
         #: Flows whose ids tell nothing about their age.
         self._foreign = frozenset(
             name for name, flow in flows.items() if flow.request_id is not None
@@ -53,20 +47,20 @@ class Retention:
         if self._keep_ms is None or self._runtime.monotonic() < self._rests_until:
             return
         now = self._runtime.now_ms()
-        if any(role.name == REBUILD and role.is_held(now) for role in await self._views.roles()):
+        if any(role.name == REBUILD and role.is_held(now) for role in await self._leases.roles()):
             # It would have to begin again.
             return
-        ended, place = await self._views.old(now - self._keep_ms, self._place, BATCH, self._foreign)
+        ended, place = await self._requests.old(
+            now - self._keep_ms, self._place, BATCH, self._foreign
+        )
         leaving = [
             (request_stream(state.flow, state.tenant, state.id), state)
             for state in ended
             # A dead letter that people still see is not taken from them.
             if dead_letter(state, self._flows.get(state.flow), now) is None
-            # A caller's own id does not tell when it was made.
-            and state.created_at < now - self._keep_ms
         ]
         if leaving:
-            self._telemetry.removed(await self._commits.remove(leaving))
+            self._telemetry.removed(await self._transactions.remove(leaving))
         if place is None:
             self._rests_until = self._runtime.monotonic() + PAUSE_SECONDS
         self._place = place or _START

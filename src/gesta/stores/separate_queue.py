@@ -49,7 +49,7 @@ DROPS = 5
 class NoInspection(Missing):
     """For a queue that cannot be inspected: no gauges, and `backlog_max` does not count it."""
 
-    async def count(self, limit: int) -> int:  # noqa: ARG002 -- nothing is counted
+    async def count(self, limit: int) -> int:
         return 0
 
     async def backlog(self) -> dict[str, Backlog]:

@@ -27,8 +27,8 @@ from gesta.errors import Conflict, GestaError, StoreError, TryLater
 from gesta.flows.flow import Flow, Notice, Payload
 from gesta.intake.submit import Intake
 from gesta.intake.submit_options import Options
-from gesta.ports.event_store import EventStore, Recorded
-from gesta.ports.read_model import ReadModel
+from gesta.ports.event_store import Recorded
+from gesta.ports.stores import Stores
 from gesta.projector.batch_fold import CONFIG
 from gesta.runtime.clock import Runtime, sleep
 from gesta.runtime.telemetry import Telemetry, reason_label
@@ -236,13 +236,12 @@ class Alerting(LogConsumer):
     def __init__(
         self,
         alerts: Alerts,
-        events: EventStore,
-        views: ReadModel,
+        stores: Stores,
         runtime: Runtime,
         telemetry: Telemetry,
         owner: str,
     ) -> None:
-        super().__init__(f"{OWN}alerts", "now", events, views, runtime, telemetry, owner)
+        super().__init__(f"{OWN}alerts", "now", stores, runtime, telemetry, owner)
         self._alerts = alerts
         self._groups: dict[Name, Group] = {}
         self._read = 0

@@ -16,9 +16,8 @@ from dataclasses import dataclass
 from gesta.domain.ids import covers, pattern_fault
 from gesta.domain.status_events import WORDS, Event
 from gesta.errors import BadSubscription, StoreError
-from gesta.ports.event_store import EventStore
 from gesta.ports.leases import RENEWAL_SECONDS, Role
-from gesta.ports.read_model import ReadModel
+from gesta.ports.stores import Stores
 from gesta.runtime.clock import Runtime, sleep
 from gesta.runtime.telemetry import Telemetry
 from gesta.subscriptions.log_consumer import BATCH, OWN, LogConsumer, Since, checkpoint_of
@@ -93,15 +92,12 @@ class Subscriber(LogConsumer):
     def __init__(
         self,
         subscription: Subscription,
-        events: EventStore,
-        views: ReadModel,
+        stores: Stores,
         runtime: Runtime,
         telemetry: Telemetry,
         owner: str,
     ) -> None:
-        super().__init__(
-            subscription.name, subscription.since, events, views, runtime, telemetry, owner
-        )
+        super().__init__(subscription.name, subscription.since, stores, runtime, telemetry, owner)
         self.subscription = subscription
 
     async def step(self) -> int:
@@ -139,15 +135,14 @@ class Subscriptions:
         self,
         asked: Sequence[Subscription],
         own: Sequence[LogConsumer],
-        events: EventStore,
-        views: ReadModel,
+        stores: Stores,
         runtime: Runtime,
         telemetry: Telemetry,
         owner: str,
     ) -> None:
         self._runtime, self._telemetry = runtime, telemetry
         self.subscribers: list[LogConsumer] = [
-            *(Subscriber(one, events, views, runtime, telemetry, owner) for one in asked),
+            *(Subscriber(one, stores, runtime, telemetry, owner) for one in asked),
             *own,
         ]
 

@@ -19,9 +19,10 @@ from gesta.domain.state import State
 from gesta.domain.status_events import Event, is_news, told, word_of
 from gesta.errors import StoreError
 from gesta.ports.checkpoints import Move
-from gesta.ports.event_store import EventStore, Recorded
+from gesta.ports.event_store import Recorded
 from gesta.ports.leases import RENEWAL_SECONDS, Role
-from gesta.ports.read_model import Quarantined, ReadModel, View
+from gesta.ports.read_model import Quarantined, View
+from gesta.ports.stores import Stores
 from gesta.projector.batch_fold import CONFIG
 from gesta.requests.loader import apply_event
 from gesta.runtime.clock import Runtime, Signal, is_cancelled, sleep
@@ -59,20 +60,15 @@ class LogConsumer(ABC):
         self,
         name: str,
         since: Since,
-        events: EventStore,
-        views: ReadModel,
+        stores: Stores,
         runtime: Runtime,
         telemetry: Telemetry,
         owner: str,
     ) -> None:
         self.name, self.checkpoint, self._since = name, checkpoint_of(name), since
-        self._events, self._views, self._runtime, self._telemetry = (
-            events,
-            views,
-            runtime,
-            telemetry,
-        )
-        self.role = Role(self.checkpoint, owner, views, runtime)
+        self._events, self._checkpoints = stores.events, stores.checkpoints
+        self._runtime, self._telemetry = runtime, telemetry
+        self.role = Role(self.checkpoint, owner, stores.leases, runtime)
         #: Where the checkpoint stands, and how far everything has been told. None: to be read.
         self._position: int | None = None
         self._told = 0
@@ -137,7 +133,7 @@ class LogConsumer(ABC):
         """Where we stand. The first time ever the beginning is written down at once."""
         if self._position is None:
             start = 0 if self._since == "beginning" else await self._events.end()
-            self._position = self._told = await self._views.begin(self.checkpoint, start)
+            self._position = self._told = await self._checkpoints.begin(self.checkpoint, start)
             self._quarantined.clear()
         return self._position
 
@@ -146,7 +142,7 @@ class LogConsumer(ABC):
             return
         move = Move(self.checkpoint, self._position, self._told)
         self._position = (
-            self._told if await self._views.save([], self._quarantined, [move]) else None
+            self._told if await self._checkpoints.move([move], self._quarantined) else None
         )
         self._quarantined.clear()
 
@@ -268,5 +264,5 @@ class LogConsumer(ABC):
         with suppress(StoreError):
             # What was told before stays told, whatever becomes of this one.
             await self._move()
-            await self._views.stuck(self.checkpoint, f"position {position}: {text}", now)
+            await self._checkpoints.note_error(self.checkpoint, f"position {position}: {text}", now)
         await sleep(self._runtime, pause)

@@ -27,8 +27,7 @@ from gesta.flows.flow import Flow, Payload
 from gesta.flows.webhook import TOLD, Message, WebhookSubscription, endpoint_fault
 from gesta.intake.submit import Intake
 from gesta.intake.submit_options import Options
-from gesta.ports.event_store import EventStore
-from gesta.ports.read_model import ReadModel
+from gesta.ports.stores import Stores
 from gesta.requests.dead_letters import iso
 from gesta.runtime.clock import Runtime, Signal
 from gesta.runtime.telemetry import Telemetry
@@ -79,13 +78,12 @@ class StatusWebhooks(LogConsumer):
         flow: Flow,
         intake: Intake,
         config: ConfigCache,
-        events: EventStore,
-        views: ReadModel,
+        stores: Stores,
         runtime: Runtime,
         telemetry: Telemetry,
         owner: str,
     ) -> None:
-        super().__init__(f"{OWN}webhooks", "now", events, views, runtime, telemetry, owner)
+        super().__init__(f"{OWN}webhooks", "now", stores, runtime, telemetry, owner)
         self._flow, self._intake, self._config = flow, intake, config
         self._wanted = Signal(runtime)
         #: Tenant → version of its config, and what it has subscribed.
@@ -100,7 +98,7 @@ class StatusWebhooks(LogConsumer):
         """
         # Never 0, which is where a checkpoint stands that was never begun. What comes first on an
         # empty log is this very subscription.
-        await self._views.begin(self.checkpoint, max(1, await self._events.end()))
+        await self._checkpoints.begin(self.checkpoint, max(1, await self._events.end()))
 
     def wake(self) -> None:
         """Somebody has subscribed in this process: look now."""
@@ -122,7 +120,7 @@ class StatusWebhooks(LogConsumer):
 
     async def _is_wanted(self) -> bool:
         # A tenant that was copied here brings its config along, and no place in the log.
-        return TOLD in self._config.seen or await self._views.checkpoint(self.checkpoint) > 0
+        return TOLD in self._config.seen or await self._checkpoints.position(self.checkpoint) > 0
 
     async def step(self) -> int:
         position = await self._begin()

@@ -38,8 +38,8 @@ async def test_an_older_schema_goes_on_where_it_stood_in_every_partition(left):
             await connection.fetch(database.sql("note_fence"), "left", "", "another")
             await connection.execute(database.sql("fence_left"))
         async with opened(url) as stores:
-            assert await stands_of(stores.read_model, PARTITIONS) == [Stand(700, 900)] * PARTITIONS
-            assert await place_of(stores.read_model, PARTITIONS) == 700
+            assert await stands_of(stores.checkpoints, PARTITIONS) == [Stand(700, 900)] * PARTITIONS
+            assert await place_of(stores.checkpoints, PARTITIONS) == 700
             assert await stores.checkpoints.position("subscription/ledger") == 300
             assert await stores.fences.standing() == ([Fence("left", "another")] if left else [])
         with pytest.raises(TooNew):
@@ -58,7 +58,7 @@ async def test_an_older_program_that_still_runs_projects_nothing_more():
             assert [row[0] for row in await connection.fetch(move, 7, 9, 0)] == [False]
             with pytest.raises(StoreError, match="a_newer_gesta_projects_in_partitions"):
                 await database.ask_text(move, 0, 9, 0)
-            assert await place_of(stores.read_model, PARTITIONS) == 7
+            assert await place_of(stores.checkpoints, PARTITIONS) == 7
         await database.close()
 
 

@@ -31,7 +31,9 @@ async def examine(pipeline: Pipeline, tenant: str, place: Target = HERE) -> Fact
     Looks at every live job and, for a few seconds, at the file: for people, not for the road.
     """
     stores, now = pipeline.environment.stores, pipeline.runtime.now_ms()
-    unseen = await stores.events.follow(await place_of(stores.read_model, stores.partitions), LIMIT)
+    unseen = await stores.events.follow(
+        await place_of(stores.checkpoints, stores.partitions), LIMIT
+    )
     undecided, undecided_since = await stores.read_model.undecided()
     failed = await stores.read_model.find(Filter(tenant, status="failed", limit=LIMIT))
     return Facts(

@@ -19,6 +19,7 @@ from gesta.ports.outbox import Prepared
 from gesta.projector.partitions import stands_of
 from gesta.projector.projector import Projector
 from gesta.runtime.clock import Ids, OnClock, Runtime, sleep
+from gesta.runtime.component import Process
 from gesta.runtime.telemetry import Telemetry
 from gesta.security.envelope_encryption import KeyRing, MasterKey
 from gesta.subscriptions.handlers import checkpoint_of
@@ -76,17 +77,8 @@ class Copy:
         self._transfer = Transfer(source, target, self._selection)
         owner = f"copy:{Ids(runtime).new()}"
         self._roles = Roles(source, target, owner, runtime)
-        self._telemetry = Telemetry()
-        stores = target.stores
-        self._projector = Projector(
-            stores.events,
-            stores.read_model,
-            stores.transactions,
-            stores.partitions,
-            self._target_clock,
-            self._telemetry,
-            owner,
-        )
+        process = Process(self._target_clock, Ids(self._target_clock), Telemetry(), owner)
+        self._projector = Projector(target.stores, process)
 
     async def run(self, wait_seconds: float, actor: Actor) -> CopyReport:
         """Copy, or go on with a copy that was interrupted.
@@ -137,7 +129,7 @@ class Copy:
             await self._transfer.claims()
 
     async def _fold(self) -> None:
-        """Views of what is copied, without a job for anything that the source has dispatched; the
+        """ReadModel of what is copied, without a job for anything that the source has dispatched; the
         rest is left to the target's projector.
 
         What only some partitions of the source have dispatched counts as the rest: a job that is
@@ -146,7 +138,7 @@ class Copy:
         """
         source = self._source.stores
         dispatched = min(
-            one.quiet_until for one in await stands_of(source.read_model, source.partitions)
+            one.quiet_until for one in await stands_of(source.checkpoints, source.partitions)
         )
         await self._transfer.mark_dispatched(await self._transfer.place_of(dispatched))
         await self._projector.catch_up()
@@ -243,7 +235,7 @@ class Copy:
         key_ring = KeyRing(stores.vault, self._master, clock)
         # It only pauses: no template is put.
         writer = ConfigWriter(stores.events, key_ring, clock, Ids(clock), str, InlineRenderer())
-        return PauseControl(ConfigCache({}, writer, {}), writer, stores.queue)
+        return PauseControl(ConfigCache({}, writer, {}), writer, stores.job_holds)
 
     async def _copy_rest(self) -> CopyReport:
         """The source does not change any more."""
@@ -311,7 +303,8 @@ class Copy:
             )
             for one in await self._standing()
         }
-        for job in await self._source.stores.undispatched_jobs.undispatched(ALL):
+        undispatched = self._source.stores.undispatched_jobs
+        for job in [] if undispatched is None else await undispatched.undispatched(ALL):
             if self._selection.has_job(job):
                 # One that was put and not yet forgotten stands in the queue with all that is known
                 # of it.

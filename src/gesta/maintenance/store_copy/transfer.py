@@ -27,8 +27,8 @@ class Transfer:
         """Copy the next page of the log: how many events it had, and the position up to which the
         log is copied.
         """
-        views = self._target.stores.read_model
-        before = await views.checkpoint(self.place)
+        checkpoints = self._target.stores.checkpoints
+        before = await checkpoints.position(self.place)
         page = await self._source.stores.events.follow(before, PAGE)
         if not page:
             return 0, before
@@ -48,9 +48,9 @@ class Transfer:
 
     async def move(self, name: str, position: int) -> None:
         """Set a checkpoint of the target."""
-        views = self._target.stores.read_model
-        before = await views.checkpoint(name)
-        if before != position and not await views.save([], [], [Move(name, before, position)]):
+        checkpoints = self._target.stores.checkpoints
+        before = await checkpoints.position(name)
+        if before != position and not await checkpoints.move([Move(name, before, position)]):
             raise self._worked_on()
 
     async def mark_dispatched(self, position: int) -> None:
@@ -62,7 +62,7 @@ class Transfer:
             await stores.checkpoints.begin(dispatched_of(name), position)
         stands = zip(
             checkpoints_of(stores.partitions),
-            await stands_of(stores.read_model, stores.partitions),
+            await stands_of(stores.checkpoints, stores.partitions),
             strict=True,
         )
         moves = [
@@ -70,7 +70,7 @@ class Transfer:
             for name, one in stands
             if one.dispatched < position
         ]
-        if moves and not await stores.undispatched_jobs.save_with_jobs([], [], [], moves):
+        if moves and not await stores.checkpoints.move(moves):
             raise self._worked_on()
 
     async def place_of(self, position: int) -> int:

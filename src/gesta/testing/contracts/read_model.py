@@ -5,8 +5,6 @@ See also checkpoints.py and, for the sweep, view_sweeps.py.
 
 from __future__ import annotations
 
-from msgspec.structs import replace
-
 from gesta.domain.state import Status
 from gesta.ports.checkpoints import Move, dispatched_of
 from gesta.ports.read_model import Filter, Quarantined, View
@@ -19,14 +17,10 @@ from gesta.testing.contracts.samples import (
     fresh_quarantined,
     fresh_view,
     key_of,
+    moved_on,
 )
 from gesta.testing.contracts.suite import Contract
 from gesta.testing.contracts.sweep_index import LATER_MS, MANY, walk
-
-
-def moved_on(view: View, status: Status) -> View:
-    """The same request, one event later."""
-    return View(replace(view.state, status=status, version=view.state.version + 1), view.payload)
 
 
 class ViewsContract(Contract):

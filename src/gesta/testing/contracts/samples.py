@@ -7,8 +7,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from msgspec.structs import replace
+
 from gesta.domain.ids import job_id
-from gesta.domain.state import State
+from gesta.domain.state import State, Status
 from gesta.ports.event_store import Append, Claim, EventStore, NewEvent, Recorded
 from gesta.ports.job_queue import Job
 from gesta.ports.read_model import Quarantined, View
@@ -116,3 +118,8 @@ async def follow_from(events: EventStore, after: int, page: int = 100) -> list[R
 async def end_of_log(events: EventStore) -> int:
     found = await follow_from(events, 0, page=10_000)
     return found[-1].position if found else 0
+
+
+def moved_on(view: View, status: Status) -> View:
+    """The same request, one event later."""
+    return View(replace(view.state, status=status, version=view.state.version + 1), view.payload)

@@ -12,12 +12,12 @@ from gesta.domain.ids import id_floor
 from gesta.domain.state import QUEUE_HORIZON_MS, State
 from gesta.ports.read_model import FROM_THE_START, Cursor, View
 from gesta.testing.contracts.harness import Harness
-from gesta.testing.contracts.read_model import moved_on
 from gesta.testing.contracts.samples import (
     MADE_MS,
     OLD_MS,
     fresh_name,
     fresh_view,
+    moved_on,
 )
 from gesta.testing.contracts.suite import Contract
 

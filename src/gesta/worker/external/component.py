@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from gesta.flows.flow import Flow
-from gesta.ports.job_queue import JobQueue
+from gesta.ports.stores import Stores
 from gesta.requests.loader import Loader
 from gesta.requests.recorder import Recorder
 from gesta.runtime.clock import Ids, Runtime
@@ -27,7 +27,7 @@ from gesta.worker.preflight import Guard
 
 def component(
     flows: Mapping[str, Flow],
-    queue: JobQueue,
+    stores: Stores,
     loader: Loader,
     recorder: Recorder,
     subjects: SubjectKeys,
@@ -42,7 +42,7 @@ def component(
     guard, lease_tokens = Guard(recorder, runtime), LeaseTokens(identity)
     external_leasing = ExternalLeasing(
         flows,
-        queue,
+        stores,
         loader,
         recorder,
         subjects,
@@ -54,10 +54,10 @@ def component(
         runtime,
         telemetry,
     )
-    waiting = Waiting(queue, runtime, telemetry)
+    waiting = Waiting(stores, runtime, telemetry)
     external = External(
         flows,
-        queue,
+        stores,
         loader,
         recorder,
         subjects,
@@ -67,4 +67,4 @@ def component(
         runtime,
         telemetry,
     )
-    return external, LeaseExpiry(flows, queue, loader, guard, ids, telemetry)
+    return external, LeaseExpiry(flows, stores, loader, guard, ids, telemetry)

@@ -30,8 +30,9 @@ from gesta.flows.flow import Flow
 from gesta.flows.payload_codec import decoder_of
 from gesta.flows.validation import value_errors
 from gesta.intake.submit_options import actor_errors
-from gesta.ports.job_queue import Job, JobQueue, LeasedJob
+from gesta.ports.job_queue import Job, LeasedJob
 from gesta.ports.read_model import View, key_of
+from gesta.ports.stores import Stores
 from gesta.requests.loader import Loader
 from gesta.requests.recorder import Recorder
 from gesta.runtime.clock import Runtime
@@ -58,7 +59,7 @@ class External:
     def __init__(
         self,
         flows: Mapping[str, Flow],
-        queue: JobQueue,
+        stores: Stores,
         loader: Loader,
         recorder: Recorder,
         subjects: SubjectKeys,
@@ -68,7 +69,7 @@ class External:
         runtime: Runtime,
         telemetry: Telemetry,
     ) -> None:
-        self._flows, self._queue, self._loader = flows, queue, loader
+        self._flows, self._external_leases, self._loader = flows, stores.external_leases, loader
         self._recorder, self._subject_keys, self._external_leasing = (
             recorder,
             subjects,
@@ -132,7 +133,7 @@ class External:
         """
         _, lease_token, view = await self._held(flow, request_id, token, tenant)
         leased = _leased(flow, tenant, request_id, lease_token)
-        until_ms = await self._queue.prolong(leased.job.id, lease_token.lease, 0.0)
+        until_ms = await self._external_leases.prolong(leased.job.id, lease_token.lease, 0.0)
         if (
             until_ms is None
             or view.state.attempts + 1 != lease_token.attempt
@@ -166,7 +167,7 @@ class External:
             raise InvalidRequest(flow, {"leaseSeconds": _LEASE_RULE})
         assert seconds is not None
         _, lease_token, view = await self._held(flow, request_id, token, tenant)
-        until_ms = await self._queue.prolong(
+        until_ms = await self._external_leases.prolong(
             _leased(flow, tenant, request_id, lease_token).job.id, lease_token.lease, seconds
         )
         if until_ms is None:

@@ -13,7 +13,8 @@ from msgspec.structs import replace
 from gesta.domain.ids import external_queues_of
 from gesta.errors import StoreError
 from gesta.flows.flow import Flow
-from gesta.ports.job_queue import Ack, JobQueue, LeasedJob
+from gesta.ports.job_queue import Ack, LeasedJob
+from gesta.ports.stores import Stores
 from gesta.requests.loader import Loader
 from gesta.runtime.clock import Ids
 from gesta.runtime.telemetry import Telemetry
@@ -29,15 +30,16 @@ class LeaseExpiry:
     def __init__(
         self,
         flows: Mapping[str, Flow],
-        queue: JobQueue,
+        stores: Stores,
         loader: Loader,
         guard: Guard,
         ids: Ids,
         telemetry: Telemetry,
     ) -> None:
         self._flows = {flow.name: flow for flow in flows.values() if flow.is_external}
+        self._external_leases = stores.external_leases
         self._queue, self._loader, self._guard, self._ids, self._telemetry = (
-            queue,
+            stores.queue,
             loader,
             guard,
             ids,
@@ -47,7 +49,7 @@ class LeaseExpiry:
     async def step(self) -> None:
         """Put on record what nobody reported in time."""
         for flow in self._flows.values():
-            while expired_leases := await self._queue.expired_leases(
+            while expired_leases := await self._external_leases.expired_leases(
                 self._ids.new(), external_queues_of(flow.name), BATCH, LEASE_SECONDS
             ):
                 for leased in expired_leases:

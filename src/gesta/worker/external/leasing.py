@@ -17,8 +17,9 @@ from gesta.domain.outcome import Rejected, Retry
 from gesta.errors import StoreError
 from gesta.flows.flow import Flow
 from gesta.flows.payload_codec import decoder_of
-from gesta.ports.job_queue import JobQueue, LeasedJob, Release
+from gesta.ports.job_queue import LeasedJob, Release
 from gesta.ports.read_model import View
+from gesta.ports.stores import Stores
 from gesta.requests.loader import Loader
 from gesta.requests.recorder import Recorder
 from gesta.runtime.clock import Runtime, Signal, sleep, spawn
@@ -45,7 +46,7 @@ class ExternalLeasing:
     def __init__(
         self,
         flows: Mapping[str, Flow],
-        queue: JobQueue,
+        stores: Stores,
         loader: Loader,
         recorder: Recorder,
         subjects: SubjectKeys,
@@ -57,9 +58,10 @@ class ExternalLeasing:
         runtime: Runtime,
         telemetry: Telemetry,
     ) -> None:
+        self._external_leases = stores.external_leases
         self._flows, self._queue, self._loader, self._recorder, self._subject_keys = (
             flows,
-            queue,
+            stores.queue,
             loader,
             recorder,
             subjects,
@@ -91,7 +93,7 @@ class ExternalLeasing:
         # Shielded: jobs of a take whose answer nobody awaits would be in nobody's hands, and in
         # doubt when the lease ends.
         taking = spawn(
-            self._queue.lease_external(
+            self._external_leases.lease_external(
                 token, external_queue_of(flow.name, tenant), limit, lease_seconds
             ),
             "gesta-hand-out",

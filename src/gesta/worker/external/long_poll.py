@@ -8,7 +8,7 @@ import asyncio
 from collections import deque
 
 from gesta.errors import StoreError, TryLater
-from gesta.ports.job_queue import JobQueue
+from gesta.ports.stores import Stores
 from gesta.runtime.clock import Runtime, sleep, spawn
 from gesta.runtime.telemetry import Telemetry
 
@@ -27,8 +27,9 @@ Waiter = asyncio.Future[None]
 
 
 class Waiting:
-    def __init__(self, queue: JobQueue, runtime: Runtime, telemetry: Telemetry) -> None:
-        self._queue, self._runtime, self._telemetry = queue, runtime, telemetry
+    def __init__(self, stores: Stores, runtime: Runtime, telemetry: Telemetry) -> None:
+        self._queue, self._external_leases = stores.queue, stores.external_leases
+        self._runtime, self._telemetry = runtime, telemetry
         self._waiters: dict[str, deque[Waiter]] = {}
         self._watching: asyncio.Task[None] | None = None
 
@@ -58,7 +59,7 @@ class Waiting:
         try:
             if self._watching is None:
                 self._watching = spawn(self._watch(), "gesta-waiting")
-            if external_queue in await self._queue.stocked([external_queue]):
+            if external_queue in await self._external_leases.stocked([external_queue]):
                 # Put after the last take and before anybody knew of this wait.
                 return
             await waiter
@@ -86,7 +87,7 @@ class Waiting:
             self._watching = None
 
     async def _look(self) -> None:
-        stocked = await self._queue.stocked(list(self._waiters))
+        stocked = await self._external_leases.stocked(list(self._waiters))
         for external_queue in stocked:
             # One after the other: there may be work for one only.
             waiter = next(
