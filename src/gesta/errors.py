@@ -45,7 +45,7 @@ from gesta.domain.state import State
 from gesta.flows.channels import how_to_add
 
 if TYPE_CHECKING:
-    from gesta.api_types.representations import RequestShape
+    from gesta.api_types.requests import RequestShape
 
 
 class GestaError(Exception):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from gesta.api_types.representations import payload_shape
+from gesta.admin.representations import payload_shape
 from tests.cli.running import events_in
 from tests.cli.shop import APP, note
 

@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from gesta.api_types.representations import attempt_shapes
+from gesta.admin.representations import attempt_shapes
 from gesta.cli.wording import describe, span
 from gesta.domain import events as e
 

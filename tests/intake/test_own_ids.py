@@ -13,7 +13,7 @@ import pytest
 from gesta import Conflict, Done, Engine, Flow, Options, Payload, Personal, Retry
 from gesta.admin.doctor.checks import suspicious_fields
 from gesta.admin.doctor.collect import examine_request
-from gesta.api_types.representations import event_shape
+from gesta.admin.representations import event_shape
 from gesta.domain.codec import decode_meta, event_types
 from gesta.domain.commands import Rules
 from gesta.domain.retry_policy import RetryPolicy

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from gesta import Attempt, Done, Engine, Outcome, Rejected, Retry, Unknown
-from gesta.api_types.representations import attempt_shapes
+from gesta.admin.representations import attempt_shapes
 from gesta.domain.retry_policy import RetryPolicy
 from gesta.flows.flow import ConfigBody
 from tests.world import URL, Deaf, Note, Provider, events_of, fields, let_run, note_flow, pass_time

@@ -22,6 +22,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from gesta.api_types.requests import Submit
 from gesta.bench import check
 from gesta.bench.callers import Called, Task
 from gesta.bench.child import run_module
@@ -32,7 +33,6 @@ from gesta.bench.subjects import PLAIN, TEXT, Note
 from gesta.domain.events import Actor
 from gesta.engine.engine import Engine
 from gesta.errors import GestaError
-from gesta.http_api.requests import Submit
 from gesta.http_api.server import bind, serving
 from gesta.runtime.clock import sleep
 

@@ -11,22 +11,20 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 if TYPE_CHECKING:
-    from gesta.api_types.representations import (
+    from gesta.api_types.admin import PauseShape, QuarantinedShape
+    from gesta.api_types.config import EntityShape, Previewed
+    from gesta.api_types.decisions import DeadLetter
+    from gesta.api_types.keys import KeyShape, MadeKey
+    from gesta.api_types.requests import (
         AttemptShape,
-        EntityShape,
         EventShape,
-        KeyShape,
-        PauseShape,
-        QuarantinedShape,
         RequestShape,
+        StreamEvent,
+        Submitted,
+        Whole,
     )
     from gesta.domain.outcome import Outcome
-    from gesta.http_api.keys import MadeKey
-    from gesta.http_api.requests import Submitted, Whole
-    from gesta.http_api.stream import StreamEvent
-    from gesta.http_api.templates import Previewed
     from gesta.intake.submit_options import Options
-    from gesta.requests.dead_letters import DeadLetter
 
 Fields = dict[str, Any]
 Resolution = Literal["executed", "not_executed", "rejected"]

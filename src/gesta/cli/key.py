@@ -15,7 +15,7 @@ from gesta.cli.invocation import By, Invocation
 from gesta.cli.output import Json, JsonLines, print_json, print_json_line, say, show, table, tell
 
 if TYPE_CHECKING:
-    from gesta.api_types.representations import KeyShape
+    from gesta.api_types.keys import KeyShape
 
 
 async def create(

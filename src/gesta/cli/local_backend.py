@@ -9,14 +9,7 @@ from datetime import datetime, timedelta
 
 import msgspec
 
-from gesta.api_types.representations import (
-    AttemptShape,
-    EntityShape,
-    EventShape,
-    KeyShape,
-    PauseShape,
-    QuarantinedShape,
-    RequestShape,
+from gesta.admin.representations import (
     attempt_shapes,
     entity_shape,
     event_shape,
@@ -24,6 +17,18 @@ from gesta.api_types.representations import (
     pause_shape,
     quarantined_shape,
     request_shape,
+)
+from gesta.api_types.admin import PauseShape, QuarantinedShape
+from gesta.api_types.config import EntityShape, Previewed
+from gesta.api_types.decisions import DeadLetter
+from gesta.api_types.keys import KeyShape, MadeKey
+from gesta.api_types.requests import (
+    AttemptShape,
+    EventShape,
+    RequestShape,
+    StreamEvent,
+    Submitted,
+    Whole,
 )
 from gesta.cli.backend import ConfigKind, Fields, Resolution, kind_of
 from gesta.cli.flows import how_to_get
@@ -39,13 +44,8 @@ from gesta.engine.engine import Engine
 from gesta.engine.request import Request
 from gesta.errors import BadInput
 from gesta.flows.schemas import config_schema
-from gesta.http_api.keys import MadeKey
-from gesta.http_api.requests import Submitted, Whole
-from gesta.http_api.stream import StreamEvent
-from gesta.http_api.templates import Previewed
 from gesta.intake.submit import Accepted
 from gesta.intake.submit_options import Options
-from gesta.requests.dead_letters import DeadLetter
 from gesta.runtime.clock import SystemRuntime
 from gesta.tenants.pauses import Pause
 from gesta.tenants.templates import Template

@@ -5,14 +5,17 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Mapping, Sequence
 from datetime import datetime, timedelta
 
-from gesta.api_types.representations import (
+from gesta.api_types.admin import PauseShape, QuarantinedShape
+from gesta.api_types.config import EntityShape, Previewed
+from gesta.api_types.decisions import DeadLetter
+from gesta.api_types.keys import KeyShape, MadeKey
+from gesta.api_types.requests import (
     AttemptShape,
-    EntityShape,
     EventShape,
-    KeyShape,
-    PauseShape,
-    QuarantinedShape,
     RequestShape,
+    StreamEvent,
+    Submitted,
+    Whole,
 )
 from gesta.cli.backend import ConfigKind, Fields, Resolution, kind_of
 from gesta.cli.shown import state_of
@@ -20,12 +23,7 @@ from gesta.client import Client
 from gesta.client.events import Following
 from gesta.domain.outcome import Outcome
 from gesta.errors import AccessDenied, BadConfig, BadInput, InvalidRequest
-from gesta.http_api.keys import MadeKey
-from gesta.http_api.requests import Submitted, Whole
-from gesta.http_api.stream import StreamEvent
-from gesta.http_api.templates import Previewed
 from gesta.intake.submit_options import Options
-from gesta.requests.dead_letters import DeadLetter
 from gesta.requests.waiters import outcome_of
 
 NOT_A_TENANTS = (

@@ -14,10 +14,10 @@ from gesta.cli.invocation import Invocation
 from gesta.cli.output import Json, JsonLines, print_json, print_json_line, say, show, table, tell
 
 if TYPE_CHECKING:
+    from gesta.api_types.requests import Submitted
     from gesta.cli.backend import Backend
     from gesta.domain.outcome import Outcome
     from gesta.errors import InvalidRequest
-    from gesta.http_api.requests import Submitted
 
 Status = Literal["queued", "sent", "failed", "expired", "cancelled", "unknown"]
 

@@ -14,7 +14,8 @@ from gesta.cli.output import show as print_tables
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from gesta.api_types.representations import AttemptShape, EventShape, PauseShape
+    from gesta.api_types.admin import PauseShape
+    from gesta.api_types.requests import AttemptShape, EventShape
     from gesta.cli.backend import Fields
     from gesta.cli.target import Target
     from gesta.domain.state import State
@@ -130,7 +131,7 @@ def _attempts(attempts: list[AttemptShape]) -> Table:
 
 def _next_step(state: State, payload: Fields | None, place: Target) -> str:
     """What a person can do about a request that does not go on by itself."""
-    from gesta.api_types.representations import ERASED
+    from gesta.admin.representations import ERASED
 
     if state.status == "unknown" and state.due_at is None:
         from gesta.admin.doctor.explain import OTHER_WORDS

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from gesta.api_types.representations import EventShape, RequestShape
+from gesta.api_types.requests import EventShape, RequestShape
 from gesta.domain.codec import event_types
 from gesta.domain.events import Event
 from gesta.domain.state import State

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 import msgspec
 
-from gesta.api_types.representations import PauseShape
+from gesta.api_types.admin import PauseShape
 from gesta.domain import events as e
 from gesta.domain.state import State
 from gesta.flows.deferrals import SECRET_MISSING

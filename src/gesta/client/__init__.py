@@ -6,8 +6,8 @@ wrong are the errors of gesta.errors.
 Importing this opens nothing; a connection is made by the first call.
 """
 
+from gesta.api_types.requests import Submit
 from gesta.client.client import Client
 from gesta.client.sync import SyncClient
-from gesta.http_api.requests import Submit
 
 __all__ = ["Client", "Submit", "SyncClient"]

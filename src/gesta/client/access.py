@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Sequence
 from datetime import datetime
 
-from gesta.api_types.representations import KeyShape
+from gesta.api_types.keys import ChangeShape, KeyList, KeyShape, MadeKey, Trail
+from gesta.api_types.structs import PAGE_MAX
 from gesta.client.calls import Calls, Json
-from gesta.http_api.keys import PAGE_MAX, ChangeShape, KeyList, MadeKey, Trail
 
 
 class AccessCalls(Calls):

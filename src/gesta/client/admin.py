@@ -8,17 +8,29 @@ from collections.abc import AsyncIterator, Mapping
 from datetime import timedelta
 from typing import Any
 
-from gesta.api_types.representations import EntityShape, PauseShape, QuarantinedShape
+from gesta.api_types.admin import (
+    Count,
+    Counts,
+    ErasedShape,
+    Flows,
+    FlowShape,
+    ParkedList,
+    Pauses,
+    PauseShape,
+    QuarantinedShape,
+    Resumed,
+)
+from gesta.api_types.config import ConfigKindShape, Entities, EntityShape, Kinds, Previewed
+from gesta.api_types.decisions import (
+    DeadLetter,
+    DeadLetters,
+    RedrivenMany,
+    UnknownOutcome,
+    UnknownOutcomes,
+)
+from gesta.api_types.keys import Myself
+from gesta.api_types.requests import Submitted
 from gesta.client.calls import Calls, Json
-from gesta.http_api.about import Count, Counts, Flows, FlowShape, Myself, ParkedList
-from gesta.http_api.configs import ConfigKindShape, Entities, Kinds
-from gesta.http_api.dead_letters import DeadLetters, RedrivenMany
-from gesta.http_api.pauses import Pauses, Resumed
-from gesta.http_api.people import ErasedShape
-from gesta.http_api.requests import Submitted
-from gesta.http_api.templates import Previewed
-from gesta.http_api.unknowns import UnknownOutcome, UnknownOutcomes
-from gesta.requests.dead_letters import DeadLetter
 
 PAGE = 200
 

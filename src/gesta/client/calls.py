@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Mapping
 from typing import Any, Protocol, TypeVar
 
+from gesta.api_types.requests import ACTOR
 from gesta.client.connection import PAUSE_SECONDS, Ask, Connection, path_of
-from gesta.http_api.reading import ACTOR
 from gesta.runtime.clock import Ids, sleep
 
 T = TypeVar("T")

@@ -10,6 +10,7 @@ from typing import Any
 import aiohttp
 import msgspec
 
+from gesta.api_types.requests import StreamEvent
 from gesta.client.connection import (
     CONNECT_SECONDS,
     PAUSE_SECONDS,
@@ -18,7 +19,6 @@ from gesta.client.connection import (
     seconds_of,
 )
 from gesta.client.problems import error_of, read_problem
-from gesta.http_api.stream import StreamEvent
 from gesta.runtime.clock import sleep
 
 #: The server gives a sign of life every 15 s: one that is silent for longer is gone.

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from gesta import errors as e
-from gesta.http_api.problem import ProblemShape
+from gesta.api_types.problem import ProblemShape
 
 E = TypeVar("E", bound=e.GestaError)
 

@@ -8,25 +8,27 @@ from typing import Any, Literal
 
 import msgspec
 
-from gesta.api_types.representations import AttemptShape, EventShape, RequestShape
-from gesta.client.calls import Calls, Json
-from gesta.client.events import Following
-from gesta.errors import InvalidRequest, NotYet
-from gesta.http_api.decisions import Decided
-from gesta.http_api.requests import (
+from gesta.api_types.requests import (
     BATCH_MAX,
-    PAGE_MAX,
+    WAIT_SECONDS_MAX,
     Attempts,
+    AttemptShape,
     BatchResult,
+    Decided,
+    EventShape,
     Page,
+    RequestShape,
     Results,
+    StreamEvent,
     Submit,
     Submitted,
     Timeline,
     Whole,
 )
-from gesta.http_api.stream import StreamEvent
-from gesta.http_api.waiting import WAIT_SECONDS_MAX
+from gesta.api_types.structs import PAGE_MAX
+from gesta.client.calls import Calls, Json
+from gesta.client.events import Following
+from gesta.errors import InvalidRequest, NotYet
 
 #: How often the rest of a batch is sent again when the store failed in the middle of it.
 ROUNDS = 5

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 
+from gesta.api_types.structs import PAGE_MAX
+from gesta.api_types.subscriptions import SubscriptionsShape, SuppressedPage, SuppressedShape
 from gesta.client.calls import Calls
-from gesta.http_api.subscriptions import SubscriptionsShape
-from gesta.http_api.suppression import PAGE_MAX, SuppressedPage, SuppressedShape
 
 
 class ToldCalls(Calls):

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from gesta.api_types.work import LEASE, Extended, Recorded, Work, WorkItems
 from gesta.client.calls import Calls
 from gesta.client.connection import Ask, path_of
-from gesta.http_api.work import LEASE, Extended, Recorded, Work, WorkItems
 
 
 class WorkCalls(Calls):

@@ -8,66 +8,19 @@ from typing import Annotated, Any
 
 import msgspec
 
-from gesta.api_types.representations import QuarantinedShape, quarantined_shape
-from gesta.domain.outcome import UnknownPolicy
-from gesta.domain.state import Status
+from gesta.admin.representations import quarantined_shape
+from gesta.api_types.admin import Count, Counts, Flows, FlowShape, ParkedList
+from gesta.api_types.keys import Myself
+from gesta.api_types.structs import Asked
 from gesta.flows.schemas import payload_schema
-from gesta.http_api.route import Answer, Asked, Call, Route, Shape
+from gesta.http_api.route import Answer, Call, Route
 from gesta.requests.dead_letters import iso
 
 PARKED_MAX = 1_000
 
 
-class Myself(Shape, frozen=True):
-    """The key that was sent."""
-
-    key_id: str
-    name: str
-    tenant: str
-    scopes: list[str]
-    test: bool
-    expires_at: str | None
-
-
-class FlowShape(Shape, frozen=True):
-    """`payload` is a JSON schema; what is `x-personal` in it is stored sealed.
-
-    `external`: others execute it, by POST /v1/flows/{flow}/work.
-    """
-
-    name: str
-    payload: dict[str, Any]
-    external: bool
-    on_unknown: UnknownPolicy
-    attempts: int
-    ttl_seconds: float | None
-    #: Kinds of config that it uses.
-    config: list[str]
-
-
-class Flows(Shape, frozen=True):
-    items: list[FlowShape]
-
-
-class Count(Shape, frozen=True):
-    flow: str
-    status: Status
-    count: int
-
-
-class Counts(Shape, frozen=True):
-    items: list[Count]
-
-
 class ParkedAsked(Asked, frozen=True):
     limit: Annotated[int, msgspec.Meta(ge=1, le=PARKED_MAX)] = 100
-
-
-class ParkedList(Shape, frozen=True):
-    """Newest first. `more`: there are others than these."""
-
-    items: list[QuarantinedShape]
-    more: bool
 
 
 async def whoami(call: Call) -> Answer:

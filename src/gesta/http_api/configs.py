@@ -13,18 +13,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 
-from gesta.api_types.representations import EntityShape, entity_shape
+from gesta.admin.representations import entity_shape
+from gesta.api_types.config import ConfigKindShape, Entities, EntityShape, Kinds
+from gesta.api_types.structs import PAGE_MAX, Asked
 from gesta.errors import BadConfig, BadCursor
 from gesta.flows.schemas import config_schema
 from gesta.flows.validation import UNKNOWN_MAX
 from gesta.http_api.problem import Problem
-from gesta.http_api.route import Answer, Asked, Call, Route, Shape
+from gesta.http_api.route import Answer, Call, Route
 from gesta.tenants.config import Entity
 
 if TYPE_CHECKING:
     from gesta.engine.engine import Engine
 
-PAGE_MAX = 200
 #: An entity tag, or more with commas between: RFC 9110, 8.8.3.
 _TAG = r'(?:W/)?"[\x21\x23-\x7e]*"'
 _TAGS = re.compile(rf"{_TAG}(\s*,\s*{_TAG})*")
@@ -55,29 +56,6 @@ class Choice(Asked, frozen=True):
     kind: str | None = None
     cursor: str | None = None
     limit: Annotated[int, msgspec.Meta(ge=1, le=PAGE_MAX)] = 50
-
-
-class Entities(Shape, frozen=True):
-    """By kind and code. `next` continues the list; null: that was all."""
-
-    items: list[EntityShape]
-    next: str | None
-
-
-class ConfigKindShape(Shape, frozen=True):
-    """`schema` is that of the fields of such an entity; what is `writeOnly` in it is a secret.
-
-    `usedBy`: flows of this process.
-    """
-
-    kind: str
-    schema: dict[str, Any]
-    secrets: list[str]
-    used_by: list[str]
-
-
-class Kinds(Shape, frozen=True):
-    items: list[ConfigKindShape]
 
 
 async def list_config(call: Call) -> Answer:

@@ -19,13 +19,14 @@ from urllib.parse import parse_qsl
 
 import msgspec
 
-from gesta.api_types.representations import key_shape
+from gesta.admin.representations import key_shape
+from gesta.api_types.keys import MadeKey
+from gesta.api_types.structs import Asked
 from gesta.domain.events import Actor
 from gesta.engine.pipeline import Pipeline
 from gesta.errors import GestaError
-from gesta.http_api.keys import MadeKey
 from gesta.http_api.problem import Problem
-from gesta.http_api.route import Answer, Asked, Call, Route
+from gesta.http_api.route import Answer, Call, Route
 from gesta.tenants.api_keys import ApiKey
 
 TOKEN_BYTES: Final = 32

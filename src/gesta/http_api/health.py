@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from gesta.api_types.structs import Shape
 from gesta.engine.health import ProcessHealth
 from gesta.http_api.problem import Problem
-from gesta.http_api.route import Answer, Call, Route, Shape
+from gesta.http_api.route import Answer, Call, Route
 
 METRICS = "text/plain; version=0.0.4; charset=utf-8"
 

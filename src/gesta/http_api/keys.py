@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Annotated, Any
+from typing import Annotated
 
 import msgspec
 
-from gesta.api_types.representations import KeyShape, key_shape
-from gesta.http_api.route import Answer, Asked, Call, Route, Shape
+from gesta.admin.representations import key_shape
+from gesta.api_types.keys import ChangeShape, KeyList, KeyShape, MadeKey, Scope, Trail
+from gesta.api_types.structs import PAGE_MAX, Asked
+from gesta.http_api.route import Answer, Call, Route
 from gesta.requests.dead_letters import iso
-from gesta.tenants.api_keys import NAME_LENGTH_MAX, Scope
+from gesta.tenants.api_keys import NAME_LENGTH_MAX
 from gesta.tenants.audit_log import Change
-
-PAGE_MAX = 200
 
 
 class NewKey(Asked, frozen=True):
@@ -31,41 +31,6 @@ class NewKey(Asked, frozen=True):
     #: Without it the key does not end by itself.
     expires_at: datetime | None = None
     test: bool = False
-
-
-class MadeKey(KeyShape, frozen=True):
-    """`key` is what callers send. It is shown this once."""
-
-    key: str
-
-
-class KeyList(Shape, frozen=True):
-    """Newest first, those that were revoked or have expired among them."""
-
-    keys: list[KeyShape]
-
-
-class ChangeShape(Shape, frozen=True):
-    """`about` is `kind/code`, what was paused, the digest of a person, the id of a key, `flow/id`
-    of an entry of the suppression list, or the name of a handler.
-
-    `by` is null where gesta itself decided.
-    """
-
-    version: int
-    at: str
-    what: str
-    about: str
-    by: str | None
-    roles: tuple[str, ...]
-    details: dict[str, Any]
-
-
-class Trail(Shape, frozen=True):
-    """Newest first. `next` continues the list; null: that was all."""
-
-    items: list[ChangeShape]
-    next: int | None
 
 
 class TrailQuery(Asked, frozen=True):

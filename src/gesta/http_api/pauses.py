@@ -7,10 +7,12 @@ pause`. It is shown, without who and why.
 
 from __future__ import annotations
 
-from gesta.api_types.representations import PauseShape, pause_shape
+from gesta.admin.representations import pause_shape
+from gesta.api_types.admin import Pauses, PauseShape, Resumed
+from gesta.api_types.structs import Asked
 from gesta.errors import NotFound, UnknownFlow
 from gesta.http_api.problem import invalid
-from gesta.http_api.route import Answer, Asked, Call, Route, Shape
+from gesta.http_api.route import Answer, Call, Route
 from gesta.tenants.pauses import Pause
 
 
@@ -24,16 +26,6 @@ class Chosen(Asked, frozen=True):
 class PauseAsked(Chosen, frozen=True):
     #: For those who find it paused.
     reason: str = ""
-
-
-class Pauses(Shape, frozen=True):
-    items: list[PauseShape]
-
-
-class Resumed(Shape, frozen=True):
-    """How many jobs were held and go on."""
-
-    held: int
 
 
 async def list_pauses(call: Call) -> Answer:

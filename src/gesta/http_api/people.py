@@ -8,7 +8,9 @@ from typing import Annotated
 
 import msgspec
 
-from gesta.http_api.route import Answer, Asked, Call, Route, Shape
+from gesta.api_types.admin import ErasedShape
+from gesta.api_types.structs import Asked
+from gesta.http_api.route import Answer, Call, Route
 
 
 class Erase(Asked, frozen=True):
@@ -17,12 +19,6 @@ class Erase(Asked, frozen=True):
     """
 
     subject: Annotated[str, msgspec.Meta(min_length=1, max_length=10_000)]
-
-
-class ErasedShape(Shape, frozen=True):
-    """How many keys were destroyed; 0: there was none left, or never one."""
-
-    destroyed: int
 
 
 async def erase(call: Call) -> Answer:

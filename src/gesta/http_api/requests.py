@@ -3,19 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import msgspec
 
-from gesta.api_types.representations import (
-    AttemptShape,
-    EventShape,
+from gesta.admin.representations import attempt_shapes, event_shape, request_shape
+from gesta.api_types.requests import (
+    BATCH_MAX,
+    Attempts,
+    BatchResult,
+    FlowName,
+    Page,
     RequestShape,
-    attempt_shapes,
-    event_shape,
-    request_shape,
+    Results,
+    Submit,
+    Submitted,
+    SubmitVerdict,
+    Timeline,
+    Whole,
 )
+from gesta.api_types.structs import PAGE_MAX, Asked
 from gesta.domain.events import Actor
 from gesta.domain.ids import KEY_LENGTH_MAX, REQUEST_ID
 from gesta.engine.request import Request
@@ -30,20 +38,18 @@ from gesta.errors import (
 )
 from gesta.flows.flow import Payload
 from gesta.flows.validation import decode_fields
-from gesta.http_api.problem import Problem, ProblemShape, invalid, problem_of
+from gesta.http_api.problem import Problem, invalid, problem_of
 from gesta.http_api.reading import UNREADABLE, unreadable
-from gesta.http_api.route import Answer, Asked, Call, Route, Shape
+from gesta.http_api.route import Answer, Call, Route
 from gesta.http_api.waiting import Wait, wait_seconds
 from gesta.intake.submit import Accepted
-from gesta.intake.submit_options import TTL_MAX, Options, option_errors
+from gesta.intake.submit_options import Options, option_errors
 
 if TYPE_CHECKING:
     from gesta.engine.engine import Engine
     from gesta.ports.read_model import View
 
-BATCH_MAX = 1_000
 BATCH_BYTES_MAX = 8 * 1024 * 1024
-PAGE_MAX = 200
 #: What an option is called in Python → in JSON.
 _OPTIONS = {
     "deliver_at": "deliverAt",
@@ -51,31 +57,6 @@ _OPTIONS = {
     "correlation_id": "correlationId",
     "causation_id": "causationId",
 }
-
-SubmitVerdict = Literal["created", "duplicate"]
-TtlSeconds = Annotated[float, msgspec.Meta(gt=0, le=TTL_MAX.total_seconds())]
-#: Of which flow something is wanted. PostgreSQL has no text with a zero in it, and would say that
-#: it cannot be asked.
-FlowName = Annotated[str, msgspec.Meta(pattern=r"^[^\x00]*$")]
-#: Told here, and held by `option_errors`, together with what is wrong with the payload.
-Name = Annotated[str, msgspec.Meta(extra_json_schema={"minLength": 1, "maxLength": KEY_LENGTH_MAX})]
-
-
-class Submit(Asked, frozen=True):
-    """A request.
-
-    The tenant is that of the API key, and one of a test key reaches the sandbox and nobody else.
-    `key` may come as the header Idempotency-Key instead.
-    """
-
-    flow: str
-    payload: dict[str, Any]
-    key: Name | None = None
-    deliver_at: Annotated[datetime, msgspec.Meta(tz=True)] | None = None
-    ttl_seconds: TtlSeconds | None = None
-    priority: Annotated[int, msgspec.Meta(ge=1, le=10)] = 5
-    correlation_id: Name | None = None
-    causation_id: Name | None = None
 
 
 _decode_submit = msgspec.json.Decoder(Submit).decode
@@ -85,40 +66,6 @@ class Batch(Asked, frozen=True):
     """Many requests, each of which gets its own verdict."""
 
     requests: Annotated[list[msgspec.Raw], msgspec.Meta(min_length=1, max_length=BATCH_MAX)]
-
-
-class Submitted(Shape, frozen=True, omit_defaults=True):
-    """It is on disk. `request` is there when the call waited for it."""
-
-    id: str
-    flow: str
-    verdict: SubmitVerdict
-    request: RequestShape | None = None
-
-
-class BatchResult(Shape, frozen=True, omit_defaults=True):
-    """What became of one request of a batch.
-
-    With `invalid`, `conflict` and `not_written` nothing was stored.
-    """
-
-    verdict: Literal["created", "duplicate", "conflict", "invalid", "not_written"]
-    id: str | None = None
-    flow: str | None = None
-    problem: ProblemShape | None = None
-
-
-class Results(Shape, frozen=True):
-    """One for each request, in their order."""
-
-    results: list[BatchResult]
-
-
-class Page(Shape, frozen=True):
-    """Newest first. `next` continues the list; null: that was all."""
-
-    items: list[RequestShape]
-    next: str | None
 
 
 class Listing(Asked, frozen=True):
@@ -132,22 +79,6 @@ class Listing(Asked, frozen=True):
     key: Annotated[str, msgspec.Meta(min_length=1, max_length=KEY_LENGTH_MAX)] | None = None
     cursor: str | None = None
     limit: Annotated[int, msgspec.Meta(ge=1, le=PAGE_MAX)] = 50
-
-
-class Whole(RequestShape, frozen=True):
-    """A request with what was asked, what is personal in it masked; null: its flow is not declared
-    in this process.
-    """
-
-    payload: dict[str, Any] | None = None
-
-
-class Timeline(Shape, frozen=True):
-    events: list[EventShape]
-
-
-class Attempts(Shape, frozen=True):
-    attempts: list[AttemptShape]
 
 
 async def submit(call: Call) -> Answer:

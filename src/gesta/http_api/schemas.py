@@ -9,11 +9,12 @@ from typing import Any
 
 import msgspec
 
+from gesta.api_types.problem import ProblemShape
+from gesta.api_types.requests import Submit
 from gesta.domain.ids import FLOW
 from gesta.flows.flow import Flow
 from gesta.flows.schemas import payload_schema
-from gesta.http_api.problem import ProblemShape
-from gesta.http_api.requests import Batch, Submit
+from gesta.http_api.requests import Batch
 from gesta.http_api.route import Route
 
 Schema = dict[str, Any]

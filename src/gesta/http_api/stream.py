@@ -10,12 +10,14 @@ from typing import Annotated
 
 import msgspec
 
-from gesta.api_types.representations import EventShape, event_shape
+from gesta.admin.representations import event_shape
+from gesta.api_types.requests import StreamEvent
+from gesta.api_types.structs import Asked
 from gesta.domain.codec import decode_meta, event_types
 from gesta.domain.ids import REQUEST_ID, covers
 from gesta.domain.status_events import word_of
 from gesta.http_api.problem import Problem, invalid
-from gesta.http_api.route import Asked, Call, Route, Stream
+from gesta.http_api.route import Call, Route, Stream
 from gesta.ports.event_store import Recorded
 from gesta.projector.batch_fold import CONFIG
 
@@ -35,13 +37,6 @@ class Following(Asked, frozen=True):
         Annotated[str, msgspec.Meta(extra_json_schema={"pattern": f"^{REQUEST_ID.pattern}$"})]
         | None
     ) = None
-
-
-class StreamEvent(EventShape, frozen=True):
-    """An event of a request."""
-
-    request_id: str
-    flow: str
 
 
 async def follow(call: Call) -> Stream:

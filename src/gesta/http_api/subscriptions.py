@@ -5,36 +5,10 @@ handlers have come.
 from __future__ import annotations
 
 from gesta.admin.admin import Listener
+from gesta.api_types.subscriptions import HandlerShape, SubscriptionsShape, WebhookShape
 from gesta.errors import NotFound
 from gesta.http_api.problem import Problem
-from gesta.http_api.route import Answer, Call, Route, Shape
-
-
-class WebhookShape(Shape, frozen=True):
-    """A `told.webhook` of the tenant. `fault` says why it tells nobody; empty: it does."""
-
-    code: str
-    flow: str
-    statuses: list[str]
-    endpoint: str
-    fault: str
-
-
-class HandlerShape(Shape, frozen=True):
-    """A handler of a program, or one of the engine's own. No event is in it, and no tenant."""
-
-    name: str
-    #: Events that it has not seen yet; roughly.
-    behind: int
-    #: Whether a running process tells it.
-    is_held: bool
-    #: Whether it is stuck. What it stumbled over is in `gesta doctor`, and in the log.
-    is_stuck: bool
-
-
-class SubscriptionsShape(Shape, frozen=True):
-    webhooks: list[WebhookShape]
-    handlers: list[HandlerShape]
+from gesta.http_api.route import Answer, Call, Route
 
 
 async def _handlers(call: Call) -> list[Listener]:

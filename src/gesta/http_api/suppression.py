@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 
+from gesta.api_types.structs import PAGE_MAX, Asked
+from gesta.api_types.subscriptions import SuppressedPage, SuppressedShape
 from gesta.errors import BadCursor, NotFound
 from gesta.http_api.problem import Problem
-from gesta.http_api.route import Answer, Asked, Call, Route, Shape
+from gesta.http_api.route import Answer, Call, Route
 from gesta.requests.dead_letters import iso
 from gesta.tenants.suppression import REASON_LENGTH_MAX, Entry
 
@@ -21,7 +23,6 @@ if TYPE_CHECKING:
     from gesta.engine.engine import Engine
 
 _ID = re.compile(r"[0-9a-f]{32}")
-PAGE_MAX = 200
 
 
 class Address(Asked, frozen=True):
@@ -38,22 +39,6 @@ class Sought(Asked, frozen=True):
 class Listing(Asked, frozen=True):
     cursor: str | None = None
     limit: Annotated[int, msgspec.Meta(ge=1, le=PAGE_MAX)] = 50
-
-
-class SuppressedShape(Shape, frozen=True):
-    id: str
-    #: Enough to recognise, too little to learn.
-    masked: str
-    reason: str
-    source: str
-    since: str
-
-
-class SuppressedPage(Shape, frozen=True):
-    """In no order that means anything. `next` continues the list; null: that was all."""
-
-    items: list[SuppressedShape]
-    next: str | None
 
 
 def shape(entry: Entry) -> SuppressedShape:

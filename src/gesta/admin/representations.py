@@ -8,20 +8,24 @@ is masked.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 
+from gesta.api_types.admin import PauseShape, QuarantinedShape
+from gesta.api_types.config import EntityShape
+from gesta.api_types.keys import KeyShape
+from gesta.api_types.requests import AttemptShape, EventShape, RequestShape
 from gesta.domain import events as e
 from gesta.domain.codec import encode
-from gesta.domain.state import State, Status
+from gesta.domain.state import State
 from gesta.flows.flow import Flow
 from gesta.flows.personal_fields import plan_of
 from gesta.ports.read_model import Quarantined
 from gesta.requests.dead_letters import iso
 from gesta.runtime.redaction import without_credentials
 from gesta.security.field_encryption import is_encrypted, replace_encrypted
-from gesta.tenants.api_keys import ApiKey, Scope
+from gesta.tenants.api_keys import ApiKey
 from gesta.tenants.config import Entity, secret_fields
 from gesta.tenants.pauses import Pause
 
@@ -31,113 +35,6 @@ HistoryEntry = tuple[str, e.Event | None, e.Meta]
 #: In place of what is sealed, and of what is personal but was stored before its field was marked
 #: so.
 ENCRYPTED, ERASED, PERSONAL = b'"[sealed]"', b'"[erased]"', b'"(personal)"'
-
-
-class Shown(msgspec.Struct, frozen=True, rename="camel"):
-    """Times are ISO-8601 in UTC."""
-
-
-class RequestShape(Shown, frozen=True):
-    id: str
-    flow: str
-    tenant: str
-    status: Status
-    key: str | None
-    attempt_count: int
-    reason: str
-    detail: str
-    provider_id: str
-    target_id: str
-    in_doubt: bool
-    cancel_requested: bool
-    operation: str
-    intent: int
-    priority: int
-    created_at: str
-    updated_at: str
-    due_at: str | None
-    expires_at: str | None
-    correlation_id: str
-    version: int
-    #: The pause that keeps it from going on.
-    held_by: str | None
-    #: It reaches the sandbox and nobody else.
-    test: bool
-    #: What the provider reported after it was sent, and why, in a word.
-    delivered_at: str | None
-    bounced_at: str | None
-    bounce: str
-    complained_at: str | None
-    complaint: str
-
-
-class EventShape(Shown, frozen=True):
-    version: int
-    type: str
-    at: str
-    actor: str | None
-    data: dict[str, Any]
-
-
-class AttemptShape(msgspec.Struct, rename="camel"):
-    """Not frozen: its end is filled in when it is met."""
-
-    number: int
-    started_at: str | None = None
-    ended_at: str | None = None
-    outcome: Literal["retry", "unknown", "done", "rejected"] | None = None
-    reason: str = ""
-    detail: str = ""
-    next_at: str | None = None
-    used: dict[str, int] = {}
-
-
-class PauseShape(Shown, frozen=True):
-    scope: str
-    flow: str | None
-    tenant: str | None
-    credential: str | None
-    reason: str
-    since: str
-    refused: bool
-    by: str | None
-    held: int
-
-
-class KeyShape(Shown, frozen=True):
-    """A key without its text, which nobody has but its holder."""
-
-    id: str
-    tenant: str
-    name: str
-    scopes: tuple[Scope, ...]
-    test: bool
-    created_at: str
-    created_by: str
-    expires_at: str | None
-    revoked_at: str | None
-    revoked_by: str | None
-
-
-class EntityShape(Shown, frozen=True):
-    """Config without its secrets: of those only the version is told, and of a URL neither user nor
-    query.
-    """
-
-    kind: str
-    code: str
-    version: int
-    fields: dict[str, Any]
-    secrets: dict[str, int]
-
-
-class QuarantinedShape(Shown, frozen=True):
-    what: str
-    tenant: str
-    name: str
-    version: int
-    error: str
-    at: str
 
 
 def request_shape(state: State, pause: Pause | None = None) -> RequestShape:
