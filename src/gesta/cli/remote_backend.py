@@ -37,7 +37,7 @@ class RemoteBackend:
         self._client, self.tenant = client, tenant
 
     def now_ms(self) -> int:
-        return self._client.line.runtime.now_ms()
+        return self._client.line.clock.now_ms()
 
     async def submit(self, flow: str, fields: object, options: Options) -> Submitted:
         if not isinstance(fields, dict):

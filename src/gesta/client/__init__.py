@@ -7,7 +7,6 @@ Importing this opens nothing; a connection is made by the first call.
 """
 
 from gesta.api_types.requests import Submit
-from gesta.client.client import Client
-from gesta.client.sync import SyncClient
+from gesta.client.client import Client, SyncClient
 
 __all__ = ["Client", "Submit", "SyncClient"]

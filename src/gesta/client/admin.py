@@ -1,11 +1,11 @@
 """What people who run gesta do, over HTTP: config, templates, dead letters, unknown outcomes,
-pauses, people.
+pauses, erasure, keys, suppression lists, subscriptions.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
-from datetime import timedelta
+from collections.abc import AsyncIterator, Mapping, Sequence
+from datetime import datetime, timedelta
 from typing import Any
 
 from gesta.api_types.admin import (
@@ -28,18 +28,18 @@ from gesta.api_types.decisions import (
     UnknownOutcome,
     UnknownOutcomes,
 )
-from gesta.api_types.keys import Myself
+from gesta.api_types.keys import ChangeShape, KeyList, KeyShape, MadeKey, Myself, Trail
 from gesta.api_types.requests import Submitted
-from gesta.client.calls import Calls, Json
+from gesta.api_types.structs import PAGE_MAX
+from gesta.api_types.subscriptions import SubscriptionsShape, SuppressedPage, SuppressedShape
+from gesta.client.connection import Calls, Json
 
-PAGE = 200
 
-
-class UpkeepCalls(Calls):
+class AdminCalls(Calls):
     async def config(self, *, kind: str | None = None) -> AsyncIterator[EntityShape]:
         """The tenant's config, without its secrets."""
         async for one in self.pages(
-            "config", answer=Entities, query={"kind": kind}, limit=None, page=PAGE
+            "config", answer=Entities, query={"kind": kind}, limit=None, page=PAGE_MAX
         ):
             yield one
 
@@ -101,7 +101,7 @@ class UpkeepCalls(Calls):
 
     async def try_endpoint(self, code: str, *, key: str | None = None) -> Submitted:
         """Send a signed test message to a webhook endpoint."""
-        headers = {"Idempotency-Key": key or self.ids.new()}
+        headers = {"Idempotency-Key": key or self.new_key()}
         return await self.post(
             "endpoints", code, "test", answer=Submitted, headers=headers, repeat=True
         )
@@ -132,7 +132,7 @@ class UpkeepCalls(Calls):
             "variables": dict(variables or {}),
             "locale": locale,
         }
-        headers = {"Idempotency-Key": key or self.ids.new()}
+        headers = {"Idempotency-Key": key or self.new_key()}
         return await self.post(
             "templates", code, "test", answer=Submitted, body=body, headers=headers, repeat=True
         )
@@ -143,7 +143,7 @@ class UpkeepCalls(Calls):
         """Requests that failed for good, newest first."""
         query = {"flow": flow, "reason": reason}
         async for one in self.pages(
-            "dead-letters", answer=DeadLetters, query=query, limit=limit, page=PAGE
+            "dead-letters", answer=DeadLetters, query=query, limit=limit, page=PAGE_MAX
         ):
             yield one
 
@@ -186,7 +186,7 @@ class UpkeepCalls(Calls):
     ) -> AsyncIterator[UnknownOutcome]:
         """Outcomes that wait for a person's word."""
         async for one in self.pages(
-            "unknown", answer=UnknownOutcomes, query={"flow": flow}, limit=limit, page=PAGE
+            "unknown", answer=UnknownOutcomes, query={"flow": flow}, limit=limit, page=PAGE_MAX
         ):
             yield one
 
@@ -242,3 +242,87 @@ class UpkeepCalls(Calls):
     async def whoami(self) -> Myself:
         """Whose key this is, and what it allows."""
         return await self.read("whoami", answer=Myself)
+
+    async def keys(self) -> list[KeyShape]:
+        """The tenant's keys, without their texts."""
+        return (await self.read("keys", answer=KeyList)).keys
+
+    async def create_key(
+        self,
+        name: str,
+        *,
+        scopes: Sequence[str] = ("read", "submit"),
+        expires_at: datetime | None = None,
+        test: bool = False,
+        by: str | None = None,
+    ) -> MadeKey:
+        """A new key, shown this once.
+
+        Not repeated when the answer is lost: that would be a second key.
+        """
+        body: Json = {"name": name, "scopes": list(scopes), "expiresAt": expires_at, "test": test}
+        return await self.post("keys", answer=MadeKey, body=body, by=by)
+
+    async def revoke_key(self, key_id: str, *, by: str | None = None) -> KeyShape:
+        """End a key for good. Safe to repeat."""
+        return await self.change("DELETE", "keys", key_id, answer=KeyShape, by=by)
+
+    async def audit(self, *, limit: int | None = None) -> AsyncIterator[ChangeShape]:
+        """Who changed what, newest first."""
+        before: int | None = None
+        left = limit
+        while left is None or left > 0:
+            size = PAGE_MAX if left is None else min(PAGE_MAX, left)
+            got = await self.read("audit", answer=Trail, query={"before": before, "limit": size})
+            for item in got.items:
+                yield item
+            left = None if left is None else left - len(got.items)
+            before = got.next
+            if before is None:
+                return
+
+    async def suppressed(
+        self, flow: str, *, limit: int | None = None
+    ) -> AsyncIterator[SuppressedShape]:
+        """Addresses that get no more messages of this flow, masked."""
+        async for one in self.pages(
+            "suppression", flow, answer=SuppressedPage, query={}, limit=limit, page=PAGE_MAX
+        ):
+            yield one
+
+    async def suppress(
+        self, flow: str, address: str, *, reason: str = "by hand", by: str | None = None
+    ) -> SuppressedShape:
+        """No more messages of this flow to this address. Safe to repeat."""
+        body = {"address": address, "reason": reason}
+        return await self.change(
+            "PUT", "suppression", flow, answer=SuppressedShape, body=body, by=by
+        )
+
+    async def find_suppressed(self, flow: str, address: str) -> SuppressedShape:
+        """Why an address gets no messages; raises NotFound where it does."""
+        return await self.post(
+            "suppression",
+            flow,
+            "find",
+            answer=SuppressedShape,
+            body={"address": address},
+            repeat=True,
+        )
+
+    async def unsuppress(self, flow: str, entry_id: str, *, by: str | None = None) -> None:
+        """Messages may go there again. Not repeated when the answer is lost."""
+        await self.change(
+            "DELETE", "suppression", flow, entry_id, answer=type(None), by=by, repeat=False
+        )
+
+    async def subscriptions(self) -> SubscriptionsShape:
+        """Who is told of what happens."""
+        return await self.read("subscriptions", answer=SubscriptionsShape)
+
+    async def forget_subscription(self, name: str, *, by: str | None = None) -> None:
+        """Forget the place of a handler that no program declares any more.
+
+        Not repeated when the answer is lost.
+        """
+        await self.change("DELETE", "subscriptions", name, answer=type(None), by=by, repeat=False)

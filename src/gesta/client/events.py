@@ -5,24 +5,13 @@ was seen.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
-from typing import Any
 
-import aiohttp
 import msgspec
 
 from gesta.api_types.requests import StreamEvent
-from gesta.client.connection import (
-    CONNECT_SECONDS,
-    PAUSE_SECONDS,
-    PAUSE_SECONDS_MAX,
-    Connection,
-    seconds_of,
-)
-from gesta.client.problems import error_of, read_problem
-from gesta.runtime.clock import sleep
+from gesta.client.clock import sleep
+from gesta.client.connection import PAUSE_SECONDS, PAUSE_SECONDS_MAX, Connection
 
-#: The server gives a sign of life every 15 s: one that is silent for longer is gone.
-SILENCE_SECONDS = 45.0
 #: No event is longer; more is no stream of ours.
 LINE_BYTES_MAX = 4 * 1024 * 1024
 
@@ -46,59 +35,35 @@ class Following:
         Raises what the server refuses for good; whatever may pass is waited for.
         """
         while True:
-            try:
-                async for event in self._connection():
-                    yield event
-            except (aiohttp.ClientError, TimeoutError, OSError):
-                pass
+            async for event in self._connection():
+                yield event
             self._failures += 1
-            line = self._line
+            clock = self._line.clock
             await sleep(
-                line.runtime,
-                line.runtime.chance()
+                clock,
+                clock.chance()
                 * min(PAUSE_SECONDS_MAX, PAUSE_SECONDS * (1 << min(self._failures, 10))),
             )
 
     async def _connection(self) -> AsyncIterator[StreamEvent | None]:
-        headers = self._line.authorized() | {"Accept": "text/event-stream"}
+        headers = {"Accept": "text/event-stream"}
         if self._last_id is not None:
             headers["Last-Event-ID"] = self._last_id
-        limit = aiohttp.ClientTimeout(
-            total=None, sock_connect=CONNECT_SECONDS, sock_read=SILENCE_SECONDS
-        )
-        async with self._line.session.get(
-            f"{self._line.server}/v1/stream",
-            params=self._query,
-            headers=headers,
-            timeout=limit,
-            allow_redirects=False,
-        ) as answer:
-            if answer.status != 200:
-                await self._refused(answer)
-                return
-            async for event_id, data in _parts(answer.content):
-                self._failures = 0
-                # The place moves before the event is handed on: whoever stops there has had it.
-                self._last_id = event_id or self._last_id
-                yield msgspec.json.decode(data, type=StreamEvent) if data else None
-
-    async def _refused(self, answer: aiohttp.ClientResponse) -> None:
-        raw = await answer.content.read(64 * 1024)
-        if answer.status != 429 and answer.status < 500:
-            raise error_of(read_problem(answer.status, raw), None)
-        await sleep(
-            self._line.runtime,
-            min(PAUSE_SECONDS_MAX, seconds_of(answer.headers.get("Retry-After")) or 0.0),
-        )
+        async for event_id, data in _parts(self._line.stream("/v1/stream", self._query, headers)):
+            self._failures = 0
+            # The position moves before the event is handed on: whoever stops there has had it.
+            self._last_id = event_id or self._last_id
+            yield msgspec.json.decode(data, type=StreamEvent) if data else None
 
 
-async def _parts(content: Any) -> AsyncIterator[tuple[str, bytes]]:
-    """Id and data of each event; an event without data moves the place only."""
+async def _parts(chunks: AsyncIterator[bytes]) -> AsyncIterator[tuple[str, bytes]]:
+    """Id and data of each event; an event without data moves the position only."""
     event_id, data, rest = "", [], b""
-    async for chunk in content.iter_any():
+    async for chunk in chunks:
         rest += chunk
         if len(rest) > LINE_BYTES_MAX:
-            raise aiohttp.ClientPayloadError("that is no stream of events")
+            # No stream of ours; another try begins anew.
+            return
         *lines, rest = rest.split(b"\n")
         for line in lines:
             name, _, value = line.rstrip(b"\r").partition(b":")

@@ -10,7 +10,8 @@ from __future__ import annotations
 from gesta.admin.representations import pause_shape
 from gesta.api_types.admin import Pauses, PauseShape, Resumed
 from gesta.api_types.structs import Asked
-from gesta.errors import NotFound, UnknownFlow
+from gesta.errors import NotFound
+from gesta.flows.channels import unknown_flow
 from gesta.http_api.problem import invalid
 from gesta.http_api.route import Answer, Call, Route
 from gesta.tenants.pauses import Pause
@@ -67,7 +68,7 @@ async def _refuse_unknown(call: Call, asked: PauseAsked) -> None:
     """Every worker remembers every pause, so there is one only of what there is."""
     faults = {}
     if asked.flow is not None and asked.flow not in call.engine.flows:
-        faults["flow"] = str(UnknownFlow(asked.flow, list(call.engine.flows)))
+        faults["flow"] = str(unknown_flow(asked.flow, call.engine.flows))
     declared = {credential for flow in call.engine.flows.values() for credential in flow.declared}
     if asked.credential is not None and asked.credential not in declared:
         kind, _, code = asked.credential.partition("/")

@@ -36,6 +36,7 @@ from gesta.errors import (
     PartlyAccepted,
     UnknownFlow,
 )
+from gesta.flows.channels import unknown_flow
 from gesta.flows.flow import Payload
 from gesta.flows.validation import decode_fields
 from gesta.http_api.problem import Problem, invalid, problem_of
@@ -352,7 +353,7 @@ async def faults_beside(
     if not isinstance(name, str):
         return faults
     if name not in engine.flows:
-        return faults | {"flow": str(UnknownFlow(name, list(engine.flows)))}
+        return faults | {"flow": str(unknown_flow(name, engine.flows))}
     if not isinstance(payload, dict):
         return faults
     value, wrong = decode_fields(engine.flows[name].payload, payload)
