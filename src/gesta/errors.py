@@ -44,7 +44,7 @@ from gesta.domain.commands import CommandRefused as DomainRefused
 from gesta.domain.state import State
 
 if TYPE_CHECKING:
-    from gesta.api_types.requests import RequestShape
+    from gesta.api_types.requests import RequestRepresentation
 
 
 class GestaError(Exception):
@@ -219,7 +219,7 @@ class NotYet(GestaError):
     """No outcome yet; the request goes on."""
 
     def __init__(
-        self, request_id: str, state: State | RequestShape, timeout_seconds: float
+        self, request_id: str, state: State | RequestRepresentation, timeout_seconds: float
     ) -> None:
         last = (
             f" (last attempt: {state.reason}{', ' if state.detail else ''}{state.detail})"

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from gesta.admin.representations import payload_shape
+from gesta.admin.representations import payload_representation
 from gesta.api_types.decisions import DeadLetter
 from gesta.domain.ids import REQUEST_ID
 from gesta.domain.state import State
@@ -45,7 +45,7 @@ class Overview:
         """What was asked, as it may be shown: what is personal in it masked, and told to be gone
         where the person was erased.
         """
-        return payload_shape(
+        return payload_representation(
             view.payload,
             self._pipeline.flows.get(view.state.flow),
             await self._pipeline.subjects.erased(view),

@@ -12,10 +12,14 @@ from typing import Any
 
 import msgspec
 
-from gesta.api_types.admin import PauseShape, QuarantinedShape
-from gesta.api_types.config import EntityShape
-from gesta.api_types.keys import KeyShape
-from gesta.api_types.requests import AttemptShape, EventShape, RequestShape
+from gesta.api_types.admin import PauseRepresentation, QuarantinedRepresentation
+from gesta.api_types.config import EntityRepresentation
+from gesta.api_types.keys import KeyRepresentation
+from gesta.api_types.requests import (
+    AttemptRepresentation,
+    EventRepresentation,
+    RequestRepresentation,
+)
 from gesta.domain import events as e
 from gesta.domain.codec import encode
 from gesta.domain.state import State
@@ -37,8 +41,8 @@ HistoryEntry = tuple[str, e.Event | None, e.Meta]
 ENCRYPTED, ERASED, PERSONAL = b'"[sealed]"', b'"[erased]"', b'"(personal)"'
 
 
-def request_shape(state: State, pause: Pause | None = None) -> RequestShape:
-    return RequestShape(
+def request_representation(state: State, pause: Pause | None = None) -> RequestRepresentation:
+    return RequestRepresentation(
         state.id,
         state.flow,
         state.tenant,
@@ -70,9 +74,9 @@ def request_shape(state: State, pause: Pause | None = None) -> RequestShape:
     )
 
 
-def pause_shape(pause: Pause, held: int) -> PauseShape:
+def pause_representation(pause: Pause, held: int) -> PauseRepresentation:
     scope = pause.scope
-    return PauseShape(
+    return PauseRepresentation(
         str(scope),
         scope.flow,
         scope.tenant,
@@ -85,8 +89,8 @@ def pause_shape(pause: Pause, held: int) -> PauseShape:
     )
 
 
-def key_shape(key: ApiKey) -> KeyShape:
-    return KeyShape(
+def key_representation(key: ApiKey) -> KeyRepresentation:
+    return KeyRepresentation(
         key.id,
         key.tenant,
         key.name,
@@ -100,7 +104,7 @@ def key_shape(key: ApiKey) -> KeyShape:
     )
 
 
-def payload_shape(
+def payload_representation(
     payload: bytes, flow: Flow | None, erased: Collection[str] = ()
 ) -> dict[str, Any] | None:
     """The payload with its personal parts masked; None where the flow is not declared, so that
@@ -119,9 +123,9 @@ def payload_shape(
     return fields
 
 
-def event_shape(told: HistoryEntry, version: int) -> EventShape:
+def event_representation(told: HistoryEntry, version: int) -> EventRepresentation:
     type_name, event, meta = told
-    return EventShape(
+    return EventRepresentation(
         version, type_name, iso(meta.occurred_at), _actor(meta.actor), _event_fields(event)
     )
 
@@ -136,12 +140,12 @@ def _actor(actor: e.Actor | None) -> str | None:
     return f"{actor.user_id} ({', '.join(keys)})" if keys else actor.user_id
 
 
-def attempt_shapes(history: Iterable[HistoryEntry]) -> list[AttemptShape]:
+def attempt_representations(history: Iterable[HistoryEntry]) -> list[AttemptRepresentation]:
     """What each attempt came to, gathered from the events."""
-    attempts: dict[int, AttemptShape] = {}
+    attempts: dict[int, AttemptRepresentation] = {}
 
-    def attempt(number: int) -> AttemptShape:
-        return attempts.setdefault(number, AttemptShape(number))
+    def attempt(number: int) -> AttemptRepresentation:
+        return attempts.setdefault(number, AttemptRepresentation(number))
 
     def end(
         number: int,
@@ -208,16 +212,16 @@ def attempt_shapes(history: Iterable[HistoryEntry]) -> list[AttemptShape]:
     return [attempts[number] for number in sorted(attempts)]
 
 
-def entity_shape(entity: Entity) -> EntityShape:
+def entity_representation(entity: Entity) -> EntityRepresentation:
     hidden = set(secret_fields(type(entity.body)))
     fields: dict[str, Any] = msgspec.to_builtins(entity.body)
     shown = {name: _shown(value) for name, value in fields.items() if name not in hidden}
     secrets = {name: refs[0].version for name, refs in entity.secrets.items() if refs}
-    return EntityShape(entity.kind, entity.code, entity.version, shown, secrets)
+    return EntityRepresentation(entity.kind, entity.code, entity.version, shown, secrets)
 
 
-def quarantined_shape(quarantined: Quarantined) -> QuarantinedShape:
-    return QuarantinedShape(
+def quarantined_representation(quarantined: Quarantined) -> QuarantinedRepresentation:
+    return QuarantinedRepresentation(
         quarantined.what,
         quarantined.tenant,
         quarantined.stream,

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from gesta.api_types.structs import Shape
+from gesta.api_types.structs import Representation
 from gesta.domain.outcome import UnknownPolicy
 from gesta.domain.state import Status
 
 
-class FlowShape(Shape, frozen=True):
+class FlowRepresentation(Representation, frozen=True):
     """`payload` is a JSON schema; what is `x-personal` in it is stored sealed.
 
     `external`: others execute it, by POST /v1/flows/{flow}/work.
@@ -25,21 +25,21 @@ class FlowShape(Shape, frozen=True):
     config: list[str]
 
 
-class Flows(Shape, frozen=True):
-    items: list[FlowShape]
+class Flows(Representation, frozen=True):
+    items: list[FlowRepresentation]
 
 
-class Count(Shape, frozen=True):
+class Count(Representation, frozen=True):
     flow: str
     status: Status
     count: int
 
 
-class Counts(Shape, frozen=True):
+class Counts(Representation, frozen=True):
     items: list[Count]
 
 
-class QuarantinedShape(Shape, frozen=True):
+class QuarantinedRepresentation(Representation, frozen=True):
     what: str
     tenant: str
     name: str
@@ -48,14 +48,14 @@ class QuarantinedShape(Shape, frozen=True):
     at: str
 
 
-class ParkedList(Shape, frozen=True):
+class ParkedList(Representation, frozen=True):
     """Newest first. `more`: there are others than these."""
 
-    items: list[QuarantinedShape]
+    items: list[QuarantinedRepresentation]
     more: bool
 
 
-class PauseShape(Shape, frozen=True):
+class PauseRepresentation(Representation, frozen=True):
     scope: str
     flow: str | None
     tenant: str | None
@@ -67,17 +67,17 @@ class PauseShape(Shape, frozen=True):
     held: int
 
 
-class Pauses(Shape, frozen=True):
-    items: list[PauseShape]
+class Pauses(Representation, frozen=True):
+    items: list[PauseRepresentation]
 
 
-class Resumed(Shape, frozen=True):
+class Resumed(Representation, frozen=True):
     """How many jobs were held and go on."""
 
     held: int
 
 
-class ErasedShape(Shape, frozen=True):
+class ErasedRepresentation(Representation, frozen=True):
     """How many keys were destroyed; 0: there was none left, or never one."""
 
     destroyed: int

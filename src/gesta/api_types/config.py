@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from gesta.api_types.structs import Shape
+from gesta.api_types.structs import Representation
 
 
-class EntityShape(Shape, frozen=True):
+class EntityRepresentation(Representation, frozen=True):
     """Config without its secrets: of those only the version is told, and of a URL neither user nor
     query.
     """
@@ -19,14 +19,14 @@ class EntityShape(Shape, frozen=True):
     secrets: dict[str, int]
 
 
-class Entities(Shape, frozen=True):
+class Entities(Representation, frozen=True):
     """By kind and code. `next` continues the list; null: that was all."""
 
-    items: list[EntityShape]
+    items: list[EntityRepresentation]
     next: str | None
 
 
-class ConfigKindShape(Shape, frozen=True):
+class ConfigKindRepresentation(Representation, frozen=True):
     """`schema` is that of the fields of such an entity; what is `writeOnly` in it is a secret.
 
     `usedBy`: flows of this process.
@@ -38,11 +38,11 @@ class ConfigKindShape(Shape, frozen=True):
     used_by: list[str]
 
 
-class Kinds(Shape, frozen=True):
-    items: list[ConfigKindShape]
+class Kinds(Representation, frozen=True):
+    items: list[ConfigKindRepresentation]
 
 
-class Previewed(Shape, frozen=True):
+class Previewed(Representation, frozen=True):
     """`code` and `version` name the template that was taken; `parts` has what it makes of the
     variables.
     """

@@ -6,8 +6,8 @@ from typing import Literal
 
 import msgspec
 
-from gesta.api_types.problem import ProblemShape
-from gesta.api_types.structs import Shape
+from gesta.api_types.problem import ProblemRepresentation
+from gesta.api_types.structs import Representation
 
 
 class ErrorInfo(msgspec.Struct, frozen=True, rename="camel"):
@@ -42,7 +42,7 @@ class DeadLetter(msgspec.Struct, frozen=True, rename="camel"):
     last_failure_reason: str
 
 
-class DeadLetters(Shape, frozen=True):
+class DeadLetters(Representation, frozen=True):
     """Newest first.
 
     `next` continues the list, also where a page is short or empty; null: that was all.
@@ -52,16 +52,16 @@ class DeadLetters(Shape, frozen=True):
     next: str | None
 
 
-class Redriven(Shape, frozen=True, omit_defaults=True):
+class Redriven(Representation, frozen=True, omit_defaults=True):
     """What became of one: `refused` when its state does not allow it, which `problem` explains."""
 
     id: str
     flow: str
     verdict: Literal["redriven", "refused"]
-    problem: ProblemShape | None = None
+    problem: ProblemRepresentation | None = None
 
 
-class RedrivenMany(Shape, frozen=True):
+class RedrivenMany(Representation, frozen=True):
     """`next` is the cursor for those that are left; null: there are none."""
 
     redriven: int
@@ -70,7 +70,7 @@ class RedrivenMany(Shape, frozen=True):
     next: str | None
 
 
-class UnknownOutcome(Shape, frozen=True):
+class UnknownOutcome(Representation, frozen=True):
     """It may have had its effect, or not.
 
     `since` is when that was last known to be open, `ageSeconds` how long ago.
@@ -88,7 +88,7 @@ class UnknownOutcome(Shape, frozen=True):
     correlation_id: str
 
 
-class UnknownOutcomes(Shape, frozen=True):
+class UnknownOutcomes(Representation, frozen=True):
     """Newest first.
 
     `next` continues the list, also where a page is short or empty; null: that was all.

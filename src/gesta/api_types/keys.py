@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from gesta.api_types.structs import Shape
+from gesta.api_types.structs import Representation
 
 Scope = Literal["read", "submit", "execute", "operate", "admin"]
 
 
-class KeyShape(Shape, frozen=True):
+class KeyRepresentation(Representation, frozen=True):
     """A key without its text, which nobody has but its holder."""
 
     id: str
@@ -24,19 +24,19 @@ class KeyShape(Shape, frozen=True):
     revoked_by: str | None
 
 
-class MadeKey(KeyShape, frozen=True):
+class MadeKey(KeyRepresentation, frozen=True):
     """`key` is what callers send. It is shown this once."""
 
     key: str
 
 
-class KeyList(Shape, frozen=True):
+class KeyList(Representation, frozen=True):
     """Newest first, those that were revoked or have expired among them."""
 
-    keys: list[KeyShape]
+    keys: list[KeyRepresentation]
 
 
-class Myself(Shape, frozen=True):
+class Myself(Representation, frozen=True):
     """The key that was sent."""
 
     key_id: str
@@ -47,7 +47,7 @@ class Myself(Shape, frozen=True):
     expires_at: str | None
 
 
-class ChangeShape(Shape, frozen=True):
+class ChangeRepresentation(Representation, frozen=True):
     """`about` is `kind/code`, what was paused, the digest of a person, the id of a key, `flow/id`
     of an entry of the suppression list, or the name of a handler.
 
@@ -63,8 +63,8 @@ class ChangeShape(Shape, frozen=True):
     details: dict[str, Any]
 
 
-class Trail(Shape, frozen=True):
+class Trail(Representation, frozen=True):
     """Newest first. `next` continues the list; null: that was all."""
 
-    items: list[ChangeShape]
+    items: list[ChangeRepresentation]
     next: int | None

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 
-class ProblemShape(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+class ProblemRepresentation(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     """RFC 9457, with a `code` for programs and `errors` for forms."""
 
     type: str

@@ -7,8 +7,8 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from gesta.api_types.problem import ProblemShape
-from gesta.api_types.structs import Asked, Shape
+from gesta.api_types.problem import ProblemRepresentation
+from gesta.api_types.structs import Asked, Representation
 from gesta.domain.ids import KEY_LENGTH_MAX
 from gesta.domain.state import Status
 
@@ -45,7 +45,7 @@ class Submit(Asked, frozen=True):
     causation_id: Name | None = None
 
 
-class RequestShape(Shape, frozen=True):
+class RequestRepresentation(Representation, frozen=True):
     id: str
     flow: str
     tenant: str
@@ -79,7 +79,7 @@ class RequestShape(Shape, frozen=True):
     complaint: str
 
 
-class Whole(RequestShape, frozen=True):
+class Whole(RequestRepresentation, frozen=True):
     """A request with what was asked, what is personal in it masked; null: its flow is not declared
     in this process.
     """
@@ -87,7 +87,7 @@ class Whole(RequestShape, frozen=True):
     payload: dict[str, Any] | None = None
 
 
-class EventShape(Shape, frozen=True):
+class EventRepresentation(Representation, frozen=True):
     version: int
     type: str
     at: str
@@ -95,14 +95,14 @@ class EventShape(Shape, frozen=True):
     data: dict[str, Any]
 
 
-class StreamEvent(EventShape, frozen=True):
+class StreamEvent(EventRepresentation, frozen=True):
     """An event of a request."""
 
     request_id: str
     flow: str
 
 
-class AttemptShape(msgspec.Struct, rename="camel"):
+class AttemptRepresentation(msgspec.Struct, rename="camel"):
     """Not frozen: its end is filled in when it is met."""
 
     number: int
@@ -115,16 +115,16 @@ class AttemptShape(msgspec.Struct, rename="camel"):
     used: dict[str, int] = {}
 
 
-class Submitted(Shape, frozen=True, omit_defaults=True):
+class Submitted(Representation, frozen=True, omit_defaults=True):
     """It is on disk. `request` is there when the call waited for it."""
 
     id: str
     flow: str
     verdict: SubmitVerdict
-    request: RequestShape | None = None
+    request: RequestRepresentation | None = None
 
 
-class BatchResult(Shape, frozen=True, omit_defaults=True):
+class BatchResult(Representation, frozen=True, omit_defaults=True):
     """What became of one request of a batch.
 
     With `invalid`, `conflict` and `not_written` nothing was stored.
@@ -133,31 +133,31 @@ class BatchResult(Shape, frozen=True, omit_defaults=True):
     verdict: Literal["created", "duplicate", "conflict", "invalid", "not_written"]
     id: str | None = None
     flow: str | None = None
-    problem: ProblemShape | None = None
+    problem: ProblemRepresentation | None = None
 
 
-class Results(Shape, frozen=True):
+class Results(Representation, frozen=True):
     """One for each request, in their order."""
 
     results: list[BatchResult]
 
 
-class Page(Shape, frozen=True):
+class Page(Representation, frozen=True):
     """Newest first. `next` continues the list; null: that was all."""
 
-    items: list[RequestShape]
+    items: list[RequestRepresentation]
     next: str | None
 
 
-class Timeline(Shape, frozen=True):
-    events: list[EventShape]
+class Timeline(Representation, frozen=True):
+    events: list[EventRepresentation]
 
 
-class Attempts(Shape, frozen=True):
-    attempts: list[AttemptShape]
+class Attempts(Representation, frozen=True):
+    attempts: list[AttemptRepresentation]
 
 
-class Decided(Shape, frozen=True):
+class Decided(Representation, frozen=True):
     id: str
     flow: str
     status: Status

@@ -8,7 +8,7 @@ import msgspec
 PAGE_MAX = 200
 
 
-class Shape(msgspec.Struct, frozen=True, rename="camel"):
+class Representation(msgspec.Struct, frozen=True, rename="camel"):
     """Something that is answered. Times are ISO-8601 in UTC."""
 
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from gesta.api_types.structs import Shape
+from gesta.api_types.structs import Representation
 
 
-class WebhookShape(Shape, frozen=True):
+class WebhookRepresentation(Representation, frozen=True):
     """A `told.webhook` of the tenant. `fault` says why it tells nobody; empty: it does."""
 
     code: str
@@ -15,7 +15,7 @@ class WebhookShape(Shape, frozen=True):
     fault: str
 
 
-class HandlerShape(Shape, frozen=True):
+class HandlerRepresentation(Representation, frozen=True):
     """A handler of a program, or one of the engine's own. No event is in it, and no tenant."""
 
     name: str
@@ -27,12 +27,12 @@ class HandlerShape(Shape, frozen=True):
     is_stuck: bool
 
 
-class SubscriptionsShape(Shape, frozen=True):
-    webhooks: list[WebhookShape]
-    handlers: list[HandlerShape]
+class SubscriptionsRepresentation(Representation, frozen=True):
+    webhooks: list[WebhookRepresentation]
+    handlers: list[HandlerRepresentation]
 
 
-class SuppressedShape(Shape, frozen=True):
+class SuppressedRepresentation(Representation, frozen=True):
     id: str
     #: Enough to recognise, too little to learn.
     masked: str
@@ -41,8 +41,8 @@ class SuppressedShape(Shape, frozen=True):
     since: str
 
 
-class SuppressedPage(Shape, frozen=True):
+class SuppressedPage(Representation, frozen=True):
     """In no order that means anything. `next` continues the list; null: that was all."""
 
-    items: list[SuppressedShape]
+    items: list[SuppressedRepresentation]
     next: str | None

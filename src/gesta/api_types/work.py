@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from gesta.api_types.structs import Shape
+from gesta.api_types.structs import Representation
 
 #: The header that carries the token of a lease where there is no body; never the address, which
 #: ends in logs.
 LEASE = "Gesta-Lease"
 
 
-class Work(Shape, frozen=True):
+class Work(Representation, frozen=True):
     """A request in somebody's hands. Every report and extension carries its `token`."""
 
     flow: str
@@ -32,18 +32,18 @@ class Work(Shape, frozen=True):
     cancel_requested: bool
 
 
-class WorkItems(Shape, frozen=True):
+class WorkItems(Representation, frozen=True):
     items: list[Work]
 
 
-class Extended(Shape, frozen=True):
+class Extended(Representation, frozen=True):
     """How long the work is the holder's from now on; never shorter than it was."""
 
     lease_until: str
     cancel_requested: bool
 
 
-class Recorded(Shape, frozen=True):
+class Recorded(Representation, frozen=True):
     """The request after the report. The same report again hears what counts by then."""
 
     flow: str

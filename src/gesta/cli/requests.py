@@ -145,8 +145,8 @@ async def list_requests(
         found = await backend.find(flow, status, key, limit + 1)
         has_more, found = len(found) > limit, found[:limit]
         if as_json:
-            for shape, _ in found:
-                print_json_line(shape)
+            for shown, _ in found:
+                print_json_line(shown)
             return
         now = backend.now_ms()
         rows = [
@@ -158,7 +158,7 @@ async def list_requests(
                 one.key or "",
                 note(one, now, pause),
             )
-            for one, pause in ((state_of(shape), pause) for shape, pause in found)
+            for one, pause in ((state_of(shown), pause) for shown, pause in found)
         ]
         if rows:
             show(

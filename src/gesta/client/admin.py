@@ -11,16 +11,22 @@ from typing import Any
 from gesta.api_types.admin import (
     Count,
     Counts,
-    ErasedShape,
+    ErasedRepresentation,
+    FlowRepresentation,
     Flows,
-    FlowShape,
     ParkedList,
+    PauseRepresentation,
     Pauses,
-    PauseShape,
-    QuarantinedShape,
+    QuarantinedRepresentation,
     Resumed,
 )
-from gesta.api_types.config import ConfigKindShape, Entities, EntityShape, Kinds, Previewed
+from gesta.api_types.config import (
+    ConfigKindRepresentation,
+    Entities,
+    EntityRepresentation,
+    Kinds,
+    Previewed,
+)
 from gesta.api_types.decisions import (
     DeadLetter,
     DeadLetters,
@@ -28,27 +34,38 @@ from gesta.api_types.decisions import (
     UnknownOutcome,
     UnknownOutcomes,
 )
-from gesta.api_types.keys import ChangeShape, KeyList, KeyShape, MadeKey, Myself, Trail
+from gesta.api_types.keys import (
+    ChangeRepresentation,
+    KeyList,
+    KeyRepresentation,
+    MadeKey,
+    Myself,
+    Trail,
+)
 from gesta.api_types.requests import Submitted
 from gesta.api_types.structs import PAGE_MAX
-from gesta.api_types.subscriptions import SubscriptionsShape, SuppressedPage, SuppressedShape
+from gesta.api_types.subscriptions import (
+    SubscriptionsRepresentation,
+    SuppressedPage,
+    SuppressedRepresentation,
+)
 from gesta.client.connection import Calls, Json
 
 
 class AdminCalls(Calls):
-    async def config(self, *, kind: str | None = None) -> AsyncIterator[EntityShape]:
+    async def config(self, *, kind: str | None = None) -> AsyncIterator[EntityRepresentation]:
         """The tenant's config, without its secrets."""
         async for one in self.pages(
             "config", answer=Entities, query={"kind": kind}, limit=None, page=PAGE_MAX
         ):
             yield one
 
-    async def config_kinds(self) -> list[ConfigKindShape]:
+    async def config_kinds(self) -> list[ConfigKindRepresentation]:
         """What can be stored, with the schema of its fields."""
         return (await self.read("config-kinds", answer=Kinds)).items
 
-    async def get_config(self, kind: str, code: str) -> EntityShape:
-        return await self.read("config", kind, code, answer=EntityShape)
+    async def get_config(self, kind: str, code: str) -> EntityRepresentation:
+        return await self.read("config", kind, code, answer=EntityRepresentation)
 
     async def put_config(
         self,
@@ -59,7 +76,7 @@ class AdminCalls(Calls):
         version: int | None = None,
         keep: bool = False,
         by: str | None = None,
-    ) -> EntityShape:
+    ) -> EntityRepresentation:
         """Store an entity. A secret left out stays; with `keep` every other field does, too.
 
         `version`: the one that was read, 0 for none; raises Outdated where it is at another.
@@ -79,7 +96,7 @@ class AdminCalls(Calls):
             "config",
             kind,
             code,
-            answer=EntityShape,
+            answer=EntityRepresentation,
             query=query,
             body=body,
             headers=headers,
@@ -101,7 +118,7 @@ class AdminCalls(Calls):
 
     async def try_endpoint(self, code: str, *, key: str | None = None) -> Submitted:
         """Send a signed test message to a webhook endpoint."""
-        headers = {"Idempotency-Key": key or self.new_key()}
+        headers = {"Idempotency-Key": key or self._new_key()}
         return await self.post(
             "endpoints", code, "test", answer=Submitted, headers=headers, repeat=True
         )
@@ -132,7 +149,7 @@ class AdminCalls(Calls):
             "variables": dict(variables or {}),
             "locale": locale,
         }
-        headers = {"Idempotency-Key": key or self.new_key()}
+        headers = {"Idempotency-Key": key or self._new_key()}
         return await self.post(
             "templates", code, "test", answer=Submitted, body=body, headers=headers, repeat=True
         )
@@ -190,7 +207,7 @@ class AdminCalls(Calls):
         ):
             yield one
 
-    async def pauses(self) -> list[PauseShape]:
+    async def pauses(self) -> list[PauseRepresentation]:
         return (await self.read("pauses", answer=Pauses)).items
 
     async def pause(
@@ -200,13 +217,13 @@ class AdminCalls(Calls):
         credential: str | None = None,
         reason: str = "",
         by: str | None = None,
-    ) -> PauseShape:
+    ) -> PauseRepresentation:
         """Begin nothing more of the tenant, of one of its flows, or of what uses a credential.
 
         Safe to repeat.
         """
         body = {"flow": flow, "credential": credential, "reason": reason}
-        return await self.post("pauses", answer=PauseShape, body=body, by=by, repeat=True)
+        return await self.post("pauses", answer=PauseRepresentation, body=body, by=by, repeat=True)
 
     async def resume(
         self, *, flow: str | None = None, credential: str | None = None, by: str | None = None
@@ -224,18 +241,18 @@ class AdminCalls(Calls):
         """
         return (
             await self.post(
-                "erase", answer=ErasedShape, body={"subject": subject}, by=by, repeat=True
+                "erase", answer=ErasedRepresentation, body={"subject": subject}, by=by, repeat=True
             )
         ).destroyed
 
-    async def flows(self) -> list[FlowShape]:
+    async def flows(self) -> list[FlowRepresentation]:
         """What can be asked for."""
         return (await self.read("flows", answer=Flows)).items
 
     async def counts(self) -> list[Count]:
         return (await self.read("counts", answer=Counts)).items
 
-    async def quarantined(self, limit: int = 100) -> list[QuarantinedShape]:
+    async def quarantined(self, limit: int = 100) -> list[QuarantinedRepresentation]:
         """Events and jobs that were set aside because they could not be processed."""
         return (await self.read("parked", answer=ParkedList, query={"limit": limit})).items
 
@@ -243,7 +260,7 @@ class AdminCalls(Calls):
         """Whose key this is, and what it allows."""
         return await self.read("whoami", answer=Myself)
 
-    async def keys(self) -> list[KeyShape]:
+    async def keys(self) -> list[KeyRepresentation]:
         """The tenant's keys, without their texts."""
         return (await self.read("keys", answer=KeyList)).keys
 
@@ -263,11 +280,11 @@ class AdminCalls(Calls):
         body: Json = {"name": name, "scopes": list(scopes), "expiresAt": expires_at, "test": test}
         return await self.post("keys", answer=MadeKey, body=body, by=by)
 
-    async def revoke_key(self, key_id: str, *, by: str | None = None) -> KeyShape:
+    async def revoke_key(self, key_id: str, *, by: str | None = None) -> KeyRepresentation:
         """End a key for good. Safe to repeat."""
-        return await self.change("DELETE", "keys", key_id, answer=KeyShape, by=by)
+        return await self.change("DELETE", "keys", key_id, answer=KeyRepresentation, by=by)
 
-    async def audit(self, *, limit: int | None = None) -> AsyncIterator[ChangeShape]:
+    async def audit(self, *, limit: int | None = None) -> AsyncIterator[ChangeRepresentation]:
         """Who changed what, newest first."""
         before: int | None = None
         left = limit
@@ -283,7 +300,7 @@ class AdminCalls(Calls):
 
     async def suppressed(
         self, flow: str, *, limit: int | None = None
-    ) -> AsyncIterator[SuppressedShape]:
+    ) -> AsyncIterator[SuppressedRepresentation]:
         """Addresses that get no more messages of this flow, masked."""
         async for one in self.pages(
             "suppression", flow, answer=SuppressedPage, query={}, limit=limit, page=PAGE_MAX
@@ -292,20 +309,20 @@ class AdminCalls(Calls):
 
     async def suppress(
         self, flow: str, address: str, *, reason: str = "by hand", by: str | None = None
-    ) -> SuppressedShape:
+    ) -> SuppressedRepresentation:
         """No more messages of this flow to this address. Safe to repeat."""
         body = {"address": address, "reason": reason}
         return await self.change(
-            "PUT", "suppression", flow, answer=SuppressedShape, body=body, by=by
+            "PUT", "suppression", flow, answer=SuppressedRepresentation, body=body, by=by
         )
 
-    async def find_suppressed(self, flow: str, address: str) -> SuppressedShape:
+    async def find_suppressed(self, flow: str, address: str) -> SuppressedRepresentation:
         """Why an address gets no messages; raises NotFound where it does."""
         return await self.post(
             "suppression",
             flow,
             "find",
-            answer=SuppressedShape,
+            answer=SuppressedRepresentation,
             body={"address": address},
             repeat=True,
         )
@@ -316,9 +333,9 @@ class AdminCalls(Calls):
             "DELETE", "suppression", flow, entry_id, answer=type(None), by=by, repeat=False
         )
 
-    async def subscriptions(self) -> SubscriptionsShape:
+    async def subscriptions(self) -> SubscriptionsRepresentation:
         """Who is told of what happens."""
-        return await self.read("subscriptions", answer=SubscriptionsShape)
+        return await self.read("subscriptions", answer=SubscriptionsRepresentation)
 
     async def forget_subscription(self, name: str, *, by: str | None = None) -> None:
         """Forget the place of a handler that no program declares any more.

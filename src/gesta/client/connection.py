@@ -286,7 +286,7 @@ class Calls:
     def __init__(self, line: Connection) -> None:
         self.line = line
 
-    def new_key(self) -> str:
+    def _new_key(self) -> str:
         return self.line.clock.random_bytes(16).hex()
 
     async def read(

@@ -11,13 +11,13 @@ import msgspec
 from gesta.api_types.requests import (
     BATCH_MAX,
     WAIT_SECONDS_MAX,
+    AttemptRepresentation,
     Attempts,
-    AttemptShape,
     BatchResult,
     Decided,
-    EventShape,
+    EventRepresentation,
     Page,
-    RequestShape,
+    RequestRepresentation,
     Results,
     StreamEvent,
     Submit,
@@ -149,7 +149,7 @@ class RequestCalls(Calls):
         status: str | None = None,
         key: str | None = None,
         limit: int | None = None,
-    ) -> AsyncIterator[RequestShape]:
+    ) -> AsyncIterator[RequestRepresentation]:
         """The tenant's requests, newest first, page by page as they are asked for; `limit` ends it.
 
         `key`: what this one led to.
@@ -160,11 +160,11 @@ class RequestCalls(Calls):
         ):
             yield one
 
-    async def events(self, flow: str, request_id: str) -> list[EventShape]:
+    async def events(self, flow: str, request_id: str) -> list[EventRepresentation]:
         """Everything that happened to it, in order."""
         return (await self.read("requests", flow, request_id, "events", answer=Timeline)).events
 
-    async def attempts(self, flow: str, request_id: str) -> list[AttemptShape]:
+    async def attempts(self, flow: str, request_id: str) -> list[AttemptRepresentation]:
         """What each attempt came to."""
         return (await self.read("requests", flow, request_id, "attempts", answer=Attempts)).attempts
 
@@ -242,7 +242,7 @@ class RequestCalls(Calls):
     def _keyed(self, asked: Submit) -> Submit:
         if asked.key is not None or not self.line.loses_answers:
             return asked
-        return msgspec.structs.replace(asked, key=self.new_key())
+        return msgspec.structs.replace(asked, key=self._new_key())
 
 
 class WorkCalls(Calls):
@@ -330,7 +330,7 @@ def _brings_its_own(asked: Submit, faults: Mapping[str, str]) -> bool:
     return asked.key is None and set(faults) == {"key"}
 
 
-def has_ended(request: RequestShape) -> bool:
+def has_ended(request: RequestRepresentation) -> bool:
     """Whether nothing more happens to it by itself."""
     return request.status in ("sent", "failed", "expired", "cancelled") or (
         request.status == "unknown" and request.due_at is None

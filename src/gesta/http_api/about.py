@@ -8,8 +8,8 @@ from typing import Annotated, Any
 
 import msgspec
 
-from gesta.admin.representations import quarantined_shape
-from gesta.api_types.admin import Count, Counts, Flows, FlowShape, ParkedList
+from gesta.admin.representations import quarantined_representation
+from gesta.api_types.admin import Count, Counts, FlowRepresentation, Flows, ParkedList
 from gesta.api_types.keys import Myself
 from gesta.api_types.structs import Asked
 from gesta.flows.schemas import payload_schema
@@ -35,7 +35,7 @@ async def whoami(call: Call) -> Answer:
 async def list_flows(call: Call) -> Answer:
     """What can be asked for: the flows of this process."""
     found = [
-        FlowShape(
+        FlowRepresentation(
             flow.name,
             payload_schema(flow.payload),
             external=flow.is_external,
@@ -67,7 +67,8 @@ async def list_parked(call: Call) -> Answer:
     found = await call.engine.admin.quarantined(call.tenant, asked.limit + 1)
     return Answer(
         ParkedList(
-            [quarantined_shape(one) for one in found[: asked.limit]], len(found) > asked.limit
+            [quarantined_representation(one) for one in found[: asked.limit]],
+            len(found) > asked.limit,
         )
     )
 

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 
-from gesta.admin.representations import entity_shape
-from gesta.api_types.config import ConfigKindShape, Entities, EntityShape, Kinds
+from gesta.admin.representations import entity_representation
+from gesta.api_types.config import ConfigKindRepresentation, Entities, EntityRepresentation, Kinds
 from gesta.api_types.structs import PAGE_MAX, Asked
 from gesta.errors import BadConfig, BadCursor
 from gesta.flows.schemas import config_schema
@@ -70,7 +70,7 @@ async def list_config(call: Call) -> Answer:
     page = entities[: asked.limit]
     return Answer(
         Entities(
-            [entity_shape(one) for one in page],
+            [entity_representation(one) for one in page],
             _encrypted(page[-1]) if len(entities) > len(page) else None,
         )
     )
@@ -123,7 +123,7 @@ async def list_config_kinds(call: Call) -> Answer:
         own = schema["$defs"][schema["$ref"].rpartition("/")[2]]["properties"]
         secrets = [name for name, field in own.items() if field.get("writeOnly")]
         found.append(
-            ConfigKindShape(
+            ConfigKindRepresentation(
                 kind,
                 schema,
                 secrets,
@@ -155,7 +155,7 @@ def _named(call: Call) -> tuple[str, str]:
 
 
 def _shown(entity: Entity) -> Answer:
-    return Answer(entity_shape(entity), headers={"ETag": f'"{entity.version}"'})
+    return Answer(entity_representation(entity), headers={"ETag": f'"{entity.version}"'})
 
 
 async def _expected(call: Call, *, may_be_new: bool) -> int | None:
@@ -232,7 +232,7 @@ ROUTES = [
         "read",
         "One entity of the config",
         "config",
-        answer=EntityShape,
+        answer=EntityRepresentation,
         problems=(404, 409),
     ),
     Route(
@@ -245,7 +245,7 @@ ROUTES = [
         query=Putting,
         body=Put,
         also=inside_fields,
-        answer=EntityShape,
+        answer=EntityRepresentation,
         problems=(404, 412),
         headers=_IF_MATCH | _IF_NONE_MATCH,
         example=_EXAMPLE,

@@ -97,8 +97,8 @@ async def redrive_dead_letters(call: Call) -> Answer:
             # What was done is done; the same call does the rest.
             raise Problem(
                 problem.status,
-                problem.shape.code,
-                problem.shape.detail,
+                problem.representation.code,
+                problem.representation.detail,
                 results=list(results),
                 headers=problem.headers,
             ) from None
@@ -113,7 +113,7 @@ async def _redriven(request: Request, asked: RedriveMany, call: Call) -> Redrive
         # Of a flow that only other processes declare, this one cannot know the rules.
         problem = problem_of(error)
         return Redriven(
-            request.id, request.flow, "refused", None if problem is None else problem.shape
+            request.id, request.flow, "refused", None if problem is None else problem.representation
         )
     return Redriven(request.id, request.flow, "redriven")
 

@@ -7,8 +7,15 @@ from typing import Annotated
 
 import msgspec
 
-from gesta.admin.representations import key_shape
-from gesta.api_types.keys import ChangeShape, KeyList, KeyShape, MadeKey, Scope, Trail
+from gesta.admin.representations import key_representation
+from gesta.api_types.keys import (
+    ChangeRepresentation,
+    KeyList,
+    KeyRepresentation,
+    MadeKey,
+    Scope,
+    Trail,
+)
 from gesta.api_types.structs import PAGE_MAX, Asked
 from gesta.http_api.route import Answer, Call, Route
 from gesta.requests.dead_letters import iso
@@ -49,14 +56,14 @@ async def create_key(call: Call) -> Answer:
         tenant=call.tenant,
         actor=call.actor,
     )
-    made = MadeKey(**msgspec.structs.asdict(key_shape(key)), key=text)
+    made = MadeKey(**msgspec.structs.asdict(key_representation(key)), key=text)
     return Answer(made, 201, {"Location": f"{call.root}/v1/keys/{key.id}"})
 
 
 async def list_keys(call: Call) -> Answer:
     """The tenant's keys, without their texts."""
     return Answer(
-        KeyList([key_shape(key) for key in await call.engine.admin.list_keys(call.tenant)])
+        KeyList([key_representation(key) for key in await call.engine.admin.list_keys(call.tenant)])
     )
 
 
@@ -65,7 +72,7 @@ async def revoke_key(call: Call) -> Answer:
     key = await call.engine.admin.revoke_key(
         call.params["id"], tenant=call.tenant, actor=call.actor
     )
-    return Answer(key_shape(key))
+    return Answer(key_representation(key))
 
 
 async def audit(call: Call) -> Answer:
@@ -75,11 +82,11 @@ async def audit(call: Call) -> Answer:
     asked: TrailQuery = call.query
     found = await call.engine.admin.audit(call.tenant, asked.before, asked.limit)
     is_more = len(found) == asked.limit and found[-1].version > 1
-    return Answer(Trail([_shape(one) for one in found], found[-1].version if is_more else None))
+    return Answer(Trail([_represent(one) for one in found], found[-1].version if is_more else None))
 
 
-def _shape(one: Change) -> ChangeShape:
-    return ChangeShape(
+def _represent(one: Change) -> ChangeRepresentation:
+    return ChangeRepresentation(
         one.version, iso(one.at_ms), one.what, one.about, one.by or None, one.roles, one.details
     )
 
@@ -105,7 +112,7 @@ ROUTES = [
         "admin",
         "End a key for good",
         "keys",
-        answer=KeyShape,
+        answer=KeyRepresentation,
         problems=(404,),
     ),
     Route(

@@ -10,7 +10,7 @@ from importlib.metadata import version
 from typing import Any, get_args
 
 from gesta.api_types.keys import Scope
-from gesta.api_types.problem import ProblemShape
+from gesta.api_types.problem import ProblemRepresentation
 from gesta.api_types.requests import ACTOR, Submit, Submitted
 from gesta.domain.ids import KEY_LENGTH_MAX, REQUEST_ID, TENANT
 from gesta.flows.flow import Flow
@@ -247,7 +247,7 @@ def _success(route: Route, schemas: Schemas) -> Schema:
 def _problem(status: int, schemas: Schemas) -> Schema:
     told: Schema = {
         "description": TITLES[status],
-        "content": {MEDIA_TYPE: {"schema": schemas.of(ProblemShape)}},
+        "content": {MEDIA_TYPE: {"schema": schemas.of(ProblemRepresentation)}},
     }
     if status in (429, 503, 507):
         told["headers"] = {

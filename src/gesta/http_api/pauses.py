@@ -7,8 +7,8 @@ pause`. It is shown, without who and why.
 
 from __future__ import annotations
 
-from gesta.admin.representations import pause_shape
-from gesta.api_types.admin import Pauses, PauseShape, Resumed
+from gesta.admin.representations import pause_representation
+from gesta.api_types.admin import PauseRepresentation, Pauses, Resumed
 from gesta.api_types.structs import Asked
 from gesta.errors import NotFound
 from gesta.flows.channels import unknown_flow
@@ -34,7 +34,9 @@ async def list_pauses(call: Call) -> Answer:
     admin = call.engine.admin
     held = {one.scope: one.count for one in await admin.held() if one.tenant == call.tenant}
     pauses = [_own(pause) for pause in await admin.paused(call.tenant)]
-    return Answer(Pauses([pause_shape(pause, held.get(str(pause.scope), 0)) for pause in pauses]))
+    return Answer(
+        Pauses([pause_representation(pause, held.get(str(pause.scope), 0)) for pause in pauses])
+    )
 
 
 async def pause(call: Call) -> Answer:
@@ -50,7 +52,7 @@ async def pause(call: Call) -> Answer:
         reason=asked.reason,
         actor=call.actor,
     )
-    return Answer(pause_shape(made, 0))
+    return Answer(pause_representation(made, 0))
 
 
 async def resume(call: Call) -> Answer:
@@ -95,7 +97,7 @@ ROUTES = [
         "Begin nothing more",
         "operating",
         body=PauseAsked,
-        answer=PauseShape,
+        answer=PauseRepresentation,
         example={"reason": "the receiver is being moved"},
         is_broad=True,
     ),

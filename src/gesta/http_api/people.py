@@ -8,7 +8,7 @@ from typing import Annotated
 
 import msgspec
 
-from gesta.api_types.admin import ErasedShape
+from gesta.api_types.admin import ErasedRepresentation
 from gesta.api_types.structs import Asked
 from gesta.http_api.route import Answer, Call, Route
 
@@ -27,7 +27,7 @@ async def erase(call: Call) -> Answer:
     It cannot be undone; it is safe to repeat.
     """
     return Answer(
-        ErasedShape(
+        ErasedRepresentation(
             await call.engine.erase(call.body.subject, tenant=call.tenant, actor=call.actor)
         )
     )
@@ -42,7 +42,7 @@ ROUTES = [
         "Erase a person",
         "people",
         body=Erase,
-        answer=ErasedShape,
+        answer=ErasedRepresentation,
         example={"subject": "ada@example.org"},
     )
 ]

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from gesta import errors as e
-from gesta.api_types.problem import ProblemShape
+from gesta.api_types.problem import ProblemRepresentation
 from gesta.http_api.route import Answer
 
 MEDIA_TYPE = "application/problem+json"
@@ -51,7 +51,7 @@ class Problem(Exception):
     ) -> None:
         super().__init__(detail)
         self.status, self.headers = status, dict(headers or {})
-        self.shape = ProblemShape(
+        self.representation = ProblemRepresentation(
             f"urn:gesta:problem:{code}",
             TITLES[status],
             status,
@@ -64,7 +64,7 @@ class Problem(Exception):
         )
 
     def answer(self) -> Answer:
-        return Answer(self.shape, self.status, self.headers, MEDIA_TYPE)
+        return Answer(self.representation, self.status, self.headers, MEDIA_TYPE)
 
 
 def invalid(errors: Mapping[str, str]) -> Problem:

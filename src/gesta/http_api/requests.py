@@ -8,14 +8,18 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import msgspec
 
-from gesta.admin.representations import attempt_shapes, event_shape, request_shape
+from gesta.admin.representations import (
+    attempt_representations,
+    event_representation,
+    request_representation,
+)
 from gesta.api_types.requests import (
     BATCH_MAX,
     Attempts,
     BatchResult,
     FlowName,
     Page,
-    RequestShape,
+    RequestRepresentation,
     Results,
     Submit,
     Submitted,
@@ -121,7 +125,7 @@ async def submit_batch(call: Call) -> Answer:
             ready.append(await _read_one(call, raw, actor))
             places.append(place)
         except Problem as problem:
-            results[place] = BatchResult("invalid", problem=problem.shape)
+            results[place] = BatchResult("invalid", problem=problem.representation)
     if ready:
         await _accept(call, ready, places, results)
     return Answer(Results([one for one in results if one is not None]))
@@ -142,7 +146,7 @@ async def _accept(
         problem = problem_of(partly.__cause__) if isinstance(partly.__cause__, GestaError) else None
         for place in places:
             results[place] = BatchResult(
-                "not_written", problem=None if problem is None else problem.shape
+                "not_written", problem=None if problem is None else problem.representation
             )
     for place, answer in zip(places, answers, strict=False):
         results[place] = _result(answer)
@@ -157,12 +161,12 @@ def _result(answer: object) -> BatchResult:
         )
     if isinstance(answer, InvalidRequest):
         return BatchResult(
-            "invalid", flow=answer.flow, problem=invalid(_of_payload(answer.fields)).shape
+            "invalid", flow=answer.flow, problem=invalid(_of_payload(answer.fields)).representation
         )
     assert isinstance(answer, Conflict)
     problem = problem_of(answer)
     return BatchResult(
-        "conflict", answer.request_id, problem=None if problem is None else problem.shape
+        "conflict", answer.request_id, problem=None if problem is None else problem.representation
     )
 
 
@@ -183,7 +187,7 @@ async def show(call: Call) -> Answer:
 
 async def whole(call: Call, view: View) -> Whole:
     (pause,) = await call.engine.admin.pauses_of([view])
-    fields = msgspec.structs.asdict(request_shape(view.state, pause))
+    fields = msgspec.structs.asdict(request_representation(view.state, pause))
     return Whole(**fields, payload=await call.engine.admin.shown_payload(view))
 
 
@@ -205,7 +209,9 @@ async def listing(call: Call) -> Answer:
     )
     page = views[: asked.limit]
     pauses = await call.engine.admin.pauses_of(page)
-    items = [request_shape(view.state, pause) for view, pause in zip(page, pauses, strict=True)]
+    items = [
+        request_representation(view.state, pause) for view, pause in zip(page, pauses, strict=True)
+    ]
     return Answer(Page(items, page[-1].state.id if len(views) > asked.limit else None))
 
 
@@ -214,7 +220,9 @@ async def timeline(call: Call) -> Answer:
     request_id, flow = named(call)
     history = await call.engine.history(request_id, flow=flow, tenant=call.tenant)
     return Answer(
-        Timeline([event_shape(one, version) for version, one in enumerate(history, start=1)])
+        Timeline(
+            [event_representation(one, version) for version, one in enumerate(history, start=1)]
+        )
     )
 
 
@@ -223,7 +231,9 @@ async def attempts(call: Call) -> Answer:
     request_id, flow = named(call)
     return Answer(
         Attempts(
-            attempt_shapes(await call.engine.history(request_id, flow=flow, tenant=call.tenant))
+            attempt_representations(
+                await call.engine.history(request_id, flow=flow, tenant=call.tenant)
+            )
         )
     )
 
@@ -248,11 +258,11 @@ def where(call: Call, flow: str, request_id: str) -> str:
     return f"{call.root}/v1/requests/{flow}/{request_id}"
 
 
-async def _after(call: Call, request: Request, seconds: float) -> RequestShape:
+async def _after(call: Call, request: Request, seconds: float) -> RequestRepresentation:
     await _ended(request, seconds)
     view = await request.view()
     (pause,) = await call.engine.admin.pauses_of([view])
-    return request_shape(view.state, pause)
+    return request_representation(view.state, pause)
 
 
 async def _ended(request: Request, seconds: float) -> None:

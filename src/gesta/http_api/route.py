@@ -35,7 +35,7 @@ class Nothing(Asked, frozen=True):
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """What a handler gives back. `body` is a Shape, bytes as they are, or None."""
+    """What a handler gives back. `body` is a Representation, bytes as they are, or None."""
 
     body: Any = None
     status: int = 200

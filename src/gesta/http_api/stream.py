@@ -10,7 +10,7 @@ from typing import Annotated
 
 import msgspec
 
-from gesta.admin.representations import event_shape
+from gesta.admin.representations import event_representation
 from gesta.api_types.requests import StreamEvent
 from gesta.api_types.structs import Asked
 from gesta.domain.codec import decode_meta, event_types
@@ -104,8 +104,8 @@ def _told(call: Call, recorded: Recorded) -> bytes:
         event = event_types(meta.flow).decode(recorded.type, recorded.data)
     except ValueError:
         return b""
-    shape = event_shape((recorded.type, event, meta), recorded.version)
-    data = StreamEvent(**msgspec.structs.asdict(shape), request_id=meta.request_id, flow=meta.flow)
+    shown = event_representation((recorded.type, event, meta), recorded.version)
+    data = StreamEvent(**msgspec.structs.asdict(shown), request_id=meta.request_id, flow=meta.flow)
     word = word_of(event) or "changed"
     return (
         _id(call, recorded.position)

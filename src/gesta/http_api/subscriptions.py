@@ -5,7 +5,11 @@ handlers have come.
 from __future__ import annotations
 
 from gesta.admin.admin import Listener
-from gesta.api_types.subscriptions import HandlerShape, SubscriptionsShape, WebhookShape
+from gesta.api_types.subscriptions import (
+    HandlerRepresentation,
+    SubscriptionsRepresentation,
+    WebhookRepresentation,
+)
 from gesta.errors import NotFound
 from gesta.http_api.problem import Problem
 from gesta.http_api.route import Answer, Call, Route
@@ -21,14 +25,14 @@ async def _handlers(call: Call) -> list[Listener]:
 async def list_subscriptions(call: Call) -> Answer:
     admin = call.engine.admin
     webhooks = [
-        WebhookShape(one.code, one.flow, list(one.statuses), one.endpoint, one.fault)
+        WebhookRepresentation(one.code, one.flow, list(one.statuses), one.endpoint, one.fault)
         for one in await admin.told_webhooks(call.tenant)
     ]
     handlers = [
-        HandlerShape(one.name, one.behind, one.is_held, bool(one.error))
+        HandlerRepresentation(one.name, one.behind, one.is_held, bool(one.error))
         for one in await _handlers(call)
     ]
-    return Answer(SubscriptionsShape(webhooks, handlers))
+    return Answer(SubscriptionsRepresentation(webhooks, handlers))
 
 
 async def forget_subscription(call: Call) -> Answer:
@@ -56,7 +60,7 @@ ROUTES = [
         "operate",
         "Who is told of what happens",
         "subscriptions",
-        answer=SubscriptionsShape,
+        answer=SubscriptionsRepresentation,
     ),
     Route(
         "DELETE",

@@ -107,7 +107,7 @@ async def try_template(call: Call) -> Answer:
     except Problem as problem:
         if problem.status != 422:
             raise
-        raise invalid(_of_this_body(problem.shape.errors, names)) from None
+        raise invalid(_of_this_body(problem.representation.errors, names)) from None
 
 
 def _names(flow: Flow) -> Mapping[str, str] | None:

@@ -34,10 +34,10 @@ async def list_unknown(call: Call) -> Answer:
         call.tenant, asked.flow, before_id=asked.cursor, limit=asked.limit
     )
     now = call.pipeline.runtime.now_ms()
-    return Answer(UnknownOutcomes([_shape(state, now) for state in page.items], page.next))
+    return Answer(UnknownOutcomes([_represent(state, now) for state in page.items], page.next))
 
 
-def _shape(state: State, now_ms: int) -> UnknownOutcome:
+def _represent(state: State, now_ms: int) -> UnknownOutcome:
     return UnknownOutcome(
         state.id,
         state.flow,
