@@ -20,7 +20,7 @@ from gesta.api_types.requests import (
 from gesta.cli.backend import ConfigKind, Fields, Resolution, kind_of
 from gesta.cli.shown import state_of
 from gesta.client import Client
-from gesta.client.events import Following
+from gesta.client.events import follow
 from gesta.domain.outcome import Outcome
 from gesta.errors import AccessDenied, BadConfig, BadInput, InvalidRequest
 from gesta.intake.submit_options import Options
@@ -101,7 +101,7 @@ class RemoteBackend:
         return await self._client.attempts(flow, request_id)
 
     def follow(self) -> AsyncIterator[StreamEvent | None]:
-        return Following(self._client.line, {}, None).parts()
+        return follow(self._client.line, {})
 
     async def quarantined(self, limit: int) -> list[QuarantinedRepresentation]:
         return await self._client.quarantined(min(limit, 1_000))

@@ -8,7 +8,7 @@ connection, 429, 5xx. Any other call only where it is certain that nothing was d
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 from urllib.parse import quote, urlsplit
@@ -152,7 +152,7 @@ class Connection:
 
     async def stream(
         self, path: str, query: Mapping[str, str], headers: Mapping[str, str]
-    ) -> AsyncIterator[bytes]:
+    ) -> AsyncGenerator[bytes]:
         """An answer without an end, as it comes. Ends, or is empty, where another try may help;
         raises what the server refuses for good.
         """

@@ -4,7 +4,8 @@ was seen.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, Iterator, Mapping
+from contextlib import aclosing
 
 import msgspec
 
@@ -16,62 +17,55 @@ from gesta.client.connection import PAUSE_SECONDS, PAUSE_SECONDS_MAX, Connection
 LINE_BYTES_MAX = 4 * 1024 * 1024
 
 
-class Following:
-    """One stream, over as many connections as it takes."""
+async def follow(
+    line: Connection, query: Mapping[str, str], last_id: str | None = None
+) -> AsyncGenerator[StreamEvent | None]:
+    """Without an end; None is a sign of life, the first of which says that nothing is missed from
+    now on.
 
-    def __init__(self, line: Connection, query: Mapping[str, str], last_id: str | None) -> None:
-        self._line, self._query, self._last_id = line, dict(query), last_id
-        self._failures = 0
-
-    async def events(self) -> AsyncIterator[StreamEvent]:
-        async for event in self.parts():
-            if event is not None:
-                yield event
-
-    async def parts(self) -> AsyncIterator[StreamEvent | None]:
-        """Without an end; None is a sign of life, the first of which says that nothing is missed
-        from now on.
-
-        Raises what the server refuses for good; whatever may pass is waited for.
-        """
-        while True:
-            async for event in self._connection():
-                yield event
-            self._failures += 1
-            clock = self._line.clock
-            await sleep(
-                clock,
-                clock.chance()
-                * min(PAUSE_SECONDS_MAX, PAUSE_SECONDS * (1 << min(self._failures, 10))),
-            )
-
-    async def _connection(self) -> AsyncIterator[StreamEvent | None]:
+    Raises what the server refuses for good; anything else is waited for.
+    """
+    failures = 0
+    while True:
         headers = {"Accept": "text/event-stream"}
-        if self._last_id is not None:
-            headers["Last-Event-ID"] = self._last_id
-        async for event_id, data in _parts(self._line.stream("/v1/stream", self._query, headers)):
-            self._failures = 0
-            # The position moves before the event is handed on: whoever stops there has had it.
-            self._last_id = event_id or self._last_id
-            yield msgspec.json.decode(data, type=StreamEvent) if data else None
+        if last_id is not None:
+            headers["Last-Event-ID"] = last_id
+        parser = _Parser()
+        async with aclosing(line.stream("/v1/stream", query, headers)) as chunks:
+            async for chunk in chunks:
+                for event_id, data in parser.feed(chunk):
+                    failures = 0
+                    # The position moves before the event is handed on: whoever stops there has
+                    # had it.
+                    last_id = event_id or last_id
+                    yield msgspec.json.decode(data, type=StreamEvent) if data else None
+                if parser.is_lost:
+                    break
+        failures += 1
+        ceiling = min(PAUSE_SECONDS_MAX, PAUSE_SECONDS * (1 << min(failures, 10)))
+        await sleep(line.clock, line.clock.chance() * ceiling)
 
 
-async def _parts(chunks: AsyncIterator[bytes]) -> AsyncIterator[tuple[str, bytes]]:
+class _Parser:
     """Id and data of each event; an event without data moves the position only."""
-    event_id, data, rest = "", [], b""
-    async for chunk in chunks:
-        rest += chunk
-        if len(rest) > LINE_BYTES_MAX:
-            # No stream of ours; another try begins anew.
-            return
-        *lines, rest = rest.split(b"\n")
+
+    def __init__(self) -> None:
+        self._event_id, self._rest = "", b""
+        self._data: list[bytes] = []
+
+    @property
+    def is_lost(self) -> bool:
+        return len(self._rest) > LINE_BYTES_MAX
+
+    def feed(self, chunk: bytes) -> Iterator[tuple[str, bytes]]:
+        *lines, self._rest = (self._rest + chunk).split(b"\n")
         for line in lines:
             name, _, value = line.rstrip(b"\r").partition(b":")
             value = value.removeprefix(b" ")
             if name == b"id":
-                event_id = value.decode("utf-8", "replace")
+                self._event_id = value.decode("utf-8", "replace")
             elif name == b"data":
-                data.append(value)
-            elif not line.strip() and (event_id or data):
-                yield event_id, b"\n".join(data)
-                event_id, data = "", []
+                self._data.append(value)
+            elif not line.strip() and (self._event_id or self._data):
+                yield self._event_id, b"\n".join(self._data)
+                self._event_id, self._data = "", []

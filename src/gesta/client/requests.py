@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import aclosing
 from datetime import datetime, timedelta
 from typing import Any, Literal
 
@@ -28,7 +29,7 @@ from gesta.api_types.requests import (
 from gesta.api_types.structs import PAGE_MAX
 from gesta.api_types.work import LEASE, Extended, Recorded, Work, WorkItems
 from gesta.client.connection import Ask, Calls, Json, path_of
-from gesta.client.events import Following
+from gesta.client.events import follow
 from gesta.errors import InvalidRequest, NotYet
 
 #: How often the rest of a batch is sent again when the store failed in the middle of it.
@@ -176,8 +177,10 @@ class RequestCalls(Calls):
         A connection that breaks is made again, and nothing in between is missed.
         """
         query = {"flow": flow} if request_id is None else {"flow": flow, "request": request_id}
-        async for event in Following(self.line, query, last_id).events():
-            yield event
+        async with aclosing(follow(self.line, query, last_id)) as events:
+            async for event in events:
+                if event is not None:
+                    yield event
 
     async def cancel(self, flow: str, request_id: str, *, by: str | None = None) -> Decided:
         """Call it back. While an attempt runs, its end decides.

@@ -17,10 +17,11 @@ from gesta.domain.codec import decode_meta, event_types
 from gesta.domain.events import Meta
 from gesta.domain.state import State
 from gesta.domain.status_events import Event, is_news, told, word_of
+from gesta.domain.stream_names import checkpoint_of
 from gesta.errors import StoreError
 from gesta.ports.event_store import EventStore, Recorded
 from gesta.ports.leases import RENEWAL_SECONDS, Role
-from gesta.ports.read_model import Move, Quarantined, View, Views
+from gesta.ports.read_model import Move, Quarantined, ReadModel, View
 from gesta.projector.batch_fold import CONFIG
 from gesta.requests.loader import apply_event
 from gesta.runtime.clock import Runtime, Signal, is_cancelled, sleep
@@ -46,11 +47,6 @@ PAUSE_SECONDS_MAX = 60.0
 TRIES_TO_SETTLE = 10
 
 
-def checkpoint_of(name: str) -> str:
-    """What a subscription's checkpoint and its role are called."""
-    return f"subscription/{name}"
-
-
 class LogConsumer(ABC):
     """One that follows. What it does with what it reads is `hand_over`'s business."""
 
@@ -59,7 +55,7 @@ class LogConsumer(ABC):
         name: str,
         since: Since,
         events: EventStore,
-        views: Views,
+        views: ReadModel,
         runtime: Runtime,
         telemetry: Telemetry,
         owner: str,
