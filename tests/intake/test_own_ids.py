@@ -143,10 +143,7 @@ async def test_events_of_both_in_one_batch_are_folded_onto_their_own_views(gesta
         await pass_time(gesta, 2)
         batch = sorted(await all_events(engine), key=lambda one: (one.version, one.position))
         folding = Folding(
-            engine.pipeline.environment.stores.events,
-            nothing_known,
-            engine.pipeline.runtime,
-            engine.pipeline.telemetry,
+            engine.pipeline.environment.stores.events, nothing_known, engine.pipeline.process
         )
         views, jobs, quarantined = await folding.fold(batch, quiet_until=0)
         assert views == [await ours.view(), await own.view()]

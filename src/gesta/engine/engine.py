@@ -200,7 +200,7 @@ class Engine:
             await environment.mail.close()
             await environment.stores.close()
             raise
-        pipeline.start()
+        pipeline.components.start()
         self._pipeline = pipeline
         for note in environment.notes:
             pipeline.telemetry.log.warning(note)
