@@ -300,10 +300,10 @@ def hurry(plan: Plan) -> None:
     """Short leases, so that a successor does not wait long: the same code, and more of its
     edges.
     """
-    gesta.worker.lease.LEASE_SECONDS = gesta.ports.read_model.LEASE_SECONDS = plan.lease_seconds
+    gesta.worker.lease.LEASE_SECONDS = gesta.ports.leases.LEASE_SECONDS = plan.lease_seconds
     gesta.worker.pool.LEASE_SECONDS = gesta.worker.eager_dispatch.LEASE_SECONDS = plan.lease_seconds  # type: ignore[attr-defined]
     gesta.worker.lease.RENEWAL_SECONDS = gesta.worker.lease.MARGIN_SECONDS = (
-        gesta.ports.read_model.RENEWAL_SECONDS
+        gesta.ports.leases.RENEWAL_SECONDS
     ) = 0.2
     gesta.projector.partitions.LEASE_SECONDS = plan.lease_seconds  # type: ignore[attr-defined]
     gesta.projector.partitions.RENEWAL_SECONDS = 0.2  # type: ignore[attr-defined]
@@ -315,7 +315,7 @@ def hurry(plan: Plan) -> None:
     )
 
 
-async def always(_: gesta.ports.read_model.Role) -> bool:
+async def always(_: gesta.ports.leases.Role) -> bool:
     return True
 
 
@@ -386,7 +386,7 @@ async def work(plan: Plan) -> None:
     if point is not None and point.takes_none:
         setattr(gesta.worker.pool.Pool, "run", wait_for_ever)  # noqa: B010 -- of this process
     if plan.greedy:
-        setattr(gesta.ports.read_model.Role, "is_ours", always)  # noqa: B010 -- of this process
+        setattr(gesta.ports.leases.Role, "is_ours", always)  # noqa: B010 -- of this process
         setattr(gesta.projector.partitions.Partitions, "hold", all_of_them)  # noqa: B010 -- of this process
     setattr(Database, "_commit", commit)  # noqa: B010 -- of this process
     Wiring.wire = staticmethod(lambda settings: wire(plan, settings, watch))

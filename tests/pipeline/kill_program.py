@@ -58,10 +58,10 @@ def hurry() -> None:
     """Leases of a second instead of four, so that a successor does not wait long: the same code,
     and more of its edges.
     """
-    gesta.worker.lease.LEASE_SECONDS = gesta.ports.read_model.LEASE_SECONDS = 1.0
+    gesta.worker.lease.LEASE_SECONDS = gesta.ports.leases.LEASE_SECONDS = 1.0
     gesta.worker.pool.LEASE_SECONDS = 1.0  # type: ignore[attr-defined]
     gesta.worker.lease.RENEWAL_SECONDS = gesta.worker.lease.MARGIN_SECONDS = (
-        gesta.ports.read_model.RENEWAL_SECONDS
+        gesta.ports.leases.RENEWAL_SECONDS
     ) = 0.25
 
 

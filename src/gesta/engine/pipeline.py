@@ -17,7 +17,7 @@ from gesta.intake.admission import Admission
 from gesta.intake.batch_throttle import BatchThrottle
 from gesta.intake.flow_checks import FlowChecks
 from gesta.intake.outbox_drain import OutboxDrain
-from gesta.intake.provider_reports import Reports, report_address
+from gesta.intake.provider_reports import Reach, Reports, report_address
 from gesta.intake.submit import Intake
 from gesta.maintenance.retention import Retention, removed_text
 from gesta.maintenance.sweeper import Sweeper
@@ -41,12 +41,11 @@ from gesta.security.cursors import Cursors
 from gesta.security.envelope_encryption import IDENTITY, KeyRing
 from gesta.security.keyed_digests import KeyedDigests
 from gesta.security.subject_keys import SubjectKeys
-from gesta.subscriptions.alerts import Alerting, Alerts
+from gesta.subscriptions.alerts import Alerting, Alerts, Destination
 from gesta.subscriptions.handlers import Subscription, Subscriptions
-from gesta.subscriptions.log_consumer import LogConsumer
+from gesta.subscriptions.log_consumer import Log, LogConsumer
 from gesta.subscriptions.status_webhooks import StatusWebhooks
 from gesta.tenants.api_keys import ApiKeys
-from gesta.tenants.config import ConfigCache
 from gesta.tenants.config_writer import ConfigWriter
 from gesta.tenants.credentials import declared_digests
 from gesta.tenants.flow_records import Records
@@ -89,19 +88,29 @@ class Pipeline:
         self.process = process = Process(runtime, ids, telemetry, owner)
         self.components = Components(process)
         self.loader = Loader(stores.events, stores.read_model)
-        self.config_writer = ConfigWriter(
-            stores.events, key_ring, runtime, ids, environment.reference, environment.renderer
-        )
         self.identity = identity = KeyedDigests(identity_secret)
         self.cursors = Cursors(identity_secret)
         declared = declared_digests(flows.values(), environment.reference, identity)
-        self.config = ConfigCache(flows, self.config_writer, declared)
+        self.config_writer = ConfigWriter(
+            flows=flows,
+            declared=declared,
+            events=stores.events,
+            key_ring=key_ring,
+            runtime=runtime,
+            reference=environment.reference,
+            renderer=environment.renderer,
+        )
+        self.config = self.config_writer.cache
         self.keys = ApiKeys(
-            stores.vault, key_ring, identity_secret, self.config, self.config_writer, runtime
+            vault=stores.vault,
+            key_ring=key_ring,
+            secret=identity_secret,
+            writer=self.config_writer,
+            runtime=runtime,
         )
         self.subjects = SubjectKeys(stores.vault, key_ring, identity, runtime)
         self.rebuild = Rebuild(stores, process)
-        self.pausing = PauseControl(self.config, self.config_writer, stores.job_holds)
+        self.pausing = PauseControl(self.config_writer, stores.job_holds)
         self.projector = Projector(stores, process)
         writing, store_retry = InlineProjection(stores, self.projector), StoreRetry(runtime)
         self.recorder = Recorder(
@@ -116,7 +125,7 @@ class Pipeline:
             BatchThrottle(runtime, self.projector.not_far_behind),
             identity,
             self.subjects,
-            FlowChecks(self.config, self.config_writer, templates),
+            FlowChecks(self.config, templates),
             runtime,
             ids,
             stores.commit_size,
@@ -127,7 +136,7 @@ class Pipeline:
         job_release = JobRelease(self.recorder, self.pausing, late_cancellation, runtime, telemetry)
         #: What flows keep about people beside their requests.
         self.records = Records(stores.vault, key_ring, self.subjects, identity, runtime)
-        self.suppressing = SuppressionAudit(self.records, self.config, self.config_writer, runtime)
+        self.suppressing = SuppressionAudit(self.records, self.config_writer, runtime)
         attempts = Attempts(
             flows,
             self.recorder,
@@ -201,17 +210,24 @@ class Pipeline:
             self.telemetry,
         )
         self.reports = Reports(
-            self.flows,
-            self.config,
-            self.config_writer,
-            self.loader,
-            self.recorder,
-            self.records,
-            self.environment.transport,
-            report_address(settings),
-            settings.sns_url or "",
-            runtime,
-            telemetry,
+            flows=self.flows,
+            config=self.config,
+            loader=self.loader,
+            recorder=self.recorder,
+            records=self.records,
+            reach=Reach(
+                report_address(settings), settings.sns_url or "", self.environment.transport
+            ),
+            runtime=runtime,
+            telemetry=telemetry,
+        )
+        log = Log(
+            events=stores.events,
+            checkpoints=stores.checkpoints,
+            leases=stores.leases,
+            runtime=runtime,
+            telemetry=telemetry,
+            owner=self.owner,
         )
         #: None where nobody is to be told.
         self.telling: StatusWebhooks | None = None
@@ -220,40 +236,24 @@ class Pipeline:
         if webhook.NAME in self.flows:
             flow = self.flows[webhook.NAME]
             self.telling = StatusWebhooks(
-                flow,
-                self.intake,
-                self.config,
-                stores,
-                runtime,
-                telemetry,
-                self.owner,
+                log=log, flow=flow, intake=self.intake, config=self.config
             )
             own.append(self.telling)
         if settings.alerts_to is not None:
             self.alerts = Alerts(
-                settings.alerts_to,
-                settings.tenant,
-                self.flows,
-                self.intake,
-                self.config,
-                self.config_writer,
-                self.records,
-                runtime,
-                telemetry,
-                self.owner,
+                Destination(settings.alerts_to, settings.tenant),
+                flows=self.flows,
+                intake=self.intake,
+                config=self.config,
+                records=self.records,
+                runtime=runtime,
+                telemetry=telemetry,
+                process=self.owner,
             )
             if self.alerts.can_be_sent:
                 telemetry.alarm = self.alerts.met
-                own.append(
-                    Alerting(
-                        self.alerts,
-                        stores,
-                        runtime,
-                        telemetry,
-                        self.owner,
-                    )
-                )
-        return Subscriptions(subscriptions, own, stores, runtime, telemetry, self.owner)
+                own.append(Alerting(self.alerts, log))
+        return Subscriptions(subscriptions, own, log)
 
     @classmethod
     async def build(
@@ -308,7 +308,12 @@ class Pipeline:
                 runs["relay"] = Relay(stores, partitions, self.process).run
             if stores.outbox is not None:
                 runs["outbox"] = OutboxDrain(
-                    stores.outbox, self.intake, self.flows, partitions, self.runtime, self.telemetry
+                    outbox=stores.outbox,
+                    intake=self.intake,
+                    flows=self.flows,
+                    is_leader=partitions.is_first_ours,
+                    runtime=self.runtime,
+                    telemetry=self.telemetry,
                 ).run
         if {"projector", "worker"} <= work.parts and stores.undispatched is None:
             self.projector.eager_dispatch = self.pool.eager_dispatcher

@@ -14,6 +14,7 @@ from gesta.domain.state import State
 from gesta.errors import Fenced, StoreError
 from gesta.flows.flow import Flow
 from gesta.maintenance.retention import Retention
+from gesta.ports.job_queue import by_flow
 from gesta.ports.leases import Role
 from gesta.ports.read_model import FROM_THE_START, Cursor, Key, View, key_of
 from gesta.ports.stores import Stores
@@ -100,7 +101,7 @@ class Sweeper:
             await self._restore_lost_jobs()
             await self._buckets.forget(BUCKETS)
             self._telemetry.looked_at(
-                await self._inspection.backlog(),
+                by_flow(await self._inspection.backlog()),
                 self._runtime.now_ms(),
                 await self._pausing.paused(None),
             )

@@ -11,18 +11,19 @@ import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Literal
 
 from gesta.domain.codec import decode_meta, event_types
 from gesta.domain.events import Meta
 from gesta.domain.state import State
 from gesta.domain.status_events import Event, is_news, told, word_of
+from gesta.domain.stream_names import checkpoint_of
 from gesta.errors import StoreError
-from gesta.ports.checkpoints import Move
-from gesta.ports.event_store import Recorded
-from gesta.ports.leases import RENEWAL_SECONDS, Role
+from gesta.ports.checkpoints import Checkpoints, Move
+from gesta.ports.event_store import EventStore, Recorded
+from gesta.ports.leases import RENEWAL_SECONDS, Leases, Role
 from gesta.ports.read_model import Quarantined, View
-from gesta.ports.stores import Stores
 from gesta.projector.batch_fold import CONFIG
 from gesta.requests.loader import apply_event
 from gesta.runtime.clock import Runtime, Signal, is_cancelled, sleep
@@ -48,27 +49,27 @@ PAUSE_SECONDS_MAX = 60.0
 TRIES_TO_SETTLE = 10
 
 
-def checkpoint_of(name: str) -> str:
-    """What a subscription's checkpoint and its role are called."""
-    return f"subscription/{name}"
+@dataclass(frozen=True, kw_only=True)
+class Log:
+    """What consumers read, where their checkpoints are, and for whom."""
+
+    events: EventStore
+    checkpoints: Checkpoints
+    leases: Leases
+    runtime: Runtime
+    telemetry: Telemetry
+    #: This process, for people who ask which one plays a role.
+    owner: str
 
 
 class LogConsumer(ABC):
     """One that follows. What it does with what it reads is `hand_over`'s business."""
 
-    def __init__(
-        self,
-        name: str,
-        since: Since,
-        stores: Stores,
-        runtime: Runtime,
-        telemetry: Telemetry,
-        owner: str,
-    ) -> None:
+    def __init__(self, name: str, since: Since, log: Log) -> None:
         self.name, self.checkpoint, self._since = name, checkpoint_of(name), since
-        self._events, self._checkpoints = stores.events, stores.checkpoints
-        self._runtime, self._telemetry = runtime, telemetry
-        self.role = Role(self.checkpoint, owner, stores.leases, runtime)
+        self._events, self._checkpoints = log.events, log.checkpoints
+        self._runtime, self._telemetry = log.runtime, log.telemetry
+        self.role = Role(self.checkpoint, log.owner, log.leases, log.runtime)
         #: Where the checkpoint stands, and how far everything has been told. None: to be read.
         self._position: int | None = None
         self._told = 0
@@ -78,7 +79,7 @@ class LogConsumer(ABC):
         #: Whether the handler is at work right now.
         self.is_telling = False
         self._is_stopping = False
-        self._ended = Signal(runtime)
+        self._ended = Signal(log.runtime)
 
     #: Whether it stands aside until somebody wants it, and plays its role only then.
     waits_to_be_wanted = False

@@ -22,6 +22,7 @@ from gesta.domain.ids import (
     job_id,
     own_job_id,
 )
+from gesta.domain.stream_names import checkpoint_of
 from gesta.maintenance.sweeper import ROLE as SWEEP
 from gesta.ports.checkpoints import Checkpoint
 from gesta.ports.job_queue import Backlog, Job, QueueStanding, by_flow
@@ -31,7 +32,6 @@ from gesta.ports.read_model import Quarantined
 from gesta.ports.stores import Health
 from gesta.projector.partitions import CHECKPOINT, checkpoints_of
 from gesta.runtime.redaction import scrub
-from gesta.subscriptions.handlers import checkpoint_of
 from gesta.tenants.pauses import Pause
 
 Level = Literal["ok", "warn", "bad"]

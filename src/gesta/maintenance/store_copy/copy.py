@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from msgspec.structs import replace
 
 from gesta.domain.events import Actor
+from gesta.domain.stream_names import checkpoint_of
 from gesta.errors import StoreError
 from gesta.maintenance.store_copy.check import check, filling_fence, left_fence
 from gesta.maintenance.store_copy.comparison import Comparison
@@ -22,8 +23,6 @@ from gesta.runtime.clock import Ids, OnClock, Runtime, sleep
 from gesta.runtime.component import Process
 from gesta.runtime.telemetry import Telemetry
 from gesta.security.envelope_encryption import KeyRing, MasterKey
-from gesta.subscriptions.handlers import checkpoint_of
-from gesta.tenants.config import ConfigCache
 from gesta.tenants.config_writer import ConfigWriter
 from gesta.tenants.pause_control import PauseControl
 from gesta.tenants.templates.renderer import InlineRenderer
@@ -234,8 +233,16 @@ class Copy:
         stores, clock = self._source.stores, self._source_clock
         key_ring = KeyRing(stores.vault, self._master, clock)
         # It only pauses: no template is put.
-        writer = ConfigWriter(stores.events, key_ring, clock, Ids(clock), str, InlineRenderer())
-        return PauseControl(ConfigCache({}, writer, {}), writer, stores.job_holds)
+        writer = ConfigWriter(
+            flows={},
+            declared={},
+            events=stores.events,
+            key_ring=key_ring,
+            runtime=clock,
+            reference=str,
+            renderer=InlineRenderer(),
+        )
+        return PauseControl(writer, stores.job_holds)
 
     async def _copy_rest(self) -> CopyReport:
         """The source does not change any more."""
