@@ -14,7 +14,8 @@ import msgspec
 
 from gesta.domain import events as e
 from gesta.domain.codec import encode
-from gesta.domain.state import State, Status
+from gesta.domain.lifecycles import Status
+from gesta.domain.state import State
 from gesta.flows.flow import Flow
 from gesta.flows.personal_fields import plan_of
 from gesta.ports.read_model import Quarantined
@@ -294,13 +295,13 @@ def attempt_shapes(history: Iterable[HistoryEntry]) -> list[AttemptShape]:
                     event.used,
                     event.next_at,
                 )
-            case e.Sent() | e.SentLate():
+            case e.Succeeded():
                 end(
                     event.attempts,
                     at,
                     "done",
                     "",
-                    event.detail or event.provider_message_id,
+                    event.detail or event.provider_id,
                     event.used,
                 )
             case e.Failed() if event.attempts and not has_ended(event.attempts):

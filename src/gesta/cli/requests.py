@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from gesta.errors import InvalidRequest
     from gesta.http_api.requests import Submitted
 
-Status = Literal["queued", "sent", "failed", "expired", "cancelled", "unknown"]
+Status = Literal["queued", "sent", "completed", "failed", "expired", "cancelled", "unknown"]
 
 
 async def send(

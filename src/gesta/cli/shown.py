@@ -10,6 +10,7 @@ import msgspec
 from gesta.api_types.representations import EventShape, RequestShape
 from gesta.domain.codec import event_types
 from gesta.domain.events import Event
+from gesta.domain.lifecycles import lifecycle_of
 from gesta.domain.state import State
 
 
@@ -29,7 +30,8 @@ def state_of(shape: RequestShape) -> State:
         for name, value in known.items()
         if name.endswith("_at") and value is not None
     }
-    return State(**{**known, **times, "attempts": shape.attempt_count})
+    phase = lifecycle_of(shape.flow).phase_of(shape.status)
+    return State(**{**known, **times, "attempts": shape.attempt_count, "phase": phase})
 
 
 def event_of(shape: EventShape, flow: str) -> Event | None:

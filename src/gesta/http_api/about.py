@@ -9,8 +9,8 @@ from typing import Annotated, Any
 import msgspec
 
 from gesta.api_types.representations import QuarantinedShape, quarantined_shape
+from gesta.domain.lifecycles import Status
 from gesta.domain.outcome import UnknownPolicy
-from gesta.domain.state import Status
 from gesta.flows.schemas import payload_schema
 from gesta.http_api.route import Answer, Asked, Call, Route, Shape
 from gesta.requests.dead_letters import iso

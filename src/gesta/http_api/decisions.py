@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from gesta.domain.state import Status
+from gesta.domain.lifecycles import Status
 from gesta.http_api.requests import TtlSeconds, handle_of
 from gesta.http_api.route import Answer, Asked, Call, Route, Shape
 

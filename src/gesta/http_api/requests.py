@@ -18,6 +18,7 @@ from gesta.api_types.representations import (
 )
 from gesta.domain.events import Actor
 from gesta.domain.ids import KEY_LENGTH_MAX, REQUEST_ID
+from gesta.domain.lifecycles import Status
 from gesta.engine.request import Request
 from gesta.errors import (
     BadCursor,
@@ -123,12 +124,7 @@ class Page(Shape, frozen=True):
 
 class Listing(Asked, frozen=True):
     flow: FlowName | None = None
-    status: (
-        Literal[
-            "requested", "validated", "queued", "sent", "failed", "expired", "cancelled", "unknown"
-        ]
-        | None
-    ) = None
+    status: Status | None = None
     key: Annotated[str, msgspec.Meta(min_length=1, max_length=KEY_LENGTH_MAX)] | None = None
     cursor: str | None = None
     limit: Annotated[int, msgspec.Meta(ge=1, le=PAGE_MAX)] = 50

@@ -13,7 +13,7 @@ import msgspec
 from gesta.api_types.representations import EventShape, event_shape
 from gesta.domain.codec import decode_meta, event_types
 from gesta.domain.ids import REQUEST_ID, covers
-from gesta.domain.status_events import word_of
+from gesta.domain.lifecycles import lifecycle_of
 from gesta.http_api.problem import Problem, invalid
 from gesta.http_api.route import Asked, Call, Route, Stream
 from gesta.ports.event_store import Recorded
@@ -111,7 +111,7 @@ def _told(call: Call, recorded: Recorded) -> bytes:
         return b""
     shape = event_shape((recorded.type, event, meta), recorded.version)
     data = StreamEvent(**msgspec.structs.asdict(shape), request_id=meta.request_id, flow=meta.flow)
-    word = word_of(event) or "changed"
+    word = lifecycle_of(meta.flow).word_of(event) or "changed"
     return (
         _id(call, recorded.position)
         + b"event: "

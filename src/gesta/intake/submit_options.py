@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 from functools import lru_cache
-from typing import Any, get_args
+from typing import Any
 
 import msgspec
 
 from gesta.domain.events import Actor
 from gesta.domain.ids import KEY_LENGTH_MAX, TENANT, TENANT_RULE
-from gesta.domain.state import Status
+from gesta.domain.lifecycles import STATUSES
 from gesta.flows.validation import value_errors
 
 
@@ -36,7 +36,6 @@ class Options(msgspec.Struct, frozen=True, gc=False):
 
 
 NO_OPTIONS = Options()
-STATUSES: tuple[str, ...] = get_args(Status)
 #: Longer than anybody waits, and short enough that its end has a date.
 TTL_MAX = timedelta(days=36_500)
 #: Years that every reader of a stored time can show, whatever is added to it.
