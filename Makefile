@@ -31,7 +31,7 @@ help:
 	@echo 'make simulate   replay one simulated run, or make many                    (SEED=$(SEED) RUNS=$(RUNS))'
 	@echo 'make bench      measure                                                   (ARGS="--url postgresql --peer bullmq")'
 	@echo 'make format     put the sources into the one format'
-	@echo 'make requirements-doc   write docs/requirements.md from the tests'
+	@echo 'make requirements-doc   write tests/trace/requirements.md from the tests'
 	@echo 'make lock       resolve the pinned requirements anew                      (ARGS=--upgrade)'
 
 demo: $(VENV)/.run

@@ -259,13 +259,13 @@ class Ports:
     """The ports of the engine that was opened last, each of which can be made to fail."""
 
     events: Faulty
-    views: Faulty
+    read_model: Faulty
     queue: Faulty
     vault: Faulty
-    commits: Faulty
+    transactions: Faulty
 
     def all(self) -> Sequence[Faulty]:
-        return self.events, self.views, self.queue, self.vault, self.commits
+        return self.events, self.read_model, self.queue, self.vault, self.transactions
 
     def go_down(self) -> None:
         for port in self.all():

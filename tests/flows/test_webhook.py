@@ -31,7 +31,7 @@ from gesta.outbound.rate_limits import Limits, Tokens
 from gesta.runtime.clock import Ids, ManualRuntime
 from gesta.sandbox import Effect
 from gesta.sandbox.transport import SandboxTransport
-from gesta.stores.memory.token_buckets import MemoryBuckets
+from gesta.stores.memory.token_buckets import MemoryTokenBuckets
 from gesta.tenants.config import TenantConfig, not_stored
 from gesta.tenants.templates import InlineRenderer, Templates
 
@@ -92,7 +92,7 @@ class Pipeline:
         http, config = Http(self.transport, self.runtime), cast("TenantConfig", self.config)
         now_ms = self.runtime.now_ms()
         limits, templates = (
-            Limits(Tokens(MemoryBuckets(self.runtime), self.runtime), "shop.eu"),
+            Limits(Tokens(MemoryTokenBuckets(self.runtime), self.runtime), "shop.eu"),
             Templates(config, InlineRenderer()),
         )
         attempt = Attempt(

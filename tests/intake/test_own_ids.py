@@ -129,7 +129,7 @@ async def test_views_built_anew_from_events_that_lie_together_are_the_same(gesta
         await engine.admin.rebuild()
         assert [await ours.view(), await own.view()] == before
         keys = [(FLOW, tenant, ours.id) for tenant in ("acme", "globex")]
-        assert await engine.pipeline.environment.stores.views.get(keys) == dict(
+        assert await engine.pipeline.environment.stores.read_model.get(keys) == dict(
             zip(keys, before, strict=True)
         )
 

@@ -52,7 +52,7 @@ def states_by_the_events(db: apsw.Connection) -> dict[str, State]:
 
 async def assert_indexes_are_right(engine: Engine, db: apsw.Connection) -> None:
     """Every question answered by an index has the answer of a full scan."""
-    views = engine.pipeline.environment.stores.views
+    views = engine.pipeline.environment.stores.read_model
     rows = db.execute("select flow, status, id, sweep_at from requests not indexed").fetchall()
     assert await views.counts() == Counter((flow, status) for flow, status, _, _ in rows)
     for status in ("queued", "sent", "failed", "unknown"):
@@ -151,10 +151,10 @@ async def test_a_second_rebuild_at_the_same_time_is_refused(tmp_path: Path):
         open_engine(path, "http://127.0.0.1:9", work=False) as first,
         open_engine(path, "http://127.0.0.1:9", work=False) as other,
     ):
-        assert await first.pipeline.environment.stores.views.claim("rebuild", "another", 4.0)
+        assert await first.pipeline.environment.stores.read_model.claim("rebuild", "another", 4.0)
         with pytest.raises(GestaError, match="being rebuilt already"):
             await other.admin.rebuild()
-        await first.pipeline.environment.stores.views.claim("rebuild", "another", 0.0)
+        await first.pipeline.environment.stores.read_model.claim("rebuild", "another", 0.0)
         answers = await asyncio.gather(
             first.admin.rebuild(), first.admin.rebuild(), return_exceptions=True
         )
@@ -168,7 +168,7 @@ async def test_a_rebuild_that_was_interrupted_changed_nothing_and_its_leftovers_
 ):
     path = str(tmp_path / "gesta.db")
     async with open_engine(path, "http://127.0.0.1:9", work=False) as engine:
-        views = engine.pipeline.environment.stores.views
+        views = engine.pipeline.environment.stores.read_model
         left = await views.shadow()
         await engine.admin.rebuild()
         with pytest.raises(GestaError, match="no such table"):

@@ -32,9 +32,9 @@ class Ears:
     @property
     def is_behind(self) -> bool:
         database = self._world.database
-        return self._world.options.ears and database.views._checkpoints.get(CHECKPOINT, 0) < len(
-            database.events._log
-        )
+        return self._world.options.ears and database.read_model._checkpoints.get(
+            CHECKPOINT, 0
+        ) < len(database.events._log)
 
     async def _hear(self, event: Event) -> None:
         world, process = self._world, cast("Process", OWNER.get())

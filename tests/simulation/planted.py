@@ -36,8 +36,8 @@ from gesta.requests.loader import Loader
 from gesta.requests.recorder import Applied, no_job
 from gesta.security.subject_keys import Ref
 from gesta.stores.memory.job_queue import MemoryJobQueue
-from gesta.stores.memory.read_model import MemoryViews
-from gesta.stores.memory.transactions import MemoryCommits
+from gesta.stores.memory.read_model import MemoryReadModel
+from gesta.stores.memory.transactions import MemoryTransactions
 from gesta.stores.memory.vault import MemoryVault
 from gesta.stores.separate_queue import SeparateTransactions
 from gesta.subscriptions.handlers import Subscriber
@@ -214,7 +214,7 @@ async def rebuild_that_dispatches(self: Rebuild, role: Any, progress: Any) -> in
 
 
 @plants(
-    MemoryCommits,
+    MemoryTransactions,
     "_project",
     "it goes on, and comes to an end",
     "views are what their events say",
@@ -223,7 +223,7 @@ async def rebuild_that_dispatches(self: Rebuild, role: Any, progress: Any) -> in
     apart=False,
 )
 def projection_over_what_lies_between(
-    self: MemoryCommits, appends: Any, projection: Projection, before: int
+    self: MemoryTransactions, appends: Any, projection: Projection, before: int
 ) -> None:
     """Wherever the checkpoints stand, they are moved to the end."""
     after = self._events.length
@@ -251,7 +251,7 @@ def projector_that_does_not_see_a_swap(
 
 
 @plants(
-    MemoryViews,
+    MemoryReadModel,
     "_fits",
     "a rebuild dispatches nothing",
     "everything comes to rest",
@@ -261,7 +261,7 @@ def projector_that_does_not_see_a_swap(
     submits=7,
     skews_ms=(0, 0),
 )
-def owner_that_writes_without_comparing(_self: MemoryViews, _move: Move) -> bool:
+def owner_that_writes_without_comparing(_self: MemoryReadModel, _move: Move) -> bool:
     return True
 
 

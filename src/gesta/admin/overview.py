@@ -25,7 +25,7 @@ from gesta.requests.pages import Page, page_of
 class Overview:
     def __init__(self, pipeline: Pipeline) -> None:
         self._pipeline = pipeline
-        self._views = pipeline.environment.stores.views
+        self._views = pipeline.environment.stores.read_model
 
     async def look_up(self, request_id: str, tenant: str = "default") -> View:
         """A request by its id alone, also of a flow that this process does not declare but the

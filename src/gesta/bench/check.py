@@ -88,7 +88,7 @@ async def _sent_events(engine: Engine, flow: str, after: int) -> Counter[str]:
 
 async def _sent_views(engine: Engine, flow: str, ids: Sequence[str]) -> int:
     """How many views say sent."""
-    views, waiting, found = engine.pipeline.environment.stores.views, iter(ids), 0
+    views, waiting, found = engine.pipeline.environment.stores.read_model, iter(ids), 0
     while chunk := list(islice(waiting, PAGE)):
         page = await views.get([(flow, TENANT, request_id) for request_id in chunk])
         found += sum(view.state.status == "sent" for view in page.values())

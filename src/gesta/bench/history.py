@@ -24,9 +24,10 @@ from gesta.domain.stream_names import request_stream
 from gesta.engine.request import Request
 from gesta.ports.event_store import Append, NewEvent, Recorded
 from gesta.ports.read_model import View
+from gesta.ports.stores import Stores
 from gesta.projector.partitions import Places, stands_of
 from gesta.runtime.clock import Ids, SystemRuntime, run
-from gesta.stores import Stores, open_stores
+from gesta.stores import open_stores
 
 #: Requests per commit.
 BATCH = 1_000
@@ -57,7 +58,7 @@ async def write(order: Order, progress: Progress) -> None:
     stores, ids = await open_stores(order.url, runtime), Ids(runtime)
     try:
         events = await stores.events.read([(request_stream(order.flow, order.tenant, order.id), 0)])
-        (view,) = (await stores.views.get([(order.flow, order.tenant, order.id)])).values()
+        (view,) = (await stores.read_model.get([(order.flow, order.tenant, order.id)])).values()
         for done in range(0, order.count, BATCH):
             progress(done, order.count)
             new_ids = [ids.new() for _ in range(min(BATCH, order.count - done))]
@@ -95,13 +96,13 @@ def _copied_views(view: View, old_id: str, new_ids: Sequence[str]) -> list[View]
 async def _save(stores: Stores, views: Sequence[View]) -> None:
     """With every checkpoint past their events, so the projector has nothing left to do."""
     places = Places(
-        stores.partitions, dict(enumerate(await stands_of(stores.views, stores.partitions)))
+        stores.partitions, dict(enumerate(await stands_of(stores.read_model, stores.partitions)))
     )
     stretch = places.next_stretch(again=False)
     assert stretch is not None
     assert len(stretch.numbers) == stores.partitions, "somebody else is at work on the store"
     moves = places.moves(stretch, await stores.events.end())
-    is_saved = await stores.commits.project(views, [], [], moves)
+    is_saved = await stores.transactions.project(views, [], [], moves)
     assert is_saved, "somebody else is at work on the store"
 
 

@@ -183,7 +183,7 @@ class Engine:
             stores = environment.stores
             await refuse_fenced(stores, works=bool(self._work.parts))
             with suppress(Fenced):
-                await begin_places(stores.events, stores.views, stores.partitions)
+                await begin_places(stores.events, stores.read_model, stores.partitions)
             pipeline = await Pipeline.build(
                 self._flows,
                 environment,
@@ -351,7 +351,7 @@ class Engine:
         if key is not None:
             found = await self.admin.by_key(key, tenant, flow)
             return [view for view in found if _fits(view.state, status, before_id)][:limit]
-        return await self.pipeline.environment.stores.views.find(
+        return await self.pipeline.environment.stores.read_model.find(
             Filter(tenant, flow, status, before_id, limit)
         )
 

@@ -17,10 +17,11 @@ from gesta.outbound.http import PrivateAddressGuard, Transport
 from gesta.outbound.http.aiohttp_transport import AioHttpTransport
 from gesta.outbound.smtp import MailTransport, NoMail
 from gesta.outbound.smtp.smtp_transport import SmtpTransport
+from gesta.ports.stores import Stores
 from gesta.runtime.clock import Runtime, SystemRuntime
 from gesta.runtime.settings import Settings, resolve_reference
 from gesta.security.envelope_encryption import IDENTITY, KEY_BYTES, MasterKey
-from gesta.stores import Stores, open_stores
+from gesta.stores import open_stores
 from gesta.stores.separate_queue import with_separate_queue
 from gesta.tenants.templates import ChildRenderer, InlineRenderer, Renderer
 

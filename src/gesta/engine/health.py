@@ -81,7 +81,7 @@ class ProcessHealth:
     async def _ask(self, pipeline: Pipeline) -> None:
         stores = pipeline.environment.stores
         try:
-            await stores.views.claim(ROLE, pipeline.owner, 0.0)
+            await stores.read_model.claim(ROLE, pipeline.owner, 0.0)
             await stores.queue.count(1)
             self._fault = None
         except StoreError as error:

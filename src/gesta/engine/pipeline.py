@@ -87,7 +87,7 @@ class Pipeline:
         self.flows, self.environment, self.runtime = flows, environment, runtime
         self.ids = ids = Ids(runtime)
         self.telemetry = telemetry = Telemetry()
-        self.loader = Loader(stores.events, stores.views)
+        self.loader = Loader(stores.events, stores.read_model)
         self.config_writer = ConfigWriter(
             stores.events, key_ring, runtime, ids, environment.reference, environment.renderer
         )
@@ -103,8 +103,8 @@ class Pipeline:
         self.owner = owner = f"{platform.node()}:{os.getpid()}:{ids.new()}"
         self.rebuild = Rebuild(
             stores.events,
-            stores.views,
-            stores.commits,
+            stores.read_model,
+            stores.transactions,
             stores.partitions,
             runtime,
             telemetry,
@@ -113,8 +113,8 @@ class Pipeline:
         self.pausing = PauseControl(self.config, self.config_writer, stores.queue)
         self.projector = Projector(
             stores.events,
-            stores.views,
-            stores.commits,
+            stores.read_model,
+            stores.transactions,
             stores.partitions,
             runtime,
             telemetry,
@@ -139,7 +139,7 @@ class Pipeline:
             stores.commit_size,
         )
         deadlines, http = Deadlines(runtime), partial(Http, environment.transport, runtime)
-        tokens = Tokens(stores.buckets, runtime)
+        tokens = Tokens(stores.token_buckets, runtime)
         late_cancellation = LateCancellation(flows, self.loader, self.recorder)
         job_release = JobRelease(self.recorder, self.pausing, late_cancellation, runtime, telemetry)
         #: What flows keep about people beside their requests.
@@ -162,7 +162,7 @@ class Pipeline:
         self.pool = Pool(
             work.taken_of(flows),
             stores.queue,
-            stores.views,
+            stores.read_model,
             self.loader,
             self.config,
             self.subjects,
@@ -191,17 +191,17 @@ class Pipeline:
             telemetry,
         )
         retention = Retention(
-            retention_days, flows, stores.views, stores.commits, runtime, telemetry
+            retention_days, flows, stores.read_model, stores.transactions, runtime, telemetry
         )
         self.retention_days = retention_days
         self.sweep = Sweeper(
             flows,
-            stores.views,
+            stores.read_model,
             stores.queue,
             self.loader,
             self.recorder,
             self.pausing,
-            stores.buckets,
+            stores.token_buckets,
             retention,
             lease_expiry,
             runtime,
@@ -251,7 +251,7 @@ class Pipeline:
                 self.intake,
                 self.config,
                 stores.events,
-                stores.views,
+                stores.read_model,
                 runtime,
                 telemetry,
                 self.owner,
@@ -274,11 +274,16 @@ class Pipeline:
                 telemetry.alarm = self.alerts.met
                 own.append(
                     Alerting(
-                        self.alerts, stores.events, stores.views, runtime, telemetry, self.owner
+                        self.alerts,
+                        stores.events,
+                        stores.read_model,
+                        runtime,
+                        telemetry,
+                        self.owner,
                     )
                 )
         return Subscriptions(
-            subscriptions, own, stores.events, stores.views, runtime, telemetry, self.owner
+            subscriptions, own, stores.events, stores.read_model, runtime, telemetry, self.owner
         )
 
     @classmethod
@@ -332,7 +337,7 @@ class Pipeline:
             self._roles |= {"projector": partitions, **self.subscriptions.roles()}
             if stores.undispatched is not None:
                 relay = Relay(
-                    stores.views,
+                    stores.read_model,
                     stores.queue,
                     partitions,
                     stores.undispatched,

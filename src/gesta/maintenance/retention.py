@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from gesta.domain.ids import made_at
 from gesta.domain.stream_names import request_stream
 from gesta.flows.flow import Flow
-from gesta.ports.read_model import ViewPosition, Views
-from gesta.ports.transactions import Commits
+from gesta.ports.read_model import ReadModel, ViewPosition
+from gesta.ports.transactions import Transactions
 from gesta.projector.rebuild import ROLE as REBUILD
 from gesta.requests.dead_letters import dead_letter
 from gesta.runtime.clock import Runtime
@@ -33,8 +33,8 @@ class Retention:
         self,
         days: int | None,
         flows: Mapping[str, Flow],
-        views: Views,
-        commits: Commits,
+        views: ReadModel,
+        commits: Transactions,
         runtime: Runtime,
         telemetry: Telemetry,
     ) -> None:

@@ -16,8 +16,8 @@ from gesta.flows.flow import Flow
 from gesta.maintenance.retention import Retention
 from gesta.ports.job_queue import JobQueue
 from gesta.ports.leases import Role
-from gesta.ports.read_model import FROM_THE_START, Cursor, Key, View, Views, key_of
-from gesta.ports.token_buckets import Buckets
+from gesta.ports.read_model import FROM_THE_START, Cursor, Key, ReadModel, View, key_of
+from gesta.ports.token_buckets import TokenBuckets
 from gesta.requests.dispatch import job_for
 from gesta.requests.loader import Loader
 from gesta.requests.recorder import Recorder, drop_job
@@ -49,12 +49,12 @@ class Sweeper:
     def __init__(
         self,
         flows: Mapping[str, Flow],
-        views: Views,
+        views: ReadModel,
         queue: JobQueue,
         loader: Loader,
         recorder: Recorder,
         pausing: PauseControl,
-        buckets: Buckets,
+        buckets: TokenBuckets,
         retention: Retention,
         lease_expiry: LeaseExpiry,
         runtime: Runtime,

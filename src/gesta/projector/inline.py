@@ -17,17 +17,17 @@ from gesta.domain.lifecycles import lifecycle_of
 from gesta.ports.event_store import Append, AppendVerdict
 from gesta.ports.job_queue import Job
 from gesta.ports.read_model import View
+from gesta.ports.stores import Stores
 from gesta.ports.transactions import Entry, Projection, Recording
 from gesta.projector.projector import Projector
 from gesta.requests.dispatch import is_wanted, opened_job
-from gesta.stores import Stores
 
 T = TypeVar("T")
 
 
 class InlineProjection:
     def __init__(self, stores: Stores, projector: Projector) -> None:
-        self._events, self._commits, self._projector = stores.events, stores.commits, projector
+        self._events, self._commits, self._projector = stores.events, stores.transactions, projector
         self._is_possible = stores.projects_inline
 
     async def append(self, appends: Sequence[Append]) -> list[AppendVerdict]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from gesta.errors import StoreError
 from gesta.ports.job_queue import JobQueue
 from gesta.ports.leases import RENEWAL_SECONDS
-from gesta.ports.read_model import Views
+from gesta.ports.read_model import ReadModel
 from gesta.projector.partitions import Partitions
 from gesta.runtime.clock import Runtime, Signal, sleep
 from gesta.runtime.telemetry import Telemetry
@@ -26,7 +26,7 @@ STORE_PAUSE_SECONDS = 1.0
 class Relay:
     def __init__(
         self,
-        views: Views,
+        views: ReadModel,
         queue: JobQueue,
         partitions: Partitions,
         news: Signal,

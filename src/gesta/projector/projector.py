@@ -16,8 +16,8 @@ from gesta.ports.eager_dispatch import EagerDispatch, FreeSlots
 from gesta.ports.event_store import EventStore, Recorded, Share
 from gesta.ports.job_queue import Job
 from gesta.ports.leases import RENEWAL_SECONDS
-from gesta.ports.read_model import Move, Quarantined, View, Views
-from gesta.ports.transactions import Commits, Projection
+from gesta.ports.read_model import Move, Quarantined, ReadModel, View
+from gesta.ports.transactions import Projection, Transactions
 from gesta.projector.batch_fold import Folding
 from gesta.projector.partitions import (
     Partitions,
@@ -60,8 +60,8 @@ class Projector:
     def __init__(
         self,
         events: EventStore,
-        views: Views,
-        commits: Commits,
+        views: ReadModel,
+        commits: Transactions,
         count: int,
         runtime: Runtime,
         telemetry: Telemetry,

@@ -10,8 +10,8 @@ from collections.abc import Callable
 from gesta.errors import GestaError
 from gesta.ports.event_store import EventStore
 from gesta.ports.leases import Role
-from gesta.ports.read_model import Quarantined, Views
-from gesta.ports.transactions import Commits
+from gesta.ports.read_model import Quarantined, ReadModel
+from gesta.ports.transactions import Transactions
 from gesta.projector.batch_fold import Folding
 from gesta.projector.partitions import begin_places, checkpoints_of, place_of
 from gesta.projector.projector import BATCH, Projector
@@ -35,8 +35,8 @@ class Rebuild:
     def __init__(
         self,
         events: EventStore,
-        views: Views,
-        commits: Commits,
+        views: ReadModel,
+        commits: Transactions,
         count: int,
         runtime: Runtime,
         telemetry: Telemetry,

@@ -14,7 +14,7 @@ from gesta.domain.lifecycles import lifecycle_of
 from gesta.domain.stream_names import request_stream
 from gesta.errors import PoisonEvent
 from gesta.ports.event_store import EventStore, Recorded
-from gesta.ports.read_model import Key, View, Views
+from gesta.ports.read_model import Key, ReadModel, View
 
 
 def apply_event(view: View | None, recorded: Recorded, flow: str) -> View:
@@ -40,7 +40,7 @@ def apply_event(view: View | None, recorded: Recorded, flow: str) -> View:
 class Loader:
     """Views first, stream heads second, one call each for a whole batch."""
 
-    def __init__(self, events: EventStore, views: Views) -> None:
+    def __init__(self, events: EventStore, views: ReadModel) -> None:
         self._events, self._views = events, views
 
     async def load(

@@ -28,7 +28,7 @@ from gesta.flows.flow import Flow, Notice, Payload
 from gesta.intake.submit import Intake
 from gesta.intake.submit_options import Options
 from gesta.ports.event_store import EventStore, Recorded
-from gesta.ports.read_model import Views
+from gesta.ports.read_model import ReadModel
 from gesta.projector.batch_fold import CONFIG
 from gesta.runtime.clock import Runtime, sleep
 from gesta.runtime.telemetry import Telemetry, reason_label
@@ -237,7 +237,7 @@ class Alerting(LogConsumer):
         self,
         alerts: Alerts,
         events: EventStore,
-        views: Views,
+        views: ReadModel,
         runtime: Runtime,
         telemetry: Telemetry,
         owner: str,

@@ -18,7 +18,7 @@ from gesta.domain.status_events import WORDS, Event
 from gesta.errors import BadSubscription, StoreError
 from gesta.ports.event_store import EventStore
 from gesta.ports.leases import RENEWAL_SECONDS, Role
-from gesta.ports.read_model import Views
+from gesta.ports.read_model import ReadModel
 from gesta.runtime.clock import Runtime, sleep
 from gesta.runtime.telemetry import Telemetry
 from gesta.subscriptions.log_consumer import BATCH, OWN, LogConsumer, Since, checkpoint_of
@@ -94,7 +94,7 @@ class Subscriber(LogConsumer):
         self,
         subscription: Subscription,
         events: EventStore,
-        views: Views,
+        views: ReadModel,
         runtime: Runtime,
         telemetry: Telemetry,
         owner: str,
@@ -140,7 +140,7 @@ class Subscriptions:
         asked: Sequence[Subscription],
         own: Sequence[LogConsumer],
         events: EventStore,
-        views: Views,
+        views: ReadModel,
         runtime: Runtime,
         telemetry: Telemetry,
         owner: str,

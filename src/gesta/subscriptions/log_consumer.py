@@ -21,7 +21,7 @@ from gesta.domain.status_events import Event, changed_status, told
 from gesta.errors import StoreError
 from gesta.ports.event_store import EventStore, Recorded
 from gesta.ports.leases import RENEWAL_SECONDS, Role
-from gesta.ports.read_model import Move, Quarantined, View, Views
+from gesta.ports.read_model import Move, Quarantined, ReadModel, View
 from gesta.projector.batch_fold import CONFIG
 from gesta.requests.loader import apply_event
 from gesta.runtime.clock import Runtime, Signal, is_cancelled, sleep
@@ -60,7 +60,7 @@ class LogConsumer(ABC):
         name: str,
         since: Since,
         events: EventStore,
-        views: Views,
+        views: ReadModel,
         runtime: Runtime,
         telemetry: Telemetry,
         owner: str,

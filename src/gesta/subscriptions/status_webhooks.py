@@ -28,7 +28,7 @@ from gesta.flows.webhook import TOLD, Message, WebhookSubscription, endpoint_fau
 from gesta.intake.submit import Intake
 from gesta.intake.submit_options import Options
 from gesta.ports.event_store import EventStore
-from gesta.ports.read_model import Views
+from gesta.ports.read_model import ReadModel
 from gesta.requests.dead_letters import iso
 from gesta.runtime.clock import Runtime, Signal
 from gesta.runtime.telemetry import Telemetry
@@ -80,7 +80,7 @@ class StatusWebhooks(LogConsumer):
         intake: Intake,
         config: ConfigCache,
         events: EventStore,
-        views: Views,
+        views: ReadModel,
         runtime: Runtime,
         telemetry: Telemetry,
         owner: str,

@@ -15,7 +15,7 @@ from gesta.domain.outcome import Retry
 from gesta.errors import StoreError
 from gesta.flows.flow import Flow
 from gesta.ports.job_queue import Drop, Hold, JobQueue, LeasedJob, Release, Settlement
-from gesta.ports.read_model import View, Views
+from gesta.ports.read_model import ReadModel, View
 from gesta.requests.loader import Loader
 from gesta.requests.store_retry import StoreRetry
 from gesta.runtime.clock import Ids, Runtime, Signal, sleep, spawn, turn
@@ -50,7 +50,7 @@ class Pool:
         self,
         flows: Mapping[str, Flow],
         queue: JobQueue,
-        views: Views,
+        views: ReadModel,
         loader: Loader,
         config: ConfigCache,
         subjects: SubjectKeys,

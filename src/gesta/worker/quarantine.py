@@ -13,7 +13,7 @@ from functools import partial
 from msgspec.structs import replace
 
 from gesta.ports.job_queue import Ack, JobQueue, LeasedJob, Release, Settlement
-from gesta.ports.read_model import Quarantined, Views
+from gesta.ports.read_model import Quarantined, ReadModel
 from gesta.requests.store_retry import StoreRetry
 from gesta.runtime.clock import Runtime
 from gesta.runtime.telemetry import Telemetry
@@ -23,7 +23,7 @@ class Quarantine:
     def __init__(
         self,
         queue: JobQueue,
-        views: Views,
+        views: ReadModel,
         store_retry: StoreRetry,
         runtime: Runtime,
         telemetry: Telemetry,

@@ -38,9 +38,9 @@ async def test_an_older_schema_goes_on_where_it_stood_in_every_partition(left):
             await connection.fetch(database.sql("note_fence"), "left", "", "another")
             await connection.execute(database.sql("fence_left"))
         async with opened(url) as stores:
-            assert await stands_of(stores.views, PARTITIONS) == [Stand(700, 900)] * PARTITIONS
-            assert await place_of(stores.views, PARTITIONS) == 700
-            assert await stores.views.checkpoint("subscription/ledger") == 300
+            assert await stands_of(stores.read_model, PARTITIONS) == [Stand(700, 900)] * PARTITIONS
+            assert await place_of(stores.read_model, PARTITIONS) == 700
+            assert await stores.read_model.checkpoint("subscription/ledger") == 300
             assert await stores.fences.standing() == ([Fence("left", "another")] if left else [])
         with pytest.raises(TooNew):
             await bring_up_to_date(database, BEFORE)
@@ -58,7 +58,7 @@ async def test_an_older_program_that_still_runs_projects_nothing_more():
             assert [row[0] for row in await connection.fetch(move, 7, 9, 0)] == [False]
             with pytest.raises(StoreError, match="a_newer_gesta_projects_in_partitions"):
                 await database.ask_text(move, 0, 9, 0)
-            assert await place_of(stores.views, PARTITIONS) == 7
+            assert await place_of(stores.read_model, PARTITIONS) == 7
         await database.close()
 
 
@@ -67,12 +67,12 @@ async def test_who_reads_the_places_anew_has_forgotten_the_views():
     async with opened(url) as one, opened(url) as other:
         view = fresh_view()
         newer = replace(view, state=replace(view.state, version=2, status="unknown"))
-        assert await one.commits.project([view], [], [], [Move("projector/3", 0, 1, 0)])
-        assert await other.commits.project([newer], [], [], [Move("projector/3", 1, 2, 0)])
+        assert await one.transactions.project([view], [], [], [Move("projector/3", 0, 1, 0)])
+        assert await other.transactions.project([newer], [], [], [Move("projector/3", 1, 2, 0)])
         # Its own, from memory, until it looks at whose the partition is.
-        assert await one.views.get([key_of(view)]) == {key_of(view): view}
-        await one.views.checkpoints()
-        assert await one.views.get([key_of(view)]) == {key_of(view): newer}
+        assert await one.read_model.get([key_of(view)]) == {key_of(view): view}
+        await one.read_model.checkpoints()
+        assert await one.read_model.get([key_of(view)]) == {key_of(view): newer}
 
 
 async def test_what_some_partition_has_not_passed_is_not_removed():
@@ -81,10 +81,10 @@ async def test_what_some_partition_has_not_passed_is_not_removed():
         view = fresh_view(status="sent", version=1)
         await stores.events.append([fresh_append("stream")])
         names = [f"projector/{number}" for number in range(PARTITIONS)]
-        assert await stores.commits.project(
+        assert await stores.transactions.project(
             [view], [], [], [Move(name, 0, 1, 0) for name in names[1:]]
         )
-        assert await stores.commits.remove([("stream", view.state)]) == 0
-        assert await stores.commits.project([], [], [], [Move(names[0], 0, 1, 0)])
+        assert await stores.transactions.remove([("stream", view.state)]) == 0
+        assert await stores.transactions.project([], [], [], [Move(names[0], 0, 1, 0)])
         # `dispatched/0` and its like stand at 0 and hold nothing back.
-        assert await stores.commits.remove([("stream", view.state)]) == 1
+        assert await stores.transactions.remove([("stream", view.state)]) == 1

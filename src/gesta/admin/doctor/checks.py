@@ -26,9 +26,9 @@ from gesta.maintenance.sweeper import ROLE as SWEEP
 from gesta.ports.job_queue import Backlog, Job, QueueStanding, by_flow
 from gesta.ports.outbox import OutboxStanding
 from gesta.ports.read_model import Checkpoint, Quarantined, RoleLease
+from gesta.ports.stores import Health
 from gesta.projector.partitions import CHECKPOINT, checkpoints_of
 from gesta.runtime.redaction import scrub
-from gesta.stores import Health
 from gesta.subscriptions.handlers import checkpoint_of
 from gesta.tenants.pauses import Pause
 

@@ -80,8 +80,8 @@ class Copy:
         stores = target.stores
         self._projector = Projector(
             stores.events,
-            stores.views,
-            stores.commits,
+            stores.read_model,
+            stores.transactions,
             stores.partitions,
             self._target_clock,
             self._telemetry,
@@ -146,7 +146,7 @@ class Copy:
         """
         source = self._source.stores
         dispatched = min(
-            one.quiet_until for one in await stands_of(source.views, source.partitions)
+            one.quiet_until for one in await stands_of(source.read_model, source.partitions)
         )
         await self._transfer.mark_dispatched(await self._transfer.place_of(dispatched))
         await self._projector.catch_up()
@@ -259,7 +259,7 @@ class Copy:
         )
         # From here on a repetition begins at the start: it must not hold back what retention has to
         # take along.
-        await self._target.stores.views.forget(self._transfer.place)
+        await self._target.stores.read_model.forget(self._transfer.place)
         await comparison.check_events(expected)
         await comparison.check_claims()
         await comparison.check_secrets()
@@ -291,7 +291,7 @@ class Copy:
 
     async def _copy_subscriptions(self) -> None:
         """Each goes on behind the event that it was told last."""
-        for one in await self._source.stores.views.checkpoints():
+        for one in await self._source.stores.read_model.checkpoints():
             if one.name.startswith(checkpoint_of("")):
                 await self._transfer.move(one.name, await self._transfer.place_of(one.position))
 
@@ -308,7 +308,7 @@ class Copy:
             )
             for one in await self._standing()
         }
-        for job in await self._source.stores.views.undispatched(ALL):
+        for job in await self._source.stores.read_model.undispatched(ALL):
             if self._selection.has_job(job):
                 # One that was put and not yet forgotten stands in the queue with all that is known
                 # of it.
