@@ -12,20 +12,21 @@ from gesta.admin.overview import Overview
 from gesta.domain.codec import encode
 from gesta.domain.events import Actor
 from gesta.domain.ids import TENANT, TENANT_RULE, covers, pattern_fault
-from gesta.domain.stream_names import config_stream
+from gesta.domain.stream_names import checkpoint_of, config_stream
 from gesta.errors import BadConfig, BadInput, InvalidRequest, NotFound, StoreError, UnknownFlow
+from gesta.flows.flow import secret_fields
+from gesta.flows.validation import actor_errors
 from gesta.flows.webhook import NAME as WEBHOOK
 from gesta.flows.webhook import TOLD
-from gesta.intake.submit_options import actor_errors, subject_errors
+from gesta.intake.submit_options import subject_errors
 from gesta.ports.read_model import View
 from gesta.projector.rebuild import Progress
 from gesta.runtime.redaction import scrub
-from gesta.subscriptions.log_consumer import checkpoint_of
 from gesta.subscriptions.status_webhooks import Listening, listening_of
 from gesta.tenants import suppression
 from gesta.tenants.api_keys import ApiKey
 from gesta.tenants.audit_log import Change, change_of
-from gesta.tenants.config import Entity, secret_fields
+from gesta.tenants.config import Entity
 from gesta.tenants.config_events import HANDLER_FORGOTTEN, HandlerForgotten
 from gesta.tenants.flow_records import TenantRecords
 from gesta.tenants.pauses import EVERYTHING, Pause, Scope, checked

@@ -12,6 +12,8 @@ from gesta.domain.lifecycles import lifecycle_of
 
 _encoder = msgspec.json.Encoder()
 encode = _encoder.encode
+#: The same bytes for the same content, whatever the order of its keys.
+canonical = msgspec.json.Encoder(order="deterministic").encode
 
 _meta_decoder = msgspec.json.Decoder(Meta)
 decode_meta = _meta_decoder.decode

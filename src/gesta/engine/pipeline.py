@@ -347,7 +347,12 @@ class Pipeline:
                 self._components["relay"] = relay.run
             if stores.outbox is not None:
                 self._components["outbox"] = OutboxDrain(
-                    stores.outbox, self.intake, self.flows, partitions, self.runtime, self.telemetry
+                    outbox=stores.outbox,
+                    intake=self.intake,
+                    flows=self.flows,
+                    is_leader=partitions.is_first_ours,
+                    runtime=self.runtime,
+                    telemetry=self.telemetry,
                 ).run
         if {"projector", "worker"} <= work.parts and stores.undispatched is None:
             self.projector.eager_dispatch = self.pool.eager_dispatcher

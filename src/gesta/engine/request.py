@@ -26,9 +26,9 @@ from gesta.errors import (
 )
 from gesta.flows.flow import Payload
 from gesta.flows.payload_codec import decoder_of
-from gesta.flows.validation import value_errors
+from gesta.flows.validation import actor_errors, value_errors
 from gesta.intake.submit import Accepted
-from gesta.intake.submit_options import actor_errors, ttl_errors
+from gesta.intake.submit_options import ttl_errors
 from gesta.ports.read_model import Key, View
 from gesta.requests.recorder import Settle, drop_job, no_job
 from gesta.requests.waiters import outcome_of

@@ -87,6 +87,16 @@ class SecretMark:
 Secret = Annotated[T, SecretMark()]
 
 
+def secret_fields(body: type[ConfigBody]) -> list[str]:
+    """The fields of a config type that are kept in the vault."""
+    hints = get_type_hints(body, include_extras=True)
+    return [
+        name
+        for name, hint in hints.items()
+        if any(isinstance(mark, SecretMark) for mark in getattr(hint, "__metadata__", ()))
+    ]
+
+
 class Notice(msgspec.Struct, frozen=True):
     """Something that the engine itself has to say to whoever runs it."""
 

@@ -9,7 +9,7 @@ Nothing of it is sent.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 from msgspec.structs import replace
 
@@ -23,7 +23,6 @@ from gesta.flows.flow import Flow
 from gesta.intake.submit import Intake, Invalid
 from gesta.ports.event_store import Append, AppendVerdict, Claimed, Known, NewEvent
 from gesta.ports.outbox import Outbox, Prepared, Raw
-from gesta.projector.partitions import Partitions
 from gesta.runtime.clock import Runtime, sleep
 from gesta.runtime.redaction import scrub
 from gesta.runtime.telemetry import Telemetry
@@ -45,22 +44,18 @@ LOOK_SECONDS = 10.0
 class OutboxDrain:
     def __init__(
         self,
+        *,
         outbox: Outbox,
         intake: Intake,
         flows: Mapping[str, Flow],
-        partitions: Partitions,
+        is_leader: Callable[[], Awaitable[bool]],
         runtime: Runtime,
         telemetry: Telemetry,
     ) -> None:
-        """Whoever projects the first of the `partitions` drains, for thrift: ids and the rows'
-        locks make a second one harmless.
+        """One process drains, the leader, to save reads: ids and the locks on the rows make a
+        second one harmless.
         """
-        self._outbox, self._intake, self._flows, self._partitions = (
-            outbox,
-            intake,
-            flows,
-            partitions,
-        )
+        self._outbox, self._intake, self._flows, self._is_leader = outbox, intake, flows, is_leader
         self._runtime, self._telemetry = runtime, telemetry
         #: Rows that this code cannot take, which is a fault of ours. They stay; the others go on.
         self._broken: list[str] = []
@@ -71,10 +66,10 @@ class OutboxDrain:
         """Drain for ever."""
         while True:
             try:
-                is_ours = await self._partitions.is_first_ours()
+                is_leader = await self._is_leader()
                 await self._tell_of_undeclared()
-                if await self.step(0 if is_ours else LEFT_MS) < BATCH:
-                    await sleep(self._runtime, POLL_SECONDS if is_ours else STAND_BY_SECONDS)
+                if await self.step(0 if is_leader else LEFT_MS) < BATCH:
+                    await sleep(self._runtime, POLL_SECONDS if is_leader else STAND_BY_SECONDS)
             except StoreError as error:
                 self._telemetry.store_failed("outbox", error)
                 await sleep(self._runtime, STORE_PAUSE_SECONDS)

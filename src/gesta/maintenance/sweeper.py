@@ -14,7 +14,7 @@ from gesta.domain.state import State
 from gesta.errors import Fenced, StoreError
 from gesta.flows.flow import Flow
 from gesta.maintenance.retention import Retention
-from gesta.ports.job_queue import JobQueue
+from gesta.ports.job_queue import JobQueue, by_flow
 from gesta.ports.leases import Role
 from gesta.ports.read_model import FROM_THE_START, Cursor, Key, ReadModel, View, key_of
 from gesta.ports.token_buckets import TokenBuckets
@@ -104,7 +104,7 @@ class Sweeper:
             await self._restore_lost_jobs()
             await self._buckets.forget(BUCKETS)
             self._telemetry.looked_at(
-                await self._queue.backlog(),
+                by_flow(await self._queue.backlog()),
                 self._runtime.now_ms(),
                 await self._pausing.paused(None),
             )

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable, Iterable, Mapping, MutableMapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import structlog
@@ -18,11 +18,13 @@ from gesta.domain.lifecycles import lifecycle_of
 from gesta.domain.outcome import Done, Outcome
 from gesta.domain.state import State
 from gesta.errors import MissingExtra
-from gesta.flows.flow import Flow
-from gesta.ports.job_queue import Backlog, Job, LeasedJob, by_flow
 from gesta.runtime.metrics import Metrics
 from gesta.runtime.redaction import scrub
-from gesta.tenants.pauses import Pause
+
+if TYPE_CHECKING:
+    from gesta.flows.flow import Flow
+    from gesta.ports.job_queue import Backlog, Job, LeasedJob
+    from gesta.tenants.pauses import Pause
 
 #: Reasons that may be a label; a provider's own words would make a series each.
 REASONS = frozenset(
@@ -303,12 +305,10 @@ class Telemetry:
     def looked_at(
         self, backlog: Mapping[str, Backlog], now_ms: int, pauses: Iterable[Pause] = ()
     ) -> None:
-        """The queue as the sweep found it.
+        """The queue as the sweeper found it, by flow: no tenant in a label, so no external queue.
 
         A flow without ready jobs shows 0, so that an alarm ends.
         """
-        # No tenant in a label, so no lane either.
-        backlog = by_flow(backlog)
         self.metrics.held = dict.fromkeys(self.metrics.held, 0) | {
             flow: one.held for flow, one in backlog.items()
         }

@@ -15,15 +15,16 @@ from dataclasses import dataclass
 
 from gesta.domain.ids import covers, pattern_fault
 from gesta.domain.status_events import WORDS, Event
+from gesta.domain.stream_names import checkpoint_of
 from gesta.errors import BadSubscription, StoreError
 from gesta.ports.event_store import EventStore
 from gesta.ports.leases import RENEWAL_SECONDS, Role
 from gesta.ports.read_model import ReadModel
 from gesta.runtime.clock import Runtime, sleep
 from gesta.runtime.telemetry import Telemetry
-from gesta.subscriptions.log_consumer import BATCH, OWN, LogConsumer, Since, checkpoint_of
+from gesta.subscriptions.log_consumer import BATCH, OWN, LogConsumer, Since
 
-__all__ = ["Handler", "Since", "Subscriber", "Subscription", "Subscriptions", "checkpoint_of"]
+__all__ = ["Handler", "Since", "Subscriber", "Subscription", "Subscriptions"]
 
 Handler = Callable[[Event], Awaitable[None]]
 

@@ -18,6 +18,7 @@ from gesta.domain.events import Meta
 from gesta.domain.lifecycles import lifecycle_of
 from gesta.domain.state import State
 from gesta.domain.status_events import Event, changed_status, told
+from gesta.domain.stream_names import checkpoint_of
 from gesta.errors import StoreError
 from gesta.ports.event_store import EventStore, Recorded
 from gesta.ports.leases import RENEWAL_SECONDS, Role
@@ -45,11 +46,6 @@ PAUSE_SECONDS_MAX = 60.0
 #: A test that settles waits for so many tries of one event; a handler that always raises must not
 #: stop the test for ever.
 TRIES_TO_SETTLE = 10
-
-
-def checkpoint_of(name: str) -> str:
-    """What a subscription's checkpoint and its role are called."""
-    return f"subscription/{name}"
 
 
 class LogConsumer(ABC):

@@ -20,9 +20,8 @@ import msgspec
 
 from gesta.domain.codec import encode
 from gesta.domain.events import Actor
-from gesta.domain.ids import TENANT, TENANT_RULE
 from gesta.errors import AccessDenied, InvalidRequest, NotFound, StoreError, WrongMasterKey
-from gesta.intake.submit_options import YEARS, actor_errors
+from gesta.flows.validation import YEARS, actor_errors, tenant_errors
 from gesta.ports.vault import Encrypted, Vault
 from gesta.runtime.clock import Runtime
 from gesta.runtime.group_commit import GroupCommit
@@ -143,7 +142,7 @@ class ApiKeys:
         """
         now = self._runtime.now_ms()
         faults = (
-            _tenant_errors(tenant)
+            tenant_errors(tenant)
             | _actor_errors(actor)
             | _key_errors(name, scopes, expires_at, now, test=test)
         )
@@ -217,7 +216,7 @@ class ApiKeys:
 
         Raises NotFound for what is not this tenant's. Safe to repeat.
         """
-        if faults := _tenant_errors(tenant) | _actor_errors(actor):
+        if faults := tenant_errors(tenant) | _actor_errors(actor):
             raise InvalidRequest("API key", faults)
         kept = await self._newest(tenant, key_id) if self._texts.is_id(key_id) else None
         if kept is None:
@@ -351,10 +350,6 @@ class ApiKeys:
             and encrypted.version == kept.version
         )
         return kept if is_here else None
-
-
-def _tenant_errors(tenant: object) -> dict[str, str]:
-    return {} if isinstance(tenant, str) and TENANT.fullmatch(tenant) else {"tenant": TENANT_RULE}
 
 
 def _actor_errors(actor: object) -> dict[str, str]:

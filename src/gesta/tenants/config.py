@@ -7,7 +7,7 @@ The worker reads the stream's head with every batch, so a change counts for the 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, get_type_hints
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 import msgspec
 
@@ -16,7 +16,7 @@ from gesta.domain.outcome import Retry
 from gesta.domain.stream_names import config_stream
 from gesta.errors import BadConfig, NotFound, StoreError
 from gesta.flows.channels import how_to_add
-from gesta.flows.flow import ConfigBody, Flow, SecretMark
+from gesta.flows.flow import ConfigBody, Flow
 from gesta.outbound.http import AttemptEnded
 from gesta.ports.event_store import Recorded
 from gesta.runtime.redaction import scrub
@@ -314,13 +314,3 @@ def not_stored(kind: str, code: str) -> str:
         f"the tenant has no {kind} {code}; put it (gesta config put {kind} {code}, or PUT"
         f" /v1/config/{kind}/{code}), then redrive"
     )
-
-
-def secret_fields(body: type[ConfigBody]) -> list[str]:
-    """The fields of a config type that are kept in the vault."""
-    hints = get_type_hints(body, include_extras=True)
-    return [
-        name
-        for name, hint in hints.items()
-        if any(isinstance(mark, SecretMark) for mark in getattr(hint, "__metadata__", ()))
-    ]

@@ -12,11 +12,11 @@ import msgspec
 
 from gesta.domain.codec import encode
 from gesta.domain.events import Actor, Meta
-from gesta.domain.ids import TENANT, TENANT_RULE, event_id
+from gesta.domain.ids import event_id
 from gesta.domain.stream_names import config_stream
 from gesta.errors import BadConfig, NotFound, Outdated, StoreError
-from gesta.flows.flow import ConfigBody
-from gesta.flows.validation import decode_fields
+from gesta.flows.flow import ConfigBody, secret_fields
+from gesta.flows.validation import decode_fields, tenant_errors
 from gesta.ports.event_store import Append, Appended, EventStore, NewEvent, Recorded
 from gesta.runtime.clock import Ids, Runtime
 from gesta.runtime.redaction import without_credentials
@@ -28,7 +28,6 @@ from gesta.tenants.config import (
     ConfigCache,
     Entity,
     Unreadable,
-    secret_fields,
 )
 from gesta.tenants.config_events import NOTES, EntityDeleted, EntityPut, SecretRef, SubjectErased
 from gesta.tenants.key_notes import KEY_CREATED, KEY_REVOKED
@@ -80,9 +79,7 @@ class ConfigWriter:
         Raises BadConfig with every fault.
         """
         body_type = cache.kind(kind)
-        faults = {}
-        if not TENANT.fullmatch(tenant):
-            faults["tenant"] = TENANT_RULE
+        faults = tenant_errors(tenant)
         if not 0 < len(code) <= CODE_LENGTH_MAX or not code.isprintable():
             faults["code"] = f"1 to {CODE_LENGTH_MAX} printable characters"
         if not faults:

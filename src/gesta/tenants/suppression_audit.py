@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from gesta.domain.codec import encode
 from gesta.domain.events import Actor
-from gesta.domain.ids import TENANT, TENANT_RULE
 from gesta.errors import BadInput
-from gesta.intake.submit_options import actor_errors
+from gesta.flows.validation import actor_errors, tenant_errors
 from gesta.runtime.clock import Runtime
 from gesta.tenants import suppression
 from gesta.tenants.config import ConfigCache
@@ -89,9 +88,6 @@ class SuppressionAudit:
 
     def _of(self, tenant: str, actor: Actor | None) -> TenantRecords:
         """The tenant's records, for somebody whose name may stand on the record."""
-        faults = actor_errors(actor)
-        if not isinstance(tenant, str) or not TENANT.fullmatch(tenant):
-            faults["tenant"] = TENANT_RULE
-        if faults:
+        if faults := actor_errors(actor) | tenant_errors(tenant):
             raise BadInput("; ".join(f"{name}: {fault}" for name, fault in faults.items()))
         return self._records.of(tenant)

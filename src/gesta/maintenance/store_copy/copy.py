@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from msgspec.structs import replace
 
 from gesta.domain.events import Actor
+from gesta.domain.stream_names import checkpoint_of
 from gesta.errors import StoreError
 from gesta.maintenance.store_copy.check import check, filling_fence, left_fence
 from gesta.maintenance.store_copy.comparison import Comparison
@@ -21,7 +22,6 @@ from gesta.projector.projector import Projector
 from gesta.runtime.clock import Ids, OnClock, Runtime, sleep
 from gesta.runtime.telemetry import Telemetry
 from gesta.security.envelope_encryption import KeyRing, MasterKey
-from gesta.subscriptions.handlers import checkpoint_of
 from gesta.tenants.config import ConfigCache
 from gesta.tenants.config_writer import ConfigWriter
 from gesta.tenants.pause_control import PauseControl

@@ -1,8 +1,7 @@
 """Another system under the load of the bench, in the same run: its rate beside gesta's.
 
 BullMQ, by its own npm package: every job is added by itself, one worker does all of them, on
-Valkey. The script is bullmq.mjs in the
-repository's folder bench/; the wheel does not have it.
+Valkey. The script is bullmq.mjs beside this module.
 """
 
 from __future__ import annotations
@@ -14,19 +13,19 @@ from pathlib import Path
 
 import msgspec
 
-from gesta.bench.child import run_program
-from gesta.bench.figures import PeerFigures
-from gesta.bench.load import SUBMITTERS
-from gesta.bench.node import Node, find_node, install
-from gesta.bench.subjects import TEXT
-from gesta.bench.valkey import binary, valkey
+from benchmarks.child import run_program
+from benchmarks.figures import PeerFigures
+from benchmarks.load import SUBMITTERS
+from benchmarks.node import Node, find_node, install
+from benchmarks.subjects import TEXT
+from benchmarks.valkey import binary, valkey
 from gesta.errors import BadSettings
 from gesta.runtime.clock import SystemRuntime
 
 PEERS = ("bullmq",)
 #: Jobs that its worker has at a time. Of 20, 50, 100, 200 and 1,000 this was the fastest.
 CONCURRENCY = 50
-_CHECKOUT = Path(__file__).parents[3] / "bench"
+_FOLDER = Path(__file__).parent
 
 
 class PeerRun(msgspec.Struct, frozen=True):
@@ -64,7 +63,7 @@ class Peer:
         return msgspec.json.decode(printed, type=PeerRun)
 
 
-async def open_peer(name: str, folder: Path, checkout: Path = _CHECKOUT) -> Peer:
+async def open_peer(name: str, folder: Path, checkout: Path = _FOLDER) -> Peer:
     """Look for all that the peer needs and install its packages, before anything is measured."""
     if name not in PEERS:
         raise BadSettings(f"peer: bench knows {', '.join(PEERS)}, not {name!r}")

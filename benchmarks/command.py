@@ -1,4 +1,4 @@
-"""`gesta bench`, behind the command line: run, show progress on stderr, print figures on stdout."""
+"""Each benchmark behind its option: run, show progress on stderr, print figures on stdout."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from typing import Any, Self, TypeVar
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
 
-from gesta.bench.figures import Figures, Plan
-from gesta.bench.machine import bench_folder
-from gesta.bench.peer import open_peer
-from gesta.bench.run import STAGES, Tell, measure
-from gesta.bench.store import bench_store
-from gesta.bench.subjects import subject_of
-from gesta.bench.tables import crash_rows, flood_rows, print_figures, process_rows, rows
+from benchmarks.figures import Figures, Plan
+from benchmarks.machine import bench_folder
+from benchmarks.peer import open_peer
+from benchmarks.run import STAGES, Tell, measure
+from benchmarks.store import bench_store
+from benchmarks.subjects import subject_of
+from benchmarks.tables import crash_rows, flood_rows, print_figures, process_rows, rows
 from gesta.demo.interruption import Interruption
 from gesta.errors import BadSettings
 from gesta.runtime import clock as runtime
@@ -29,54 +29,25 @@ from gesta.testing.scratch_store import is_fresh
 T = TypeVar("T")
 
 COUNT_IS_WRONG = 1
-#: The bare loop writes the history anew for each of its runs.
-ROUNDS, ROUNDS_AFTER_HISTORY = 7, 3
 
 
 def run_bench(
-    *,
-    requests: int = 20_000,
-    rounds: int | None = None,
-    history: int = 0,
-    batch: bool = False,
-    keyed: bool = False,
-    flow: str = "plain",
-    url: str | None = None,
-    peer: str | None = None,
-    json: bool = False,
-    folder: str | None = None,
-    light_samples: int = 250,
-    idle_seconds: float = 3.0,
-    stall_seconds: float = 30.0,
+    plan: Plan, *, flow: str = "plain", json: bool = False, folder: str | None = None
 ) -> int:
-    """Measure and print; the exit code: 0, or 1 when a request was lost or done twice.
+    """Measure and print; the exit code: 0, or 1 when a request was lost or executed twice.
 
     Works on fresh files below `folder` (default: the current one) and removes them.
     """
-    if rounds is None:
-        rounds = ROUNDS_AFTER_HISTORY if history else ROUNDS
-    plan = Plan(
-        requests,
-        rounds,
-        history,
-        batch,
-        keyed,
-        url,
-        peer,
-        light_samples,
-        idle_seconds,
-        stall_seconds,
-    )
     _check(plan, flow)
 
     async def work(inside: Path, tell: Tell) -> Figures:
         with subject_of(flow) as subject:
-            opened = await open_peer(peer, inside) if peer is not None else None
-            async with bench_store(url, inside) as store:
+            opened = await open_peer(plan.peer, inside) if plan.peer is not None else None
+            async with bench_store(plan.url, inside) as store:
                 return await measure(plan, subject, store, opened, tell)
 
     figures = _run(work, STAGES, folder)
-    print_figures(f"gesta bench: {figures.flow}", figures, rows(figures), json=json)
+    print_figures(f"bench: {figures.flow}", figures, rows(figures), json=json)
     return _verdict(figures.faults)
 
 
@@ -87,7 +58,7 @@ def run_crash_bench(
     lost or done twice.
     """
     # Here, as below: what is not asked for must not count among the memory of what is.
-    from gesta.bench import crash
+    from benchmarks import crash
 
     async def work(inside: Path, tell: Tell) -> crash.CrashFigures:
         async with bench_store(url, inside) as store:
@@ -95,7 +66,7 @@ def run_crash_bench(
 
     _check_is_fresh(url)
     figures = _run(work, crash.STAGES, folder)
-    print_figures("gesta bench: crash", figures, crash_rows(figures), json=json)
+    print_figures("bench: crash", figures, crash_rows(figures), json=json)
     return _verdict(figures.faults)
 
 
@@ -108,7 +79,7 @@ def run_processes_bench(
     idle_seconds: float = 5.0,
 ) -> int:
     """Measure several processes on one store and print; the exit code: 0."""
-    from gesta.bench import processes
+    from benchmarks import processes
 
     async def work(inside: Path, tell: Tell) -> processes.ProcessFigures:
         async with bench_store(url, inside) as store:
@@ -116,7 +87,7 @@ def run_processes_bench(
 
     _check_is_fresh(url)
     figures = _run(work, processes.STAGES, folder)
-    print_figures("gesta bench: processes", figures, process_rows(figures), json=json)
+    print_figures("bench: processes", figures, process_rows(figures), json=json)
     return 0
 
 
@@ -130,7 +101,7 @@ def run_flood_bench(
     flood_seconds: float = 30.0,
 ) -> int:
     """Measure what a flood of one tenant does to another and print; the exit code: 0."""
-    from gesta.bench import flood
+    from benchmarks import flood
 
     async def work(inside: Path, tell: Tell) -> flood.FloodFigures:
         async with bench_store(url, inside) as store:
@@ -140,9 +111,7 @@ def run_flood_bench(
 
     _check_is_fresh(url)
     figures = _run(work, flood.STAGES, folder)
-    print_figures(
-        "gesta bench: a flood beside a few requests", figures, flood_rows(figures), json=json
-    )
+    print_figures("bench: a flood beside a few requests", figures, flood_rows(figures), json=json)
     return 0
 
 
@@ -152,7 +121,7 @@ def run_http_bench(
     """Measure the API beside its bounds and print; the exit code: 0, or 1 when a request was lost
     or done twice.
     """
-    from gesta.bench import over_http
+    from benchmarks import over_http
 
     async def work(inside: Path, tell: Tell) -> over_http.HttpFigures:
         async with bench_store(url, inside) as store:
@@ -160,7 +129,7 @@ def run_http_bench(
 
     _check_is_fresh(url)
     figures = _run(work, over_http.STAGES, folder)
-    print_figures("gesta bench: over HTTP", figures, over_http.http_rows(figures), json=json)
+    print_figures("bench: over HTTP", figures, over_http.http_rows(figures), json=json)
     return _verdict(figures.faults)
 
 
@@ -199,7 +168,7 @@ def _verdict(faults: Sequence[str]) -> int:
 
 
 def _check(plan: Plan, flow: str) -> None:
-    if min(plan.requests, plan.rounds, plan.light_samples) < 1 or plan.history < 0:
+    if min(plan.requests, plan.round_count, plan.light_samples) < 1 or plan.history < 0:
         raise BadSettings(
             "requests, rounds and light_samples must be positive, history must not be negative"
         )

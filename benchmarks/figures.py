@@ -6,6 +6,9 @@ from dataclasses import dataclass
 
 import msgspec
 
+#: The bare loop writes the history anew for each of its runs.
+ROUNDS, ROUNDS_AFTER_HISTORY = 7, 3
+
 
 @dataclass(frozen=True)
 class Plan:
@@ -13,13 +16,13 @@ class Plan:
 
     requests: int = 20_000
     #: How often the load is measured, each time between two runs of what it is held against:
-    #: machines are never quiet for long.
-    rounds: int = 1
+    #: machines are never quiet for long. None: 7, or 3 with a history.
+    rounds: int | None = None
     #: Finished requests in the store before the clock starts.
     history: int = 0
     batch: bool = False
     keyed: bool = False
-    #: As --url has it; see gesta/trial_store.py.
+    #: As --url has it; see gesta/testing/scratch_store.py.
     url: str | None = None
     #: Another system that is measured in the same run.
     peer: str | None = None
@@ -27,6 +30,12 @@ class Plan:
     idle_seconds: float = 3.0
     #: When nothing has ended for so long, what is missing counts as lost.
     stall_seconds: float = 30.0
+
+    @property
+    def round_count(self) -> int:
+        if self.rounds is not None:
+            return self.rounds
+        return ROUNDS_AFTER_HISTORY if self.history else ROUNDS
 
 
 class Measured(msgspec.Struct, frozen=True, kw_only=True):
@@ -66,7 +75,7 @@ class PeerFigures(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Figures(Measured, frozen=True, kw_only=True):
-    """All that `gesta bench --json` prints."""
+    """All that `make bench --json` prints."""
 
     #: The median of the bare loop's runs, same history, same file system; and what gesta reaches of
     #: it: the median of its rounds, each

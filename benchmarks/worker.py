@@ -1,4 +1,4 @@
-"""`python -m gesta.bench.worker`: a process that works on the store, which the bench starts, asks
+"""`python -m benchmarks.worker`: a process that works on the store, which the bench starts, asks
 and kills.
 
 The first line on its standard input says where: Orders as JSON, because a list of processes would

@@ -1,5 +1,6 @@
-"""The measurement: raw, gesta, raw, gesta …, raw, on one store in one run, because machines differ
-and are never quiet.
+"""The measurement: raw, gesta, raw, gesta …, raw, on one store in one run.
+
+Machines differ and are never quiet, so only figures of the same run are compared.
 """
 
 from __future__ import annotations
@@ -18,13 +19,13 @@ from pathlib import Path
 
 import msgspec
 
-from gesta.bench import check, machine
-from gesta.bench.figures import Figures, Measured, Plan
-from gesta.bench.history import Progress, write_history
-from gesta.bench.load import Load, percentile
-from gesta.bench.peer import Peer, PeerRun, peer_figures
-from gesta.bench.store import BenchStore, RawRun
-from gesta.bench.subjects import PLAIN, Subject
+from benchmarks import check, machine
+from benchmarks.figures import Figures, Measured, Plan
+from benchmarks.history import Progress, write_history
+from benchmarks.load import Load, percentile
+from benchmarks.peer import Peer, PeerRun, peer_figures
+from benchmarks.store import BenchStore, RawRun
+from benchmarks.subjects import PLAIN, Subject
 from gesta.engine.engine import Engine
 from gesta.engine.request import Request
 from gesta.runtime import clock as runtime
@@ -148,8 +149,8 @@ async def _measure_gesta(
             plan.light_samples, lambda done, total: tell("light load", done, total)
         )
     rates: list[float] = []
-    for number in range(plan.rounds):
-        tell("load", number, plan.rounds)
+    for number in range(plan.round_count):
+        tell("load", number, plan.round_count)
         await beside.run()
         if plan.history and store.is_here:
             # The bare loop has just written and deleted a history of its own.

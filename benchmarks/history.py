@@ -5,7 +5,7 @@ Each is a copy of one real request of the same store under an id of its own, thr
 so it has the rows that a real one
 leaves: two events, a view, no job, and a checkpoint that is past all of them.
 
-    python -m gesta.bench.history
+    python -m benchmarks.history
 
 is told by its first line of input what to copy, and prints how many it has. It is a process of its
 own, so that the bench's memory stays the engine's.
@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from gesta.bench.child import run_module
+from benchmarks.child import run_module
 from gesta.domain.state import State
 from gesta.domain.stream_names import request_stream
 from gesta.engine.request import Request
@@ -50,7 +50,7 @@ async def write_history(url: str, sample: Request, count: int, progress: Progres
     """Copy a finished request `count` times. No engine may be at work on the store."""
     order = Order(url, sample.flow, sample.tenant, sample.id, count)
     given = msgspec.json.encode(order).decode() + "\n"
-    await run_module("gesta.bench.history", (), given, lambda line: progress(int(line), count))
+    await run_module("benchmarks.history", (), given, lambda line: progress(int(line), count))
 
 
 async def write(order: Order, progress: Progress) -> None:

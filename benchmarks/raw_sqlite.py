@@ -1,4 +1,4 @@
-"""The raw rate: the rows of one request, written by a bare loop, for the ratio that `gesta bench`
+"""The raw rate: the rows of one request, written by a bare loop, for the ratio that `make bench`
 prints.
 
 A request costs two event rows, a view insert and a view update, a job insert, a take and a delete,
@@ -7,7 +7,7 @@ in five commits per batch of
 payload, 150 of metadata). Run it
 before and after a change; nothing in here may be made slower to look better.
 
-    python -m gesta.bench.raw_sqlite [requests [batch [history [folder]]]]
+    python -m benchmarks.raw_sqlite [requests [batch [history [folder]]]]
 """
 
 # ruff: noqa: B023 -- each lambda is called in the turn of the loop that made it
@@ -21,16 +21,19 @@ import uuid
 from collections.abc import Callable
 
 SCHEMA = """
-create table events(pos integer primary key autoincrement, stream text not null, ver int not null, id blob not null,
-                    type text not null, data blob not null, meta blob not null, unique(stream, ver));
-create table views(ns text, tenant text, id text, status text, version int, updated real, body blob, primary key(tenant, id)) without rowid;
+create table events(pos integer primary key autoincrement, stream text not null, ver int not null,
+                    id blob not null, type text not null, data blob not null,
+                    meta blob not null, unique(stream, ver));
+create table views(ns text, tenant text, id text, status text, version int, updated real,
+                   body blob, primary key(tenant, id)) without rowid;
 create index views_by_status on views(tenant, status, updated);
 create table jobs(id text primary key, tenant text, due real, state int, lease text, until real);
 create index jobs_by_due on jobs(state, due);
 """
 EVENT = "insert into events(stream, ver, id, type, data, meta) values(?, ?, ?, ?, ?, ?)"
 VIEW = """insert into views values(?, ?, ?, ?, ?, ?, ?) on conflict(tenant, id) do update
-          set status = excluded.status, version = excluded.version, updated = excluded.updated, body = excluded.body"""
+          set status = excluded.status, version = excluded.version, updated = excluded.updated,
+              body = excluded.body"""
 JOB = "insert or ignore into jobs values(?, ?, ?, 0, null, null)"
 TAKE = """update jobs set state = 1, lease = 'w', until = ? where id in
           (select id from jobs where state = 0 and due <= ? order by due limit ?) returning id"""
@@ -146,6 +149,5 @@ def raw_requests_per_second(
 if __name__ == "__main__":
     given = sys.argv[1:]
     numbers = [int(text) for text in given[:3]] + [40_000, 1_000, 0][len(given) :]
-    print(
-        f"{raw_requests_per_second(numbers[0], numbers[1], numbers[2], given[3] if len(given) > 3 else None):.0f}"
-    )
+    folder = given[3] if len(given) > 3 else None
+    print(f"{raw_requests_per_second(numbers[0], numbers[1], numbers[2], folder):.0f}")

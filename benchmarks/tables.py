@@ -10,13 +10,13 @@ import msgspec
 from rich.console import Console
 from rich.table import Table
 
-from gesta.bench.figures import Figures, PeerFigures
-from gesta.bench.subjects import PLAIN
+from benchmarks.figures import Figures, PeerFigures
+from benchmarks.subjects import PLAIN
 
 if TYPE_CHECKING:
-    from gesta.bench.crash import CrashFigures
-    from gesta.bench.flood import FloodFigures
-    from gesta.bench.processes import ProcessFigures
+    from benchmarks.crash import CrashFigures
+    from benchmarks.flood import FloodFigures
+    from benchmarks.processes import ProcessFigures
 
 
 def print_figures(title: str, figures: msgspec.Struct, rows: dict[str, str], *, json: bool) -> None:
@@ -60,7 +60,7 @@ def _seconds(p50: float, p99: float) -> str:
 
 
 def flood_rows(figures: FloodFigures) -> dict[str, str]:
-    from gesta.bench.flood import FACTOR_MAX, PER_SECOND
+    from benchmarks.flood import FACTOR_MAX, PER_SECOND
 
     verdict = "within" if figures.is_within else "NOT within"
     return {

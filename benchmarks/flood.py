@@ -1,4 +1,4 @@
-"""`gesta bench --flood`: how much one tenant's flood delays another tenant's few requests.
+"""`make bench --flood`: how much one tenant's flood delays another tenant's few requests.
 
 The promise (G6): p99 at most doubles.
 """
@@ -13,10 +13,10 @@ from dataclasses import dataclass
 
 import msgspec
 
-from gesta.bench import machine
-from gesta.bench.load import percentile
-from gesta.bench.store import BenchStore
-from gesta.bench.subjects import TEXT, Note
+from benchmarks import machine
+from benchmarks.load import percentile
+from benchmarks.store import BenchStore
+from benchmarks.subjects import TEXT, Note
 from gesta.domain.outcome import Done, Outcome
 from gesta.engine.engine import Engine
 from gesta.flows.attempt import Attempt
@@ -37,7 +37,7 @@ _clock = SystemRuntime()
 
 
 @flow("bench.provider", on_unknown="same_key")
-async def provider(note: Note, attempt: Attempt) -> Outcome:  # noqa: ARG001 -- an executor takes both
+async def provider(note: Note, attempt: Attempt) -> Outcome:  # noqa: ARG001 -- takes both
     """As slow as a provider, with the concurrency that every flow has unless it says otherwise."""
     await sleep(_clock, CALL_SECONDS)
     return Done(attempt.request_id)
@@ -52,7 +52,7 @@ class FloodPlan:
 
 
 class FloodFigures(msgspec.Struct, frozen=True, kw_only=True):
-    """All that `gesta bench --flood --json` prints.
+    """All that `make bench --flood --json` prints.
 
     Latencies are from submit to known outcome, at 20 requests a second.
     """

@@ -9,8 +9,9 @@ from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
-from gesta.bench.store import BenchStore
-from gesta.bench.worker import PROCESS, Call, Orders, open_engine
+from benchmarks.child import ROOT
+from benchmarks.store import BenchStore
+from benchmarks.worker import PROCESS, Call, Orders, open_engine
 from gesta.demo.worker_process import WorkerProcess
 from gesta.engine.engine import Engine
 from gesta.outbound.http import HttpRequest
@@ -26,7 +27,7 @@ TENANT = "default"
 FLOW = "bench.call"
 
 
-class Desk(HttpSandbox):
+class CallLog(HttpSandbox):
     """Notes when each call came first, and which process called last."""
 
     def __init__(self) -> None:
@@ -46,7 +47,7 @@ class Desk(HttpSandbox):
 @dataclass
 class Crew:
     engine: Engine
-    backend: Desk
+    backend: CallLog
     workers: list[WorkerProcess]
     runtime: Runtime
     #: The requests that were accepted, by their number, and when they were asked for.
@@ -69,14 +70,15 @@ class Crew:
 @asynccontextmanager
 async def crew(store: BenchStore) -> AsyncIterator[Crew]:
     """All of them up and running; none of them left behind."""
-    runtime, backend = SystemRuntime(), Desk()
+    runtime, backend = SystemRuntime(), CallLog()
     async with SandboxServer(Sandbox(http=backend), runtime) as server:
         orders = Orders(
             store.settings.url, store.settings.master_key, f"{server.url}/{backend.name}"
         )
         log = store.folder / "worker.log"
         workers = [
-            WorkerProcess("gesta.bench.worker", orders, log, runtime) for _ in range(WORKERS)
+            WorkerProcess("benchmarks.worker", orders, log=log, runtime=runtime, root=ROOT)
+            for _ in range(WORKERS)
         ]
         async with open_engine(orders, work=False) as engine:
             try:

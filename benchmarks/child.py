@@ -14,6 +14,9 @@ from pathlib import Path
 
 from gesta.errors import GestaError
 
+#: The checkout: where `python -m benchmarks…` finds these modules.
+ROOT = Path(__file__).parents[1]
+
 #: Of what a program that failed has written, this much is told.
 TOLD_CHARACTERS = 2_000
 
@@ -28,10 +31,8 @@ async def run_module(
 
     `given` goes to its standard input, which no list of processes shows.
     """
-    # -P: a module in the current folder must not stand in for one of ours.
-    return await run_program(
-        [sys.executable, "-P", "-m", module, *map(str, arguments)], given=given, tell=tell
-    )
+    command = [sys.executable, "-m", module, *map(str, arguments)]
+    return await run_program(command, folder=ROOT, given=given, tell=tell)
 
 
 async def run_program(

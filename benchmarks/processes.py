@@ -1,4 +1,4 @@
-"""`gesta bench --processes`: several processes on one store, how soon one executes what another
+"""`make bench --processes`: several processes on one store, how soon one executes what another
 sent, and what idling costs.
 """
 
@@ -9,9 +9,9 @@ from collections.abc import Callable
 
 import msgspec
 
-from gesta.bench.crew import Crew, crew
-from gesta.bench.load import LIGHT_PER_SECOND, percentile
-from gesta.bench.store import BenchStore
+from benchmarks.crew import Crew, crew
+from benchmarks.load import LIGHT_PER_SECOND, percentile
+from benchmarks.store import BenchStore
 from gesta.demo.waiting import until
 from gesta.runtime.clock import sleep, spawn
 
@@ -22,7 +22,7 @@ Tell = Callable[[str, int, int], None]
 
 
 class ProcessFigures(msgspec.Struct, frozen=True, kw_only=True):
-    """All that `gesta bench --processes --json` prints."""
+    """All that `make bench --processes --json` prints."""
 
     requests: int
     #: From submit in one process until the provider hears from another, at 50 requests a second.

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from itertools import islice
 from typing import NamedTuple
 
-from gesta.bench.subjects import Subject
+from benchmarks.subjects import Subject
 from gesta.domain.codec import event_types
 from gesta.domain.events import Sent
 from gesta.domain.stream_names import request_stream

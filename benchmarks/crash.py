@@ -1,4 +1,4 @@
-"""`gesta bench --crash`: SIGKILL in the middle of work, again and again, and how soon the
+"""`make bench --crash`: SIGKILL in the middle of work, again and again, and how soon the
 interrupted requests go on.
 """
 
@@ -10,9 +10,9 @@ from collections.abc import Awaitable, Callable, Sequence
 
 import msgspec
 
-from gesta.bench.crew import Crew, crew
-from gesta.bench.load import percentile
-from gesta.bench.store import BenchStore
+from benchmarks.crew import Crew, crew
+from benchmarks.load import percentile
+from benchmarks.store import BenchStore
 from gesta.demo.waiting import until
 from gesta.demo.worker_process import WorkerProcess
 from gesta.runtime.clock import sleep, spawn
@@ -29,7 +29,7 @@ Tell = Callable[[str, int, int], None]
 
 
 class CrashFigures(msgspec.Struct, frozen=True, kw_only=True):
-    """All that `gesta bench --crash --json` prints.
+    """All that `make bench --crash --json` prints.
 
     Seconds run from the kill until the end of an interrupted request is on record.
     """

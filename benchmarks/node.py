@@ -12,7 +12,7 @@ import subprocess
 from pathlib import Path
 from typing import NamedTuple
 
-from gesta.bench.child import run_program
+from benchmarks.child import run_program
 from gesta.errors import GestaError
 
 VERSION_MIN = 18

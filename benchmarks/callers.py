@@ -1,4 +1,4 @@
-"""`python -m gesta.bench.callers`: many connections that each send a body and wait for its answer,
+"""`python -m benchmarks.callers`: many connections that each send a body and wait for its answer,
 as fast as they are answered.
 
 A program of its own, on sockets without a library: a client that costs more than the server would
@@ -17,7 +17,7 @@ from typing import cast
 
 import msgspec
 
-from gesta.bench.load import percentile, random_keys
+from benchmarks.load import percentile, random_keys
 from gesta.runtime.clock import run, spawn
 
 

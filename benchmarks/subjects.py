@@ -109,7 +109,7 @@ def _sandbox() -> Iterator[int]:
     port.
     """
     command = [sys.executable, "-m", "gesta.sandbox", "--secret", WEBHOOK_SECRET]
-    with subprocess.Popen(command, stdout=subprocess.PIPE) as process:  # noqa: S603 -- our own module
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as process:  # noqa: S603 -- our own
         try:
             assert process.stdout is not None
             yield msgspec.json.decode(process.stdout.readline())["port"]
@@ -146,7 +146,9 @@ class SlackAnswers:
         yes = SlackYes({"ok": True, "channel": "C0BENCH", "ts": "1794873600.000001"})
 
         class Client(AsyncWebClient):
-            async def api_call(self, *_: object, **__: object) -> SlackYes:  # type: ignore[override]
+            async def api_call(  # type: ignore[override]
+                self, *_: object, **__: object
+            ) -> SlackYes:
                 answers.given += 1
                 return yes
 

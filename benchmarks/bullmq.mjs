@@ -1,4 +1,4 @@
-// BullMQ under the load of `gesta bench`: many submitters, each adds one job at a time and waits for it; one worker does all of them.
+// BullMQ under the load of `make bench`: many submitters, each adds one job at a time and waits for it; one worker does all of them.
 // Everything else is as BullMQ has it by default; finished jobs are kept, as gesta keeps its requests.
 //
 //   node bullmq.mjs '{"port": 6379, "requests": 20000, "submitters": 2000, "concurrency": 50, "textLength": 300}'

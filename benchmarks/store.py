@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import apsw
 
-from gesta.bench.child import run_module
+from benchmarks.child import run_module
 from gesta.runtime import settings as process_settings
 from gesta.runtime.clock import SystemRuntime
 from gesta.runtime.settings import Settings
@@ -54,10 +54,10 @@ class BenchStore:
         if is_postgresql(self.settings.url):
             given = server_url(self.settings.url) + "\n"
             rate, version = (
-                await run_module("gesta.bench.raw_postgresql", (requests, batch, history), given)
+                await run_module("benchmarks.raw_postgresql", (requests, batch, history), given)
             ).split(" ", 1)
             return RawRun(float(rate), f"PostgreSQL {version}")
-        rate = await run_module("gesta.bench.raw_sqlite", (requests, batch, history, self.folder))
+        rate = await run_module("benchmarks.raw_sqlite", (requests, batch, history, self.folder))
         return RawRun(float(rate), f"SQLite {sqlite3.sqlite_version}")
 
     def name(self, raw: RawRun) -> str:

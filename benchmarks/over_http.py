@@ -1,4 +1,4 @@
-"""`gesta bench --http`: what the door costs.
+"""`make bench --http`: what the door costs.
 
 Single submits beside a bare route that only validates, batches beside the same batches in process.
 
@@ -22,13 +22,13 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from gesta.bench import check
-from gesta.bench.callers import Called, Task
-from gesta.bench.child import run_module
-from gesta.bench.load import BATCH, Load
-from gesta.bench.run import Tell
-from gesta.bench.store import BenchStore
-from gesta.bench.subjects import PLAIN, TEXT, Note
+from benchmarks import check
+from benchmarks.callers import Called, Task
+from benchmarks.child import run_module
+from benchmarks.load import BATCH, Load
+from benchmarks.run import Tell
+from benchmarks.store import BenchStore
+from benchmarks.subjects import PLAIN, TEXT, Note
 from gesta.domain.events import Actor
 from gesta.engine.engine import Engine
 from gesta.errors import GestaError
@@ -68,7 +68,7 @@ class Rate(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class HttpFigures(msgspec.Struct, frozen=True, kw_only=True):
-    """All that `gesta bench --http --json` prints."""
+    """All that `make bench --http --json` prints."""
 
     requests: int
     connections: int
@@ -184,7 +184,7 @@ async def _all_done(engine: Engine, wanted: int) -> float:
 async def _call(task: Task) -> Called:
     lines: list[str] = []
     last = await run_module(
-        "gesta.bench.callers", (), msgspec.json.encode(task).decode(), lines.append
+        "benchmarks.callers", (), msgspec.json.encode(task).decode(), lines.append
     )
     called = msgspec.structs.replace(msgspec.json.decode(last, type=Called), ids=lines[:-1])
     wrong = {status: count for status, count in called.statuses.items() if status not in (200, 202)}
@@ -207,7 +207,8 @@ async def _bare(requests: int) -> float:
         asked = msgspec.json.decode(await request.body(), type=Submit)
         msgspec.convert(asked.payload, Note)
         return Response(
-            b'{"id":"0190b6f2-7c1a-7000-8000-000000000000","flow":"bench.plain","verdict":"created"}',
+            b'{"id":"0190b6f2-7c1a-7000-8000-000000000000",'
+            b'"flow":"bench.plain","verdict":"created"}',
             202,
             media_type="application/json",
         )

@@ -8,7 +8,7 @@ server is told to, which by default
 it does. Tables are in a schema of their own, which is dropped afterwards. Nothing in here may be
 made slower to look better.
 
-    echo postgresql://user@host/database | python -m gesta.bench.raw_postgresql [requests [batch
+    echo postgresql://user@host/database | python -m benchmarks.raw_postgresql [requests [batch
     [history]]]
 
 prints the rate and the server's version. The URL is read, not named, because a list of processes
@@ -22,27 +22,37 @@ import time
 
 import asyncpg  # type: ignore[import-untyped]
 
-from gesta.bench.raw_sqlite import ordered_id
+from benchmarks.raw_sqlite import ordered_id
 from gesta.runtime.clock import SystemRuntime, run
 
 SCHEMA = """
-create table events(pos bigint generated always as identity primary key, stream text not null, ver int not null, id bytea not null,
-                    type text not null, data bytea not null, meta bytea not null, unique(stream, ver));
-create table views(ns text, tenant text, id text, status text, version int, updated double precision, body bytea, primary key(tenant, id));
+create table events(pos bigint generated always as identity primary key, stream text not null,
+                    ver int not null, id bytea not null, type text not null, data bytea not null,
+                    meta bytea not null, unique(stream, ver));
+create table views(ns text, tenant text, id text, status text, version int,
+                   updated double precision, body bytea, primary key(tenant, id));
 create index views_by_status on views(tenant, status, updated);
-create table jobs(id text primary key, tenant text, due double precision, state int, lease text, until double precision);
+create table jobs(id text primary key, tenant text, due double precision, state int, lease text,
+                  until double precision);
 create index jobs_by_due on jobs(state, due);
 """
 EVENT = """insert into events(stream, ver, id, type, data, meta)
-           select stream, $1, id, $2, data, meta from unnest($3::text[], $4::bytea[], $5::bytea[], $6::bytea[]) as given(stream, id, data, meta)"""
-VIEW = """insert into views select 'notification.slack', 'acme', id, $1, $2, $3, body from unnest($4::text[], $5::bytea[]) as given(id, body)
+           select stream, $1, id, $2, data, meta
+           from unnest($3::text[], $4::bytea[], $5::bytea[], $6::bytea[])
+           as given(stream, id, data, meta)"""
+VIEW = """insert into views select 'notification.slack', 'acme', id, $1, $2, $3, body
+          from unnest($4::text[], $5::bytea[]) as given(id, body)
           on conflict(tenant, id) do update
-          set status = excluded.status, version = excluded.version, updated = excluded.updated, body = excluded.body"""
+          set status = excluded.status, version = excluded.version, updated = excluded.updated,
+              body = excluded.body"""
 VIEW_AND_JOB = f"""with viewed as ({VIEW})
-                   insert into jobs select id, 'acme', $3, 0, null, null from unnest($4::text[]) as given(id) on conflict do nothing"""  # noqa: S608 -- constants
+                   insert into jobs select id, 'acme', $3, 0, null, null
+                   from unnest($4::text[]) as given(id)
+                   on conflict do nothing"""  # noqa: S608 -- constants
 TAKE = """update jobs set state = 1, lease = 'w', until = $1 where id in
           (select id from jobs where state = 0 and due <= $2 order by due limit $3) returning id"""
-VIEW_AND_DELETE = f"with viewed as ({VIEW}) delete from jobs where id = any($4::text[])"  # noqa: S608 -- constants
+VIEW_AND_DELETE = f"""with viewed as ({VIEW})
+                      delete from jobs where id = any($4::text[])"""  # noqa: S608 -- constants
 CREATED, SENT = "notification.slack.MessageRequestCreated.v1", "notification.slack.MessageSent.v1"
 BODY, META = b"x" * 330, b"m" * 150
 
