@@ -16,7 +16,7 @@ from gesta.ports.vault import Encrypted
 from gesta.runtime.redaction import scrub, scrubbed_name
 from gesta.security.envelope_encryption import SYSTEM
 from gesta.tenants.api_keys import KEPT, SCOPES, Grant
-from gesta.tenants.key_notes import KEY_CREATED, KEY_REVOKED
+from gesta.tenants.config import KEY_CREATED, KEY_REVOKED
 from tests.world import URL, Provider, note_flow
 
 ADA, BOB = Actor("ada", ("owner",)), Actor("bob")

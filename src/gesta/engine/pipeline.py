@@ -18,7 +18,7 @@ from gesta.intake.admission import Admission
 from gesta.intake.batch_throttle import BatchThrottle
 from gesta.intake.flow_checks import FlowChecks
 from gesta.intake.outbox_drain import OutboxDrain
-from gesta.intake.provider_reports import Reports, report_address
+from gesta.intake.provider_reports import Reach, Reports, report_address
 from gesta.intake.submit import Intake
 from gesta.maintenance.retention import Retention, removed_text
 from gesta.maintenance.sweeper import Sweeper
@@ -41,12 +41,11 @@ from gesta.security.cursors import Cursors
 from gesta.security.envelope_encryption import IDENTITY, KeyRing
 from gesta.security.keyed_digests import KeyedDigests
 from gesta.security.subject_keys import SubjectKeys
-from gesta.subscriptions.alerts import Alerting, Alerts
+from gesta.subscriptions.alerts import Alerting, Alerts, Destination
 from gesta.subscriptions.handlers import Subscription, Subscriptions
-from gesta.subscriptions.log_consumer import LogConsumer
+from gesta.subscriptions.log_consumer import Log, LogConsumer
 from gesta.subscriptions.status_webhooks import StatusWebhooks
 from gesta.tenants.api_keys import ApiKeys
-from gesta.tenants.config import ConfigCache
 from gesta.tenants.config_writer import ConfigWriter
 from gesta.tenants.credentials import declared_digests
 from gesta.tenants.flow_records import Records
@@ -88,15 +87,25 @@ class Pipeline:
         self.ids = ids = Ids(runtime)
         self.telemetry = telemetry = Telemetry()
         self.loader = Loader(stores.events, stores.read_model)
-        self.config_writer = ConfigWriter(
-            stores.events, key_ring, runtime, ids, environment.reference, environment.renderer
-        )
         self.identity = identity = KeyedDigests(identity_secret)
         self.cursors = Cursors(identity_secret)
         declared = declared_digests(flows.values(), environment.reference, identity)
-        self.config = ConfigCache(flows, self.config_writer, declared)
+        self.config_writer = ConfigWriter(
+            flows=flows,
+            declared=declared,
+            events=stores.events,
+            key_ring=key_ring,
+            runtime=runtime,
+            reference=environment.reference,
+            renderer=environment.renderer,
+        )
+        self.config = self.config_writer.cache
         self.keys = ApiKeys(
-            stores.vault, key_ring, identity_secret, self.config, self.config_writer, runtime
+            vault=stores.vault,
+            key_ring=key_ring,
+            secret=identity_secret,
+            writer=self.config_writer,
+            runtime=runtime,
         )
         self.subjects = SubjectKeys(stores.vault, key_ring, identity, runtime)
         # For people who ask who plays a role.
@@ -110,7 +119,7 @@ class Pipeline:
             telemetry,
             owner,
         )
-        self.pausing = PauseControl(self.config, self.config_writer, stores.queue)
+        self.pausing = PauseControl(self.config_writer, stores.queue)
         self.projector = Projector(
             stores.events,
             stores.read_model,
@@ -133,7 +142,7 @@ class Pipeline:
             BatchThrottle(runtime, self.projector.not_far_behind),
             identity,
             self.subjects,
-            FlowChecks(self.config, self.config_writer, templates),
+            FlowChecks(self.config, templates),
             runtime,
             ids,
             stores.commit_size,
@@ -144,7 +153,7 @@ class Pipeline:
         job_release = JobRelease(self.recorder, self.pausing, late_cancellation, runtime, telemetry)
         #: What flows keep about people beside their requests.
         self.records = Records(stores.vault, key_ring, self.subjects, identity, runtime)
-        self.suppressing = SuppressionAudit(self.records, self.config, self.config_writer, runtime)
+        self.suppressing = SuppressionAudit(self.records, self.config_writer, runtime)
         attempts = Attempts(
             flows,
             self.recorder,
@@ -228,17 +237,23 @@ class Pipeline:
             self.telemetry,
         )
         self.reports = Reports(
-            self.flows,
-            self.config,
-            self.config_writer,
-            self.loader,
-            self.recorder,
-            self.records,
-            self.environment.transport,
-            report_address(settings),
-            settings.sns_url or "",
-            runtime,
-            telemetry,
+            flows=self.flows,
+            config=self.config,
+            loader=self.loader,
+            recorder=self.recorder,
+            records=self.records,
+            reach=Reach(
+                report_address(settings), settings.sns_url or "", self.environment.transport
+            ),
+            runtime=runtime,
+            telemetry=telemetry,
+        )
+        log = Log(
+            events=stores.events,
+            views=stores.read_model,
+            runtime=runtime,
+            telemetry=telemetry,
+            owner=self.owner,
         )
         #: None where nobody is to be told.
         self.telling: StatusWebhooks | None = None
@@ -247,44 +262,24 @@ class Pipeline:
         if webhook.NAME in self.flows:
             flow = self.flows[webhook.NAME]
             self.telling = StatusWebhooks(
-                flow,
-                self.intake,
-                self.config,
-                stores.events,
-                stores.read_model,
-                runtime,
-                telemetry,
-                self.owner,
+                log=log, flow=flow, intake=self.intake, config=self.config
             )
             own.append(self.telling)
         if settings.alerts_to is not None:
             self.alerts = Alerts(
-                settings.alerts_to,
-                settings.tenant,
-                self.flows,
-                self.intake,
-                self.config,
-                self.config_writer,
-                self.records,
-                runtime,
-                telemetry,
-                self.owner,
+                Destination(settings.alerts_to, settings.tenant),
+                flows=self.flows,
+                intake=self.intake,
+                config=self.config,
+                records=self.records,
+                runtime=runtime,
+                telemetry=telemetry,
+                process=self.owner,
             )
             if self.alerts.can_be_sent:
                 telemetry.alarm = self.alerts.met
-                own.append(
-                    Alerting(
-                        self.alerts,
-                        stores.events,
-                        stores.read_model,
-                        runtime,
-                        telemetry,
-                        self.owner,
-                    )
-                )
-        return Subscriptions(
-            subscriptions, own, stores.events, stores.read_model, runtime, telemetry, self.owner
-        )
+                own.append(Alerting(self.alerts, log))
+        return Subscriptions(subscriptions, own, log)
 
     @classmethod
     async def build(

@@ -11,6 +11,7 @@ import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Literal
 
 from gesta.domain.codec import decode_meta, event_types
@@ -48,27 +49,30 @@ PAUSE_SECONDS_MAX = 60.0
 TRIES_TO_SETTLE = 10
 
 
+@dataclass(frozen=True, kw_only=True)
+class Log:
+    """What consumers read, where their checkpoints are, and for whom."""
+
+    events: EventStore
+    views: ReadModel
+    runtime: Runtime
+    telemetry: Telemetry
+    #: This process, for people who ask which one plays a role.
+    owner: str
+
+
 class LogConsumer(ABC):
     """One that follows. What it does with what it reads is `hand_over`'s business."""
 
-    def __init__(
-        self,
-        name: str,
-        since: Since,
-        events: EventStore,
-        views: ReadModel,
-        runtime: Runtime,
-        telemetry: Telemetry,
-        owner: str,
-    ) -> None:
+    def __init__(self, name: str, since: Since, log: Log) -> None:
         self.name, self.checkpoint, self._since = name, checkpoint_of(name), since
         self._events, self._views, self._runtime, self._telemetry = (
-            events,
-            views,
-            runtime,
-            telemetry,
+            log.events,
+            log.views,
+            log.runtime,
+            log.telemetry,
         )
-        self.role = Role(self.checkpoint, owner, views, runtime)
+        self.role = Role(self.checkpoint, log.owner, log.views, log.runtime)
         #: Where the checkpoint stands, and how far everything has been told. None: to be read.
         self._position: int | None = None
         self._told = 0
@@ -78,7 +82,7 @@ class LogConsumer(ABC):
         #: Whether the handler is at work right now.
         self.is_telling = False
         self._is_stopping = False
-        self._ended = Signal(runtime)
+        self._ended = Signal(log.runtime)
 
     #: Whether it stands aside until somebody wants it, and plays its role only then.
     waits_to_be_wanted = False

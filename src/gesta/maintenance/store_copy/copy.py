@@ -22,7 +22,6 @@ from gesta.projector.projector import Projector
 from gesta.runtime.clock import Ids, OnClock, Runtime, sleep
 from gesta.runtime.telemetry import Telemetry
 from gesta.security.envelope_encryption import KeyRing, MasterKey
-from gesta.tenants.config import ConfigCache
 from gesta.tenants.config_writer import ConfigWriter
 from gesta.tenants.pause_control import PauseControl
 from gesta.tenants.templates.renderer import InlineRenderer
@@ -239,8 +238,16 @@ class Copy:
         stores, clock = self._source.stores, self._source_clock
         key_ring = KeyRing(stores.vault, self._master, clock)
         # It only pauses: no template is put.
-        writer = ConfigWriter(stores.events, key_ring, clock, Ids(clock), str, InlineRenderer())
-        return PauseControl(ConfigCache({}, writer, {}), writer, stores.queue)
+        writer = ConfigWriter(
+            flows={},
+            declared={},
+            events=stores.events,
+            key_ring=key_ring,
+            runtime=clock,
+            reference=str,
+            renderer=InlineRenderer(),
+        )
+        return PauseControl(writer, stores.queue)
 
     async def _copy_rest(self) -> CopyReport:
         """The source does not change any more."""
