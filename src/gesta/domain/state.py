@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 
@@ -18,6 +18,8 @@ Phase = Literal["open", "unknown", "idle", "ended"]
 QUEUE_HORIZON_MS = 15 * 60 * 1000
 
 Work = Literal["execute", "reconcile"]
+#: The work, and the operation where it is not the usual one: `execute`, `execute-capture`.
+JobKind = Annotated[str, msgspec.Meta(pattern="^(execute|reconcile)(-[a-z]{1,20})?$")]
 
 
 class State(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
@@ -125,8 +127,8 @@ class State(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
         return None
 
     @property
-    def job_kind(self) -> str | None:
-        """The kind of job that should exist: `execute`, `execute-capture`, `reconcile-capture`."""
+    def job_kind(self) -> JobKind | None:
+        """The kind of job that should exist for this request, if any."""
         wants = self.wants
         return wants if wants is None or self.operation == "send" else f"{wants}-{self.operation}"
 

@@ -11,6 +11,7 @@ from typing import Literal, Protocol
 import msgspec
 
 from gesta.domain.ids import flow_of_external_queue
+from gesta.domain.state import JobKind
 
 
 class Job(msgspec.Struct, frozen=True, gc=False):
@@ -25,7 +26,7 @@ class Job(msgspec.Struct, frozen=True, gc=False):
     flow: str
     request_id: str
     dispatch_version: int
-    kind: str = "execute"
+    kind: JobKind = "execute"
     due_ms: int = 0
     #: 1 = most urgent, 10 = least.
     priority: int = 5
