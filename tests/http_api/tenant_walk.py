@@ -23,11 +23,11 @@ from gesta import Attempt, Done, Flow, Outcome, Payload, Personal, Rejected, Unk
 from gesta.domain.codec import decode_meta
 from gesta.domain.commands import Rules
 from gesta.domain.events import Actor
+from gesta.domain.stream_names import checkpoint_of
 from gesta.flows import slack, sms, webhook
 from gesta.flows.sms.message import NAME as SMS
 from gesta.http_api.route import Route
 from gesta.ports.read_model import Quarantined
-from gesta.subscriptions.handlers import checkpoint_of
 from gesta.tenants.templates import TEMPLATE, Template
 from tests.http_api.served import Reply, Served
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, cast
 
 from gesta.domain.status_events import Event
-from gesta.subscriptions.handlers import checkpoint_of
+from gesta.domain.stream_names import checkpoint_of
 from tests.simulation.loop import OWNER
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ from itertools import pairwise
 import pytest
 
 from gesta import Event
+from gesta.domain.stream_names import checkpoint_of
 from gesta.sandbox.server import SandboxServer
-from gesta.subscriptions.handlers import checkpoint_of
 from tests.pipeline.kill_program import Order, open_engine
 from tests.pipeline.test_kill import (
     KILLS,

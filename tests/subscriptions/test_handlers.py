@@ -13,8 +13,9 @@ import pytest
 
 from gesta import Done, Engine, Event, Rejected, Retry, RetryPolicy, Unknown
 from gesta.domain.status_events import WORDS
+from gesta.domain.stream_names import checkpoint_of
 from gesta.errors import BadSubscription
-from gesta.subscriptions.handlers import Subscriber, checkpoint_of
+from gesta.subscriptions.handlers import Subscriber
 from tests.world import (
     FLOW,
     URL,

@@ -10,13 +10,12 @@ import pytest
 from gesta import Actor, Engine
 from gesta.domain.codec import encode
 from gesta.domain.events import Meta
-from gesta.domain.stream_names import config_stream
+from gesta.domain.stream_names import checkpoint_of, config_stream
 from gesta.errors import BadInput
 from gesta.flows import email, sms
 from gesta.flows.flow import ConfigBody, Payload, Personal, Secret
 from gesta.ports.event_store import Append, NewEvent
 from gesta.runtime.settings import Settings
-from gesta.subscriptions.handlers import checkpoint_of
 from gesta.tenants.audit_log import WORDS
 from tests.world import URL, Provider, note_flow
 

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
+from gesta.domain.codec import canonical
 from gesta.domain.commands import RecordOutcome
 from gesta.domain.events import Actor
 from gesta.domain.ids import TENANT, TENANT_RULE, external_queue_of, job_id, own_job_id
@@ -23,13 +24,12 @@ from gesta.errors import (
     LeaseLost,
     NotFound,
     StoreError,
-    UnknownFlow,
 )
+from gesta.flows.channels import unknown_flow
 from gesta.flows.external import LEASE_SECONDS_MAX, LEASE_SECONDS_MIN
 from gesta.flows.flow import Flow
 from gesta.flows.payload_codec import decoder_of
-from gesta.flows.validation import value_errors
-from gesta.intake.submit_options import actor_errors
+from gesta.flows.validation import actor_errors, value_errors
 from gesta.ports.job_queue import Job, JobQueue, LeasedJob
 from gesta.ports.read_model import View, key_of
 from gesta.requests.loader import Loader
@@ -37,7 +37,6 @@ from gesta.requests.recorder import Recorder
 from gesta.runtime.clock import Runtime
 from gesta.runtime.redaction import scrubbed_name
 from gesta.runtime.telemetry import LogContext, Telemetry
-from gesta.security.keyed_digests import canonical
 from gesta.security.subject_keys import ERASED, SubjectKeys
 from gesta.worker.external.lease_tokens import LeaseToken, LeaseTokens
 from gesta.worker.external.leasing import ExternalLeasing
@@ -282,7 +281,7 @@ class External:
     def _declared(self, name: str) -> Flow:
         flow = self._flows.get(name)
         if flow is None:
-            raise UnknownFlow(name, list(self._flows))
+            raise unknown_flow(name, self._flows)
         if not flow.is_external:
             raise BadFlow(
                 name,
