@@ -5,7 +5,7 @@ See also checkpoints.py and, for the sweep, view_sweeps.py.
 
 from __future__ import annotations
 
-from gesta.domain.state import Status
+from gesta.domain.lifecycles import Status
 from gesta.ports.checkpoints import Move, dispatched_of
 from gesta.ports.read_model import Filter, Quarantined, View
 from gesta.testing.contracts.concurrency import race

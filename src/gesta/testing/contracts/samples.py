@@ -10,7 +10,8 @@ from typing import Any
 from msgspec.structs import replace
 
 from gesta.domain.ids import job_id
-from gesta.domain.state import State, Status
+from gesta.domain.lifecycles import Status, lifecycle_of
+from gesta.domain.state import State
 from gesta.ports.event_store import Append, Claim, EventStore, NewEvent, Recorded
 from gesta.ports.job_queue import Job
 from gesta.ports.read_model import Quarantined, View
@@ -76,6 +77,8 @@ def fresh_view(**fields: Any) -> View:
         "updated_at": MADE_MS,
         "dispatch_version": 1,
     }
+    status = fields.get("status", "queued")
+    defaults["phase"] = lifecycle_of("contract.flow").phase_of(status)
     return View(State(**(defaults | fields)), b'{"text":"hello"}')
 
 
@@ -122,4 +125,6 @@ async def end_of_log(events: EventStore) -> int:
 
 def moved_on(view: View, status: Status) -> View:
     """The same request, one event later."""
-    return View(replace(view.state, status=status, version=view.state.version + 1), view.payload)
+    state = view.state
+    phase = lifecycle_of(state.flow).phase_of(status)
+    return View(replace(state, status=status, phase=phase, version=state.version + 1), view.payload)
