@@ -13,7 +13,7 @@ import pytest
 from gesta import Conflict, Done, Engine, Flow, Options, Payload, Personal, Retry
 from gesta.admin.doctor.checks import suspicious_fields
 from gesta.admin.doctor.collect import examine_request
-from gesta.api_types.representations import event_shape
+from gesta.admin.representations import event_representation
 from gesta.domain.codec import decode_meta, event_types
 from gesta.domain.commands import Rules
 from gesta.domain.retry_policy import RetryPolicy
@@ -213,11 +213,11 @@ async def test_nobody_is_shown_whose_an_id_is(gesta):
         await engine.submit(Letter("own", OWN))
         (first, *_) = await all_events(engine)
         assert msgspec.json.decode(first.data)["own"] is True
-        shape = event_shape(
+        shown = event_representation(
             (first.type, event_types(FLOW).decode(first.type, first.data), decode_meta(first.meta)),
             1,
         )
-        assert "own" not in shape.data
+        assert "own" not in shown.data
 
 
 async def test_work_under_ones_own_id_is_handed_out_given_back_extended_and_reported(gesta):

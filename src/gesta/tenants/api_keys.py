@@ -14,10 +14,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 from hmac import compare_digest
-from typing import Final, Literal, get_args
+from typing import Final, get_args
 
 import msgspec
 
+from gesta.api_types.keys import Scope
 from gesta.domain.codec import encode
 from gesta.domain.events import Actor
 from gesta.errors import AccessDenied, InvalidRequest, NotFound, StoreError, WrongMasterKey
@@ -31,7 +32,6 @@ from gesta.tenants.config import KeyCreated, KeyRevoked
 from gesta.tenants.config_writer import ConfigWriter
 from gesta.tenants.key_texts import HASH_BYTES, KeyTexts
 
-Scope = Literal["read", "submit", "execute", "operate", "admin"]
 SCOPES: Final[tuple[Scope, ...]] = get_args(Scope)
 #: All that a test key may do: whatever else there is acts on requests that are no tests.
 TEST_SCOPES: Final = ("read", "submit")

@@ -8,20 +8,28 @@ is masked.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 
+from gesta.api_types.admin import PauseRepresentation, QuarantinedRepresentation
+from gesta.api_types.config import EntityRepresentation
+from gesta.api_types.keys import KeyRepresentation
+from gesta.api_types.requests import (
+    AttemptRepresentation,
+    EventRepresentation,
+    RequestRepresentation,
+)
 from gesta.domain import events as e
 from gesta.domain.codec import encode
-from gesta.domain.state import State, Status
+from gesta.domain.state import State
 from gesta.flows.flow import Flow, secret_fields
 from gesta.flows.personal_fields import plan_of
 from gesta.ports.read_model import Quarantined
 from gesta.requests.dead_letters import iso
 from gesta.runtime.redaction import without_credentials
 from gesta.security.field_encryption import is_encrypted, replace_encrypted
-from gesta.tenants.api_keys import ApiKey, Scope
+from gesta.tenants.api_keys import ApiKey
 from gesta.tenants.config import Entity
 from gesta.tenants.pauses import Pause
 
@@ -33,115 +41,8 @@ HistoryEntry = tuple[str, e.Event | None, e.Meta]
 ENCRYPTED, ERASED, PERSONAL = b'"[sealed]"', b'"[erased]"', b'"(personal)"'
 
 
-class Shown(msgspec.Struct, frozen=True, rename="camel"):
-    """Times are ISO-8601 in UTC."""
-
-
-class RequestShape(Shown, frozen=True):
-    id: str
-    flow: str
-    tenant: str
-    status: Status
-    key: str | None
-    attempt_count: int
-    reason: str
-    detail: str
-    provider_id: str
-    target_id: str
-    in_doubt: bool
-    cancel_requested: bool
-    operation: str
-    intent: int
-    priority: int
-    created_at: str
-    updated_at: str
-    due_at: str | None
-    expires_at: str | None
-    correlation_id: str
-    version: int
-    #: The pause that keeps it from going on.
-    held_by: str | None
-    #: It reaches the sandbox and nobody else.
-    test: bool
-    #: What the provider reported after it was sent, and why, in a word.
-    delivered_at: str | None
-    bounced_at: str | None
-    bounce: str
-    complained_at: str | None
-    complaint: str
-
-
-class EventShape(Shown, frozen=True):
-    version: int
-    type: str
-    at: str
-    actor: str | None
-    data: dict[str, Any]
-
-
-class AttemptShape(msgspec.Struct, rename="camel"):
-    """Not frozen: its end is filled in when it is met."""
-
-    number: int
-    started_at: str | None = None
-    ended_at: str | None = None
-    outcome: Literal["retry", "unknown", "done", "rejected"] | None = None
-    reason: str = ""
-    detail: str = ""
-    next_at: str | None = None
-    used: dict[str, int] = {}
-
-
-class PauseShape(Shown, frozen=True):
-    scope: str
-    flow: str | None
-    tenant: str | None
-    credential: str | None
-    reason: str
-    since: str
-    refused: bool
-    by: str | None
-    held: int
-
-
-class KeyShape(Shown, frozen=True):
-    """A key without its text, which nobody has but its holder."""
-
-    id: str
-    tenant: str
-    name: str
-    scopes: tuple[Scope, ...]
-    test: bool
-    created_at: str
-    created_by: str
-    expires_at: str | None
-    revoked_at: str | None
-    revoked_by: str | None
-
-
-class EntityShape(Shown, frozen=True):
-    """Config without its secrets: of those only the version is told, and of a URL neither user nor
-    query.
-    """
-
-    kind: str
-    code: str
-    version: int
-    fields: dict[str, Any]
-    secrets: dict[str, int]
-
-
-class QuarantinedShape(Shown, frozen=True):
-    what: str
-    tenant: str
-    name: str
-    version: int
-    error: str
-    at: str
-
-
-def request_shape(state: State, pause: Pause | None = None) -> RequestShape:
-    return RequestShape(
+def request_representation(state: State, pause: Pause | None = None) -> RequestRepresentation:
+    return RequestRepresentation(
         state.id,
         state.flow,
         state.tenant,
@@ -173,9 +74,9 @@ def request_shape(state: State, pause: Pause | None = None) -> RequestShape:
     )
 
 
-def pause_shape(pause: Pause, held: int) -> PauseShape:
+def pause_representation(pause: Pause, held: int) -> PauseRepresentation:
     scope = pause.scope
-    return PauseShape(
+    return PauseRepresentation(
         str(scope),
         scope.flow,
         scope.tenant,
@@ -188,8 +89,8 @@ def pause_shape(pause: Pause, held: int) -> PauseShape:
     )
 
 
-def key_shape(key: ApiKey) -> KeyShape:
-    return KeyShape(
+def key_representation(key: ApiKey) -> KeyRepresentation:
+    return KeyRepresentation(
         key.id,
         key.tenant,
         key.name,
@@ -203,7 +104,7 @@ def key_shape(key: ApiKey) -> KeyShape:
     )
 
 
-def payload_shape(
+def payload_representation(
     payload: bytes, flow: Flow | None, erased: Collection[str] = ()
 ) -> dict[str, Any] | None:
     """The payload with its personal parts masked; None where the flow is not declared, so that
@@ -222,9 +123,9 @@ def payload_shape(
     return fields
 
 
-def event_shape(told: HistoryEntry, version: int) -> EventShape:
+def event_representation(told: HistoryEntry, version: int) -> EventRepresentation:
     type_name, event, meta = told
-    return EventShape(
+    return EventRepresentation(
         version, type_name, iso(meta.occurred_at), _actor(meta.actor), _event_fields(event)
     )
 
@@ -239,12 +140,12 @@ def _actor(actor: e.Actor | None) -> str | None:
     return f"{actor.user_id} ({', '.join(keys)})" if keys else actor.user_id
 
 
-def attempt_shapes(history: Iterable[HistoryEntry]) -> list[AttemptShape]:
+def attempt_representations(history: Iterable[HistoryEntry]) -> list[AttemptRepresentation]:
     """What each attempt came to, gathered from the events."""
-    attempts: dict[int, AttemptShape] = {}
+    attempts: dict[int, AttemptRepresentation] = {}
 
-    def attempt(number: int) -> AttemptShape:
-        return attempts.setdefault(number, AttemptShape(number))
+    def attempt(number: int) -> AttemptRepresentation:
+        return attempts.setdefault(number, AttemptRepresentation(number))
 
     def end(
         number: int,
@@ -311,16 +212,16 @@ def attempt_shapes(history: Iterable[HistoryEntry]) -> list[AttemptShape]:
     return [attempts[number] for number in sorted(attempts)]
 
 
-def entity_shape(entity: Entity) -> EntityShape:
+def entity_representation(entity: Entity) -> EntityRepresentation:
     hidden = set(secret_fields(type(entity.body)))
     fields: dict[str, Any] = msgspec.to_builtins(entity.body)
     shown = {name: _shown(value) for name, value in fields.items() if name not in hidden}
     secrets = {name: refs[0].version for name, refs in entity.secrets.items() if refs}
-    return EntityShape(entity.kind, entity.code, entity.version, shown, secrets)
+    return EntityRepresentation(entity.kind, entity.code, entity.version, shown, secrets)
 
 
-def quarantined_shape(quarantined: Quarantined) -> QuarantinedShape:
-    return QuarantinedShape(
+def quarantined_representation(quarantined: Quarantined) -> QuarantinedRepresentation:
+    return QuarantinedRepresentation(
         quarantined.what,
         quarantined.tenant,
         quarantined.stream,
