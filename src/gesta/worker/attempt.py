@@ -356,10 +356,17 @@ class Attempts:
         now, chance, state = self._runtime.now_ms(), self._runtime.chance(), run.view.state
         command: Command
         if run.asking:
-            command = Reconciled(outcome, now, chance)
+            command = Reconciled(outcome, now, chance, state.operation)
         else:
             command = RecordOutcome(
-                outcome, state.attempts + 1, now, chance, state.intent, run.config.used, called
+                outcome,
+                state.attempts + 1,
+                now,
+                chance,
+                state.intent,
+                run.config.used,
+                called,
+                state.operation,
             )
         return self._apply(run, command, settle)
 
