@@ -29,10 +29,10 @@ from benchmarks.load import BATCH, Load
 from benchmarks.run import Tell
 from benchmarks.store import BenchStore
 from benchmarks.subjects import PLAIN, TEXT, Note
+from gesta.api_types.requests import Submit
 from gesta.domain.events import Actor
 from gesta.engine.engine import Engine
 from gesta.errors import GestaError
-from gesta.http_api.requests import Submit
 from gesta.http_api.server import bind, serving
 from gesta.runtime.clock import sleep
 

@@ -45,6 +45,23 @@ EXCEPTIONS: dict[tuple[str, frozenset[str]], str] = {
         "benchmarks/raw_sqlite.py",
         frozenset({"time", "time.time", "time.time_ns"}),
     ): "the bare loop is taken over as it is: it is what the engine is measured against",
+    (
+        "src/gesta/client/clock.py",
+        frozenset(
+            {
+                "time",
+                "time.monotonic",
+                "time.time_ns",
+                "random",
+                "random.random",
+                "threading",
+                "threading.Thread",
+                "os.urandom",
+                "asyncio.run_coroutine_threadsafe",
+                "asyncio.get_running_loop().call_later",
+            }
+        ),
+    ): "the client is for programs without an engine, and loads nothing of one",
     ("src/gesta/tenants/templates/child.py", frozenset({"time", "time.perf_counter"})): (
         "a process of its own that is bounded by the system's timers; no answer depends on the"
         " clock, and tests on their own clock do without it"

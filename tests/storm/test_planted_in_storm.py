@@ -17,7 +17,7 @@ PINNED_SEED = 6
 
 #: What is wrong → what stands in a function of the store, what stands there instead.
 EARLY_ANSWER = ("if not is_durable then", "if true then")
-NO_TRACE = ("takes = t.takes + 1", "takes = 1")
+NO_TRACE = ("lease_count = t.lease_count + 1", "lease_count = 1")
 
 #: The server writes its log only when a commit demands it, so a crash loses every other commit.
 LAZY = {"wal_writer_delay": "10s", "wal_writer_flush_after": "1GB"}

@@ -6,19 +6,12 @@ are about say it.
 
 from __future__ import annotations
 
-from gesta.domain.codec import encode
 from gesta.domain.events import Actor
 from gesta.errors import BadInput
 from gesta.flows.validation import actor_errors, tenant_errors
 from gesta.runtime.clock import Runtime
 from gesta.tenants import suppression
-from gesta.tenants.config import ConfigCache
-from gesta.tenants.config_events import (
-    SUPPRESSED,
-    UNSUPPRESSED,
-    AddressSuppressed,
-    AddressUnsuppressed,
-)
+from gesta.tenants.config import AddressSuppressed, AddressUnsuppressed
 from gesta.tenants.config_writer import ConfigWriter
 from gesta.tenants.flow_records import Records, TenantRecords
 from gesta.tenants.suppression import BY_HAND, Addresses, Entry
@@ -29,10 +22,8 @@ class SuppressionAudit:
     that nobody has put on or taken off.
     """
 
-    def __init__(
-        self, records: Records, config: ConfigCache, writer: ConfigWriter, runtime: Runtime
-    ) -> None:
-        self._records, self._config, self._writer, self._runtime = records, config, writer, runtime
+    def __init__(self, records: Records, writer: ConfigWriter, runtime: Runtime) -> None:
+        self._records, self._writer, self._runtime = records, writer, runtime
 
     async def suppress(
         self,
@@ -55,7 +46,7 @@ class SuppressionAudit:
             return standing
         # The reason stays off the record, which is for ever: it may name the person.
         note = AddressSuppressed(flow, suppression.id_of(records, channel, address))
-        await self._writer.note(self._config, tenant, SUPPRESSED, encode(note), actor)
+        await self._writer.note(tenant, note, actor)
         return await suppression.suppress(
             records, channel, address, reason, self._runtime.now_ms(), source
         )
@@ -83,8 +74,7 @@ class SuppressionAudit:
     async def _note_unsuppressed(
         self, tenant: str, flow: str, entry_id: str, actor: Actor | None
     ) -> None:
-        note = encode(AddressUnsuppressed(flow, entry_id))
-        await self._writer.note(self._config, tenant, UNSUPPRESSED, note, actor)
+        await self._writer.note(tenant, AddressUnsuppressed(flow, entry_id), actor)
 
     def _of(self, tenant: str, actor: Actor | None) -> TenantRecords:
         """The tenant's records, for somebody whose name may stand on the record."""

@@ -78,7 +78,7 @@ async def _pauses(pipeline: Pipeline, tenant: str) -> list[Pause]:
 
 async def _told(pipeline: Pipeline, tenant: str) -> list[Listening]:
     flow = pipeline.flows.get(WEBHOOK)
-    await pipeline.config_writer.refresh(pipeline.config, tenant)
+    await pipeline.config.refresh(tenant)
     return [] if flow is None else listening_of(pipeline.config.of(tenant), flow)
 
 
