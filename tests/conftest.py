@@ -5,7 +5,6 @@ from __future__ import annotations
 import faulthandler
 import os
 import signal
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -132,7 +131,7 @@ def _limited(item: pytest.Item) -> Iterator[None]:
     def end(*_: object) -> None:
         nonlocal raises
         raises += 1
-        faulthandler.dump_traceback(sys.__stderr__)
+        faulthandler.dump_traceback(2)
         if raises > RAISES_MAX:
             os._exit(1)
         pytest.fail(f"{item.nodeid} took more than {limit:g} seconds")
