@@ -33,7 +33,8 @@ from gesta.sandbox import Effect
 from gesta.sandbox.transport import SandboxTransport
 from gesta.stores.memory.token_buckets import MemoryTokenBuckets
 from gesta.tenants.config import TenantConfig, not_stored
-from gesta.tenants.templates import InlineRenderer, Templates
+from gesta.tenants.templates.renderer import InlineRenderer
+from gesta.tenants.templates.templates import Templates
 
 URL = "https://hooks.shop.example/gesta"
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"

@@ -18,7 +18,7 @@ from gesta.flows.sms.message import NAME as SMS
 from gesta.sandbox import Sandbox
 from gesta.sandbox.receiver import Call, Receiver
 from gesta.sandbox.server import SandboxServer
-from gesta.tenants.templates import TEMPLATE
+from gesta.tenants.templates.templates import TEMPLATE
 
 _ORDER = re.compile(r"\b[AB]-\d+\b")
 #: Known to everybody: they protect nothing but the doubles of one demo.

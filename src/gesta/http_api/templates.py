@@ -18,7 +18,7 @@ from gesta.http_api.problem import Problem, invalid
 from gesta.http_api.requests import Submit, Submitted
 from gesta.http_api.route import Answer, Asked, Call, Route, Shape
 from gesta.http_api.waiting import Wait
-from gesta.tenants.templates import TEMPLATE
+from gesta.tenants.templates.templates import TEMPLATE
 
 #: What the request of a test is marked by: its correlation id.
 MARK = "test:template/"

@@ -35,7 +35,7 @@ from gesta.runtime.telemetry import LogContext, Telemetry
 from gesta.security.subject_keys import Readable
 from gesta.tenants.config import TenantConfig
 from gesta.tenants.flow_records import Records, TenantRecords
-from gesta.tenants.templates import Templates
+from gesta.tenants.templates.templates import Templates
 from gesta.worker.deadlines import Deadlines, Running
 from gesta.worker.lease import Lease
 from gesta.worker.outcome_sanitizer import discreet, sound

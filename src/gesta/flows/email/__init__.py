@@ -58,7 +58,7 @@ from gesta.flows.email.rules import faults_of
 from gesta.flows.email.sender import SENDER, Sender, credential
 from gesta.flows.flow import Flow
 from gesta.tenants.config import TenantConfig
-from gesta.tenants.templates import TEMPLATE, Template, Templates
+from gesta.tenants.templates.templates import TEMPLATE, Template, Templates
 
 __all__ = [
     "BODIES",

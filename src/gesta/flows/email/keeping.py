@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 BODY = "email.body"
 _DOCUMENT_KEY, _ONLY = "email.document-key", "cpfCnpj"
 _KEY_BYTES = 32
-_TRIES = 5
 
 
 async def store_body(
@@ -102,18 +101,15 @@ async def hash_document(engine: Engine, document: str, *, tenant: str = "default
     """
     normal_document(document)
     records = _records(engine, tenant)
-    for _ in range(_TRIES):
-        held = await records.get(_DOCUMENT_KEY, _ONLY)
-        if held is not None and held.value is not None:
-            return DocumentHash(document_hash(document, held.value), held.version)
-        # Whoever is first makes the key; the others find it.
-        await records.put(
-            _DOCUMENT_KEY,
-            _ONLY,
-            1 if held is None else held.version + 1,
-            records.random_bytes(_KEY_BYTES),
-        )
-    raise StoreError("the key of the tenant's documents kept changing; try again")
+    # The first process that asks makes the key; the others find it.
+    held = await records.change(
+        _DOCUMENT_KEY,
+        _ONLY,
+        lambda key: records.random_bytes(_KEY_BYTES) if key is None else None,
+    )
+    assert held is not None
+    assert held.value is not None
+    return DocumentHash(document_hash(document, held.value), held.version)
 
 
 async def document_hashes(
@@ -137,12 +133,9 @@ async def rotate_document_key(engine: Engine, *, tenant: str = "default") -> int
     Hashes under the old ones are still found by `document_hashes`.
     """
     records = _records(engine, tenant)
-    for _ in range(_TRIES):
-        held = await records.get(_DOCUMENT_KEY, _ONLY)
-        key_id = 1 if held is None else held.version + 1
-        if await records.put(_DOCUMENT_KEY, _ONLY, key_id, records.random_bytes(_KEY_BYTES)):
-            return key_id
-    raise StoreError("the key of the tenant's documents kept changing; try again")
+    held = await records.change(_DOCUMENT_KEY, _ONLY, lambda _: records.random_bytes(_KEY_BYTES))
+    assert held is not None
+    return held.version
 
 
 def _records(engine: Engine, tenant: str) -> TenantRecords:

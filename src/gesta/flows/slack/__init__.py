@@ -85,7 +85,7 @@ from gesta.flows.slack.notices import notices
 from gesta.outbound.http import AttemptEnded, HttpResponse
 from gesta.outbound.rate_limits import Limit
 from gesta.tenants.config import TenantConfig, not_stored
-from gesta.tenants.templates import TEMPLATE, Template, Templates
+from gesta.tenants.templates.templates import TEMPLATE, Template, Templates
 
 __all__ = [
     "NAME",

@@ -63,7 +63,7 @@ from gesta.outbound.rate_limits import Limit
 from gesta.runtime.redaction import scrub
 from gesta.tenants.config import TenantConfig, not_stored
 from gesta.tenants.suppression import suppressions
-from gesta.tenants.templates import TEMPLATE, Template, Templates
+from gesta.tenants.templates.templates import TEMPLATE, Template, Templates
 
 __all__ = ["Account", "Message", "flow"]
 
