@@ -18,7 +18,6 @@ from gesta.outbound.http import AttemptEnded
 from gesta.tenants.config import DERIVED_MAX, Entity, TenantConfig, not_stored
 from gesta.tenants.templates.email_html import Markup
 from gesta.tenants.templates.press import ANY, Fault, Names
-from gesta.tenants.templates.renderer import Renderer
 
 if TYPE_CHECKING:
     from gesta.tenants.templates.renderer import Renderer
