@@ -39,7 +39,7 @@ demo: $(VENV)/.run
 
 # A peer needs Node and Valkey, which only the tests' requirements have.
 bench: $(VENV)/$(if $(findstring --peer,$(ARGS)),.dev,.run)
-	@$(BIN)/gesta bench $(ARGS)
+	@$(BIN)/python -m benchmarks $(ARGS)
 
 test: check
 	$(BIN)/python -m pytest -n $(WORKERS) -m "not long" $(ARGS)

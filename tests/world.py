@@ -137,7 +137,7 @@ async def die(engine: Engine, survivors: set[asyncio.Task[Any]] | None = None) -
         task.cancel()
     if tasks:
         await asyncio.wait(tasks)
-    pipeline._tasks.clear()
+    pipeline.components.tasks.clear()
     engine._pipeline = None
 
 
@@ -182,7 +182,7 @@ async def append_raw(
         else meta
     )
     event = NewEvent(
-        event_id(engine.pipeline.ids.new_bytes(), 0), f"{FLOW}.{type_name}", data, meta
+        event_id(engine.pipeline.process.ids.new_bytes(), 0), f"{FLOW}.{type_name}", data, meta
     )
     await engine.pipeline.environment.stores.events.append(
         [Append(f"{FLOW}.request-default-{request_id}", expected, (event,))]

@@ -18,7 +18,8 @@ from gesta.ports.stores import Stores
 from gesta.ports.transactions import Entry, Projection, Recording, Transactions
 from gesta.projector.job_relay import Relay
 from gesta.projector.partitions import Partitions
-from gesta.runtime.clock import ManualRuntime
+from gesta.runtime.clock import Ids, ManualRuntime
+from gesta.runtime.component import Process
 from gesta.runtime.telemetry import Telemetry
 from gesta.stores.memory.database import MemoryDatabase
 from gesta.stores.separate_queue import with_separate_queue
@@ -79,15 +80,8 @@ class _Apart:
     async def open(self) -> None:
         stores = with_separate_queue(*await self._stores(), self.runtime)
         assert stores.undispatched is not None
-        partitions = Partitions(1, "test", stores.read_model, self.runtime)
-        relay = Relay(
-            stores.read_model,
-            stores.queue,
-            partitions,
-            stores.undispatched,
-            self.runtime,
-            Telemetry(),
-        )
+        process = Process(self.runtime, Ids(self.runtime), Telemetry(), "test")
+        relay = Relay(stores, Partitions(1, stores.read_model, process), process)
         stores = replace(stores, transactions=_Relaying(stores.transactions, relay))
         self.events, self.queue, self.read_model = stores.events, stores.queue, stores.read_model
         self.vault, self.transactions, self._close = stores.vault, stores.transactions, stores.close

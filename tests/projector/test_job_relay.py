@@ -5,6 +5,7 @@ relay carries them over.
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -48,8 +49,8 @@ async def test_a_request_goes_the_whole_road(gesta, policy):
 async def test_where_the_ports_share_a_database_nothing_is_pending_and_no_relay_runs(gesta, ports):
     async with Engine(URL, flows=[note_flow(Provider())]) as engine:
         await (await engine.submit(Note())).outcome()
-        assert "relay" not in engine.pipeline._tasks
-        assert ports.read_model.calls.keys().isdisjoint(
+        assert "relay" not in engine.pipeline.components.tasks
+        assert ports.views.calls.keys().isdisjoint(
             {"save_with_jobs", "undispatched", "are_undispatched", "relayed"}
         )
 
@@ -244,15 +245,9 @@ async def test_relays_at_once_put_a_job_once(gesta):
         await let_run(gesta)
         stores = engine.pipeline.environment.stores
         relays = [
-            Relay(
-                stores.read_model,
-                stores.queue,
-                Partitions(1, str(n), stores.read_model, gesta.runtime),
-                stores.undispatched,
-                gesta.runtime,
-                engine.pipeline.telemetry,
-            )
+            Relay(stores, Partitions(1, stores.read_model, process), process)
             for n in range(3)
+            for process in [replace(engine.pipeline.process, owner=str(n))]
         ]
         job = fresh_job("other.flow")
         await stores.read_model.save_with_jobs([], [job], [], [])

@@ -352,7 +352,6 @@ COMMANDS_EMPTY = [
 ]
 COMMANDS_WITHOUT_TENANT = {
     "demo": "a store of its own",
-    "bench": "a store of its own",
     "openapi": "of the program: no store is opened",
     "api": "tests/http_api walks its routes",
     "serve": "works for all tenants and prints nothing of them",

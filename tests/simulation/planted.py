@@ -205,7 +205,7 @@ async def checkpoint_before_effect(self: Projector, *, again: bool = False) -> i
 async def rebuild_that_dispatches(self: Rebuild, role: Any, progress: Any) -> int:
     """Every opening that it meets becomes a job once more."""
     shadow = await self._views.shadow()
-    folding = Folding(self._events, shadow.get, self._runtime, self._telemetry)
+    folding = Folding(self._events, shadow.get, self._process)
     for recorded in await self._events.follow(0, await place_of(self._views, self._count)):
         views, jobs, _ = await folding.fold([recorded], quiet_until=0)
         await shadow.save(views)

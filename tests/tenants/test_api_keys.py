@@ -299,7 +299,7 @@ async def test_a_key_whose_making_was_not_answered_is_in_the_list_and_can_be_end
 async def test_no_key_is_made_that_is_not_on_record(gesta, ports):
     async with engine_here() as engine:
         before = await engine.pipeline.environment.stores.vault.listed((SYSTEM, "", 0), 100)
-        for error in (None, Fenced("here", "left", "there", "acme")):
+        for error in (None, Fenced("here", "left", other="there", tenant="acme")):
             ports.events.fail("append", error)
             with pytest.raises(StoreError):
                 await key_of(engine)

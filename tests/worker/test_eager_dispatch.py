@@ -291,7 +291,7 @@ async def test_a_tenant_that_has_left_leaves_nobody_in_doubt(gesta, ports):
     provider = Provider()
     async with engine_of(provider) as engine:
         await let_run(gesta)
-        ports.transactions.fail("project", Fenced("here", "left", "another store", None))
+        ports.transactions.fail("project", Fenced("here", "left", other="another store"))
         request = await engine.submit(Note())
         await pass_time(gesta, 2)
         assert await request.status() == "sent"

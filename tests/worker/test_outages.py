@@ -278,7 +278,7 @@ async def test_a_station_that_is_gone_or_crashes_is_not_alive(gesta, crashes):
             raise KeyError("a secret")
 
         pipeline.sweep.step = broken  # type: ignore[method-assign]
-        pipeline._tasks["lease"].cancel()
+        pipeline.components.tasks["lease"].cancel()
         await pass_time(gesta, 0.5)
         assert health.not_live() == {
             "lease": "does not run",

@@ -184,7 +184,7 @@ async def test_a_poison_config_event_stops_no_job(gesta, data):
     provider = Provider()
     async with engine_of(provider) as engine:
         meta = encode(Meta("default", "config", "config-default", 1, "c", "c"))
-        event = NewEvent(event_id(engine.pipeline.ids.new_bytes(), 0), PUT, data, meta)
+        event = NewEvent(event_id(engine.pipeline.process.ids.new_bytes(), 0), PUT, data, meta)
         await engine.pipeline.environment.stores.events.append(
             [Append("config-default", 0, (event,))]
         )
@@ -286,7 +286,7 @@ CREATED = b'{"id":"%s","flow":"test.note","payload":{"text":"late"}}'
 async def test_a_pointer_that_is_ahead_of_its_request_waits_for_it(gesta):
     provider = Provider()
     async with engine_of(provider) as engine:
-        request_id = engine.pipeline.ids.new()
+        request_id = engine.pipeline.process.ids.new()
         await engine.pipeline.environment.stores.queue.put(
             [Job(f"{request_id}-1", "default", FLOW, request_id, 1)]
         )
@@ -312,7 +312,7 @@ async def test_a_pointer_to_a_request_that_never_comes_is_parked_after_five_look
 
     async with engine_of(Provider()) as engine:
         ports.events.replace("read", count_looks)
-        request_id = engine.pipeline.ids.new()
+        request_id = engine.pipeline.process.ids.new()
         await engine.pipeline.environment.stores.queue.put(
             [Job(f"{request_id}-1", "default", FLOW, request_id, 1)]
         )

@@ -12,7 +12,8 @@ from gesta.admin.overview import Overview
 from gesta.domain.events import Actor
 from gesta.domain.ids import TENANT, TENANT_RULE, covers, pattern_fault
 from gesta.domain.stream_names import checkpoint_of, config_stream
-from gesta.errors import BadConfig, BadInput, InvalidRequest, NotFound, StoreError, UnknownFlow
+from gesta.errors import BadConfig, BadInput, InvalidRequest, NotFound, StoreError
+from gesta.flows.channels import unknown_flow
 from gesta.flows.flow import secret_fields
 from gesta.flows.validation import actor_errors
 from gesta.flows.webhook import NAME as WEBHOOK
@@ -130,7 +131,7 @@ class Admin(Overview):
     def _addresses(self, flow: str) -> Addresses:
         found = self._pipeline.flows.get(flow)
         if found is None:
-            raise UnknownFlow(flow, list(self._pipeline.flows))
+            raise unknown_flow(flow, self._pipeline.flows)
         if found.addresses is None:
             raise BadInput(f"flow: {flow} has no suppression list")
         return found.addresses

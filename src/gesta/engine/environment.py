@@ -108,7 +108,7 @@ async def refuse_fenced(stores: Stores, *, works: bool) -> None:
     """
     for fence in await stores.fences.standing():
         if fence.kind == "filling" or (works and fence.tenant is None):
-            raise Fenced(stores.name, fence.kind, fence.other, fence.tenant)
+            raise Fenced(stores.name, fence.kind, other=fence.other, tenant=fence.tenant)
 
 
 def _guard(settings: Settings) -> PrivateAddressGuard:

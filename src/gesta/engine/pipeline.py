@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import platform
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 
 from gesta.domain.ids import REQUEST_ID
@@ -35,7 +34,8 @@ from gesta.requests.loader import Loader
 from gesta.requests.recorder import Recorder
 from gesta.requests.store_retry import StoreRetry
 from gesta.requests.waiters import Waiters
-from gesta.runtime.clock import Ids, OnClock, Signal, is_cancelled, sleep, spawn
+from gesta.runtime.clock import Ids, OnClock
+from gesta.runtime.component import Components, Process
 from gesta.runtime.telemetry import Telemetry
 from gesta.security.cursors import Cursors
 from gesta.security.envelope_encryption import IDENTITY, KeyRing
@@ -59,13 +59,10 @@ from gesta.worker.late_cancellation import LateCancellation
 from gesta.worker.pool import Pool
 from gesta.worker.release import JobRelease
 
-RESTART_SECONDS = 1.0
 #: When the drain is over, stations may end for so long, and what is left be projected for so long;
 #: then the engine stops without them.
 END_SECONDS = 5.0
 FINISH_SECONDS = 1.0
-
-Run = Callable[[], Awaitable[None]]
 
 
 class Pipeline:
@@ -84,8 +81,12 @@ class Pipeline:
         stores = environment.stores
         runtime = OnClock(environment.runtime, stores.now_ms)
         self.flows, self.environment, self.runtime = flows, environment, runtime
-        self.ids = ids = Ids(runtime)
-        self.telemetry = telemetry = Telemetry()
+        ids, self.telemetry = Ids(runtime), Telemetry()
+        telemetry = self.telemetry
+        #: The owner is for people who ask which process holds a lease.
+        self.owner = owner = f"{platform.node()}:{os.getpid()}:{ids.new()}"
+        self.process = process = Process(runtime, ids, telemetry, owner)
+        self.components = Components(process)
         self.loader = Loader(stores.events, stores.read_model)
         self.identity = identity = KeyedDigests(identity_secret)
         self.cursors = Cursors(identity_secret)
@@ -108,27 +109,9 @@ class Pipeline:
             runtime=runtime,
         )
         self.subjects = SubjectKeys(stores.vault, key_ring, identity, runtime)
-        # For people who ask who plays a role.
-        self.owner = owner = f"{platform.node()}:{os.getpid()}:{ids.new()}"
-        self.rebuild = Rebuild(
-            stores.events,
-            stores.read_model,
-            stores.transactions,
-            stores.partitions,
-            runtime,
-            telemetry,
-            owner,
-        )
+        self.rebuild = Rebuild(stores, process)
         self.pausing = PauseControl(self.config_writer, stores.queue)
-        self.projector = Projector(
-            stores.events,
-            stores.read_model,
-            stores.transactions,
-            stores.partitions,
-            runtime,
-            telemetry,
-            owner,
-        )
+        self.projector = Projector(stores, process)
         writing, store_retry = InlineProjection(stores, self.projector), StoreRetry(runtime)
         self.recorder = Recorder(
             writing.record, self.loader, store_retry, runtime, stores.commit_size
@@ -199,31 +182,21 @@ class Pipeline:
             ids,
             telemetry,
         )
-        retention = Retention(
-            retention_days, flows, stores.read_model, stores.transactions, runtime, telemetry
-        )
         self.retention_days = retention_days
         self.sweep = Sweeper(
-            flows,
-            stores.read_model,
-            stores.queue,
-            self.loader,
-            self.recorder,
-            self.pausing,
-            stores.token_buckets,
-            retention,
-            lease_expiry,
-            runtime,
-            telemetry,
-            owner,
+            flows=flows,
+            stores=stores,
+            loader=self.loader,
+            recorder=self.recorder,
+            pausing=self.pausing,
+            retention=Retention(retention_days, flows=flows, stores=stores, process=process),
+            lease_expiry=lease_expiry,
+            process=process,
         )
         self.subscriptions = self._beside(subscriptions)
         self.waiters = Waiters()
         self.projector.listen(self.waiters.saved)
         self._choose(work, deadlines)
-        self._tasks: dict[str, asyncio.Task[None]] = {}
-        #: Station → the kind of error it crashed with, until it is started again.
-        self._crashed: dict[str, str] = {}
         self.is_stopping = False
 
     def _beside(self, subscriptions: Sequence[Subscription]) -> Subscriptions:
@@ -318,30 +291,22 @@ class Pipeline:
 
     @property
     def is_running(self) -> bool:
-        return bool(self._tasks)
+        return bool(self.components.tasks)
 
     def _choose(self, work: Work, deadlines: Deadlines) -> None:
         """The stations that this process runs."""
-        self._components: dict[str, Run] = {}
+        runs = self.components.runs
         #: Station → what it plays by lease, where that is so.
         self._roles: dict[str, Role | Partitions] = {}
         stores = self.environment.stores
         if "projector" in work.parts:
             partitions = self.projector.partitions
-            self._components |= {"projector": self.projector.run, **self.subscriptions.components()}
+            runs |= {"projector": self.projector.run, **self.subscriptions.components()}
             self._roles |= {"projector": partitions, **self.subscriptions.roles()}
             if stores.undispatched is not None:
-                relay = Relay(
-                    stores.read_model,
-                    stores.queue,
-                    partitions,
-                    stores.undispatched,
-                    self.runtime,
-                    self.telemetry,
-                )
-                self._components["relay"] = relay.run
+                runs["relay"] = Relay(stores, partitions, self.process).run
             if stores.outbox is not None:
-                self._components["outbox"] = OutboxDrain(
+                runs["outbox"] = OutboxDrain(
                     outbox=stores.outbox,
                     intake=self.intake,
                     flows=self.flows,
@@ -352,35 +317,19 @@ class Pipeline:
         if {"projector", "worker"} <= work.parts and stores.undispatched is None:
             self.projector.eager_dispatch = self.pool.eager_dispatcher
         if "worker" in work.parts:
-            self._components |= {"worker": self.pool.run, "queue": self.pool.listen}
-            self._components |= {"lease": self.pool.lease.keep, "deadlines": deadlines.run}
+            runs |= {"worker": self.pool.run, "queue": self.pool.listen}
+            runs |= {"lease": self.pool.lease.keep, "deadlines": deadlines.run}
         if work.parts and self.alerts is not None and self.alerts.can_be_sent:
-            self._components["alerts"] = self.alerts.run
+            runs["alerts"] = self.alerts.run
         if "sweeper" in work.parts:
-            self._components["sweep"], self._roles["sweep"] = self.sweep.run, self.sweep.role
-
-    def start(self) -> None:
-        for name, run in self._components.items():
-            self._tasks[name] = spawn(self._keep_running(name, run), f"gesta-{name}")
-
-    def broken(self) -> dict[str, str]:
-        """Stations that do not run although they should: name → what is wrong."""
-        gone = {
-            name: "does not run"
-            for name in self._components
-            if name not in self._tasks or self._tasks[name].done()
-        }
-        return gone | {
-            name: f"crashed ({error}) and is being started again"
-            for name, error in self._crashed.items()
-        }
+            runs["sweep"], self._roles["sweep"] = self.sweep.run, self.sweep.role
 
     def not_begun(self) -> list[str]:
         """Stations that the store has not answered yet since this process started."""
         waiting = [name for name, role in self._roles.items() if not role.is_known]
         return (
             [*waiting, "worker"]
-            if "worker" in self._components and not self.pool.has_begun
+            if "worker" in self.components.runs and not self.pool.has_begun
             else waiting
         )
 
@@ -397,12 +346,12 @@ class Pipeline:
         await self.external.stop(last)
         self.subscriptions.stop()
         self.pool.eager_dispatcher.close()
-        await self._end(["sweep", "worker"], last)
+        await self.components.end(["sweep", "worker"], last)
         if was_running and "sweep" in self._roles:
             await self.sweep.role.give_up()
         await self.pool.stop(self.environment.drain_seconds)
         await self.subscriptions.drain(until)
-        await self._end(list(self._tasks), last)
+        await self.components.end(list(self.components.tasks), last)
         if was_running and "projector" in self._roles:
             await self.subscriptions.finish()
             await self.projector.finish(max(last, self.runtime.monotonic()) + FINISH_SECONDS)
@@ -410,34 +359,3 @@ class Pipeline:
         await self.environment.renderer.close()
         await self.environment.mail.close()
         await self.environment.stores.close()
-
-    async def _end(self, names: Sequence[str], until: float) -> None:
-        """Cancel these stations and wait for their ends, until a moment of the monotonic clock: a
-        handler may swallow its cancellation.
-        """
-        tasks = {name: task for name in names if (task := self._tasks.pop(name, None)) is not None}
-        ended = Signal(self.runtime)
-        for task in tasks.values():
-            task.add_done_callback(lambda _: ended.set())
-            task.cancel()
-        while (
-            left := [name for name, task in tasks.items() if not task.done()]
-        ) and self.runtime.monotonic() < until:
-            await ended.wait(until - self.runtime.monotonic())
-        for name in left:
-            self.telemetry.log.error("station does not end", component=name)
-
-    async def _keep_running(self, name: str, run: Run) -> None:
-        """A station that crashes is told about and started again: no restart by hand is ever
-        needed.
-        """
-        while True:
-            try:
-                await run()
-            except (Exception, asyncio.CancelledError) as error:
-                if isinstance(error, asyncio.CancelledError) and is_cancelled():
-                    raise
-                self.telemetry.crashed(name, error)
-                self._crashed[name] = type(error).__name__
-            await sleep(self.runtime, RESTART_SECONDS)
-            self._crashed.pop(name, None)

@@ -21,8 +21,8 @@ from gesta.errors import (
     NotYet,
     Refused,
     StoreError,
-    UnknownFlow,
 )
+from gesta.flows.channels import unknown_flow
 from gesta.flows.flow import Payload
 from gesta.flows.payload_codec import decoder_of
 from gesta.flows.validation import actor_errors, value_errors
@@ -106,7 +106,7 @@ class Request:
         """What was asked for, in clear; raises Erased when a person it is about was erased."""
         flow = self._pipeline.flows.get(self.flow)
         if flow is None:
-            raise UnknownFlow(self.flow, list(self._pipeline.flows))
+            raise unknown_flow(self.flow, self._pipeline.flows)
         (opened,) = await self._pipeline.subjects.open([await self.view()])
         if opened is ERASED:
             raise Erased(self.id)
@@ -248,7 +248,7 @@ class Request:
             raise InvalidRequest(self.flow, faults)
         flow = self._pipeline.flows.get(self.flow)
         if flow is None:
-            raise UnknownFlow(self.flow, list(self._pipeline.flows))
+            raise unknown_flow(self.flow, self._pipeline.flows)
         view = await self.view()
         if isinstance(command, commands.Redrive) and await self._pipeline.subjects.is_erased(view):
             text = (

@@ -251,7 +251,9 @@ class Intake:
     def _kind_of(self, payload: Payload) -> PayloadType:
         kind = self._kinds.get(type(payload))
         if kind is None:
-            raise UnknownFlow(type(payload).__name__, list(self._flows), "payload")
+            name = type(payload).__name__
+            what = f"that takes a {name} as its payload"
+            raise UnknownFlow(what, name=name, known=self._flows)
         return kind
 
     async def faults(self, payload: Payload, tenant: str) -> dict[str, str]:
@@ -520,11 +522,11 @@ def _answer(verdict: AppendVerdict, append: Append, draft: Draft) -> Accepted:
         assert options.key is not None
         holder = draft.request_id if options.key == draft.request_id else verdict.request_id
         if verdict.content != append.claim.content:
-            raise Conflict(options.key, holder)
+            raise Conflict(options.key, holder, shown=scrubbed_name(options.key))
         return Accepted(draft.flow.name, options.tenant, holder, "duplicate")
     if isinstance(verdict, Stale):
         # A caller's own id that is the id of a request already, made without it.
-        raise Conflict(draft.request_id, draft.request_id)
+        raise Conflict(draft.request_id, draft.request_id, shown=draft.request_id)
     # An id of ours is new by construction, so the only other verdict is Appended.
     assert isinstance(verdict, Appended), verdict
     return Accepted(draft.flow.name, options.tenant, draft.request_id, "created")

@@ -12,6 +12,7 @@ from typing import Any, get_args
 
 import msgspec
 
+from gesta.api_types.requests import TTL_MAX
 from gesta.domain.events import Actor
 from gesta.domain.ids import KEY_LENGTH_MAX, TENANT
 from gesta.domain.state import Status
@@ -37,8 +38,6 @@ class Options(msgspec.Struct, frozen=True, gc=False):
 
 NO_OPTIONS = Options()
 STATUSES: tuple[str, ...] = get_args(Status)
-#: Longer than anybody waits, and short enough that its end has a date.
-TTL_MAX = timedelta(days=36_500)
 
 
 def is_plain(options: Options) -> bool:

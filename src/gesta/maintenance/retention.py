@@ -12,12 +12,11 @@ from collections.abc import Mapping
 from gesta.domain.ids import made_at
 from gesta.domain.stream_names import request_stream
 from gesta.flows.flow import Flow
-from gesta.ports.read_model import ReadModel, ViewPosition
-from gesta.ports.transactions import Transactions
+from gesta.ports.read_model import ViewPosition
+from gesta.ports.stores import Stores
 from gesta.projector.rebuild import ROLE as REBUILD
 from gesta.requests.dead_letters import dead_letter
-from gesta.runtime.clock import Runtime
-from gesta.runtime.telemetry import Telemetry
+from gesta.runtime.component import Process
 
 DAY_MS = 86_400_000
 #: Requests looked at per step, each step one commit.
@@ -30,17 +29,11 @@ _START: ViewPosition = ("", "", "")
 
 class Retention:
     def __init__(
-        self,
-        days: int | None,
-        flows: Mapping[str, Flow],
-        views: ReadModel,
-        commits: Transactions,
-        runtime: Runtime,
-        telemetry: Telemetry,
+        self, days: int | None, *, flows: Mapping[str, Flow], stores: Stores, process: Process
     ) -> None:
         self._keep_ms = None if days is None else days * DAY_MS
-        self._flows, self._views, self._commits = flows, views, commits
-        self._runtime, self._telemetry = runtime, telemetry
+        self._flows, self._views, self._commits = flows, stores.read_model, stores.transactions
+        self._runtime, self._telemetry = process.runtime, process.telemetry
         #: Flows whose ids tell nothing about their age.
         self._foreign = frozenset(
             name for name, flow in flows.items() if flow.request_id is not None
@@ -62,8 +55,6 @@ class Retention:
             for state in ended
             # A dead letter that people still see is not taken from them.
             if dead_letter(state, self._flows.get(state.flow), now) is None
-            # A caller's own id does not tell when it was made.
-            and state.created_at < now - self._keep_ms
         ]
         if leaving:
             self._telemetry.removed(await self._commits.remove(leaving))

@@ -16,7 +16,7 @@ from gesta.errors import StoreError
 from gesta.ports.event_store import EventStore
 from gesta.ports.leases import LEASE_SECONDS, NEVER, RENEWAL_SECONDS
 from gesta.ports.read_model import Move, ReadModel, RoleLease, dispatched_of
-from gesta.runtime.clock import Runtime
+from gesta.runtime.component import Process
 
 #: The role and the checkpoint of whoever projects; `projector/0`, `projector/1` and so on where the
 #: store has several partitions.
@@ -163,9 +163,9 @@ class Places:
 class Partitions:
     """Which partitions this process projects: all of them where it is alone, else a fair part."""
 
-    def __init__(self, count: int, owner: str, views: ReadModel, runtime: Runtime) -> None:
+    def __init__(self, count: int, views: ReadModel, process: Process) -> None:
         self.count = count
-        self._owner, self._views, self._runtime = owner, views, runtime
+        self._owner, self._views, self._runtime = process.owner, views, process.runtime
         self._renewed_at = self._held_at = NEVER
         self._is_given_up = False
         #: Those that were ours when they were last taken or renewed.

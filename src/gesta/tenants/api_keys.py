@@ -17,10 +17,11 @@ import string
 from collections.abc import Sequence
 from datetime import datetime
 from hmac import compare_digest
-from typing import Final, Literal, get_args
+from typing import Final, get_args
 
 import msgspec
 
+from gesta.api_types.keys import Scope
 from gesta.domain.codec import encode
 from gesta.domain.events import Actor
 from gesta.errors import AccessDenied, InvalidRequest, NotFound, StoreError, WrongMasterKey
@@ -102,7 +103,6 @@ def _written(number: int, letters: str, length: int) -> str:
     return "".join(drawn)
 
 
-Scope = Literal["read", "submit", "execute", "operate", "admin"]
 SCOPES: Final[tuple[Scope, ...]] = get_args(Scope)
 #: All that a test key may do: whatever else there is acts on requests that are no tests.
 TEST_SCOPES: Final = ("read", "submit")

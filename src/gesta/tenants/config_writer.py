@@ -293,7 +293,7 @@ def _refuse_outdated(
 ) -> None:
     version = 0 if current is None else current.version
     if expected is not None and version != expected:
-        raise Outdated(kind, code, expected, version)
+        raise Outdated(kind, code, expected=expected, version=version)
 
 
 def _unmasked(given: dict[str, Any], current: Entity | Unreadable) -> dict[str, Any]:

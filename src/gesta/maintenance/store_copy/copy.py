@@ -20,6 +20,7 @@ from gesta.ports.outbox import Prepared
 from gesta.projector.partitions import stands_of
 from gesta.projector.projector import Projector
 from gesta.runtime.clock import Ids, OnClock, Runtime, sleep
+from gesta.runtime.component import Process
 from gesta.runtime.telemetry import Telemetry
 from gesta.security.envelope_encryption import KeyRing, MasterKey
 from gesta.tenants.config_writer import ConfigWriter
@@ -75,17 +76,8 @@ class Copy:
         self._transfer = Transfer(source, target, self._selection)
         owner = f"copy:{Ids(runtime).new()}"
         self._roles = Roles(source, target, owner, runtime)
-        self._telemetry = Telemetry()
-        stores = target.stores
-        self._projector = Projector(
-            stores.events,
-            stores.read_model,
-            stores.transactions,
-            stores.partitions,
-            self._target_clock,
-            self._telemetry,
-            owner,
-        )
+        process = Process(self._target_clock, Ids(self._target_clock), Telemetry(), owner)
+        self._projector = Projector(target.stores, process)
 
     async def run(self, wait_seconds: float, actor: Actor) -> CopyReport:
         """Copy, or go on with a copy that was interrupted.
@@ -136,7 +128,7 @@ class Copy:
             await self._transfer.claims()
 
     async def _fold(self) -> None:
-        """Views of what is copied, without a job for anything that the source has dispatched; the
+        """ReadModel of what is copied, without a job for anything that the source has dispatched; the
         rest is left to the target's projector.
 
         What only some partitions of the source have dispatched counts as the rest: a job that is

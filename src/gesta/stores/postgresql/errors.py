@@ -66,7 +66,7 @@ def raise_told(place: str, error: BaseException, written: Written) -> NoReturn:
 def fenced(place: str, detail: str | None) -> Fenced:
     """A fence stands; what it says is in the detail, where the library passes that on."""
     fence = msgspec.json.decode(detail, type=Fence) if detail else Fence("left", "another store")
-    return Fenced(place, fence.kind, fence.other, fence.tenant)
+    return Fenced(place, fence.kind, other=fence.other, tenant=fence.tenant)
 
 
 def _told(place: str, error: BaseException, written: Written) -> StoreError:

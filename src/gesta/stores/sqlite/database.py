@@ -272,7 +272,7 @@ class Database:
             if row[0] == kind and bool(row[2]) == is_tenants
         ]
         others, tenants = (", ".join(sorted({str(row[n]) for row in found})) for n in (1, 2))
-        return Fenced(self.path, kind, others or "another store", tenants or None)
+        return Fenced(self.path, kind, other=others or "another store", tenant=tenants or None)
 
 
 def open_connection(path: str, *, migrate: bool = True) -> apsw.Connection:

@@ -24,8 +24,8 @@ from gesta.errors import (
     LeaseLost,
     NotFound,
     StoreError,
-    UnknownFlow,
 )
+from gesta.flows.channels import unknown_flow
 from gesta.flows.external import LEASE_SECONDS_MAX, LEASE_SECONDS_MIN
 from gesta.flows.flow import Flow
 from gesta.flows.payload_codec import decoder_of
@@ -281,7 +281,7 @@ class External:
     def _declared(self, name: str) -> Flow:
         flow = self._flows.get(name)
         if flow is None:
-            raise UnknownFlow(name, list(self._flows))
+            raise unknown_flow(name, self._flows)
         if not flow.is_external:
             raise BadFlow(
                 name,
