@@ -15,7 +15,7 @@ import pytest
 
 from gesta import Engine
 from gesta.domain.codec import decode_meta, event_types
-from gesta.domain.notification.evolve import fold
+from gesta.domain.notification.lifecycle import NOTIFICATION
 from gesta.domain.state import State
 from gesta.errors import GestaError
 from gesta.ports.read_model import Filter
@@ -23,6 +23,8 @@ from gesta.sandbox.server import SandboxServer
 from gesta.stores.sqlite.database import open_connection
 from tests.pipeline.kill_program import open_engine
 from tests.pipeline.test_kill import child, states_at_rest
+
+fold = NOTIFICATION.fold
 
 SPOIL = (
     "update requests set status = 'failed', sweep_at = 1 where status = 'sent' and rowid % 7 = 0"

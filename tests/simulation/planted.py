@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from gesta.domain import events as e
 from gesta.domain.commands import Redrive, Rules
 from gesta.domain.ids import idempotency_key
-from gesta.domain.notification import lifecycle as notification
+from gesta.domain.operation import decide as deciding
 from gesta.domain.outcome import Done, Outcome, Retry, Unknown
 from gesta.domain.state import State
 from gesta.engine import request
@@ -57,8 +57,8 @@ submit, record_of, judge, redrive, record = (
     Intake.submit,
     Attempts._record,
     MemoryJobQueue.judge,
-    notification._redrive,
-    notification._record,
+    deciding._redrive,
+    deciding._record,
 )
 examine, load, run, build, move = (
     guard.examine,
@@ -291,7 +291,7 @@ async def told_before_it_is_told(self: Subscriber) -> None:
 
 
 @plants(
-    notification,
+    deciding,
     "_redrive",
     "one effect for each request, unless a person forced another",
     "what happened is sent, or in doubt",
@@ -300,9 +300,9 @@ async def told_before_it_is_told(self: Subscriber) -> None:
     payloads=("Asked", "Left"),
 )
 def redrive_as_a_new_intent_while_unknown(
-    state: State, command: Redrive, rules: Rules
+    state: State, command: Redrive, *rest: Any
 ) -> list[e.Event]:
-    return redrive(replace(state, in_doubt=False), command, rules)
+    return redrive(replace(state, in_doubt=False), command, *rest)
 
 
 @plants(
@@ -361,7 +361,7 @@ def lost_attempts_look_innocent(
 
 
 @plants(
-    notification,
+    deciding,
     "_record",
     "a success is final",
     rates=Rates(provider=0.7, freeze=0.012),
@@ -370,15 +370,15 @@ def lost_attempts_look_innocent(
     submits=7,
     skews_ms=(0, 0, 0),
 )
-def late_failure_overwrites_success(state: State, command: Any, rules: Rules) -> list[e.Event]:
+def late_failure_overwrites_success(state: State, command: Any, *rest: Any) -> list[e.Event]:
     if state.status == "sent" and not isinstance(command.outcome, Done):
         return [e.Failed("late", state.attempts)]
-    return record(state, command, rules)
+    return record(state, command, *rest)
 
 
 @plants(
-    notification,
-    "_done",
+    deciding,
+    "done",
     "evidence of success is never lost",
     "a careless flow doubles only what was in doubt",
     "nobody asks the queue in a tight loop",
@@ -428,7 +428,7 @@ async def calls_without_a_lease(
 
 
 @plants(
-    notification,
+    deciding,
     "_key_protects",
     "one effect for each intent",
     rates=Rates(provider=1.0),

@@ -22,11 +22,15 @@ SEEDS_MAX = 20
 #: instead.
 PLANTED = {
     "an answer before the commit is on disk": (
-        "0005_record.sql",
+        "0008_record.sql",
         "if not is_durable then",
         "if true then",
     ),
-    "a take that leaves no trace": ("0009_take.sql", "takes = t.takes + 1", "takes = 1"),
+    "a take that leaves no trace": (
+        "0011_take.sql",
+        "lease_count = t.lease_count + 1",
+        "lease_count = 1",
+    ),
 }
 
 

@@ -12,7 +12,7 @@ import msgspec
 
 from gesta.api_types.requests import Decided, TtlSeconds
 from gesta.api_types.structs import Asked
-from gesta.domain.state import Status
+from gesta.domain.lifecycles import Status
 from gesta.http_api.requests import handle_of
 from gesta.http_api.route import Answer, Call, Route
 

@@ -16,8 +16,7 @@ from msgspec.structs import replace
 from gesta.domain.codec import decode_meta, encode, event_types
 from gesta.domain.commands import Rules, Withdraw
 from gesta.domain.ids import event_id
-from gesta.domain.notification.evolve import evolve
-from gesta.domain.notification.lifecycle import decide
+from gesta.domain.lifecycles import lifecycle_of
 from gesta.domain.state import State
 from gesta.errors import StoreError
 from gesta.flows.flow import Flow
@@ -150,9 +149,9 @@ class OutboxDrain:
         """The same request with its end in the same append. It claims no key."""
         (first,) = append.events
         meta = decode_meta(first.meta)
-        types = event_types(meta.flow)
-        state: State = evolve(None, types.decode(first.type, first.data), meta)
-        (event,) = decide(state, command, Rules())
+        types, lifecycle = event_types(meta.flow), lifecycle_of(meta.flow)
+        state: State = lifecycle.evolve(None, types.decode(first.type, first.data), meta)
+        (event,) = lifecycle.decide(state, command, Rules())
         at = replace(meta, occurred_at=self._runtime.now_ms(), causation_id=meta.request_id)
         end = NewEvent(
             event_id(first.id, 1),
@@ -161,7 +160,7 @@ class OutboxDrain:
             encode(at),
             Known(event, at),
         )
-        self._telemetry.given_up(evolve(state, event, at))
+        self._telemetry.given_up(lifecycle.evolve(state, event, at))
         return Append(append.stream, 0, (first, end))
 
     async def _tell_of_undeclared(self) -> None:

@@ -16,7 +16,6 @@ from gesta.domain.codec import encode, event_types
 from gesta.domain.commands import Create
 from gesta.domain.events import Meta
 from gesta.domain.ids import TENANT, event_id, id_bytes, id_text
-from gesta.domain.notification.lifecycle import decide
 from gesta.domain.stream_names import request_stream
 from gesta.errors import Conflict, InvalidRequest, PartlyAccepted, StoreError, UnknownFlow
 from gesta.flows.flow import Flow, Payload
@@ -459,7 +458,7 @@ class Intake:
                 stored_meta,
                 Known(event, meta),
             )
-            for n, event in enumerate(decide(None, command, flow.rules))
+            for n, event in enumerate(flow.lifecycle.decide(None, command, flow.rules))
         ]
         claim = None
         if key is not None:

@@ -17,8 +17,7 @@ from gesta.domain import events as e
 from gesta.domain.codec import encode, event_types
 from gesta.domain.commands import Command, Rules
 from gesta.domain.ids import event_id
-from gesta.domain.notification.evolve import evolve
-from gesta.domain.notification.lifecycle import decide
+from gesta.domain.lifecycles import lifecycle_of
 from gesta.domain.state import State
 from gesta.domain.stream_names import request_stream
 from gesta.errors import Busy, StoreError
@@ -86,8 +85,9 @@ class Recorder:
         another than the request's own.
         """
         cause = cause or self._runtime.random_bytes(16)
+        lifecycle = lifecycle_of(view.state.flow)
         for tries in count(1):
-            events = decide(view.state, command, rules)
+            events = lifecycle.decide(view.state, command, rules)
             after, append = self._append(
                 view.state, events, cause, causation_id, actor, correlation_id
             )
@@ -169,6 +169,7 @@ class Recorder:
             actor,
         )
         stored_meta, name_of = encode(meta), event_types(state.flow).name_of
+        evolve = lifecycle_of(state.flow).evolve
         expected, after, new = state.version, state, []
         for ordinal, event in enumerate(events):
             after = evolve(after, event, meta)

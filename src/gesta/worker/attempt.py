@@ -296,10 +296,17 @@ class Attempts:
         now, chance, state = self._runtime.now_ms(), self._runtime.chance(), view.state
         command: Command
         if asking:
-            command = Reconciled(outcome, now, chance)
+            command = Reconciled(outcome, now, chance, state.operation)
         else:
             command = RecordOutcome(
-                outcome, state.attempts + 1, now, chance, state.intent, used, called
+                outcome,
+                state.attempts + 1,
+                now,
+                chance,
+                state.intent,
+                used,
+                called,
+                state.operation,
             )
         return self._apply(leased, view, command, flow, settle)
 
