@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count
-from typing import Any, cast
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -44,9 +44,9 @@ from gesta.subscriptions.handlers import Subscriber
 from gesta.tenants.pause_control import PauseControl
 from gesta.testing.contracts.job_settlements import SettleContract
 from gesta.worker import attempt
-from gesta.worker import fetch_policy as takes
+from gesta.worker import pool as worker_pool
 from gesta.worker import preflight as guard
-from gesta.worker.attempt import Attempts
+from gesta.worker.attempt import Attempts, Running
 from gesta.worker.eager_dispatch import EagerDispatcher
 from gesta.worker.outcome_sanitizer import sound
 from gesta.worker.pool import Pool
@@ -129,10 +129,11 @@ async def accepted_before_it_is_on_disk(self: Intake, payload: Any, options: Opt
     apart=False,
 )
 async def acked_before_it_is_recorded(
-    self: Attempts, leased: LeasedJob, *rest: Any, **options: Any
+    self: Attempts, running: Running, *rest: Any, **options: Any
 ) -> Applied:
+    leased = running.leased
     await self._recorder.settle(Ack(leased.job.id, leased.token), insist=True)
-    return await record_of(self, leased, *rest, **options)
+    return await record_of(self, running, *rest, **options)
 
 
 # Late outcomes are stopped by the stream's version before their token matters: only the contract
@@ -421,10 +422,9 @@ class Hope:
     rates=Rates(freeze=0.03),
     skews_ms=(0, 0),
 )
-async def calls_without_a_lease(
-    self: Attempts, view: Any, readable: Any, config: Any, _lease: Any, running: Any
-) -> None:
-    await run(self, view, readable, config, cast("Any", Hope()), running)
+async def calls_without_a_lease(self: Attempts, running: Any) -> None:
+    running.lease = Hope()
+    await run(self, running)
 
 
 @plants(
@@ -459,7 +459,7 @@ def slow_clock_makes_a_lost_attempt_innocent(due_ms: int, leased: LeasedJob) -> 
 
 @plants(
     Pool,
-    "_put_in_quarantine",
+    "_await_release",
     "two never call at once",
     "a careless flow doubles only what was in doubt",
     "whoever calls holds the lease",
@@ -499,7 +499,7 @@ async def what_was_resumed_stays_held(self: PauseControl, scope: str) -> int:
 
 
 BUGS["fast_clock_asks_in_a_tight_loop"] = Bug(
-    takes,
+    worker_pool,
     "CLOCK_PAUSE_SECONDS",
     0.001,
     frozenset({"nobody asks the queue in a tight loop"}),

@@ -24,7 +24,7 @@ from gesta.requests.recorder import Recorder, drop_job
 from gesta.runtime.clock import sleep
 from gesta.runtime.component import Process, repeat
 from gesta.tenants.pause_control import PauseControl
-from gesta.worker.external.lease_expiry import LeaseExpiry
+from gesta.worker.external.leasing import LeaseExpiry
 
 ROLE = "sweep"
 PERIOD_SECONDS = 0.5
