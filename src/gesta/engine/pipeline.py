@@ -52,11 +52,11 @@ from gesta.subscriptions.log_consumer import Log, LogConsumer
 from gesta.subscriptions.status_webhooks import StatusWebhooks
 from gesta.tenants.api_keys import ApiKeys
 from gesta.tenants.config_writer import ConfigWriter
-from gesta.tenants.credentials import declared_digests
 from gesta.tenants.flow_records import Records
 from gesta.tenants.pause_control import PauseControl
-from gesta.tenants.suppression_audit import SuppressionAudit
-from gesta.tenants.templates import Templates
+from gesta.tenants.pauses import declared_digests
+from gesta.tenants.suppression import SuppressionAudit
+from gesta.tenants.templates.templates import Templates
 from gesta.worker.attempt import Attempts, ExecutorTools
 from gesta.worker.batch_admission import BatchAdmission
 from gesta.worker.deadlines import Deadlines
