@@ -8,7 +8,7 @@ from gesta.ports.read_model import Shadow
 from gesta.ports.stores import PORTS, methods_of
 from tests.docs.test_docs import ROOT
 
-ROWS = re.compile(r"^\| `(\w+)` \| ([\w, ]+) \|", re.M)
+ROWS = re.compile(r"^\| `(\w+)` \| ([\w, ]+) \|", re.MULTILINE)
 MOST_METHODS = 8
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
@@ -14,11 +15,12 @@ from gesta.ports.stores import PORTS, QueuePorts
 from gesta.runtime.settings import Settings
 from gesta.stores.memory.database import MemoryDatabase
 from gesta.stores.separate_queue import with_separate_queue
+from gesta.testing.plugin import Harness
 from tests.contracts.adapters import harness_types
 from tests.world import FLOW, URL, Note, Provider, note_flow, pass_time
 
 
-def small_queue(gesta) -> QueuePorts:
+def small_queue(gesta: Harness) -> QueuePorts:
     """A queue that can do no more than the engine needs."""
     queue = MemoryDatabase(gesta.runtime).queue
 
@@ -30,7 +32,7 @@ def small_queue(gesta) -> QueuePorts:
 
 
 @pytest.fixture
-def beside_a_small_queue(gesta):
+def beside_a_small_queue(gesta: Harness) -> Iterator[None]:
     before = Wiring.wire
 
     async def wire(settings: Settings) -> Environment:
@@ -72,7 +74,7 @@ async def test_an_external_flow_is_refused_where_the_queue_lacks_external_leases
     gesta, beside_a_small_queue
 ):
     with pytest.raises(BadSettings, match="small does not implement ExternalLeases"):
-        async with Engine(URL, flows=[external("test.job", Note)]):
+        async with Engine(URL, flows=[external("test.job", payload=Note)]):
             pass
 
 
