@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, assert_never, cast
 
 import apsw
 import msgspec
 
-from gesta.domain.fair_queue import QueueLine, score_of
+from gesta.domain.fair_queue import QueueLine, give_turns, score_of, turn_of
 from gesta.ports.job_queue import (
     Ack,
     Backlog,
@@ -26,14 +26,10 @@ from gesta.ports.job_queue import (
 )
 from gesta.runtime.clock import Runtime, Signal
 from gesta.stores.sqlite.database import Database
-from gesta.stores.sqlite.external_queues import (
-    expired_leases_step,
-    lease_external_step,
-    prolong_step,
-    stocked_rows,
-)
-from gesta.stores.sqlite.fair_queue import give, serve
 from gesta.stores.sqlite.statements import ask_many, run_many, sql
+
+#: Later than any turn.
+_NEVER = 2**62
 
 #: Waiting jobs that one take makes ready at most: a wave of retries must not hold up the writer.
 WAKE_BATCH = 2_000
@@ -341,3 +337,81 @@ def _leased(row: _Row, token: str) -> LeasedJob:
         bool(possibly_executed),
     )
     return LeasedJob(job, token, takes, due_ms)
+
+
+def lease_external_step(
+    db: apsw.Connection, token: str, external_queue: str, limit: int, until_ms: int
+) -> str | None:
+    """The jobs as one JSON text; None when there is none. Those that are due have been made
+    ready.
+    """
+    text, count, score = db.execute(sql("select_ready"), (external_queue, limit)).fetchall()[0]
+    if not count:
+        return None
+    db.execute(sql("lease_external_jobs"), (external_queue, limit, token, until_ms))
+    serve(db, external_queue, cast(int, score), is_drained=cast(int, count) < limit)
+    return cast(str, text)
+
+
+def prolong_step(
+    db: apsw.Connection, job_id: str, token: str, now_ms: int, until_ms: int
+) -> int | None:
+    rows = db.execute(sql("extend_external_lease"), (job_id, token, now_ms, until_ms)).fetchall()
+    return cast(int, rows[0][0]) if rows else None
+
+
+def expired_leases_step(
+    db: apsw.Connection, token: str, external_queues: str, limit: int, now_ms: int, until_ms: int
+) -> list[tuple[apsw.SQLiteValue, ...]]:
+    """The rows of the jobs, taken over."""
+    rows = db.execute(
+        sql("expired_external_jobs"), (now_ms, external_queues, after(external_queues), limit)
+    ).fetchall()
+    for row in rows:
+        db.execute(sql("take_over_job"), (row[0], token, until_ms))
+    return rows
+
+
+def stocked_rows(db: apsw.Connection, external_queues: Sequence[str], now_ms: int) -> set[str]:
+    flat: list[Any] = [
+        value for external_queue in external_queues for value in (external_queue, now_ms)
+    ]
+    return {str(row[0]) for row in ask_many(db, "external_queues_with_jobs", 2, flat)}
+
+
+def after(prefix: str) -> str:
+    """The first text behind all that begin so."""
+    return prefix[:-1] + chr(ord(prefix[-1]) + 1)
+
+
+def give(db: apsw.Connection, wanted: Mapping[QueueLine, int]) -> dict[QueueLine, int]:
+    """The first turn of so many new jobs for each line, on record.
+
+    A few statements for any number of jobs.
+    """
+    if not wanted:
+        return {}
+    presents: dict[Any, Any] = dict(
+        ask_many(db, "flow_turns", 1, list({flow for flow, _, _ in wanted}))  # type: ignore[arg-type]
+    )
+    tenants = {(flow, tenant) for flow, tenant, _ in wanted}
+    rows: list[Any] = ask_many(db, "last_turns", 2, [name for pair in tenants for name in pair])
+    firsts = give_turns(
+        wanted, presents, {(flow, tenant, priority): end for flow, tenant, priority, end in rows}
+    )
+    run_many(
+        db,
+        "save_last_turns",
+        4,
+        [value for line, first in firsts.items() for value in (*line, first + wanted[line])],
+    )
+    return firsts
+
+
+def serve(db: apsw.Connection, flow: str, score: int, *, is_drained: bool) -> None:
+    """Jobs up to this score are taken; nobody is left if `is_drained`, and then every line starts
+    anew behind them.
+    """
+    turn = turn_of(score) + is_drained
+    db.execute(sql("move_flow_turn"), (flow, turn))
+    db.execute(sql("forget_last_turns"), (flow, _NEVER if is_drained else turn))
