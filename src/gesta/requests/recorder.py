@@ -49,6 +49,18 @@ class Applied(msgspec.Struct, frozen=True, gc=False):
     settled: Settled | None
 
 
+class Origin(msgspec.Struct, frozen=True, gc=False):
+    """How the events of a command are identified, where the caller decides that."""
+
+    #: 16 bytes from which the ids of the events are made: the same again are recorded once.
+    cause: bytes | None = None
+    #: Another one than the request's own.
+    correlation_id: str | None = None
+
+
+OWN = Origin()
+
+
 class Recorder:
     def __init__(
         self,
@@ -73,23 +85,19 @@ class Recorder:
         causation_id: str,
         actor: e.Actor | None = None,
         insist: bool = False,
-        cause: bytes | None = None,
-        correlation_id: str | None = None,
+        origin: Origin = OWN,
     ) -> Applied:
         """Decide and record, again from a fresh read when the stream moved.
 
         `insist`: never give up because the store is out of reach or full; an outcome that was
         learned must not be forgotten.
-        `cause`: 16 bytes by which its events can be told later; the same ones only for what may be
-        recorded once. `correlation_id`:
-        another than the request's own.
         """
-        cause = cause or self._runtime.random_bytes(16)
+        cause = origin.cause or self._runtime.random_bytes(16)
         lifecycle = lifecycle_of(view.state.flow)
         for tries in count(1):
             events = lifecycle.decide(view.state, command, rules)
             after, append = self._append(
-                view.state, events, cause, causation_id, actor, correlation_id
+                view.state, events, cause, causation_id, actor, origin.correlation_id
             )
             settlement, dropped = settle(view.state, after), None
             if isinstance(settlement, Drop):

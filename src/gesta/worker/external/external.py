@@ -33,7 +33,7 @@ from gesta.flows.validation import actor_errors, value_errors
 from gesta.ports.job_queue import Job, JobQueue, LeasedJob
 from gesta.ports.read_model import View, key_of
 from gesta.requests.loader import Loader
-from gesta.requests.recorder import Recorder
+from gesta.requests.recorder import Origin, Recorder
 from gesta.runtime.clock import Runtime
 from gesta.runtime.redaction import scrubbed_name
 from gesta.runtime.telemetry import LogContext, Telemetry
@@ -214,9 +214,9 @@ class External:
                 leased.job.id if report.causation_id is None else scrubbed_name(report.causation_id)
             ),
             actor=report.actor or by,
-            cause=cause,
-            correlation_id=(
-                None if report.correlation_id is None else scrubbed_name(report.correlation_id)
+            origin=Origin(
+                cause,
+                None if report.correlation_id is None else scrubbed_name(report.correlation_id),
             ),
         )
         state, line = (
