@@ -135,7 +135,11 @@ def test_the_pipeline_knows_no_lifecycle_by_name():
 @pytest.mark.parametrize(
     ("place", "line", "is_found"),
     [
-        ("worker/preflight.py", "from gesta.domain.notification.lifecycle import NOTIFICATION", True),
+        (
+            "worker/preflight.py",
+            "from gesta.domain.notification.lifecycle import NOTIFICATION",
+            True,
+        ),
         ("intake/submit.py", "from gesta.domain.task import TASK", True),
         ("requests/recorder.py", "from gesta.domain.operation.decide import DECISIONS", True),
         ("worker/preflight.py", "from gesta.domain.lifecycles import lifecycle_of", False),

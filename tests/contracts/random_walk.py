@@ -34,7 +34,7 @@ TOKENS = ("A", "B", "C")
 HOLDERS = ("X", "Y")
 TENANTS = ("one", "two")
 SCOPES = ("flow:a", "tenant:b")
-STATUSES = ("queued", "queued", "unknown", "sent", "failed")
+STATUSES = ("queued", "queued", "unknown", "completed", "failed")
 
 
 class Walk:

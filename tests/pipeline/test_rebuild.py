@@ -26,9 +26,7 @@ from tests.pipeline.test_kill import child, states_at_rest
 
 fold = NOTIFICATION.fold
 
-SPOIL = (
-    "update requests set status = 'failed', sweep_at = 1 where status = 'sent' and rowid % 7 = 0"
-)
+SPOIL = "update requests set status = 'failed', sweep_at = 1 where status = 'completed' and rowid % 7 = 0"
 
 decode_state = msgspec.json.Decoder(State).decode
 
@@ -55,7 +53,7 @@ async def assert_indexes_are_right(engine: Engine, db: apsw.Connection) -> None:
     views = engine.pipeline.environment.stores.read_model
     rows = db.execute("select flow, status, id, sweep_at from requests not indexed").fetchall()
     assert await views.counts() == Counter((flow, status) for flow, status, _, _ in rows)
-    for status in ("queued", "sent", "failed", "unknown"):
+    for status in ("queued", "completed", "failed", "unknown"):
         found = await views.find(Filter("default", status=status, limit=100_000))
         assert {view.state.id for view in found} == {
             id_ for _, state, id_, _ in rows if state == status
@@ -141,7 +139,7 @@ async def test_a_rebuild_beside_a_process_under_load_loses_nothing_and_doubles_n
     assert all(
         effects["parcels", n] == 1
         for n, state in states.items()
-        if not n % 2 and state.status == "sent"
+        if not n % 2 and state.status == "completed"
     )
 
 

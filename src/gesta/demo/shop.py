@@ -73,4 +73,4 @@ class Shop:
         return seen[-1]
 
     async def sent(self, order: Order) -> State:
-        return await self.state(order, lambda state: state.status == "sent")
+        return await self.state(order, lambda state: state.status == "completed")

@@ -215,7 +215,7 @@ class Story:
                     ending = waiting.pop(order)
                     self._say(
                         f"{order.number} is"
-                        f" {state.status}{ending if state.status == 'sent' else '.'}"
+                        f" {state.status}{ending if state.status == 'completed' else '.'}"
                     )
             return not waiting
 

@@ -11,6 +11,7 @@ from gesta.domain.ids import id_end, id_floor
 from gesta.domain.state import State
 from gesta.ports.job_queue import Job
 from gesta.ports.read_model import (
+    UNINDEXED,
     WANTING,
     Checkpoint,
     Cursor,
@@ -300,7 +301,7 @@ def _old(
 
 def _list(db: apsw.Connection, chosen: Filter) -> list[View]:
     values = (chosen.tenant, chosen.flow, chosen.status, chosen.before_id, chosen.limit)
-    if chosen.status not in (None, "sent"):
+    if chosen.status is not None and chosen.status not in UNINDEXED:
         return [view_of(row) for row in db.execute(sql("list_views_by_status"), values).fetchall()]
     flows = (
         [chosen.flow]

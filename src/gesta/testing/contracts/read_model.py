@@ -9,7 +9,7 @@ from typing import ClassVar
 
 from msgspec.structs import replace
 
-from gesta.domain.lifecycles import Status, lifecycle_of
+from gesta.domain.lifecycles import Status
 from gesta.ports.read_model import Filter, Move, View
 from gesta.testing.contracts.harness import Capability, ReadModelHarness, reopen
 from gesta.testing.contracts.samples import (
@@ -18,6 +18,7 @@ from gesta.testing.contracts.samples import (
     fresh_quarantined,
     fresh_view,
     key_of,
+    phase_of,
 )
 from gesta.testing.contracts.suite import Contract
 
@@ -25,7 +26,7 @@ from gesta.testing.contracts.suite import Contract
 def moved_on(view: View, status: Status) -> View:
     """The same request, one event later."""
     state = view.state
-    phase = lifecycle_of(state.flow).phase_of(status)
+    phase = phase_of(status)
     return View(replace(state, status=status, phase=phase, version=state.version + 1), view.payload)
 
 
@@ -42,19 +43,21 @@ class ViewsContract(Contract):
     async def test_a_newer_view_replaces_the_older(self, harness: ReadModelHarness) -> None:
         view = fresh_view()
         await harness.read_model.save([view], [], None)
-        await harness.read_model.save([moved_on(view, "sent")], [], None)
+        await harness.read_model.save([moved_on(view, "completed")], [], None)
         assert await harness.read_model.get([key_of(view)]) == {
-            key_of(view): moved_on(view, "sent")
+            key_of(view): moved_on(view, "completed")
         }
 
     async def test_an_older_view_never_replaces_a_newer(self, harness: ReadModelHarness) -> None:
         view = fresh_view(tenant=fresh_name("tenant"))
-        await harness.read_model.save([moved_on(view, "sent")], [], None)
+        await harness.read_model.save([moved_on(view, "completed")], [], None)
         await harness.read_model.save([view], [], None)
         assert await harness.read_model.get([key_of(view)]) == {
-            key_of(view): moved_on(view, "sent")
+            key_of(view): moved_on(view, "completed")
         }
-        assert await harness.read_model.find(Filter(view.state.tenant)) == [moved_on(view, "sent")]
+        assert await harness.read_model.find(Filter(view.state.tenant)) == [
+            moved_on(view, "completed")
+        ]
 
     async def test_many_views_are_saved_and_read_at_once(self, harness: ReadModelHarness) -> None:
         views = [fresh_view() for _ in range(300)]
@@ -81,7 +84,9 @@ class ViewsContract(Contract):
     ) -> None:
         """Ids of adopted jobs come from outside: nothing keeps two tenants from using the same."""
         ours = fresh_view(tenant=fresh_name("tenant"))
-        theirs = fresh_view(tenant=fresh_name("tenant"), id=ours.state.id, status="sent", version=9)
+        theirs = fresh_view(
+            tenant=fresh_name("tenant"), id=ours.state.id, status="completed", version=9
+        )
         await harness.read_model.save([ours, theirs], [], None)
         assert await harness.read_model.get([key_of(ours)]) == {key_of(ours): ours}
         assert await harness.read_model.get([key_of(theirs)]) == {key_of(theirs): theirs}
@@ -102,12 +107,12 @@ class ViewsContract(Contract):
         self, harness: ReadModelHarness
     ) -> None:
         tenant = fresh_name("tenant")
-        statuses: list[Status] = ["queued", "sent", "queued"]
+        statuses: list[Status] = ["queued", "completed", "queued"]
         one = [fresh_view(tenant=tenant, flow="contract.one", status=status) for status in statuses]
         two = [fresh_view(tenant=tenant, flow="contract.two", status=status) for status in statuses]
         await harness.read_model.save(one + two, [], None)
         assert await harness.read_model.find(Filter(tenant, flow="contract.one")) == one[::-1]
-        assert await harness.read_model.find(Filter(tenant, status="sent")) == [two[1], one[1]]
+        assert await harness.read_model.find(Filter(tenant, status="completed")) == [two[1], one[1]]
         assert await harness.read_model.find(
             Filter(tenant, flow="contract.two", status="queued")
         ) == [
@@ -134,8 +139,11 @@ class ViewsContract(Contract):
         await harness.read_model.save(
             [*views, fresh_view(flow=flow, tenant=fresh_name("tenant"))], [], None
         )
-        await harness.read_model.save([moved_on(views[0], "sent")], [], None)
-        assert await harness.read_model.counts(tenant) == {(flow, "queued"): 2, (flow, "sent"): 1}
+        await harness.read_model.save([moved_on(views[0], "completed")], [], None)
+        assert await harness.read_model.counts(tenant) == {
+            (flow, "queued"): 2,
+            (flow, "completed"): 1,
+        }
         assert (await harness.read_model.counts())[flow, "queued"] == 3
 
     async def test_a_status_that_nobody_is_in_any_more_is_not_counted(
@@ -143,8 +151,10 @@ class ViewsContract(Contract):
     ) -> None:
         view = fresh_view(tenant=fresh_name("tenant"))
         await harness.read_model.save([view], [], None)
-        await harness.read_model.save([moved_on(view, "sent")], [], None)
-        assert await harness.read_model.counts(view.state.tenant) == {(view.state.flow, "sent"): 1}
+        await harness.read_model.save([moved_on(view, "completed")], [], None)
+        assert await harness.read_model.counts(view.state.tenant) == {
+            (view.state.flow, "completed"): 1
+        }
 
     async def test_what_is_parked_is_listed_newest_first_by_tenant_or_for_all(
         self, harness: ReadModelHarness

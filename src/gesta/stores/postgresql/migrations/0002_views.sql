@@ -14,7 +14,7 @@ create table {schema}.requests (
     primary key (tenant, flow, id)
 ) with (fillfactor = 85, autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_threshold = 5000);
 -- Sent requests are most of all and looked for by id or time only, which the primary key gives.
-create index requests_by_status on {schema}.requests (status, tenant, updated_at) where status <> 'sent';
+create index requests_by_status on {schema}.requests (status, tenant, updated_at) where status <> 'sent' and status <> 'completed';
 create index requests_to_sweep on {schema}.requests (sweep_at) where sweep_at is not null;
 
 -- Names of shadows, which are never used twice.

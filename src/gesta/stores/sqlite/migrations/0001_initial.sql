@@ -35,7 +35,7 @@ create table requests (
     primary key (tenant, flow, id)
 ) strict;
 -- Sent requests are most of all and looked for by id or time only, which the primary key gives.
-create index requests_by_status on requests (status, tenant, updated_at) where status <> 'sent';
+create index requests_by_status on requests (status, tenant, updated_at) where status <> 'sent' and status <> 'completed';
 create index requests_to_sweep on requests (sweep_at) where sweep_at is not null;
 
 create table checkpoints (
