@@ -24,6 +24,7 @@ from gesta.testing.contracts.samples import (
     fresh_name,
     fresh_view,
     key_of,
+    phase_of,
 )
 from gesta.testing.contracts.sweeps import walk
 
@@ -254,10 +255,12 @@ class Walk:
 
     def _view(self) -> View:
         view, now_ms, dice = self._dice.choice(self._requests), self._now_ms(), self._dice
+        version, status = dice.randint(1, 9), dice.choice(STATUSES)
         state = replace(
             view.state,
-            version=dice.randint(1, 9),
-            status=dice.choice(STATUSES),
+            version=version,
+            status=status,
+            phase=phase_of(status),
             updated_at=now_ms - dice.choice((0, 1000, 100_000)),
             due_at=dice.choice((None, now_ms, now_ms + 5000, now_ms + 1_000_000)),
             expires_at=dice.choice((None, now_ms, now_ms + 3000)),

@@ -9,7 +9,9 @@ import pytest
 from gesta import Done, Engine, Rejected, Request, Retry, RetryPolicy
 from gesta.domain import events as e
 from gesta.domain.codec import encode, event_types
-from gesta.domain.notification.lifecycle import NOTIFICATION
+from gesta.domain.commands import RecordReceipt
+from gesta.domain.lifecycle import Lifecycle
+from gesta.domain.lifecycles import lifecycle_of
 from gesta.domain.state import State
 from gesta.errors import StoreError
 from gesta.ports.job_queue import Job
@@ -40,62 +42,82 @@ async def views_of(engine: Engine) -> list[View]:
     return await engine.find(limit=1_000)
 
 
-#: Lives of requests in which every kind of event comes: each with what the view says after it.
-LIVES: list[list[tuple[e.Event, dict[str, object]]]] = [
-    [
-        (e.AttemptStarted(1, "k"), {"status": "queued", "started": 1, "attempts": 0}),
-        (
-            e.AttemptFailed(1, "busy", next_attempt_at=7),
-            {"status": "queued", "started": None, "attempts": 1, "due_at": 7},
-        ),
-        (
-            e.OutcomeUnknown(2, "timeout", "park"),
-            {"status": "unknown", "attempts": 2, "in_doubt": True, "reason": "timeout"},
-        ),
-        (
-            e.OutcomeResolved("rejected", "ann", "looked"),
-            {"status": "failed", "in_doubt": False, "reason": "rejected"},
-        ),
-        (
-            e.Updated("redrive", "queued", 2, due_at=8),
-            {"status": "queued", "intent": 2, "due_at": 8, "dispatch_version": 6},
-        ),
-        (
-            e.Completed(3, "p-1", "t-1"),
-            {"status": "completed", "attempts": 3, "provider_id": "p-1", "target_id": "t-1"},
-        ),
-        (e.Delivered("r-1", reported_at=11), {"status": "completed", "delivered_at": 11}),
-        (
-            e.Bounced("r-2", "mailbox_full", reported_at=12),
-            {"status": "completed", "bounced_at": 12, "bounce": "mailbox_full"},
-        ),
-        (
-            e.Complained("r-3", "spam", reported_at=13),
-            {"status": "completed", "complained_at": 13, "complaint": "spam"},
-        ),
-    ],
-    [
-        (
-            e.Failed("bad_address", 1, last_error="404"),
-            {"status": "failed", "reason": "bad_address", "detail": "404"},
-        ),
-        (e.CompletedLate(1, "p-2"), {"status": "completed", "provider_id": "p-2", "reason": ""}),
-    ],
-    [(e.Expired(0), {"status": "expired"})],
-    [(e.Cancelled(0, "duplicate"), {"status": "cancelled", "reason": "duplicate"})],
+Life = list[tuple[e.Event, dict[str, object]]]
+RECEIPTS: Life = [
+    (e.Delivered("r-1", reported_at=11), {"status": "sent", "delivered_at": 11}),
+    (
+        e.Bounced("r-2", "mailbox_full", reported_at=12),
+        {"status": "sent", "bounced_at": 12, "bounce": "mailbox_full"},
+    ),
+    (
+        e.Complained("r-3", "spam", reported_at=13),
+        {"status": "sent", "complained_at": 13, "complaint": "spam"},
+    ),
 ]
 
 
-async def test_every_kind_of_event_reaches_the_view(gesta):
-    name_of = event_types(FLOW).name_of
-    async with Engine(URL, flows=[note_flow(Provider())], work=False) as engine:
+def lives(lifecycle: Lifecycle) -> list[Life]:
+    """Lives of requests in which every kind of event comes: each with what the view says after
+    it.
+    """
+    (operation,) = lifecycle.operations.values()
+    receipts = RECEIPTS if RecordReceipt in lifecycle.decisions else []
+    return [
+        [
+            (e.AttemptStarted(1, "k"), {"status": "queued", "started": 1, "attempts": 0}),
+            (
+                e.AttemptFailed(1, "busy", next_attempt_at=7),
+                {"status": "queued", "started": None, "attempts": 1, "due_at": 7},
+            ),
+            (
+                e.OutcomeUnknown(2, "timeout", "park"),
+                {"status": "unknown", "attempts": 2, "in_doubt": True, "reason": "timeout"},
+            ),
+            (
+                e.OutcomeResolved("rejected", "ann", "looked"),
+                {"status": "failed", "in_doubt": False, "reason": "rejected"},
+            ),
+            (
+                e.Updated("redrive", "queued", 2, due_at=8),
+                {"status": "queued", "intent": 2, "due_at": 8, "dispatch_version": 6},
+            ),
+            (
+                operation.done(3, "p-1", "t-1"),
+                {
+                    "status": operation.status,
+                    "attempts": 3,
+                    "provider_id": "p-1",
+                    "target_id": "t-1",
+                },
+            ),
+            *receipts,
+        ],
+        [
+            (
+                e.Failed("bad_address", 1, last_error="404"),
+                {"status": "failed", "reason": "bad_address", "detail": "404"},
+            ),
+            (
+                operation.done_late(1, "p-2"),
+                {"status": operation.status, "provider_id": "p-2", "reason": ""},
+            ),
+        ],
+        [(e.Expired(0), {"status": "expired"})],
+        [(e.Cancelled(0, "duplicate"), {"status": "cancelled", "reason": "duplicate"})],
+    ]
+
+
+@pytest.mark.parametrize("flow", [FLOW, "notification.note"])
+async def test_every_kind_of_event_reaches_the_view(gesta, flow):
+    name_of, lifecycle = event_types(flow).name_of, lifecycle_of(flow)
+    async with Engine(URL, flows=[note_flow(Provider(), name=flow)], work=False) as engine:
 
         async def shown(request: Request) -> State:
             await engine.pipeline.projector.step()
             (view,) = [view for view in await views_of(engine) if view.state.id == request.id]
             return view.state
 
-        for life in LIVES:
+        for life in lives(lifecycle):
             request = await engine.submit(Note())
             assert (await shown(request)).status == "queued"
             for version, (event, expected) in enumerate(life, 1):
@@ -103,15 +125,16 @@ async def test_every_kind_of_event_reaches_the_view(gesta):
                     engine,
                     request.id,
                     version,
-                    name_of[type(event)].removeprefix(f"{FLOW}."),
+                    name_of[type(event)].removeprefix(f"{flow}."),
                     encode(event),
+                    flow=flow,
                 )
                 state = await shown(request)
                 # R1-18
                 assert {name: getattr(state, name) for name in expected} == expected, event
                 assert state.version == version + 1
-    assert {e.Created, *(type(event) for life in LIVES for event, _ in life)} == {
-        *NOTIFICATION.event_names
+    assert {e.Created, *(type(event) for life in lives(lifecycle) for event, _ in life)} == {
+        *lifecycle.event_names
     }  # R1-18
 
 
