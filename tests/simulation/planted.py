@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count
-from typing import Any, cast
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -24,8 +24,8 @@ from gesta.domain.state import State
 from gesta.engine import request
 from gesta.intake.submit import Accepted, Intake
 from gesta.intake.submit_options import Options
+from gesta.ports.checkpoints import Move
 from gesta.ports.job_queue import Ack, Drop, LeasedJob, Settled, Settlement
-from gesta.ports.read_model import Move
 from gesta.ports.transactions import Entry, Projection
 from gesta.projector import partitions
 from gesta.projector.batch_fold import Folding
@@ -44,9 +44,9 @@ from gesta.subscriptions.handlers import Subscriber
 from gesta.tenants.pause_control import PauseControl
 from gesta.testing.contracts.job_settlements import SettleContract
 from gesta.worker import attempt
-from gesta.worker import fetch_policy as takes
+from gesta.worker import pool as worker_pool
 from gesta.worker import preflight as guard
-from gesta.worker.attempt import Attempts
+from gesta.worker.attempt import Attempts, Running
 from gesta.worker.eager_dispatch import EagerDispatcher
 from gesta.worker.outcome_sanitizer import sound
 from gesta.worker.pool import Pool
@@ -129,10 +129,11 @@ async def accepted_before_it_is_on_disk(self: Intake, payload: Any, options: Opt
     apart=False,
 )
 async def acked_before_it_is_recorded(
-    self: Attempts, leased: LeasedJob, *rest: Any, **options: Any
+    self: Attempts, running: Running, *rest: Any, **options: Any
 ) -> Applied:
+    leased = running.leased
     await self._recorder.settle(Ack(leased.job.id, leased.token), insist=True)
-    return await record_of(self, leased, *rest, **options)
+    return await record_of(self, running, *rest, **options)
 
 
 # Late outcomes are stopped by the stream's version before their token matters: only the contract
@@ -192,11 +193,11 @@ async def checkpoint_before_effect(self: Projector, *, again: bool = False) -> i
     batch, reached = await self._next_events(stretch)
     if reached == stretch.place:
         return 0
-    if not await self._views.save_with_jobs([], [], [], places.moves(stretch, reached)):
+    if not await self._checkpoints.move(places.moves(stretch, reached)):
         self._places = None
         return 0
     views, jobs, quarantined = await self._folding.fold(batch, stretch.quiet_until)
-    await self._commits.project(views, jobs, quarantined, [Move("nobody's", 0, 0)])
+    await self._transactions.project(views, jobs, quarantined, [Move("nobody's", 0, 0)])
     places.moved(stretch.numbers, reached)
     return reached - stretch.place
 
@@ -206,10 +207,10 @@ async def rebuild_that_dispatches(self: Rebuild, role: Any, progress: Any) -> in
     """Every opening that it meets becomes a job once more."""
     shadow = await self._views.shadow()
     folding = Folding(self._events, shadow.get, self._process)
-    for recorded in await self._events.follow(0, await place_of(self._views, self._count)):
+    for recorded in await self._events.follow(0, await place_of(self._checkpoints, self._count)):
         views, jobs, _ = await folding.fold([recorded], quiet_until=0)
         await shadow.save(views)
-        await self._projector._commits.project([], jobs, [], [Move("nobody's", 0, 0)])
+        await self._projector._transactions.project([], jobs, [], [Move("nobody's", 0, 0)])
     return await build(self, role, progress)
 
 
@@ -421,10 +422,9 @@ class Hope:
     rates=Rates(freeze=0.03),
     skews_ms=(0, 0),
 )
-async def calls_without_a_lease(
-    self: Attempts, view: Any, readable: Any, config: Any, _lease: Any, running: Any
-) -> None:
-    await run(self, view, readable, config, cast("Any", Hope()), running)
+async def calls_without_a_lease(self: Attempts, running: Any) -> None:
+    running.lease = Hope()
+    await run(self, running)
 
 
 @plants(
@@ -459,7 +459,7 @@ def slow_clock_makes_a_lost_attempt_innocent(due_ms: int, leased: LeasedJob) -> 
 
 @plants(
     Pool,
-    "_put_in_quarantine",
+    "_await_release",
     "two never call at once",
     "a careless flow doubles only what was in doubt",
     "whoever calls holds the lease",
@@ -499,7 +499,7 @@ async def what_was_resumed_stays_held(self: PauseControl, scope: str) -> int:
 
 
 BUGS["fast_clock_asks_in_a_tight_loop"] = Bug(
-    takes,
+    worker_pool,
     "CLOCK_PAUSE_SECONDS",
     0.001,
     frozenset({"nobody asks the queue in a tight loop"}),

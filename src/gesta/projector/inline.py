@@ -28,7 +28,7 @@ T = TypeVar("T")
 class InlineProjection:
     def __init__(self, stores: Stores, projector: Projector) -> None:
         self._events, self._commits, self._projector = stores.events, stores.transactions, projector
-        self._is_possible = stores.projects_inline
+        self._is_possible, self.commit_size = stores.projects_inline, stores.commit_size
 
     async def append(self, appends: Sequence[Append]) -> list[AppendVerdict]:
         """As EventStore.append, of new requests."""

@@ -7,9 +7,10 @@ commit.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import count
+from typing import Protocol
 
 import msgspec
 
@@ -21,7 +22,7 @@ from gesta.domain.lifecycles import lifecycle_of
 from gesta.domain.state import State
 from gesta.domain.stream_names import request_stream
 from gesta.errors import Busy, StoreError
-from gesta.ports.event_store import Append, Appended, Known, NewEvent, Stale
+from gesta.ports.event_store import Append, Appended, AppendVerdict, Known, NewEvent, Stale
 from gesta.ports.job_queue import Drop, Settled, Settlement
 from gesta.ports.read_model import View
 from gesta.ports.transactions import Entry, Recording
@@ -34,9 +35,23 @@ from gesta.runtime.group_commit import GroupCommit
 #: A stream moved under us this often in a row is no longer bad luck.
 TRIES = 5
 
-AppendEntries = Callable[[Sequence[Entry]], Awaitable[list[Recording]]]
 #: (state before, state after) → what becomes of the job.
 Settle = Callable[[State, State], Settlement | None]
+
+
+class RequestLog(Protocol):
+    """Where requests are written: the store, or the store with the projection in one commit."""
+
+    #: How many callers' writes go into one commit at most.
+    commit_size: int
+
+    async def append(self, appends: Sequence[Append]) -> list[AppendVerdict]:
+        """As EventStore.append, of new requests."""
+        ...
+
+    async def record(self, entries: Sequence[Entry]) -> list[Recording]:
+        """As Transactions.record."""
+        ...
 
 
 class Applied(msgspec.Struct, frozen=True, gc=False):
@@ -63,16 +78,11 @@ OWN = Origin()
 
 class Recorder:
     def __init__(
-        self,
-        record: AppendEntries,
-        loader: Loader,
-        store_retry: StoreRetry,
-        runtime: Runtime,
-        commit_size: int,
+        self, log: RequestLog, *, loader: Loader, store_retry: StoreRetry, runtime: Runtime
     ) -> None:
         self._loader, self._store_retry, self._runtime = loader, store_retry, runtime
         self._commit: GroupCommit[Entry, Recording] = GroupCommit(
-            record, "gesta-recorder", commit_size
+            log.record, "gesta-recorder", log.commit_size
         )
 
     async def apply(

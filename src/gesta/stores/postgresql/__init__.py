@@ -28,7 +28,7 @@ from gesta.stores.postgresql.token_buckets import PostgresqlTokenBuckets
 from gesta.stores.postgresql.transactions import PostgresqlTransactions
 from gesta.stores.postgresql.vault import PostgresqlVault
 
-#: As migrations/0014_partitions.sql has it: a stream stays in its partition for ever, so this never
+#: As migrations/0002_read_model.sql has it: a stream stays in its partition for ever, so this never
 #: changes. Enough for as many projectors as one
 #: server can feed, and few enough to be moved in one statement.
 PARTITIONS = 16
@@ -90,8 +90,16 @@ async def open_at(
     queue = PostgresqlJobQueue(database, news, on_clock)
     return Stores(
         events=events,
+        key_claims=events,
         read_model=views,
+        sweep_index=views,
+        checkpoints=views,
+        leases=views,
+        undispatched_jobs=views,
         queue=queue,
+        job_inspection=queue,
+        job_holds=queue,
+        external_leases=queue,
         vault=PostgresqlVault(database),
         transactions=PostgresqlTransactions(database, events, views, queue, runtime),
         fences=PostgresqlFences(database, queue),

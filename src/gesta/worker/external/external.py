@@ -30,19 +30,29 @@ from gesta.flows.external import LEASE_SECONDS_MAX, LEASE_SECONDS_MIN
 from gesta.flows.flow import Flow
 from gesta.flows.payload_codec import decoder_of
 from gesta.flows.validation import actor_errors, value_errors
-from gesta.ports.job_queue import Job, JobQueue, LeasedJob
+from gesta.ports.job_queue import Job, LeasedJob
 from gesta.ports.read_model import View, key_of
+from gesta.ports.stores import Stores
 from gesta.requests.loader import Loader
 from gesta.requests.recorder import Origin, Recorder
-from gesta.runtime.clock import Runtime
+from gesta.runtime.component import Process
 from gesta.runtime.redaction import scrubbed_name
-from gesta.runtime.telemetry import LogContext, Telemetry
+from gesta.runtime.telemetry import LogContext
+from gesta.security.keyed_digests import KeyedDigests
 from gesta.security.subject_keys import ERASED, SubjectKeys
-from gesta.worker.external.lease_tokens import LeaseToken, LeaseTokens
+from gesta.worker.batch_admission import BatchAdmission
 from gesta.worker.external.leasing import ExternalLeasing
 from gesta.worker.external.long_poll import Waiting
 from gesta.worker.external.reports import ExternalReport, faults_of, outcome_of
-from gesta.worker.external.work_item import Lease, Reported, WorkItem, item_of, reported
+from gesta.worker.external.work_item import (
+    Lease,
+    LeaseToken,
+    LeaseTokens,
+    Reported,
+    WorkItem,
+    item_of,
+    reported,
+)
 from gesta.worker.outcome_sanitizer import discreet, sound, without_texts
 from gesta.worker.preflight import settle_of
 
@@ -56,28 +66,28 @@ CLEARING_SECONDS = 5.0
 class External:
     def __init__(
         self,
+        *,
         flows: Mapping[str, Flow],
-        queue: JobQueue,
+        stores: Stores,
         loader: Loader,
         recorder: Recorder,
         subjects: SubjectKeys,
-        external_leasing: ExternalLeasing,
-        lease_tokens: LeaseTokens,
-        waiting: Waiting,
-        runtime: Runtime,
-        telemetry: Telemetry,
+        admission: BatchAdmission,
+        identity: KeyedDigests,
+        process: Process,
     ) -> None:
-        self._flows, self._queue, self._loader = flows, queue, loader
-        self._recorder, self._subject_keys, self._external_leasing = (
-            recorder,
-            subjects,
-            external_leasing,
-        )
-        self._lease_tokens, self._waiting, self._runtime, self._telemetry = (
-            lease_tokens,
-            waiting,
-            runtime,
-            telemetry,
+        self._flows, self._external_leases, self._loader = flows, stores.external_leases, loader
+        self._recorder, self._subject_keys = recorder, subjects
+        self._runtime, self._telemetry = process.runtime, process.telemetry
+        self._lease_tokens, self._waiting = LeaseTokens(identity), Waiting(stores, process)
+        self._external_leasing = ExternalLeasing(
+            flows=flows,
+            stores=stores,
+            admission=admission,
+            recorder=recorder,
+            subjects=subjects,
+            lease_tokens=self._lease_tokens,
+            process=process,
         )
         self._is_stopping = False
 
@@ -131,7 +141,7 @@ class External:
         """
         _, lease_token, view = await self._held(flow, request_id, token, tenant)
         leased = _leased(flow, tenant, request_id, lease_token)
-        until_ms = await self._queue.prolong(leased.job.id, lease_token.lease, 0.0)
+        until_ms = await self._external_leases.prolong(leased.job.id, lease_token.lease, 0.0)
         if (
             until_ms is None
             or view.state.attempts + 1 != lease_token.attempt
@@ -165,7 +175,7 @@ class External:
             raise InvalidRequest(flow, {"leaseSeconds": _LEASE_RULE})
         assert seconds is not None
         _, lease_token, view = await self._held(flow, request_id, token, tenant)
-        until_ms = await self._queue.prolong(
+        until_ms = await self._external_leases.prolong(
             _leased(flow, tenant, request_id, lease_token).job.id, lease_token.lease, seconds
         )
         if until_ms is None:
