@@ -181,7 +181,7 @@ async def _act_on_all(letters: list[DeadLetter], act: Act, *, dry_run: bool, as_
 
 
 def _show(letters: list[DeadLetter]) -> None:
-    from gesta.cli.wording import joined, tries
+    from gesta.admin.wording import joined, tries
 
     rows = [
         (

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from gesta.cli.output import tell
 
 if TYPE_CHECKING:
-    from gesta.cli.target import Target
+    from gesta.admin.wording import Target
     from gesta.engine.engine import Engine
 
 

@@ -19,8 +19,8 @@ import typer
 from gesta.cli.output import tell
 
 if TYPE_CHECKING:
+    from gesta.admin.wording import Target
     from gesta.cli.backend import Backend
-    from gesta.cli.target import Target
     from gesta.domain.events import Actor
     from gesta.engine.engine import Engine
     from gesta.engine.process_roles import Work
@@ -136,7 +136,7 @@ class Invocation(Call):
     @property
     def place(self) -> Target:
         """What a command that is advised has to repeat of this call."""
-        from gesta.cli.target import Target, options
+        from gesta.admin.wording import Target, options
         from gesta.runtime.redaction import scrub
 
         # A password is not shown, wherever it came from.

@@ -76,8 +76,8 @@ async def create(
 
 async def list_keys(call: Invocation, as_json: JsonLines = False) -> None:
     """List the tenant's API keys, without their texts."""
+    from gesta.admin.wording import moment
     from gesta.cli.shown import ms_of
-    from gesta.cli.wording import moment
 
     async with call.backend() as backend:
         keys = await backend.keys()
@@ -123,8 +123,8 @@ async def revoke(
 
 
 def _described(key: KeyRepresentation) -> str:
+    from gesta.admin.wording import moment
     from gesta.cli.shown import ms_of
-    from gesta.cli.wording import moment
 
     kind = "a test key" if key.test else "a key"
     ends = "" if key.expires_at is None else f", until {moment(ms_of(key.expires_at))}"

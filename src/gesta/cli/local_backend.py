@@ -18,6 +18,7 @@ from gesta.admin.representations import (
     quarantined_representation,
     request_representation,
 )
+from gesta.admin.wording import Target
 from gesta.api_types.admin import PauseRepresentation, QuarantinedRepresentation
 from gesta.api_types.config import EntityRepresentation, Previewed
 from gesta.api_types.decisions import DeadLetter
@@ -35,7 +36,6 @@ from gesta.cli.flows import how_to_get
 from gesta.cli.idle import warn_if_idle, warn_of_lag
 from gesta.cli.lookup import find_request
 from gesta.cli.output import tell
-from gesta.cli.target import Target
 from gesta.cli.template import filled
 from gesta.domain.codec import decode_meta, event_types
 from gesta.domain.events import Actor

@@ -12,8 +12,8 @@ from gesta.cli.invocation import By, Invocation
 from gesta.cli.output import Json, print_json, say, show, table, tell
 
 if TYPE_CHECKING:
+    from gesta.admin.wording import Target
     from gesta.cli.backend import Backend
-    from gesta.cli.target import Target
     from gesta.errors import NotFound
     from gesta.tenants.pauses import Scope
 
@@ -161,8 +161,8 @@ async def _not_paused(backend: Backend, scope: Scope, place: Target) -> NotFound
 
 
 async def _list(backend: Backend, place: Target, *, as_json: bool) -> None:
+    from gesta.admin.wording import moment
     from gesta.cli.shown import ms_of
-    from gesta.cli.wording import moment
 
     found = await backend.pauses()
     if as_json:

@@ -132,8 +132,8 @@ async def list_requests(
     as_json: JsonLines = False,
 ) -> None:
     """List requests, newest first."""
+    from gesta.admin.wording import note, span
     from gesta.cli.shown import state_of
-    from gesta.cli.wording import note, span
 
     async with call.backend() as backend:
         if key is None:
@@ -171,8 +171,8 @@ async def list_requests(
 
 
 async def _list_parked(backend: Backend, limit: int, *, as_json: bool) -> None:
+    from gesta.admin.wording import moment
     from gesta.cli.shown import ms_of
-    from gesta.cli.wording import moment
 
     found = await backend.quarantined(limit)
     if as_json:

@@ -14,10 +14,10 @@ from gesta.cli.output import show as print_tables
 if TYPE_CHECKING:
     from rich.table import Table
 
+    from gesta.admin.wording import Target
     from gesta.api_types.admin import PauseRepresentation
     from gesta.api_types.requests import AttemptRepresentation, EventRepresentation
     from gesta.cli.backend import Fields
-    from gesta.cli.target import Target
     from gesta.domain.state import State
 
 
@@ -52,7 +52,7 @@ async def show(call: Invocation, request_id: Id, as_json: Json = False) -> None:
 def _summary(
     state: State, payload: Fields | None, pause: PauseRepresentation | None, now_ms: int
 ) -> Table:
-    from gesta.cli.wording import moment_and_distance, paused
+    from gesta.admin.wording import moment_and_distance, paused
 
     content = f"(flow {state.flow} is not declared here; name its program with --app)"
     if payload is not None:
@@ -86,8 +86,8 @@ def _summary(
 
 
 def _history(state: State, history: list[EventRepresentation]) -> Table:
+    from gesta.admin.wording import describe, event_name, moment
     from gesta.cli.shown import event_of, ms_of
-    from gesta.cli.wording import describe, event_name, moment
 
     rows = []
     for one in history:

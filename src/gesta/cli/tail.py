@@ -71,8 +71,8 @@ async def _until(stop: StopSignal, backend: Backend) -> AsyncIterator[StreamEven
 
 
 def _print(event: StreamEvent, tenant: str, *, as_json: bool) -> None:
+    from gesta.admin.wording import describe, event_name, moment
     from gesta.cli.shown import event_of, ms_of
-    from gesta.cli.wording import describe, event_name, moment
 
     if as_json:
         told = msgspec.to_builtins(event)

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from gesta.cli.wording import describe, event_name
+from gesta.admin.wording import describe, event_name
 from gesta.demo.channels import NEW_TOKEN, OLD_TOKEN, put_workspace
 from gesta.demo.orders import Order, OrderResult, tally
 from gesta.demo.shop import Shop

@@ -1,7 +1,10 @@
-"""Events, times and durations in words, for tables."""
+"""What people read and are advised to type: events, times and durations in words, and commands
+that work where they are typed.
+"""
 
 from __future__ import annotations
 
+import shlex
 from datetime import UTC, datetime
 
 import msgspec
@@ -159,3 +162,42 @@ def _next(what: str, at_ms: int | None, from_ms: int) -> str:
 def joined(*parts: object) -> str:
     """The parts that say anything, with commas between."""
     return ", ".join(str(part) for part in parts if part)
+
+
+class Target(msgspec.Struct, frozen=True):
+    """The options of a call that a further command must repeat to be about the same requests.
+
+    What comes from the settings need not be repeated.
+    """
+
+    tenant: str = ""
+    app: str = ""
+    #: The store, or the server that was asked.
+    store: str = ""
+
+    def command(self, words: str) -> str:
+        """A command about requests of this tenant."""
+        return f"gesta {words}{self.tenant}{self.app}{self.store}"
+
+    def process(self, words: str) -> str:
+        """A command for every tenant: a process of this very program, or one that names whose it is
+        about itself.
+        """
+        return f"gesta {words}{self.app}{self.store}"
+
+    def process_of_another(self, words: str) -> str:
+        """A process of a program that is not known here."""
+        return f"gesta {words} --app …{self.store}"
+
+
+#: Where nothing has to be repeated.
+HERE = Target()
+
+
+def options(**given: str | None) -> str:
+    """Options as they are written behind a command, with a blank before each; those that were not
+    given are left out.
+    """
+    return "".join(
+        f" --{name} {shlex.quote(value)}" for name, value in given.items() if value is not None
+    )
