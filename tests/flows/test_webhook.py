@@ -17,7 +17,7 @@ from standardwebhooks import Webhook
 from gesta.domain.commands import RecordOutcome
 from gesta.domain.events import Failed, OutcomeUnknown
 from gesta.domain.ids import idempotency_key
-from gesta.domain.notification.lifecycle import decide
+from gesta.domain.notification.lifecycle import NOTIFICATION
 from gesta.domain.outcome import Done, Outcome, Rejected, Retry, Unknown
 from gesta.domain.state import State
 from gesta.errors import BadFlow
@@ -34,6 +34,8 @@ from gesta.sandbox.transport import SandboxTransport
 from gesta.stores.memory.token_buckets import MemoryTokenBuckets
 from gesta.tenants.config import TenantConfig, not_stored
 from gesta.tenants.templates import InlineRenderer, Templates
+
+decide = NOTIFICATION.decide
 
 URL = "https://hooks.shop.example/gesta"
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"

@@ -9,6 +9,7 @@ import pytest
 from gesta import Done, Engine, Rejected, Request, Retry, RetryPolicy
 from gesta.domain import events as e
 from gesta.domain.codec import encode, event_types
+from gesta.domain.notification.lifecycle import NOTIFICATION
 from gesta.domain.state import State
 from gesta.errors import StoreError
 from gesta.ports.job_queue import Job
@@ -110,7 +111,7 @@ async def test_every_kind_of_event_reaches_the_view(gesta):
                 assert {name: getattr(state, name) for name in expected} == expected, event
                 assert state.version == version + 1
     assert {e.Created, *(type(event) for life in LIVES for event, _ in life)} == {
-        *e.EVENTS
+        *NOTIFICATION.event_names
     }  # R1-18
 
 

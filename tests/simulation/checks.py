@@ -14,7 +14,7 @@ import msgspec
 from gesta.domain import events as e
 from gesta.domain.codec import decode_meta, event_types
 from gesta.domain.ids import idempotency_key
-from gesta.domain.notification.evolve import evolve
+from gesta.domain.notification.lifecycle import NOTIFICATION
 from gesta.domain.state import State
 from gesta.domain.stream_names import request_stream
 from gesta.ports.event_store import Recorded
@@ -24,6 +24,8 @@ from gesta.projector.batch_fold import CONFIG
 from gesta.requests.loader import apply_event
 from gesta.stores.separate_queue import PLACE_HELD_MS
 from tests.simulation.provider import CARELESS, SLOTS
+
+evolve = NOTIFICATION.evolve
 
 if TYPE_CHECKING:
     from tests.simulation.process import Process

@@ -298,7 +298,7 @@ async def test_a_pointer_that_is_ahead_of_its_request_waits_for_it(gesta):
         # S0-26: no view and no event yet is a reason to look again, not to be done with it.
         assert (await engine.get(request_id)).state.status == "sent"
         assert await engine.admin.quarantined() == []
-        assert len(engine.pipeline.pool._missing) == 0, "nothing is remembered of what was found"
+        assert engine.pipeline.admission._missing == {}, "nothing is remembered of what was found"
     assert len(provider.calls) == 1
 
 

@@ -195,13 +195,13 @@ def attempt_representations(history: Iterable[HistoryEntry]) -> list[AttemptRepr
                     event.used,
                     event.next_at,
                 )
-            case e.Sent() | e.SentLate():
+            case e.Succeeded():
                 end(
                     event.attempts,
                     at,
                     "done",
                     "",
-                    event.detail or event.provider_message_id,
+                    event.detail or event.provider_id,
                     event.used,
                 )
             case e.Failed() if event.attempts and not has_ended(event.attempts):

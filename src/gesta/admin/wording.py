@@ -142,8 +142,8 @@ def describe(event: e.Event | None, at_ms: int) -> str:
                 or "a person decides"
             )
             return joined(f"attempt {event.attempt}", event.reason, event.detail, waiting)
-        case e.Sent() | e.SentLate():
-            return joined(f"attempt {event.attempts}", event.provider_message_id, event.detail)
+        case e.Succeeded():
+            return joined(f"attempt {event.attempts}", event.provider_id, event.detail)
         case e.Failed():
             return joined(event.reason, event.last_error, tries(event.attempts))
         case e.OutcomeResolved():

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from gesta.api_types.structs import Representation
+from gesta.domain.lifecycles import Status
 from gesta.domain.outcome import UnknownPolicy
-from gesta.domain.state import Status
 
 
 class FlowRepresentation(Representation, frozen=True):

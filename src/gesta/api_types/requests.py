@@ -10,7 +10,7 @@ import msgspec
 from gesta.api_types.problem import ProblemRepresentation
 from gesta.api_types.structs import Asked, Representation
 from gesta.domain.ids import KEY_LENGTH_MAX
-from gesta.domain.state import Status
+from gesta.domain.lifecycles import Status
 
 #: Names the person that a key acts for.
 ACTOR = "Gesta-Actor"

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from gesta.domain.outcome import Outcome
     from gesta.errors import InvalidRequest
 
-Status = Literal["queued", "sent", "failed", "expired", "cancelled", "unknown"]
+Status = Literal["queued", "sent", "completed", "failed", "expired", "cancelled", "unknown"]
 
 
 async def send(

@@ -10,6 +10,7 @@ import msgspec
 from gesta.api_types.requests import EventRepresentation, RequestRepresentation
 from gesta.domain.codec import event_types
 from gesta.domain.events import Event
+from gesta.domain.lifecycles import lifecycle_of
 from gesta.domain.state import State
 
 
@@ -29,7 +30,8 @@ def state_of(shown: RequestRepresentation) -> State:
         for name, value in known.items()
         if name.endswith("_at") and value is not None
     }
-    return State(**{**known, **times, "attempts": shown.attempt_count})
+    phase = lifecycle_of(shown.flow).phase_of(shown.status)
+    return State(**{**known, **times, "attempts": shown.attempt_count, "phase": phase})
 
 
 def event_of(shown: EventRepresentation, flow: str) -> Event | None:

@@ -1,4 +1,8 @@
-"""All stations of one process, wired and kept running: the pipeline on one screen."""
+"""All components of one process, wired and kept running.
+
+`Pipeline.__init__` is the pipeline on one screen; one method wires each part of it. `_choose` says
+which components this process runs, `stop` in which order they end.
+"""
 
 from __future__ import annotations
 
@@ -52,12 +56,13 @@ from gesta.tenants.flow_records import Records
 from gesta.tenants.pause_control import PauseControl
 from gesta.tenants.suppression_audit import SuppressionAudit
 from gesta.tenants.templates import Templates
-from gesta.worker.attempt import Attempts
+from gesta.worker.attempt import Attempts, ExecutorTools
+from gesta.worker.batch_admission import BatchAdmission
 from gesta.worker.deadlines import Deadlines
-from gesta.worker.external.component import component
-from gesta.worker.late_cancellation import LateCancellation
+from gesta.worker.external.external import External
+from gesta.worker.external.leasing import LeaseExpiry
 from gesta.worker.pool import Pool
-from gesta.worker.release import JobRelease
+from gesta.worker.release import JobRelease, LateCancellation
 
 #: When the drain is over, stations may end for so long, and what is left be projected for so long;
 #: then the engine stops without them.
@@ -70,30 +75,38 @@ class Pipeline:
 
     def __init__(
         self,
+        *,
         flows: Mapping[str, Flow],
         environment: Environment,
         key_ring: KeyRing,
         identity_secret: bytes,
         work: Work,
-        subscriptions: Sequence[Subscription] = (),
-        retention_days: int | None = None,
+        subscriptions: Sequence[Subscription],
+        retention_days: int | None,
     ) -> None:
+        self.flows, self.environment, self.retention_days = flows, environment, retention_days
+        self.runtime = OnClock(environment.runtime, environment.stores.now_ms)
+        self.telemetry, ids = Telemetry(), Ids(self.runtime)
+        self.owner = f"{platform.node()}:{os.getpid()}:{ids.new()}"
+        self.process = Process(self.runtime, ids, self.telemetry, self.owner)
+        self.is_stopping = False
+        self._wire_tenants(key_ring, identity_secret)
+        self._wire_log()
+        self._wire_intake()
+        self._wire_worker(work)
+        self._wire_sweeper()
+        self._wire_subscriptions(subscriptions)
+        self._choose(work)
+
+    def _wire_tenants(self, key_ring: KeyRing, identity_secret: bytes) -> None:
+        """Config, API keys, keys of data subjects, pauses, the records of flows."""
+        environment, runtime = self.environment, self.runtime
         stores = environment.stores
-        runtime = OnClock(environment.runtime, stores.now_ms)
-        self.flows, self.environment, self.runtime = flows, environment, runtime
-        ids, self.telemetry = Ids(runtime), Telemetry()
-        telemetry = self.telemetry
-        #: The owner is for people who ask which process holds a lease.
-        self.owner = owner = f"{platform.node()}:{os.getpid()}:{ids.new()}"
-        self.process = process = Process(runtime, ids, telemetry, owner)
-        self.components = Components(process)
-        self.loader = Loader(stores.events, stores.read_model)
         self.identity = identity = KeyedDigests(identity_secret)
         self.cursors = Cursors(identity_secret)
-        declared = declared_digests(flows.values(), environment.reference, identity)
         self.config_writer = ConfigWriter(
-            flows=flows,
-            declared=declared,
+            flows=self.flows,
+            declared=declared_digests(self.flows.values(), environment.reference, identity),
             events=stores.events,
             key_ring=key_ring,
             runtime=runtime,
@@ -109,105 +122,37 @@ class Pipeline:
             runtime=runtime,
         )
         self.subjects = SubjectKeys(stores.vault, key_ring, identity, runtime)
-        self.rebuild = Rebuild(stores, process)
         self.pausing = PauseControl(self.config_writer, stores.queue)
-        self.projector = Projector(stores, process)
-        writing, store_retry = InlineProjection(stores, self.projector), StoreRetry(runtime)
-        self.recorder = Recorder(
-            writing.record, self.loader, store_retry, runtime, stores.commit_size
-        )
-        templates = partial(Templates, renderer=environment.renderer)
-        admission = Admission(stores, self.projector.place, environment.settings, runtime)
-        self.intake = Intake(
-            flows,
-            writing.append,
-            admission,
-            BatchThrottle(runtime, self.projector.not_far_behind),
-            identity,
-            self.subjects,
-            FlowChecks(self.config, templates),
-            runtime,
-            ids,
-            stores.commit_size,
-        )
-        deadlines, http = Deadlines(runtime), partial(Http, environment.transport, runtime)
-        tokens = Tokens(stores.token_buckets, runtime)
-        late_cancellation = LateCancellation(flows, self.loader, self.recorder)
-        job_release = JobRelease(self.recorder, self.pausing, late_cancellation, runtime, telemetry)
         #: What flows keep about people beside their requests.
         self.records = Records(stores.vault, key_ring, self.subjects, identity, runtime)
         self.suppressing = SuppressionAudit(self.records, self.config_writer, runtime)
-        attempts = Attempts(
-            flows,
-            self.recorder,
-            http,
-            templates,
-            tokens,
-            job_release,
-            deadlines,
-            runtime,
-            telemetry,
-            Mail(environment.mail, runtime),
-            self.records,
-            report_address(environment.settings),
-        )
-        self.pool = Pool(
-            work.taken_of(flows),
-            stores.queue,
-            stores.read_model,
-            self.loader,
-            self.config,
-            self.subjects,
-            self.pausing,
-            late_cancellation,
-            attempts,
-            deadlines,
-            store_retry,
-            runtime,
-            ids,
-            telemetry,
-        )
-        #: The door for those who execute flows that are declared external.
-        self.external, lease_expiry = component(
-            flows,
-            stores.queue,
-            self.loader,
-            self.recorder,
-            self.subjects,
-            self.pausing,
-            late_cancellation,
-            self.pool,
-            identity,
-            runtime,
-            ids,
-            telemetry,
-        )
-        self.retention_days = retention_days
-        self.sweep = Sweeper(
-            flows=flows,
-            stores=stores,
-            loader=self.loader,
-            recorder=self.recorder,
-            pausing=self.pausing,
-            retention=Retention(retention_days, flows=flows, stores=stores, process=process),
-            lease_expiry=lease_expiry,
-            process=process,
-        )
-        self.subscriptions = self._beside(subscriptions)
+        self._templates = partial(Templates, renderer=environment.renderer)
+
+    def _wire_log(self) -> None:
+        """The projector, and what writes to and reads from the log of requests."""
+        stores, process = self.environment.stores, self.process
+        self.loader = Loader(stores.events, stores.read_model)
+        self.projector, self.rebuild = Projector(stores, process), Rebuild(stores, process)
         self.waiters = Waiters()
         self.projector.listen(self.waiters.saved)
-        self._choose(work, deadlines)
-        self.is_stopping = False
+        self._log, self._store_retry = InlineProjection(stores, self.projector), StoreRetry(process)
+        self.recorder = Recorder(
+            self._log, loader=self.loader, store_retry=self._store_retry, runtime=self.runtime
+        )
 
-    def _beside(self, subscriptions: Sequence[Subscription]) -> Subscriptions:
-        """What providers tell; and who is told: handlers of programs, tenants' endpoints, whoever
-        runs gesta.
-        """
-        stores, settings, runtime, telemetry = (
-            self.environment.stores,
-            self.environment.settings,
-            self.runtime,
-            self.telemetry,
+    def _wire_intake(self) -> None:
+        stores, settings = self.environment.stores, self.environment.settings
+        self.intake = Intake(
+            flows=self.flows,
+            log=self._log,
+            admission=Admission(
+                stores, place=self.projector.place, settings=settings, runtime=self.runtime
+            ),
+            batch_throttle=BatchThrottle(self.runtime, self.projector.not_far_behind),
+            identity=self.identity,
+            subjects=self.subjects,
+            checks=FlowChecks(self.config, self._templates),
+            process=self.process,
         )
         self.reports = Reports(
             flows=self.flows,
@@ -218,17 +163,101 @@ class Pipeline:
             reach=Reach(
                 report_address(settings), settings.sns_url or "", self.environment.transport
             ),
-            runtime=runtime,
-            telemetry=telemetry,
+            runtime=self.runtime,
+            telemetry=self.telemetry,
         )
+
+    def _wire_worker(self, work: Work) -> None:
+        """Attempts of this process, and work that is leased to others."""
+        environment, runtime, process = self.environment, self.runtime, self.process
+        late_cancellation = LateCancellation(self.flows, self.loader, self.recorder)
+        self.admission = BatchAdmission(
+            flows=self.flows,
+            stores=environment.stores,
+            loader=self.loader,
+            config=self.config,
+            pausing=self.pausing,
+            late_cancellation=late_cancellation,
+            store_retry=self._store_retry,
+            process=process,
+        )
+        job_release = JobRelease(
+            recorder=self.recorder,
+            pausing=self.pausing,
+            late_cancellation=late_cancellation,
+            store_retry=self._store_retry,
+            process=process,
+        )
+        tools = ExecutorTools(
+            http=partial(Http, environment.transport, runtime),
+            mail=Mail(environment.mail, runtime),
+            tokens=Tokens(environment.stores.token_buckets, runtime),
+            templates=self._templates,
+            records=self.records,
+            report_to=report_address(environment.settings),
+            runtime=runtime,
+        )
+        self._deadlines = Deadlines(runtime)
+        attempts = Attempts(
+            flows=self.flows,
+            config=self.config,
+            recorder=self.recorder,
+            job_release=job_release,
+            deadlines=self._deadlines,
+            tools=tools,
+            process=process,
+        )
+        self.pool = Pool(
+            flows=work.taken_of(self.flows),
+            queue=environment.stores.queue,
+            admission=self.admission,
+            attempts=attempts,
+            deadlines=self._deadlines,
+            subjects=self.subjects,
+            store_retry=self._store_retry,
+            process=process,
+        )
+        self.external = External(
+            flows=self.flows,
+            queue=environment.stores.queue,
+            loader=self.loader,
+            recorder=self.recorder,
+            subjects=self.subjects,
+            admission=self.admission,
+            identity=self.identity,
+            process=process,
+        )
+
+    def _wire_sweeper(self) -> None:
+        flows, stores, process = self.flows, self.environment.stores, self.process
+        self.sweep = Sweeper(
+            flows=flows,
+            stores=stores,
+            loader=self.loader,
+            recorder=self.recorder,
+            pausing=self.pausing,
+            retention=Retention(self.retention_days, flows=flows, stores=stores, process=process),
+            lease_expiry=LeaseExpiry(
+                flows=flows,
+                queue=stores.queue,
+                loader=self.loader,
+                recorder=self.recorder,
+                process=process,
+            ),
+            process=process,
+        )
+
+    def _wire_subscriptions(self, subscriptions: Sequence[Subscription]) -> None:
+        """Handlers of programs, webhooks of tenants, alerts for operators."""
+        stores, settings = self.environment.stores, self.environment.settings
         log = Log(
             events=stores.events,
             views=stores.read_model,
-            runtime=runtime,
-            telemetry=telemetry,
+            runtime=self.runtime,
+            telemetry=self.telemetry,
             owner=self.owner,
         )
-        #: None where nobody is to be told.
+        #: None where no webhook flow is declared, and where no address for alerts is set.
         self.telling: StatusWebhooks | None = None
         self.alerts: Alerts | None = None
         own: list[LogConsumer] = []
@@ -245,14 +274,14 @@ class Pipeline:
                 intake=self.intake,
                 config=self.config,
                 records=self.records,
-                runtime=runtime,
-                telemetry=telemetry,
+                runtime=self.runtime,
+                telemetry=self.telemetry,
                 process=self.owner,
             )
             if self.alerts.can_be_sent:
-                telemetry.alarm = self.alerts.met
+                self.telemetry.alarm = self.alerts.met
                 own.append(Alerting(self.alerts, log))
-        return Subscriptions(subscriptions, own, log)
+        self.subscriptions = Subscriptions(subscriptions, own, log)
 
     @classmethod
     async def build(
@@ -263,16 +292,16 @@ class Pipeline:
         subscriptions: Sequence[Subscription] = (),
         retention_days: int | None = None,
     ) -> Pipeline:
-        """Open the vault, which proves the master key, and wire the stations."""
+        """Open the vault, which proves the master key, and wire the components."""
         key_ring = KeyRing(environment.stores.vault, environment.master, environment.runtime)
         pipeline = cls(
-            flows,
-            environment,
-            key_ring,
-            await key_ring.installation_secret(IDENTITY[1]),
-            work,
-            subscriptions,
-            retention_days,
+            flows=flows,
+            environment=environment,
+            key_ring=key_ring,
+            identity_secret=await key_ring.installation_secret(IDENTITY[1]),
+            work=work,
+            subscriptions=subscriptions,
+            retention_days=retention_days,
         )
         if environment.built is not None:
             environment.built(pipeline)
@@ -293,8 +322,9 @@ class Pipeline:
     def is_running(self) -> bool:
         return bool(self.components.tasks)
 
-    def _choose(self, work: Work, deadlines: Deadlines) -> None:
-        """The stations that this process runs."""
+    def _choose(self, work: Work) -> None:
+        """The components that this process runs."""
+        self.components = Components(self.process)
         runs = self.components.runs
         #: Station → what it plays by lease, where that is so.
         self._roles: dict[str, Role | Partitions] = {}
@@ -311,14 +341,13 @@ class Pipeline:
                     intake=self.intake,
                     flows=self.flows,
                     is_leader=partitions.is_first_ours,
-                    runtime=self.runtime,
-                    telemetry=self.telemetry,
+                    process=self.process,
                 ).run
         if {"projector", "worker"} <= work.parts and stores.undispatched is None:
             self.projector.eager_dispatch = self.pool.eager_dispatcher
         if "worker" in work.parts:
             runs |= {"worker": self.pool.run, "queue": self.pool.listen}
-            runs |= {"lease": self.pool.lease.keep, "deadlines": deadlines.run}
+            runs |= {"lease": self.pool.lease.keep, "deadlines": self._deadlines.run}
         if work.parts and self.alerts is not None and self.alerts.can_be_sent:
             runs["alerts"] = self.alerts.run
         if "sweeper" in work.parts:

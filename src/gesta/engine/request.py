@@ -11,8 +11,9 @@ import msgspec
 
 from gesta.domain import commands
 from gesta.domain.events import Actor
+from gesta.domain.lifecycles import Status
 from gesta.domain.outcome import Outcome
-from gesta.domain.state import State, Status
+from gesta.domain.state import State
 from gesta.errors import (
     Erased,
     GestaError,

@@ -21,7 +21,8 @@ from gesta.api_types.decisions import (
 from gesta.api_types.requests import Decided, FlowName, TtlSeconds
 from gesta.api_types.structs import PAGE_MAX, Asked
 from gesta.domain.ids import REQUEST_ID
-from gesta.domain.state import State, Status
+from gesta.domain.lifecycles import Status
+from gesta.domain.state import State
 from gesta.engine.request import Request
 from gesta.errors import BadCursor, GestaError, Refused, UnknownFlow
 from gesta.http_api.problem import Problem, problem_of

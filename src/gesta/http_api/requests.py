@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 
@@ -32,6 +32,7 @@ from gesta.api_types.requests import (
 from gesta.api_types.structs import PAGE_MAX, Asked
 from gesta.domain.events import Actor
 from gesta.domain.ids import FLOW, KEY_LENGTH_MAX, REQUEST_ID
+from gesta.domain.lifecycles import Status
 from gesta.engine.request import Request
 from gesta.errors import (
     BadCursor,
@@ -77,12 +78,7 @@ class Batch(Asked, frozen=True):
 
 class Listing(Asked, frozen=True):
     flow: FlowName | None = None
-    status: (
-        Literal[
-            "requested", "validated", "queued", "sent", "failed", "expired", "cancelled", "unknown"
-        ]
-        | None
-    ) = None
+    status: Status | None = None
     key: Annotated[str, msgspec.Meta(min_length=1, max_length=KEY_LENGTH_MAX)] | None = None
     cursor: str | None = None
     limit: Annotated[int, msgspec.Meta(ge=1, le=PAGE_MAX)] = 50

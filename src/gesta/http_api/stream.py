@@ -15,7 +15,7 @@ from gesta.api_types.requests import StreamEvent
 from gesta.api_types.structs import Asked
 from gesta.domain.codec import decode_meta, event_types
 from gesta.domain.ids import REQUEST_ID, covers
-from gesta.domain.status_events import word_of
+from gesta.domain.lifecycles import lifecycle_of
 from gesta.http_api.problem import Problem, invalid
 from gesta.http_api.route import Call, Route, Stream
 from gesta.ports.event_store import Recorded
@@ -111,7 +111,7 @@ def _told(call: Call, recorded: Recorded) -> bytes:
         return b""
     shown = event_representation((recorded.type, event, meta), recorded.version)
     data = StreamEvent(**msgspec.structs.asdict(shown), request_id=meta.request_id, flow=meta.flow)
-    word = word_of(event) or "changed"
+    word = lifecycle_of(meta.flow).word_of(event) or "changed"
     return (
         _id(call, recorded.position)
         + b"event: "

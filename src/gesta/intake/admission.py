@@ -32,6 +32,7 @@ class Admission:
     def __init__(
         self,
         stores: Stores,
+        *,
         place: Callable[[], Awaitable[int]],
         settings: Settings,
         runtime: Runtime,

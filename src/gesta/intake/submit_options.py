@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 from functools import lru_cache
-from typing import Any, get_args
+from typing import Any
 
 import msgspec
 
 from gesta.api_types.requests import TTL_MAX
 from gesta.domain.events import Actor
 from gesta.domain.ids import KEY_LENGTH_MAX, TENANT
-from gesta.domain.state import Status
+from gesta.domain.lifecycles import STATUSES
 from gesta.flows.validation import YEARS, actor_errors, is_usual_actor, tenant_errors
 
 
@@ -37,7 +37,6 @@ class Options(msgspec.Struct, frozen=True, gc=False):
 
 
 NO_OPTIONS = Options()
-STATUSES: tuple[str, ...] = get_args(Status)
 
 
 def is_plain(options: Options) -> bool:

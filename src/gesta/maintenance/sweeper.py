@@ -24,7 +24,7 @@ from gesta.requests.recorder import Recorder, drop_job
 from gesta.runtime.clock import sleep
 from gesta.runtime.component import Process, repeat
 from gesta.tenants.pause_control import PauseControl
-from gesta.worker.external.lease_expiry import LeaseExpiry
+from gesta.worker.external.leasing import LeaseExpiry
 
 ROLE = "sweep"
 PERIOD_SECONDS = 0.5
@@ -119,7 +119,7 @@ class Sweeper:
                 flow is not None
                 and state.expires_at is not None
                 and state.expires_at <= now
-                and state.status != "unknown"
+                and state.phase != "unknown"
             ):
                 with suppress(Fenced):
                     # Of a tenant that has left: its new home will do it. The others must not wait
@@ -192,5 +192,5 @@ def _next_look(state: State, now_ms: int) -> int | None:
     """
     if state.wants == "reconcile":
         return now_ms + LOOK_AGAIN_MS
-    ends_at = None if state.status == "unknown" else state.expires_at
+    ends_at = None if state.phase == "unknown" else state.expires_at
     return ends_at if ends_at is None else max(ends_at, now_ms + LOOK_AGAIN_MS)

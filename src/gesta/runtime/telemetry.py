@@ -14,6 +14,7 @@ import msgspec
 import structlog
 from prometheus_client import CollectorRegistry
 
+from gesta.domain.lifecycles import lifecycle_of
 from gesta.domain.outcome import Done, Outcome
 from gesta.domain.state import State
 from gesta.errors import MissingExtra
@@ -244,8 +245,8 @@ class Telemetry:
         )
 
     def given_up(self, state: State, line: LogContext | None = None) -> None:
-        """A line for every request that nothing more happens to by itself, unless it was sent."""
-        if state.status == "sent" or state.wants is not None:
+        """A line for every request that nothing more happens to by itself, unless it succeeded."""
+        if state.wants is not None or state.status in lifecycle_of(state.flow).success:
             return
         what = "a person has to decide" if state.status == "unknown" else f"request {state.status}"
         tags = {

@@ -16,8 +16,9 @@ from typing import Literal
 
 from gesta.domain.codec import decode_meta, event_types
 from gesta.domain.events import Meta
+from gesta.domain.lifecycles import lifecycle_of
 from gesta.domain.state import State
-from gesta.domain.status_events import Event, is_news, told, word_of
+from gesta.domain.status_events import Event, changed_status, told
 from gesta.domain.stream_names import checkpoint_of
 from gesta.errors import StoreError
 from gesta.ports.event_store import EventStore, Recorded
@@ -156,7 +157,7 @@ class LogConsumer(ABC):
                 meta = decode_meta(recorded.meta) if known is None else known.meta
                 if meta.flow == CONFIG or not covers(meta.flow):
                     continue
-                word = word_of(
+                word = lifecycle_of(meta.flow).word_of(
                     event_types(meta.flow).decode(recorded.type, recorded.data)
                     if known is None
                     else known.event
@@ -210,7 +211,7 @@ class LogConsumer(ABC):
                 break
             if recorded.position in words:
                 word, meta = words[recorded.position]
-                if is_news(word, before) and not self._is_silent(view.state):
+                if changed_status(word, before) and not self._is_silent(view.state):
                     news[recorded.position] = told(
                         word, view.state, meta, recorded.position, recorded.id, recorded.type
                     )

@@ -388,7 +388,7 @@ def suspicious_fields(standing: QueueStanding) -> list[str]:
             )
         ),
         "id": job.id in _ids_of(job),
-        "kind": job.kind in ("execute", "reconcile"),
+        "kind": job.kind.partition("-")[0] in ("execute", "reconcile"),
     }
     texts = {
         name: getattr(job, name)

@@ -7,6 +7,7 @@ import shlex
 import msgspec
 
 from gesta.admin.wording import HERE, Target, ago, joined, moment, options, span, tries
+from gesta.domain.lifecycles import lifecycle_of
 from gesta.domain.state import State
 from gesta.flows.deferrals import SECRET_MISSING
 from gesta.ports.job_queue import QueueStanding
@@ -251,8 +252,8 @@ def _ended(facts: RequestFacts) -> str:
     when = f"{moment(state.updated_at)} ({ago(state.updated_at, facts.now_ms)})"
     again = facts.place.command(f"redrive {state.id}")
     match state.status:
-        case "sent":
-            return f"it was sent at {when}" + (
+        case status if status in lifecycle_of(state.flow).success:
+            return f"it was {status} at {when}" + (
                 f"; the provider calls it {state.provider_id}" if state.provider_id else ""
             )
         case "failed" if state.reason == "subject_erased":

@@ -28,7 +28,7 @@ from gesta.stores.postgresql.token_buckets import PostgresqlTokenBuckets
 from gesta.stores.postgresql.transactions import PostgresqlTransactions
 from gesta.stores.postgresql.vault import PostgresqlVault
 
-#: As migrations/0014_partitions.sql has it: a stream stays in its partition for ever, so this never
+#: As migrations/0002_read_model.sql has it: a stream stays in its partition for ever, so this never
 #: changes. Enough for as many projectors as one
 #: server can feed, and few enough to be moved in one statement.
 PARTITIONS = 16

@@ -35,10 +35,10 @@ CUT = (
 LOST = (*CUT, asyncpg.InternalClientError)
 #: The server refuses new connections for now.
 NOT_NOW = (asyncpg.CannotConnectNowError, asyncpg.TooManyConnectionsError)
-#: What the triggers of a fence raise (migrations/0011_fences.sql).
+#: What the triggers of a fence raise (migrations/0005_fences.sql).
 FENCED = "GST01"
 #: What `record_at_once` raises where its events do not follow what is projected
-#: (migrations/0019_at_once.sql).
+#: (migrations/0013_inline.sql).
 BETWEEN = "GST02"
 ACCESS = (asyncpg.InvalidAuthorizationSpecificationError, asyncpg.InsufficientPrivilegeError)
 

@@ -91,7 +91,7 @@ class PostgresqlReadModel:
         (row,) = await self._database.ask(
             "project_leased", *_projection(views, quarantined, moves, (jobs,)), *free_slots
         )
-        if not row["taken"]:
+        if not row["leased"]:
             return None
         return self.committed(views, Saved(row["moved"], row["written"] == len(views))), bool(
             row["renewed"]

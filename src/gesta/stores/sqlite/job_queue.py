@@ -10,7 +10,6 @@ import apsw
 import msgspec
 
 from gesta.domain.fair_queue import QueueLine, score_of
-from gesta.domain.state import JobKind
 from gesta.ports.job_queue import (
     Ack,
     Backlog,
@@ -39,7 +38,7 @@ from gesta.stores.sqlite.statements import ask_many, run_many, sql
 #: Waiting jobs that one take makes ready at most: a wave of retries must not hold up the writer.
 WAKE_BATCH = 2_000
 
-_Row = tuple[str, str, str, str, int, JobKind, int, int, int, int]
+_Row = tuple[str, str, str, str, int, str, int, int, int, int]
 _decode_rows = msgspec.json.Decoder(list[_Row]).decode
 
 

@@ -9,7 +9,7 @@ from typing import ClassVar
 
 from msgspec.structs import replace
 
-from gesta.domain.state import Status
+from gesta.domain.lifecycles import Status, lifecycle_of
 from gesta.ports.read_model import Filter, Move, View
 from gesta.testing.contracts.harness import Capability, ReadModelHarness, reopen
 from gesta.testing.contracts.samples import (
@@ -24,7 +24,9 @@ from gesta.testing.contracts.suite import Contract
 
 def moved_on(view: View, status: Status) -> View:
     """The same request, one event later."""
-    return View(replace(view.state, status=status, version=view.state.version + 1), view.payload)
+    state = view.state
+    phase = lifecycle_of(state.flow).phase_of(status)
+    return View(replace(state, status=status, phase=phase, version=state.version + 1), view.payload)
 
 
 class ViewsContract(Contract):

@@ -5,33 +5,34 @@
 select position from {schema}.checkpoints where name = $1;
 
 -- name: list_checkpoints
--- How far each follower of the log has got, and what stops it.
+-- How far each follower of the log has read, and what stops it.
 -- out: name, position, error, failed_at
 select name, position, error, failed_at from {schema}.checkpoints order by name;
 
 -- name: start_checkpoint
 -- Make sure that a checkpoint exists.
--- in: $1 name, $2 where
+-- in: $1 name, $2 position
 insert into {schema}.checkpoints (name, position) values ($1, $2) on conflict do nothing;
 
 -- name: lock_checkpoints
--- Where checkpoints stand; they stay there until we commit.
+-- Read checkpoints; they stay there until the commit.
 -- in: $1 names
 -- out: position
 select position from {schema}.checkpoints where name = any($1::text[]) order by name for update;
 
 -- name: move_checkpoints_back
--- Checkpoints go back.
+-- Move checkpoints back.
 -- in: $1 names, $2 position
 update {schema}.checkpoints set position = $2, error = '', failed_at = null
-    where name = any($1::text[]);
+where name = any($1::text[]);
 
 -- name: note_dispatched
--- Where checkpoints stand is how far jobs have been put, unless that is further already.
+-- The positions of checkpoints are how far jobs have been dispatched, unless that is further
+-- already.
 -- in: $1 names, $2 their marks
 insert into {schema}.checkpoints (name, position)
 select m.mark, c.position from unnest($1::text[], $2::text[]) as m(name, mark)
-    join {schema}.checkpoints c on c.name = m.name order by m.mark
+join {schema}.checkpoints c on c.name = m.name order by m.mark
 on conflict (name) do update set position = greatest(checkpoints.position, excluded.position);
 
 -- name: fail_checkpoint
@@ -40,6 +41,6 @@ on conflict (name) do update set position = greatest(checkpoints.position, exclu
 update {schema}.checkpoints set error = $2, failed_at = coalesce(failed_at, $3) where name = $1;
 
 -- name: forget_checkpoint
--- Nobody follows the log under this name any more.
+-- Delete a checkpoint that no process follows any more.
 -- in: $1 name
 delete from {schema}.checkpoints where name = $1;

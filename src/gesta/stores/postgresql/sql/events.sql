@@ -17,17 +17,17 @@ where stream = $1 and version < coalesce($2::integer, 2147483647)
 order by version desc limit $3;
 
 -- name: follow
--- The next events of all streams, oldest first. data is null where it is longer than said, so that
--- all of them together are bounded.
+-- The next events of all streams, oldest first. data is null where it is longer than $3, so that
+-- the result is bounded.
 -- in: $1 after position, $2 limit, $3 longest data
 -- out: position, stream, version, id, type, data, meta
-select position, stream, version, id, type, case
-    when octet_length(data) <= $3 then data end as data, meta
+select position, stream, version, id, type,
+    case when octet_length(data) <= $3 then data end as data, meta
 from {schema}.events where position > $1 order by position limit $2;
 
 -- name: follow_large
--- The next events of all streams, oldest first, up to the one with which their data comes to so
--- many bytes.
+-- The next events of all streams, oldest first, up to the one with which their data reaches a
+-- number of bytes.
 -- in: $1 after position, $2 limit, $3 bytes
 -- out: position, stream, version, id, type, data, meta
 select position, stream, version, id, type, data, meta from (
@@ -35,20 +35,20 @@ select position, stream, version, id, type, data, meta from (
         sum(octet_length(data)) over (order by position rows unbounded preceding)
             - octet_length(data) as before from (
         select position, stream, version, id, type, data, meta from {schema}.events
-            where position > $1 order by position limit $2
+        where position > $1 order by position limit $2
     ) page
 ) sized where before < $3 order by position;
 
 -- name: follow_partitions
 -- The events of some partitions among the next ones, oldest first, and a row without a stream: the
--- position up to which all were looked at. data is null where it is longer than said, so that all
--- of them together are bounded. The partition of a stream is the first byte of its sha256, modulo
--- their number.
+-- position up to which all were read. data is null where it is longer than $5, so that the result
+-- is bounded. The partition of a stream is the first byte of its sha256, modulo their number.
 -- in: $1 after position, $2 how many, $3 number of partitions, $4 partitions, $5 longest data
 -- out: position, stream, version, id, type, data, meta
 select * from (
-    select position, stream, version, id, type, case
-        when octet_length(data) <= $5 then data end as data, meta from {schema}.events
+    select position, stream, version, id, type,
+        case when octet_length(data) <= $5 then data end as data, meta
+    from {schema}.events
     where position > $1 and position <= $1 + $2
         and get_byte(sha256(convert_to(stream, 'UTF8')), 0) % $3 = any($4::integer[])
     order by position limit $2
@@ -58,8 +58,8 @@ select least(position, $1 + $2), null, null, null, null, null, null from {schema
 
 -- name: follow_partitions_large
 -- The events of some partitions among the next ones, oldest first, up to the one with which their
--- data comes to so many bytes; and a row without a stream: the position up to which all were looked
--- at, unless the bytes came first. The partition of a stream is the first byte of its sha256,
+-- data reaches a number of bytes, and a row without a stream: the position up to which all were
+-- read, unless the bytes came first. The partition of a stream is the first byte of its sha256,
 -- modulo their number.
 -- in: $1 after position, $2 how many, $3 number of partitions, $4 partitions, $5 bytes
 -- out: position, stream, version, id, type, data, meta
@@ -82,23 +82,24 @@ select least(position, $1 + $2), null, null, null, null, null, null from {schema
 select position from {schema}.head;
 
 -- name: record
--- Events, keys and what becomes of jobs, in one commit: migrations/0005_record.sql has the promise.
+-- Append events, claim keys and settle jobs in one commit: migrations/0008_record.sql has the
+-- promise.
 -- in: $1 to $15: the parameters of the function
--- out: first_position, told, verdicts, numbers, holders, contents, became
+-- out: first_position, entries, verdicts, numbers, holders, contents, became
 select * from {schema}.record($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15);
 
 -- name: record_inline
--- As record, with views, jobs and checkpoints in the same commit: migrations/0019_at_once.sql has
+-- As record, with views, jobs and checkpoints in the same commit: migrations/0013_inline.sql has
 -- the promise.
 -- in: $1 to $29: the parameters of the function
--- out: as record; projected, written, taken, renewed
-select * from {schema}.record_at_once(
+-- out: as record; projected, written, leased, renewed
+select * from {schema}.record_inline(
     $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15,
     $16, $17, $18, $19, $20, $21, $22, $23, $24, $25, $26, $27, $28, $29
 );
 
 -- name: log_progress
--- What changes when others append or project: one look at a few small rows.
--- out: newest position, and a sum of where the partitions stand
+-- What changes when other processes append or project: one read of a few small rows.
+-- out: newest position, and the sum of the positions of the partitions
 select h.position, (select sum(c.position) from {schema}.checkpoints c
     where c.name like 'projector/%') from {schema}.head h;

@@ -1,6 +1,6 @@
 -- name: defer
--- Write a prepared request into the outbox, on the caller's own connection:
--- migrations/0012_outbox.sql has the promise. No other spelling of casts: the text also goes
+-- Write a prepared request to the outbox, on the caller's own connection:
+-- migrations/0007_outbox.sql has the promise. Casts are spelled out because the text also goes
 -- through a library that reads a colon as a parameter.
 -- in: $1 request id, $2 flow, $3 tenant, $4 stream, $5 type, $6 data, $7 meta, $8 claim name or
 --     null, $9 claim content or null
@@ -12,8 +12,8 @@ select holder, content from {schema}.defer(
 );
 
 -- name: outbox_waiting
--- What waits in the outbox, in the order in which it was asked: prepared requests, and raw ones of
--- these flows.
+-- What waits in the outbox, in the order of submission: prepared requests, and raw ones of these
+-- flows.
 -- in: $1 flows, $2 created until, $3 ids to leave out, $4 limit
 -- out: id, flow, tenant, created, stream, type, data, meta, claim_name, claim_content, payload,
 --      key, deliver_at, ttl, priority, correlation_id
@@ -24,13 +24,14 @@ where (payload is null or flow = any($1::text[])) and created <= $2 and id <> al
 order by id limit $4;
 
 -- name: outbox_lock
--- Which of these rows are there and in nobody else's hands; they are in ours until we commit.
+-- Which of these rows exist and are not locked by another process; they are locked until the
+-- commit.
 -- in: $1 ids
 -- out: id
 select id::text from {schema}.outbox where id = any($1::uuid[]) order by id for update skip locked;
 
 -- name: outbox_remove
--- Rows whose requests are appended in this transaction.
+-- Delete rows whose requests are appended in this transaction.
 -- in: $1 ids
 delete from {schema}.outbox where id = any($1::uuid[]);
 
@@ -49,4 +50,4 @@ select count(*) from (select 1 from {schema}.outbox limit $1) as waiting;
 -- How much waits in the outbox.
 -- out: flow, whether it is raw, count, created of the oldest
 select flow, payload is not null, count(*), min(created) from {schema}.outbox group by 1, 2
-    order by 1, 2;
+order by 1, 2;

@@ -4,16 +4,16 @@
 select nextval('{schema}.shadows');
 
 -- name: make_shadow
--- A second table of views, to be swapped for the first, with the same columns and indexes. The
--- names are new each time: those of the indexes outlive the swap, and whoever lost their role finds
--- their table gone.
+-- Create a second table of views, to be swapped for the first, with the same columns and indexes.
+-- The names are new each time: those of the indexes outlive the swap, and a process that lost its
+-- role finds its table gone.
 create table {schema}.{table} (
     like {schema}.requests including storage including compression,
     primary key (tenant, flow, id) with (fillfactor = 50, deduplicate_items = off)
 )
 with (fillfactor = 85, autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_threshold = 5000);
 create index {table}_by_status on {schema}.{table} (status, tenant, updated_at)
-    where status <> 'sent';
+where status <> 'sent';
 create index {table}_to_sweep on {schema}.{table} (sweep_at) where sweep_at is not null;
 
 -- name: save_shadow
@@ -28,22 +28,22 @@ set status = excluded.status, version = excluded.version, updated_at = excluded.
 where excluded.version > {table}.version;
 
 -- name: swap_views
--- The shadow becomes the views.
+-- The shadow becomes the table of views.
 drop table {schema}.requests;
 alter table {schema}.{table} rename to requests;
-delete from {schema}.parked where what = 'event';
+delete from {schema}.quarantined where what = 'event';
 
 -- name: leftover_shadows
--- Shadows that a rebuild left when it was interrupted.
+-- Shadows that an interrupted rebuild left.
 -- in: $1 schema
 -- out: name
 select c.relname::text from pg_class c join pg_namespace n on n.oid = c.relnamespace
 where n.nspname = $1 and c.relkind = 'r' and c.relname ~ '^requests_shadow_[0-9]+$' order by 1;
 
 -- name: drop_shadow
--- A shadow that nobody wants any more.
+-- Drop a shadow that is not needed any more.
 drop table if exists {schema}.{table};
 
 -- name: limit_lock_wait
--- Whoever wants a table for itself makes everybody wait behind it: not for longer than this.
+-- A request for an exclusive table lock makes all others wait behind it: not for longer than this.
 set local lock_timeout = '5s';

@@ -25,28 +25,28 @@ select v.tenant, v.name, v.version, v.box
 from unnest($1::text[], $2::text[]) as w(tenant, name)
 cross join lateral (
     select * from {schema}.vault o where o.tenant = w.tenant and o.name = w.name
-        order by o.version desc limit 1
+    order by o.version desc limit 1
 ) v;
 
 -- name: list_secrets
 -- Versions of secrets in order, destroyed ones with an empty box.
--- in: $1 tenant, $2 name, $3 version to go on behind, $4 limit
+-- in: $1 tenant, $2 name, $3 version to continue after, $4 limit
 -- out: tenant, name, version, box
 select tenant, name, version, box from {schema}.vault where (tenant, name, version) > ($1, $2, $3)
-    order by tenant, name, version limit $4;
+order by tenant, name, version limit $4;
 
 -- name: delete_secrets
 -- Destroy versions for good. The row stays with an empty box, so that the version never comes back.
 -- in: $1 tenants, $2 names, $3 versions
 with locked as (
     select v.tenant, v.name, v.version
-        from unnest($1::text[], $2::text[], $3::integer[]) as w(tenant, name, version)
+    from unnest($1::text[], $2::text[], $3::integer[]) as w(tenant, name, version)
     join {schema}.vault v on v.tenant = w.tenant and v.name = w.name and v.version = w.version
     order by 1, 2, 3 for update of v
 )
 update {schema}.vault v set box = ''::bytea from locked l
-    where v.tenant = l.tenant and v.name = l.name and v.version = l.version;
+where v.tenant = l.tenant and v.name = l.name and v.version = l.version;
 
 -- name: clean_vault
--- Let go of what rows held before they were changed. Not inside a transaction.
+-- Release what rows held before they were changed. Not inside a transaction.
 vacuum {schema}.vault;

@@ -1,5 +1,5 @@
 -- name: get_buckets
--- Token buckets; one that nobody has used is left out.
+-- Token buckets; one that was never used is left out.
 -- in: rows: tenant, name
 -- out: tenant, name, full_at, closed_until
 with wanted (tenant, name) as (values {rows})
@@ -7,19 +7,19 @@ select b.tenant, b.name, b.full_at, b.closed_until
 from wanted cross join buckets b on b.tenant = wanted.tenant and b.name = wanted.name;
 
 -- name: save_buckets
--- Token buckets as they are from now on.
+-- Write token buckets.
 -- in: rows: tenant, name, full_at, closed_until
 insert into buckets (tenant, name, full_at, closed_until) values {rows}
 on conflict do update set full_at = excluded.full_at, closed_until = excluded.closed_until;
 
 -- name: close_buckets
--- No token of these before a time; a bucket that is closed for longer stays so.
+-- Give no token of these buckets before a time; a bucket that is closed for longer stays so.
 -- in: rows: tenant, name, full_at (0), closed_until
 insert into buckets (tenant, name, full_at, closed_until) values {rows}
 on conflict do update set closed_until = max(closed_until, excluded.closed_until);
 
 -- name: forget_buckets
--- Remove buckets that are full and open: that is what one is that is not there.
+-- Delete buckets that are full and open: a missing row means the same.
 -- in: ?1 now, ?2 limit
 delete from buckets where (tenant, name) in (select tenant, name from buckets
     where full_at <= ?1 and closed_until <= ?1 limit ?2);

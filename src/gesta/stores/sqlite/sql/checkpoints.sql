@@ -5,29 +5,31 @@
 select position from checkpoints where name = ?1;
 
 -- name: list_checkpoints
--- How far each follower of the log has got, and what stops it.
+-- How far each follower of the log has read, and what stops it.
 -- out: name, position, error, failed_at
 select name, position, error, failed_at from checkpoints order by name;
 
 -- name: start_checkpoint
 -- Make sure that a checkpoint exists.
--- in: ?1 name, ?2 where
+-- in: ?1 name, ?2 position
 insert into checkpoints (name, position) values (?1, ?2) on conflict do nothing;
 
 -- name: move_checkpoint
--- Move a checkpoint if nobody else has:
--- in: ?1 name, ?2 before, ?3 after, ?4 its mark of what has been dispatched, ?5 where that has to
---     stand (null: anywhere). No change: another projector was faster, or the views were swapped.
+-- Move a checkpoint unless another projector has. No change: another projector was faster, or the
+-- views were swapped.
+-- in: ?1 name, ?2 before, ?3 after, ?4 its mark of what has been dispatched, ?5 where that must be
+--     (null: anywhere)
 update checkpoints set position = ?3, error = '', failed_at = null where name = ?1 and position = ?2
     and (?5 is null or ?5 = coalesce((select position from checkpoints where name = ?4), 0));
 
 -- name: move_checkpoints_back
--- A checkpoint goes back.
+-- Move a checkpoint back.
 -- in: ?1 name, ?2 position
 update checkpoints set position = ?2, error = '', failed_at = null where name = ?1;
 
 -- name: note_dispatched
--- Where a checkpoint stands is how far jobs have been put, unless that is further already.
+-- The position of a checkpoint is how far jobs have been dispatched, unless that is further
+-- already.
 -- in: ?1 name, ?2 its mark
 insert into checkpoints (name, position) select ?2, position from checkpoints where name = ?1
 on conflict (name) do update set position = max(position, excluded.position);
@@ -38,6 +40,6 @@ on conflict (name) do update set position = max(position, excluded.position);
 update checkpoints set error = ?2, failed_at = coalesce(failed_at, ?3) where name = ?1;
 
 -- name: forget_checkpoint
--- Nobody follows the log under this name any more.
+-- Delete a checkpoint that no process follows any more.
 -- in: ?1 name
 delete from checkpoints where name = ?1;

@@ -1,10 +1,10 @@
 -- name: claim_keys
--- Claim callers' keys. A key that is taken changes nothing.
+-- Claim keys of callers. A key that is claimed already changes nothing.
 -- in: rows: name, request_id, content
 insert into claims (name, request_id, content) values {rows} on conflict do nothing;
 
 -- name: find_claims
--- Who holds these keys.
+-- Which requests hold these keys.
 -- in: rows: name
 -- out: name, request_id, content
 with wanted (name) as (values {rows})

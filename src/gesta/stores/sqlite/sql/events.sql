@@ -1,13 +1,13 @@
 -- name: open_streams
--- Write the events of streams that must not exist yet. A row whose place is taken changes nothing,
--- so fewer changes than rows tell the caller to look at each append by itself.
+-- Write the events of streams that must not exist yet. A row whose position in the stream is taken
+-- changes nothing: fewer changes than rows make the caller look at each append by itself.
 -- in: rows: stream, version, id, type, data, meta
 insert into events (stream, version, id, type, data, meta) values {rows} on conflict do nothing;
 
 -- name: continue_streams
--- Write events onto streams that must stand at `expected`. A row whose place is taken, or whose
--- stream is not there yet, changes nothing; expected 0 marks the second and later events of one
--- append, which follow the first.
+-- Write events to streams that must be at version `expected`. A row whose position is taken, or
+-- whose stream does not exist yet, changes nothing. expected 0 marks the second and later events of
+-- one append, which follow the first.
 -- in: rows: stream, version, id, type, data, meta, expected
 insert into events (stream, version, id, type, data, meta)
 select column1, column2, column3, column4, column5, column6
@@ -16,7 +16,7 @@ where column7 = 0 or exists (select 1 from events where stream = column1 and ver
 on conflict do nothing;
 
 -- name: event_ids
--- The ids at a stretch of a stream, to recognise an append that was repeated.
+-- The event ids in a part of a stream, to recognise an append that was repeated.
 -- in: ?1 stream, ?2 after version, ?3 how many
 -- out: id
 select id from events where stream = ?1 and version > ?2 order by version limit ?3;
@@ -49,7 +49,7 @@ order by version desc limit ?3;
 -- in: ?1 after position, ?2 limit
 -- out: position, stream, version, id, type, data, meta
 select position, stream, version, id, type, data, meta from events where position > ?1
-    order by position limit ?2;
+order by position limit ?2;
 
 -- name: end_of_log
 -- The newest position that was ever given.
@@ -57,7 +57,7 @@ select position, stream, version, id, type, data, meta from events where positio
 select seq from sqlite_sequence where name = 'events';
 
 -- name: events_behind
--- How far the end of the log is from a position; positions are given one by one, so it is at least
+-- How far the end of the log is from a position. Positions are given one by one, so it is at least
 -- the number of events.
 -- in: ?1 position
 -- out: count

@@ -4,8 +4,8 @@
 select count from removals;
 
 -- name: name_leaving
--- Which requests may go: their stream stands where it stood, and every checkpoint has passed its
--- last event. `dispatched` follows nothing.
+-- Name the requests that may be removed: their stream is at the given version, and every checkpoint
+-- has passed its last event. `dispatched` follows nothing.
 -- in: rows: stream, tenant, flow, id, version
 insert into leaving (stream, tenant, flow, id)
 select column1, column2, column3, column4
@@ -15,10 +15,10 @@ and (select position from events where stream = column1 order by version desc li
     <= (select coalesce(min(position), 0) from checkpoints where name not like 'dispatched%');
 
 -- name: remove_leaving
--- What was named goes, from everywhere but the claims; and it is counted, for a rebuild that may
--- have seen it before.
+-- Remove what was named from everywhere but the claims, and count it for a rebuild that may have
+-- seen it.
 delete from events where stream in (select stream from leaving);
 delete from requests where (tenant, flow, id) in (select tenant, flow, id from leaving);
-delete from parked where stream in (select stream from leaving);
+delete from quarantined where stream in (select stream from leaving);
 update removals set count = count + (select count(*) from leaving);
 delete from leaving;

@@ -1,15 +1,15 @@
 -- name: flow_turns
--- The turn that each of these flows has come to.
+-- The turn that each of these flows has reached.
 -- in: rows: flow
 -- out: flow, turn
-with wanted (flow) as (values {rows}) select p.flow, p.turn from wanted cross
-    join presents p on p.flow = wanted.flow;
+with wanted (flow) as (values {rows}) select p.flow, p.turn from wanted
+cross join presents p on p.flow = wanted.flow;
 
 -- name: move_flow_turn
--- A flow has come to this turn; it never goes back.
+-- A flow has reached this turn; it never goes back.
 -- in: ?1 flow, ?2 turn
 insert into presents (flow, turn) values (?1, ?2)
-    on conflict (flow) do update set turn = excluded.turn where excluded.turn > turn;
+on conflict (flow) do update set turn = excluded.turn where excluded.turn > turn;
 
 -- name: last_turns
 -- Every line of these tenants.
@@ -20,13 +20,13 @@ select l.flow, l.tenant, l.priority, l.end_turn
 from wanted cross join lines l on l.flow = wanted.flow and l.tenant = wanted.tenant;
 
 -- name: save_last_turns
--- Turns were given up to here.
+-- Save up to which turn turns were given.
 -- in: rows: flow, tenant, priority, end_turn
 insert into lines (flow, tenant, priority, end_turn) values {rows}
 on conflict (flow, tenant, priority) do update set end_turn = excluded.end_turn;
 
 -- name: forget_last_turns
--- Lines that end before the present: their next job gets the present anyway.
+-- Delete lines that end before the present: their next job gets the present anyway.
 -- in: ?1 flow, ?2 turn
 delete from lines where flow = ?1 and end_turn <= ?2;
 

@@ -3,7 +3,7 @@
 -- in: rows: tenant, name, version, box
 -- out: tenant, name, version of those written
 insert into vault (tenant, name, version, box) values {rows} on conflict do nothing
-    returning tenant, name, version;
+returning tenant, name, version;
 
 -- name: get_secrets
 -- Versions of secrets; a destroyed one has an empty box and is left out.
@@ -11,8 +11,9 @@ insert into vault (tenant, name, version, box) values {rows} on conflict do noth
 -- out: tenant, name, version, box
 with wanted (tenant, name, version) as (values {rows})
 select v.tenant, v.name, v.version, v.box
-from wanted cross
-    join vault v on v.tenant = wanted.tenant and v.name = wanted.name and v.version = wanted.version
+from wanted
+cross join vault v on v.tenant = wanted.tenant and v.name = wanted.name
+    and v.version = wanted.version
 where v.box <> x'';
 
 -- name: newest_secrets
@@ -27,10 +28,10 @@ where v.version = (select max(o.version) from vault o
 
 -- name: list_secrets
 -- Versions of secrets in order, destroyed ones with an empty box.
--- in: ?1 tenant, ?2 name, ?3 version to go on behind, ?4 limit
+-- in: ?1 tenant, ?2 name, ?3 version to continue after, ?4 limit
 -- out: tenant, name, version, box
 select tenant, name, version, box from vault where (tenant, name, version) > (?1, ?2, ?3)
-    order by tenant, name, version limit ?4;
+order by tenant, name, version limit ?4;
 
 -- name: delete_secrets
 -- Destroy versions for good. The row stays with an empty box, so that the version never comes back.
