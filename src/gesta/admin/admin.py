@@ -39,9 +39,8 @@ from gesta.tenants.config import Entity, HandlerForgotten, SubjectErased
 from gesta.tenants.flow_records import TenantRecords
 from gesta.tenants.pauses import EVERYTHING, Pause, Scope, checked
 from gesta.tenants.suppression import BY_HAND, Addresses, Entry
-from gesta.tenants.templates import TEMPLATE, Template, Templates
 from gesta.tenants.templates.press import Fault
-from gesta.tenants.templates.templates import fill
+from gesta.tenants.templates.templates import TEMPLATE, Template, Templates, fill
 
 #: Changes of config that are told at a time.
 PAGE = 200
@@ -69,7 +68,8 @@ class Admin:
 
     def __init__(self, pipeline: Pipeline) -> None:
         self._pipeline = pipeline
-        self._views = pipeline.environment.stores.read_model
+        self._stores = pipeline.environment.stores
+        self._views = self._stores.read_model
 
     async def look_up(self, request_id: str, tenant: str = "default") -> View:
         """A request by its id alone, also of a flow that this process does not declare but the
@@ -114,7 +114,7 @@ class Admin:
                 # Names are of one length, so the one behind the number before it is it, if anybody
                 # has claimed it.
                 before = (int.from_bytes(name, "big") - 1).to_bytes(len(name), "big")
-                claims = await self._pipeline.environment.stores.events.claims(before, 1)
+                claims = await self._stores.key_claims.claims(before, 1)
                 wanted += [
                     (one, tenant, claim.request_id) for claim in claims if claim.name == name
                 ]
@@ -128,7 +128,7 @@ class Admin:
     async def is_worked_on(self) -> bool:
         """Whether some process works on the store now."""
         now = self._pipeline.runtime.now_ms()
-        return any(projects(role) and role.is_held(now) for role in await self._views.roles())
+        return any(projects(role) and role.is_held(now) for role in await self._stores.leases.roles())
 
     async def unseen(self, limit: int = 1_000) -> int:
         """How many events the views do not show yet, counted up to `limit`; less far where they are
@@ -136,7 +136,7 @@ class Admin:
         """
         stores = self._pipeline.environment.stores
         return len(
-            await stores.events.follow(await place_of(self._views, stores.partitions), limit)
+            await stores.events.follow(await place_of(stores.checkpoints, stores.partitions), limit)
         )
 
     async def quarantined(self, tenant: str | None = None, limit: int = 100) -> list[Quarantined]:
@@ -227,7 +227,7 @@ class Admin:
 
     async def held(self) -> list[HeldJob]:
         """How many jobs are held, by tenant and scope."""
-        return await self._pipeline.environment.stores.queue.held()
+        return await self._stores.job_holds.held()
 
     async def erase(
         self, subject: str, *, tenant: str = "default", actor: Actor | None = None
@@ -441,7 +441,7 @@ class Admin:
         own.
         """
         stores, now = self._pipeline.environment.stores, self._pipeline.runtime.now_ms()
-        held = {role.name for role in await self._views.roles() if role.is_held(now)}
+        held = {role.name for role in await self._stores.leases.roles() if role.is_held(now)}
         end, prefix = await stores.events.end(), checkpoint_of("")
         return [
             Listener(
@@ -451,7 +451,7 @@ class Admin:
                 one.error,
                 one.failed_at_ms,
             )
-            for one in await self._views.checkpoints()
+            for one in await self._stores.checkpoints.checkpoints()
             if one.name.startswith(prefix)
         ]
 
@@ -468,7 +468,7 @@ class Admin:
         # First the note: a crash in between leaves one too many, and never a place that is gone
         # without a word.
         await self._pipeline.config_writer.note(owner, HandlerForgotten(name), actor)
-        await self._views.forget(checkpoint_of(name))
+        await self._stores.checkpoints.forget(checkpoint_of(name))
 
     async def template(
         self, code: str, locale: str | None = None, *, tenant: str = "default"

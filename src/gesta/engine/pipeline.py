@@ -51,11 +51,11 @@ from gesta.subscriptions.log_consumer import Log, LogConsumer
 from gesta.subscriptions.status_webhooks import StatusWebhooks
 from gesta.tenants.api_keys import ApiKeys
 from gesta.tenants.config_writer import ConfigWriter
-from gesta.tenants.credentials import declared_digests
 from gesta.tenants.flow_records import Records
 from gesta.tenants.pause_control import PauseControl
-from gesta.tenants.suppression_audit import SuppressionAudit
-from gesta.tenants.templates import Templates
+from gesta.tenants.pauses import declared_digests
+from gesta.tenants.suppression import SuppressionAudit
+from gesta.tenants.templates.templates import Templates
 from gesta.worker.attempt import Attempts, ExecutorTools
 from gesta.worker.batch_admission import BatchAdmission
 from gesta.worker.deadlines import Deadlines
@@ -122,7 +122,7 @@ class Pipeline:
             runtime=runtime,
         )
         self.subjects = SubjectKeys(stores.vault, key_ring, identity, runtime)
-        self.pausing = PauseControl(self.config_writer, stores.queue)
+        self.pausing = PauseControl(self.config_writer, stores.job_holds)
         #: What flows keep about people beside their requests.
         self.records = Records(stores.vault, key_ring, self.subjects, identity, runtime)
         self.suppressing = SuppressionAudit(self.records, self.config_writer, runtime)
@@ -219,7 +219,7 @@ class Pipeline:
         )
         self.external = External(
             flows=self.flows,
-            queue=environment.stores.queue,
+            stores=environment.stores,
             loader=self.loader,
             recorder=self.recorder,
             subjects=self.subjects,
@@ -239,7 +239,7 @@ class Pipeline:
             retention=Retention(self.retention_days, flows=flows, stores=stores, process=process),
             lease_expiry=LeaseExpiry(
                 flows=flows,
-                queue=stores.queue,
+                stores=stores,
                 loader=self.loader,
                 recorder=self.recorder,
                 process=process,
@@ -252,7 +252,8 @@ class Pipeline:
         stores, settings = self.environment.stores, self.environment.settings
         log = Log(
             events=stores.events,
-            views=stores.read_model,
+            checkpoints=stores.checkpoints,
+            leases=stores.leases,
             runtime=self.runtime,
             telemetry=self.telemetry,
             owner=self.owner,

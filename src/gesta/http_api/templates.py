@@ -21,7 +21,7 @@ from gesta.http_api import requests
 from gesta.http_api.problem import Problem, invalid
 from gesta.http_api.requests import Wait
 from gesta.http_api.route import Answer, Call, Route
-from gesta.tenants.templates import TEMPLATE
+from gesta.tenants.templates.templates import TEMPLATE
 
 #: What the request of a test is marked by: its correlation id.
 TEMPLATE_MARK = "test:template/"
