@@ -128,7 +128,9 @@ class Admin:
     async def is_worked_on(self) -> bool:
         """Whether some process works on the store now."""
         now = self._pipeline.runtime.now_ms()
-        return any(projects(role) and role.is_held(now) for role in await self._stores.leases.roles())
+        return any(
+            projects(role) and role.is_held(now) for role in await self._stores.leases.roles()
+        )
 
     async def unseen(self, limit: int = 1_000) -> int:
         """How many events the views do not show yet, counted up to `limit`; less far where they are

@@ -113,7 +113,9 @@ async def list_pauses(call: Call) -> Answer:
     found = [*(await admin.paused() if is_local else ()), *await admin.paused(call.tenant)]
     pauses = {str(pause.scope): pause if is_local else _own(pause) for pause in found}
     return Answer(
-        Pauses([pause_representation(pause, counts[name]) for name, pause in pauses.items()])
+        Pauses(
+            [pause_representation(pause, counts[name]) for name, pause in sorted(pauses.items())]
+        )
     )
 
 
