@@ -122,7 +122,7 @@ class Pipeline:
             runtime=runtime,
         )
         self.subjects = SubjectKeys(stores.vault, key_ring, identity, runtime)
-        self.pausing = PauseControl(self.config_writer, stores.queue)
+        self.pausing = PauseControl(self.config_writer, stores.job_holds)
         #: What flows keep about people beside their requests.
         self.records = Records(stores.vault, key_ring, self.subjects, identity, runtime)
         self.suppressing = SuppressionAudit(self.records, self.config_writer, runtime)
@@ -219,7 +219,7 @@ class Pipeline:
         )
         self.external = External(
             flows=self.flows,
-            queue=environment.stores.queue,
+            stores=environment.stores,
             loader=self.loader,
             recorder=self.recorder,
             subjects=self.subjects,
@@ -239,7 +239,7 @@ class Pipeline:
             retention=Retention(self.retention_days, flows=flows, stores=stores, process=process),
             lease_expiry=LeaseExpiry(
                 flows=flows,
-                queue=stores.queue,
+                stores=stores,
                 loader=self.loader,
                 recorder=self.recorder,
                 process=process,
@@ -250,7 +250,12 @@ class Pipeline:
     def _wire_subscriptions(self, subscriptions: Sequence[Subscription]) -> None:
         """Handlers of programs, webhooks of tenants, alerts for operators."""
         stores, settings = self.environment.stores, self.environment.settings
-        log = Log(events=stores.events, views=stores.read_model, process=self.process)
+        log = Log(
+            events=stores.events,
+            checkpoints=stores.checkpoints,
+            leases=stores.leases,
+            process=self.process,
+        )
         #: None where no webhook flow is declared, and where no address for alerts is set.
         self.telling: StatusWebhooks | None = None
         self.alerts: Alerts | None = None
