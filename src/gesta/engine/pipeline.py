@@ -29,6 +29,7 @@ from gesta.outbound.http import Http
 from gesta.outbound.rate_limits import Tokens
 from gesta.outbound.smtp import Mail
 from gesta.ports.leases import Role
+from gesta.ports.stores import refuse_missing
 from gesta.projector.inline import InlineProjection
 from gesta.projector.job_relay import Relay
 from gesta.projector.partitions import Partitions
@@ -51,11 +52,11 @@ from gesta.subscriptions.log_consumer import Log, LogConsumer
 from gesta.subscriptions.status_webhooks import StatusWebhooks
 from gesta.tenants.api_keys import ApiKeys
 from gesta.tenants.config_writer import ConfigWriter
-from gesta.tenants.credentials import declared_digests
 from gesta.tenants.flow_records import Records
 from gesta.tenants.pause_control import PauseControl
-from gesta.tenants.suppression_audit import SuppressionAudit
-from gesta.tenants.templates import Templates
+from gesta.tenants.pauses import declared_digests
+from gesta.tenants.suppression import SuppressionAudit
+from gesta.tenants.templates.templates import Templates
 from gesta.worker.attempt import Attempts, ExecutorTools
 from gesta.worker.batch_admission import BatchAdmission
 from gesta.worker.deadlines import Deadlines
@@ -294,6 +295,8 @@ class Pipeline:
         retention_days: int | None = None,
     ) -> Pipeline:
         """Open the vault, which proves the master key, and wire the components."""
+        if any(flow.is_external for flow in flows.values()):
+            refuse_missing(environment.stores.external_leases)
         key_ring = KeyRing(environment.stores.vault, environment.master, environment.runtime)
         pipeline = cls(
             flows=flows,
