@@ -86,7 +86,7 @@ class Running:
     number: int
     key: str
 
-    def __init__(self, leased: LeasedJob, view: View, readable: Readable, lease: Lease) -> None:
+    def __init__(self, leased: LeasedJob, view: View, readable: Readable, *, lease: Lease) -> None:
         """`readable` is the view's payload, its encrypted fields opened, or why they cannot be."""
         self.leased, self.view, self.readable, self.lease = leased, view, readable, lease
         self.task: asyncio.Task[Any] | None = None
