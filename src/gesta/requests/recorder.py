@@ -64,16 +64,18 @@ class Applied(msgspec.Struct, frozen=True, gc=False):
     settled: Settled | None
 
 
-class Origin(msgspec.Struct, frozen=True, gc=False):
-    """How the events of a command are identified, where the caller decides that."""
+class Origin(msgspec.Struct, frozen=True):
+    """Who gave a command, and under which ids its events are recorded."""
 
-    #: 16 bytes from which the ids of the events are made: the same again are recorded once.
+    actor: e.Actor | None = None
+    #: 16 bytes that the ids of its events begin with; the same ones only for what may be recorded
+    #: once. None: random ones.
     cause: bytes | None = None
-    #: Another one than the request's own.
+    #: Another than the request's own.
     correlation_id: str | None = None
 
 
-OWN = Origin()
+ENGINE = Origin()
 
 
 class Recorder:
@@ -93,9 +95,8 @@ class Recorder:
         settle: Settle,
         *,
         causation_id: str,
-        actor: e.Actor | None = None,
+        origin: Origin = ENGINE,
         insist: bool = False,
-        origin: Origin = OWN,
     ) -> Applied:
         """Decide and record, again from a fresh read when the stream moved.
 
@@ -106,9 +107,7 @@ class Recorder:
         lifecycle = lifecycle_of(view.state.flow)
         for tries in count(1):
             events = lifecycle.decide(view.state, command, rules)
-            after, append = self._append(
-                view.state, events, cause, causation_id, actor, origin.correlation_id
-            )
+            after, append = self._append(view.state, events, cause, causation_id, origin)
             settlement, dropped = settle(view.state, after), None
             if isinstance(settlement, Drop):
                 if append is None:
@@ -171,8 +170,7 @@ class Recorder:
         events: Sequence[e.Event],
         cause: bytes,
         causation_id: str,
-        actor: e.Actor | None,
-        correlation_id: str | None,
+        origin: Origin,
     ) -> tuple[State, Append | None]:
         if not events:
             return state, None
@@ -181,10 +179,10 @@ class Recorder:
             state.flow,
             state.id,
             self._runtime.now_ms(),
-            correlation_id or state.correlation_id or state.id,
+            origin.correlation_id or state.correlation_id or state.id,
             causation_id,
             state.source,
-            actor,
+            origin.actor,
         )
         stored_meta, name_of = encode(meta), event_types(state.flow).name_of
         evolve = lifecycle_of(state.flow).evolve

@@ -223,8 +223,8 @@ class External:
             causation_id=(
                 leased.job.id if report.causation_id is None else scrubbed_name(report.causation_id)
             ),
-            actor=report.actor or by,
             origin=Origin(
+                report.actor or by,
                 cause,
                 None if report.correlation_id is None else scrubbed_name(report.correlation_id),
             ),
