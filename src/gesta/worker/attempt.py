@@ -36,7 +36,7 @@ from gesta.runtime.telemetry import LogContext
 from gesta.security.subject_keys import Readable
 from gesta.tenants.config import ConfigCache, TenantConfig
 from gesta.tenants.flow_records import Records, TenantRecords
-from gesta.tenants.templates import Templates
+from gesta.tenants.templates.templates import Templates
 from gesta.worker.deadlines import Deadlines
 from gesta.worker.lease import Lease
 from gesta.worker.outcome_sanitizer import discreet, sound
