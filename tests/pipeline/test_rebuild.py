@@ -15,8 +15,8 @@ import pytest
 
 from gesta import Engine
 from gesta.domain.codec import decode_meta, event_types
-from gesta.domain.notification.lifecycle import NOTIFICATION
 from gesta.domain.state import State
+from gesta.domain.task import TASK
 from gesta.errors import GestaError
 from gesta.ports.read_model import Filter
 from gesta.sandbox.server import SandboxServer
@@ -25,7 +25,7 @@ from tests.crash.stage import eventually
 from tests.pipeline.kill_program import open_engine
 from tests.pipeline.test_kill import child, states_at_rest
 
-fold = NOTIFICATION.fold
+fold = TASK.fold
 
 SPOIL = "update requests set status = 'failed', sweep_at = 1 where status = 'completed' and rowid % 7 = 0"
 

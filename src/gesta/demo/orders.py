@@ -55,7 +55,7 @@ class Tally:
 
     @property
     def is_right(self) -> bool:
-        return self.status == "completed" and self.effects == 1
+        return self.status == "sent" and self.effects == 1
 
 
 @dataclass(frozen=True)

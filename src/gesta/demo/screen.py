@@ -101,7 +101,7 @@ def _table(tallies: Sequence[Tally]) -> Table:
         )
     for tally in tallies:
         numbers = (str(tally.attempts), str(tally.received), Text(str(tally.effects), style="bold"))
-        status = Text(tally.status, style="green" if tally.status == "completed" else "red")
+        status = Text(tally.status, style="green" if tally.status == "sent" else "red")
         table.add_row(
             tally.order, tally.shows, status, *numbers, style="" if tally.is_right else "bold red"
         )

@@ -284,7 +284,7 @@ class Story:
                     ending = waiting.pop(order)
                     self._say(
                         f"{order.number} is"
-                        f" {state.status}{ending if state.status == 'completed' else '.'}"
+                        f" {state.status}{ending if state.status == 'sent' else '.'}"
                     )
             return not waiting
 
