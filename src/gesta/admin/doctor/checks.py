@@ -12,8 +12,7 @@ from typing import Literal
 import msgspec
 
 from gesta.admin.doctor.explain import OTHER_WORDS, how_to_change, how_to_resume, nobody_executes
-from gesta.cli.target import HERE, Target
-from gesta.cli.wording import ago, count_of, owner_name, size, span, verb
+from gesta.admin.wording import HERE, Target, ago, count_of, owner_name, size, span, verb
 from gesta.domain.ids import (
     FLOW,
     TENANT,
@@ -24,9 +23,11 @@ from gesta.domain.ids import (
 )
 from gesta.domain.stream_names import checkpoint_of
 from gesta.maintenance.sweeper import ROLE as SWEEP
+from gesta.ports.checkpoints import Checkpoint
 from gesta.ports.job_queue import Backlog, Job, QueueStanding, by_flow
+from gesta.ports.leases import RoleLease
 from gesta.ports.outbox import OutboxStanding
-from gesta.ports.read_model import Checkpoint, Quarantined, RoleLease
+from gesta.ports.read_model import Quarantined
 from gesta.ports.stores import Health
 from gesta.projector.partitions import CHECKPOINT, checkpoints_of
 from gesta.runtime.redaction import scrub

@@ -1,0 +1,244 @@
+"""What people read and are advised to type: events, times and durations in words, and commands
+that work where they are typed.
+"""
+
+from __future__ import annotations
+
+import shlex
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+
+from gesta.api_types.admin import PauseRepresentation
+from gesta.api_types.requests import EventRepresentation, RequestRepresentation
+from gesta.domain import events as e
+from gesta.domain.codec import event_types
+from gesta.domain.events import Event
+from gesta.domain.lifecycles import lifecycle_of
+from gesta.domain.state import State
+from gesta.flows.deferrals import SECRET_MISSING
+
+_UNITS = ((86_400_000, "d"), (3_600_000, "h"), (60_000, "min"), (1_000, "s"))
+
+
+def span(duration_ms: int) -> str:
+    """A duration in its largest unit, with a decimal where that says more: `42 s`, `3 min`, `1.5
+    h`.
+    """
+    for size, unit in _UNITS:
+        if duration_ms >= size:
+            shown = duration_ms / size
+            return (
+                f"{shown:.1f}".removesuffix(".0") + f" {unit}"
+                if shown < 10
+                else f"{shown:.0f} {unit}"
+            )
+    return f"{max(duration_ms, 0)} ms"
+
+
+def count_of(count: int, what: str) -> str:
+    """`1 event`, `2 events`."""
+    return f"{count} {what}{'' if count == 1 else 's'}"
+
+
+def verb(count: int, of_one: str, of_many: str) -> str:
+    """What so many do: `waits`, `wait`."""
+    return of_one if count == 1 else of_many
+
+
+def size(count: int) -> str:
+    """Bytes in the unit that reads best."""
+    for unit, name in ((1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")):
+        if count >= unit:
+            return f"{count / unit:.1f} {name}"
+    return f"{count} bytes"
+
+
+def owner_name(owner: str) -> str:
+    """`host:7:0197…` → `process 7 on host`; anything else as it is."""
+    host, _, rest = owner.partition(":")
+    number, _, _ = rest.partition(":")
+    return f"process {number} on {host}" if number.isdigit() else owner
+
+
+def tries(count: int) -> str:
+    return "1 try" if count == 1 else f"{count} tries"
+
+
+def ago(at_ms: int, now_ms: int) -> str:
+    return f"{span(now_ms - at_ms)} ago"
+
+
+def moment(at_ms: int) -> str:
+    """Date and time in UTC."""
+    return (
+        datetime.fromtimestamp(at_ms / 1000, UTC)
+        .isoformat(sep=" ", timespec="milliseconds")
+        .replace("+00:00", "Z")
+    )
+
+
+def moment_and_distance(at_ms: int | None, now_ms: int) -> str:
+    """When, and how far away that is; nothing for no time."""
+    if at_ms is None:
+        return ""
+    distance = f"in {span(at_ms - now_ms)}" if at_ms > now_ms else ago(at_ms, now_ms)
+    return f"{moment(at_ms)} ({distance})"
+
+
+def note(state: State, now_ms: int, pause: PauseRepresentation | None = None) -> str:
+    """What is remarkable about a request, in a few words: why it is where it is, and when it goes
+    on.
+    """
+    again = state.due_at is not None and state.due_at > now_ms
+    return joined(
+        state.test and "test",
+        pause is not None and paused(pause),
+        state.reason,
+        state.attempts > 1 and tries(state.attempts),
+        again and f"next in {span((state.due_at or 0) - now_ms)}",
+        state.cancel_requested and not state.is_terminal and "cancel wished for",
+    )
+
+
+def paused(pause: PauseRepresentation) -> str:
+    """Why a request is held."""
+    if pause.refused and pause.reason.startswith(SECRET_MISSING):
+        return (
+            f"{pause.credential} has no secret"
+            f" ({pause.reason.removeprefix(SECRET_MISSING).removeprefix(': ')})"
+        )
+    if pause.refused:
+        return f"the provider refuses {pause.credential} ({pause.reason}); put it again"
+    return f"paused by {pause.scope}" + (f" ({pause.reason})" if pause.reason else "")
+
+
+def event_name(type_name: str, flow: str) -> str:
+    """`notification.webhook.AttemptFailed.v1` → `AttemptFailed`."""
+    return type_name.removeprefix(f"{flow}.").rpartition(".v")[0]
+
+
+def describe(event: e.Event | None, at_ms: int) -> str:
+    """What an event says, in one line; times as distances from the event."""
+    match event:
+        case None:
+            return "written by a newer gesta"
+        case e.Created():
+            return joined(
+                event.key and f"key {event.key}",
+                event.deliver_at and f"not before {moment(event.deliver_at)}",
+                event.expires_at and f"expires in {span(event.expires_at - at_ms)}",
+                event.priority != 5 and f"priority {event.priority}",
+                event.test and "a test",
+            )
+        case e.Updated():
+            return joined(event.change.replace("_", " "), event.intent and f"intent {event.intent}")
+        case e.AttemptFailed():
+            return joined(
+                f"attempt {event.attempt}",
+                event.reason,
+                event.detail,
+                _next("next", event.next_attempt_at, at_ms),
+            )
+        case e.OutcomeUnknown():
+            waiting = (
+                _next("resend" if event.policy == "same_key" else "ask", event.next_at, at_ms)
+                or "a person decides"
+            )
+            return joined(f"attempt {event.attempt}", event.reason, event.detail, waiting)
+        case e.Succeeded():
+            return joined(f"attempt {event.attempts}", event.provider_id, event.detail)
+        case e.Failed():
+            return joined(event.reason, event.last_error, tries(event.attempts))
+        case e.OutcomeResolved():
+            return joined(event.result.replace("_", " "), f"by {event.by}", event.evidence)
+        case _:
+            fields = msgspec.to_builtins(event)
+            return joined(*(f"{name} {value}" for name, value in fields.items()))
+
+
+def _next(what: str, at_ms: int | None, from_ms: int) -> str:
+    if at_ms is None:
+        return ""
+    return f"{what} in {span(at_ms - from_ms)}" if at_ms > from_ms else f"{what} at once"
+
+
+def joined(*parts: object) -> str:
+    """The parts that say anything, with commas between."""
+    return ", ".join(str(part) for part in parts if part)
+
+
+def ms_of(text: str) -> int:
+    """ISO-8601 as epoch milliseconds."""
+    return round(datetime.fromisoformat(text).astimezone(UTC).timestamp() * 1000)
+
+
+def state_of(shown: RequestRepresentation) -> State:
+    """The request as its events tell it, as far as it is shown."""
+    fields = {field.name for field in msgspec.structs.fields(State)}
+    known: dict[str, Any] = {
+        name: value for name, value in msgspec.structs.asdict(shown).items() if name in fields
+    }
+    times = {
+        name: ms_of(value)
+        for name, value in known.items()
+        if name.endswith("_at") and value is not None
+    }
+    phase = lifecycle_of(shown.flow).phase_of(shown.status)
+    return State(**{**known, **times, "attempts": shown.attempt_count, "phase": phase})
+
+
+def event_of(shown: EventRepresentation, flow: str) -> Event | None:
+    """What happened; None for what a newer gesta has written."""
+    times = {
+        name: ms_of(value)
+        for name, value in shown.data.items()
+        if name.endswith("At") and isinstance(value, str)
+    }
+    # The payload stands with its request and not here, and an event that has one cannot be read
+    # without.
+    data = {"payload": {}, **shown.data, **times}
+    try:
+        return event_types(flow).decode(shown.type, msgspec.json.encode(data))
+    except ValueError:
+        return None
+
+
+class Target(msgspec.Struct, frozen=True):
+    """The options of a call that a further command must repeat to be about the same requests.
+
+    What comes from the settings need not be repeated.
+    """
+
+    tenant: str = ""
+    app: str = ""
+    #: The store, or the server that was asked.
+    store: str = ""
+
+    def command(self, words: str) -> str:
+        """A command about requests of this tenant."""
+        return f"gesta {words}{self.tenant}{self.app}{self.store}"
+
+    def process(self, words: str) -> str:
+        """A command for every tenant: a process of this very program, or one that names whose it is
+        about itself.
+        """
+        return f"gesta {words}{self.app}{self.store}"
+
+    def process_of_another(self, words: str) -> str:
+        """A process of a program that is not known here."""
+        return f"gesta {words} --app …{self.store}"
+
+
+#: Where nothing has to be repeated.
+HERE = Target()
+
+
+def options(**given: str | None) -> str:
+    """Options as they are written behind a command, with a blank before each; those that were not
+    given are left out.
+    """
+    return "".join(
+        f" --{name} {shlex.quote(value)}" for name, value in given.items() if value is not None
+    )
