@@ -6,9 +6,9 @@ from __future__ import annotations
 
 import sys
 
+import gesta.engine.engine  # noqa: F401 -- with it, everything that leases is imported
 import gesta.ports.leases as roles
 import gesta.worker.lease as jobs
-from gesta import Engine
 
 #: Constant → its values in the modules that lease jobs and roles.
 _LONG = {
@@ -20,7 +20,6 @@ _LONG = {
 
 def shorten_leases(lease_seconds: float = 1.0, renewal_seconds: float = 0.25) -> None:
     """In this process, which has to be one of its own."""
-    assert Engine, "everything that leases is imported with it"
     for module in [one for name, one in sys.modules.items() if name.startswith("gesta.")]:
         for name, long in _LONG.items():
             if getattr(module, name, None) in long:
