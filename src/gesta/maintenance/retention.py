@@ -62,8 +62,6 @@ class Retention:
             for state in ended
             # A dead letter that people still see is not taken from them.
             if dead_letter(state, self._flows.get(state.flow), now) is None
-            # A caller's own id does not tell when it was made.
-            and state.created_at < now - self._keep_ms
         ]
         if leaving:
             self._telemetry.removed(await self._commits.remove(leaving))
