@@ -6,6 +6,8 @@ PYTHON  ?= python3
 VENV    ?= .venv
 # Test processes at a time; 0 runs all tests in one process.
 WORKERS ?= 2
+# A process without tests takes some of another one's.
+PARALLEL := -n $(WORKERS) --dist worksteal
 # Seeds for each test that takes `seed` in `make test-long`, and the first of them.
 SEEDS      ?= 200
 FIRST_SEED ?= 0
@@ -21,17 +23,18 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 UV  := .venv-lock/bin/uv
 
-.PHONY: help demo bench test quick test-long simulate check format missing requirements-doc wheel lock clean FORCE
+.PHONY: help demo bench test retest quick test-long simulate check format missing requirements-doc wheel lock clean FORCE
 
 help:
 	@echo 'make demo       see a request go the whole road, with faults on the way   (ARGS=--stay)'
 	@echo 'make test       everything that has to be green: lint, types, all tests'
+	@echo 'make retest     the tests that failed last time, one after the other'
 	@echo 'make quick      the same without the slow tests, below a minute'
 	@echo 'make test-long  the tests that take seeds, with many of them              (SEEDS=$(SEEDS) FIRST_SEED=$(FIRST_SEED))'
 	@echo 'make simulate   replay one simulated run, or make many                    (SEED=$(SEED) RUNS=$(RUNS))'
 	@echo 'make bench      measure                                                   (ARGS="--url postgresql --peer bullmq")'
 	@echo 'make format     put the sources into the one format'
-	@echo 'make requirements-doc   write docs/requirements.md from the tests'
+	@echo 'make requirements-doc   write tests/trace/requirements.md from the tests'
 	@echo 'make lock       resolve the pinned requirements anew                      (ARGS=--upgrade)'
 
 demo: $(VENV)/.run
@@ -39,17 +42,22 @@ demo: $(VENV)/.run
 
 # A peer needs Node and Valkey, which only the tests' requirements have.
 bench: $(VENV)/$(if $(findstring --peer,$(ARGS)),.dev,.run)
-	@$(BIN)/gesta bench $(ARGS)
+	@$(BIN)/python -m benchmarks $(ARGS)
 
 test: check
-	$(BIN)/python -m pytest -n $(WORKERS) -m "not long" $(ARGS)
+	$(BIN)/python -m pytest $(PARALLEL) -m "not long" $(ARGS)
+	@$(BIN)/python -m tests.trace.report --missing
+
+# One after the other: what fails only beside other tests passes here, and .ci/run names it.
+retest: $(VENV)/.dev
+	$(BIN)/python -m pytest -n 0 -m "not long" --last-failed --last-failed-no-failures none $(ARGS)
 	@$(BIN)/python -m tests.trace.report --missing
 
 quick: check
-	$(BIN)/python -m pytest -n $(WORKERS) -m "not slow and not long" --hypothesis-profile=quick $(ARGS)
+	$(BIN)/python -m pytest $(PARALLEL) -m "not slow and not long" --hypothesis-profile=quick $(ARGS)
 
 test-long: $(VENV)/.dev
-	$(BIN)/python -m pytest -n $(WORKERS) -m "seeds or long or hypothesis" --hypothesis-profile=long --seeds=$(SEEDS) --first-seed=$(FIRST_SEED) $(ARGS)
+	$(BIN)/python -m pytest $(PARALLEL) --test-seconds=3600 -m "seeds or long or hypothesis" --hypothesis-profile=long --seeds=$(SEEDS) --first-seed=$(FIRST_SEED) $(ARGS)
 
 simulate: $(VENV)/.dev
 	@$(BIN)/python -m tests.simulation --seed $(SEED) --runs $(RUNS)

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import faulthandler
 import os
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -41,8 +45,37 @@ FROM_OUTSIDE = (
 )
 
 
+#: These have the tests that take longest, the longest first. They are started first: then no
+#: process is left with a long one when the others have nothing more to do.
+LONGEST = (
+    "tests/simulation/",
+    "tests/storm/",
+    "tests/processes/",
+    "tests/http_api/test_search.py",
+    "tests/http_api/test_tenant_walk.py",
+    "tests/demo/",
+    "tests/benchmarks/",
+    "tests/pipeline/",
+    "tests/subscriptions/test_end_to_end.py",
+    "tests/maintenance/store_copy/",
+    "tests/crash/",
+    "tests/docs/",
+    "tests/cli/",
+    "tests/stores/postgresql/",
+    "tests/http_api/",
+)
+#: Seconds between a test's time limit and the next attempt to end it, and how many there are.
+RAISE_AGAIN_SECONDS, RAISES_MAX = 5.0, 3
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("gesta")
+    group.addoption(
+        "--test-seconds",
+        type=float,
+        default=180.0,
+        help="a test that takes longer fails; 0: no limit",
+    )
     group.addoption(
         "--seeds",
         type=int,
@@ -72,6 +105,46 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         metafunc.parametrize("crash_seed", [pytest.param(seed, marks=marks) for seed in seeds])
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_setup(item: pytest.Item) -> Iterator[None]:
+    with _limited(item):
+        return (yield)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
+    with _limited(item):
+        return (yield)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(item: pytest.Item) -> Iterator[None]:
+    with _limited(item):
+        return (yield)
+
+
+@contextmanager
+def _limited(item: pytest.Item) -> Iterator[None]:
+    """A test that hangs shows where, and fails. One that cannot be ended ends its process."""
+    limit, raises = item.config.getoption("--test-seconds"), 0
+
+    def end(*_: object) -> None:
+        nonlocal raises
+        raises += 1
+        faulthandler.dump_traceback(2)
+        if raises > RAISES_MAX:
+            os._exit(1)
+        pytest.fail(f"{item.nodeid} took more than {limit:g} seconds")
+
+    before = signal.signal(signal.SIGALRM, end)
+    signal.setitimer(signal.ITIMER_REAL, limit, RAISE_AGAIN_SECONDS if limit else 0)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
 @pytest.fixture(autouse=True)
 def told_how_to_replay(request: pytest.FixtureRequest) -> None:
     """Shown when the test fails."""
@@ -83,10 +156,18 @@ def told_how_to_replay(request: pytest.FixtureRequest) -> None:
         )
 
 
+@pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Whatever has to do with a server is slow, and so is what goes the whole road from outside:
+    """Whatever has to do with a server is slow, and so is what goes the whole way from outside:
     `make quick` does neither.
     """
     for item in items:
         if "postgresql" in item.nodeid or item.nodeid.startswith(FROM_OUTSIDE):
             item.add_marker(pytest.mark.slow)
+    items.sort(key=_rank)
+
+
+def _rank(item: pytest.Item) -> int:
+    """The files keep their order, and what they share is made once."""
+    starts = (number for number, start in enumerate(LONGEST) if item.nodeid.startswith(start))
+    return next(starts, len(LONGEST))

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from gesta.engine.environment import Environment, Wiring
+from gesta.ports.stores import Stores
 from gesta.runtime.clock import ManualRuntime
 from gesta.runtime.settings import Settings
-from gesta.stores import Stores
 from gesta.stores.separate_queue import with_separate_queue
 from gesta.testing.plugin import Harness
 from tests.world import Calls, Faulty, Ports, Slow
@@ -31,19 +31,19 @@ def ports(gesta: Harness) -> Iterator[Ports]:
     async def wire(settings: Settings) -> Environment:
         environment = await gesta.wire(settings)
         stores = environment.stores
-        faulty.events, faulty.views, faulty.queue = (
+        faulty.events, faulty.read_model, faulty.queue = (
             Faulty(stores.events),
-            Faulty(stores.views),
+            Faulty(stores.read_model),
             Faulty(stores.queue),
         )
-        faulty.vault, faulty.commits = Faulty(stores.vault), Faulty(stores.commits)
+        faulty.vault, faulty.transactions = Faulty(stores.vault), Faulty(stores.transactions)
         wired = replace(
             stores,
             events=faulty.events,
-            views=faulty.views,
+            read_model=faulty.read_model,
             queue=faulty.queue,
             vault=faulty.vault,
-            commits=faulty.commits,
+            transactions=faulty.transactions,
         )
         return replace(environment, stores=wired)
 
@@ -68,10 +68,12 @@ def calls(gesta: Harness, request: pytest.FixtureRequest) -> Iterator[Calls]:
         if request.param == "together":
             return replace(
                 environment,
-                stores=slow(environment.stores, "events", "views", "queue", "vault", "commits"),
+                stores=slow(
+                    environment.stores, "events", "read_model", "queue", "vault", "transactions"
+                ),
             )
         queue = (await gesta.wire(replace(settings, url=f"{settings.url} queue"))).stores
-        main = slow(environment.stores, "events", "views", "vault")
+        main = slow(environment.stores, "events", "read_model", "vault")
         return replace(
             environment, stores=with_separate_queue(main, slow(queue, "queue"), gesta.runtime)
         )

@@ -137,7 +137,7 @@ async def die(engine: Engine, survivors: set[asyncio.Task[Any]] | None = None) -
         task.cancel()
     if tasks:
         await asyncio.wait(tasks)
-    pipeline._tasks.clear()
+    pipeline.components.tasks.clear()
     engine._pipeline = None
 
 
@@ -182,7 +182,7 @@ async def append_raw(
         else meta
     )
     event = NewEvent(
-        event_id(engine.pipeline.ids.new_bytes(), 0), f"{FLOW}.{type_name}", data, meta
+        event_id(engine.pipeline.process.ids.new_bytes(), 0), f"{FLOW}.{type_name}", data, meta
     )
     await engine.pipeline.environment.stores.events.append(
         [Append(f"{FLOW}.request-default-{request_id}", expected, (event,))]
@@ -259,13 +259,13 @@ class Ports:
     """The ports of the engine that was opened last, each of which can be made to fail."""
 
     events: Faulty
-    views: Faulty
+    read_model: Faulty
     queue: Faulty
     vault: Faulty
-    commits: Faulty
+    transactions: Faulty
 
     def all(self) -> Sequence[Faulty]:
-        return self.events, self.views, self.queue, self.vault, self.commits
+        return self.events, self.read_model, self.queue, self.vault, self.transactions
 
     def go_down(self) -> None:
         for port in self.all():

@@ -37,15 +37,14 @@ GestaError
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from gesta.domain.commands import CommandRefused as DomainRefused
 from gesta.domain.state import State
-from gesta.flows.channels import how_to_add
 
 if TYPE_CHECKING:
-    from gesta.api_types.representations import RequestShape
+    from gesta.api_types.requests import RequestRepresentation
 
 
 class GestaError(Exception):
@@ -69,12 +68,11 @@ class InvalidRequest(BadInput):
 
 
 class UnknownFlow(BadInput):
-    def __init__(self, name: str, known: list[str], what: str = "flow") -> None:
-        told = (
-            f"no flow {name!r}" if what == "flow" else f"no flow that takes a {name} as its payload"
-        )
+    """`remedy` says what would add it; flows.channels.unknown_flow knows that."""
+
+    def __init__(self, what: str, *, name: str, known: Iterable[str], remedy: str = "") -> None:
         has = ", ".join(sorted(known)) or "none"
-        super().__init__(f"{told} is registered with this engine; it has: {has}{how_to_add(name)}")
+        super().__init__(f"no flow {what} is registered with this engine; it has: {has}{remedy}")
         self.name = name
 
 
@@ -150,14 +148,14 @@ class AccessDenied(GestaError):
 
 
 class Conflict(GestaError):
-    """The key belongs to an earlier request with other content."""
+    """The key belongs to an earlier request with other content.
 
-    def __init__(self, key: str, request_id: str) -> None:
-        # Here, because the patterns take longer to compile than `gesta --help` takes to print.
-        from gesta.runtime.redaction import scrubbed_name
+    `shown` is the key as it may stand in a text: without credentials.
+    """
 
+    def __init__(self, key: str, request_id: str, *, shown: str) -> None:
         super().__init__(
-            f"key {scrubbed_name(key)!r} was used before for request {request_id} with other"
+            f"key {shown!r} was used before for request {request_id} with other"
             " content; use a new key, or send the same content"
         )
         self.key, self.request_id = key, request_id
@@ -174,7 +172,7 @@ class Outdated(GestaError):
     `version` is the one it is at, 0: it is not there.
     """
 
-    def __init__(self, kind: str, code: str, expected: int, version: int) -> None:
+    def __init__(self, kind: str, code: str, *, expected: int, version: int) -> None:
         stands = f"is at version {version}" if version else "is not there"
         wanted = f"not at {expected}" if expected else "and was to be new"
         super().__init__(
@@ -221,7 +219,7 @@ class NotYet(GestaError):
     """No outcome yet; the request goes on."""
 
     def __init__(
-        self, request_id: str, state: State | RequestShape, timeout_seconds: float
+        self, request_id: str, state: State | RequestRepresentation, timeout_seconds: float
     ) -> None:
         last = (
             f" (last attempt: {state.reason}{', ' if state.detail else ''}{state.detail})"
@@ -346,7 +344,7 @@ class StoreFull(StoreError):
 class Fenced(StoreError):
     """`tenant`: whose part of the store it is about; None for all of it."""
 
-    def __init__(self, store: str, kind: str, other: str, tenant: str | None = None) -> None:
+    def __init__(self, store: str, kind: str, *, other: str, tenant: str | None = None) -> None:
         whose = store if tenant is None else f"tenant {tenant} of {store}"
         if kind == "filling":
             told = (

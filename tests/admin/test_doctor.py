@@ -16,7 +16,7 @@ from gesta.domain.state import State
 from gesta.ports.job_queue import Backlog, Job, QueueStanding
 from gesta.ports.outbox import OutboxStanding
 from gesta.ports.read_model import Checkpoint, Quarantined, RoleLease
-from gesta.stores import Health
+from gesta.ports.stores import Health
 from gesta.tenants.pauses import EVERYTHING, Pause, Scope
 from tests.world import FLOW, Note, Provider, engine_of, let_run, pass_time
 

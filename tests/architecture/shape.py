@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 from tests.architecture.layers import CONTRACT
-from tests.architecture.source import Module, modules
+from tests.architecture.source import Module, modules, programs
 
 COLUMNS_MAX = 100
 ARGUMENTS_MAX = 8
@@ -51,11 +51,10 @@ def check_formatter(root: Path) -> list[str]:
 def check_arguments(root: Path) -> list[str]:
     """At most eight arguments each; a constructor takes its collaborators by name."""
     found = []
-    for folder in ("src", "benchmarks"):
-        for module in modules(root, folder):
-            for node in ast.walk(module.tree):
-                if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-                    found += _argument_errors(module, node)
+    for module in programs(root):
+        for node in ast.walk(module.tree):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                found += _argument_errors(module, node)
     return found
 
 
@@ -75,7 +74,7 @@ def _argument_errors(module: Module, node: ast.FunctionDef | ast.AsyncFunctionDe
 def check_function_lengths(root: Path) -> list[str]:
     return [
         module.at(node, f"{node.name} has {lines} lines, at most {FUNCTION_LINES_MAX}")
-        for folder in ("src", "tests")
+        for folder in ("src", "tests", "benchmarks")
         for module in modules(root, folder)
         for node in ast.walk(module.tree)
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
@@ -87,7 +86,7 @@ def check_names(root: Path) -> list[str]:
     """A module is called after the thing it holds."""
     return [
         f"{module.shown}: {word!r} says nothing about what is inside"
-        for module in modules(root)
+        for module in programs(root)
         for word in re.split(r"[._]", module.name)
         if word in EMPTY_WORDS
     ]
@@ -96,7 +95,7 @@ def check_names(root: Path) -> list[str]:
 def check_leftovers(root: Path) -> list[str]:
     return [
         module.at(number, f"{match[0]} in shipped code")
-        for module in modules(root)
+        for module in programs(root)
         for number, line in enumerate(module.text.splitlines(), 1)
         if (match := LEFTOVER.search(line))
     ]

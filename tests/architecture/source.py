@@ -40,12 +40,19 @@ def modules(root: Path, folder: str = "src") -> list[Module]:
     found = []
     for path in sorted(base.rglob("*.py")):
         parts = path.relative_to(base).with_suffix("").parts
+        if "node_modules" in parts:
+            continue
         name = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
         text = path.read_text(encoding="utf-8")
         found.append(
             Module(path, path.relative_to(root).as_posix(), name, text, _parse(text, str(path)))
         )
     return found
+
+
+def programs(root: Path) -> list[Module]:
+    """The package and the benchmarks beside it, which keep the same rules."""
+    return [*modules(root), *modules(root, "benchmarks")]
 
 
 #: Every check reads the same files.

@@ -72,10 +72,9 @@ def test_only_the_runtime_itself_is_free(tmp_path):
 
 def test_a_benchmark_may_measure_time_but_not_sleep(tmp_path):
     measured = "import time\nstart = time.perf_counter()"
-    assert check_seam(plant(tmp_path, {"src/gesta/bench/run.py": measured})) == []
+    assert check_seam(plant(tmp_path, {"benchmarks/run.py": measured})) == []
     assert (
-        len(check_seam(plant(tmp_path, {"src/gesta/bench/run.py": measured + "\ntime.sleep(1)"})))
-        == 1
+        len(check_seam(plant(tmp_path, {"benchmarks/run.py": measured + "\ntime.sleep(1)"}))) == 1
     )
 
 
@@ -85,8 +84,8 @@ def test_every_exception_has_a_reason_and_is_needed():
 
 
 def test_an_exception_that_nothing_needs_is_found(tmp_path):
-    assert len(check_exceptions(plant(tmp_path, {"src/gesta/bench/run.py": "import json"}))) == 1
-    assert check_exceptions(plant(tmp_path, {"src/gesta/bench/run.py": "import time"})) == []
+    assert len(check_exceptions(plant(tmp_path, {"benchmarks/run.py": "import json"}))) == 1
+    assert check_exceptions(plant(tmp_path, {"benchmarks/run.py": "import time"})) == []
 
 
 def test_only_the_settings_read_the_environment():

@@ -6,11 +6,12 @@ from typing import Any
 import msgspec
 import pytest
 
+from benchmarks import machine
+from benchmarks.command import run_bench
+from benchmarks.figures import Plan
+from benchmarks.run import held_against
+from benchmarks.subjects import Note, Subject, plain
 from gesta import Attempt, Outcome, Retry, flow
-from gesta.bench import machine
-from gesta.bench.command import run_bench
-from gesta.bench.run import held_against
-from gesta.bench.subjects import Note, Subject, plain
 from gesta.errors import BadSettings
 
 MEASURED = """requests seconds requests_per_second raw_requests_per_second ratio p50_ms p99_ms rss_mb
@@ -22,15 +23,10 @@ TOLD = (
 
 
 def small_run(tmp_path, **options):
-    usual: dict[str, Any] = {
-        "requests": 500,
-        "rounds": 1,
-        "light_samples": 20,
-        "idle_seconds": 0.2,
-        "json": True,
-        "folder": str(tmp_path),
-    }
-    return run_bench(**usual | options)
+    plan: dict[str, Any] = {"requests": 500, "rounds": 1, "light_samples": 20, "idle_seconds": 0.2}
+    usual: dict[str, Any] = {"json": True, "folder": str(tmp_path)}
+    usual |= {name: options.pop(name) for name in ("flow", "json", "folder") if name in options}
+    return run_bench(Plan(**plan | options), **usual)
 
 
 @pytest.mark.slow
@@ -106,7 +102,7 @@ def test_a_request_that_is_lost_is_told_and_the_exit_code_says_so(tmp_path, caps
         )
 
     subject = Subject(forgetful, lambda number: Note(number, "x"))
-    monkeypatch.setattr("gesta.bench.command.subject_of", lambda _: nullcontext(subject))
+    monkeypatch.setattr("benchmarks.command.subject_of", lambda _: nullcontext(subject))
     assert small_run(tmp_path, stall_seconds=0.5) == 1
     told = capsys.readouterr()
     assert msgspec.json.decode(told.out)["faults"] == [

@@ -1,4 +1,4 @@
-"""`gesta bench --flood` measures one tenant beside another. How fast the machine is, no test
+"""`make bench --flood` measures one tenant beside another. How fast the machine is, no test
 asks.
 """
 
@@ -7,10 +7,10 @@ import re
 import msgspec
 import pytest
 
-from gesta.bench import flood
-from gesta.bench.command import run_flood_bench
-from gesta.bench.tables import flood_rows
-from gesta.cli.main import main
+from benchmarks import flood
+from benchmarks.__main__ import main
+from benchmarks.command import run_flood_bench
+from benchmarks.tables import flood_rows
 
 MEASURED = (
     "quiet_p50_ms quiet_p99_ms flooded_p50_ms flooded_p99_ms factor flood_requests flood_done"
@@ -73,5 +73,5 @@ def test_a_p99_that_is_at_most_twice_the_quiet_one_is_within_and_no_other(
 
 def test_a_flood_goes_with_no_other_measurement(tmp_path, capsys):
     with pytest.raises(SystemExit) as ended:
-        main(["bench", "--flood", "--batch", "--folder", str(tmp_path)])
+        main(["--flood", "--batch", "--folder", str(tmp_path)])
     assert ended.value.code == 2

@@ -7,10 +7,10 @@ from typing import Any
 import apsw
 import pytest
 
+from benchmarks import check, raw_sqlite
+from benchmarks.history import Order, write
+from benchmarks.subjects import plain, subject_of
 from gesta import Done, Engine
-from gesta.bench import check, raw_sqlite
-from gesta.bench.history import Order, write
-from gesta.bench.subjects import plain, subject_of
 
 COUNT = 2_500
 #: Every request has an id of its own; apart from that, all of them are alike.

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.child import ROOT
 from tests.demo.test_demo import is_alive, wait_until
 
 pytestmark = pytest.mark.slow
@@ -25,15 +26,14 @@ def test_a_signal_ends_a_bench_in_order(tmp_path, number, url):
     command = [
         sys.executable,
         "-m",
-        "gesta",
-        "bench",
+        "benchmarks",
         "--requests",
         "1000000",
         "--folder",
         str(tmp_path),
     ]
     process = subprocess.Popen(
-        [*command, *(["--url", url] if url else [])], stderr=subprocess.PIPE, text=True
+        [*command, *(["--url", url] if url else [])], cwd=ROOT, stderr=subprocess.PIPE, text=True
     )
     try:
         # The bare loop runs, on a server of the bench's own where one was asked for.

@@ -1,11 +1,11 @@
-"""`gesta bench --http` measures the API beside its bounds. How fast the machine is, no test
+"""`make bench --http` measures the API beside its bounds. How fast the machine is, no test
 asks.
 """
 
 import msgspec
 import pytest
 
-from gesta.bench.command import run_http_bench
+from benchmarks.command import run_http_bench
 
 RATES = "single single_keyed single_beside single_beside_keyed batch batch_keyed".split()
 

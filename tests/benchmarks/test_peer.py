@@ -12,31 +12,22 @@ from types import SimpleNamespace
 import msgspec
 import pytest
 
-from gesta.bench import node
-from gesta.bench.child import run_program
-from gesta.bench.command import run_bench
-from gesta.bench.peer import PeerRun, open_peer, peer_figures
-from gesta.cli.main import main
+from benchmarks import node
+from benchmarks.__main__ import main
+from benchmarks.child import run_program
+from benchmarks.command import run_bench
+from benchmarks.figures import Plan
+from benchmarks.peer import PeerRun, open_peer, peer_figures
 from gesta.errors import BadSettings, GestaError
 
-CHECKOUT = Path(__file__).parents[2] / "bench"
+CHECKOUT = Path(__file__).parents[2] / "benchmarks"
 LOCK = json.loads((CHECKOUT / "package-lock.json").read_text())
 
 
 @pytest.mark.slow
 def test_a_run_beside_bullmq_prints_both_rates_and_leaves_nothing_behind(tmp_path, capsys):
-    assert (
-        run_bench(
-            requests=200,
-            rounds=1,
-            light_samples=5,
-            idle_seconds=0.1,
-            peer="bullmq",
-            json=True,
-            folder=str(tmp_path),
-        )
-        == 0
-    )
+    plan = Plan(requests=200, rounds=1, light_samples=5, idle_seconds=0.1, peer="bullmq")
+    assert run_bench(plan, json=True, folder=str(tmp_path)) == 0
     figures = msgspec.json.decode(capsys.readouterr().out)
     told = figures["peer"]
     assert told["name"] == f"BullMQ {LOCK['packages']['node_modules/bullmq']['version']}"
@@ -138,20 +129,20 @@ async def test_a_machine_without_valkey_is_told_what_to_install(tmp_path, monkey
 
 
 @pytest.mark.parametrize(
-    ("options", "text"),
+    ("plan", "flow", "text"),
     [
-        ({"peer": "sidekiq"}, "bench knows bullmq, not 'sidekiq'"),
-        ({"peer": "bullmq", "batch": True}, "single requests of the plain flow"),
-        ({"peer": "bullmq", "flow": "webhook"}, "single requests of the plain flow"),
+        (Plan(peer="sidekiq"), "plain", "bench knows bullmq, not 'sidekiq'"),
+        (Plan(peer="bullmq", batch=True), "plain", "single requests of the plain flow"),
+        (Plan(peer="bullmq"), "webhook", "single requests of the plain flow"),
     ],
 )
-def test_what_cannot_be_compared_is_refused_with_the_reason(tmp_path, options, text):
+def test_what_cannot_be_compared_is_refused_with_the_reason(tmp_path, plan, flow, text):
     with pytest.raises(BadSettings, match=text):
-        run_bench(folder=str(tmp_path), **options)
+        run_bench(plan, flow=flow, folder=str(tmp_path))
 
 
 @pytest.mark.parametrize("other", ["--flood", "--crash", "--processes"])
 def test_a_peer_goes_with_the_plain_measurement_only(capsys, other):
     with pytest.raises(SystemExit) as ended:
-        main(["bench", "--peer", "bullmq", other])
+        main(["--peer", "bullmq", other])
     assert ended.value.code == 2

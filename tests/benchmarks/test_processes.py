@@ -7,10 +7,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from gesta.bench import crash
-from gesta.bench.command import run_crash_bench, run_processes_bench
-from gesta.bench.crash import CrashFigures
-from gesta.cli.main import main
+from benchmarks import crash
+from benchmarks.__main__ import main
+from benchmarks.command import run_crash_bench, run_processes_bench
+from benchmarks.crash import CrashFigures
 
 RIGHT = CrashFigures(
     kills=1,
@@ -80,6 +80,6 @@ def test_the_exit_code_says_whether_anything_was_lost_or_doubled(
 
 def test_one_bench_at_a_time(capsys):
     with pytest.raises(SystemExit) as ended:
-        main(["bench", "--crash", "--processes"])
+        main(["--crash", "--processes"])
     assert ended.value.code == 2
     assert "one at a time" in capsys.readouterr().err

@@ -8,8 +8,8 @@ import asyncpg  # type: ignore[import-untyped]
 import pytest
 import pytest_asyncio
 
-from gesta.bench import raw_postgresql, raw_sqlite
-from gesta.bench.store import BenchStore
+from benchmarks import raw_postgresql, raw_sqlite
+from benchmarks.store import BenchStore
 from gesta.runtime.clock import turn
 from gesta.runtime.settings import Settings
 from gesta.testing.postgres_server import PostgresServer

@@ -2,7 +2,7 @@
 
 import pytest
 
-from gesta.api_types.representations import payload_shape
+from gesta.admin.representations import payload_representation
 from tests.cli.running import events_in
 from tests.cli.shop import APP, note
 
@@ -54,5 +54,5 @@ def test_show_tells_that_something_is_sealed_in_words_and_in_json(cli, shop):
 
 
 def test_what_was_stored_before_its_field_was_marked_is_masked_and_not_called_sealed():
-    shown = payload_shape(b'{"comes_to":"done","email":"ada@example.com"}', note)
+    shown = payload_representation(b'{"comes_to":"done","email":"ada@example.com"}', note)
     assert shown == {"comes_to": "done", "email": "(personal)"}

@@ -5,7 +5,7 @@ import base64
 import pytest
 
 from gesta.cli.flows import flows_of, left_out
-from gesta.errors import UnknownFlow
+from gesta.flows.channels import unknown_flow
 from gesta.runtime.settings import Settings, load
 from gesta.runtime.telemetry import Telemetry
 from tests.cli.shop import APP
@@ -215,13 +215,13 @@ def test_a_flow_of_ones_own_that_is_unknown_is_told_with_the_option_that_brings_
 
 @pytest.mark.parametrize("extra", ["slack", "email", "sms"])
 def test_over_http_and_in_programs_a_missing_library_is_part_of_the_text(monkeypatch, extra):
-    assert "pip install" not in str(UnknownFlow(f"notification.{extra}", []))
+    assert "pip install" not in str(unknown_flow(f"notification.{extra}", []))
     monkeypatch.setattr("gesta.flows.channels.find_spec", lambda _: None)
-    told = str(UnknownFlow(f"notification.{extra}", []))
+    told = str(unknown_flow(f"notification.{extra}", []))
     assert told.endswith(
         f"to the Engine's flows; what it needs is not installed: pip install 'gesta[{extra}]'"
     )
-    assert "pip install" not in str(UnknownFlow(extra, []))
+    assert "pip install" not in str(unknown_flow(extra, []))
 
 
 def test_a_channel_that_somebody_has_set_up_needs_its_library(cli, folder, monkeypatch):

@@ -47,7 +47,6 @@ def test_every_command_asks_the_server_or_says_that_it_works_on_the_store(
         "projector",
         "worker",
         "sweeper",
-        "bench",
         "openapi",
         "doctor",
         "rebuild",

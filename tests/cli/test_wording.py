@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from gesta.api_types.representations import attempt_shapes
+from gesta.admin.representations import attempt_representations
 from gesta.cli.wording import describe, span
 from gesta.domain import events as e
 
@@ -62,7 +62,9 @@ def test_every_attempt_has_one_record_whatever_its_events():
         e.Failed("bad_address", 3),
         e.SentLate(3, "note-3"),
     ]
-    attempts = msgspec.to_builtins(attempt_shapes([("type", event, meta) for event in history]))
+    attempts = msgspec.to_builtins(
+        attempt_representations([("type", event, meta) for event in history])
+    )
     assert [(one["number"], one["outcome"], one["reason"]) for one in attempts] == [
         (1, "unknown", "timeout"),
         (2, "retry", "busy"),

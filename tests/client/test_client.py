@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 import pytest
 
 from gesta import Attempt, Done, Outcome, Payload, Rejected, flow
+from gesta.api_types.requests import StreamEvent
 from gesta.client import Client, Submit
 from gesta.errors import (
     AccessDenied,
@@ -21,7 +22,6 @@ from gesta.errors import (
 )
 from gesta.flows.external import external
 from gesta.flows.flow import Flow
-from gesta.http_api.stream import StreamEvent
 from tests.http_api.losing import Hasty, Losing
 from tests.http_api.served import served
 

@@ -209,9 +209,12 @@ async def test_a_stranger_is_refused_without_a_loop_too(api_here):
     await asyncio.to_thread(program)
 
 
-def test_importing_the_client_opens_and_makes_nothing(tmp_path):
-    script = (
-        "import gesta.client, os, sys; sys.exit(bool(os.listdir('.')) or 'apsw' in sys.modules or"
-        " 'uvicorn' in sys.modules)"
-    )
+def test_importing_the_client_opens_nothing_and_loads_no_engine_worker_or_store(tmp_path):
+    script = """
+import gesta.client, os, sys
+known = ("gesta.client", "gesta.api_types", "gesta.errors", "gesta.domain")
+others = [one for one in sys.modules if one.startswith("gesta.") and not one.startswith(known)]
+foreign = {"apsw", "asyncpg", "uvicorn", "starlette", "prometheus_client"} & set(sys.modules)
+sys.exit(f"{os.listdir('.')} {others} {foreign}" if os.listdir(".") or others or foreign else 0)
+"""
     assert subprocess.run([sys.executable, "-c", script], cwd=tmp_path).returncode == 0

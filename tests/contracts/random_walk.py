@@ -16,7 +16,7 @@ from gesta.ports.event_store import Append, Appended
 from gesta.ports.job_queue import Ack, Drop, Hold, LeasedJob, Release, Settlement
 from gesta.ports.read_model import Filter, Move, View
 from gesta.ports.transactions import Entry, Recording
-from gesta.testing.contracts.harness import CommitsHarness
+from gesta.testing.contracts.harness import TransactionsHarness
 from gesta.testing.contracts.samples import (
     fresh_append,
     fresh_claim,
@@ -40,7 +40,9 @@ STATUSES = ("queued", "queued", "unknown", "sent", "failed")
 class Walk:
     """A few streams, jobs and requests, and calls that meet each other on them."""
 
-    def __init__(self, seed: int, reference: CommitsHarness, store: CommitsHarness) -> None:
+    def __init__(
+        self, seed: int, reference: TransactionsHarness, store: TransactionsHarness
+    ) -> None:
         self._reference, self._store = reference, store
         self._dice = random.Random(seed)
         self._flows = [fresh_name() for _ in range(2)]
@@ -92,7 +94,7 @@ class Walk:
 
     async def _same(
         self,
-        call: Callable[[CommitsHarness], Awaitable[Any]],
+        call: Callable[[TransactionsHarness], Awaitable[Any]],
         told: Callable[[Any], Any] = lambda answer: answer,
     ) -> None:
         expected, answer = told(await call(self._reference)), told(await call(self._store))
@@ -164,7 +166,7 @@ class Walk:
     async def record(self) -> None:
         entries = [self._entry() for _ in range(self._dice.randint(1, 3))]
         await self._same(
-            lambda harness: harness.commits.record(entries),
+            lambda harness: harness.transactions.record(entries),
             lambda answer: [_told(one) for one in answer],
         )
 
@@ -172,10 +174,12 @@ class Walk:
         views = {
             view.state.id: view for view in (self._view() for _ in range(self._dice.randint(0, 3)))
         }
-        before = await self._reference.views.checkpoint("walk") + self._dice.choice((0, 0, 0, 1))
+        before = await self._reference.read_model.checkpoint("walk") + self._dice.choice(
+            (0, 0, 0, 1)
+        )
         jobs = self._dice.sample(self._jobs, k=2)
         await self._same(
-            lambda harness: harness.commits.project(
+            lambda harness: harness.transactions.project(
                 [*views.values()], jobs, [], [Move("walk", before, before + 5)]
             )
         )
@@ -183,7 +187,7 @@ class Walk:
     async def sweep(self) -> None:
         now_ms, limit = self._now_ms(), self._dice.randint(1, 6)
         await self._same(
-            lambda harness: harness.views.due(now_ms, 100),
+            lambda harness: harness.read_model.due(now_ms, 100),
             lambda answer: (sorted(view.state.id for view in answer[0]), answer[1]),
         )
         await self._same(
@@ -194,7 +198,7 @@ class Walk:
             self._dice.choice(self._requests).state, version=self._dice.randint(1, 9)
         )
         later = self._dice.choice((None, now_ms + 700))
-        await self._same(lambda harness: harness.views.postpone([(looked_at, later)]))
+        await self._same(lambda harness: harness.read_model.postpone([(looked_at, later)]))
 
     async def look(self) -> None:
         chosen = Filter(
@@ -204,10 +208,10 @@ class Walk:
             before_id=self._dice.choice((None, self._requests[2].state.id)),
             limit=self._dice.randint(1, 5),
         )
-        await self._same(lambda harness: harness.views.find(chosen))
-        await self._same(lambda harness: harness.views.counts(chosen.tenant))
+        await self._same(lambda harness: harness.read_model.find(chosen))
+        await self._same(lambda harness: harness.read_model.counts(chosen.tenant))
         await self._same(
-            lambda harness: harness.views.get([key_of(view) for view in self._requests])
+            lambda harness: harness.read_model.get([key_of(view) for view in self._requests])
         )
         await self._same(lambda harness: harness.queue.find([job.id for job in self._jobs]))
         await self._same(lambda harness: harness.queue.count(4))

@@ -14,12 +14,13 @@ from gesta.ports.eager_dispatch import FreeSlots
 from gesta.ports.event_store import Append, AppendVerdict
 from gesta.ports.job_queue import Job
 from gesta.ports.read_model import Move, Quarantined, View
-from gesta.ports.transactions import Commits, Entry, Projection, Recording
+from gesta.ports.stores import Stores
+from gesta.ports.transactions import Entry, Projection, Recording, Transactions
 from gesta.projector.job_relay import Relay
 from gesta.projector.partitions import Partitions
-from gesta.runtime.clock import ManualRuntime
+from gesta.runtime.clock import Ids, ManualRuntime
+from gesta.runtime.component import Process
 from gesta.runtime.telemetry import Telemetry
-from gesta.stores import Stores
 from gesta.stores.memory.database import MemoryDatabase
 from gesta.stores.separate_queue import with_separate_queue
 from gesta.stores.sqlite import open_stores
@@ -29,7 +30,7 @@ from gesta.testing.contracts.harness import Capability, Harness
 class _Relaying:
     """Commits after each of which the relay has had its turn."""
 
-    def __init__(self, commits: Commits, relay: Relay) -> None:
+    def __init__(self, commits: Transactions, relay: Relay) -> None:
         self._commits, self._relay = commits, relay
 
     async def project(
@@ -65,7 +66,7 @@ class _Relaying:
 class _Apart:
     """The commits are what is tested: the ports by themselves are tested elsewhere."""
 
-    capabilities: ClassVar[frozenset[Capability]] = frozenset({"commits", "durable"})
+    capabilities: ClassVar[frozenset[Capability]] = frozenset({"transactions", "durable"})
 
     def __init__(self, folder: Path) -> None:
         self.runtime = ManualRuntime()
@@ -79,13 +80,11 @@ class _Apart:
     async def open(self) -> None:
         stores = with_separate_queue(*await self._stores(), self.runtime)
         assert stores.undispatched is not None
-        partitions = Partitions(1, "test", stores.views, self.runtime)
-        relay = Relay(
-            stores.views, stores.queue, partitions, stores.undispatched, self.runtime, Telemetry()
-        )
-        stores = replace(stores, commits=_Relaying(stores.commits, relay))
-        self.events, self.queue, self.views = stores.events, stores.queue, stores.views
-        self.vault, self.commits, self._close = stores.vault, stores.commits, stores.close
+        process = Process(self.runtime, Ids(self.runtime), Telemetry(), "test")
+        relay = Relay(stores, Partitions(1, stores.read_model, process), process)
+        stores = replace(stores, transactions=_Relaying(stores.transactions, relay))
+        self.events, self.queue, self.read_model = stores.events, stores.queue, stores.read_model
+        self.vault, self.transactions, self._close = stores.vault, stores.transactions, stores.close
 
     async def close(self) -> None:
         await self._close()

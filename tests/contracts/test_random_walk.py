@@ -4,7 +4,7 @@ from tests.contracts.random_walk import Walk
 
 
 class TestRandomWalk(Contract):
-    needs = frozenset({"events", "views", "queue", "commits"})
+    needs = frozenset({"events", "read_model", "queue", "transactions"})
 
     async def test_a_store_answers_as_the_memory_stores_do(self, harness, seed, tmp_path):
         reference = Reference(tmp_path)

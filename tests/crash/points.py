@@ -2,7 +2,7 @@
 
 The list is the matrix of the hazards.
 
-A point lies before or after a call of a port (`commits.record`), or of the provider's executor
+A point lies before or after a call of a port (`transactions.record`), or of the provider's executor
 (`executor.call`). The program stops there
 when the call concerns a request (at the provider: when one of each kind has arrived) and writes
 down which ones: the victims. Nothing in the product knows of points.
@@ -152,7 +152,7 @@ POINTS = [
     Point(
         "appended, not projected",
         "K-1",
-        "commits.project",
+        "transactions.project",
         "before",
         of_projected,
         UNHARMED,
@@ -161,7 +161,7 @@ POINTS = [
     Point(
         "projected, not answered",
         "K-1",
-        "commits.project",
+        "transactions.project",
         "after",
         of_projected,
         UNHARMED,
@@ -171,7 +171,7 @@ POINTS = [
     Point(
         "appended and projected",
         "K-1",
-        "commits.append",
+        "transactions.append",
         "after",
         of_appends,
         UNHARMED,
@@ -202,7 +202,7 @@ POINTS = [
     Point(
         "taken as it was put",
         "K-4",
-        "commits.append",
+        "transactions.append",
         "after",
         of_offered,
         NOT_CALLED,
@@ -213,7 +213,7 @@ POINTS = [
     Point(
         "taken as it was projected",
         "K-4",
-        "commits.project",
+        "transactions.project",
         "after",
         of_offered,
         NOT_CALLED,
@@ -229,14 +229,14 @@ POINTS = [
     Point(
         "journalled, answered, not recorded",
         "K-8",
-        "commits.record",
+        "transactions.record",
         "before",
         of_records,
         CALLED,
         journal=True,
     ),
     Point("recorded, not acked", "K-9", "queue.settle", "before", of_acks, UNHARMED, "apart"),
-    Point("recorded, not answered", "K-9", "commits.record", "after", of_records, UNHARMED),
+    Point("recorded, not answered", "K-9", "transactions.record", "after", of_records, UNHARMED),
     Point(
         "frozen with a job, not called",
         "K-12",
@@ -250,7 +250,7 @@ POINTS = [
     Point(
         "frozen with a job that was just put",
         "K-12",
-        "commits.append",
+        "transactions.append",
         "after",
         of_offered,
         NOT_CALLED,

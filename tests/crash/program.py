@@ -49,9 +49,10 @@ from gesta.engine.environment import Environment, Wiring, master_key
 from gesta.errors import StoreError
 from gesta.outbound.http import PrivateAddressGuard
 from gesta.outbound.http.aiohttp_transport import AioHttpTransport
+from gesta.ports.stores import Stores
 from gesta.runtime.clock import SystemRuntime
 from gesta.runtime.settings import Settings, load
-from gesta.stores import Stores, open_stores
+from gesta.stores import open_stores
 from gesta.stores.separate_queue import with_separate_queue
 from gesta.stores.sqlite.database import Database
 from tests.crash.points import POINTS, Layout, Point
@@ -276,12 +277,15 @@ async def wire(plan: Plan, settings: Settings, watch: Watch) -> Environment:
     runtime = OtherClock(plan.ahead_ms)
     # A server has a clock of its own; for a file it is the machine's.
     machine = runtime if plan.url else SystemRuntime()
-    stores = watched(await open_stores(settings.url, machine), watch, "events", "views", "queue")
+    stores = watched(
+        await open_stores(settings.url, machine), watch, "events", "read_model", "queue"
+    )
     if settings.queue_url is not None:
         queue = watched(await open_stores(settings.queue_url, machine), watch, "queue")
         stores = with_separate_queue(stores, queue, runtime)
     stores = replace(
-        watched(stores, watch, "commits"), projects_inline=stores.projects_inline and plan.inline
+        watched(stores, watch, "transactions"),
+        projects_inline=stores.projects_inline and plan.inline,
     )
     master, _ = await master_key(settings, stores, runtime)
     return Environment(

@@ -52,7 +52,7 @@ async def test_emptied_views_and_a_lost_queue_are_made_again(
             left = (
                 {
                     names[name]
-                    for name in await engine.pipeline.environment.stores.views.are_undispatched(
+                    for name in await engine.pipeline.environment.stores.read_model.are_undispatched(
                         [*names]
                     )
                 }

@@ -29,7 +29,6 @@ from gesta.domain.commands import (
     Withdraw,
 )
 from gesta.domain.events import (
-    EVENTS,
     AttemptFailed,
     Event,
     Failed,
@@ -38,14 +37,15 @@ from gesta.domain.events import (
     Updated,
 )
 from gesta.domain.ids import idempotency_key
-from gesta.domain.notification.evolve import evolve, fold
-from gesta.domain.notification.lifecycle import decide
+from gesta.domain.notification.lifecycle import NOTIFICATION
 from gesta.domain.outcome import Done, Rejected, Retry, Unknown
 from gesta.domain.retry_policy import LONGEST_WAIT_SECONDS
 from gesta.domain.state import State
 from tests.domain.allowed import is_allowed
 from tests.domain.moves import Life
 from tests.domain.story import FLOW, T0, Story, meta
+
+decide, evolve, fold = NOTIFICATION.decide, NOTIFICATION.evolve, NOTIFICATION.fold
 
 GIVEN_UP = ("failed", "expired", "cancelled")
 
@@ -430,7 +430,7 @@ def _check_history(story: Story) -> None:
         (types.name_of[type(event)], encode(event), encode(told)) for event, told in story.history
     ]
     read = [(types.decode(name, data), decode_meta(told)) for name, data, told in stored]
-    known = all(type(event) in EVENTS for event, _ in story.history)
+    known = all(type(event) in NOTIFICATION.event_names for event, _ in story.history)
     _raise_first(
         [
             ("only known events are emitted", known),

@@ -20,11 +20,12 @@ from gesta.domain.commands import (
 )
 from gesta.domain.events import Actor, Event, Meta
 from gesta.domain.ids import idempotency_key
-from gesta.domain.notification.evolve import evolve
-from gesta.domain.notification.lifecycle import decide
+from gesta.domain.notification.lifecycle import NOTIFICATION
 from gesta.domain.outcome import Outcome, UnknownPolicy
 from gesta.domain.retry_policy import RetryPolicy
 from gesta.domain.state import State
+
+decide, evolve = NOTIFICATION.decide, NOTIFICATION.evolve
 
 ID = "01890a5d-ac96-774b-bcce-b302099a8057"
 TENANT = "acme"

@@ -7,9 +7,11 @@ import pytest
 
 from gesta.domain import events as e
 from gesta.domain.ids import job_id, own_job_id
-from gesta.domain.notification.evolve import evolve, fold
+from gesta.domain.notification.lifecycle import NOTIFICATION
 from gesta.domain.state import State
 from tests.domain.story import FLOW, ID, T0, Story, meta
+
+evolve, fold = NOTIFICATION.evolve, NOTIFICATION.fold
 
 AT = T0 + 1000
 QUEUED = Story(deliver_at=T0 + 500).state
@@ -34,14 +36,17 @@ SENT = {
 
 
 def changed(before: State, event: e.Event) -> dict[str, object]:
-    """What is different after the event, beside version and time, which always move."""
+    """What is different after the event, beside version and time, which always move, and the
+    phase, which follows the status.
+    """
     after = evolve(before, event, meta(AT))
     assert (after.version, after.updated_at) == (before.version + 1, AT)
+    assert after.phase == NOTIFICATION.phase_of(after.status)
     old, new = msgspec.structs.asdict(before), msgspec.structs.asdict(after)
     return {
         name: value
         for name, value in new.items()
-        if value != old[name] and name not in ("version", "updated_at")
+        if value != old[name] and name not in ("version", "updated_at", "phase")
     }
 
 
@@ -232,7 +237,7 @@ def test_an_event_changes_this_and_nothing_else(
 
 
 def test_every_event_but_the_first_is_told():
-    assert {type(event) for _, event, _ in CHANGES} == set(e.EVENTS) - {e.Created}
+    assert {type(event) for _, event, _ in CHANGES} == set(NOTIFICATION.event_names) - {e.Created}
 
 
 def test_the_first_event_makes_this_state():

@@ -10,13 +10,15 @@ from typing import get_args, get_type_hints
 import pytest
 from hypothesis import given, settings
 
-from gesta.domain.events import EVENTS, Updated
-from gesta.domain.notification.evolve import evolve
+from gesta.domain.events import Updated
+from gesta.domain.notification.lifecycle import NOTIFICATION
 from gesta.domain.state import State
 from tests.domain.allowed import MOVES, kind_of
 from tests.domain.moves import Life, lives, random_life
 from tests.domain.promises import check_life
 from tests.domain.search import first_failure
+
+evolve = NOTIFICATION.evolve
 
 
 @settings(max_examples=settings().max_examples * 3)
@@ -54,6 +56,6 @@ def test_the_table_of_the_lifecycle_is_no_wider_than_life():
 
 def test_the_table_of_the_lifecycle_knows_every_event():
     changes = get_args(get_type_hints(Updated)["change"])
-    assert MOVES.keys() == {kind.__name__ for kind in EVENTS if kind is not Updated} | {
-        f"Updated {one}" for one in changes
-    }
+    assert MOVES.keys() == {
+        kind.__name__ for kind in NOTIFICATION.event_names if kind is not Updated
+    } | {f"Updated {one}" for one in changes}

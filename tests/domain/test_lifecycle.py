@@ -4,8 +4,6 @@ cancelled, and back by a redrive.
 
 from __future__ import annotations
 
-from typing import get_args
-
 import pytest
 from msgspec import Raw
 
@@ -23,11 +21,11 @@ from gesta.domain.commands import (
     Start,
     Withdraw,
 )
-from gesta.domain.notification.evolve import evolve
-from gesta.domain.notification.lifecycle import decide
+from gesta.domain.notification.lifecycle import NOTIFICATION
 from gesta.domain.outcome import Done, Outcome, Rejected, Retry, Unknown
-from gesta.domain.state import TERMINAL, Status
 from tests.domain.story import DAY, HOUR, ID, MINUTE, SECOND, T0, Story, meta, rules
+
+decide, evolve = NOTIFICATION.decide, NOTIFICATION.evolve
 
 OUTCOMES: tuple[Outcome, ...] = (
     Done("p-2"),
@@ -56,7 +54,7 @@ def ended(how: str) -> Story:
 def test_the_statuses_are_those_of_the_message_request_and_three_more():
     # R1-28: requested|validated|queued|sent|failed; design.md section 4 adds expired, cancelled,
     # unknown
-    assert get_args(Status) == (
+    assert NOTIFICATION.statuses == (
         "requested",
         "validated",
         "queued",
@@ -66,7 +64,7 @@ def test_the_statuses_are_those_of_the_message_request_and_three_more():
         "cancelled",
         "unknown",
     )
-    assert frozenset({"sent", "failed", "expired", "cancelled"}) == TERMINAL
+    assert frozenset({"sent", "failed", "expired", "cancelled"}) == NOTIFICATION.terminal
 
 
 def test_a_created_request_is_queued_at_once_and_its_operation_open():

@@ -24,12 +24,16 @@ from gesta.domain.commands import (
     RetryNow,
     Rules,
 )
-from gesta.domain.notification import evolve as fold
-from gesta.domain.notification import lifecycle as notification
+from gesta.domain.notification import receipts
+from gesta.domain.notification.lifecycle import NOTIFICATION
+from gesta.domain.operation import Operation
+from gesta.domain.operation import decide as deciding
+from gesta.domain.operation import evolve as folding
 from gesta.domain.outcome import Done, Rejected, Unknown
 from gesta.domain.state import State
 from tests.domain import promises, story
 from tests.domain.moves import random_life
+from tests.domain.planting import plant
 from tests.domain.promises import check_life
 from tests.domain.search import finds
 from tests.domain.world import live_through, random_plan
@@ -39,28 +43,28 @@ WORLDS = 8000
 
 # The code as it is, for bugs that change only a part of what it does.
 record, failed_attempt, redrive, cancel = (
-    notification._record,
-    notification._failed_attempt,
-    notification._redrive,
-    notification._cancel,
+    deciding._record,
+    deciding._failed_attempt,
+    deciding._redrive,
+    deciding._cancel,
 )
 next_at, ending, expire, reconciled = (
-    notification._next_at,
-    notification._ending,
-    notification._expire,
-    notification._reconciled,
+    deciding._next_at,
+    deciding._ending,
+    deciding._expire,
+    deciding._reconciled,
 )
-lose, unknown, report, decide = (
-    notification._lose,
-    notification._unknown,
-    notification._report,
-    notification.decide,
+lose, unknown, receipt, decide = (
+    deciding._lose,
+    deciding._unknown,
+    receipts.decide_receipt,
+    NOTIFICATION.decide,
 )
 folded_unknown, folded_resolved, folded_updated, evolve = (
-    fold._unknown,
-    fold._resolved,
-    fold._updated,
-    fold.evolve,
+    folding._unknown,
+    folding._resolved,
+    folding._updated,
+    NOTIFICATION.evolve,
 )
 
 Bug = Callable[..., Any]
@@ -76,18 +80,20 @@ def a_retry_gets_a_new_key(state: State, *rest: Any) -> list[e.Event]:
 
 
 def a_failure_after_success_is_recorded(
-    state: State, command: RecordOutcome, rules: Rules
+    state: State, command: RecordOutcome, *rest: Any
 ) -> list[e.Event]:
     late = state.status == "sent" and isinstance(command.outcome, Rejected)
-    return [e.Failed("late", state.attempts)] if late else record(state, command, rules)
+    return [e.Failed("late", state.attempts)] if late else record(state, command, *rest)
 
 
-def a_report_told_again_is_recorded(state: State, command: RecordReceipt) -> list[e.Event]:
-    return report(replace(state, reports=()), command)
+def a_receipt_received_again_is_recorded(
+    state: State, command: RecordReceipt, *rest: Any
+) -> list[e.Event]:
+    return receipt(replace(state, reports=()), command, *rest)
 
 
-def a_report_is_no_evidence(state: State, command: RecordReceipt) -> list[e.Event]:
-    return report(state, command)[-1:]
+def a_receipt_is_no_evidence(state: State, command: RecordReceipt, *rest: Any) -> list[e.Event]:
+    return receipt(state, command, *rest)[-1:]
 
 
 def a_second_success_is_recorded(
@@ -106,14 +112,14 @@ def a_late_success_is_not_called_late(
     return [] if state.status == "sent" else [e.Sent(max(attempt, state.attempts), outcome.id)]
 
 
-def a_stale_failure_counts(state: State, command: RecordOutcome, rules: Rules) -> list[e.Event]:
-    return record(state, replace(command, attempt=max(command.attempt, state.attempts + 1)), rules)
+def a_stale_failure_counts(state: State, command: RecordOutcome, *rest: Any) -> list[e.Event]:
+    return record(state, replace(command, attempt=max(command.attempt, state.attempts + 1)), *rest)
 
 
 def an_older_intent_s_failure_counts(
-    state: State, command: RecordOutcome, rules: Rules
+    state: State, command: RecordOutcome, *rest: Any
 ) -> list[e.Event]:
-    return record(state, replace(command, intent=None), rules)
+    return record(state, replace(command, intent=None), *rest)
 
 
 def attempts_start_again_at_one(state: State, *rest: Any) -> e.OutcomeUnknown:
@@ -134,8 +140,8 @@ def a_lost_attempt_is_forgotten(state: State, *rest: Any) -> list[e.Event]:
     return lose(state, *rest) if state.started is not None else []
 
 
-def a_lost_attempt_counts_as_failed(state: State, command: Lose, rules: Rules) -> list[e.Event]:
-    events = lose(state, command, rules)
+def a_lost_attempt_counts_as_failed(state: State, command: Lose, *rest: Any) -> list[e.Event]:
+    events = lose(state, command, *rest)
     return (
         [e.AttemptFailed(state.attempts + 1, "lost", next_attempt_at=command.at)]
         if events
@@ -165,49 +171,50 @@ def nothing_ever_expires(_: State, __: int) -> bool:
     return False
 
 
-def a_redrive_always_takes_a_new_key(state: State, command: Redrive, rules: Rules) -> list[e.Event]:
-    return redrive(state, replace(command, again=True), rules)
+def a_redrive_always_takes_a_new_key(state: State, command: Redrive, *rest: Any) -> list[e.Event]:
+    return redrive(state, replace(command, again=True), *rest)
 
 
 def a_redrive_keeps_the_key_of_a_forgetful_provider(
-    state: State, command: Redrive, rules: Rules
+    state: State, command: Redrive, rules: Rules, operation: Operation
 ) -> list[e.Event]:
-    return redrive(state, command, replace(rules, on_unknown="same_key", key_protects_seconds=None))
+    forgetful = replace(rules, on_unknown="same_key", key_protects_seconds=None)
+    return redrive(state, command, forgetful, operation)
 
 
-def what_is_in_doubt_is_cancelled(state: State, command: Cancel) -> list[e.Event]:
-    return cancel(
-        replace(
-            state, status="queued" if state.status == "unknown" else state.status, in_doubt=False
-        ),
-        command,
+def what_is_unknown_is_cancelled(state: State, command: Cancel, *rest: Any) -> list[e.Event]:
+    known = replace(
+        state, status="queued" if state.status == "unknown" else state.status, in_doubt=False
     )
+    return cancel(known, command, *rest)
 
 
-def what_is_journalled_is_cancelled(state: State, command: Cancel) -> list[e.Event]:
-    return cancel(replace(state, started=None), command)
+def what_is_journalled_is_cancelled(state: State, command: Cancel, *rest: Any) -> list[e.Event]:
+    return cancel(replace(state, started=None), command, *rest)
 
 
 def a_cancel_is_forgotten(state: State, *rest: Any) -> list[e.Event]:
     return ending(replace(state, cancel_requested=False), *rest)
 
 
-def no_trace_is_read_as_failure(state: State, command: Reconciled, rules: Rules) -> list[e.Event]:
+def no_trace_is_read_as_failure(state: State, command: Reconciled, *rest: Any) -> list[e.Event]:
     vain = isinstance(command.outcome, Unknown)
     return reconciled(
-        state, replace(command, outcome=Rejected("silent")) if vain else command, rules
+        state, replace(command, outcome=Rejected("silent")) if vain else command, *rest
     )
 
 
-def a_retry_is_put_beside_a_running_attempt(state: State, command: RetryNow) -> list[e.Event]:
+def a_retry_is_put_beside_a_running_attempt(
+    state: State, command: RetryNow, *_: Any
+) -> list[e.Event]:
     return [e.Updated("retry", due_at=command.at)] if state.wants == "execute" else []
 
 
-def every_start_is_journalled(state: State, command: Any) -> list[e.Event]:
+def every_start_is_journalled(state: State, command: Any, *_: Any) -> list[e.Event]:
     return [e.AttemptStarted(state.attempts + 1, command.key)]
 
 
-def nobody_ever_starts(_: State, __: Any) -> list[e.Event]:
+def no_attempt_ever_starts(*_: Any) -> list[e.Event]:
     return []
 
 
@@ -253,11 +260,15 @@ IN_DECIDE: list[tuple[str, Bug, str]] = [
         a_failure_after_success_is_recorded,
         "sent is final: no command but a report after it yields an event",
     ),
-    ("_report", a_report_told_again_is_recorded, "the same report again yields no event"),
-    ("_report", a_report_is_no_evidence, "a report shows that it was sent"),
-    ("_done", a_second_success_is_recorded, "a second success yields no event"),
-    ("_done", a_late_success_is_dropped, "evidence of success always ends in sent"),
-    ("_done", a_late_success_is_not_called_late, "success after giving up is recorded as late"),
+    (
+        "decide_receipt",
+        a_receipt_received_again_is_recorded,
+        "the same report again yields no event",
+    ),
+    ("decide_receipt", a_receipt_is_no_evidence, "a report shows that it was sent"),
+    ("done", a_second_success_is_recorded, "a second success yields no event"),
+    ("done", a_late_success_is_dropped, "evidence of success always ends in sent"),
+    ("done", a_late_success_is_not_called_late, "success after giving up is recorded as late"),
     ("_record", a_stale_failure_counts, "a stale attempt's failure changes nothing"),
     ("_record", an_older_intent_s_failure_counts, "a stale attempt's failure changes nothing"),
     ("_unknown", attempts_start_again_at_one, "attempts never decrease"),
@@ -283,7 +294,7 @@ IN_DECIDE: list[tuple[str, Bug, str]] = [
         a_redrive_keeps_the_key_of_a_forgetful_provider,
         "the same intent is redriven only under a key that protects",
     ),
-    ("_cancel", what_is_in_doubt_is_cancelled, "nothing in doubt expires or is cancelled"),
+    ("_cancel", what_is_unknown_is_cancelled, "nothing in doubt expires or is cancelled"),
     (
         "_cancel",
         what_is_journalled_is_cancelled,
@@ -314,13 +325,13 @@ IN_THE_WORLD: list[tuple[str, Bug, str]] = [
     ("_lose", a_lost_attempt_counts_as_failed, "two effects under one key"),
     ("_key_protects", the_key_is_remembered_for_ever, "two effects under one key"),
     ("_redrive", a_redrive_always_takes_a_new_key, "two effects, and nobody forced it"),
-    ("_cancel", what_is_in_doubt_is_cancelled, "cancelled without a doubt, and yet it happened"),
+    ("_cancel", what_is_unknown_is_cancelled, "cancelled without a doubt, and yet it happened"),
     ("_expire", unknown_expires, "expired without a doubt, and yet it happened"),
     ("_reconciled", no_trace_is_read_as_failure, "failed without a doubt, and yet it happened"),
     ("_lose", a_lost_attempt_is_forgotten, "failed without a doubt, and yet it happened"),
     ("_retry_now", a_retry_is_put_beside_a_running_attempt, "two effects under one key"),
-    ("_done", a_late_success_is_dropped, "a success was reported and is not on record"),
-    ("_start", nobody_ever_starts, "never comes to rest"),
+    ("done", a_late_success_is_dropped, "a success was reported and is not on record"),
+    ("_start", no_attempt_ever_starts, "never comes to rest"),
 ]
 
 
@@ -332,7 +343,7 @@ def ids(bugs: list[tuple[str, Bug, str]]) -> list[str]:
 def test_a_bug_planted_in_decide_is_found(
     monkeypatch: pytest.MonkeyPatch, place: str, bug: Bug, promise: str
 ):
-    monkeypatch.setattr(notification, place, bug)
+    plant(monkeypatch, deciding if hasattr(deciding, place) else receipts, place, bug)
     assert finds(promise, random_life, check_life, LIVES)
 
 
@@ -340,7 +351,7 @@ def test_a_bug_planted_in_decide_is_found(
 def test_a_bug_planted_in_evolve_is_found(
     monkeypatch: pytest.MonkeyPatch, place: str, bug: Bug, promise: str
 ):
-    monkeypatch.setattr(fold, place, bug)
+    plant(monkeypatch, folding, place, bug)
     assert finds(promise, random_life, check_life, LIVES)
 
 
@@ -348,7 +359,7 @@ def test_a_bug_planted_in_evolve_is_found(
 def test_a_bug_that_doubles_loses_or_lies_is_found_by_counting_effects(
     monkeypatch: pytest.MonkeyPatch, place: str, bug: Bug, promise: str
 ):
-    monkeypatch.setattr(notification, place, bug)
+    plant(monkeypatch, deciding if hasattr(deciding, place) else receipts, place, bug)
     assert finds(promise, random_plan, live_through, WORLDS)
 
 

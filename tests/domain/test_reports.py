@@ -8,9 +8,12 @@ import pytest
 
 from gesta.domain import events as e
 from gesta.domain.commands import Cancel, Lose, RecordOutcome, RecordReceipt, Rules
-from gesta.domain.notification.lifecycle import REPORTS_MAX, decide
+from gesta.domain.notification.lifecycle import NOTIFICATION
+from gesta.domain.notification.receipts import REPORTS_MAX
 from gesta.domain.outcome import Done, Rejected, Unknown
 from tests.domain.story import Story
+
+decide = NOTIFICATION.decide
 
 DELIVERED = RecordReceipt("delivered", "r-1", "p-1")
 

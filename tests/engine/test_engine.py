@@ -101,7 +101,7 @@ async def test_whoever_waits_for_an_outcome_hears_when_the_store_cannot_be_read(
     async with engine_of(Provider(Gate())) as engine:
         request = await engine.submit(Note())
         await let_run(gesta)
-        ports.views.fail("get", StoreError("out of reach"))
+        ports.read_model.fail("get", StoreError("out of reach"))
         with pytest.raises(StoreError, match="out of reach"):
             await request.outcome(timeout=60)
 
@@ -313,7 +313,7 @@ async def test_the_views_show_how_it_ended_when_the_engine_has_stopped(gesta):
         request = await engine.submit(Note())
         await let_run(gesta)
         # The projector is busy elsewhere when the outcome comes.
-        engine.pipeline._tasks["projector"].cancel()
+        engine.pipeline.components.tasks["projector"].cancel()
         gate.opened.set()
         await let_run(gesta)
     async with Engine(URL, flows=[note_flow(Provider())], work=False) as asking:

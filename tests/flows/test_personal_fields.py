@@ -11,6 +11,7 @@ import pytest
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from gesta import Payload, Personal
+from gesta.domain.codec import canonical
 from gesta.flows.personal_fields import personal_fields, plan_of, subject_name
 from gesta.security.field_encryption import (
     MARK,
@@ -22,7 +23,6 @@ from gesta.security.field_encryption import (
     is_encrypted,
     replace_encrypted,
 )
-from gesta.security.keyed_digests import canonical
 
 T = TypeVar("T")
 Name = NewType("Name", Personal[str])

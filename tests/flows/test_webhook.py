@@ -17,7 +17,7 @@ from standardwebhooks import Webhook
 from gesta.domain.commands import RecordOutcome
 from gesta.domain.events import Failed, OutcomeUnknown
 from gesta.domain.ids import idempotency_key
-from gesta.domain.notification.lifecycle import decide
+from gesta.domain.notification.lifecycle import NOTIFICATION
 from gesta.domain.outcome import Done, Outcome, Rejected, Retry, Unknown
 from gesta.domain.state import State
 from gesta.errors import BadFlow
@@ -31,9 +31,11 @@ from gesta.outbound.rate_limits import Limits, Tokens
 from gesta.runtime.clock import Ids, ManualRuntime
 from gesta.sandbox import Effect
 from gesta.sandbox.transport import SandboxTransport
-from gesta.stores.memory.token_buckets import MemoryBuckets
+from gesta.stores.memory.token_buckets import MemoryTokenBuckets
 from gesta.tenants.config import TenantConfig, not_stored
 from gesta.tenants.templates import InlineRenderer, Templates
+
+decide = NOTIFICATION.decide
 
 URL = "https://hooks.shop.example/gesta"
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
@@ -90,7 +92,7 @@ class Pipeline:
         http, config = Http(self.transport, self.runtime), cast("TenantConfig", self.config)
         now_ms = self.runtime.now_ms()
         limits, templates = (
-            Limits(Tokens(MemoryBuckets(self.runtime), self.runtime), "shop.eu"),
+            Limits(Tokens(MemoryTokenBuckets(self.runtime), self.runtime), "shop.eu"),
             Templates(config, InlineRenderer()),
         )
         attempt = Attempt(

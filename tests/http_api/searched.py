@@ -13,12 +13,12 @@ from dataclasses import replace
 from typing import Any
 
 from gesta import Payload
+from gesta.api_types.requests import Page
 from gesta.flows import slack, sms, webhook
 from gesta.flows.external import external
 from gesta.http_api import description
 from gesta.http_api.app import ROUTES
 from gesta.http_api.openapi import describe
-from gesta.http_api.requests import Page
 from gesta.http_api.route import Answer, Call, Route
 from gesta.http_api.server import address_of, bind, serving
 from gesta.runtime import clock as runtime

@@ -23,11 +23,11 @@ from gesta import Attempt, Done, Flow, Outcome, Payload, Personal, Rejected, Unk
 from gesta.domain.codec import decode_meta
 from gesta.domain.commands import Rules
 from gesta.domain.events import Actor
+from gesta.domain.stream_names import checkpoint_of
 from gesta.flows import slack, sms, webhook
 from gesta.flows.sms.message import NAME as SMS
 from gesta.http_api.route import Route
 from gesta.ports.read_model import Quarantined
-from gesta.subscriptions.handlers import checkpoint_of
 from gesta.tenants.templates import TEMPLATE, Template
 from tests.http_api.served import Reply, Served
 
@@ -186,7 +186,7 @@ async def plant(api: Served) -> Planted:
     told = {"endpoint": f"{MARK} endpoint", "statuses": ["complained"]}
     await admin.put_config(webhook.TOLD, CODE, told, tenant=OWNER)
     planted.entry = (await admin.suppress(SMS, NUMBER, reason=f"{MARK} reason", tenant=OWNER)).id
-    await api.engine.pipeline.environment.stores.views.begin(checkpoint_of(HANDLER), 0)
+    await api.engine.pipeline.environment.stores.read_model.begin(checkpoint_of(HANDLER), 0)
     await admin.put_config(TEMPLATE, CODE, {"text": f"{MARK} {{{{ name }}}}"}, tenant=OWNER)
     for number in range(2):
         picked = await api.engine.submit(
@@ -200,7 +200,7 @@ async def plant(api: Served) -> Planted:
     for name in (f"{MARK} first", f"{MARK} second"):
         made, _ = await admin.create_key(tenant=OWNER, name=name, scopes=["read"], actor=actor)
         planted.keys.append(made.id)
-    await api.engine.pipeline.environment.stores.views.save(
+    await api.engine.pipeline.environment.stores.read_model.save(
         [], [Quarantined("event", OWNER, f"{MARK}-stream", 1, f"{MARK} error", 1)], None
     )
     planted.cursor = api.engine.pipeline.cursors.encrypt(1, f"stream/{OWNER}")

@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from msgspec import Raw
 
 from gesta.errors import StoreError
+from gesta.tenants.config import EntityPut
 
 HERE = "/v1/config/webhook.endpoint/shop"
 FIRST, SECOND = (
@@ -203,9 +205,8 @@ async def test_changing_config_takes_the_scope_admin(api_here):
 
 async def test_what_can_no_longer_be_read_is_told_and_can_be_put_again(api_here, monkeypatch):
     key = await api_here.key()
-    writer, config = api_here.engine.pipeline.config_writer, api_here.engine.pipeline.config
-    data = b'{"kind":"webhook.endpoint","code":"shop","body":{"url":7}}'
-    await writer.note(config, "default", "config.EntityPut.v1", data, None)
+    put = EntityPut("webhook.endpoint", "shop", Raw(b'{"url":7}'))
+    await api_here.engine.pipeline.config_writer.note("default", put, None)
     answer = await api_here.call("GET", HERE, key=key)
     assert (answer.status, answer.body["code"]) == (409, "unreadable")
     assert (

@@ -10,11 +10,11 @@ import msgspec
 import pytest
 
 from gesta import Attempt, Done, Engine, Outcome, Payload, flow
+from gesta.api_types.requests import Submit
 from gesta.flows import email, slack, sms, webhook
 from gesta.flows.external import external
 from gesta.http_api.app import ROUTES
 from gesta.http_api.openapi import body_examples, describe, plain_path, problems_of, successes_of
-from gesta.http_api.requests import Submit
 from tests.http_api.served import note, served
 
 FLOWS = {one.name: one for one in (note, slack.flow(), sms.flow(), webhook.flow(), email.flow())}

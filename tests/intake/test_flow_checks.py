@@ -109,7 +109,7 @@ async def test_what_is_wrong_is_told_also_where_the_config_cannot_be_read(gesta,
 
 async def test_what_came_through_an_outbox_is_checked_too(gesta, checking):
     async with chat(checking) as engine:
-        now, ids = engine.pipeline.runtime.now_ms(), engine.pipeline.ids
+        now, ids = engine.pipeline.runtime.now_ms(), engine.pipeline.process.ids
         await engine.admin.put_config(ROOM, "ops", {"name": "Operations"})
         rows = [
             Raw(ids.new(), FLOW, "default", now, f'{{"text":"{room}"}}', None, None, None, 5, None)

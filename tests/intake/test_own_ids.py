@@ -13,7 +13,7 @@ import pytest
 from gesta import Conflict, Done, Engine, Flow, Options, Payload, Personal, Retry
 from gesta.admin.doctor.checks import suspicious_fields
 from gesta.admin.doctor.collect import examine_request
-from gesta.api_types.representations import event_shape
+from gesta.admin.representations import event_representation
 from gesta.domain.codec import decode_meta, event_types
 from gesta.domain.commands import Rules
 from gesta.domain.retry_policy import RetryPolicy
@@ -129,7 +129,7 @@ async def test_views_built_anew_from_events_that_lie_together_are_the_same(gesta
         await engine.admin.rebuild()
         assert [await ours.view(), await own.view()] == before
         keys = [(FLOW, tenant, ours.id) for tenant in ("acme", "globex")]
-        assert await engine.pipeline.environment.stores.views.get(keys) == dict(
+        assert await engine.pipeline.environment.stores.read_model.get(keys) == dict(
             zip(keys, before, strict=True)
         )
 
@@ -143,10 +143,7 @@ async def test_events_of_both_in_one_batch_are_folded_onto_their_own_views(gesta
         await pass_time(gesta, 2)
         batch = sorted(await all_events(engine), key=lambda one: (one.version, one.position))
         folding = Folding(
-            engine.pipeline.environment.stores.events,
-            nothing_known,
-            engine.pipeline.runtime,
-            engine.pipeline.telemetry,
+            engine.pipeline.environment.stores.events, nothing_known, engine.pipeline.process
         )
         views, jobs, quarantined = await folding.fold(batch, quiet_until=0)
         assert views == [await ours.view(), await own.view()]
@@ -216,11 +213,11 @@ async def test_nobody_is_shown_whose_an_id_is(gesta):
         await engine.submit(Letter("own", OWN))
         (first, *_) = await all_events(engine)
         assert msgspec.json.decode(first.data)["own"] is True
-        shape = event_shape(
+        shown = event_representation(
             (first.type, event_types(FLOW).decode(first.type, first.data), decode_meta(first.meta)),
             1,
         )
-        assert "own" not in shape.data
+        assert "own" not in shown.data
 
 
 async def test_work_under_ones_own_id_is_handed_out_given_back_extended_and_reported(gesta):

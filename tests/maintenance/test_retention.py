@@ -157,8 +157,8 @@ async def test_long_walks_are_made_in_small_commits_that_go_on_where_the_last_en
             looked.append(after)
             return await original(before_ms, after, *rest)
 
-        ports.commits.replace("remove", remove)
-        ports.views.replace("old", old)
+        ports.transactions.replace("remove", remove)
+        ports.read_model.replace("old", old)
         await pass_time(gesta, 60, step_seconds=0.5)
         assert (max(sizes), sum(sizes)) == (10, 35)
         # One walk in an hour, and no place is looked at twice: what stays open costs one look.

@@ -110,7 +110,7 @@ async def test_a_redrive_between_look_and_expiry_is_not_undone(gesta, ports):
         gesta.advance(10)
 
         async def redriven_meanwhile(original, entries):
-            ports.commits.heal()
+            ports.transactions.heal()
             await append_raw(engine, request.id, 1, "Failed.v1", b'{"reason":"no","attempts":1}')
             later = gesta.runtime.now_ms() + 1_000_000
             data = (
@@ -120,7 +120,7 @@ async def test_a_redrive_between_look_and_expiry_is_not_undone(gesta, ports):
             await append_raw(engine, request.id, 2, "RequestUpdated.v1", data)
             return await original(entries)
 
-        ports.commits.replace("record", redriven_meanwhile)
+        ports.transactions.replace("record", redriven_meanwhile)
         sweeping = asyncio.ensure_future(engine.pipeline.sweep.step())
         await pass_time(gesta, 1)
         await sweeping
@@ -236,13 +236,13 @@ async def test_the_sweep_goes_on_after_the_store_failed_in_any_of_its_calls(gest
     async with engine_of(provider) as engine:
         await let_run(gesta)
         for port, verb in (
-            (ports.views, "due"),
-            (ports.views, "claim"),
-            (ports.views, "get"),
+            (ports.read_model, "due"),
+            (ports.read_model, "claim"),
+            (ports.read_model, "get"),
             (ports.events, "read"),
             (ports.queue, "put"),
-            (ports.views, "postpone"),
-            (ports.views, "stale"),
+            (ports.read_model, "postpone"),
+            (ports.read_model, "stale"),
         ):
             request = await engine.submit(Note(), deliver_at=moment(gesta, minutes=16))
             await pass_time(gesta, 15 * 60, 60)

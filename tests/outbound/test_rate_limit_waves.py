@@ -26,7 +26,7 @@ async def test_many_who_ask_together_are_the_first_part_of_a_wave_and_the_rest_o
     rest = [spawn(world.limits.take(limit), "take") for _ in range(35)]
     await turn()
     assert all(task.done() for task in rest)
-    reserved = [one.tokens for asked in world.buckets.asked for one in asked]
+    reserved = [one.tokens for asked in world.token_buckets.asked for one in asked]
     assert reserved[0] == 20 + 4 * 19
     assert max(reserved) <= 20 + ADVANCE_MS / limit.gap_ms
 

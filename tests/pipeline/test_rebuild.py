@@ -15,14 +15,17 @@ import pytest
 
 from gesta import Engine
 from gesta.domain.codec import decode_meta, event_types
-from gesta.domain.notification.evolve import fold
+from gesta.domain.notification.lifecycle import NOTIFICATION
 from gesta.domain.state import State
 from gesta.errors import GestaError
 from gesta.ports.read_model import Filter
 from gesta.sandbox.server import SandboxServer
 from gesta.stores.sqlite.database import open_connection
+from tests.crash.stage import eventually
 from tests.pipeline.kill_program import open_engine
 from tests.pipeline.test_kill import child, states_at_rest
+
+fold = NOTIFICATION.fold
 
 SPOIL = (
     "update requests set status = 'failed', sweep_at = 1 where status = 'sent' and rowid % 7 = 0"
@@ -50,7 +53,7 @@ def states_by_the_events(db: apsw.Connection) -> dict[str, State]:
 
 async def assert_indexes_are_right(engine: Engine, db: apsw.Connection) -> None:
     """Every question answered by an index has the answer of a full scan."""
-    views = engine.pipeline.environment.stores.views
+    views = engine.pipeline.environment.stores.read_model
     rows = db.execute("select flow, status, id, sweep_at from requests not indexed").fetchall()
     assert await views.counts() == Counter((flow, status) for flow, status, _, _ in rows)
     for status in ("queued", "sent", "failed", "unknown"):
@@ -65,12 +68,12 @@ async def assert_indexes_are_right(engine: Engine, db: apsw.Connection) -> None:
     assert db.execute("pragma integrity_check").get == "ok"
 
 
-async def caught_up(engine: Engine) -> None:
-    for _ in range(400):
-        if not await engine.admin.unseen():
-            return
-        await asyncio.sleep(0.05)
-    raise AssertionError("the views did not catch up")
+async def caught_up(engine: Engine) -> bool:
+    return not await engine.admin.unseen()
+
+
+async def projected(engine: Engine) -> bool:
+    return bool(await engine.pipeline.environment.stores.read_model.counts())
 
 
 @pytest.mark.slow
@@ -87,6 +90,8 @@ async def test_a_rebuild_beside_a_process_under_load_loses_nothing_and_doubles_n
             reading = asyncio.create_task(process.stdout.read())
             async with open_engine(str(path), url, work=False) as engine:
                 database = engine.pipeline.environment.stores.close.__self__  # type: ignore[attr-defined]
+                # The process acknowledges before it projects, and on a busy machine long before.
+                await eventually(lambda: projected(engine), "nothing was projected")
                 for _ in range(4):
                     # Wrong rows, so that it shows whether they are made anew.
                     await database.write(lambda db: db.execute(SPOIL).fetchall(), durable=False)
@@ -101,7 +106,7 @@ async def test_a_rebuild_beside_a_process_under_load_loses_nothing_and_doubles_n
         async with child(path, url, 0, "--rest"):
             states = await states_at_rest(path, url, requests)
             async with open_engine(str(path), url, work=False) as engine:
-                await caught_up(engine)
+                await eventually(lambda: caught_up(engine), "the views did not catch up")
         effects = Counter(
             (effect.type.rpartition("/")[2], effect.data["n"])
             for effect in server.sandbox.http.effects
@@ -149,10 +154,10 @@ async def test_a_second_rebuild_at_the_same_time_is_refused(tmp_path: Path):
         open_engine(path, "http://127.0.0.1:9", work=False) as first,
         open_engine(path, "http://127.0.0.1:9", work=False) as other,
     ):
-        assert await first.pipeline.environment.stores.views.claim("rebuild", "another", 4.0)
+        assert await first.pipeline.environment.stores.read_model.claim("rebuild", "another", 4.0)
         with pytest.raises(GestaError, match="being rebuilt already"):
             await other.admin.rebuild()
-        await first.pipeline.environment.stores.views.claim("rebuild", "another", 0.0)
+        await first.pipeline.environment.stores.read_model.claim("rebuild", "another", 0.0)
         answers = await asyncio.gather(
             first.admin.rebuild(), first.admin.rebuild(), return_exceptions=True
         )
@@ -166,7 +171,7 @@ async def test_a_rebuild_that_was_interrupted_changed_nothing_and_its_leftovers_
 ):
     path = str(tmp_path / "gesta.db")
     async with open_engine(path, "http://127.0.0.1:9", work=False) as engine:
-        views = engine.pipeline.environment.stores.views
+        views = engine.pipeline.environment.stores.read_model
         left = await views.shadow()
         await engine.admin.rebuild()
         with pytest.raises(GestaError, match="no such table"):

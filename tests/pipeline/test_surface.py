@@ -73,7 +73,7 @@ from gesta.flows import slack
 SLACK_STORED = """
 async def main():
     async with Engine("sqlite:///gesta.db", flows=[slack.flow()], work=False) as engine:
-        await engine.operating.put_config("slack.workspace", "default", {"token": "xoxb-stored", "api_url": URL})
+        await engine.admin.put_config("slack.workspace", "default", {"token": "xoxb-stored", "api_url": URL})
 
 asyncio.run(main())
 """
@@ -111,7 +111,7 @@ async def main():
         print(await request.outcome(timeout=10))
     async with engine:
         # Told before the stop, or now: the place is behind both events in the end.
-        while (place := await engine.road.outside.stores.views.checkpoint("subscription/ledger")) < 2:
+        while (place := await engine.pipeline.environment.stores.read_model.checkpoint("subscription/ledger")) < 2:
             await asyncio.sleep(0.01)
         print(engine.subscriptions["ledger"].statuses, place)
 

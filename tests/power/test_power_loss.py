@@ -9,6 +9,7 @@ import random
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -94,8 +95,8 @@ def appends_are_committed_like_views(monkeypatch: pytest.MonkeyPatch) -> None:
 def takes_are_no_journal(monkeypatch: pytest.MonkeyPatch) -> None:
     before = Pool.__init__
 
-    def broken(self: Pool, *args: object) -> None:
-        before(self, *args)  # type: ignore[arg-type]
+    def broken(self: Pool, **named: Any) -> None:
+        before(self, **named)
         self._durable = self.eager_dispatcher._durable = False
         # A job that is taken as it is put is on disk with its request: only a take by itself can be
         # missing there.

@@ -14,12 +14,12 @@ import pytest
 from gesta import Conflict, Done, Engine, Options, Request, Retry
 from gesta.engine.environment import Environment, Wiring
 from gesta.errors import StoreError
+from gesta.ports.stores import Stores
 from gesta.ports.transactions import Projection
 from gesta.projector.inline import InlineProjection
 from gesta.projector.projector import WORTH_IT, Projector
 from gesta.runtime.clock import sleep, spawn
 from gesta.runtime.settings import Settings
-from gesta.stores import Stores
 from tests.world import (
     FLOW,
     URL,
@@ -55,8 +55,8 @@ def inline(ports: Ports) -> Iterator[list[str]]:
             seen.append("projector")
             return await original(views, jobs, quarantined, moves, free_slots)
 
-        ports.commits.replace("append", append)
-        ports.commits.replace("project", project)
+        ports.transactions.replace("append", append)
+        ports.transactions.replace("project", project)
         return replace(environment, stores=replace(environment.stores, projects_inline=True))
 
     Wiring.wire = staticmethod(wire)
@@ -137,7 +137,7 @@ async def test_an_outcome_that_was_projected_while_the_place_was_read_again_is_t
             projector._places = None
             return verdicts
 
-        ports.commits.replace("append", forget)
+        ports.transactions.replace("append", forget)
         await engine.submit(Note())
         await let_run(gesta)
         assert told == ["queued", "sent"]
@@ -152,10 +152,10 @@ async def test_an_append_whose_answer_was_lost_is_looked_for(gesta, inline, port
             projection.reached = None
             raise StoreError("the answer was lost")
 
-        ports.commits.replace("append", lose)
+        ports.transactions.replace("append", lose)
         with pytest.raises(StoreError, match="the answer was lost"):
             await engine.submit(Note(), key="k")
-        ports.commits.heal()
+        ports.transactions.heal()
         await pass_time(gesta, 2)
         (view,) = await engine.find()
         assert (view.state.status, view.state.key) == ("sent", "k")
@@ -192,7 +192,7 @@ async def test_what_another_process_appends_is_found_although_an_append_of_ours_
             await failing.wait()
             raise StoreError("out of reach")
 
-        ours.commits.replace("append", fail)
+        ours.transactions.replace("append", fail)
         ours.events.replace("append", fail)
         waiting = spawn(engine.submit(Note("ours")), "ours")
         await let_run(gesta)
@@ -229,9 +229,9 @@ async def test_appends_without_a_pause_come_back_to_it(gesta, inline, ports):
             return answer
 
         for port, verb in (
-            (ports.commits, "append"),
+            (ports.transactions, "append"),
             (ports.events, "append"),
-            (ports.commits, "record"),
+            (ports.transactions, "record"),
         ):
             port.replace(verb, slow)
 
@@ -249,7 +249,7 @@ async def test_appends_without_a_pause_come_back_to_it(gesta, inline, ports):
         seen = set(inline)
         for task in tasks:
             task.cancel()
-        ports.commits.heal()
+        ports.transactions.heal()
         ports.events.heal()
         await pass_time(gesta, 1, 0.01)
         assert seen == {"at once"}
@@ -379,7 +379,7 @@ async def test_what_was_taken_as_it_was_made_is_read_when_the_answer_was_long_in
             await sleep(gesta.runtime, 6)
             return answer
 
-        ports.commits.replace("append", late)
+        ports.transactions.replace("append", late)
         submitting = spawn(engine.submit(Note()), "submit")
         await pass_time(gesta, 8, 0.25)
         request = await submitting

@@ -5,6 +5,7 @@ relay carries them over.
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -42,13 +43,13 @@ async def test_a_request_goes_the_whole_road(gesta, policy):
         assert await request.outcome() == Done("provider-2")
         main, queue = databases(gesta)
         assert (main.queue._rows, queue.queue._rows) == ({}, {})
-        assert await main.views.undispatched(10) == []
+        assert await main.read_model.undispatched(10) == []
 
 
 async def test_where_the_ports_share_a_database_nothing_is_pending_and_no_relay_runs(gesta, ports):
     async with Engine(URL, flows=[note_flow(Provider())]) as engine:
         await (await engine.submit(Note())).outcome()
-        assert "relay" not in engine.pipeline._tasks
+        assert "relay" not in engine.pipeline.components.tasks
         assert ports.views.calls.keys().isdisjoint(
             {"save_with_jobs", "undispatched", "are_undispatched", "relayed"}
         )
@@ -94,9 +95,9 @@ async def test_cancelling_takes_a_pending_job_away(gesta, ports):
         ports.queue.fail("put", times=10_000)
         request = await engine.submit(Note())
         await pass_time(gesta, 2)
-        assert len(await databases(gesta)[0].views.undispatched(10)) == 1
+        assert len(await databases(gesta)[0].read_model.undispatched(10)) == 1
         assert await request.cancel() == "cancelled"
-        assert await databases(gesta)[0].views.undispatched(10) == []
+        assert await databases(gesta)[0].read_model.undispatched(10) == []
         ports.queue.heal()
         await gesta.settle()
         assert provider.calls == []
@@ -244,20 +245,14 @@ async def test_relays_at_once_put_a_job_once(gesta):
         await let_run(gesta)
         stores = engine.pipeline.environment.stores
         relays = [
-            Relay(
-                stores.views,
-                stores.queue,
-                Partitions(1, str(n), stores.views, gesta.runtime),
-                stores.undispatched,
-                gesta.runtime,
-                engine.pipeline.telemetry,
-            )
+            Relay(stores, Partitions(1, stores.read_model, process), process)
             for n in range(3)
+            for process in [replace(engine.pipeline.process, owner=str(n))]
         ]
         job = fresh_job("other.flow")
-        await stores.views.save_with_jobs([], [job], [], [])
+        await stores.read_model.save_with_jobs([], [job], [], [])
         await asyncio.gather(*(relay.step() for relay in relays))
-        assert await stores.views.undispatched(10) == []
+        assert await stores.read_model.undispatched(10) == []
         leased, _ = await stores.queue.take("t", {"other.flow": 10}, 10, durable=False)
         assert [one.job for one in leased] == [job]
 

@@ -105,13 +105,13 @@ async def test_partitions_that_stand_apart_after_a_takeover_are_dispatched_once(
         assert 0 < len(ahead) < REQUESTS
         for n in range(REQUESTS):
             await asking.submit(Note(str(n)))
-        project = store.commits.project
+        project = store.transactions.project
 
         async def watch(views, jobs, quarantined, moves, free_slots):
             put.extend(jobs)
             return await project(views, jobs, quarantined, moves, free_slots)
 
-        store.commits.project = watch
+        store.transactions.project = watch
         projector._followed, projector._places = frozenset({0, 1, 2}), None
         while await projector.step():
             pass
@@ -135,25 +135,25 @@ async def test_a_rebuild_turns_all_partitions_back_and_puts_nothing_again(gesta,
             await asking.submit(Note("more"))
         projector._followed, projector._places = frozenset({0, 1, 2}), None
         await projector.step()
-        before, jobs = dict(store.views._rows), set(store.queue._rows)
+        before, jobs = dict(store.read_model._rows), set(store.queue._rows)
         store.queue._rows.clear()
         await asking.admin.rebuild()
         # What was put is not put again, whatever the partition; what was not is put by whoever
         # projects.
         assert set(store.queue._rows) == set()
-        assert dict(store.views._rows) == before
+        assert dict(store.read_model._rows) == before
         projector._places = None
         while await projector.step():
             pass
         assert not jobs & set(store.queue._rows)
-        assert len(jobs) + len(store.queue._rows) == len(store.views._rows) == REQUESTS + 2
+        assert len(jobs) + len(store.queue._rows) == len(store.read_model._rows) == REQUESTS + 2
 
 
 async def test_an_owner_that_stood_still_past_its_lease_writes_nothing(gesta, ports):
     provider = Provider()
     async with engine_of(provider):
         await let_run(gesta)
-        commits = ports.commits
+        commits = ports.transactions
         reached, goes_on = asyncio.Event(), asyncio.Event()
 
         async def stalls(original, *args):
@@ -184,15 +184,15 @@ async def test_what_was_remembered_of_views_goes_with_the_partition(gesta, ports
     """Whoever reads the places anew has forgotten the views: gesta.stores.recent_views."""
     async with projecting(Provider()) as engine:
         await pass_time(gesta, 2 * RENEWAL_SECONDS)
-        before = ports.views.calls["checkpoints"]
+        before = ports.read_model.calls["checkpoints"]
         if expire:
             # It stood still, another had them meanwhile, and it gets the very same again.
             gesta.runtime.advance(LEASE_SECONDS)
         else:
-            await store.views.share(CHECKPOINT, COUNT, "another", LEASE_SECONDS)
+            await store.read_model.share(CHECKPOINT, COUNT, "another", LEASE_SECONDS)
             gesta.runtime.advance(RENEWAL_SECONDS)
         await let_run(gesta)
-        assert ports.views.calls["checkpoints"] == before + 1
+        assert ports.read_model.calls["checkpoints"] == before + 1
         assert len(engine.pipeline.projector.partitions.ours) == (3 if expire else 2)
 
 
@@ -206,9 +206,9 @@ async def test_a_copy_has_the_whole_role_and_pushes_nobody_aside(gesta, store):
         with pytest.raises(StoreError, match="worked on by another process"):
             await holding
     await roles.hold()
-    assert await store.views.share(CHECKPOINT, COUNT, "another", LEASE_SECONDS) == set()
+    assert await store.read_model.share(CHECKPOINT, COUNT, "another", LEASE_SECONDS) == set()
     await roles.release()
-    assert len(await store.views.share(CHECKPOINT, COUNT, "another", LEASE_SECONDS)) == COUNT
+    assert len(await store.read_model.share(CHECKPOINT, COUNT, "another", LEASE_SECONDS)) == COUNT
 
 
 def test_who_stands_furthest_behind_goes_first_up_to_where_the_next_stands():

@@ -9,6 +9,7 @@ import pytest
 from gesta import Done, Engine, Rejected, Request, Retry, RetryPolicy
 from gesta.domain import events as e
 from gesta.domain.codec import encode, event_types
+from gesta.domain.notification.lifecycle import NOTIFICATION
 from gesta.domain.state import State
 from gesta.errors import StoreError
 from gesta.ports.job_queue import Job
@@ -110,7 +111,7 @@ async def test_every_kind_of_event_reaches_the_view(gesta):
                 assert {name: getattr(state, name) for name in expected} == expected, event
                 assert state.version == version + 1
     assert {e.Created, *(type(event) for life in LIVES for event, _ in life)} == {
-        *e.EVENTS
+        *NOTIFICATION.event_names
     }  # R1-18
 
 
@@ -167,7 +168,7 @@ async def test_a_created_request_is_dispatched_once_as_a_bare_pointer(gesta, por
 
     provider = Provider(Retry("busy"), Retry("busy"))
     async with engine_of(provider) as engine:
-        ports.commits.replace("project", project)
+        ports.transactions.replace("project", project)
         request = await engine.submit(Note("a secret text"))
         await gesta.settle()
         assert await request.status() == "sent"
@@ -262,7 +263,7 @@ async def test_a_batch_projected_twice_makes_one_job(gesta, ports):
     provider = Provider()
     async with engine_of(provider) as engine:
         # The commit stands, its answer is lost: the projector reads its checkpoint again.
-        ports.commits.fail("project", answer_lost=True)
+        ports.transactions.fail("project", answer_lost=True)
         request = await engine.submit(Note())
         await pass_time(gesta, 3)
         assert await request.status() == "sent"
@@ -333,7 +334,7 @@ async def test_a_poison_event_is_told_once_however_often_the_store_refuses_to_ke
     async with engine_of(Provider(Retry("busy", after_seconds=100))) as engine:
         request = await engine.submit(Note())
         await let_run(gesta)
-        ports.commits.fail("project", StoreError("gone"), times=5)
+        ports.transactions.fail("project", StoreError("gone"), times=5)
         await append_raw(engine, request.id, 2, "Sent.v1", b"{")
         await pass_time(gesta, 20)
         assert (
@@ -350,7 +351,7 @@ async def test_a_store_that_fails_while_a_gap_is_filled_parks_nothing(gesta, por
         await die(engine)
     # Another process redrives, and the view of the request is older than it should be.
     async with Engine(URL, flows=[note_flow(provider)], work=False) as asking:
-        views = ports.views._port
+        views = ports.read_model._port
         key = (FLOW, "default", request.id)
         views._rows[key] = View(
             msgspec.structs.replace(views._rows[key].state, version=1), views._rows[key].payload
@@ -369,9 +370,9 @@ async def test_the_projector_goes_on_after_the_store_failed_in_any_of_its_calls(
         await let_run(gesta)
         for port, verb in (
             (ports.events, "follow"),
-            (ports.views, "checkpoints"),
-            (ports.views, "claim"),
-            (ports.commits, "project"),
+            (ports.read_model, "checkpoints"),
+            (ports.read_model, "claim"),
+            (ports.transactions, "project"),
         ):
             port.fail(verb)
             request = await engine.submit(Note())
@@ -427,7 +428,7 @@ async def test_a_rebuild_puts_no_job_not_even_for_what_was_opened_last(
             await engine.submit(Note())
         await engine.pipeline.projector.step()
         late = await engine.submit(Note())
-        ports.commits.replace("project", project)
+        ports.transactions.replace("project", project)
         assert await engine.admin.rebuild() == 3
         assert put == []
         # What had not been projected before the rebuild is dispatched after it, by the projector.

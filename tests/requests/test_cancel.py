@@ -17,7 +17,7 @@ async def test_a_station_that_awaits_something_cancelled_is_started_again(gesta,
         request = await engine.submit(Note())
         await pass_time(gesta, 15)
         assert await request.status() == "sent"
-        assert engine.pipeline.broken() == {}
+        assert engine.pipeline.components.broken() == {}
     assert "station crashed" in caplog.text
 
 
@@ -37,4 +37,4 @@ async def test_a_handler_that_awaits_something_cancelled_gets_the_same_event_aga
         await engine.submit(Note())
         await pass_time(gesta, 5)
         assert told == ["created", "sent"]
-        assert engine.pipeline.broken() == {}
+        assert engine.pipeline.components.broken() == {}

@@ -7,7 +7,7 @@ import pytest
 from gesta import Done, Engine, InvalidRequest, Rejected, Unknown
 from gesta.ports.read_model import Filter, View
 from gesta.requests import pages
-from gesta.stores.memory.read_model import MemoryViews
+from gesta.stores.memory.read_model import MemoryReadModel
 from tests.world import FLOW, URL, Note, Provider, let_run, note_flow
 
 
@@ -51,14 +51,14 @@ async def test_a_page_that_is_full_with_the_last_one_does_not_go_on(gesta):
 async def test_a_page_ends_after_so_many_looks_and_goes_on_from_there(gesta, monkeypatch):
     """One letter that fits behind eight that do not."""
     reads = 0
-    find = MemoryViews.find
+    find = MemoryReadModel.find
 
-    async def counted(self: MemoryViews, chosen: Filter) -> list[View]:
+    async def counted(self: MemoryReadModel, chosen: Filter) -> list[View]:
         nonlocal reads
         reads += 1
         return await find(self, chosen)
 
-    monkeypatch.setattr(MemoryViews, "find", counted)
+    monkeypatch.setattr(MemoryReadModel, "find", counted)
     provider = Provider(Rejected("rare"), *[Rejected("common")] * 8)
     async with Engine(URL, flows=[note_flow(provider)]) as engine:
         ids = await _ended(gesta, engine, 9)

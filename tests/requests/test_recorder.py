@@ -123,7 +123,7 @@ async def test_events_are_appended_at_the_version_that_was_read(gesta, ports):
         return await original(entries)
 
     async with engine_of(Provider(TimeoutError(), Rejected("no"))) as engine:
-        ports.commits.replace("record", look)
+        ports.transactions.replace("record", look)
         request = await engine.submit(Note())
         await gesta.settle()
         await request.redrive()
@@ -138,7 +138,7 @@ async def test_a_command_whose_stream_moved_is_decided_again_from_what_stands_th
         await let_run(gesta)
 
         async def somebody_is_faster(original, entries):
-            ports.commits.heal()
+            ports.transactions.heal()
             await append_raw(
                 engine,
                 request.id,
@@ -148,7 +148,7 @@ async def test_a_command_whose_stream_moved_is_decided_again_from_what_stands_th
             )
             return await original(entries)
 
-        ports.commits.replace("record", somebody_is_faster)
+        ports.transactions.replace("record", somebody_is_faster)
         # S1-16, R1-35: nothing is written on top of what was not seen; the second look finds the
         # request queued already.
         with pytest.raises(Refused) as refused:
@@ -170,11 +170,11 @@ async def test_a_stream_that_moves_under_five_tries_is_given_up_and_told(gesta, 
         async def always_moved(original, entries):
             return [Recording(Stale(9), None) for _ in entries]
 
-        before = ports.commits.calls["record"]
-        ports.commits.replace("record", always_moved)
+        before = ports.transactions.calls["record"]
+        ports.transactions.replace("record", always_moved)
         with pytest.raises(Busy, match="changed 5 times"):
             await _while_time_passes(gesta, request.redrive())
-        assert ports.commits.calls["record"] - before == 5  # S1-16
+        assert ports.transactions.calls["record"] - before == 5  # S1-16
         assert await types_of(engine, request.id) == ["RequestCreated", "Failed"]
 
 
@@ -197,7 +197,7 @@ async def test_an_append_whose_answer_was_lost_is_recognised_and_not_written_twi
     provider = Provider(Done(id="p-1"))
     async with engine_of(provider) as engine:
         await let_run(gesta)
-        ports.commits.fail("record", answer_lost=True)
+        ports.transactions.fail("record", answer_lost=True)
         request = await engine.submit(Note())
         await pass_time(gesta, 3)
         stored = await events_of(engine, request.id)

@@ -118,7 +118,7 @@ def jobs_in(path: Path) -> bytes:
     try:
         return repr(
             db.execute("select * from jobs").fetchall()
-            + db.execute("select * from parked").fetchall()
+            + db.execute("select * from quarantined").fetchall()
         ).encode()
     finally:
         db.close()

@@ -219,7 +219,7 @@ async def test_the_requests_and_config_of_another_tenant_cannot_be_had(gesta, la
         planted = await plant(engine)
         if lags:
             # As long as the views are behind, requests are read from their streams alone.
-            await (await engine.pipeline.environment.stores.views.shadow()).swap(
+            await (await engine.pipeline.environment.stores.read_model.shadow()).swap(
                 ["projector"], 0, []
             )
         before = await all_of_the_owner(engine, planted)
@@ -352,7 +352,6 @@ COMMANDS_EMPTY = [
 ]
 COMMANDS_WITHOUT_TENANT = {
     "demo": "a store of its own",
-    "bench": "a store of its own",
     "openapi": "of the program: no store is opened",
     "api": "tests/http_api walks its routes",
     "serve": "works for all tenants and prints nothing of them",

@@ -237,7 +237,7 @@ async def test_a_sealed_field_that_was_moved_from_another_request_is_told_and_th
                 for key, view in found.items()
             }
 
-        ports.views.replace("get", exchange)
+        ports.read_model.replace("get", exchange)
         await pass_time(gesta, 61)
         state = (await first.view()).state
         assert (state.status, state.reason) == ("failed", "bad_payload")

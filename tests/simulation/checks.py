@@ -14,7 +14,7 @@ import msgspec
 from gesta.domain import events as e
 from gesta.domain.codec import decode_meta, event_types
 from gesta.domain.ids import idempotency_key
-from gesta.domain.notification.evolve import evolve
+from gesta.domain.notification.lifecycle import NOTIFICATION
 from gesta.domain.state import State
 from gesta.domain.stream_names import request_stream
 from gesta.ports.event_store import Recorded
@@ -24,6 +24,8 @@ from gesta.projector.batch_fold import CONFIG
 from gesta.requests.loader import apply_event
 from gesta.stores.separate_queue import PLACE_HELD_MS
 from tests.simulation.provider import CARELESS, SLOTS
+
+evolve = NOTIFICATION.evolve
 
 if TYPE_CHECKING:
     from tests.simulation.process import Process
@@ -223,17 +225,19 @@ class FlowChecks:
         """Everything has ended, or stands visibly in unknown; everybody's books agree."""
         world, database = self._world, self._world.database
         open_ones = [
-            view.state for view in database.views._rows.values() if view.state.wants is not None
+            view.state
+            for view in database.read_model._rows.values()
+            if view.state.wants is not None
         ]
         detail = ", ".join(f"{world.short(one.id)} {one.status} ({one.flow})" for one in open_ones)
-        jobs = len(world.queue._rows) + len(database.views._undispatched.first(1))
+        jobs = len(world.queue._rows) + len(database.read_model._undispatched.first(1))
         self._holds(
             "everything comes to rest", not open_ones and not jobs, f"{detail}; {jobs} jobs"
         )
         self._holds(
             "nothing is parked",
-            not database.views._quarantined,
-            f"{list(database.views._quarantined.values())}",
+            not database.read_model._quarantined,
+            f"{list(database.read_model._quarantined.values())}",
         )
         streams: defaultdict[str, list[Recorded]] = defaultdict(list)
         for recorded in world.log:
@@ -268,7 +272,7 @@ class FlowChecks:
             "a request is created once", not created or max(created.values()) == 1, f"{created}"
         )
         for one in self._world.users.acked:
-            view = database.views._rows.get((one.flow, one.tenant, one.id))
+            view = database.read_model._rows.get((one.flow, one.tenant, one.id))
             name = self._world.short(one.id)
             self._holds("what was accepted exists", view is not None and one.id in states, name)
             if view is not None:
@@ -388,7 +392,7 @@ class FlowChecks:
     # Views.
 
     def views(self) -> dict[Key, View]:
-        return dict(self._world.database.views._rows)
+        return dict(self._world.database.read_model._rows)
 
     def _folded(self) -> dict[Key, View]:
         views: dict[Key, View] = {}
@@ -405,10 +409,10 @@ class FlowChecks:
         database = self._world.database
         self._holds("a rebuild gives the same views", self.views() == before, "")
         at_end = self._world.projected == len(database.events._log) if before else True
-        self._holds("a rebuild goes to the end", at_end, f"{database.views._checkpoints}")
+        self._holds("a rebuild goes to the end", at_end, f"{database.read_model._checkpoints}")
         self._holds(
             "a rebuild dispatches nothing",
-            not self._world.queue._rows and not database.views._undispatched.first(1),
+            not self._world.queue._rows and not database.read_model._undispatched.first(1),
             "",
         )
 

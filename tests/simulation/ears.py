@@ -7,7 +7,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, cast
 
 from gesta.domain.status_events import Event
-from gesta.subscriptions.handlers import checkpoint_of
+from gesta.domain.stream_names import checkpoint_of
 from tests.simulation.loop import OWNER
 
 if TYPE_CHECKING:
@@ -32,9 +32,9 @@ class Ears:
     @property
     def is_behind(self) -> bool:
         database = self._world.database
-        return self._world.options.ears and database.views._checkpoints.get(CHECKPOINT, 0) < len(
-            database.events._log
-        )
+        return self._world.options.ears and database.read_model._checkpoints.get(
+            CHECKPOINT, 0
+        ) < len(database.events._log)
 
     async def _hear(self, event: Event) -> None:
         world, process = self._world, cast("Process", OWNER.get())

@@ -11,14 +11,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count
-from typing import Any, cast
+from typing import Any
 
 from msgspec.structs import replace
 
 from gesta.domain import events as e
 from gesta.domain.commands import Redrive, Rules
 from gesta.domain.ids import idempotency_key
-from gesta.domain.notification import lifecycle as notification
+from gesta.domain.operation import decide as deciding
 from gesta.domain.outcome import Done, Outcome, Retry, Unknown
 from gesta.domain.state import State
 from gesta.engine import request
@@ -36,17 +36,17 @@ from gesta.requests.loader import Loader
 from gesta.requests.recorder import Applied, no_job
 from gesta.security.subject_keys import Ref
 from gesta.stores.memory.job_queue import MemoryJobQueue
-from gesta.stores.memory.read_model import MemoryViews
-from gesta.stores.memory.transactions import MemoryCommits
+from gesta.stores.memory.read_model import MemoryReadModel
+from gesta.stores.memory.transactions import MemoryTransactions
 from gesta.stores.memory.vault import MemoryVault
 from gesta.stores.separate_queue import SeparateTransactions
 from gesta.subscriptions.handlers import Subscriber
 from gesta.tenants.pause_control import PauseControl
 from gesta.testing.contracts.job_settlements import SettleContract
 from gesta.worker import attempt
-from gesta.worker import fetch_policy as takes
+from gesta.worker import pool as worker_pool
 from gesta.worker import preflight as guard
-from gesta.worker.attempt import Attempts
+from gesta.worker.attempt import Attempts, Running
 from gesta.worker.eager_dispatch import EagerDispatcher
 from gesta.worker.outcome_sanitizer import sound
 from gesta.worker.pool import Pool
@@ -57,8 +57,8 @@ submit, record_of, judge, redrive, record = (
     Intake.submit,
     Attempts._record,
     MemoryJobQueue.judge,
-    notification._redrive,
-    notification._record,
+    deciding._redrive,
+    deciding._record,
 )
 examine, load, run, build, move = (
     guard.examine,
@@ -129,10 +129,11 @@ async def accepted_before_it_is_on_disk(self: Intake, payload: Any, options: Opt
     apart=False,
 )
 async def acked_before_it_is_recorded(
-    self: Attempts, leased: LeasedJob, *rest: Any, **options: Any
+    self: Attempts, running: Running, *rest: Any, **options: Any
 ) -> Applied:
+    leased = running.leased
     await self._recorder.settle(Ack(leased.job.id, leased.token), insist=True)
-    return await record_of(self, leased, *rest, **options)
+    return await record_of(self, running, *rest, **options)
 
 
 # Late outcomes are stopped by the stream's version before their token matters: only the contract
@@ -205,7 +206,7 @@ async def checkpoint_before_effect(self: Projector, *, again: bool = False) -> i
 async def rebuild_that_dispatches(self: Rebuild, role: Any, progress: Any) -> int:
     """Every opening that it meets becomes a job once more."""
     shadow = await self._views.shadow()
-    folding = Folding(self._events, shadow.get, self._runtime, self._telemetry)
+    folding = Folding(self._events, shadow.get, self._process)
     for recorded in await self._events.follow(0, await place_of(self._views, self._count)):
         views, jobs, _ = await folding.fold([recorded], quiet_until=0)
         await shadow.save(views)
@@ -214,7 +215,7 @@ async def rebuild_that_dispatches(self: Rebuild, role: Any, progress: Any) -> in
 
 
 @plants(
-    MemoryCommits,
+    MemoryTransactions,
     "_project",
     "it goes on, and comes to an end",
     "views are what their events say",
@@ -223,7 +224,7 @@ async def rebuild_that_dispatches(self: Rebuild, role: Any, progress: Any) -> in
     apart=False,
 )
 def projection_over_what_lies_between(
-    self: MemoryCommits, appends: Any, projection: Projection, before: int
+    self: MemoryTransactions, appends: Any, projection: Projection, before: int
 ) -> None:
     """Wherever the checkpoints stand, they are moved to the end."""
     after = self._events.length
@@ -251,7 +252,7 @@ def projector_that_does_not_see_a_swap(
 
 
 @plants(
-    MemoryViews,
+    MemoryReadModel,
     "_fits",
     "a rebuild dispatches nothing",
     "everything comes to rest",
@@ -261,7 +262,7 @@ def projector_that_does_not_see_a_swap(
     submits=7,
     skews_ms=(0, 0),
 )
-def owner_that_writes_without_comparing(_self: MemoryViews, _move: Move) -> bool:
+def owner_that_writes_without_comparing(_self: MemoryReadModel, _move: Move) -> bool:
     return True
 
 
@@ -291,7 +292,7 @@ async def told_before_it_is_told(self: Subscriber) -> None:
 
 
 @plants(
-    notification,
+    deciding,
     "_redrive",
     "one effect for each request, unless a person forced another",
     "what happened is sent, or in doubt",
@@ -300,9 +301,9 @@ async def told_before_it_is_told(self: Subscriber) -> None:
     payloads=("Asked", "Left"),
 )
 def redrive_as_a_new_intent_while_unknown(
-    state: State, command: Redrive, rules: Rules
+    state: State, command: Redrive, *rest: Any
 ) -> list[e.Event]:
-    return redrive(replace(state, in_doubt=False), command, rules)
+    return redrive(replace(state, in_doubt=False), command, *rest)
 
 
 @plants(
@@ -361,7 +362,7 @@ def lost_attempts_look_innocent(
 
 
 @plants(
-    notification,
+    deciding,
     "_record",
     "a success is final",
     rates=Rates(provider=0.7, freeze=0.012),
@@ -370,15 +371,15 @@ def lost_attempts_look_innocent(
     submits=7,
     skews_ms=(0, 0, 0),
 )
-def late_failure_overwrites_success(state: State, command: Any, rules: Rules) -> list[e.Event]:
+def late_failure_overwrites_success(state: State, command: Any, *rest: Any) -> list[e.Event]:
     if state.status == "sent" and not isinstance(command.outcome, Done):
         return [e.Failed("late", state.attempts)]
-    return record(state, command, rules)
+    return record(state, command, *rest)
 
 
 @plants(
-    notification,
-    "_done",
+    deciding,
+    "done",
     "evidence of success is never lost",
     "a careless flow doubles only what was in doubt",
     "nobody asks the queue in a tight loop",
@@ -421,14 +422,13 @@ class Hope:
     rates=Rates(freeze=0.03),
     skews_ms=(0, 0),
 )
-async def calls_without_a_lease(
-    self: Attempts, view: Any, readable: Any, config: Any, _lease: Any, running: Any
-) -> None:
-    await run(self, view, readable, config, cast("Any", Hope()), running)
+async def calls_without_a_lease(self: Attempts, running: Any) -> None:
+    running.lease = Hope()
+    await run(self, running)
 
 
 @plants(
-    notification,
+    deciding,
     "_key_protects",
     "one effect for each intent",
     rates=Rates(provider=1.0),
@@ -459,7 +459,7 @@ def slow_clock_makes_a_lost_attempt_innocent(due_ms: int, leased: LeasedJob) -> 
 
 @plants(
     Pool,
-    "_put_in_quarantine",
+    "_await_release",
     "two never call at once",
     "a careless flow doubles only what was in doubt",
     "whoever calls holds the lease",
@@ -499,7 +499,7 @@ async def what_was_resumed_stays_held(self: PauseControl, scope: str) -> int:
 
 
 BUGS["fast_clock_asks_in_a_tight_loop"] = Bug(
-    takes,
+    worker_pool,
     "CLOCK_PAUSE_SECONDS",
     0.001,
     frozenset({"nobody asks the queue in a tight loop"}),

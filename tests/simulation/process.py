@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING, Any
 from gesta import Engine
 from gesta.engine.environment import Environment
 from gesta.errors import StoreError
+from gesta.ports.stores import Stores
 from gesta.runtime.clock import Timer
 from gesta.runtime.settings import Settings
 from gesta.sandbox.transport import SandboxTransport
 from gesta.security.envelope_encryption import MasterKey
-from gesta.stores import Stores
 from gesta.stores.memory.database import MemoryDatabase
 from gesta.stores.separate_queue import with_separate_queue
 from tests.simulation.loop import OWNER, Owner, SimulatedLoop
@@ -105,7 +105,7 @@ class Process(Owner):
         stores = database.stores()
         ports: dict[str, Any] = {
             name: Port(self, name, getattr(stores, name))
-            for name in ("events", "views", "queue", "vault", "commits")
+            for name in ("events", "read_model", "queue", "vault", "transactions")
         }
         return replace(stores, projects_inline=self.world.options.inline, **ports)
 

@@ -89,7 +89,7 @@ PAYLOADS: dict[str, type[Any]] = {
 #: How many calls of a flow a process may make at once.
 SLOTS = 3
 #: Providers that do the same key once.
-DEDUPING = frozenset({"sim.deduping", "sim.forgetting", "sim.sealed"})
+DEDUPING = frozenset({"sim.deduping", "sim.forgetting", "sim.encrypted"})
 #: A flow that resends although its provider does it again: the residual that G3 names.
 CARELESS = "sim.careless"
 

@@ -9,16 +9,16 @@ from tests.simulation.world import World
 LINES = 40
 #: Housekeeping, left out of the short trace.
 QUIET = (
-    "views.claim",
-    "views.share",
-    "views.due",
+    "read_model.claim",
+    "read_model.share",
+    "read_model.due",
     "queue.take",
     "queue.extend",
     "events.follow",
     "events.follow_share",
-    "views.get",
+    "read_model.get",
     "events.read",
-    "views.checkpoints",
+    "read_model.checkpoints",
 )
 
 

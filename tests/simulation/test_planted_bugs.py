@@ -9,6 +9,7 @@ from dataclasses import replace
 import pytest
 
 from gesta.testing.harnesses.memory import Harness
+from tests.domain.planting import plant
 from tests.simulation.checks import Broken
 from tests.simulation.options import options
 from tests.simulation.planted import BUGS, SEEDS_MAX, Bug, plants
@@ -49,7 +50,7 @@ def first_found(bug: Bug) -> tuple[int, str] | None:
 def test_the_simulation_finds(name, monkeypatch):
     bug = BUGS[name]
     with monkeypatch.context() as planted:
-        planted.setattr(bug.where, bug.name, bug.planted)
+        plant(planted, bug.where, bug.name, bug.planted)
         found = first_found(bug)
     assert found is not None, f"{name} was not found in {SEEDS_MAX} seeds"
     seed, promise = found

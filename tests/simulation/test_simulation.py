@@ -95,7 +95,7 @@ def test_rare_paths_are_met_as_well():
 def test_without_faults_nothing_is_in_doubt():
     for seed in range(40):
         world = simulate(seed, faultless(seed))
-        statuses = {view.state.status for view in world.database.views._rows.values()}
+        statuses = {view.state.status for view in world.database.read_model._rows.values()}
         assert statuses <= {"sent", "cancelled", "expired"}
         assert world.hits["crash"] == world.hits["store_error"] == world.hits["residual"] == 0
 

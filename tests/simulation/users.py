@@ -73,7 +73,7 @@ class Users:
         """Somebody goes through what failed or stands in unknown, when everything has come to
         rest.
         """
-        for view in list(self._world.database.views._rows.values()):
+        for view in list(self._world.database.read_model._rows.values()):
             state = view.state
             if state.status != "sent" and self._world.random.random() < 0.6:
                 decide = self._world.random.choice(

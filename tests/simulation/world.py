@@ -158,7 +158,7 @@ class World:
         self._go_on(rebuilding.done)
         self.checks.rebuilt(before)
         # As after a clean stop: whoever starts now is projector and sweep at once.
-        self.database.views._roles.clear()
+        self.database.read_model._roles.clear()
         after = self._start("after", 0)
         end = self.loop.now + 1.5
         self._go_on(lambda: after.is_ready and self.loop.now > end)
@@ -227,7 +227,7 @@ class World:
         # Put, and not yet forgotten by the relay: it will put them once more, as if for the first
         # time (docs/guarantees.md, G3).
         self.lost_unrelayed |= {row.job.request_id for row in self.queue._rows.values()} & {
-            job.request_id for job in self.database.views._undispatched.first(10_000)
+            job.request_id for job in self.database.read_model._undispatched.first(10_000)
         }
         self.queue.__init__(SimulatedRuntime(self.loop, self.random))  # type: ignore[misc]
 
@@ -277,7 +277,7 @@ class World:
     def projected(self) -> int:
         """Up to where every partition is projected."""
         return min(
-            self.database.views._checkpoints.get(name, 0)
+            self.database.read_model._checkpoints.get(name, 0)
             for name in checkpoints_of(self.options.partitions)
         )
 
@@ -286,11 +286,15 @@ class World:
         alive = [process for process in self.processes if not process.is_dead]
         if self.queue._rows or self.users.is_busy or not any(process.is_up for process in alive):
             return False
-        if self.provider.is_busy or self.ears.is_behind or database.views._undispatched.first(1):
+        if (
+            self.provider.is_busy
+            or self.ears.is_behind
+            or database.read_model._undispatched.first(1)
+        ):
             return False
         if self.projected < len(database.events._log):
             return False
-        return all(view.state.wants is None for view in database.views._rows.values())
+        return all(view.state.wants is None for view in database.read_model._rows.values())
 
     def _jump_to(self) -> float:
         """The next moment at which something can happen that is not housekeeping.
@@ -312,7 +316,7 @@ class World:
             p.is_up for p in alive
         ):
             return 0.0
-        if self.ears.is_behind or database.views._undispatched.first(1):
+        if self.ears.is_behind or database.read_model._undispatched.first(1):
             return 0.0
         if self.projected < len(database.events._log):
             return 0.0
@@ -323,8 +327,8 @@ class World:
             else [self._people_at + JUMP_MARGIN_SECONDS]
         )
         moments += [row.available_ms / 1000 for row in self.queue._rows.values()]
-        moments += [(at_ms - slowest_ms) / 1000 for at_ms in database.views._sweep_at.values()]
-        if database.views._wanting._keys:
+        moments += [(at_ms - slowest_ms) / 1000 for at_ms in database.read_model._sweep_at.values()]
+        if database.read_model._wanting._keys:
             moments.append(self.loop.now + LOST_SECONDS)
         return min(moments, default=0.0) - JUMP_MARGIN_SECONDS
 
@@ -354,14 +358,14 @@ class World:
             self.checks.put(cast("list[Job]", args[0]))
         elif verb == "queue.take":
             self.checks.take(process)
-        elif verb == "views.share" and 0 < len(answer) < self.options.partitions:
+        elif verb == "read_model.share" and 0 < len(answer) < self.options.partitions:
             self.hit("partitions_shared")
-        elif verb in ("commits.append", "commits.record"):
+        elif verb in ("transactions.append", "transactions.record"):
             projection = args[1] if len(args) > 1 else None
             if projection is not None and projection.reached is not None:
                 self.hit("projected_at_once")
                 self.checks.projected(projection.jobs)
-        elif verb in ("commits.project", "views.save_with_jobs") and args[3]:
+        elif verb in ("transactions.project", "read_model.save_with_jobs") and args[3]:
             if answer:
                 self.checks.projected(cast("list[Job]", args[1]))
             else:

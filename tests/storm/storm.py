@@ -40,8 +40,7 @@ class Storm:
         """The storm, then everything healed and a process in every slot. They end with the
         stage.
         """
-        for slot in range(SLOTS):
-            self._start(slot)
+        self.start(SLOTS)
         for _ in range(actions):
             await asyncio.sleep(self._dice.uniform(0.1, 0.6))
             action = self._dice.choice(
@@ -53,11 +52,15 @@ class Storm:
                     self._slow,
                     self._silence,
                     self._halt,
-                    self._crash,
+                    self.crash_server,
                 )
             )
             self.story.append(action.__name__)
             await action()
+
+    def start(self, slots: int) -> None:
+        for slot in range(slots):
+            self._start(slot)
 
     def close(self) -> None:
         self._stack.close()
@@ -106,6 +109,6 @@ class Storm:
         self._server.halt()
         await self._server.start()
 
-    async def _crash(self) -> None:
+    async def crash_server(self) -> None:
         self._server.kill()
         await self._server.start()

@@ -9,8 +9,8 @@ from itertools import pairwise
 import pytest
 
 from gesta import Event
+from gesta.domain.stream_names import checkpoint_of
 from gesta.sandbox.server import SandboxServer
-from gesta.subscriptions.handlers import checkpoint_of
 from tests.pipeline.kill_program import Order, open_engine
 from tests.pipeline.test_kill import (
     KILLS,
@@ -27,7 +27,9 @@ async def told_everything(path, url) -> None:
     async with open_engine(str(path), url, work=False) as engine:
         stores = engine.pipeline.environment.stores
         deadline = asyncio.get_running_loop().time() + REST_SECONDS
-        while await stores.views.checkpoint(checkpoint_of("ledger")) < await stores.events.end():
+        while (
+            await stores.read_model.checkpoint(checkpoint_of("ledger")) < await stores.events.end()
+        ):
             assert asyncio.get_running_loop().time() < deadline, (
                 "the handler was not told of everything"
             )

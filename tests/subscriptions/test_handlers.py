@@ -13,8 +13,9 @@ import pytest
 
 from gesta import Done, Engine, Event, Rejected, Retry, RetryPolicy, Unknown
 from gesta.domain.status_events import WORDS
+from gesta.domain.stream_names import checkpoint_of
 from gesta.errors import BadSubscription
-from gesta.subscriptions.handlers import Subscriber, checkpoint_of
+from gesta.subscriptions.handlers import Subscriber
 from tests.world import (
     FLOW,
     URL,
@@ -66,7 +67,7 @@ def listening(
 
 
 async def checkpoint(engine: Engine) -> int:
-    return await engine.pipeline.environment.stores.views.checkpoint(LEDGER)
+    return await engine.pipeline.environment.stores.read_model.checkpoint(LEDGER)
 
 
 async def test_a_handler_is_told_what_became_of_a_request(gesta):
@@ -224,7 +225,7 @@ async def test_a_handler_that_raises_gets_the_same_event_again_with_growing_paus
         assert (told.words, other.words) == ([], ["created", "sent"])
         (one,) = [
             one
-            for one in await engine.pipeline.environment.stores.views.checkpoints()
+            for one in await engine.pipeline.environment.stores.read_model.checkpoints()
             if one.name == LEDGER
         ]
         assert (one.position, one.failed_at_ms) == (0, at[0])
@@ -239,7 +240,7 @@ async def test_a_handler_that_raises_gets_the_same_event_again_with_growing_paus
         assert sample("subscription_events_total", {"name": "ledger"}) == 2
         assert sample("subscription_failing", {"name": "ledger"}) == 0
         assert [
-            one.error for one in await engine.pipeline.environment.stores.views.checkpoints()
+            one.error for one in await engine.pipeline.environment.stores.read_model.checkpoints()
         ] == [""] * 3
 
 
@@ -352,8 +353,8 @@ async def test_the_store_may_fail_in_any_call_and_nothing_is_missed(gesta, ports
         for number, (port, verb) in enumerate(
             (
                 (ports.events, "follow"),
-                (ports.views, "save"),
-                (ports.views, "claim"),
+                (ports.read_model, "save"),
+                (ports.read_model, "claim"),
                 (ports.events, "read"),
             ),
             start=1,

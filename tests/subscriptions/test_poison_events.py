@@ -40,14 +40,14 @@ async def test_a_poison_event_is_parked_by_whoever_meets_it_first(gesta, ports):
         await append_raw(engine, request.id, 1, "Sent.v1", b"{")
     async with listening(Provider(), told, since="beginning") as engine:
         # The projector does not find out where it stands.
-        ports.views.fail("checkpoints", times=100)
+        ports.read_model.fail("checkpoints", times=100)
         await pass_time(gesta, 3)
         assert [(one.what, one.version) for one in await engine.admin.quarantined()] == [
             ("event", 2)
         ]  # S1-17
         # It is the projector's to count.
         assert counted(engine) is None
-        ports.views.heal()
+        ports.read_model.heal()
         await pass_time(gesta, 3)
         assert counted(engine) == 1
     assert told.words == ["created"]

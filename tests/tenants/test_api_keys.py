@@ -16,7 +16,7 @@ from gesta.ports.vault import Encrypted
 from gesta.runtime.redaction import scrub, scrubbed_name
 from gesta.security.envelope_encryption import SYSTEM
 from gesta.tenants.api_keys import KEPT, SCOPES, Grant
-from gesta.tenants.key_notes import KEY_CREATED, KEY_REVOKED
+from gesta.tenants.config import KEY_CREATED, KEY_REVOKED
 from tests.world import URL, Provider, note_flow
 
 ADA, BOB = Actor("ada", ("owner",)), Actor("bob")
@@ -299,7 +299,7 @@ async def test_a_key_whose_making_was_not_answered_is_in_the_list_and_can_be_end
 async def test_no_key_is_made_that_is_not_on_record(gesta, ports):
     async with engine_here() as engine:
         before = await engine.pipeline.environment.stores.vault.listed((SYSTEM, "", 0), 100)
-        for error in (None, Fenced("here", "left", "there", "acme")):
+        for error in (None, Fenced("here", "left", other="there", tenant="acme")):
             ports.events.fail("append", error)
             with pytest.raises(StoreError):
                 await key_of(engine)

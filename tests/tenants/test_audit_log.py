@@ -10,13 +10,12 @@ import pytest
 from gesta import Actor, Engine
 from gesta.domain.codec import encode
 from gesta.domain.events import Meta
-from gesta.domain.stream_names import config_stream
+from gesta.domain.stream_names import checkpoint_of, config_stream
 from gesta.errors import BadInput
 from gesta.flows import email, sms
 from gesta.flows.flow import ConfigBody, Payload, Personal, Secret
 from gesta.ports.event_store import Append, NewEvent
 from gesta.runtime.settings import Settings
-from gesta.subscriptions.handlers import checkpoint_of
 from gesta.tenants.audit_log import WORDS
 from tests.world import URL, Provider, note_flow
 
@@ -142,7 +141,7 @@ async def test_who_forgot_a_handler_is_on_the_trail_of_those_who_run_the_install
     async with Engine(
         settings=Settings(url=URL, tenant="acme"), flows=[note_flow(Provider())], work=False
     ) as engine:
-        await engine.pipeline.environment.stores.views.begin(checkpoint_of("old ledger"), 1)
+        await engine.pipeline.environment.stores.read_model.begin(checkpoint_of("old ledger"), 1)
         await engine.admin.forget_handler("old ledger", actor=ADA)
         (change,) = await engine.admin.audit("acme")
         assert (change.what, change.about, change.by) == ("handler_forgotten", "old ledger", "ada")

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from gesta import Attempt, Done, Engine, Outcome, Rejected, Retry, Unknown
-from gesta.api_types.representations import attempt_shapes
+from gesta.admin.representations import attempt_representations
 from gesta.domain.retry_policy import RetryPolicy
 from gesta.flows.flow import ConfigBody
 from tests.world import URL, Deaf, Note, Provider, events_of, fields, let_run, note_flow, pass_time
@@ -54,7 +54,7 @@ async def test_every_ending_of_an_attempt_tells_them(gesta, outcome, event):
         await let_run(gesta)
         name, stored = await last_event(engine, request.id)
         assert (name, stored["used"]) == (event, {"chat.room/ops": 3})
-        (attempt,) = msgspec.to_builtins(attempt_shapes(await engine.history(request.id)))
+        (attempt,) = msgspec.to_builtins(attempt_representations(await engine.history(request.id)))
         assert attempt["used"] == {"chat.room/ops": 3}
 
 

@@ -11,7 +11,7 @@ from gesta import Engine, Flow, NotFound
 from gesta.domain.commands import Rules
 from gesta.errors import BadConfig, Outdated
 from gesta.flows.flow import ConfigBody, Secret
-from gesta.tenants.config import PUT
+from gesta.tenants.config import ConfigEvent, EntityPut
 from gesta.tenants.config_writer import ConfigWriter
 from tests.tenants.test_config import Letter, Post
 from tests.world import URL
@@ -86,10 +86,10 @@ async def test_what_is_answered_is_what_was_written_whoever_comes_next(admin, mo
     append = ConfigWriter.append
 
     async def followed(
-        self: ConfigWriter, tenant: str, expected: int, type_name: str, data: bytes, actor: Any
+        self: ConfigWriter, tenant: str, expected: int, event: ConfigEvent, actor: Any
     ) -> bool:
-        done = await append(self, tenant, expected, type_name, data, actor)
-        if type_name == PUT and b"mine" in data:
+        done = await append(self, tenant, expected, event, actor)
+        if isinstance(event, EntityPut) and b"mine" in bytes(event.body):
             monkeypatch.setattr(ConfigWriter, "append", append)
             await admin.put_config(KIND, "main", {"address": "theirs"})
         return done
@@ -106,16 +106,16 @@ async def test_a_secret_is_not_kept_of_an_entity_that_is_deleted_meanwhile(admin
     without its secret.
     """
     await admin.put_config(STRICT, "main", {"token": "t-1"})
-    check = ConfigWriter.check
+    check = ConfigWriter._checked
 
     async def deleted_meanwhile(self: ConfigWriter, *arguments: Any) -> Any:
         checked = await check(self, *arguments)
-        monkeypatch.setattr(ConfigWriter, "check", check)
+        monkeypatch.setattr(ConfigWriter, "_checked", check)
         await admin.delete_config(STRICT, "main")
         await admin.list_config()
         return checked
 
-    monkeypatch.setattr(ConfigWriter, "check", deleted_meanwhile)
+    monkeypatch.setattr(ConfigWriter, "_checked", deleted_meanwhile)
     with pytest.raises(BadConfig, match="token: missing"):
         await admin.put_config(STRICT, "main", {})
     assert await admin.list_config() == []

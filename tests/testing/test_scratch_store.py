@@ -8,8 +8,9 @@ import re
 import asyncpg  # type: ignore[import-untyped]
 import pytest
 
-from gesta.bench.command import run_bench, run_crash_bench, run_flood_bench, run_processes_bench
-from gesta.bench.store import bench_store
+from benchmarks.command import run_bench, run_crash_bench, run_flood_bench, run_processes_bench
+from benchmarks.figures import Plan
+from benchmarks.store import bench_store
 from gesta.errors import BadSettings, GestaError, StoreError
 from gesta.runtime.clock import Signal, SystemRuntime, spawn
 from gesta.security.envelope_encryption import MasterKey
@@ -167,5 +168,5 @@ def test_a_bench_that_leaves_requests_behind_refuses_a_store_that_stays(tmp_path
 
 def test_a_bench_on_a_server_that_does_not_answer_leaves_no_files(tmp_path):
     with pytest.raises(StoreError, match="is the server running"):
-        run_bench(url=NOBODY, requests=10, folder=str(tmp_path))
+        run_bench(Plan(requests=10, url=NOBODY), folder=str(tmp_path))
     assert list(tmp_path.iterdir()) == []

@@ -1,4 +1,4 @@
-"""Which test shows which requirement: reads the comments of the tests, writes docs/requirements.md.
+"""Which test shows which requirement: reads the comments of the tests, writes tests/trace/requirements.md.
 
 A test names what it shows beside the assertion: `# R1-28` or `# R1-31, S1-7: a late failure changes
 nothing`, at most three ids each.
@@ -20,7 +20,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 LISTS = Path(__file__).parent
-PAGE = ROOT / "docs" / "requirements.md"
+PAGE = LISTS / "requirements.md"
 
 ID = re.compile(r"\b(?:[RS]\d+|[KXD])-\d+\b")
 LINE = re.compile(r"((?:[RS]\d+|[KXD])-\d+) (.+)")
@@ -130,7 +130,7 @@ def evidence(root: Path) -> dict[str, list[str]]:
 
 
 def page(root: Path) -> str:
-    """The text of docs/requirements.md."""
+    """The text of tests/trace/requirements.md."""
     requirements, hazards, shown = lines("requirements"), lines("hazards"), evidence(root)
     total = Counter(name.split("-")[0] for name in requirements)
     done = Counter(name.split("-")[0] for name in requirements if shown.get(name))
@@ -181,7 +181,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--write", action="store_true", help="write docs/requirements.md")
+    parser.add_argument("--write", action="store_true", help="write tests/trace/requirements.md")
     parser.add_argument(
         "--missing", action="store_true", help="print the lines that no test names yet"
     )

@@ -12,7 +12,7 @@ def checkout(root, name, text):
 
 def test_the_page_of_requirements_is_up_to_date():
     stale = report.PAGE.read_text(encoding="utf-8") != report.page(report.ROOT)
-    assert not stale, "docs/requirements.md is stale: run `make requirements-doc`"
+    assert not stale, "tests/trace/requirements.md is stale: run `make requirements-doc`"
 
 
 def test_every_id_named_by_a_test_exists_and_stands_in_a_test():

@@ -101,7 +101,7 @@ async def test_a_process_that_dies_right_after_the_commit_leaves_the_job_in_doub
             await original(*args)
             await asyncio.Event().wait()
 
-        ports.commits.replace("project", put_and_dead)
+        ports.transactions.replace("project", put_and_dead)
         request = await dying.submit(Note())
         await let_run(gesta)
         await die(dying)
@@ -116,7 +116,7 @@ async def test_a_job_whose_answer_was_lost_is_found_and_executed_once(gesta, por
     provider = Provider()
     async with engine_of(provider, on_unknown="park") as engine:
         await let_run(gesta)
-        ports.commits.fail("project", answer_lost=True)
+        ports.transactions.fail("project", answer_lost=True)
         request = await engine.submit(Note())
         await pass_time(gesta, 3)
         # Ours, under a lease that is renewed: nobody else would ever look for it.
@@ -129,7 +129,7 @@ async def test_slots_come_back_when_nothing_was_written(gesta, ports):
     provider = Provider()
     async with engine_of(provider, concurrency=1) as engine:
         await let_run(gesta)
-        ports.commits.fail("project", times=2)
+        ports.transactions.fail("project", times=2)
         request = await engine.submit(Note())
         await pass_time(gesta, 4)
         assert await request.status() == "sent"
@@ -150,7 +150,7 @@ async def test_a_job_that_was_put_while_the_engine_stopped_is_given_back_innocen
         await go_on.wait()
         return answer
 
-    ports.commits.replace("project", slow)
+    ports.transactions.replace("project", slow)
     request = await engine.submit(Note())
     await let_run(gesta)
     await put.wait()
@@ -175,11 +175,11 @@ async def test_a_job_that_comes_under_a_lease_that_is_over_is_not_called_under_i
             gesta.advance(10)
             return answer
 
-        ports.commits.replace("project", late)
+        ports.transactions.replace("project", late)
         request = await engine.submit(Note())
         await let_run(gesta)
         assert provider.calls == []
-        ports.commits.heal()
+        ports.transactions.heal()
         await pass_time(gesta, 10)
         # S0-5, K-12: another worker may have had it since; this one found it again, and in doubt.
         assert await types_of(engine, request.id) == ["RequestCreated", "OutcomeUnknown"]
@@ -195,7 +195,7 @@ async def put_slowly(ports) -> asyncio.Event:
         await go_on.wait()
         return answer
 
-    ports.commits.replace("project", slow)
+    ports.transactions.replace("project", slow)
     return go_on
 
 
@@ -291,7 +291,7 @@ async def test_a_tenant_that_has_left_leaves_nobody_in_doubt(gesta, ports):
     provider = Provider()
     async with engine_of(provider) as engine:
         await let_run(gesta)
-        ports.commits.fail("project", Fenced("here", "left", "another store", None))
+        ports.transactions.fail("project", Fenced("here", "left", other="another store"))
         request = await engine.submit(Note())
         await pass_time(gesta, 2)
         assert await request.status() == "sent"

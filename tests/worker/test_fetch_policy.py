@@ -7,7 +7,7 @@ from __future__ import annotations
 import pytest
 
 from gesta.ports.job_queue import Job, LeasedJob
-from gesta.worker.fetch_policy import (
+from gesta.worker.pool import (
     CLOCK_PAUSE_SECONDS,
     POLL_SECONDS,
     may_have_more,

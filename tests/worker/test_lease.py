@@ -12,6 +12,7 @@ import pytest
 from gesta import Attempt, Done, Outcome, Unknown
 from gesta.ports.job_queue import Job
 from gesta.runtime.clock import Ids, ManualRuntime, sleep, spawn, turn
+from gesta.runtime.component import Process
 from gesta.runtime.telemetry import Telemetry
 from gesta.stores.memory.job_queue import MemoryJobQueue
 from gesta.worker.lease import Lease
@@ -51,7 +52,11 @@ def cuts() -> Cuts:
 
 @pytest.fixture
 async def lease(runtime: ManualRuntime, queue: Faulty, cuts: Cuts) -> AsyncIterator[Lease]:
-    lease = Lease(queue, runtime, Ids(runtime), Telemetry(), lambda: cuts.append(runtime.now_ms()))
+    lease = Lease(
+        queue,
+        Process(runtime, Ids(runtime), Telemetry()),
+        lambda: cuts.append(runtime.now_ms()),
+    )
     keeping = spawn(lease.keep(), "keep")
     yield lease
     keeping.cancel()

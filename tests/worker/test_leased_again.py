@@ -20,7 +20,7 @@ async def test_a_release_whose_answer_was_lost_does_not_end_the_next_take(gesta,
     second = Gate()
     provider = Provider(Retry("busy"), second)
     async with engine_of(provider, retry=SOON) as engine:
-        ports.commits.fail("record", answer_lost=True)
+        ports.transactions.fail("record", answer_lost=True)
         request = await engine.submit(Note())
         await pass_time(gesta, 3, 0.05)
         assert len(provider.calls) == 2, "the first attempt, and one more"
@@ -44,7 +44,7 @@ async def test_a_take_is_not_begun_that_a_repetition_ended_while_its_answer_was_
         return answer
 
     async with engine_of(provider, retry=SOON) as engine:
-        ports.commits.fail("record", answer_lost=True)
+        ports.transactions.fail("record", answer_lost=True)
         request = await engine.submit(Note())
         await let_run(gesta)
         ports.queue.replace("take", late)

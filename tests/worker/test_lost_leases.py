@@ -85,7 +85,7 @@ async def test_a_process_stops_while_the_store_is_down_and_something_is_put_asid
     engine = engine_of(Provider(Retry("busy")), retry=SOON)
     await engine.start()
     await let_run(gesta)
-    ports.commits.fail("record", answer_lost=True)
+    ports.transactions.fail("record", answer_lost=True)
     await engine.submit(Note())
     await pass_time(gesta, 0.5, 0.05)
     assert engine.pipeline.pool._again
@@ -108,7 +108,7 @@ async def test_an_outcome_is_recorded_although_a_take_hangs(gesta, ports):
         await gate.reached.wait()
         ports.queue.replace("take", hanging)
         await pass_time(gesta, 2)
-        ports.commits.fail("record")
+        ports.transactions.fail("record")
         gate.opened.set()
         await pass_time(gesta, 3)
         assert await types_of(engine, request.id) == ["RequestCreated", "Sent"]
@@ -128,7 +128,7 @@ async def test_a_known_failure_does_not_become_a_doubt_because_a_take_and_a_rene
     async with engine_of(provider, on_unknown="park", timeout_seconds=1000) as engine:
         request = await engine.submit(Note())
         await gate.reached.wait()
-        mine, commits = ports.queue, ports.commits
+        mine, commits = ports.queue, ports.transactions
         async with engine_of(provider, on_unknown="park", timeout_seconds=1000):
             mine.replace("take", hang)
             mine.replace("extend", hang)
@@ -154,7 +154,7 @@ async def test_a_repetition_that_hangs_keeps_nobody_from_taking(gesta, ports):
 
     async with engine_of(provider) as engine:
         await let_run(gesta)
-        ports.commits.replace("record", hang)
+        ports.transactions.replace("record", hang)
         await engine.submit(Note())
         await pass_time(gesta, 2)
         await engine.submit(Note())
@@ -199,13 +199,13 @@ async def test_what_was_put_aside_under_a_lost_lease_keeps_no_slot(gesta, ports)
         Provider(Retry("busy"), second), retry=SOON, timeout_seconds=1000
     ) as engine:
         await let_run(gesta)
-        ports.commits.replace("record", late)
+        ports.transactions.replace("record", late)
         await engine.submit(Note())
         await pass_time(gesta, 0.5, 0.05)
         pool = engine.pipeline.pool
         assert pool._again
         ports.queue.fail("extend", times=5)
-        ports.commits.heal()
+        ports.transactions.heal()
         await pass_time(gesta, 6, 0.05)
         answered.set()
         await pass_time(gesta, 60)

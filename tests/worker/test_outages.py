@@ -257,12 +257,12 @@ async def test_a_store_that_is_silent_is_asked_once_and_told(gesta, ports):
             await silent.wait()
             return await original(*args)
 
-        ports.views.replace("claim", hang)
+        ports.read_model.replace("claim", hang)
         asking = [asyncio.ensure_future(health.not_ready()) for _ in range(5)]
         await pass_time(gesta, 3)
         assert [await one for one in asking] == [{"store": "has not answered for 2 s"}] * 5
         assert await health.not_ready() == {"store": "has not answered for 2 s"}
-        assert ports.views.calls["claim"] == 1
+        assert ports.read_model.calls["claim"] == 1
         silent.set()
         await pass_time(gesta, FRESH_SECONDS)
         assert await health.not_ready() == {}
@@ -278,7 +278,7 @@ async def test_a_station_that_is_gone_or_crashes_is_not_alive(gesta, crashes):
             raise KeyError("a secret")
 
         pipeline.sweep.step = broken  # type: ignore[method-assign]
-        pipeline._tasks["lease"].cancel()
+        pipeline.components.tasks["lease"].cancel()
         await pass_time(gesta, 0.5)
         assert health.not_live() == {
             "lease": "does not run",

@@ -19,7 +19,7 @@ async def test_a_job_that_comes_back_at_once_is_no_sign_of_a_lost_lease(gesta, p
 
     provider = Provider(Postponed(0))
     async with engine_of(provider) as engine:
-        ports.commits.replace("record", answer_late)
+        ports.transactions.replace("record", answer_late)
         request = await engine.submit(Note())
         await let_run(gesta)
         assert (await request.status(), len(provider.calls)) == ("sent", 2)

@@ -194,7 +194,7 @@ async def test_amazons_ways_lead_to_the_sandbox_as_well(gesta, wire):
         request = await engine.submit(message, test=True)
         assert isinstance(await request.outcome(), Done)
         assert wire.used == []
-        trial = engine.pipeline.pool._attempts._trial
+        trial = engine.pipeline.pool._attempts.tools.sandbox_mode
         assert trial is not None
         assert [one.type for one in trial.sandbox.ses.effects] == ["letter"]
 
@@ -219,7 +219,7 @@ async def test_a_declared_secret_is_not_used_where_the_tenant_has_stored_others(
         )
         request = await engine.submit(webhook.Message("order.paid", {}), test=True)
         assert isinstance(await request.outcome(), Done)
-        trial = engine.pipeline.pool._attempts._trial
+        trial = engine.pipeline.pool._attempts.tools.sandbox_mode
         assert trial is not None
         (effect,) = trial.sandbox.webhook.effects
         from gesta.outbound.signatures import sign
@@ -396,9 +396,7 @@ async def test_what_a_double_says_switches_nothing_live_off(gesta, wire):
         assert entity.body.disabled is False  # type: ignore[attr-defined]
         assert await engine.pipeline.records.of("default").get("k", "n") is None
         assert await engine.pipeline.records.of("default").owner("k", "n") is None
-        await engine.pipeline.pool._attempts._ways_out((await engine.find())[0].state)[2].take(
-            limit
-        )
+        await engine.pipeline.pool._attempts.tools.of((await engine.find())[0].state)[2].take(limit)
 
 
 async def test_a_thing_that_another_tenant_has_claimed_is_not_a_tests(gesta):
@@ -443,7 +441,7 @@ async def test_the_doubles_remember_so_much_and_no_more(gesta, wire):
         ]
         for request in await asyncio.gather(*calls):
             assert isinstance(await request.outcome(timeout=600), Done)
-        trial = engine.pipeline.pool._attempts._trial
+        trial = engine.pipeline.pool._attempts.tools.sandbox_mode
         assert trial is not None
         assert [len(one.effects) for one in (trial.sandbox.slack, trial.sandbox.webhook)] == [
             KEPT,

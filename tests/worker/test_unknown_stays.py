@@ -76,7 +76,8 @@ async def test_whatever_goes_wrong_while_pauses_are_looked_up_parks_one_job_and_
         await pass_time(gesta, 1)
         assert await requests[0].status() == "sent"
         assert [
-            one.what for one in await engine.pipeline.environment.stores.views.quarantined(None, 10)
+            one.what
+            for one in await engine.pipeline.environment.stores.read_model.quarantined(None, 10)
         ] == ["job"]
         assert engine.pipeline.pool.lease.held == 0
 

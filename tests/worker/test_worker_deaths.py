@@ -84,7 +84,7 @@ async def test_an_outcome_recorded_before_the_crash_is_not_executed_again(gesta,
             )
             await asyncio.Event().wait()
 
-        ports.commits.replace("record", appended_not_settled)
+        ports.transactions.replace("record", appended_not_settled)
         request = await dying.submit(Note())
         await let_run(gesta)
         assert await request.status() == "sent"
@@ -107,7 +107,7 @@ async def test_a_recorded_wait_is_kept_by_whoever_takes_the_job_next(gesta, port
             )
             await asyncio.Event().wait()
 
-        ports.commits.replace("record", appended_not_settled)
+        ports.transactions.replace("record", appended_not_settled)
         request = await dying.submit(Note())
         await let_run(gesta)
         due_ms = gesta.runtime.now_ms() + 60_000
@@ -363,7 +363,7 @@ async def test_stopping_ends_although_the_store_takes_nothing_any_more(gesta, po
     engine = engine_of(provider, on_unknown="park")
     await engine.start()
     await let_run(gesta)
-    ports.commits.fail("record", times=1_000)
+    ports.transactions.fail("record", times=1_000)
     request = await engine.submit(Note())
     await let_run(gesta)
     stopping = asyncio.ensure_future(engine.stop())

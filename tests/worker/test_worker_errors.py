@@ -184,7 +184,7 @@ async def test_a_poison_config_event_stops_no_job(gesta, data):
     provider = Provider()
     async with engine_of(provider) as engine:
         meta = encode(Meta("default", "config", "config-default", 1, "c", "c"))
-        event = NewEvent(event_id(engine.pipeline.ids.new_bytes(), 0), PUT, data, meta)
+        event = NewEvent(event_id(engine.pipeline.process.ids.new_bytes(), 0), PUT, data, meta)
         await engine.pipeline.environment.stores.events.append(
             [Append("config-default", 0, (event,))]
         )
@@ -200,12 +200,12 @@ async def test_a_poison_config_event_stops_no_job(gesta, data):
     ("port", "verb", "answer_lost"),
     [
         ("queue", "take", False),
-        ("views", "get", False),
+        ("read_model", "get", False),
         ("events", "read", False),
-        ("commits", "record", False),
-        ("commits", "record", True),
-        ("commits", "project", False),
-        ("commits", "project", True),
+        ("transactions", "record", False),
+        ("transactions", "record", True),
+        ("transactions", "project", False),
+        ("transactions", "project", True),
     ],
 )
 async def test_a_store_that_fails_at_one_call_delays_and_repeats_nothing(
@@ -230,7 +230,9 @@ async def test_an_outcome_learned_while_the_disk_is_full_is_recorded_when_there_
     provider = Provider(Done(id="known only to us"))
     async with engine_of(provider, on_unknown="park") as engine:
         await let_run(gesta)
-        ports.commits.fail("record", StoreFull("gesta.db", "database or disk is full"), times=30)
+        ports.transactions.fail(
+            "record", StoreFull("gesta.db", "database or disk is full"), times=30
+        )
         request = await engine.submit(Note())
         await pass_time(gesta, 20)
         assert await types_of(engine, request.id) == ["RequestCreated"]
@@ -254,7 +256,7 @@ async def test_an_outcome_is_recorded_however_often_the_stream_moves_meanwhile(g
 
     async with engine_of(provider, on_unknown="park") as engine:
         await let_run(gesta)
-        ports.commits.replace("record", moving)
+        ports.transactions.replace("record", moving)
         request = await engine.submit(Note())
         await pass_time(gesta, 5, 0.01)
         assert await result(request) == Done("p-1")
@@ -268,7 +270,7 @@ async def test_a_poison_job_is_parked_even_when_the_store_fails_meanwhile(gesta,
         request = await engine.submit(Note())
         await engine.pipeline.projector.step()
         await append_raw(engine, request.id, 1, "AttemptFailed.v1", b'{"attempt":"first"}')
-        ports.views.fail("save", times=2)
+        ports.read_model.fail("save", times=2)
         ports.queue.fail("settle", times=2)
         await pass_time(gesta, 8)
         assert [one.stream for one in await engine.admin.quarantined() if one.what == "job"] == [
@@ -284,7 +286,7 @@ CREATED = b'{"id":"%s","flow":"test.note","payload":{"text":"late"}}'
 async def test_a_pointer_that_is_ahead_of_its_request_waits_for_it(gesta):
     provider = Provider()
     async with engine_of(provider) as engine:
-        request_id = engine.pipeline.ids.new()
+        request_id = engine.pipeline.process.ids.new()
         await engine.pipeline.environment.stores.queue.put(
             [Job(f"{request_id}-1", "default", FLOW, request_id, 1)]
         )
@@ -296,7 +298,7 @@ async def test_a_pointer_that_is_ahead_of_its_request_waits_for_it(gesta):
         # S0-26: no view and no event yet is a reason to look again, not to be done with it.
         assert (await engine.get(request_id)).state.status == "sent"
         assert await engine.admin.quarantined() == []
-        assert len(engine.pipeline.pool._missing) == 0, "nothing is remembered of what was found"
+        assert engine.pipeline.admission._missing == {}, "nothing is remembered of what was found"
     assert len(provider.calls) == 1
 
 
@@ -310,7 +312,7 @@ async def test_a_pointer_to_a_request_that_never_comes_is_parked_after_five_look
 
     async with engine_of(Provider()) as engine:
         ports.events.replace("read", count_looks)
-        request_id = engine.pipeline.ids.new()
+        request_id = engine.pipeline.process.ids.new()
         await engine.pipeline.environment.stores.queue.put(
             [Job(f"{request_id}-1", "default", FLOW, request_id, 1)]
         )
@@ -351,11 +353,11 @@ async def test_only_the_winner_of_the_journal_calls(gesta, ports):
         await let_run(gesta)
 
         async def somebody_was_faster(original, entries):
-            ports.commits.heal()
+            ports.transactions.heal()
             await append_raw(engine, request.id, 1, "AttemptStarted.v1", b'{"attempt":1,"key":"k"}')
             return await original(entries)
 
-        ports.commits.replace("record", somebody_was_faster)
+        ports.transactions.replace("record", somebody_was_faster)
         request = await engine.submit(Note())
         await pass_time(gesta, 2)
         assert provider.calls == []
@@ -369,12 +371,12 @@ async def test_a_journal_that_took_longer_than_the_lease_calls_nobody(gesta, por
         await let_run(gesta)
 
         async def slow(original, entries):
-            ports.commits.heal()
+            ports.transactions.heal()
             await sleep(gesta.runtime, 3.25)
             return await original(entries)
 
         ports.queue.fail("extend", times=5)
-        ports.commits.replace("record", slow)
+        ports.transactions.replace("record", slow)
         request = await engine.submit(Note())
         await pass_time(gesta, 10)
         # The journal says that an attempt began, and its end that nothing was called.
@@ -407,7 +409,7 @@ async def test_a_call_back_that_met_a_running_attempt_holds_after_its_failure(ge
                 await asyncio.sleep(0.01)
             return answer
 
-        ports.commits.replace("record", attempt_ends_meanwhile)
+        ports.transactions.replace("record", attempt_ends_meanwhile)
         await request.cancel()
         await gesta.settle()
         assert await result(request) == Rejected("cancelled")

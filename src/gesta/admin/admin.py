@@ -9,24 +9,24 @@ from typing import Any
 import msgspec
 
 from gesta.admin.overview import Overview
-from gesta.domain.codec import encode
 from gesta.domain.events import Actor
 from gesta.domain.ids import TENANT, TENANT_RULE, covers, pattern_fault
-from gesta.domain.stream_names import config_stream
-from gesta.errors import BadConfig, BadInput, InvalidRequest, NotFound, StoreError, UnknownFlow
+from gesta.domain.stream_names import checkpoint_of, config_stream
+from gesta.errors import BadConfig, BadInput, InvalidRequest, NotFound, StoreError
+from gesta.flows.channels import unknown_flow
+from gesta.flows.flow import secret_fields
+from gesta.flows.validation import actor_errors
 from gesta.flows.webhook import NAME as WEBHOOK
 from gesta.flows.webhook import TOLD
-from gesta.intake.submit_options import actor_errors, subject_errors
+from gesta.intake.submit_options import subject_errors
 from gesta.ports.read_model import View
 from gesta.projector.rebuild import Progress
 from gesta.runtime.redaction import scrub
-from gesta.subscriptions.log_consumer import checkpoint_of
 from gesta.subscriptions.status_webhooks import Listening, listening_of
 from gesta.tenants import suppression
 from gesta.tenants.api_keys import ApiKey
 from gesta.tenants.audit_log import Change, change_of
-from gesta.tenants.config import Entity, secret_fields
-from gesta.tenants.config_events import HANDLER_FORGOTTEN, HandlerForgotten
+from gesta.tenants.config import Entity, HandlerForgotten, SubjectErased
 from gesta.tenants.flow_records import TenantRecords
 from gesta.tenants.pauses import EVERYTHING, Pause, Scope, checked
 from gesta.tenants.suppression import BY_HAND, Addresses, Entry
@@ -74,9 +74,7 @@ class Admin(Overview):
         if destroyed is None:
             return 0
         digest, count = destroyed
-        await self._pipeline.config_writer.note_erasure(
-            self._pipeline.config, tenant, digest, actor
-        )
+        await self._pipeline.config_writer.note(tenant, SubjectErased(digest), actor)
         return count
 
     async def suppress(
@@ -134,7 +132,7 @@ class Admin(Overview):
     def _addresses(self, flow: str) -> Addresses:
         found = self._pipeline.flows.get(flow)
         if found is None:
-            raise UnknownFlow(flow, list(self._pipeline.flows))
+            raise unknown_flow(flow, self._pipeline.flows)
         if found.addresses is None:
             raise BadInput(f"flow: {flow} has no suppression list")
         return found.addresses
@@ -158,7 +156,7 @@ class Admin(Overview):
             await self.check_config(kind, code, fields, tenant=tenant)
             await telling.want()
         entity = await self._pipeline.config_writer.put(
-            self._pipeline.config, tenant, kind, code, fields, actor, expected
+            tenant, kind, code, fields, actor=actor, expected=expected
         )
         await self._let_go(tenant, kind, code)
         if telling is not None:
@@ -191,9 +189,7 @@ class Admin(Overview):
             else {}
         )
         try:
-            await self._pipeline.config_writer.check(
-                self._pipeline.config, tenant, kind, code, fields
-            )
+            await self._pipeline.config_writer.check(tenant, kind, code, fields)
         except BadConfig as error:
             raise BadConfig(kind, code, faults | error.fields) from None
         if faults:
@@ -233,7 +229,7 @@ class Admin(Overview):
     ) -> None:
         """Remove config by code. `expected`: the version it must be at, or Outdated."""
         await self._pipeline.config_writer.delete(
-            self._pipeline.config, tenant, kind, code, actor, expected
+            tenant, kind, code, actor=actor, expected=expected
         )
         await self._let_go(tenant, kind, code)
 
@@ -248,11 +244,11 @@ class Admin(Overview):
             self._pipeline.telemetry.store_failed("config", error)
 
     async def list_config(self, tenant: str = "default") -> list[Entity]:
-        await self._pipeline.config_writer.refresh(self._pipeline.config, tenant)
+        await self._pipeline.config.refresh(tenant)
         return self._pipeline.config.of(tenant).entities()
 
     async def get_config(self, kind: str, code: str, *, tenant: str = "default") -> Entity:
-        await self._pipeline.config_writer.refresh(self._pipeline.config, tenant)
+        await self._pipeline.config.refresh(tenant)
         entity = self._pipeline.config.of(tenant).get(kind, code)
         if entity is None:
             raise NotFound("config", f"{kind}/{code}")
@@ -260,13 +256,13 @@ class Admin(Overview):
 
     async def config_version(self, kind: str, code: str, *, tenant: str = "default") -> int:
         """The version it is at, also where it can no longer be read; 0 when it is not there."""
-        await self._pipeline.config_writer.refresh(self._pipeline.config, tenant)
+        await self._pipeline.config.refresh(tenant)
         return self._pipeline.config.of(tenant).version_of(f"{kind}/{code}")
 
     async def told_webhooks(self, tenant: str = "default") -> list[Listening]:
         """What the tenant's endpoints are told about its requests, and what is wrong with that."""
         flow = self._pipeline.flows.get(WEBHOOK)
-        await self._pipeline.config_writer.refresh(self._pipeline.config, tenant)
+        await self._pipeline.config.refresh(tenant)
         return [] if flow is None else listening_of(self._pipeline.config.of(tenant), flow)
 
     async def handlers(self) -> list[Listener]:
@@ -297,12 +293,10 @@ class Admin(Overview):
         keys are shown them.
         """
         _check_actor(actor)
-        note, owner = encode(HandlerForgotten(name)), self._pipeline.environment.settings.tenant
+        owner = self._pipeline.environment.settings.tenant
         # First the note: a crash in between leaves one too many, and never a place that is gone
         # without a word.
-        await self._pipeline.config_writer.note(
-            self._pipeline.config, owner, HANDLER_FORGOTTEN, note, actor
-        )
+        await self._pipeline.config_writer.note(owner, HandlerForgotten(name), actor)
         await self._views.forget(checkpoint_of(name))
 
     async def template(
@@ -310,7 +304,7 @@ class Admin(Overview):
     ) -> Entity:
         """The template that an attempt would use now."""
         self._pipeline.config.kind(TEMPLATE)
-        await self._pipeline.config_writer.refresh(self._pipeline.config, tenant)
+        await self._pipeline.config.refresh(tenant)
         found = Templates(
             self._pipeline.config.of(tenant), self._pipeline.environment.renderer
         ).find(code, locale)

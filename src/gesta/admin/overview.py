@@ -6,7 +6,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from gesta.api_types.representations import payload_shape
+from gesta.admin.representations import payload_representation
+from gesta.api_types.decisions import DeadLetter
 from gesta.domain.ids import REQUEST_ID
 from gesta.domain.state import State
 from gesta.engine.pipeline import Pipeline
@@ -16,7 +17,7 @@ from gesta.intake.submit import Accepted
 from gesta.ports.job_queue import HeldJob
 from gesta.ports.read_model import Filter, Quarantined, View
 from gesta.projector.partitions import place_of, projects
-from gesta.requests.dead_letters import DeadLetter, dead_letter
+from gesta.requests.dead_letters import dead_letter
 from gesta.requests.pages import Page, page_of
 
 #: Changes of config that are told at a time.
@@ -25,7 +26,7 @@ from gesta.requests.pages import Page, page_of
 class Overview:
     def __init__(self, pipeline: Pipeline) -> None:
         self._pipeline = pipeline
-        self._views = pipeline.environment.stores.views
+        self._views = pipeline.environment.stores.read_model
 
     async def look_up(self, request_id: str, tenant: str = "default") -> View:
         """A request by its id alone, also of a flow that this process does not declare but the
@@ -44,7 +45,7 @@ class Overview:
         """What was asked, as it may be shown: what is personal in it masked, and told to be gone
         where the person was erased.
         """
-        return payload_shape(
+        return payload_representation(
             view.payload,
             self._pipeline.flows.get(view.state.flow),
             await self._pipeline.subjects.erased(view),

@@ -21,9 +21,9 @@ from gesta.cli.output import Json, print_json, say, tell
 if TYPE_CHECKING:
     from gesta.maintenance.store_copy.copy import CopyReport
     from gesta.maintenance.store_copy.selection import Home
+    from gesta.ports.stores import Stores
     from gesta.runtime.clock import Runtime
     from gesta.runtime.settings import Settings
-    from gesta.stores import Stores
 
 From = Annotated[
     str | None,

@@ -15,8 +15,8 @@ from gesta.cli.lookup import Id, id_of
 from gesta.cli.output import Json, JsonLines, facts, print_json, print_json_line, show, table, tell
 
 if TYPE_CHECKING:
+    from gesta.api_types.decisions import DeadLetter
     from gesta.cli.backend import Backend
-    from gesta.requests.dead_letters import DeadLetter
 
 #: More dead letters than anybody keeps; a bound, so that memory has one too.
 MANY = 100_000

@@ -4,7 +4,6 @@ ones, set up by gesta.toml.
 
 from __future__ import annotations
 
-import pkgutil
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -16,7 +15,6 @@ from typing import Any, get_type_hints
 
 import msgspec
 
-from gesta import flows as builtin
 from gesta.engine.engine import Engine
 from gesta.errors import BadFlow, BadSettings, GestaError, MissingExtra
 from gesta.flows.channels import CHANNELS, how_to_add
@@ -28,8 +26,7 @@ from gesta.subscriptions.handlers import Subscription
 #: `flow(**settings) -> Flow`, what the module of a channel offers.
 Factory = Callable[..., Flow]
 _GROUP = "gesta.flows"
-#: What flows share, and what declares one that others execute; not channels.
-_FRAME = ("flow", "external")
+#: The section of gesta.toml that declares flows executed by external workers.
 EXTERNAL = "external"
 
 
@@ -150,13 +147,8 @@ def _factories() -> dict[str, Factory]:
     """Short name → what makes the flow: a module of gesta.flows each, and what other packages
     announce.
     """
-    names = sorted(
-        module.name
-        for module in pkgutil.iter_modules(builtin.__path__)
-        if module.name not in _FRAME
-    )
     factories: dict[str, Factory] = {
-        name: import_module(f"gesta.flows.{name}").flow for name in names
+        name: import_module(f"gesta.flows.{name}").flow for name in sorted(CHANNELS)
     }
     return factories | {entry.name: entry.load() for entry in entry_points(group=_GROUP)}
 

@@ -15,7 +15,7 @@ from gesta.cli.invocation import By, Invocation
 from gesta.cli.output import Json, JsonLines, print_json, print_json_line, say, show, table, tell
 
 if TYPE_CHECKING:
-    from gesta.api_types.representations import KeyShape
+    from gesta.api_types.keys import KeyRepresentation
 
 
 async def create(
@@ -122,7 +122,7 @@ async def revoke(
             tell("revoked; within a second it opens nothing anywhere")
 
 
-def _described(key: KeyShape) -> str:
+def _described(key: KeyRepresentation) -> str:
     from gesta.cli.shown import ms_of
     from gesta.cli.wording import moment
 
@@ -131,7 +131,7 @@ def _described(key: KeyShape) -> str:
     return f"{kind} of tenant {key.tenant} with {', '.join(key.scopes)}{ends}"
 
 
-def _standing(key: KeyShape, now_ms: int) -> str:
+def _standing(key: KeyRepresentation, now_ms: int) -> str:
     from gesta.cli.shown import ms_of
 
     if key.revoked_at is not None:

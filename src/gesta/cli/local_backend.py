@@ -9,21 +9,26 @@ from datetime import datetime, timedelta
 
 import msgspec
 
-from gesta.api_types.representations import (
-    AttemptShape,
-    EntityShape,
-    EventShape,
-    KeyShape,
-    PauseShape,
-    QuarantinedShape,
-    RequestShape,
-    attempt_shapes,
-    entity_shape,
-    event_shape,
-    key_shape,
-    pause_shape,
-    quarantined_shape,
-    request_shape,
+from gesta.admin.representations import (
+    attempt_representations,
+    entity_representation,
+    event_representation,
+    key_representation,
+    pause_representation,
+    quarantined_representation,
+    request_representation,
+)
+from gesta.api_types.admin import PauseRepresentation, QuarantinedRepresentation
+from gesta.api_types.config import EntityRepresentation, Previewed
+from gesta.api_types.decisions import DeadLetter
+from gesta.api_types.keys import KeyRepresentation, MadeKey
+from gesta.api_types.requests import (
+    AttemptRepresentation,
+    EventRepresentation,
+    RequestRepresentation,
+    StreamEvent,
+    Submitted,
+    Whole,
 )
 from gesta.cli.backend import ConfigKind, Fields, Resolution, kind_of
 from gesta.cli.flows import how_to_get
@@ -39,13 +44,8 @@ from gesta.engine.engine import Engine
 from gesta.engine.request import Request
 from gesta.errors import BadInput
 from gesta.flows.schemas import config_schema
-from gesta.http_api.keys import MadeKey
-from gesta.http_api.requests import Submitted, Whole
-from gesta.http_api.stream import StreamEvent
-from gesta.http_api.templates import Previewed
 from gesta.intake.submit import Accepted
 from gesta.intake.submit_options import Options
-from gesta.requests.dead_letters import DeadLetter
 from gesta.runtime.clock import SystemRuntime
 from gesta.tenants.pauses import Pause
 from gesta.tenants.templates import Template
@@ -104,30 +104,32 @@ class LocalBackend:
 
     async def find(
         self, flow: str | None, status: str | None, key: str | None, limit: int
-    ) -> list[tuple[RequestShape, PauseShape | None]]:
+    ) -> list[tuple[RequestRepresentation, PauseRepresentation | None]]:
         views = await (await self._open()).find(
             tenant=self.tenant, flow=flow, status=status, key=key, limit=limit
         )
         pauses = await (await self._open()).admin.pauses_of(views)
         return [
-            (request_shape(view.state, pause), _shape(pause))
+            (request_representation(view.state, pause), _represent(pause))
             for view, pause in zip(views, pauses, strict=True)
         ]
 
-    async def whole(self, request_id: str) -> tuple[Whole, PauseShape | None]:
+    async def whole(self, request_id: str) -> tuple[Whole, PauseRepresentation | None]:
         view = await (await self._open()).admin.look_up(request_id, self.tenant)
         (pause,) = await (await self._open()).admin.pauses_of([view])
         payload = await (await self._open()).admin.shown_payload(view)
         return Whole(
-            **msgspec.structs.asdict(request_shape(view.state, pause)), payload=payload
-        ), _shape(pause)
+            **msgspec.structs.asdict(request_representation(view.state, pause)), payload=payload
+        ), _represent(pause)
 
-    async def events(self, flow: str, request_id: str) -> list[EventShape]:
+    async def events(self, flow: str, request_id: str) -> list[EventRepresentation]:
         history = await (await self._open()).history(request_id, flow=flow, tenant=self.tenant)
-        return [event_shape(told, version) for version, told in enumerate(history, start=1)]
+        return [
+            event_representation(told, version) for version, told in enumerate(history, start=1)
+        ]
 
-    async def attempts(self, flow: str, request_id: str) -> list[AttemptShape]:
-        return attempt_shapes(
+    async def attempts(self, flow: str, request_id: str) -> list[AttemptRepresentation]:
+        return attempt_representations(
             await (await self._open()).history(request_id, flow=flow, tenant=self.tenant)
         )
 
@@ -151,16 +153,16 @@ class LocalBackend:
                         "yellow",
                     )
                     continue
-                shape = event_shape((recorded.type, event, meta), recorded.version)
+                shown = event_representation((recorded.type, event, meta), recorded.version)
                 yield StreamEvent(
-                    **msgspec.structs.asdict(shape), request_id=meta.request_id, flow=meta.flow
+                    **msgspec.structs.asdict(shown), request_id=meta.request_id, flow=meta.flow
                 )
             if not batch:
                 await events.changed(POLL_SECONDS)
 
-    async def quarantined(self, limit: int) -> list[QuarantinedShape]:
+    async def quarantined(self, limit: int) -> list[QuarantinedRepresentation]:
         return [
-            quarantined_shape(one)
+            quarantined_representation(one)
             for one in await (await self._open()).admin.quarantined(self.tenant, limit)
         ]
 
@@ -205,22 +207,25 @@ class LocalBackend:
             for kind, body in flow.config.items()
         }
 
-    async def entities(self) -> list[EntityShape]:
+    async def entities(self) -> list[EntityRepresentation]:
         return [
-            entity_shape(one) for one in await (await self._open()).admin.list_config(self.tenant)
+            entity_representation(one)
+            for one in await (await self._open()).admin.list_config(self.tenant)
         ]
 
-    async def entity(self, kind: str, code: str) -> EntityShape:
-        return entity_shape(
+    async def entity(self, kind: str, code: str) -> EntityRepresentation:
+        return entity_representation(
             await (await self._open()).admin.get_config(kind, code, tenant=self.tenant)
         )
 
-    async def put(self, kind: str, code: str, fields: Fields, keep: bool, by: str) -> EntityShape:
+    async def put(
+        self, kind: str, code: str, fields: Fields, keep: bool, by: str
+    ) -> EntityRepresentation:
         admin = (await self._open()).admin
         kept = (
             await admin.stored_beside(kind, code, set(fields), tenant=self.tenant) if keep else {}
         )
-        return entity_shape(
+        return entity_representation(
             await admin.put_config(kind, code, kept | fields, tenant=self.tenant, actor=Actor(by))
         )
 
@@ -239,7 +244,7 @@ class LocalBackend:
             await filled(engine.pipeline.environment.renderer, entity.body, fields),
         )
 
-    async def pauses(self) -> list[PauseShape]:
+    async def pauses(self) -> list[PauseRepresentation]:
         admin = (await self._open()).admin
         # Those of a tenant without held jobs are known only to who asks for that tenant.
         found = {
@@ -248,20 +253,20 @@ class LocalBackend:
         }
         held = await admin.held()
         return [
-            pause_shape(pause, sum(one.count for one in held if one.scope == scope))
+            pause_representation(pause, sum(one.count for one in held if one.scope == scope))
             for scope, pause in sorted(found.items())
         ]
 
     async def pause(
         self, flow: str | None, tenant: str | None, credential: str | None, reason: str, by: str
-    ) -> PauseShape:
+    ) -> PauseRepresentation:
         admin = (await self._open()).admin
         if flow is not None:
             await self._refuse_unknown(flow)
         made = await admin.pause(
             flow=flow, tenant=tenant, credential=credential, reason=reason, actor=Actor(by)
         )
-        return pause_shape(made, 0)
+        return pause_representation(made, 0)
 
     async def _refuse_unknown(self, flow: str) -> None:
         """Whoever pauses a misspelt flow would believe that the right one stands still."""
@@ -280,8 +285,10 @@ class LocalBackend:
             flow=flow, tenant=tenant, credential=credential, actor=Actor(by)
         )
 
-    async def pause_everything(self, reason: str, by: str) -> PauseShape:
-        return pause_shape(await (await self._open()).admin.pause_everything(reason, Actor(by)), 0)
+    async def pause_everything(self, reason: str, by: str) -> PauseRepresentation:
+        return pause_representation(
+            await (await self._open()).admin.pause_everything(reason, Actor(by)), 0
+        )
 
     async def resume_everything(self, by: str) -> int:
         return await (await self._open()).admin.resume_everything(Actor(by))
@@ -300,13 +307,16 @@ class LocalBackend:
             tenant=self.tenant,
             actor=Actor(by),
         )
-        return MadeKey(**msgspec.structs.asdict(key_shape(key)), key=text)
+        return MadeKey(**msgspec.structs.asdict(key_representation(key)), key=text)
 
-    async def keys(self) -> list[KeyShape]:
-        return [key_shape(one) for one in await (await self._open()).admin.list_keys(self.tenant)]
+    async def keys(self) -> list[KeyRepresentation]:
+        return [
+            key_representation(one)
+            for one in await (await self._open()).admin.list_keys(self.tenant)
+        ]
 
-    async def revoke_key(self, key_id: str, by: str) -> KeyShape:
-        return key_shape(
+    async def revoke_key(self, key_id: str, by: str) -> KeyRepresentation:
+        return key_representation(
             await (await self._open()).admin.revoke_key(key_id, tenant=self.tenant, actor=Actor(by))
         )
 
@@ -317,5 +327,5 @@ class LocalBackend:
         await warn_of_lag(await self._open(), self._place)
 
 
-def _shape(pause: Pause | None) -> PauseShape | None:
-    return None if pause is None else pause_shape(pause, 0)
+def _represent(pause: Pause | None) -> PauseRepresentation | None:
+    return None if pause is None else pause_representation(pause, 0)

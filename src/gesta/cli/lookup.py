@@ -28,7 +28,7 @@ async def id_of(backend: Backend, named: str) -> str:
     try:
         return (await backend.whole(named))[0].id
     except NotFound as error:
-        ids = [shape.id for shape, _ in await backend.find(None, None, named, MANY)]
+        ids = [shown.id for shown, _ in await backend.find(None, None, named, MANY)]
         return _only(ids, named, backend.tenant, error)
 
 

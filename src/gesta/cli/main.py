@@ -42,7 +42,6 @@ COMMANDS: dict[str, dict[str, Handler]] = {
         "projector": serve.projector,
         "worker": serve.worker,
         "sweeper": serve.sweeper,
-        "bench": demo.bench,
         "openapi": openapi.openapi,
     },
     "Requests": {

@@ -5,27 +5,25 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Mapping, Sequence
 from datetime import datetime, timedelta
 
-from gesta.api_types.representations import (
-    AttemptShape,
-    EntityShape,
-    EventShape,
-    KeyShape,
-    PauseShape,
-    QuarantinedShape,
-    RequestShape,
+from gesta.api_types.admin import PauseRepresentation, QuarantinedRepresentation
+from gesta.api_types.config import EntityRepresentation, Previewed
+from gesta.api_types.decisions import DeadLetter
+from gesta.api_types.keys import KeyRepresentation, MadeKey
+from gesta.api_types.requests import (
+    AttemptRepresentation,
+    EventRepresentation,
+    RequestRepresentation,
+    StreamEvent,
+    Submitted,
+    Whole,
 )
 from gesta.cli.backend import ConfigKind, Fields, Resolution, kind_of
 from gesta.cli.shown import state_of
 from gesta.client import Client
-from gesta.client.events import Following
+from gesta.client.events import follow
 from gesta.domain.outcome import Outcome
 from gesta.errors import AccessDenied, BadConfig, BadInput, InvalidRequest
-from gesta.http_api.keys import MadeKey
-from gesta.http_api.requests import Submitted, Whole
-from gesta.http_api.stream import StreamEvent
-from gesta.http_api.templates import Previewed
 from gesta.intake.submit_options import Options
-from gesta.requests.dead_letters import DeadLetter
 from gesta.requests.waiters import outcome_of
 
 NOT_A_TENANTS = (
@@ -39,7 +37,7 @@ class RemoteBackend:
         self._client, self.tenant = client, tenant
 
     def now_ms(self) -> int:
-        return self._client.line.runtime.now_ms()
+        return self._client.line.clock.now_ms()
 
     async def submit(self, flow: str, fields: object, options: Options) -> Submitted:
         if not isinstance(fields, dict):
@@ -64,18 +62,20 @@ class RemoteBackend:
 
     async def find(
         self, flow: str | None, status: str | None, key: str | None, limit: int
-    ) -> list[tuple[RequestShape, PauseShape | None]]:
+    ) -> list[tuple[RequestRepresentation, PauseRepresentation | None]]:
         found = [
             one async for one in self._client.find(flow=flow, status=status, key=key, limit=limit)
         ]
         pauses = await self._pauses_of(found)
         return [(one, pauses.get(one.held_by or "")) for one in found]
 
-    async def whole(self, request_id: str) -> tuple[Whole, PauseShape | None]:
+    async def whole(self, request_id: str) -> tuple[Whole, PauseRepresentation | None]:
         found = await self._client.look_up(request_id)
         return found, (await self._pauses_of([found])).get(found.held_by or "")
 
-    async def _pauses_of(self, requests: Sequence[RequestShape]) -> dict[str, PauseShape]:
+    async def _pauses_of(
+        self, requests: Sequence[RequestRepresentation]
+    ) -> dict[str, PauseRepresentation]:
         """Scope → the pause, of those that hold one of these.
 
         A key that may not see them leaves their names.
@@ -84,7 +84,9 @@ class RemoteBackend:
         if not held:
             return {}
         known = {
-            scope: PauseShape(scope, None, None, None, "", "", refused=False, by=None, held=0)
+            scope: PauseRepresentation(
+                scope, None, None, None, "", "", refused=False, by=None, held=0
+            )
             for scope in held
         }
         try:
@@ -92,16 +94,16 @@ class RemoteBackend:
         except AccessDenied:
             return known
 
-    async def events(self, flow: str, request_id: str) -> list[EventShape]:
+    async def events(self, flow: str, request_id: str) -> list[EventRepresentation]:
         return await self._client.events(flow, request_id)
 
-    async def attempts(self, flow: str, request_id: str) -> list[AttemptShape]:
+    async def attempts(self, flow: str, request_id: str) -> list[AttemptRepresentation]:
         return await self._client.attempts(flow, request_id)
 
     def follow(self) -> AsyncIterator[StreamEvent | None]:
-        return Following(self._client.line, {}, None).parts()
+        return follow(self._client.line, {})
 
-    async def quarantined(self, limit: int) -> list[QuarantinedShape]:
+    async def quarantined(self, limit: int) -> list[QuarantinedRepresentation]:
         return await self._client.quarantined(min(limit, 1_000))
 
     async def cancel(self, request_id: str, by: str) -> str:
@@ -145,13 +147,15 @@ class RemoteBackend:
     async def kinds(self) -> Mapping[str, ConfigKind]:
         return {one.kind: kind_of(one.schema) for one in await self._client.config_kinds()}
 
-    async def entities(self) -> list[EntityShape]:
+    async def entities(self) -> list[EntityRepresentation]:
         return [one async for one in self._client.config()]
 
-    async def entity(self, kind: str, code: str) -> EntityShape:
+    async def entity(self, kind: str, code: str) -> EntityRepresentation:
         return await self._client.get_config(kind, code)
 
-    async def put(self, kind: str, code: str, fields: Fields, keep: bool, by: str) -> EntityShape:
+    async def put(
+        self, kind: str, code: str, fields: Fields, keep: bool, by: str
+    ) -> EntityRepresentation:
         try:
             return await self._client.put_config(kind, code, fields, keep=keep, by=by)
         except InvalidRequest as error:
@@ -163,12 +167,12 @@ class RemoteBackend:
     async def preview(self, code: str, fields: Fields, locale: str | None) -> Previewed:
         return await self._client.preview_template(code, fields, locale=locale)
 
-    async def pauses(self) -> list[PauseShape]:
+    async def pauses(self) -> list[PauseRepresentation]:
         return await self._client.pauses()
 
     async def pause(
         self, flow: str | None, tenant: str | None, credential: str | None, reason: str, by: str
-    ) -> PauseShape:
+    ) -> PauseRepresentation:
         self._refuse_everybody(tenant)
         return await self._client.pause(flow=flow, credential=credential, reason=reason, by=by)
 
@@ -178,7 +182,7 @@ class RemoteBackend:
         self._refuse_everybody(tenant)
         return await self._client.resume(flow=flow, credential=credential, by=by)
 
-    async def pause_everything(self, reason: str, by: str) -> PauseShape:
+    async def pause_everything(self, reason: str, by: str) -> PauseRepresentation:
         raise BadInput(f"--everything: {NOT_A_TENANTS}")
 
     async def resume_everything(self, by: str) -> int:
@@ -201,10 +205,10 @@ class RemoteBackend:
             name, scopes=scopes, expires_at=expires_at, test=test, by=by
         )
 
-    async def keys(self) -> list[KeyShape]:
+    async def keys(self) -> list[KeyRepresentation]:
         return await self._client.keys()
 
-    async def revoke_key(self, key_id: str, by: str) -> KeyShape:
+    async def revoke_key(self, key_id: str, by: str) -> KeyRepresentation:
         return await self._client.revoke_key(key_id, by=by)
 
     async def warn_if_idle(self) -> None:

@@ -14,12 +14,12 @@ from gesta.cli.invocation import Invocation
 from gesta.cli.output import Json, JsonLines, print_json, print_json_line, say, show, table, tell
 
 if TYPE_CHECKING:
+    from gesta.api_types.requests import Submitted
     from gesta.cli.backend import Backend
     from gesta.domain.outcome import Outcome
     from gesta.errors import InvalidRequest
-    from gesta.http_api.requests import Submitted
 
-Status = Literal["queued", "sent", "failed", "expired", "cancelled", "unknown"]
+Status = Literal["queued", "sent", "completed", "failed", "expired", "cancelled", "unknown"]
 
 
 async def send(
@@ -145,8 +145,8 @@ async def list_requests(
         found = await backend.find(flow, status, key, limit + 1)
         has_more, found = len(found) > limit, found[:limit]
         if as_json:
-            for shape, _ in found:
-                print_json_line(shape)
+            for shown, _ in found:
+                print_json_line(shown)
             return
         now = backend.now_ms()
         rows = [
@@ -158,7 +158,7 @@ async def list_requests(
                 one.key or "",
                 note(one, now, pause),
             )
-            for one, pause in ((state_of(shape), pause) for shape, pause in found)
+            for one, pause in ((state_of(shown), pause) for shown, pause in found)
         ]
         if rows:
             show(

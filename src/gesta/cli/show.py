@@ -14,7 +14,8 @@ from gesta.cli.output import show as print_tables
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from gesta.api_types.representations import AttemptShape, EventShape, PauseShape
+    from gesta.api_types.admin import PauseRepresentation
+    from gesta.api_types.requests import AttemptRepresentation, EventRepresentation
     from gesta.cli.backend import Fields
     from gesta.cli.target import Target
     from gesta.domain.state import State
@@ -48,7 +49,9 @@ async def show(call: Invocation, request_id: Id, as_json: Json = False) -> None:
             await backend.warn_if_idle()
 
 
-def _summary(state: State, payload: Fields | None, pause: PauseShape | None, now_ms: int) -> Table:
+def _summary(
+    state: State, payload: Fields | None, pause: PauseRepresentation | None, now_ms: int
+) -> Table:
     from gesta.cli.wording import moment_and_distance, paused
 
     content = f"(flow {state.flow} is not declared here; name its program with --app)"
@@ -82,7 +85,7 @@ def _summary(state: State, payload: Fields | None, pause: PauseShape | None, now
     )
 
 
-def _history(state: State, history: list[EventShape]) -> Table:
+def _history(state: State, history: list[EventRepresentation]) -> Table:
     from gesta.cli.shown import event_of, ms_of
     from gesta.cli.wording import describe, event_name, moment
 
@@ -106,7 +109,7 @@ def _history(state: State, history: list[EventShape]) -> Table:
     )
 
 
-def _attempts(attempts: list[AttemptShape]) -> Table:
+def _attempts(attempts: list[AttemptRepresentation]) -> Table:
     rows = [
         (
             str(one.number),
@@ -130,7 +133,7 @@ def _attempts(attempts: list[AttemptShape]) -> Table:
 
 def _next_step(state: State, payload: Fields | None, place: Target) -> str:
     """What a person can do about a request that does not go on by itself."""
-    from gesta.api_types.representations import ERASED
+    from gesta.admin.representations import ERASED
 
     if state.status == "unknown" and state.due_at is None:
         from gesta.admin.doctor.explain import OTHER_WORDS

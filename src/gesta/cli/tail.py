@@ -14,8 +14,8 @@ from gesta.cli.output import JsonLines, print_json_line, say, tell
 from gesta.cli.stop_signal import StopSignal
 
 if TYPE_CHECKING:
+    from gesta.api_types.requests import StreamEvent
     from gesta.cli.backend import Backend
-    from gesta.http_api.stream import StreamEvent
 
 #: How soon a signal to stop is noticed.
 POLL_SECONDS = 0.1

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 import msgspec
 
-from gesta.api_types.representations import PauseShape
+from gesta.api_types.admin import PauseRepresentation
 from gesta.domain import events as e
 from gesta.domain.state import State
 from gesta.flows.deferrals import SECRET_MISSING
@@ -79,7 +79,7 @@ def moment_and_distance(at_ms: int | None, now_ms: int) -> str:
     return f"{moment(at_ms)} ({distance})"
 
 
-def note(state: State, now_ms: int, pause: PauseShape | None = None) -> str:
+def note(state: State, now_ms: int, pause: PauseRepresentation | None = None) -> str:
     """What is remarkable about a request, in a few words: why it is where it is, and when it goes
     on.
     """
@@ -94,7 +94,7 @@ def note(state: State, now_ms: int, pause: PauseShape | None = None) -> str:
     )
 
 
-def paused(pause: PauseShape) -> str:
+def paused(pause: PauseRepresentation) -> str:
     """Why a request is held."""
     if pause.refused and pause.reason.startswith(SECRET_MISSING):
         return (
@@ -139,8 +139,8 @@ def describe(event: e.Event | None, at_ms: int) -> str:
                 or "a person decides"
             )
             return joined(f"attempt {event.attempt}", event.reason, event.detail, waiting)
-        case e.Sent() | e.SentLate():
-            return joined(f"attempt {event.attempts}", event.provider_message_id, event.detail)
+        case e.Succeeded():
+            return joined(f"attempt {event.attempts}", event.provider_id, event.detail)
         case e.Failed():
             return joined(event.reason, event.last_error, tries(event.attempts))
         case e.OutcomeResolved():

@@ -6,8 +6,7 @@ wrong are the errors of gesta.errors.
 Importing this opens nothing; a connection is made by the first call.
 """
 
-from gesta.client.client import Client
-from gesta.client.sync import SyncClient
-from gesta.http_api.requests import Submit
+from gesta.api_types.requests import Submit
+from gesta.client.client import Client, SyncClient
 
 __all__ = ["Client", "Submit", "SyncClient"]

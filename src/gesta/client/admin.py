@@ -1,42 +1,71 @@
 """What people who run gesta do, over HTTP: config, templates, dead letters, unknown outcomes,
-pauses, people.
+pauses, erasure, keys, suppression lists, subscriptions.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
-from datetime import timedelta
+from collections.abc import AsyncIterator, Mapping, Sequence
+from datetime import datetime, timedelta
 from typing import Any
 
-from gesta.api_types.representations import EntityShape, PauseShape, QuarantinedShape
-from gesta.client.calls import Calls, Json
-from gesta.http_api.about import Count, Counts, Flows, FlowShape, Myself, ParkedList
-from gesta.http_api.configs import ConfigKindShape, Entities, Kinds
-from gesta.http_api.dead_letters import DeadLetters, RedrivenMany
-from gesta.http_api.pauses import Pauses, Resumed
-from gesta.http_api.people import ErasedShape
-from gesta.http_api.requests import Submitted
-from gesta.http_api.templates import Previewed
-from gesta.http_api.unknowns import UnknownOutcome, UnknownOutcomes
-from gesta.requests.dead_letters import DeadLetter
+from gesta.api_types.admin import (
+    Count,
+    Counts,
+    ErasedRepresentation,
+    FlowRepresentation,
+    Flows,
+    ParkedList,
+    PauseRepresentation,
+    Pauses,
+    QuarantinedRepresentation,
+    Resumed,
+)
+from gesta.api_types.config import (
+    ConfigKindRepresentation,
+    Entities,
+    EntityRepresentation,
+    Kinds,
+    Previewed,
+)
+from gesta.api_types.decisions import (
+    DeadLetter,
+    DeadLetters,
+    RedrivenMany,
+    UnknownOutcome,
+    UnknownOutcomes,
+)
+from gesta.api_types.keys import (
+    ChangeRepresentation,
+    KeyList,
+    KeyRepresentation,
+    MadeKey,
+    Myself,
+    Trail,
+)
+from gesta.api_types.requests import Submitted
+from gesta.api_types.structs import PAGE_MAX
+from gesta.api_types.subscriptions import (
+    SubscriptionsRepresentation,
+    SuppressedPage,
+    SuppressedRepresentation,
+)
+from gesta.client.connection import Calls, Json
 
-PAGE = 200
 
-
-class UpkeepCalls(Calls):
-    async def config(self, *, kind: str | None = None) -> AsyncIterator[EntityShape]:
+class AdminCalls(Calls):
+    async def config(self, *, kind: str | None = None) -> AsyncIterator[EntityRepresentation]:
         """The tenant's config, without its secrets."""
         async for one in self.pages(
-            "config", answer=Entities, query={"kind": kind}, limit=None, page=PAGE
+            "config", answer=Entities, query={"kind": kind}, limit=None, page=PAGE_MAX
         ):
             yield one
 
-    async def config_kinds(self) -> list[ConfigKindShape]:
+    async def config_kinds(self) -> list[ConfigKindRepresentation]:
         """What can be stored, with the schema of its fields."""
         return (await self.read("config-kinds", answer=Kinds)).items
 
-    async def get_config(self, kind: str, code: str) -> EntityShape:
-        return await self.read("config", kind, code, answer=EntityShape)
+    async def get_config(self, kind: str, code: str) -> EntityRepresentation:
+        return await self.read("config", kind, code, answer=EntityRepresentation)
 
     async def put_config(
         self,
@@ -47,7 +76,7 @@ class UpkeepCalls(Calls):
         version: int | None = None,
         keep: bool = False,
         by: str | None = None,
-    ) -> EntityShape:
+    ) -> EntityRepresentation:
         """Store an entity. A secret left out stays; with `keep` every other field does, too.
 
         `version`: the one that was read, 0 for none; raises Outdated where it is at another.
@@ -67,7 +96,7 @@ class UpkeepCalls(Calls):
             "config",
             kind,
             code,
-            answer=EntityShape,
+            answer=EntityRepresentation,
             query=query,
             body=body,
             headers=headers,
@@ -89,7 +118,7 @@ class UpkeepCalls(Calls):
 
     async def try_endpoint(self, code: str, *, key: str | None = None) -> Submitted:
         """Send a signed test message to a webhook endpoint."""
-        headers = {"Idempotency-Key": key or self.ids.new()}
+        headers = {"Idempotency-Key": key or self._new_key()}
         return await self.post(
             "endpoints", code, "test", answer=Submitted, headers=headers, repeat=True
         )
@@ -120,7 +149,7 @@ class UpkeepCalls(Calls):
             "variables": dict(variables or {}),
             "locale": locale,
         }
-        headers = {"Idempotency-Key": key or self.ids.new()}
+        headers = {"Idempotency-Key": key or self._new_key()}
         return await self.post(
             "templates", code, "test", answer=Submitted, body=body, headers=headers, repeat=True
         )
@@ -131,7 +160,7 @@ class UpkeepCalls(Calls):
         """Requests that failed for good, newest first."""
         query = {"flow": flow, "reason": reason}
         async for one in self.pages(
-            "dead-letters", answer=DeadLetters, query=query, limit=limit, page=PAGE
+            "dead-letters", answer=DeadLetters, query=query, limit=limit, page=PAGE_MAX
         ):
             yield one
 
@@ -174,11 +203,11 @@ class UpkeepCalls(Calls):
     ) -> AsyncIterator[UnknownOutcome]:
         """Outcomes that wait for a person's word."""
         async for one in self.pages(
-            "unknown", answer=UnknownOutcomes, query={"flow": flow}, limit=limit, page=PAGE
+            "unknown", answer=UnknownOutcomes, query={"flow": flow}, limit=limit, page=PAGE_MAX
         ):
             yield one
 
-    async def pauses(self) -> list[PauseShape]:
+    async def pauses(self) -> list[PauseRepresentation]:
         return (await self.read("pauses", answer=Pauses)).items
 
     async def pause(
@@ -188,13 +217,13 @@ class UpkeepCalls(Calls):
         credential: str | None = None,
         reason: str = "",
         by: str | None = None,
-    ) -> PauseShape:
+    ) -> PauseRepresentation:
         """Begin nothing more of the tenant, of one of its flows, or of what uses a credential.
 
         Safe to repeat.
         """
         body = {"flow": flow, "credential": credential, "reason": reason}
-        return await self.post("pauses", answer=PauseShape, body=body, by=by, repeat=True)
+        return await self.post("pauses", answer=PauseRepresentation, body=body, by=by, repeat=True)
 
     async def resume(
         self, *, flow: str | None = None, credential: str | None = None, by: str | None = None
@@ -212,21 +241,105 @@ class UpkeepCalls(Calls):
         """
         return (
             await self.post(
-                "erase", answer=ErasedShape, body={"subject": subject}, by=by, repeat=True
+                "erase", answer=ErasedRepresentation, body={"subject": subject}, by=by, repeat=True
             )
         ).destroyed
 
-    async def flows(self) -> list[FlowShape]:
+    async def flows(self) -> list[FlowRepresentation]:
         """What can be asked for."""
         return (await self.read("flows", answer=Flows)).items
 
     async def counts(self) -> list[Count]:
         return (await self.read("counts", answer=Counts)).items
 
-    async def quarantined(self, limit: int = 100) -> list[QuarantinedShape]:
+    async def quarantined(self, limit: int = 100) -> list[QuarantinedRepresentation]:
         """Events and jobs that were set aside because they could not be processed."""
         return (await self.read("parked", answer=ParkedList, query={"limit": limit})).items
 
     async def whoami(self) -> Myself:
         """Whose key this is, and what it allows."""
         return await self.read("whoami", answer=Myself)
+
+    async def keys(self) -> list[KeyRepresentation]:
+        """The tenant's keys, without their texts."""
+        return (await self.read("keys", answer=KeyList)).keys
+
+    async def create_key(
+        self,
+        name: str,
+        *,
+        scopes: Sequence[str] = ("read", "submit"),
+        expires_at: datetime | None = None,
+        test: bool = False,
+        by: str | None = None,
+    ) -> MadeKey:
+        """A new key, shown this once.
+
+        Not repeated when the answer is lost: that would be a second key.
+        """
+        body: Json = {"name": name, "scopes": list(scopes), "expiresAt": expires_at, "test": test}
+        return await self.post("keys", answer=MadeKey, body=body, by=by)
+
+    async def revoke_key(self, key_id: str, *, by: str | None = None) -> KeyRepresentation:
+        """End a key for good. Safe to repeat."""
+        return await self.change("DELETE", "keys", key_id, answer=KeyRepresentation, by=by)
+
+    async def audit(self, *, limit: int | None = None) -> AsyncIterator[ChangeRepresentation]:
+        """Who changed what, newest first."""
+        before: int | None = None
+        left = limit
+        while left is None or left > 0:
+            size = PAGE_MAX if left is None else min(PAGE_MAX, left)
+            got = await self.read("audit", answer=Trail, query={"before": before, "limit": size})
+            for item in got.items:
+                yield item
+            left = None if left is None else left - len(got.items)
+            before = got.next
+            if before is None:
+                return
+
+    async def suppressed(
+        self, flow: str, *, limit: int | None = None
+    ) -> AsyncIterator[SuppressedRepresentation]:
+        """Addresses that get no more messages of this flow, masked."""
+        async for one in self.pages(
+            "suppression", flow, answer=SuppressedPage, query={}, limit=limit, page=PAGE_MAX
+        ):
+            yield one
+
+    async def suppress(
+        self, flow: str, address: str, *, reason: str = "by hand", by: str | None = None
+    ) -> SuppressedRepresentation:
+        """No more messages of this flow to this address. Safe to repeat."""
+        body = {"address": address, "reason": reason}
+        return await self.change(
+            "PUT", "suppression", flow, answer=SuppressedRepresentation, body=body, by=by
+        )
+
+    async def find_suppressed(self, flow: str, address: str) -> SuppressedRepresentation:
+        """Why an address gets no messages; raises NotFound where it does."""
+        return await self.post(
+            "suppression",
+            flow,
+            "find",
+            answer=SuppressedRepresentation,
+            body={"address": address},
+            repeat=True,
+        )
+
+    async def unsuppress(self, flow: str, entry_id: str, *, by: str | None = None) -> None:
+        """Messages may go there again. Not repeated when the answer is lost."""
+        await self.change(
+            "DELETE", "suppression", flow, entry_id, answer=type(None), by=by, repeat=False
+        )
+
+    async def subscriptions(self) -> SubscriptionsRepresentation:
+        """Who is told of what happens."""
+        return await self.read("subscriptions", answer=SubscriptionsRepresentation)
+
+    async def forget_subscription(self, name: str, *, by: str | None = None) -> None:
+        """Forget the place of a handler that no program declares any more.
+
+        Not repeated when the answer is lost.
+        """
+        await self.change("DELETE", "subscriptions", name, answer=type(None), by=by, repeat=False)

@@ -1,21 +1,28 @@
-"""The client for programs with an event loop."""
+"""The client: for programs with an event loop, and the same for those without.
+
+`SyncClient` runs `Client` on a loop in a thread of its own, so there is one way to retry, to page
+and to reconnect. The thread costs a few microseconds a call, and works beside a running loop too,
+as in a notebook.
+"""
 
 from __future__ import annotations
 
-from typing import Self
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from functools import wraps
+from importlib import import_module
+from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
-from gesta.client.access import AccessCalls
-from gesta.client.admin import UpkeepCalls
+from gesta.client.admin import AdminCalls
+from gesta.client.clock import Clock, LoopThread, SystemClock
 from gesta.client.connection import ATTEMPTS, Connection
-from gesta.client.requests import RequestCalls
-from gesta.client.subscriptions import ToldCalls
-from gesta.client.work import WorkCalls
+from gesta.client.requests import RequestCalls, WorkCalls
 from gesta.errors import BadSettings
-from gesta.runtime import settings as process_settings
-from gesta.runtime.clock import Runtime, SystemRuntime
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
-class Client(RequestCalls, UpkeepCalls, AccessCalls, ToldCalls, WorkCalls):
+class Client(RequestCalls, WorkCalls, AdminCalls):
     """One server, one key, and with it one tenant. To be used in one event loop, and closed
     there.
     """
@@ -27,15 +34,22 @@ class Client(RequestCalls, UpkeepCalls, AccessCalls, ToldCalls, WorkCalls):
         *,
         timeout_seconds: float = 30.0,
         attempts: int = ATTEMPTS,
-        runtime: Runtime | None = None,
+        runtime: Clock | None = None,
+        line: Connection | None = None,
     ) -> None:
         """Without them, server and key are the settings `server` and `api_key`: GESTA_SERVER,
-        GESTA_API_KEY or gesta.toml.
+        GESTA_API_KEY or gesta.toml. `line` is a connection of another kind.
         """
-        server, key = _known(server, key)
-        super().__init__(
-            Connection(server, key, timeout_seconds, max(1, attempts), runtime or SystemRuntime())
-        )
+        if line is None:
+            server, key = _known(server, key)
+            line = Connection(
+                server,
+                key,
+                timeout_seconds=timeout_seconds,
+                attempts=max(1, attempts),
+                clock=runtime or SystemClock(),
+            )
+        super().__init__(line)
 
     def __repr__(self) -> str:
         return f"Client({self.line.server!r})"
@@ -53,7 +67,8 @@ class Client(RequestCalls, UpkeepCalls, AccessCalls, ToldCalls, WorkCalls):
 def _known(server: str | None, key: str | None) -> tuple[str, str]:
     if server is not None and key is not None:
         return server, key
-    loaded = process_settings.load()
+    # By name: a program that passes both loads no reader of settings.
+    loaded = import_module("gesta.runtime.settings").load()
     server, key = server or loaded.server, key or loaded.api_key
     if server is None:
         raise BadSettings(
@@ -65,3 +80,106 @@ def _known(server: str | None, key: str | None) -> tuple[str, str]:
             "api_key: no key is given; pass one, or set GESTA_API_KEY. `gesta key create` makes one"
         )
     return server, key
+
+
+def _done(
+    method: Callable[Concatenate[Client, P], Coroutine[Any, Any, T]],
+) -> Callable[Concatenate[SyncClient, P], T]:
+    """The method, waited for."""
+
+    @wraps(method)
+    def call(self: SyncClient, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return self.loop.run(method(self.client, *args, **kwargs))
+
+    return call
+
+
+def _each(
+    method: Callable[Concatenate[Client, P], AsyncIterator[T]],
+) -> Callable[Concatenate[SyncClient, P], Iterator[T]]:
+    """The method's items, each waited for."""
+
+    @wraps(method)
+    def call(self: SyncClient, /, *args: P.args, **kwargs: P.kwargs) -> Iterator[T]:
+        return self.loop.each(method(self.client, *args, **kwargs))
+
+    return call
+
+
+class SyncClient:
+    """What `Client` does, without `await`. May be used by several threads at once."""
+
+    def __init__(
+        self,
+        server: str | None = None,
+        key: str | None = None,
+        *,
+        timeout_seconds: float = 30.0,
+        attempts: int = ATTEMPTS,
+    ) -> None:
+        self.client = Client(server, key, timeout_seconds=timeout_seconds, attempts=attempts)
+        self.loop = LoopThread(self.client.line.clock, "gesta-client")
+
+    def __repr__(self) -> str:
+        return f"Sync{self.client!r}"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self.loop.run(self.client.close())
+        self.loop.close()
+
+    submit = _done(Client.submit)
+    submit_many = _done(Client.submit_many)
+    get = _done(Client.get)
+    look_up = _done(Client.look_up)
+    wait = _done(Client.wait)
+    find = _each(Client.find)
+    events = _done(Client.events)
+    attempts = _done(Client.attempts)
+    stream = _each(Client.stream)
+    cancel = _done(Client.cancel)
+    retry = _done(Client.retry)
+    redrive = _done(Client.redrive)
+    resolve = _done(Client.resolve)
+    config = _each(Client.config)
+    config_kinds = _done(Client.config_kinds)
+    get_config = _done(Client.get_config)
+    put_config = _done(Client.put_config)
+    delete_config = _done(Client.delete_config)
+    try_endpoint = _done(Client.try_endpoint)
+    preview_template = _done(Client.preview_template)
+    try_template = _done(Client.try_template)
+    dead_letters = _each(Client.dead_letters)
+    dead_letter = _done(Client.dead_letter)
+    redrive_all = _done(Client.redrive_all)
+    purge = _done(Client.purge)
+    unknown = _each(Client.unknown)
+    pauses = _done(Client.pauses)
+    pause = _done(Client.pause)
+    resume = _done(Client.resume)
+    erase = _done(Client.erase)
+    flows = _done(Client.flows)
+    counts = _done(Client.counts)
+    quarantined = _done(Client.quarantined)
+    whoami = _done(Client.whoami)
+    keys = _done(Client.keys)
+    create_key = _done(Client.create_key)
+    revoke_key = _done(Client.revoke_key)
+    audit = _each(Client.audit)
+    suppressed = _each(Client.suppressed)
+    suppress = _done(Client.suppress)
+    find_suppressed = _done(Client.find_suppressed)
+    unsuppress = _done(Client.unsuppress)
+    subscriptions = _done(Client.subscriptions)
+    forget_subscription = _done(Client.forget_subscription)
+    take_work = _done(Client.take_work)
+    get_work = _done(Client.get_work)
+    extend_work = _done(Client.extend_work)
+    report_sent = _done(Client.report_sent)
+    report_failed = _done(Client.report_failed)
+    report_unknown = _done(Client.report_unknown)

@@ -8,19 +8,22 @@ connection, 429, 5xx. Any other call only where it is certain that nothing was d
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, TypeVar
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol, TypeVar
 from urllib.parse import quote, urlsplit
 
 import aiohttp
 import msgspec
 
+from gesta.api_types.requests import ACTOR
+from gesta.client.clock import Clock, sleep
 from gesta.client.problems import NOTHING_DONE, error_of, read_problem
 from gesta.errors import BadInput, GestaError, Unreachable
-from gesta.runtime.clock import Runtime, sleep
 
 T = TypeVar("T")
+ItemT = TypeVar("ItemT")
+Json = dict[str, Any]
 
 #: How often a call is made at most.
 ATTEMPTS = 6
@@ -31,6 +34,8 @@ PAUSE_SECONDS_MAX = 10.0
 PATIENCE_SECONDS = 60.0
 CONNECT_SECONDS = 5.0
 ANSWER_BYTES_MAX = 64 * 1024 * 1024
+#: The server gives a sign of life every 15 s: one that is silent for longer is gone.
+SILENCE_SECONDS = 45.0
 
 
 @dataclass(frozen=True)
@@ -42,10 +47,10 @@ class Ask:
 
     method: str
     path: str
-    query: Mapping[str, Any]
-    body: Any
-    headers: Mapping[str, str]
     is_repeatable: bool
+    query: Mapping[str, Any] = field(default_factory=dict)
+    body: Any = None
+    headers: Mapping[str, str] = field(default_factory=dict)
     #: How long the server was asked to hold its answer back.
     wait_seconds: float = 0.0
 
@@ -53,15 +58,18 @@ class Ask:
 class Connection:
     """The way to one server with one key. The key is in no text that this makes."""
 
+    #: Whether a call may have been made although its answer never came.
+    loses_answers = True
+
     def __init__(
-        self, server: str, key: str, timeout_seconds: float, attempts: int, runtime: Runtime
+        self, server: str, key: str, *, timeout_seconds: float, attempts: int, clock: Clock
     ) -> None:
         self.server, self._key = _checked_server(server), _checked_key(key)
-        self.timeout_seconds, self._attempts, self.runtime = timeout_seconds, attempts, runtime
+        self.timeout_seconds, self._attempts, self.clock = timeout_seconds, attempts, clock
         self._session: aiohttp.ClientSession | None = None
 
     def __repr__(self) -> str:
-        return f"Line({self.server})"
+        return f"Connection({self.server})"
 
     async def ask(self, ask: Ask, answer: type[T]) -> T:
         """The answer as its type; raises the error of gesta.errors that fits."""
@@ -77,7 +85,7 @@ class Connection:
         number = 1
         while True:
             try:
-                return await self._exchange(ask)
+                return await self.exchange(ask)
             except _Again as again:
                 pause = self._pause(number, again.retry_after_seconds)
                 if (
@@ -86,30 +94,27 @@ class Connection:
                     or not (ask.is_repeatable or again.is_undone)
                 ):
                     raise again.error from None
-            await sleep(self.runtime, pause)
+            await sleep(self.clock, pause)
             number += 1
 
-    async def _exchange(self, ask: Ask) -> bytes:
-        headers = {"Authorization": f"Bearer {self._key}", **ask.headers}
-        data = None
-        if ask.body is not None:
-            data, headers["Content-Type"] = msgspec.json.encode(ask.body), "application/json"
+    async def exchange(self, ask: Ask) -> bytes:
+        """What is answered to one call; raises the error that fits."""
+        headers, data = content_of(ask)
         limit = aiohttp.ClientTimeout(
             total=self.timeout_seconds + ask.wait_seconds, sock_connect=CONNECT_SECONDS
         )
-        query = {name: _text(value) for name, value in ask.query.items() if value is not None}
         try:
-            async with self.session.request(
+            async with self._opened().request(
                 ask.method,
                 self.server + ask.path,
-                params=query,
+                params=query_of(ask),
                 data=data,
-                headers=headers,
+                headers=self._authorized(headers),
                 timeout=limit,
                 allow_redirects=False,
             ) as answer:
                 raw = await _bounded(answer)
-                status, after = answer.status, seconds_of(answer.headers.get("Retry-After"))
+                status, after = answer.status, _seconds(answer.headers.get("Retry-After"))
         except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
             raise _Again(
                 Unreachable(f"{self.server} cannot be reached: {_why(error)}"), is_undone=True
@@ -122,9 +127,9 @@ class Connection:
             raise _Again(Unreachable(told), is_undone=False) from None
         if status < 300:
             return raw
-        raise self._refusal(status, raw, after)
+        raise self.refusal(status, raw, after)
 
-    def _refusal(self, status: int, raw: bytes, after: float | None) -> Exception:
+    def refusal(self, status: int, raw: bytes, after: float | None) -> Exception:
         """What to make of an answer that is no success: an error, which may pass or not."""
         if status < 400:
             return Unreachable(
@@ -139,23 +144,51 @@ class Connection:
 
     def _pause(self, number: int, retry_after_seconds: float | None) -> float | None:
         """How long to wait; None: longer than anybody wants to."""
-        spread = self.runtime.chance() * min(PAUSE_SECONDS_MAX, PAUSE_SECONDS * (1 << number))
+        spread = self.clock.chance() * min(PAUSE_SECONDS_MAX, PAUSE_SECONDS * (1 << number))
         if retry_after_seconds is None:
             return spread
         # All who were sent away at once must not come back at once.
         return retry_after_seconds + spread if retry_after_seconds <= PATIENCE_SECONDS else None
 
-    @property
-    def session(self) -> aiohttp.ClientSession:
-        """Made by the first call, inside its loop."""
+    async def stream(
+        self, path: str, query: Mapping[str, str], headers: Mapping[str, str]
+    ) -> AsyncGenerator[bytes]:
+        """An answer without an end, as it comes. Ends, or is empty, where another try may help;
+        raises what the server refuses for good.
+        """
+        limit = aiohttp.ClientTimeout(
+            total=None, sock_connect=CONNECT_SECONDS, sock_read=SILENCE_SECONDS
+        )
+        try:
+            async with self._opened().get(
+                self.server + path,
+                params=query,
+                headers=self._authorized(headers),
+                timeout=limit,
+                allow_redirects=False,
+            ) as answer:
+                if answer.status == 200:
+                    async for chunk in answer.content.iter_any():
+                        yield chunk
+                    return
+                raw = await answer.content.read(64 * 1024)
+                if answer.status != 429 and answer.status < 500:
+                    raise error_of(read_problem(answer.status, raw), None)
+                wait = _seconds(answer.headers.get("Retry-After")) or 0.0
+                await sleep(self.clock, min(PAUSE_SECONDS_MAX, wait))
+        except (aiohttp.ClientError, TimeoutError, OSError):
+            return
+
+    def _opened(self) -> aiohttp.ClientSession:
+        """The session, made by the first call, inside its loop."""
         if self._session is None:
             self._session = aiohttp.ClientSession(
                 headers={"User-Agent": "gesta-client"}, cookie_jar=aiohttp.DummyCookieJar()
             )
         return self._session
 
-    def authorized(self) -> dict[str, str]:
-        return {"Authorization": f"Bearer {self._key}"}
+    def _authorized(self, headers: Mapping[str, str]) -> dict[str, str]:
+        return {"Authorization": f"Bearer {self._key}", **headers}
 
     async def close(self) -> None:
         session, self._session = self._session, None
@@ -173,12 +206,24 @@ class _Again(Exception):
         self.error, self.is_undone, self.retry_after_seconds = error, is_undone, retry_after_seconds
 
 
+def content_of(ask: Ask) -> tuple[dict[str, str], bytes | None]:
+    """Headers and body as they are sent."""
+    if ask.body is None:
+        return dict(ask.headers), None
+    return {**ask.headers, "Content-Type": "application/json"}, msgspec.json.encode(ask.body)
+
+
+def query_of(ask: Ask) -> dict[str, str]:
+    """The parameters that were given, as texts."""
+    return {name: _text(value) for name, value in ask.query.items() if value is not None}
+
+
 def path_of(*parts: str) -> str:
     """The parts as a path below /v1, whatever is in them."""
     return "/v1/" + "/".join(quote(part, safe="") for part in parts)
 
 
-def seconds_of(text: str | None) -> float | None:
+def _seconds(text: str | None) -> float | None:
     return float(text) if text is not None and text.isascii() and text.isdecimal() else None
 
 
@@ -220,3 +265,106 @@ def _checked_key(key: str) -> str:
     if not key or not key.isascii() or not key.isprintable() or " " in key:
         raise BadInput("api_key: that is no API key; make one with: gesta key create")
     return key
+
+
+class Pages(Protocol[ItemT]):
+    """A part of a list, and how to go on."""
+
+    @property
+    def items(self) -> list[ItemT]: ...
+
+    @property
+    def next(self) -> str | None: ...
+
+
+class Calls:
+    """What all groups of calls are made of: read, change, go through pages.
+
+    Each call says whether it may be made twice.
+    """
+
+    def __init__(self, line: Connection) -> None:
+        self.line = line
+
+    def _new_key(self) -> str:
+        return self.line.clock.random_bytes(16).hex()
+
+    async def read(
+        self,
+        *parts: str,
+        answer: type[T],
+        query: Mapping[str, Any] | None = None,
+        wait: float = 0.0,
+    ) -> T:
+        return await self.line.ask(
+            Ask("GET", path_of(*parts), is_repeatable=True, query=query or {}, wait_seconds=wait),
+            answer,
+        )
+
+    async def post(
+        self,
+        *parts: str,
+        answer: type[T],
+        body: Json | None = None,
+        query: Mapping[str, Any] | None = None,
+        by: str | None = None,
+        headers: Mapping[str, str] | None = None,
+        repeat: bool = False,
+        wait: float = 0.0,
+    ) -> T:
+        """`repeat`: made twice, it does nothing that made once it does not."""
+        return await self.change(
+            "POST",
+            *parts,
+            answer=answer,
+            body=body,
+            query=query,
+            by=by,
+            headers=headers,
+            repeat=repeat,
+            wait=wait,
+        )
+
+    async def change(
+        self,
+        method: str,
+        *parts: str,
+        answer: type[T],
+        body: Json | None = None,
+        query: Mapping[str, Any] | None = None,
+        by: str | None = None,
+        headers: Mapping[str, str] | None = None,
+        repeat: bool = True,
+        wait: float = 0.0,
+    ) -> T:
+        sent = dict(headers or {}) if by is None else {**(headers or {}), ACTOR: by}
+        return await self.line.ask(
+            Ask(method, path_of(*parts), repeat, query or {}, body, sent, wait), answer
+        )
+
+    async def pages(
+        self,
+        *parts: str,
+        answer: type[Pages[T]],
+        query: Mapping[str, Any],
+        limit: int | None,
+        page: int,
+    ) -> AsyncIterator[T]:
+        """Item by item; a page is asked for when the one before is used up."""
+        cursor: str | None = None
+        left = limit
+        while left is None or left > 0:
+            size = page if left is None else min(page, left)
+            got = await self.read(
+                *parts, answer=answer, query={**query, "limit": size, "cursor": cursor}
+            )
+            for item in got.items:
+                yield item
+            left = None if left is None else left - len(got.items)
+            cursor = got.next
+            if cursor is None:
+                return
+
+    async def rest(self) -> None:
+        """A moment of random length."""
+        await sleep(self.line.clock, PAUSE_SECONDS * (1 + self.line.clock.chance()))

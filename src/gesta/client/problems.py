@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from gesta import errors as e
-from gesta.http_api.problem import ProblemShape
+from gesta.api_types.problem import ProblemRepresentation
 
 E = TypeVar("E", bound=e.GestaError)
 
@@ -28,12 +28,12 @@ NOTHING_DONE = frozenset(
 )
 
 
-def read_problem(status: int, raw: bytes) -> ProblemShape:
+def read_problem(status: int, raw: bytes) -> ProblemRepresentation:
     """The problem that was answered; one made up where the answer is none, as a proxy's may be."""
     try:
-        return msgspec.json.decode(raw, type=ProblemShape)
+        return msgspec.json.decode(raw, type=ProblemRepresentation)
     except msgspec.DecodeError:
-        return ProblemShape(
+        return ProblemRepresentation(
             "about:blank",
             f"HTTP {status}",
             status,
@@ -42,7 +42,7 @@ def read_problem(status: int, raw: bytes) -> ProblemShape:
         )
 
 
-def error_of(problem: ProblemShape, retry_after_seconds: float | None) -> e.GestaError:
+def error_of(problem: ProblemRepresentation, retry_after_seconds: float | None) -> e.GestaError:
     """The error of this kind, with the server's own words."""
     told = problem.detail
     match problem.status:

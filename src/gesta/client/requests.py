@@ -3,30 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import aclosing
 from datetime import datetime, timedelta
 from typing import Any, Literal
 
 import msgspec
 
-from gesta.api_types.representations import AttemptShape, EventShape, RequestShape
-from gesta.client.calls import Calls, Json
-from gesta.client.events import Following
-from gesta.errors import InvalidRequest, NotYet
-from gesta.http_api.decisions import Decided
-from gesta.http_api.requests import (
+from gesta.api_types.requests import (
     BATCH_MAX,
-    PAGE_MAX,
+    WAIT_SECONDS_MAX,
+    AttemptRepresentation,
     Attempts,
     BatchResult,
+    Decided,
+    EventRepresentation,
     Page,
+    RequestRepresentation,
     Results,
+    StreamEvent,
     Submit,
     Submitted,
     Timeline,
     Whole,
 )
-from gesta.http_api.stream import StreamEvent
-from gesta.http_api.waiting import WAIT_SECONDS_MAX
+from gesta.api_types.structs import PAGE_MAX
+from gesta.api_types.work import LEASE, Extended, Recorded, Work, WorkItems
+from gesta.client.connection import Ask, Calls, Json, path_of
+from gesta.client.events import follow
+from gesta.errors import InvalidRequest, NotYet
 
 #: How often the rest of a batch is sent again when the store failed in the middle of it.
 ROUNDS = 5
@@ -129,7 +133,7 @@ class RequestCalls(Calls):
         """The request when nothing more happens by itself; raises NotYet after `timeout` seconds,
         and it goes on.
         """
-        clock = self.line.runtime
+        clock = self.line.clock
         until = clock.monotonic() + timeout
         while True:
             left = max(0.0, until - clock.monotonic())
@@ -146,7 +150,7 @@ class RequestCalls(Calls):
         status: str | None = None,
         key: str | None = None,
         limit: int | None = None,
-    ) -> AsyncIterator[RequestShape]:
+    ) -> AsyncIterator[RequestRepresentation]:
         """The tenant's requests, newest first, page by page as they are asked for; `limit` ends it.
 
         `key`: what this one led to.
@@ -157,11 +161,11 @@ class RequestCalls(Calls):
         ):
             yield one
 
-    async def events(self, flow: str, request_id: str) -> list[EventShape]:
+    async def events(self, flow: str, request_id: str) -> list[EventRepresentation]:
         """Everything that happened to it, in order."""
         return (await self.read("requests", flow, request_id, "events", answer=Timeline)).events
 
-    async def attempts(self, flow: str, request_id: str) -> list[AttemptShape]:
+    async def attempts(self, flow: str, request_id: str) -> list[AttemptRepresentation]:
         """What each attempt came to."""
         return (await self.read("requests", flow, request_id, "attempts", answer=Attempts)).attempts
 
@@ -173,8 +177,10 @@ class RequestCalls(Calls):
         A connection that breaks is made again, and nothing in between is missed.
         """
         query = {"flow": flow} if request_id is None else {"flow": flow, "request": request_id}
-        async for event in Following(self.line, query, last_id).events():
-            yield event
+        async with aclosing(follow(self.line, query, last_id)) as events:
+            async for event in events:
+                if event is not None:
+                    yield event
 
     async def cancel(self, flow: str, request_id: str, *, by: str | None = None) -> Decided:
         """Call it back. While an attempt runs, its end decides.
@@ -237,8 +243,82 @@ class RequestCalls(Calls):
         )
 
     def _keyed(self, asked: Submit) -> Submit:
+        if asked.key is not None or not self.line.loses_answers:
+            return asked
+        return msgspec.structs.replace(asked, key=self._new_key())
+
+
+class WorkCalls(Calls):
+    """For external workers: lease work, extend the lease, report the outcome."""
+
+    async def take_work(
+        self, flow: str, *, limit: int = 1, wait: float = 0.0, lease_seconds: float | None = None
+    ) -> list[Work]:
+        """Work to be done, waited for at most `wait` seconds.
+
+        Not repeated when the answer is lost: that work comes back when its lease ends.
+        """
+        body = {"limit": limit, "waitSeconds": wait, "leaseSeconds": lease_seconds}
         return (
-            asked if asked.key is not None else msgspec.structs.replace(asked, key=self.ids.new())
+            await self.post("flows", flow, "work", answer=WorkItems, body=body, wait=wait)
+        ).items
+
+    async def get_work(self, flow: str, request_id: str, token: str) -> Work:
+        """Work that was taken elsewhere, as it was handed out."""
+        path = path_of("requests", flow, request_id, "work")
+        return await self.line.ask(
+            Ask("GET", path, is_repeatable=True, headers={LEASE: token}), Work
+        )
+
+    async def extend_work(
+        self, flow: str, request_id: str, token: str, lease_seconds: float | None = None
+    ) -> Extended:
+        """More time. Safe to repeat."""
+        body = {"token": token, "leaseSeconds": lease_seconds}
+        return await self.post(
+            "requests", flow, request_id, "lease", answer=Extended, body=body, repeat=True
+        )
+
+    async def report_sent(
+        self, work: Work, *, provider_message_id: str | None = None, target_id: str | None = None
+    ) -> Recorded:
+        """It is done. Safe to repeat: the same report twice is one."""
+        return await self._report(
+            work, "recordSent", providerMessageId=provider_message_id, targetId=target_id
+        )
+
+    async def report_failed(
+        self,
+        work: Work,
+        reason: str,
+        *,
+        retryable: bool = False,
+        last_error: str | None = None,
+        retry_after_seconds: float | None = None,
+    ) -> Recorded:
+        """It is not done.
+
+        `retryable`: it is tried again by the flow's rules, or after so many seconds. Safe to
+        repeat.
+        """
+        fields = {
+            "retryable": retryable,
+            "lastError": last_error,
+            "retryAfterSec": retry_after_seconds,
+        }
+        return await self._report(work, "recordFailed", reason=reason, **fields)
+
+    async def report_unknown(
+        self, work: Work, reason: str, *, last_error: str | None = None
+    ) -> Recorded:
+        """Nobody knows whether it is done. Safe to repeat."""
+        return await self._report(work, "recordUnknown", reason=reason, lastError=last_error)
+
+    async def _report(self, work: Work, kind: str, **fields: Any) -> Recorded:
+        told = {name: value for name, value in fields.items() if value is not None}
+        body = {"type": kind, "token": work.token, "attempts": work.attempt, **told}
+        return await self.post(
+            "requests", work.flow, work.id, "outcome", answer=Recorded, body=body, repeat=True
         )
 
 
@@ -253,7 +333,7 @@ def _brings_its_own(asked: Submit, faults: Mapping[str, str]) -> bool:
     return asked.key is None and set(faults) == {"key"}
 
 
-def has_ended(request: RequestShape) -> bool:
+def has_ended(request: RequestRepresentation) -> bool:
     """Whether nothing more happens to it by itself."""
     return request.status in ("sent", "failed", "expired", "cancelled") or (
         request.status == "unknown" and request.due_at is None

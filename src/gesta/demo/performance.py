@@ -14,7 +14,6 @@ from pathlib import Path
 
 import msgspec
 
-from gesta.cli.exit_codes import FAILED
 from gesta.demo.interruption import Interruption
 from gesta.demo.orders import OrderResult
 from gesta.demo.screen import Screen
@@ -25,6 +24,7 @@ from gesta.runtime.clock import Runtime, SystemRuntime
 from gesta.runtime.redaction import scrub
 from gesta.testing.scratch_store import ScratchStore, is_postgresql, scratch_store
 
+FAILED = 1
 TITLE = "gesta demo: every mishap once, all of it on this machine"
 
 

@@ -55,7 +55,9 @@ async def set_up(
     async with (
         SandboxServer(sandbox, runtime) as server,
         Engine(settings=demo_settings(store), flows=installed_flows(), work=False) as engine,
-        WorkerProcess("gesta.demo.worker", store, folder / "worker.log", runtime) as worker,
+        WorkerProcess(
+            "gesta.demo.worker", store, log=folder / "worker.log", runtime=runtime
+        ) as worker,
     ):
         await _refuse_foreign_store(engine, scrub(store.url))
         screen.say(f"The store, fresh and empty: {scrub(store.url)}")

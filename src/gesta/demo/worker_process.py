@@ -27,11 +27,21 @@ STOP_SECONDS = 5.0
 class WorkerProcess:
     """`async with` makes sure that no worker is left behind."""
 
-    def __init__(self, module: str, orders: msgspec.Struct, log: Path, runtime: Runtime) -> None:
+    def __init__(
+        self,
+        module: str,
+        orders: msgspec.Struct,
+        *,
+        log: Path,
+        runtime: Runtime,
+        root: Path | None = None,
+    ) -> None:
         """`python -m module`, which reads its orders from a first line, says READY when it works
-        and ends when its standard input does.
+        and ends when its standard input does. A module that is not installed needs `root`, the
+        folder that holds it.
         """
         self._module, self._orders, self._log, self._runtime = module, orders, log, runtime
+        self._root = root
         self._process: Process | None = None
 
     @property
@@ -52,17 +62,17 @@ class WorkerProcess:
     async def start(self) -> None:
         """Start a worker and return when it works."""
         with self._log.open("ab") as log:
-            # -P: a module in the current folder must not stand in for one of ours. A session of its
-            # own: Ctrl-C is for the demo,
-            # which then stops its worker in order.
+            # -P: no module in the current folder may replace one of ours. A session of its own:
+            # Ctrl-C is for the demo, which then stops its worker in order.
             self._process = process = await asyncio.create_subprocess_exec(
                 sys.executable,
-                "-P",
+                *(["-P"] if self._root is None else []),
                 "-m",
                 self._module,
                 stdin=PIPE,
                 stdout=PIPE,
                 stderr=log,
+                cwd=self._root,
                 start_new_session=True,
             )
         assert process.stdin is not None

@@ -35,7 +35,11 @@ class Rules(msgspec.Struct, frozen=True, gc=False):
     asking: RetryPolicy = RetryPolicy(attempts=30, base_seconds=10.0, cap_seconds=900.0)
 
 
-class Create(msgspec.Struct, frozen=True, gc=False):
+class Command(msgspec.Struct, frozen=True, gc=False):
+    """What is asked of one request. A lifecycle says which commands it takes."""
+
+
+class Create(Command, frozen=True, gc=False):
     id: str
     flow: str
     payload: bytes
@@ -49,13 +53,13 @@ class Create(msgspec.Struct, frozen=True, gc=False):
     own: bool = False
 
 
-class Start(msgspec.Struct, frozen=True, gc=False):
+class Start(Command, frozen=True, gc=False):
     """Journal an attempt before the call."""
 
     key: str
 
 
-class RecordOutcome(msgspec.Struct, frozen=True, gc=False):
+class RecordOutcome(Command, frozen=True, gc=False):
     """An attempt ended. `chance` is a random number in [0, 1), drawn by the caller."""
 
     outcome: Outcome
@@ -67,18 +71,20 @@ class RecordOutcome(msgspec.Struct, frozen=True, gc=False):
     intent: int | None = None
     #: `kind/code` of the config it went by → the version that was used.
     used: Mapping[str, int] = {}
-    #: Whether the provider was called, or may have been. What the engine itself refuses ends no
-    #: doubt about an earlier attempt.
+    #: Whether the provider was called, or may have been. What the engine itself refuses says
+    #: nothing about an earlier attempt.
     called: bool = True
+    #: The operation that was attempted; None: the one that is open.
+    operation: str | None = None
 
 
-class Postpone(msgspec.Struct, frozen=True, gc=False):
+class Postpone(Command, frozen=True, gc=False):
     """An attempt ended before it called anybody and does not count: if it was journalled, that is
     taken back.
     """
 
 
-class Lose(msgspec.Struct, frozen=True, gc=False):
+class Lose(Command, frozen=True, gc=False):
     """A job was taken before and its attempt has no recorded end: the process died, or the queue
     was lost.
     """
@@ -88,15 +94,17 @@ class Lose(msgspec.Struct, frozen=True, gc=False):
     chance: float = 0.0
 
 
-class Reconciled(msgspec.Struct, frozen=True, gc=False):
+class Reconciled(Command, frozen=True, gc=False):
     """The provider was asked what it did. Retry means: it has no trace of it."""
 
     outcome: Outcome
     at: int
     chance: float = 0.0
+    #: The operation that the provider was asked about; None: the one that is open.
+    operation: str | None = None
 
 
-class Resolve(msgspec.Struct, frozen=True, gc=False):
+class Resolve(Command, frozen=True, gc=False):
     """A person says what happened."""
 
     result: Literal["executed", "not_executed", "rejected"]
@@ -105,13 +113,13 @@ class Resolve(msgspec.Struct, frozen=True, gc=False):
     provider_id: str = ""
 
 
-class Cancel(msgspec.Struct, frozen=True, gc=False):
+class Cancel(Command, frozen=True, gc=False):
     """`active`: an attempt is running, so its end decides."""
 
     active: bool = False
 
 
-class Withdraw(msgspec.Struct, frozen=True, gc=False):
+class Withdraw(Command, frozen=True, gc=False):
     """What was found when a request came out of an outbox, later than it could be said to the
     caller: nothing of it is to be sent.
     """
@@ -120,11 +128,11 @@ class Withdraw(msgspec.Struct, frozen=True, gc=False):
     detail: str
 
 
-class RetryNow(msgspec.Struct, frozen=True, gc=False):
+class RetryNow(Command, frozen=True, gc=False):
     at: int
 
 
-class Redrive(msgspec.Struct, frozen=True, gc=False):
+class Redrive(Command, frozen=True, gc=False):
     """`again` forces a new intent although an attempt is in doubt; who decided stands in the
     event's metadata.
     """
@@ -134,7 +142,7 @@ class Redrive(msgspec.Struct, frozen=True, gc=False):
     again: bool = False
 
 
-class Expire(msgspec.Struct, frozen=True, gc=False):
+class Expire(Command, frozen=True, gc=False):
     """Nothing may be sent any more: its time to live is over or, in doubt, the provider has
     forgotten our key.
 
@@ -147,11 +155,11 @@ class Expire(msgspec.Struct, frozen=True, gc=False):
     at: int | None = None
 
 
-class Purge(msgspec.Struct, frozen=True, gc=False):
+class Purge(Command, frozen=True, gc=False):
     """Remove from the dead letters."""
 
 
-class RecordReceipt(msgspec.Struct, frozen=True, gc=False):
+class RecordReceipt(Command, frozen=True, gc=False):
     """The provider tells what became of what it had taken, which also shows that it had."""
 
     kind: Literal["delivered", "bounced", "complained"]
@@ -161,21 +169,3 @@ class RecordReceipt(msgspec.Struct, frozen=True, gc=False):
     reason: str = ""
     permanent: bool = False
     reported_at: int | None = None
-
-
-Command = (
-    Create
-    | Start
-    | RecordOutcome
-    | Postpone
-    | Lose
-    | Reconciled
-    | Resolve
-    | Cancel
-    | Withdraw
-    | RetryNow
-    | Redrive
-    | Expire
-    | Purge
-    | RecordReceipt
-)

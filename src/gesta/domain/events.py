@@ -44,7 +44,7 @@ class Event(msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defaults
 
 
 class Created(Event, frozen=True, gc=False):
-    """Somebody asked.
+    """A request was submitted.
 
     Validation is synchronous, so the request is `queued` at once and its operation open.
     """
@@ -59,21 +59,19 @@ class Created(Event, frozen=True, gc=False):
     deliver_at: int | None = None
     expires_at: int | None = None
     priority: int = 5
-    #: It may reach the sandbox and nobody else, for ever.
+    #: A test request: it reaches the sandbox only.
     test: bool = False
-    #: Executed by others, who take it from its tenant's lane and report: no worker of ours ever
-    #: takes its jobs.
+    #: Executed by external workers, who lease it from its tenant's external queue and report.
     external: bool = False
-    #: Its id is the caller's own, which another tenant's or flow's request may have, too: it takes
-    #: all three to tell it.
+    #: Its id is the caller's own. Another tenant's or flow's request may have the same.
     own: bool = False
 
 
 class Updated(Event, frozen=True, gc=False):
-    """A decision about a request: opened again (retry, redrive), cancel wished for, removed from
+    """A decision about a request: opened again (retry, redrive), cancel requested, removed from
     the dead letters.
 
-    `postponed` takes back a journalled attempt that called nobody after all.
+    `postponed` takes back a journalled attempt that did not call the provider.
     """
 
     change: Literal["retry", "redrive", "cancel_requested", "purged", "postponed"]
@@ -91,7 +89,7 @@ class AttemptStarted(Event, frozen=True, gc=False):
 
 
 class AttemptFailed(Event, frozen=True, gc=False):
-    """The attempt surely had no effect; the next one is due then, or there is none."""
+    """The attempt had no effect. `next_attempt_at`: when the next one is due, if there is one."""
 
     attempt: int
     reason: str
@@ -100,28 +98,34 @@ class AttemptFailed(Event, frozen=True, gc=False):
     used: Used = {}
 
 
-class Sent(Event, frozen=True, gc=False):
-    """The effect happened."""
+class Succeeded(Event, frozen=True, gc=False):
+    """The effect happened. Each operation of a lifecycle has a class of its own for this."""
 
     attempts: int
     #: The provider's own name for what it did, kept for later matching.
-    provider_message_id: str = ""
+    provider_id: str = msgspec.field(default="", name="providerMessageId")
     #: Where it went, as the provider names it.
     target_id: str = ""
     detail: str = ""
     used: Used = {}
 
 
-class SentLate(Event, frozen=True, gc=False):
-    """Evidence of success came after the request had been given up."""
+class Sent(Succeeded, frozen=True, gc=False):
+    """A notification was sent."""
 
-    attempts: int
-    #: The provider's own name for what it did, kept for later matching.
-    provider_message_id: str = ""
-    #: Where it went, as the provider names it.
-    target_id: str = ""
-    detail: str = ""
-    used: Used = {}
+
+class SentLate(Succeeded, frozen=True, gc=False):
+    """Evidence that a notification was sent came after it had been given up."""
+
+
+class Completed(Succeeded, frozen=True, gc=False):
+    """A task was done."""
+
+    provider_id: str = msgspec.field(default="", name="providerTxnId")
+
+
+class CompletedLate(Completed, frozen=True, gc=False):
+    """Evidence that a task was done came after it had been given up."""
 
 
 class Failed(Event, frozen=True, gc=False):
@@ -152,7 +156,7 @@ class OutcomeUnknown(Event, frozen=True, gc=False):
 
 
 class OutcomeResolved(Event, frozen=True, gc=False):
-    """The doubt is over, by asking the provider or by a person's word."""
+    """An unknown outcome is known now, from the provider or from a person."""
 
     result: Literal["executed", "not_executed", "rejected"]
     by: str
@@ -160,6 +164,8 @@ class OutcomeResolved(Event, frozen=True, gc=False):
     provider_message_id: str = ""
     #: After `not_executed`: when it is tried again; absent: at once, or an ending follows.
     next_attempt_at: int | None = None
+    #: The operation whose outcome was unknown.
+    operation: str = "send"
 
 
 class Expired(Event, frozen=True, gc=False):
@@ -169,9 +175,7 @@ class Expired(Event, frozen=True, gc=False):
 
 
 class Cancelled(Event, frozen=True, gc=False):
-    """Called back before it was done, or found to be the `duplicate` of an earlier request before
-    anything was tried.
-    """
+    """Cancelled before it was done, or the `duplicate` of an earlier request."""
 
     attempts: int
     reason: str = ""
@@ -184,7 +188,7 @@ class Delivered(Event, frozen=True, gc=False):
     A fact beside the status: the request was sent before, and stays so.
     """
 
-    #: The provider's own name of the report: told again, it is no second one.
+    #: The provider's own name of the report: received again, it is not recorded again.
     report: str
     provider_message_id: str = ""
     #: When it happened, as the provider says.
@@ -205,44 +209,9 @@ class Bounced(Event, frozen=True, gc=False):
 
 
 class Complained(Event, frozen=True, gc=False):
-    """The provider reports that whoever got it does not want such messages."""
+    """The provider reports that the recipient does not want such messages."""
 
     report: str
     reason: str = ""
     provider_message_id: str = ""
     reported_at: int | None = None
-
-
-AnyEvent = (
-    Created
-    | Updated
-    | AttemptStarted
-    | AttemptFailed
-    | Sent
-    | SentLate
-    | Failed
-    | OutcomeUnknown
-    | OutcomeResolved
-    | Expired
-    | Cancelled
-    | Delivered
-    | Bounced
-    | Complained
-)
-
-EVENTS: tuple[type[Event], ...] = (
-    Created,
-    Updated,
-    AttemptStarted,
-    AttemptFailed,
-    Sent,
-    SentLate,
-    Failed,
-    OutcomeUnknown,
-    OutcomeResolved,
-    Expired,
-    Cancelled,
-    Delivered,
-    Bounced,
-    Complained,
-)

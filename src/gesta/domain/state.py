@@ -2,28 +2,28 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 
 from gesta.domain.ids import job_id, own_job_id
 
-Status = Literal[
-    "requested", "validated", "queued", "sent", "failed", "expired", "cancelled", "unknown"
-]
+#: What the engine has to do for a request, whatever its lifecycle calls its status. open: execute
+#: its operation. unknown: find out what an attempt did. idle: nothing, until a command opens the
+#: next operation. ended: nothing, ever.
+Phase = Literal["open", "unknown", "idle", "ended"]
 
-#: No automatic step leads out of these.
-TERMINAL = frozenset({"sent", "failed", "expired", "cancelled"})
-
-#: Due later than this after the event that said so: it waits in the due index, not in a queue (SQS
-#: cannot delay for longer).
+#: Due later than this after the event that planned it: it waits in the due index, not in a queue
+#: (SQS cannot delay for longer).
 QUEUE_HORIZON_MS = 15 * 60 * 1000
 
-JobKind = Literal["execute", "reconcile"]
+Work = Literal["execute", "reconcile"]
+#: The work, and the operation where it is not the usual one: `execute`, `execute-capture`.
+JobKind = Annotated[str, msgspec.Meta(pattern="^(execute|reconcile)(-[a-z]{1,20})?$")]
 
 
 class State(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
-    """A request as its events tell it.
+    """A request after its events so far.
 
     Times are epoch milliseconds; `version` counts the events of the stream.
     """
@@ -31,10 +31,13 @@ class State(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     id: str
     tenant: str
     flow: str
-    status: Status
+    #: The public word of its lifecycle.
+    status: str
     version: int
     created_at: int
     updated_at: int
+    phase: Phase = "open"
+    #: The operation that was opened last; part of the idempotency key.
     operation: str = "send"
     intent: int = 1
     #: The version of the event that opened the operation last; part of the job's id.
@@ -54,7 +57,7 @@ class State(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     #: provider.
     due_at: int | None = None
     expires_at: int | None = None
-    #: Some attempt of this intent may have had its effect.
+    #: An attempt of this intent may have had its effect.
     in_doubt: bool = False
     policy: str = ""
     #: Questions to the provider that brought no answer, in a row.
@@ -68,23 +71,25 @@ class State(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     target_id: str = ""
     reason: str = ""
     detail: str = ""
-    #: It may reach the sandbox and nobody else.
+    #: A test request: it reaches the sandbox only.
     test: bool = False
-    #: Executed by others: its jobs stand in the lane of its tenant.
+    #: Executed by external workers: its jobs are in the external queue of its tenant.
     external: bool = False
-    #: The caller brought its id, which another tenant's or flow's request may have, too.
+    #: Its id is the caller's own. Another tenant's or flow's request may have the same.
     own: bool = False
-    #: Who asked: `gesta` for everybody, another name where the engine itself did (see told.py).
-    #: Every event of the stream carries it.
+    #: `gesta`, or another name where the engine itself submitted it (status_events.py). Every
+    #: event of the stream carries it.
     source: str = "gesta"
-    #: What the provider reported after it was sent, and why, in words of ours.
+    #: What the provider reported after it was sent.
     delivered_at: int | None = None
     bounced_at: int | None = None
     bounce: str = ""
     complained_at: int | None = None
     complaint: str = ""
-    #: The reports that were taken, by the provider's names of them.
+    #: The reports that were recorded, by the provider's names of them.
     reports: tuple[str, ...] = ()
+    #: What only this lifecycle keeps, e.g. the amounts of a transaction.
+    facts: dict[str, Any] = {}
 
     @property
     def job_id(self) -> str:
@@ -95,12 +100,13 @@ class State(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
 
     @property
     def is_terminal(self) -> bool:
-        return self.status in TERMINAL
+        """No automatic step leads out of it."""
+        return self.phase == "ended"
 
     @property
     def waits_for_a_person(self) -> bool:
-        """In doubt, and nobody but a person can end it."""
-        return self.status == "unknown" and self.due_at is None
+        """The outcome is unknown, and only a person can resolve it."""
+        return self.phase == "unknown" and self.due_at is None
 
     @property
     def attempted_from(self) -> int:
@@ -112,13 +118,19 @@ class State(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
         )
 
     @property
-    def wants(self) -> JobKind | None:
-        """The kind of job that should exist for this state, if any."""
-        if self.status == "queued":
+    def wants(self) -> Work | None:
+        """What a job should do for this request, if there should be one."""
+        if self.phase == "open":
             return "execute"
-        if self.status == "unknown" and self.due_at is not None:
+        if self.phase == "unknown" and self.due_at is not None:
             return "execute" if self.policy == "same_key" else "reconcile"
         return None
+
+    @property
+    def job_kind(self) -> JobKind | None:
+        """The kind of job that should exist for this request, if any."""
+        wants = self.wants
+        return wants if wants is None or self.operation == "send" else f"{wants}-{self.operation}"
 
     @property
     def is_far(self) -> bool:
@@ -127,10 +139,10 @@ class State(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
 
     @property
     def sweep_at(self) -> int | None:
-        """When the sweep has to look at this request by itself; None when a job or nobody will."""
-        if self.is_terminal:
+        """When the sweeper has to look at this request; None: a job does, or nothing does."""
+        if self.phase == "ended":
             return None
-        if self.status == "unknown":
+        if self.phase == "unknown":
             return self.due_at if self.wants == "reconcile" or self.is_far else None
         if self.due_at is None or not self.is_far:
             return self.expires_at

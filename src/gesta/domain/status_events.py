@@ -28,25 +28,11 @@ WORDS = (
     "complained",
 )
 
-_WORD_OF: dict[type[e.Event], str] = {
-    e.Created: CREATED,
-    e.AttemptFailed: ATTEMPT_FAILED,
-    e.Sent: "sent",
-    e.SentLate: "sent",
-    e.Failed: "failed",
-    e.Expired: "expired",
-    e.Cancelled: "cancelled",
-    e.OutcomeUnknown: "unknown",
-    e.Delivered: "delivered",
-    e.Bounced: "bounced",
-    e.Complained: "complained",
-}
 #: Who asked, where it was the engine itself: in `Meta.source` of every event of such a request.
 #: What these come to is told to no tenant's
 #: webhook, or a webhook would tell of itself for ever; and what becomes of alerts makes no alert.
 STATUS_WEBHOOKS, ALERTING = "gesta/told", "gesta/alerts"
 OWN_SOURCES = frozenset({STATUS_WEBHOOKS, ALERTING})
-_RESOLVED = {"executed": "sent", "rejected": "failed"}
 
 
 class Event(msgspec.Struct, frozen=True, gc=False):
@@ -81,17 +67,8 @@ class Event(msgspec.Struct, frozen=True, gc=False):
     test: bool = False
 
 
-def word_of(event: e.Event | None) -> str | None:
-    """The word that an event may be told under, by itself; None: nobody is told of it."""
-    if isinstance(event, e.OutcomeResolved):
-        return _RESOLVED.get(event.result)
-    return None if event is None else _WORD_OF.get(type(event))
-
-
-def is_news(word: str, before: State | None) -> bool:
-    """Whether the event really changed something: a doubt that was asked about in vain is the same
-    doubt still.
-    """
+def changed_status(word: str, before: State | None) -> bool:
+    """Whether the event changed something: an outcome that stays unknown did not."""
     return before is None or word == ATTEMPT_FAILED or before.status != word
 
 

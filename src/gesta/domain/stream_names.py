@@ -17,3 +17,8 @@ def request_stream(flow: str, tenant: str, request_id: str) -> str:
 def config_stream(tenant: str) -> str:
     """The one stream that holds all config of a tenant."""
     return f"config-{tenant}"
+
+
+def checkpoint_of(subscription: str) -> str:
+    """The checkpoint of a subscription, and the lease of the process that plays it."""
+    return f"subscription/{subscription}"

@@ -11,11 +11,12 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager, suppress
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Self, TypeVar
+from functools import cache
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from prometheus_client import generate_latest
 
-from gesta.admin.admin import Admin
 from gesta.domain.codec import decode_meta, event_types
 from gesta.domain.events import Actor, Event, Meta
 from gesta.domain.state import State
@@ -32,8 +33,8 @@ from gesta.errors import (
     GestaError,
     InvalidRequest,
     PartlyAccepted,
-    UnknownFlow,
 )
+from gesta.flows.channels import unknown_flow
 from gesta.flows.flow import Flow, Payload
 from gesta.flows.validation import decode_fields
 from gesta.intake.submit import Accepted
@@ -47,6 +48,8 @@ from gesta.worker.external.external import External
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
+
+    from gesta.admin.admin import Admin
 
 HandlerT = TypeVar("HandlerT", bound=Handler)
 
@@ -155,7 +158,8 @@ class Engine:
     @property
     def admin(self) -> Admin:
         """What people who run gesta do: dead letters, config, rebuild, counts."""
-        return Admin(self.pipeline)
+        admin: Admin = _opened("gesta.admin.admin", "Admin")(self.pipeline)
+        return admin
 
     @property
     def external(self) -> External:
@@ -183,7 +187,7 @@ class Engine:
             stores = environment.stores
             await refuse_fenced(stores, works=bool(self._work.parts))
             with suppress(Fenced):
-                await begin_places(stores.events, stores.views, stores.partitions)
+                await begin_places(stores.events, stores.read_model, stores.partitions)
             pipeline = await Pipeline.build(
                 self._flows,
                 environment,
@@ -196,7 +200,7 @@ class Engine:
             await environment.mail.close()
             await environment.stores.close()
             raise
-        pipeline.start()
+        pipeline.components.start()
         self._pipeline = pipeline
         for note in environment.notes:
             pipeline.telemetry.log.warning(note)
@@ -234,11 +238,8 @@ class Engine:
 
         It answers while the engine runs.
         """
-        # Most programs never serve it.
-        from gesta.http_api.app import Web
-        from gesta.http_api.mounted import Mounted
-
-        return Mounted(Web(self))
+        app: ASGIApp = _opened("gesta.http_api.app", "Mounted")(self)
+        return app
 
     async def submit(
         self,
@@ -310,7 +311,7 @@ class Engine:
 
     def flow(self, name: str) -> Flow:
         if name not in self._flows:
-            raise UnknownFlow(name, list(self._flows))
+            raise unknown_flow(name, self._flows)
         return self._flows[name]
 
     async def request(
@@ -351,7 +352,7 @@ class Engine:
         if key is not None:
             found = await self.admin.by_key(key, tenant, flow)
             return [view for view in found if _fits(view.state, status, before_id)][:limit]
-        return await self.pipeline.environment.stores.views.find(
+        return await self.pipeline.environment.stores.read_model.find(
             Filter(tenant, flow, status, before_id, limit)
         )
 
@@ -384,6 +385,15 @@ class Engine:
         if view is None:
             raise self.pipeline.not_found(request_id)
         return view
+
+
+@cache
+def _opened(module: str, name: str) -> Any:
+    """What stands above the engine and is reached through it: `admin` and `web()`.
+
+    Both import the engine, so the engine opens them by name, when a program first asks for them.
+    """
+    return getattr(import_module(module), name)
 
 
 def _fits(state: State, status: str | None, before_id: str | None) -> bool:

@@ -17,10 +17,11 @@ from gesta.outbound.http import PrivateAddressGuard, Transport
 from gesta.outbound.http.aiohttp_transport import AioHttpTransport
 from gesta.outbound.smtp import MailTransport, NoMail
 from gesta.outbound.smtp.smtp_transport import SmtpTransport
+from gesta.ports.stores import Stores
 from gesta.runtime.clock import Runtime, SystemRuntime
 from gesta.runtime.settings import Settings, resolve_reference
 from gesta.security.envelope_encryption import IDENTITY, KEY_BYTES, MasterKey
-from gesta.stores import Stores, open_stores
+from gesta.stores import open_stores
 from gesta.stores.separate_queue import with_separate_queue
 from gesta.tenants.templates import ChildRenderer, InlineRenderer, Renderer
 
@@ -106,7 +107,7 @@ async def refuse_fenced(stores: Stores, *, works: bool) -> None:
     """
     for fence in await stores.fences.standing():
         if fence.kind == "filling" or (works and fence.tenant is None):
-            raise Fenced(stores.name, fence.kind, fence.other, fence.tenant)
+            raise Fenced(stores.name, fence.kind, other=fence.other, tenant=fence.tenant)
 
 
 def _guard(settings: Settings) -> PrivateAddressGuard:

@@ -51,7 +51,7 @@ class ProcessHealth:
     def not_live(self) -> dict[str, str]:
         """What is wrong with this process: station → fault."""
         pipeline = self._pipeline
-        return {} if pipeline is None or pipeline.is_stopping else pipeline.broken()
+        return {} if pipeline is None or pipeline.is_stopping else pipeline.components.broken()
 
     async def not_ready(self) -> dict[str, str]:
         """Why this process does not do its work right now."""
@@ -60,7 +60,7 @@ class ProcessHealth:
             return {"process": "is starting"}
         if pipeline.is_stopping:
             return {"process": "is stopping"}
-        faults = dict.fromkeys(pipeline.not_begun(), "has not begun") | pipeline.broken()
+        faults = dict.fromkeys(pipeline.not_begun(), "has not begun") | pipeline.components.broken()
         store = await self._store(pipeline)
         return faults if store is None else {"store": store, **faults}
 
@@ -81,7 +81,7 @@ class ProcessHealth:
     async def _ask(self, pipeline: Pipeline) -> None:
         stores = pipeline.environment.stores
         try:
-            await stores.views.claim(ROLE, pipeline.owner, 0.0)
+            await stores.read_model.claim(ROLE, pipeline.owner, 0.0)
             await stores.queue.count(1)
             self._fault = None
         except StoreError as error:

@@ -1,11 +1,14 @@
-"""All stations of one process, wired and kept running: the pipeline on one screen."""
+"""All components of one process, wired and kept running.
+
+`Pipeline.__init__` is the pipeline on one screen; one method wires each part of it. `_choose` says
+which components this process runs, `stop` in which order they end.
+"""
 
 from __future__ import annotations
 
-import asyncio
 import os
 import platform
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 
 from gesta.domain.ids import REQUEST_ID
@@ -18,7 +21,7 @@ from gesta.intake.admission import Admission
 from gesta.intake.batch_throttle import BatchThrottle
 from gesta.intake.flow_checks import FlowChecks
 from gesta.intake.outbox_drain import OutboxDrain
-from gesta.intake.provider_reports import Reports, report_address
+from gesta.intake.provider_reports import Reach, Reports, report_address
 from gesta.intake.submit import Intake
 from gesta.maintenance.retention import Retention, removed_text
 from gesta.maintenance.sweeper import Sweeper
@@ -35,38 +38,36 @@ from gesta.requests.loader import Loader
 from gesta.requests.recorder import Recorder
 from gesta.requests.store_retry import StoreRetry
 from gesta.requests.waiters import Waiters
-from gesta.runtime.clock import Ids, OnClock, Signal, is_cancelled, sleep, spawn
+from gesta.runtime.clock import Ids, OnClock
+from gesta.runtime.component import Components, Process
 from gesta.runtime.telemetry import Telemetry
 from gesta.security.cursors import Cursors
 from gesta.security.envelope_encryption import IDENTITY, KeyRing
 from gesta.security.keyed_digests import KeyedDigests
 from gesta.security.subject_keys import SubjectKeys
-from gesta.subscriptions.alerts import Alerting, Alerts
+from gesta.subscriptions.alerts import Alerting, Alerts, Destination
 from gesta.subscriptions.handlers import Subscription, Subscriptions
-from gesta.subscriptions.log_consumer import LogConsumer
+from gesta.subscriptions.log_consumer import Log, LogConsumer
 from gesta.subscriptions.status_webhooks import StatusWebhooks
 from gesta.tenants.api_keys import ApiKeys
-from gesta.tenants.config import ConfigCache
 from gesta.tenants.config_writer import ConfigWriter
 from gesta.tenants.credentials import declared_digests
 from gesta.tenants.flow_records import Records
 from gesta.tenants.pause_control import PauseControl
 from gesta.tenants.suppression_audit import SuppressionAudit
 from gesta.tenants.templates import Templates
-from gesta.worker.attempt import Attempts
+from gesta.worker.attempt import Attempts, ExecutorTools
+from gesta.worker.batch_admission import BatchAdmission
 from gesta.worker.deadlines import Deadlines
-from gesta.worker.external.component import component
-from gesta.worker.late_cancellation import LateCancellation
+from gesta.worker.external.external import External
+from gesta.worker.external.leasing import LeaseExpiry
 from gesta.worker.pool import Pool
-from gesta.worker.release import JobRelease
+from gesta.worker.release import JobRelease, LateCancellation
 
-RESTART_SECONDS = 1.0
 #: When the drain is over, stations may end for so long, and what is left be projected for so long;
 #: then the engine stops without them.
 END_SECONDS = 5.0
 FINISH_SECONDS = 1.0
-
-Run = Callable[[], Awaitable[None]]
 
 
 class Pipeline:
@@ -74,212 +75,213 @@ class Pipeline:
 
     def __init__(
         self,
+        *,
         flows: Mapping[str, Flow],
         environment: Environment,
         key_ring: KeyRing,
         identity_secret: bytes,
         work: Work,
-        subscriptions: Sequence[Subscription] = (),
-        retention_days: int | None = None,
+        subscriptions: Sequence[Subscription],
+        retention_days: int | None,
     ) -> None:
+        self.flows, self.environment, self.retention_days = flows, environment, retention_days
+        self.runtime = OnClock(environment.runtime, environment.stores.now_ms)
+        self.telemetry, ids = Telemetry(), Ids(self.runtime)
+        self.owner = f"{platform.node()}:{os.getpid()}:{ids.new()}"
+        self.process = Process(self.runtime, ids, self.telemetry, self.owner)
+        self.is_stopping = False
+        self._wire_tenants(key_ring, identity_secret)
+        self._wire_log()
+        self._wire_intake()
+        self._wire_worker(work)
+        self._wire_sweeper()
+        self._wire_subscriptions(subscriptions)
+        self._choose(work)
+
+    def _wire_tenants(self, key_ring: KeyRing, identity_secret: bytes) -> None:
+        """Config, API keys, keys of data subjects, pauses, the records of flows."""
+        environment, runtime = self.environment, self.runtime
         stores = environment.stores
-        runtime = OnClock(environment.runtime, stores.now_ms)
-        self.flows, self.environment, self.runtime = flows, environment, runtime
-        self.ids = ids = Ids(runtime)
-        self.telemetry = telemetry = Telemetry()
-        self.loader = Loader(stores.events, stores.views)
-        self.config_writer = ConfigWriter(
-            stores.events, key_ring, runtime, ids, environment.reference, environment.renderer
-        )
         self.identity = identity = KeyedDigests(identity_secret)
         self.cursors = Cursors(identity_secret)
-        declared = declared_digests(flows.values(), environment.reference, identity)
-        self.config = ConfigCache(flows, self.config_writer, declared)
+        self.config_writer = ConfigWriter(
+            flows=self.flows,
+            declared=declared_digests(self.flows.values(), environment.reference, identity),
+            events=stores.events,
+            key_ring=key_ring,
+            runtime=runtime,
+            reference=environment.reference,
+            renderer=environment.renderer,
+        )
+        self.config = self.config_writer.cache
         self.keys = ApiKeys(
-            stores.vault, key_ring, identity_secret, self.config, self.config_writer, runtime
+            vault=stores.vault,
+            key_ring=key_ring,
+            secret=identity_secret,
+            writer=self.config_writer,
+            runtime=runtime,
         )
         self.subjects = SubjectKeys(stores.vault, key_ring, identity, runtime)
-        # For people who ask who plays a role.
-        self.owner = owner = f"{platform.node()}:{os.getpid()}:{ids.new()}"
-        self.rebuild = Rebuild(
-            stores.events,
-            stores.views,
-            stores.commits,
-            stores.partitions,
-            runtime,
-            telemetry,
-            owner,
-        )
-        self.pausing = PauseControl(self.config, self.config_writer, stores.queue)
-        self.projector = Projector(
-            stores.events,
-            stores.views,
-            stores.commits,
-            stores.partitions,
-            runtime,
-            telemetry,
-            owner,
-        )
-        writing, store_retry = InlineProjection(stores, self.projector), StoreRetry(runtime)
-        self.recorder = Recorder(
-            writing.record, self.loader, store_retry, runtime, stores.commit_size
-        )
-        templates = partial(Templates, renderer=environment.renderer)
-        admission = Admission(stores, self.projector.place, environment.settings, runtime)
-        self.intake = Intake(
-            flows,
-            writing.append,
-            admission,
-            BatchThrottle(runtime, self.projector.not_far_behind),
-            identity,
-            self.subjects,
-            FlowChecks(self.config, self.config_writer, templates),
-            runtime,
-            ids,
-            stores.commit_size,
-        )
-        deadlines, http = Deadlines(runtime), partial(Http, environment.transport, runtime)
-        tokens = Tokens(stores.buckets, runtime)
-        late_cancellation = LateCancellation(flows, self.loader, self.recorder)
-        job_release = JobRelease(self.recorder, self.pausing, late_cancellation, runtime, telemetry)
+        self.pausing = PauseControl(self.config_writer, stores.queue)
         #: What flows keep about people beside their requests.
         self.records = Records(stores.vault, key_ring, self.subjects, identity, runtime)
-        self.suppressing = SuppressionAudit(self.records, self.config, self.config_writer, runtime)
-        attempts = Attempts(
-            flows,
-            self.recorder,
-            http,
-            templates,
-            tokens,
-            job_release,
-            deadlines,
-            runtime,
-            telemetry,
-            Mail(environment.mail, runtime),
-            self.records,
-            report_address(environment.settings),
-        )
-        self.pool = Pool(
-            work.taken_of(flows),
-            stores.queue,
-            stores.views,
-            self.loader,
-            self.config,
-            self.subjects,
-            self.pausing,
-            late_cancellation,
-            attempts,
-            deadlines,
-            store_retry,
-            runtime,
-            ids,
-            telemetry,
-        )
-        #: The door for those who execute flows that are declared external.
-        self.external, lease_expiry = component(
-            flows,
-            stores.queue,
-            self.loader,
-            self.recorder,
-            self.subjects,
-            self.pausing,
-            late_cancellation,
-            self.pool,
-            identity,
-            runtime,
-            ids,
-            telemetry,
-        )
-        retention = Retention(
-            retention_days, flows, stores.views, stores.commits, runtime, telemetry
-        )
-        self.retention_days = retention_days
-        self.sweep = Sweeper(
-            flows,
-            stores.views,
-            stores.queue,
-            self.loader,
-            self.recorder,
-            self.pausing,
-            stores.buckets,
-            retention,
-            lease_expiry,
-            runtime,
-            telemetry,
-            owner,
-        )
-        self.subscriptions = self._beside(subscriptions)
+        self.suppressing = SuppressionAudit(self.records, self.config_writer, runtime)
+        self._templates = partial(Templates, renderer=environment.renderer)
+
+    def _wire_log(self) -> None:
+        """The projector, and what writes to and reads from the log of requests."""
+        stores, process = self.environment.stores, self.process
+        self.loader = Loader(stores.events, stores.read_model)
+        self.projector, self.rebuild = Projector(stores, process), Rebuild(stores, process)
         self.waiters = Waiters()
         self.projector.listen(self.waiters.saved)
-        self._choose(work, deadlines)
-        self._tasks: dict[str, asyncio.Task[None]] = {}
-        #: Station → the kind of error it crashed with, until it is started again.
-        self._crashed: dict[str, str] = {}
-        self.is_stopping = False
+        self._log, self._store_retry = InlineProjection(stores, self.projector), StoreRetry(process)
+        self.recorder = Recorder(
+            self._log, loader=self.loader, store_retry=self._store_retry, runtime=self.runtime
+        )
 
-    def _beside(self, subscriptions: Sequence[Subscription]) -> Subscriptions:
-        """What providers tell; and who is told: handlers of programs, tenants' endpoints, whoever
-        runs gesta.
-        """
-        stores, settings, runtime, telemetry = (
-            self.environment.stores,
-            self.environment.settings,
-            self.runtime,
-            self.telemetry,
+    def _wire_intake(self) -> None:
+        stores, settings = self.environment.stores, self.environment.settings
+        self.intake = Intake(
+            flows=self.flows,
+            log=self._log,
+            admission=Admission(
+                stores, place=self.projector.place, settings=settings, runtime=self.runtime
+            ),
+            batch_throttle=BatchThrottle(self.runtime, self.projector.not_far_behind),
+            identity=self.identity,
+            subjects=self.subjects,
+            checks=FlowChecks(self.config, self._templates),
+            process=self.process,
         )
         self.reports = Reports(
-            self.flows,
-            self.config,
-            self.config_writer,
-            self.loader,
-            self.recorder,
-            self.records,
-            self.environment.transport,
-            report_address(settings),
-            settings.sns_url or "",
-            runtime,
-            telemetry,
+            flows=self.flows,
+            config=self.config,
+            loader=self.loader,
+            recorder=self.recorder,
+            records=self.records,
+            reach=Reach(
+                report_address(settings), settings.sns_url or "", self.environment.transport
+            ),
+            runtime=self.runtime,
+            telemetry=self.telemetry,
         )
-        #: None where nobody is to be told.
+
+    def _wire_worker(self, work: Work) -> None:
+        """Attempts of this process, and work that is leased to others."""
+        environment, runtime, process = self.environment, self.runtime, self.process
+        late_cancellation = LateCancellation(self.flows, self.loader, self.recorder)
+        self.admission = BatchAdmission(
+            flows=self.flows,
+            stores=environment.stores,
+            loader=self.loader,
+            config=self.config,
+            pausing=self.pausing,
+            late_cancellation=late_cancellation,
+            store_retry=self._store_retry,
+            process=process,
+        )
+        job_release = JobRelease(
+            recorder=self.recorder,
+            pausing=self.pausing,
+            late_cancellation=late_cancellation,
+            store_retry=self._store_retry,
+            process=process,
+        )
+        tools = ExecutorTools(
+            http=partial(Http, environment.transport, runtime),
+            mail=Mail(environment.mail, runtime),
+            tokens=Tokens(environment.stores.token_buckets, runtime),
+            templates=self._templates,
+            records=self.records,
+            report_to=report_address(environment.settings),
+            runtime=runtime,
+        )
+        self._deadlines = Deadlines(runtime)
+        attempts = Attempts(
+            flows=self.flows,
+            config=self.config,
+            recorder=self.recorder,
+            job_release=job_release,
+            deadlines=self._deadlines,
+            tools=tools,
+            process=process,
+        )
+        self.pool = Pool(
+            flows=work.taken_of(self.flows),
+            queue=environment.stores.queue,
+            admission=self.admission,
+            attempts=attempts,
+            deadlines=self._deadlines,
+            subjects=self.subjects,
+            store_retry=self._store_retry,
+            process=process,
+        )
+        self.external = External(
+            flows=self.flows,
+            queue=environment.stores.queue,
+            loader=self.loader,
+            recorder=self.recorder,
+            subjects=self.subjects,
+            admission=self.admission,
+            identity=self.identity,
+            process=process,
+        )
+
+    def _wire_sweeper(self) -> None:
+        flows, stores, process = self.flows, self.environment.stores, self.process
+        self.sweep = Sweeper(
+            flows=flows,
+            stores=stores,
+            loader=self.loader,
+            recorder=self.recorder,
+            pausing=self.pausing,
+            retention=Retention(self.retention_days, flows=flows, stores=stores, process=process),
+            lease_expiry=LeaseExpiry(
+                flows=flows,
+                queue=stores.queue,
+                loader=self.loader,
+                recorder=self.recorder,
+                process=process,
+            ),
+            process=process,
+        )
+
+    def _wire_subscriptions(self, subscriptions: Sequence[Subscription]) -> None:
+        """Handlers of programs, webhooks of tenants, alerts for operators."""
+        stores, settings = self.environment.stores, self.environment.settings
+        log = Log(
+            events=stores.events,
+            views=stores.read_model,
+            runtime=self.runtime,
+            telemetry=self.telemetry,
+            owner=self.owner,
+        )
+        #: None where no webhook flow is declared, and where no address for alerts is set.
         self.telling: StatusWebhooks | None = None
         self.alerts: Alerts | None = None
         own: list[LogConsumer] = []
         if webhook.NAME in self.flows:
             flow = self.flows[webhook.NAME]
             self.telling = StatusWebhooks(
-                flow,
-                self.intake,
-                self.config,
-                stores.events,
-                stores.views,
-                runtime,
-                telemetry,
-                self.owner,
+                log=log, flow=flow, intake=self.intake, config=self.config
             )
             own.append(self.telling)
         if settings.alerts_to is not None:
             self.alerts = Alerts(
-                settings.alerts_to,
-                settings.tenant,
-                self.flows,
-                self.intake,
-                self.config,
-                self.config_writer,
-                self.records,
-                runtime,
-                telemetry,
-                self.owner,
+                Destination(settings.alerts_to, settings.tenant),
+                flows=self.flows,
+                intake=self.intake,
+                config=self.config,
+                records=self.records,
+                runtime=self.runtime,
+                telemetry=self.telemetry,
+                process=self.owner,
             )
             if self.alerts.can_be_sent:
-                telemetry.alarm = self.alerts.met
-                own.append(
-                    Alerting(
-                        self.alerts, stores.events, stores.views, runtime, telemetry, self.owner
-                    )
-                )
-        return Subscriptions(
-            subscriptions, own, stores.events, stores.views, runtime, telemetry, self.owner
-        )
+                self.telemetry.alarm = self.alerts.met
+                own.append(Alerting(self.alerts, log))
+        self.subscriptions = Subscriptions(subscriptions, own, log)
 
     @classmethod
     async def build(
@@ -290,16 +292,16 @@ class Pipeline:
         subscriptions: Sequence[Subscription] = (),
         retention_days: int | None = None,
     ) -> Pipeline:
-        """Open the vault, which proves the master key, and wire the stations."""
+        """Open the vault, which proves the master key, and wire the components."""
         key_ring = KeyRing(environment.stores.vault, environment.master, environment.runtime)
         pipeline = cls(
-            flows,
-            environment,
-            key_ring,
-            await key_ring.installation_secret(IDENTITY[1]),
-            work,
-            subscriptions,
-            retention_days,
+            flows=flows,
+            environment=environment,
+            key_ring=key_ring,
+            identity_secret=await key_ring.installation_secret(IDENTITY[1]),
+            work=work,
+            subscriptions=subscriptions,
+            retention_days=retention_days,
         )
         if environment.built is not None:
             environment.built(pipeline)
@@ -318,64 +320,45 @@ class Pipeline:
 
     @property
     def is_running(self) -> bool:
-        return bool(self._tasks)
+        return bool(self.components.tasks)
 
-    def _choose(self, work: Work, deadlines: Deadlines) -> None:
-        """The stations that this process runs."""
-        self._components: dict[str, Run] = {}
+    def _choose(self, work: Work) -> None:
+        """The components that this process runs."""
+        self.components = Components(self.process)
+        runs = self.components.runs
         #: Station → what it plays by lease, where that is so.
         self._roles: dict[str, Role | Partitions] = {}
         stores = self.environment.stores
         if "projector" in work.parts:
             partitions = self.projector.partitions
-            self._components |= {"projector": self.projector.run, **self.subscriptions.components()}
+            runs |= {"projector": self.projector.run, **self.subscriptions.components()}
             self._roles |= {"projector": partitions, **self.subscriptions.roles()}
             if stores.undispatched is not None:
-                relay = Relay(
-                    stores.views,
-                    stores.queue,
-                    partitions,
-                    stores.undispatched,
-                    self.runtime,
-                    self.telemetry,
-                )
-                self._components["relay"] = relay.run
+                runs["relay"] = Relay(stores, partitions, self.process).run
             if stores.outbox is not None:
-                self._components["outbox"] = OutboxDrain(
-                    stores.outbox, self.intake, self.flows, partitions, self.runtime, self.telemetry
+                runs["outbox"] = OutboxDrain(
+                    outbox=stores.outbox,
+                    intake=self.intake,
+                    flows=self.flows,
+                    is_leader=partitions.is_first_ours,
+                    process=self.process,
                 ).run
         if {"projector", "worker"} <= work.parts and stores.undispatched is None:
             self.projector.eager_dispatch = self.pool.eager_dispatcher
         if "worker" in work.parts:
-            self._components |= {"worker": self.pool.run, "queue": self.pool.listen}
-            self._components |= {"lease": self.pool.lease.keep, "deadlines": deadlines.run}
+            runs |= {"worker": self.pool.run, "queue": self.pool.listen}
+            runs |= {"lease": self.pool.lease.keep, "deadlines": self._deadlines.run}
         if work.parts and self.alerts is not None and self.alerts.can_be_sent:
-            self._components["alerts"] = self.alerts.run
+            runs["alerts"] = self.alerts.run
         if "sweeper" in work.parts:
-            self._components["sweep"], self._roles["sweep"] = self.sweep.run, self.sweep.role
-
-    def start(self) -> None:
-        for name, run in self._components.items():
-            self._tasks[name] = spawn(self._keep_running(name, run), f"gesta-{name}")
-
-    def broken(self) -> dict[str, str]:
-        """Stations that do not run although they should: name → what is wrong."""
-        gone = {
-            name: "does not run"
-            for name in self._components
-            if name not in self._tasks or self._tasks[name].done()
-        }
-        return gone | {
-            name: f"crashed ({error}) and is being started again"
-            for name, error in self._crashed.items()
-        }
+            runs["sweep"], self._roles["sweep"] = self.sweep.run, self.sweep.role
 
     def not_begun(self) -> list[str]:
         """Stations that the store has not answered yet since this process started."""
         waiting = [name for name, role in self._roles.items() if not role.is_known]
         return (
             [*waiting, "worker"]
-            if "worker" in self._components and not self.pool.has_begun
+            if "worker" in self.components.runs and not self.pool.has_begun
             else waiting
         )
 
@@ -392,12 +375,12 @@ class Pipeline:
         await self.external.stop(last)
         self.subscriptions.stop()
         self.pool.eager_dispatcher.close()
-        await self._end(["sweep", "worker"], last)
+        await self.components.end(["sweep", "worker"], last)
         if was_running and "sweep" in self._roles:
             await self.sweep.role.give_up()
         await self.pool.stop(self.environment.drain_seconds)
         await self.subscriptions.drain(until)
-        await self._end(list(self._tasks), last)
+        await self.components.end(list(self.components.tasks), last)
         if was_running and "projector" in self._roles:
             await self.subscriptions.finish()
             await self.projector.finish(max(last, self.runtime.monotonic()) + FINISH_SECONDS)
@@ -405,34 +388,3 @@ class Pipeline:
         await self.environment.renderer.close()
         await self.environment.mail.close()
         await self.environment.stores.close()
-
-    async def _end(self, names: Sequence[str], until: float) -> None:
-        """Cancel these stations and wait for their ends, until a moment of the monotonic clock: a
-        handler may swallow its cancellation.
-        """
-        tasks = {name: task for name in names if (task := self._tasks.pop(name, None)) is not None}
-        ended = Signal(self.runtime)
-        for task in tasks.values():
-            task.add_done_callback(lambda _: ended.set())
-            task.cancel()
-        while (
-            left := [name for name, task in tasks.items() if not task.done()]
-        ) and self.runtime.monotonic() < until:
-            await ended.wait(until - self.runtime.monotonic())
-        for name in left:
-            self.telemetry.log.error("station does not end", component=name)
-
-    async def _keep_running(self, name: str, run: Run) -> None:
-        """A station that crashes is told about and started again: no restart by hand is ever
-        needed.
-        """
-        while True:
-            try:
-                await run()
-            except (Exception, asyncio.CancelledError) as error:
-                if isinstance(error, asyncio.CancelledError) and is_cancelled():
-                    raise
-                self.telemetry.crashed(name, error)
-                self._crashed[name] = type(error).__name__
-            await sleep(self.runtime, RESTART_SECONDS)
-            self._crashed.pop(name, None)

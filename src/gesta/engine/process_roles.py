@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from gesta.domain.ids import covers
-from gesta.errors import BadFlow, UnknownFlow
+from gesta.errors import BadFlow
+from gesta.flows.channels import unknown_flow
 from gesta.flows.flow import Flow
 
 #: The projector tells handlers, too: both follow the log, and one who projects has heard of an
@@ -34,7 +35,7 @@ class Work:
         ours = {name: flow for name, flow in declared.items() if not flow.is_external}
         for pattern in self.flows:
             if not any(covers(pattern, name) for name in declared):
-                raise UnknownFlow(pattern, list(declared))
+                raise unknown_flow(pattern, declared)
             if not any(covers(pattern, name) for name in ours):
                 raise BadFlow(
                     pattern,

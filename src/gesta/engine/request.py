@@ -11,8 +11,9 @@ import msgspec
 
 from gesta.domain import commands
 from gesta.domain.events import Actor
+from gesta.domain.lifecycles import Status
 from gesta.domain.outcome import Outcome
-from gesta.domain.state import State, Status
+from gesta.domain.state import State
 from gesta.errors import (
     Erased,
     GestaError,
@@ -21,13 +22,13 @@ from gesta.errors import (
     NotYet,
     Refused,
     StoreError,
-    UnknownFlow,
 )
+from gesta.flows.channels import unknown_flow
 from gesta.flows.flow import Payload
 from gesta.flows.payload_codec import decoder_of
-from gesta.flows.validation import value_errors
+from gesta.flows.validation import actor_errors, value_errors
 from gesta.intake.submit import Accepted
-from gesta.intake.submit_options import actor_errors, ttl_errors
+from gesta.intake.submit_options import ttl_errors
 from gesta.ports.read_model import Key, View
 from gesta.requests.recorder import Settle, drop_job, no_job
 from gesta.requests.waiters import outcome_of
@@ -106,7 +107,7 @@ class Request:
         """What was asked for, in clear; raises Erased when a person it is about was erased."""
         flow = self._pipeline.flows.get(self.flow)
         if flow is None:
-            raise UnknownFlow(self.flow, list(self._pipeline.flows))
+            raise unknown_flow(self.flow, self._pipeline.flows)
         (opened,) = await self._pipeline.subjects.open([await self.view()])
         if opened is ERASED:
             raise Erased(self.id)
@@ -248,7 +249,7 @@ class Request:
             raise InvalidRequest(self.flow, faults)
         flow = self._pipeline.flows.get(self.flow)
         if flow is None:
-            raise UnknownFlow(self.flow, list(self._pipeline.flows))
+            raise unknown_flow(self.flow, self._pipeline.flows)
         view = await self.view()
         if isinstance(command, commands.Redrive) and await self._pipeline.subjects.is_erased(view):
             text = (

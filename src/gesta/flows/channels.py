@@ -4,7 +4,10 @@ declare.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from importlib.util import find_spec
+
+from gesta.errors import UnknownFlow
 
 #: A channel's module, below gesta.flows → its config kinds. Names alone: nobody loads a channel to
 #: say that it is not there.
@@ -40,3 +43,8 @@ def how_to_add(name: str) -> str:
         f"; add {' or '.join(f'gesta.flows.{one}.flow()' for one in found)} to the Engine's"
         f" flows{install}"
     )
+
+
+def unknown_flow(name: str, known: Iterable[str]) -> UnknownFlow:
+    """The error of whoever names a flow that is not declared here, with what would add it."""
+    return UnknownFlow(repr(name), name=name, known=known, remedy=how_to_add(name))

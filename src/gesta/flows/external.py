@@ -17,7 +17,6 @@ from gesta.domain.ids import FLOW
 from gesta.domain.outcome import Outcome, UnknownPolicy
 from gesta.domain.retry_policy import RetryPolicy
 from gesta.errors import BadFlow
-from gesta.flows.attempt import Attempt
 from gesta.flows.flow import AnyObject, Flow, Payload
 
 LEASE_SECONDS = 60.0
@@ -102,5 +101,5 @@ def _any_object(name: str) -> type[Payload]:
     return made
 
 
-async def _nobody(_: object, __: Attempt) -> Outcome:
+async def _nobody(_: object, __: object) -> Outcome:
     raise AssertionError("a flow that others execute was executed here")

@@ -10,12 +10,15 @@ from __future__ import annotations
 import inspect
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, TypeVar, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, TypeVar, cast, get_type_hints
 
 import msgspec
 
-from gesta.domain.commands import Rules
+from gesta.domain.codec import event_types
+from gesta.domain.commands import RecordReceipt, Rules
 from gesta.domain.ids import FLOW
+from gesta.domain.lifecycle import Lifecycle
+from gesta.domain.lifecycles import declare, lifecycle_of
 from gesta.domain.outcome import Outcome, UnknownPolicy
 from gesta.domain.retry_policy import RetryPolicy
 from gesta.errors import BadFlow
@@ -29,6 +32,8 @@ if TYPE_CHECKING:
     from gesta.tenants.templates import Renderer
 
 T = TypeVar("T")
+#: Stands for the lifecycle that the kind of a flow has.
+BY_KIND = cast("Lifecycle", object())
 
 
 class Payload(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -80,6 +85,16 @@ class SecretMark:
 
 #: `token: Secret[str]`: sealed in the vault; the config event carries its name and version only.
 Secret = Annotated[T, SecretMark()]
+
+
+def secret_fields(body: type[ConfigBody]) -> list[str]:
+    """The fields of a config type that are kept in the vault."""
+    hints = get_type_hints(body, include_extras=True)
+    return [
+        name
+        for name, hint in hints.items()
+        if any(isinstance(mark, SecretMark) for mark in getattr(hint, "__metadata__", ()))
+    ]
 
 
 class Notice(msgspec.Struct, frozen=True):
@@ -172,6 +187,8 @@ class Flow:
     #: Executed by others: how long they have a request in hand before they report or ask for more
     #: time. None: executed by us.
     lease_seconds: float | None = None
+    #: The lifecycle of its requests. By default that of its kind: what a user defines is a task.
+    lifecycle: Lifecycle = BY_KIND
 
     @property
     def is_external(self) -> bool:
@@ -204,6 +221,21 @@ class Flow:
             )
         if self.rules.retry.attempts < 1 or self.timeout_seconds <= 0 or self.concurrency < 1:
             raise BadFlow(self.name, "attempts, timeout_seconds and concurrency must be positive")
+        self._set_lifecycle()
+
+    def _set_lifecycle(self) -> None:
+        known = lifecycle_of(self.name)
+        if self.lifecycle is BY_KIND:
+            object.__setattr__(self, "lifecycle", known)
+        elif self.lifecycle is not known:
+            try:
+                declare(self.name, self.lifecycle)
+            except ValueError as error:
+                raise BadFlow(self.name, str(error)) from None
+            # Its events may have been read by this process before.
+            event_types.cache_clear()
+        if self.reports is not None and RecordReceipt not in self.lifecycle.decisions:
+            raise BadFlow(self.name, f"a {self.lifecycle.name} has no delivery receipts")
 
 
 def flow(

@@ -10,8 +10,8 @@ from typing import Any
 
 import msgspec
 
+from gesta.domain.codec import canonical
 from gesta.flows.flow import AnyObject, Payload
-from gesta.security.keyed_digests import canonical
 
 _decode_object = msgspec.json.Decoder(dict[str, Any]).decode
 

@@ -9,9 +9,8 @@ from typing import Any, get_args
 
 import msgspec
 
-from gesta.flows.flow import AnyObject, ConfigBody, Payload
+from gesta.flows.flow import AnyObject, ConfigBody, Payload, secret_fields
 from gesta.flows.personal_fields import personal_fields
-from gesta.tenants.config import secret_fields
 
 #: JSON Schema's own word for what can be put and is never shown.
 SECRET = {"writeOnly": True}

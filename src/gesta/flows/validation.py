@@ -14,6 +14,8 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from gesta.domain.events import Actor
+from gesta.domain.ids import TENANT, TENANT_RULE
 from gesta.flows.flow import AnyObject
 
 T = TypeVar("T", bound=msgspec.Struct)
@@ -24,6 +26,8 @@ UNKNOWN_MAX = 50
 #: have to go as deep as that.
 NESTING_MAX = 100
 TOO_DEEP = f"nested too deeply: at most {NESTING_MAX} objects and lists may stand inside each other"
+#: Years that every reader of a stored time can show, whatever is added to it.
+YEARS = (1970, 9_000)
 _STRING = re.compile(rb'"(?:[^"\\]|\\.)*+"')
 _OPEN, _CLOSE = frozenset(b"[{"), frozenset(b"]}")
 
@@ -210,6 +214,31 @@ def comes_back(names: Sequence[str] | None, value: object, stored: object) -> bo
         if getattr(value, name) != getattr(stored, name):
             return False
     return True
+
+
+def tenant_errors(tenant: object) -> dict[str, str]:
+    return {} if isinstance(tenant, str) and TENANT.fullmatch(tenant) else {"tenant": TENANT_RULE}
+
+
+def actor_errors(actor: object) -> dict[str, str]:
+    if actor is None:
+        return {}
+    if is_usual_actor(actor):
+        # Most, told from the others in passing: with each call of an API comes one.
+        return {}
+    if isinstance(actor, Actor) and not value_errors(actor):
+        return {}
+    return {"actor": "an Actor(user_id, roles) of strings"}
+
+
+def is_usual_actor(actor: object) -> bool:
+    """Whether nothing can be wrong with it: the quick check, made with each call of an API."""
+    if type(actor) is not Actor or type(actor.user_id) is not str or not actor.user_id.isascii():
+        return False
+    roles: object = actor.roles
+    return roles == () or (
+        type(roles) is tuple and all(type(word) is str and word.isascii() for word in roles)
+    )
 
 
 @cache

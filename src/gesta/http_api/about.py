@@ -8,66 +8,19 @@ from typing import Annotated, Any
 
 import msgspec
 
-from gesta.api_types.representations import QuarantinedShape, quarantined_shape
-from gesta.domain.outcome import UnknownPolicy
-from gesta.domain.state import Status
+from gesta.admin.representations import quarantined_representation
+from gesta.api_types.admin import Count, Counts, FlowRepresentation, Flows, ParkedList
+from gesta.api_types.keys import Myself
+from gesta.api_types.structs import Asked
 from gesta.flows.schemas import payload_schema
-from gesta.http_api.route import Answer, Asked, Call, Route, Shape
+from gesta.http_api.route import Answer, Call, Route
 from gesta.requests.dead_letters import iso
 
 PARKED_MAX = 1_000
 
 
-class Myself(Shape, frozen=True):
-    """The key that was sent."""
-
-    key_id: str
-    name: str
-    tenant: str
-    scopes: list[str]
-    test: bool
-    expires_at: str | None
-
-
-class FlowShape(Shape, frozen=True):
-    """`payload` is a JSON schema; what is `x-personal` in it is stored sealed.
-
-    `external`: others execute it, by POST /v1/flows/{flow}/work.
-    """
-
-    name: str
-    payload: dict[str, Any]
-    external: bool
-    on_unknown: UnknownPolicy
-    attempts: int
-    ttl_seconds: float | None
-    #: Kinds of config that it uses.
-    config: list[str]
-
-
-class Flows(Shape, frozen=True):
-    items: list[FlowShape]
-
-
-class Count(Shape, frozen=True):
-    flow: str
-    status: Status
-    count: int
-
-
-class Counts(Shape, frozen=True):
-    items: list[Count]
-
-
 class ParkedAsked(Asked, frozen=True):
     limit: Annotated[int, msgspec.Meta(ge=1, le=PARKED_MAX)] = 100
-
-
-class ParkedList(Shape, frozen=True):
-    """Newest first. `more`: there are others than these."""
-
-    items: list[QuarantinedShape]
-    more: bool
 
 
 async def whoami(call: Call) -> Answer:
@@ -82,7 +35,7 @@ async def whoami(call: Call) -> Answer:
 async def list_flows(call: Call) -> Answer:
     """What can be asked for: the flows of this process."""
     found = [
-        FlowShape(
+        FlowRepresentation(
             flow.name,
             payload_schema(flow.payload),
             external=flow.is_external,
@@ -114,7 +67,8 @@ async def list_parked(call: Call) -> Answer:
     found = await call.engine.admin.quarantined(call.tenant, asked.limit + 1)
     return Answer(
         ParkedList(
-            [quarantined_shape(one) for one in found[: asked.limit]], len(found) > asked.limit
+            [quarantined_representation(one) for one in found[: asked.limit]],
+            len(found) > asked.limit,
         )
     )
 

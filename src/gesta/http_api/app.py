@@ -151,3 +151,30 @@ class _Methods:
 async def _not_found(scope: Scope, _: Receive, send: Send) -> None:
     told = f"nothing is at {scope['path']}; GET /openapi.json lists what there is"
     await send_answer(Problem(404, "no_route", told).answer(), send)
+
+
+class Mounted:
+    """The API of an engine inside another application: FastAPI, Starlette, Litestar, or none.
+
+    Frameworks disagree about what they say to a mounted application about its path.
+    """
+
+    def __init__(self, engine: Engine) -> None:
+        self._app = Web(engine)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and scope["path"].endswith("/") and scope["path"] != "/":
+            scope = placed(scope)
+        await self._app(scope, receive, send)
+
+
+def placed(scope: Scope) -> Scope:
+    """Litestar gives a path with a slash behind it, and not where it begins; the path as it was
+    sent tells both.
+    """
+    path, root = scope["path"].rstrip("/"), scope.get("root_path", "")
+    sent = scope.get("raw_path", b"").decode("ascii", "replace").partition("?")[0].rstrip("/")
+    if not root and sent != path and sent.endswith(path):
+        root = sent.removesuffix(path)
+        path = sent
+    return {**scope, "path": path or "/", "root_path": root}

@@ -13,18 +13,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 
-from gesta.api_types.representations import EntityShape, entity_shape
+from gesta.admin.representations import entity_representation
+from gesta.api_types.config import ConfigKindRepresentation, Entities, EntityRepresentation, Kinds
+from gesta.api_types.structs import PAGE_MAX, Asked
 from gesta.errors import BadConfig, BadCursor
 from gesta.flows.schemas import config_schema
 from gesta.flows.validation import UNKNOWN_MAX
 from gesta.http_api.problem import Problem
-from gesta.http_api.route import Answer, Asked, Call, Route, Shape
+from gesta.http_api.route import Answer, Call, Route
 from gesta.tenants.config import Entity
 
 if TYPE_CHECKING:
     from gesta.engine.engine import Engine
 
-PAGE_MAX = 200
 #: An entity tag, or more with commas between: RFC 9110, 8.8.3.
 _TAG = r'(?:W/)?"[\x21\x23-\x7e]*"'
 _TAGS = re.compile(rf"{_TAG}(\s*,\s*{_TAG})*")
@@ -57,29 +58,6 @@ class Choice(Asked, frozen=True):
     limit: Annotated[int, msgspec.Meta(ge=1, le=PAGE_MAX)] = 50
 
 
-class Entities(Shape, frozen=True):
-    """By kind and code. `next` continues the list; null: that was all."""
-
-    items: list[EntityShape]
-    next: str | None
-
-
-class ConfigKindShape(Shape, frozen=True):
-    """`schema` is that of the fields of such an entity; what is `writeOnly` in it is a secret.
-
-    `usedBy`: flows of this process.
-    """
-
-    kind: str
-    schema: dict[str, Any]
-    secrets: list[str]
-    used_by: list[str]
-
-
-class Kinds(Shape, frozen=True):
-    items: list[ConfigKindShape]
-
-
 async def list_config(call: Call) -> Answer:
     """The tenant's config, without its secrets."""
     asked: Choice = call.query
@@ -92,7 +70,7 @@ async def list_config(call: Call) -> Answer:
     page = entities[: asked.limit]
     return Answer(
         Entities(
-            [entity_shape(one) for one in page],
+            [entity_representation(one) for one in page],
             _encrypted(page[-1]) if len(entities) > len(page) else None,
         )
     )
@@ -145,7 +123,7 @@ async def list_config_kinds(call: Call) -> Answer:
         own = schema["$defs"][schema["$ref"].rpartition("/")[2]]["properties"]
         secrets = [name for name, field in own.items() if field.get("writeOnly")]
         found.append(
-            ConfigKindShape(
+            ConfigKindRepresentation(
                 kind,
                 schema,
                 secrets,
@@ -177,7 +155,7 @@ def _named(call: Call) -> tuple[str, str]:
 
 
 def _shown(entity: Entity) -> Answer:
-    return Answer(entity_shape(entity), headers={"ETag": f'"{entity.version}"'})
+    return Answer(entity_representation(entity), headers={"ETag": f'"{entity.version}"'})
 
 
 async def _expected(call: Call, *, may_be_new: bool) -> int | None:
@@ -254,7 +232,7 @@ ROUTES = [
         "read",
         "One entity of the config",
         "config",
-        answer=EntityShape,
+        answer=EntityRepresentation,
         problems=(404, 409),
     ),
     Route(
@@ -267,7 +245,7 @@ ROUTES = [
         query=Putting,
         body=Put,
         also=inside_fields,
-        answer=EntityShape,
+        answer=EntityRepresentation,
         problems=(404, 412),
         headers=_IF_MATCH | _IF_NONE_MATCH,
         example=_EXAMPLE,

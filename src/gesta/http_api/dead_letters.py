@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import Annotated, Literal
+from typing import Annotated
 
 import msgspec
 
+from gesta.api_types.decisions import DeadLetter, DeadLetters, Redriven, RedrivenMany
+from gesta.api_types.requests import Decided, FlowName, TtlSeconds
+from gesta.api_types.structs import PAGE_MAX, Asked
 from gesta.domain.ids import REQUEST_ID
 from gesta.engine.request import Request
 from gesta.errors import BadCursor, GestaError, Refused, UnknownFlow
-from gesta.http_api.decisions import Decided, Redrive
-from gesta.http_api.problem import Problem, ProblemShape, problem_of
-from gesta.http_api.requests import FlowName, TtlSeconds
-from gesta.http_api.route import Answer, Asked, Call, Route, Shape
-from gesta.requests.dead_letters import DeadLetter
+from gesta.http_api.decisions import Redrive
+from gesta.http_api.problem import Problem, problem_of
+from gesta.http_api.route import Answer, Call, Route
 
-PAGE_MAX = 200
 REDRIVE_MAX = 1_000
 
 
@@ -25,16 +25,6 @@ class Choice(Asked, frozen=True):
     reason: str | None = None
     cursor: str | None = None
     limit: Annotated[int, msgspec.Meta(ge=1, le=PAGE_MAX)] = 50
-
-
-class DeadLetters(Shape, frozen=True):
-    """Newest first.
-
-    `next` continues the list, also where a page is short or empty; null: that was all.
-    """
-
-    items: list[DeadLetter]
-    next: str | None
 
 
 class RedriveMany(Asked, frozen=True):
@@ -48,24 +38,6 @@ class RedriveMany(Asked, frozen=True):
     limit: Annotated[int, msgspec.Meta(ge=1, le=REDRIVE_MAX)] = 100
     ttl_seconds: TtlSeconds | None = None
     again: bool = False
-
-
-class Redriven(Shape, frozen=True, omit_defaults=True):
-    """What became of one: `refused` when its state does not allow it, which `problem` explains."""
-
-    id: str
-    flow: str
-    verdict: Literal["redriven", "refused"]
-    problem: ProblemShape | None = None
-
-
-class RedrivenMany(Shape, frozen=True):
-    """`next` is the cursor for those that are left; null: there are none."""
-
-    redriven: int
-    refused: int
-    results: list[Redriven]
-    next: str | None
 
 
 async def list_dead_letters(call: Call) -> Answer:
@@ -125,8 +97,8 @@ async def redrive_dead_letters(call: Call) -> Answer:
             # What was done is done; the same call does the rest.
             raise Problem(
                 problem.status,
-                problem.shape.code,
-                problem.shape.detail,
+                problem.representation.code,
+                problem.representation.detail,
                 results=list(results),
                 headers=problem.headers,
             ) from None
@@ -141,7 +113,7 @@ async def _redriven(request: Request, asked: RedriveMany, call: Call) -> Redrive
         # Of a flow that only other processes declare, this one cannot know the rules.
         problem = problem_of(error)
         return Redriven(
-            request.id, request.flow, "refused", None if problem is None else problem.shape
+            request.id, request.flow, "refused", None if problem is None else problem.representation
         )
     return Redriven(request.id, request.flow, "redriven")
 

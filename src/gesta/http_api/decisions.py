@@ -10,17 +10,13 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from gesta.domain.state import Status
-from gesta.http_api.requests import TtlSeconds, handle_of
-from gesta.http_api.route import Answer, Asked, Call, Route, Shape
+from gesta.api_types.requests import Decided, TtlSeconds
+from gesta.api_types.structs import Asked
+from gesta.domain.lifecycles import Status
+from gesta.http_api.requests import handle_of
+from gesta.http_api.route import Answer, Call, Route
 
 Text = Annotated[str, msgspec.Meta(min_length=1, max_length=2_000)]
-
-
-class Decided(Shape, frozen=True):
-    id: str
-    flow: str
-    status: Status
 
 
 class Redrive(Asked, frozen=True):

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from gesta.api_types.requests import Submit, Submitted
 from gesta.flows import webhook
 from gesta.http_api import requests
 from gesta.http_api.problem import Problem
-from gesta.http_api.requests import Submit, Submitted
 from gesta.http_api.route import Answer, Call, Route
 from gesta.http_api.waiting import Wait
 

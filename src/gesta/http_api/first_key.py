@@ -19,13 +19,14 @@ from urllib.parse import parse_qsl
 
 import msgspec
 
-from gesta.api_types.representations import key_shape
+from gesta.admin.representations import key_representation
+from gesta.api_types.keys import MadeKey
+from gesta.api_types.structs import Asked
 from gesta.domain.events import Actor
 from gesta.engine.pipeline import Pipeline
 from gesta.errors import GestaError
-from gesta.http_api.keys import MadeKey
 from gesta.http_api.problem import Problem
-from gesta.http_api.route import Answer, Asked, Call, Route
+from gesta.http_api.route import Answer, Call, Route
 from gesta.tenants.api_keys import ApiKey
 
 TOKEN_BYTES: Final = 32
@@ -161,7 +162,7 @@ async def first_key_form(call: Call) -> Answer:
 async def first_key(call: Call) -> Answer:
     """The first admin key, for who has the token of the link that `gesta serve` printed."""
     key, text = await _made(call, call.body.token)
-    return Answer(MadeKey(**msgspec.structs.asdict(key_shape(key)), key=text), 201)
+    return Answer(MadeKey(**msgspec.structs.asdict(key_representation(key)), key=text), 201)
 
 
 async def _made(call: Call, token: str) -> tuple[ApiKey, str]:

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
+from gesta.api_types.structs import Representation
 from gesta.engine.health import ProcessHealth
 from gesta.http_api.problem import Problem
-from gesta.http_api.route import Answer, Call, Route, Shape
+from gesta.http_api.route import Answer, Call, Route
 
 METRICS = "text/plain; version=0.0.4; charset=utf-8"
 
 
-class Live(Shape, frozen=True):
+class Live(Representation, frozen=True):
     """`wrong`: station → fault."""
 
     live: bool
     wrong: dict[str, str]
 
 
-class Ready(Shape, frozen=True):
+class Ready(Representation, frozen=True):
     """`wrong`: the store or a station → fault."""
 
     ready: bool

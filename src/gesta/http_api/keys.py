@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Annotated, Any
+from typing import Annotated
 
 import msgspec
 
-from gesta.api_types.representations import KeyShape, key_shape
-from gesta.http_api.route import Answer, Asked, Call, Route, Shape
+from gesta.admin.representations import key_representation
+from gesta.api_types.keys import (
+    ChangeRepresentation,
+    KeyList,
+    KeyRepresentation,
+    MadeKey,
+    Scope,
+    Trail,
+)
+from gesta.api_types.structs import PAGE_MAX, Asked
+from gesta.http_api.route import Answer, Call, Route
 from gesta.requests.dead_letters import iso
-from gesta.tenants.api_keys import NAME_LENGTH_MAX, Scope
+from gesta.tenants.api_keys import NAME_LENGTH_MAX
 from gesta.tenants.audit_log import Change
-
-PAGE_MAX = 200
 
 
 class NewKey(Asked, frozen=True):
@@ -33,41 +40,6 @@ class NewKey(Asked, frozen=True):
     test: bool = False
 
 
-class MadeKey(KeyShape, frozen=True):
-    """`key` is what callers send. It is shown this once."""
-
-    key: str
-
-
-class KeyList(Shape, frozen=True):
-    """Newest first, those that were revoked or have expired among them."""
-
-    keys: list[KeyShape]
-
-
-class ChangeShape(Shape, frozen=True):
-    """`about` is `kind/code`, what was paused, the digest of a person, the id of a key, `flow/id`
-    of an entry of the suppression list, or the name of a handler.
-
-    `by` is null where gesta itself decided.
-    """
-
-    version: int
-    at: str
-    what: str
-    about: str
-    by: str | None
-    roles: tuple[str, ...]
-    details: dict[str, Any]
-
-
-class Trail(Shape, frozen=True):
-    """Newest first. `next` continues the list; null: that was all."""
-
-    items: list[ChangeShape]
-    next: int | None
-
-
 class TrailQuery(Asked, frozen=True):
     before: Annotated[int, msgspec.Meta(ge=1, le=2_147_483_647)] | None = None
     limit: Annotated[int, msgspec.Meta(ge=1, le=PAGE_MAX)] = 50
@@ -84,14 +56,14 @@ async def create_key(call: Call) -> Answer:
         tenant=call.tenant,
         actor=call.actor,
     )
-    made = MadeKey(**msgspec.structs.asdict(key_shape(key)), key=text)
+    made = MadeKey(**msgspec.structs.asdict(key_representation(key)), key=text)
     return Answer(made, 201, {"Location": f"{call.root}/v1/keys/{key.id}"})
 
 
 async def list_keys(call: Call) -> Answer:
     """The tenant's keys, without their texts."""
     return Answer(
-        KeyList([key_shape(key) for key in await call.engine.admin.list_keys(call.tenant)])
+        KeyList([key_representation(key) for key in await call.engine.admin.list_keys(call.tenant)])
     )
 
 
@@ -100,7 +72,7 @@ async def revoke_key(call: Call) -> Answer:
     key = await call.engine.admin.revoke_key(
         call.params["id"], tenant=call.tenant, actor=call.actor
     )
-    return Answer(key_shape(key))
+    return Answer(key_representation(key))
 
 
 async def audit(call: Call) -> Answer:
@@ -110,11 +82,11 @@ async def audit(call: Call) -> Answer:
     asked: TrailQuery = call.query
     found = await call.engine.admin.audit(call.tenant, asked.before, asked.limit)
     is_more = len(found) == asked.limit and found[-1].version > 1
-    return Answer(Trail([_shape(one) for one in found], found[-1].version if is_more else None))
+    return Answer(Trail([_represent(one) for one in found], found[-1].version if is_more else None))
 
 
-def _shape(one: Change) -> ChangeShape:
-    return ChangeShape(
+def _represent(one: Change) -> ChangeRepresentation:
+    return ChangeRepresentation(
         one.version, iso(one.at_ms), one.what, one.about, one.by or None, one.roles, one.details
     )
 
@@ -140,7 +112,7 @@ ROUTES = [
         "admin",
         "End a key for good",
         "keys",
-        answer=KeyShape,
+        answer=KeyRepresentation,
         problems=(404,),
     ),
     Route(

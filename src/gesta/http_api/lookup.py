@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from gesta.http_api.requests import Whole, whole
+from gesta.api_types.requests import Whole
+from gesta.http_api.requests import whole
 from gesta.http_api.route import Answer, Call, Route
 
 

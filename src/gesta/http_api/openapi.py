@@ -9,11 +9,13 @@ from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from typing import Any, get_args
 
+from gesta.api_types.keys import Scope
+from gesta.api_types.problem import ProblemRepresentation
+from gesta.api_types.requests import ACTOR, Submit, Submitted
 from gesta.domain.ids import KEY_LENGTH_MAX, REQUEST_ID, TENANT
 from gesta.flows.flow import Flow
-from gesta.http_api.problem import MEDIA_TYPE, TITLES, ProblemShape
-from gesta.http_api.reading import ACTOR
-from gesta.http_api.requests import Batch, Submit, Submitted
+from gesta.http_api.problem import MEDIA_TYPE, TITLES
+from gesta.http_api.requests import Batch
 from gesta.http_api.route import JSON, Nothing, Route
 from gesta.http_api.schemas import (
     FLOW_NAME,
@@ -24,7 +26,6 @@ from gesta.http_api.schemas import (
     submit_example,
     without_null,
 )
-from gesta.tenants.api_keys import Scope
 
 #: What a part of a path is called → what it can be. What is not here is any text without a slash.
 PATH_PARTS: dict[str, Schema] = {
@@ -246,7 +247,7 @@ def _success(route: Route, schemas: Schemas) -> Schema:
 def _problem(status: int, schemas: Schemas) -> Schema:
     told: Schema = {
         "description": TITLES[status],
-        "content": {MEDIA_TYPE: {"schema": schemas.of(ProblemShape)}},
+        "content": {MEDIA_TYPE: {"schema": schemas.of(ProblemRepresentation)}},
     }
     if status in (429, 503, 507):
         told["headers"] = {

@@ -7,10 +7,13 @@ pause`. It is shown, without who and why.
 
 from __future__ import annotations
 
-from gesta.api_types.representations import PauseShape, pause_shape
-from gesta.errors import NotFound, UnknownFlow
+from gesta.admin.representations import pause_representation
+from gesta.api_types.admin import PauseRepresentation, Pauses, Resumed
+from gesta.api_types.structs import Asked
+from gesta.errors import NotFound
+from gesta.flows.channels import unknown_flow
 from gesta.http_api.problem import invalid
-from gesta.http_api.route import Answer, Asked, Call, Route, Shape
+from gesta.http_api.route import Answer, Call, Route
 from gesta.tenants.pauses import Pause
 
 
@@ -26,22 +29,14 @@ class PauseAsked(Chosen, frozen=True):
     reason: str = ""
 
 
-class Pauses(Shape, frozen=True):
-    items: list[PauseShape]
-
-
-class Resumed(Shape, frozen=True):
-    """How many jobs were held and go on."""
-
-    held: int
-
-
 async def list_pauses(call: Call) -> Answer:
     """What keeps the tenant's requests from going on, and how many of its jobs are held."""
     admin = call.engine.admin
     held = {one.scope: one.count for one in await admin.held() if one.tenant == call.tenant}
     pauses = [_own(pause) for pause in await admin.paused(call.tenant)]
-    return Answer(Pauses([pause_shape(pause, held.get(str(pause.scope), 0)) for pause in pauses]))
+    return Answer(
+        Pauses([pause_representation(pause, held.get(str(pause.scope), 0)) for pause in pauses])
+    )
 
 
 async def pause(call: Call) -> Answer:
@@ -57,7 +52,7 @@ async def pause(call: Call) -> Answer:
         reason=asked.reason,
         actor=call.actor,
     )
-    return Answer(pause_shape(made, 0))
+    return Answer(pause_representation(made, 0))
 
 
 async def resume(call: Call) -> Answer:
@@ -75,7 +70,7 @@ async def _refuse_unknown(call: Call, asked: PauseAsked) -> None:
     """Every worker remembers every pause, so there is one only of what there is."""
     faults = {}
     if asked.flow is not None and asked.flow not in call.engine.flows:
-        faults["flow"] = str(UnknownFlow(asked.flow, list(call.engine.flows)))
+        faults["flow"] = str(unknown_flow(asked.flow, call.engine.flows))
     declared = {credential for flow in call.engine.flows.values() for credential in flow.declared}
     if asked.credential is not None and asked.credential not in declared:
         kind, _, code = asked.credential.partition("/")
@@ -102,7 +97,7 @@ ROUTES = [
         "Begin nothing more",
         "operating",
         body=PauseAsked,
-        answer=PauseShape,
+        answer=PauseRepresentation,
         example={"reason": "the receiver is being moved"},
         is_broad=True,
     ),

@@ -8,7 +8,9 @@ from typing import Annotated
 
 import msgspec
 
-from gesta.http_api.route import Answer, Asked, Call, Route, Shape
+from gesta.api_types.admin import ErasedRepresentation
+from gesta.api_types.structs import Asked
+from gesta.http_api.route import Answer, Call, Route
 
 
 class Erase(Asked, frozen=True):
@@ -19,19 +21,13 @@ class Erase(Asked, frozen=True):
     subject: Annotated[str, msgspec.Meta(min_length=1, max_length=10_000)]
 
 
-class ErasedShape(Shape, frozen=True):
-    """How many keys were destroyed; 0: there was none left, or never one."""
-
-    destroyed: int
-
-
 async def erase(call: Call) -> Answer:
     """Destroy the keys that seal what payloads tell about a person.
 
     It cannot be undone; it is safe to repeat.
     """
     return Answer(
-        ErasedShape(
+        ErasedRepresentation(
             await call.engine.erase(call.body.subject, tenant=call.tenant, actor=call.actor)
         )
     )
@@ -46,7 +42,7 @@ ROUTES = [
         "Erase a person",
         "people",
         body=Erase,
-        answer=ErasedShape,
+        answer=ErasedRepresentation,
         example={"subject": "ada@example.org"},
     )
 ]

@@ -7,9 +7,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import msgspec
-
 from gesta import errors as e
+from gesta.api_types.problem import ProblemRepresentation
 from gesta.http_api.route import Answer
 
 MEDIA_TYPE = "application/problem+json"
@@ -35,27 +34,6 @@ TITLES = {
 }
 
 
-class ProblemShape(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """RFC 9457, with a `code` for programs and `errors` for forms."""
-
-    type: str
-    title: str
-    status: int
-    #: Stable, for programs.
-    code: str
-    #: For people.
-    detail: str
-    #: Field → what is wrong with it.
-    errors: dict[str, str] = {}
-    #: The request that it is about.
-    request_id: str | None = None
-    #: What counts now, where a report came too late: the request's status, reason and number of
-    #: attempts.
-    now: dict[str, Any] = {}
-    #: What was done of a batch before it stopped.
-    results: list[Any] = []
-
-
 class Problem(Exception):
     """An answer that is no success."""
 
@@ -73,7 +51,7 @@ class Problem(Exception):
     ) -> None:
         super().__init__(detail)
         self.status, self.headers = status, dict(headers or {})
-        self.shape = ProblemShape(
+        self.representation = ProblemRepresentation(
             f"urn:gesta:problem:{code}",
             TITLES[status],
             status,
@@ -86,7 +64,7 @@ class Problem(Exception):
         )
 
     def answer(self) -> Answer:
-        return Answer(self.shape, self.status, self.headers, MEDIA_TYPE)
+        return Answer(self.representation, self.status, self.headers, MEDIA_TYPE)
 
 
 def invalid(errors: Mapping[str, str]) -> Problem:

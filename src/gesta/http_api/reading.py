@@ -11,11 +11,13 @@ from urllib.parse import parse_qsl
 
 import msgspec
 
+from gesta.api_types.requests import ACTOR
+from gesta.api_types.structs import Asked
 from gesta.domain.ids import KEY_LENGTH_MAX
 from gesta.flows.validation import decode_fields, fault_text, field_errors, fields_of
 from gesta.http_api.exchange import Exchange
 from gesta.http_api.problem import Problem, invalid
-from gesta.http_api.route import JSON, Asked, Receive, Route
+from gesta.http_api.route import JSON, Receive, Route
 from gesta.intake.submit_options import is_text
 
 Beside = Callable[[dict[str, Any]], Awaitable[Mapping[str, str]]]
@@ -23,8 +25,6 @@ Beside = Callable[[dict[str, Any]], Awaitable[Mapping[str, str]]]
 PARAMETERS_MAX = 50
 #: What reading JSON raises where it is none.
 UNREADABLE = (msgspec.DecodeError, RecursionError, UnicodeDecodeError)
-#: Names the person that a key acts for.
-ACTOR = "Gesta-Actor"
 
 
 class CallerGone(Exception):

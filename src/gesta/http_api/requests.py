@@ -3,21 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from datetime import timedelta
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 
-from gesta.api_types.representations import (
-    AttemptShape,
-    EventShape,
-    RequestShape,
-    attempt_shapes,
-    event_shape,
-    request_shape,
+from gesta.admin.representations import (
+    attempt_representations,
+    event_representation,
+    request_representation,
 )
+from gesta.api_types.requests import (
+    BATCH_MAX,
+    Attempts,
+    BatchResult,
+    FlowName,
+    Page,
+    RequestRepresentation,
+    Results,
+    Submit,
+    Submitted,
+    SubmitVerdict,
+    Timeline,
+    Whole,
+)
+from gesta.api_types.structs import PAGE_MAX, Asked
 from gesta.domain.events import Actor
 from gesta.domain.ids import KEY_LENGTH_MAX, REQUEST_ID
+from gesta.domain.lifecycles import Status
 from gesta.engine.request import Request
 from gesta.errors import (
     BadCursor,
@@ -28,22 +41,21 @@ from gesta.errors import (
     PartlyAccepted,
     UnknownFlow,
 )
+from gesta.flows.channels import unknown_flow
 from gesta.flows.flow import Payload
 from gesta.flows.validation import decode_fields
-from gesta.http_api.problem import Problem, ProblemShape, invalid, problem_of
+from gesta.http_api.problem import Problem, invalid, problem_of
 from gesta.http_api.reading import UNREADABLE, unreadable
-from gesta.http_api.route import Answer, Asked, Call, Route, Shape
+from gesta.http_api.route import Answer, Call, Route
 from gesta.http_api.waiting import Wait, wait_seconds
 from gesta.intake.submit import Accepted
-from gesta.intake.submit_options import TTL_MAX, Options, option_errors
+from gesta.intake.submit_options import Options, option_errors
 
 if TYPE_CHECKING:
     from gesta.engine.engine import Engine
     from gesta.ports.read_model import View
 
-BATCH_MAX = 1_000
 BATCH_BYTES_MAX = 8 * 1024 * 1024
-PAGE_MAX = 200
 #: What an option is called in Python → in JSON.
 _OPTIONS = {
     "deliver_at": "deliverAt",
@@ -51,31 +63,6 @@ _OPTIONS = {
     "correlation_id": "correlationId",
     "causation_id": "causationId",
 }
-
-SubmitVerdict = Literal["created", "duplicate"]
-TtlSeconds = Annotated[float, msgspec.Meta(gt=0, le=TTL_MAX.total_seconds())]
-#: Of which flow something is wanted. PostgreSQL has no text with a zero in it, and would say that
-#: it cannot be asked.
-FlowName = Annotated[str, msgspec.Meta(pattern=r"^[^\x00]*$")]
-#: Told here, and held by `option_errors`, together with what is wrong with the payload.
-Name = Annotated[str, msgspec.Meta(extra_json_schema={"minLength": 1, "maxLength": KEY_LENGTH_MAX})]
-
-
-class Submit(Asked, frozen=True):
-    """A request.
-
-    The tenant is that of the API key, and one of a test key reaches the sandbox and nobody else.
-    `key` may come as the header Idempotency-Key instead.
-    """
-
-    flow: str
-    payload: dict[str, Any]
-    key: Name | None = None
-    deliver_at: Annotated[datetime, msgspec.Meta(tz=True)] | None = None
-    ttl_seconds: TtlSeconds | None = None
-    priority: Annotated[int, msgspec.Meta(ge=1, le=10)] = 5
-    correlation_id: Name | None = None
-    causation_id: Name | None = None
 
 
 _decode_submit = msgspec.json.Decoder(Submit).decode
@@ -87,67 +74,12 @@ class Batch(Asked, frozen=True):
     requests: Annotated[list[msgspec.Raw], msgspec.Meta(min_length=1, max_length=BATCH_MAX)]
 
 
-class Submitted(Shape, frozen=True, omit_defaults=True):
-    """It is on disk. `request` is there when the call waited for it."""
-
-    id: str
-    flow: str
-    verdict: SubmitVerdict
-    request: RequestShape | None = None
-
-
-class BatchResult(Shape, frozen=True, omit_defaults=True):
-    """What became of one request of a batch.
-
-    With `invalid`, `conflict` and `not_written` nothing was stored.
-    """
-
-    verdict: Literal["created", "duplicate", "conflict", "invalid", "not_written"]
-    id: str | None = None
-    flow: str | None = None
-    problem: ProblemShape | None = None
-
-
-class Results(Shape, frozen=True):
-    """One for each request, in their order."""
-
-    results: list[BatchResult]
-
-
-class Page(Shape, frozen=True):
-    """Newest first. `next` continues the list; null: that was all."""
-
-    items: list[RequestShape]
-    next: str | None
-
-
 class Listing(Asked, frozen=True):
     flow: FlowName | None = None
-    status: (
-        Literal[
-            "requested", "validated", "queued", "sent", "failed", "expired", "cancelled", "unknown"
-        ]
-        | None
-    ) = None
+    status: Status | None = None
     key: Annotated[str, msgspec.Meta(min_length=1, max_length=KEY_LENGTH_MAX)] | None = None
     cursor: str | None = None
     limit: Annotated[int, msgspec.Meta(ge=1, le=PAGE_MAX)] = 50
-
-
-class Whole(RequestShape, frozen=True):
-    """A request with what was asked, what is personal in it masked; null: its flow is not declared
-    in this process.
-    """
-
-    payload: dict[str, Any] | None = None
-
-
-class Timeline(Shape, frozen=True):
-    events: list[EventShape]
-
-
-class Attempts(Shape, frozen=True):
-    attempts: list[AttemptShape]
 
 
 async def submit(call: Call) -> Answer:
@@ -189,7 +121,7 @@ async def submit_batch(call: Call) -> Answer:
             ready.append(await _read_one(call, raw, actor))
             places.append(place)
         except Problem as problem:
-            results[place] = BatchResult("invalid", problem=problem.shape)
+            results[place] = BatchResult("invalid", problem=problem.representation)
     if ready:
         await _accept(call, ready, places, results)
     return Answer(Results([one for one in results if one is not None]))
@@ -210,7 +142,7 @@ async def _accept(
         problem = problem_of(partly.__cause__) if isinstance(partly.__cause__, GestaError) else None
         for place in places:
             results[place] = BatchResult(
-                "not_written", problem=None if problem is None else problem.shape
+                "not_written", problem=None if problem is None else problem.representation
             )
     for place, answer in zip(places, answers, strict=False):
         results[place] = _result(answer)
@@ -225,12 +157,12 @@ def _result(answer: object) -> BatchResult:
         )
     if isinstance(answer, InvalidRequest):
         return BatchResult(
-            "invalid", flow=answer.flow, problem=invalid(_of_payload(answer.fields)).shape
+            "invalid", flow=answer.flow, problem=invalid(_of_payload(answer.fields)).representation
         )
     assert isinstance(answer, Conflict)
     problem = problem_of(answer)
     return BatchResult(
-        "conflict", answer.request_id, problem=None if problem is None else problem.shape
+        "conflict", answer.request_id, problem=None if problem is None else problem.representation
     )
 
 
@@ -251,7 +183,7 @@ async def show(call: Call) -> Answer:
 
 async def whole(call: Call, view: View) -> Whole:
     (pause,) = await call.engine.admin.pauses_of([view])
-    fields = msgspec.structs.asdict(request_shape(view.state, pause))
+    fields = msgspec.structs.asdict(request_representation(view.state, pause))
     return Whole(**fields, payload=await call.engine.admin.shown_payload(view))
 
 
@@ -273,7 +205,9 @@ async def listing(call: Call) -> Answer:
     )
     page = views[: asked.limit]
     pauses = await call.engine.admin.pauses_of(page)
-    items = [request_shape(view.state, pause) for view, pause in zip(page, pauses, strict=True)]
+    items = [
+        request_representation(view.state, pause) for view, pause in zip(page, pauses, strict=True)
+    ]
     return Answer(Page(items, page[-1].state.id if len(views) > asked.limit else None))
 
 
@@ -282,7 +216,9 @@ async def timeline(call: Call) -> Answer:
     request_id, flow = named(call)
     history = await call.engine.history(request_id, flow=flow, tenant=call.tenant)
     return Answer(
-        Timeline([event_shape(one, version) for version, one in enumerate(history, start=1)])
+        Timeline(
+            [event_representation(one, version) for version, one in enumerate(history, start=1)]
+        )
     )
 
 
@@ -291,7 +227,9 @@ async def attempts(call: Call) -> Answer:
     request_id, flow = named(call)
     return Answer(
         Attempts(
-            attempt_shapes(await call.engine.history(request_id, flow=flow, tenant=call.tenant))
+            attempt_representations(
+                await call.engine.history(request_id, flow=flow, tenant=call.tenant)
+            )
         )
     )
 
@@ -316,11 +254,11 @@ def where(call: Call, flow: str, request_id: str) -> str:
     return f"{call.root}/v1/requests/{flow}/{request_id}"
 
 
-async def _after(call: Call, request: Request, seconds: float) -> RequestShape:
+async def _after(call: Call, request: Request, seconds: float) -> RequestRepresentation:
     await _ended(request, seconds)
     view = await request.view()
     (pause,) = await call.engine.admin.pauses_of([view])
-    return request_shape(view.state, pause)
+    return request_representation(view.state, pause)
 
 
 async def _ended(request: Request, seconds: float) -> None:
@@ -421,7 +359,7 @@ async def faults_beside(
     if not isinstance(name, str):
         return faults
     if name not in engine.flows:
-        return faults | {"flow": str(UnknownFlow(name, list(engine.flows)))}
+        return faults | {"flow": str(unknown_flow(name, engine.flows))}
     if not isinstance(payload, dict):
         return faults
     value, wrong = decode_fields(engine.flows[name].payload, payload)

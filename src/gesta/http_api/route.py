@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
+from gesta.api_types.keys import Scope
+from gesta.api_types.structs import Asked
 from gesta.domain.events import Actor
 from gesta.flows.validation import fields_of
-from gesta.tenants.api_keys import Grant, Scope
+from gesta.tenants.api_keys import Grant
 
 if TYPE_CHECKING:
     from gesta.engine.engine import Engine
@@ -28,23 +30,12 @@ JSON = "application/json"
 BODY_BYTES_MAX = 300 * 1024
 
 
-class Shape(msgspec.Struct, frozen=True, rename="camel"):
-    """Something that is answered."""
-
-
-class Asked(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
-    """Something that is asked: a body, or the parameters of a query.
-
-    What it does not name is refused.
-    """
-
-
 class Nothing(Asked, frozen=True):
     """No parameters."""
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """What a handler gives back. `body` is a Shape, bytes as they are, or None."""
+    """What a handler gives back. `body` is a Representation, bytes as they are, or None."""
 
     body: Any = None
     status: int = 200

@@ -9,17 +9,18 @@ from typing import Any
 
 import msgspec
 
+from gesta.api_types.problem import ProblemRepresentation
+from gesta.api_types.requests import Submit
 from gesta.domain.ids import FLOW
 from gesta.flows.flow import Flow
 from gesta.flows.schemas import payload_schema
-from gesta.http_api.problem import ProblemShape
-from gesta.http_api.requests import Batch, Submit
+from gesta.http_api.requests import Batch
 from gesta.http_api.route import Route
 
 Schema = dict[str, Any]
 
 PLACE = "#/components/schemas/"
-_SUFFIX = "Shape"
+_SUFFIX = "Representation"
 _INSIDE = "#/$defs/"
 FLOW_NAME = "FlowName"
 
@@ -30,7 +31,7 @@ class Schemas:
     """
 
     def __init__(self, routes: Iterable[Route], flows: Mapping[str, Flow]) -> None:
-        types: list[Any] = [ProblemShape, Submit]
+        types: list[Any] = [ProblemRepresentation, Submit]
         for route in routes:
             types += [
                 one
@@ -210,7 +211,7 @@ def _tidied(schema: Any, places: Mapping[str, str]) -> Any:
 
 
 def _short_names(components: Iterable[str]) -> dict[str, str]:
-    """`RequestShape` is `Request` to everybody who reads it, unless there is one already."""
+    """`RequestRepresentation` is `Request` to everybody who reads it, unless there is one already."""
     leased = set(components)
     return {
         name: short if (short := name.removesuffix(_SUFFIX)) and short not in leased else name

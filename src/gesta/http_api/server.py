@@ -148,7 +148,7 @@ class _Protocol(HttpToolsProtocol):
     def send_400_response(self, msg: str) -> None:
         """Told like everything that is no success; uvicorn's own answer is plain text."""
         told = "this is no HTTP request: its head is malformed, or it has two lengths"
-        body = msgspec.json.encode(Problem(400, "malformed_http", told).shape)
+        body = msgspec.json.encode(Problem(400, "malformed_http", told).representation)
         head = (
             f"content-type: {MEDIA_TYPE}\r\ncontent-length: {len(body)}\r\nconnection:"
             " close\r\n\r\n"

@@ -10,12 +10,14 @@ from typing import Annotated
 
 import msgspec
 
-from gesta.api_types.representations import EventShape, event_shape
+from gesta.admin.representations import event_representation
+from gesta.api_types.requests import StreamEvent
+from gesta.api_types.structs import Asked
 from gesta.domain.codec import decode_meta, event_types
 from gesta.domain.ids import REQUEST_ID, covers
-from gesta.domain.status_events import word_of
+from gesta.domain.lifecycles import lifecycle_of
 from gesta.http_api.problem import Problem, invalid
-from gesta.http_api.route import Asked, Call, Route, Stream
+from gesta.http_api.route import Call, Route, Stream
 from gesta.ports.event_store import Recorded
 from gesta.projector.batch_fold import CONFIG
 
@@ -35,13 +37,6 @@ class Following(Asked, frozen=True):
         Annotated[str, msgspec.Meta(extra_json_schema={"pattern": f"^{REQUEST_ID.pattern}$"})]
         | None
     ) = None
-
-
-class StreamEvent(EventShape, frozen=True):
-    """An event of a request."""
-
-    request_id: str
-    flow: str
 
 
 async def follow(call: Call) -> Stream:
@@ -109,9 +104,9 @@ def _told(call: Call, recorded: Recorded) -> bytes:
         event = event_types(meta.flow).decode(recorded.type, recorded.data)
     except ValueError:
         return b""
-    shape = event_shape((recorded.type, event, meta), recorded.version)
-    data = StreamEvent(**msgspec.structs.asdict(shape), request_id=meta.request_id, flow=meta.flow)
-    word = word_of(event) or "changed"
+    shown = event_representation((recorded.type, event, meta), recorded.version)
+    data = StreamEvent(**msgspec.structs.asdict(shown), request_id=meta.request_id, flow=meta.flow)
+    word = lifecycle_of(meta.flow).word_of(event) or "changed"
     return (
         _id(call, recorded.position)
         + b"event: "

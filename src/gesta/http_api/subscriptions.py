@@ -5,36 +5,14 @@ handlers have come.
 from __future__ import annotations
 
 from gesta.admin.admin import Listener
+from gesta.api_types.subscriptions import (
+    HandlerRepresentation,
+    SubscriptionsRepresentation,
+    WebhookRepresentation,
+)
 from gesta.errors import NotFound
 from gesta.http_api.problem import Problem
-from gesta.http_api.route import Answer, Call, Route, Shape
-
-
-class WebhookShape(Shape, frozen=True):
-    """A `told.webhook` of the tenant. `fault` says why it tells nobody; empty: it does."""
-
-    code: str
-    flow: str
-    statuses: list[str]
-    endpoint: str
-    fault: str
-
-
-class HandlerShape(Shape, frozen=True):
-    """A handler of a program, or one of the engine's own. No event is in it, and no tenant."""
-
-    name: str
-    #: Events that it has not seen yet; roughly.
-    behind: int
-    #: Whether a running process tells it.
-    is_held: bool
-    #: Whether it is stuck. What it stumbled over is in `gesta doctor`, and in the log.
-    is_stuck: bool
-
-
-class SubscriptionsShape(Shape, frozen=True):
-    webhooks: list[WebhookShape]
-    handlers: list[HandlerShape]
+from gesta.http_api.route import Answer, Call, Route
 
 
 async def _handlers(call: Call) -> list[Listener]:
@@ -47,14 +25,14 @@ async def _handlers(call: Call) -> list[Listener]:
 async def list_subscriptions(call: Call) -> Answer:
     admin = call.engine.admin
     webhooks = [
-        WebhookShape(one.code, one.flow, list(one.statuses), one.endpoint, one.fault)
+        WebhookRepresentation(one.code, one.flow, list(one.statuses), one.endpoint, one.fault)
         for one in await admin.told_webhooks(call.tenant)
     ]
     handlers = [
-        HandlerShape(one.name, one.behind, one.is_held, bool(one.error))
+        HandlerRepresentation(one.name, one.behind, one.is_held, bool(one.error))
         for one in await _handlers(call)
     ]
-    return Answer(SubscriptionsShape(webhooks, handlers))
+    return Answer(SubscriptionsRepresentation(webhooks, handlers))
 
 
 async def forget_subscription(call: Call) -> Answer:
@@ -82,7 +60,7 @@ ROUTES = [
         "operate",
         "Who is told of what happens",
         "subscriptions",
-        answer=SubscriptionsShape,
+        answer=SubscriptionsRepresentation,
     ),
     Route(
         "DELETE",

@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 
+from gesta.api_types.structs import PAGE_MAX, Asked
+from gesta.api_types.subscriptions import SuppressedPage, SuppressedRepresentation
 from gesta.errors import BadCursor, NotFound
 from gesta.http_api.problem import Problem
-from gesta.http_api.route import Answer, Asked, Call, Route, Shape
+from gesta.http_api.route import Answer, Call, Route
 from gesta.requests.dead_letters import iso
 from gesta.tenants.suppression import REASON_LENGTH_MAX, Entry
 
@@ -21,7 +23,6 @@ if TYPE_CHECKING:
     from gesta.engine.engine import Engine
 
 _ID = re.compile(r"[0-9a-f]{32}")
-PAGE_MAX = 200
 
 
 class Address(Asked, frozen=True):
@@ -40,25 +41,9 @@ class Listing(Asked, frozen=True):
     limit: Annotated[int, msgspec.Meta(ge=1, le=PAGE_MAX)] = 50
 
 
-class SuppressedShape(Shape, frozen=True):
-    id: str
-    #: Enough to recognise, too little to learn.
-    masked: str
-    reason: str
-    source: str
-    since: str
-
-
-class SuppressedPage(Shape, frozen=True):
-    """In no order that means anything. `next` continues the list; null: that was all."""
-
-    items: list[SuppressedShape]
-    next: str | None
-
-
-def shape(entry: Entry) -> SuppressedShape:
+def represent(entry: Entry) -> SuppressedRepresentation:
     told = entry.suppressed
-    return SuppressedShape(entry.id, told.masked, told.reason, told.source, iso(told.at))
+    return SuppressedRepresentation(entry.id, told.masked, told.reason, told.source, iso(told.at))
 
 
 async def list_suppressed(call: Call) -> Answer:
@@ -68,7 +53,7 @@ async def list_suppressed(call: Call) -> Answer:
     found, following = await call.engine.admin.list_suppressed(
         call.params["flow"], after=asked.cursor or "", limit=asked.limit, tenant=call.tenant
     )
-    return Answer(SuppressedPage([shape(one) for one in found], following))
+    return Answer(SuppressedPage([represent(one) for one in found], following))
 
 
 async def suppress(call: Call) -> Answer:
@@ -86,7 +71,7 @@ async def suppress(call: Call) -> Answer:
         tenant=call.tenant,
         actor=actor,
     )
-    return Answer(shape(entry))
+    return Answer(represent(entry))
 
 
 async def find_suppressed(call: Call) -> Answer:
@@ -101,7 +86,7 @@ async def find_suppressed(call: Call) -> Answer:
     if entry is None:
         # Not the address: it must not come back in a text.
         raise Problem(404, "not_found", "this address is not suppressed for this flow")
-    return Answer(shape(entry))
+    return Answer(represent(entry))
 
 
 async def unsuppress(call: Call) -> Answer:
@@ -145,7 +130,7 @@ ROUTES = [
         "suppression",
         body=Address,
         also=flow_first,
-        answer=SuppressedShape,
+        answer=SuppressedRepresentation,
         problems=(422,),
         example={"address": "ada@example.com", "reason": "asked by phone"},
     ),
@@ -158,7 +143,7 @@ ROUTES = [
         "suppression",
         body=Sought,
         also=flow_first,
-        answer=SuppressedShape,
+        answer=SuppressedRepresentation,
         problems=(404, 422),
         example={"address": "ada@example.com"},
     ),

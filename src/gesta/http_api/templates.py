@@ -11,12 +11,14 @@ from typing import Annotated, Any
 
 import msgspec
 
+from gesta.api_types.config import Previewed
+from gesta.api_types.requests import Submit, Submitted
+from gesta.api_types.structs import Asked
 from gesta.errors import UnknownFlow
 from gesta.flows.flow import Flow
 from gesta.http_api import requests
 from gesta.http_api.problem import Problem, invalid
-from gesta.http_api.requests import Submit, Submitted
-from gesta.http_api.route import Answer, Asked, Call, Route, Shape
+from gesta.http_api.route import Answer, Call, Route
 from gesta.http_api.waiting import Wait
 from gesta.tenants.templates import TEMPLATE
 
@@ -36,16 +38,6 @@ class Preview(Asked, frozen=True):
     variables: dict[str, Any] = msgspec.field(default_factory=dict)
     #: The nearest one that is there is taken.
     locale: Locale | None = None
-
-
-class Previewed(Shape, frozen=True):
-    """`code` and `version` name the template that was taken; `parts` has what it makes of the
-    variables.
-    """
-
-    code: str
-    version: int
-    parts: dict[str, str]
 
 
 class Trial(Asked, frozen=True):
@@ -115,7 +107,7 @@ async def try_template(call: Call) -> Answer:
     except Problem as problem:
         if problem.status != 422:
             raise
-        raise invalid(_of_this_body(problem.shape.errors, names)) from None
+        raise invalid(_of_this_body(problem.representation.errors, names)) from None
 
 
 def _names(flow: Flow) -> Mapping[str, str] | None:

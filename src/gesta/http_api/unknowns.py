@@ -9,48 +9,20 @@ from typing import Annotated
 
 import msgspec
 
+from gesta.api_types.decisions import UnknownOutcome, UnknownOutcomes
+from gesta.api_types.requests import FlowName
+from gesta.api_types.structs import PAGE_MAX, Asked
 from gesta.domain.ids import REQUEST_ID
 from gesta.domain.state import State
 from gesta.errors import BadCursor
-from gesta.http_api.requests import FlowName
-from gesta.http_api.route import Answer, Asked, Call, Route, Shape
+from gesta.http_api.route import Answer, Call, Route
 from gesta.requests.dead_letters import iso
-
-PAGE_MAX = 200
 
 
 class Choice(Asked, frozen=True):
     flow: FlowName | None = None
     cursor: str | None = None
     limit: Annotated[int, msgspec.Meta(ge=1, le=PAGE_MAX)] = 50
-
-
-class UnknownOutcome(Shape, frozen=True):
-    """It may have had its effect, or not.
-
-    `since` is when that was last known to be open, `ageSeconds` how long ago.
-    """
-
-    id: str
-    flow: str
-    key: str | None
-    reason: str
-    detail: str
-    attempts: int
-    created_at: str
-    since: str
-    age_seconds: int
-    correlation_id: str
-
-
-class UnknownOutcomes(Shape, frozen=True):
-    """Newest first.
-
-    `next` continues the list, also where a page is short or empty; null: that was all.
-    """
-
-    items: list[UnknownOutcome]
-    next: str | None
 
 
 async def list_unknown(call: Call) -> Answer:
@@ -62,10 +34,10 @@ async def list_unknown(call: Call) -> Answer:
         call.tenant, asked.flow, before_id=asked.cursor, limit=asked.limit
     )
     now = call.pipeline.runtime.now_ms()
-    return Answer(UnknownOutcomes([_shape(state, now) for state in page.items], page.next))
+    return Answer(UnknownOutcomes([_represent(state, now) for state in page.items], page.next))
 
 
-def _shape(state: State, now_ms: int) -> UnknownOutcome:
+def _represent(state: State, now_ms: int) -> UnknownOutcome:
     return UnknownOutcome(
         state.id,
         state.flow,

@@ -7,10 +7,10 @@ from typing import Annotated
 
 import msgspec
 
+from gesta.api_types.requests import WAIT_SECONDS_MAX
+from gesta.api_types.structs import Asked
 from gesta.http_api.problem import invalid
-from gesta.http_api.route import Asked
 
-WAIT_SECONDS_MAX = 60.0
 _DURATION = re.compile(r"([0-9]{1,5})(ms|s)?")
 #: The same with its bound, for those who read about it.
 _PATTERN = r"^(([1-5]?[0-9]|60)s?|([1-5]?[0-9]{1,4}|60000)ms)$"

@@ -8,6 +8,8 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
+from gesta.api_types.structs import Asked
+from gesta.api_types.work import LEASE, Extended, Recorded, Work, WorkItems
 from gesta.domain.events import Actor
 from gesta.errors import AccessDenied, InvalidRequest, StoreError
 from gesta.flows.external import LEASE_SECONDS_MAX, LEASE_SECONDS_MIN
@@ -15,7 +17,7 @@ from gesta.flows.validation import decode_fields
 from gesta.http_api.problem import Problem, invalid
 from gesta.http_api.reading import CallerGone
 from gesta.http_api.requests import named
-from gesta.http_api.route import Answer, Asked, Call, Route, Shape
+from gesta.http_api.route import Answer, Call, Route
 from gesta.requests.dead_letters import iso
 from gesta.runtime.clock import turn
 from gesta.worker.external.external import ITEMS_MAX, WAIT_SECONDS_MAX
@@ -33,9 +35,6 @@ from gesta.worker.external.reports import (
 )
 from gesta.worker.external.work_item import Reported, WorkItem
 
-#: The header that carries the token of a lease where there is no body; never the address, which
-#: ends in logs.
-LEASE = "Gesta-Lease"
 #: Turns of the loop in which it shows that a caller has just gone.
 TURNS = 3
 
@@ -59,41 +58,9 @@ class Take(Asked, frozen=True):
     lease_seconds: LeaseSeconds | None = None
 
 
-class Work(Shape, frozen=True):
-    """A request in somebody's hands. Every report and extension carries its `token`."""
-
-    flow: str
-    id: str
-    token: str
-    #: Report before this, or ask for more time: without a report the outcome is unknown.
-    lease_until: str
-    attempt: int
-    #: What the effect is to be deduped by: the same for every attempt.
-    key: str
-    payload: dict[str, Any]
-    correlation_id: str
-    created_at: str
-    due_at: str | None
-    expires_at: str | None
-    priority: int
-    #: Somebody has called it back: stop if that can be done, and report what is so.
-    cancel_requested: bool
-
-
-class WorkItems(Shape, frozen=True):
-    items: list[Work]
-
-
 class Extend(Asked, frozen=True):
     token: Token
     lease_seconds: LeaseSeconds | None = None
-
-
-class Extended(Shape, frozen=True):
-    """How long the work is the holder's from now on; never shorter than it was."""
-
-    lease_until: str
-    cancel_requested: bool
 
 
 class Outcome(Asked, frozen=True):
@@ -119,18 +86,6 @@ class Outcome(Asked, frozen=True):
     correlation_id: Id | None = None
     causation_id: Id | None = None
     actor: Actor | None = None
-
-
-class Recorded(Shape, frozen=True):
-    """The request after the report. The same report again hears what counts by then."""
-
-    flow: str
-    id: str
-    status: str
-    attempts: int
-    reason: str
-    #: When it is handed out again.
-    next_attempt_at: str | None
 
 
 async def take_work(call: Call) -> Answer:

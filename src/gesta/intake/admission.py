@@ -12,9 +12,9 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 from gesta.errors import StoreError, TryLater
+from gesta.ports.stores import Stores
 from gesta.runtime.clock import Runtime, spawn
 from gesta.runtime.settings import Settings
-from gesta.stores import Stores
 
 PERIOD_SECONDS = 1.0
 #: A look that takes long, as at a long backlog, is taken less often: at most this share of the time
@@ -32,6 +32,7 @@ class Admission:
     def __init__(
         self,
         stores: Stores,
+        *,
         place: Callable[[], Awaitable[int]],
         settings: Settings,
         runtime: Runtime,

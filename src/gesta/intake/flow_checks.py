@@ -9,7 +9,6 @@ from collections.abc import Callable
 
 from gesta.flows.flow import Flow, Payload
 from gesta.tenants.config import ConfigCache, TenantConfig
-from gesta.tenants.config_writer import ConfigWriter
 from gesta.tenants.templates import Templates
 
 #: Tenants whose config is kept at hand.
@@ -17,13 +16,8 @@ TENANTS_KEPT = 1_000
 
 
 class FlowChecks:
-    def __init__(
-        self,
-        config: ConfigCache,
-        writer: ConfigWriter,
-        templates: Callable[[TenantConfig], Templates],
-    ) -> None:
-        self._config, self._writer, self._templates = config, writer, templates
+    def __init__(self, config: ConfigCache, templates: Callable[[TenantConfig], Templates]) -> None:
+        self._config, self._templates = config, templates
         self._at_hand: dict[str, tuple[TenantConfig, Templates]] = {}
 
     async def faults(self, flow: Flow, payload: Payload, tenant: str) -> dict[str, str]:
@@ -34,7 +28,7 @@ class FlowChecks:
         assert flow.check is not None
         if not self._config.version(tenant):
             # Read for the first time: a process that only submits never does it elsewhere.
-            await self._writer.refresh(self._config, tenant)
+            await self._config.refresh(tenant)
         return (
             await self.again(flow, payload, tenant)
             if await flow.check(payload, *self._of(tenant))
@@ -44,7 +38,7 @@ class FlowChecks:
     async def again(self, flow: Flow, payload: Payload, tenant: str) -> dict[str, str]:
         """The same with the config as it is now, of one that is at fault by what was at hand."""
         assert flow.check is not None
-        await self._writer.refresh(self._config, tenant)
+        await self._config.refresh(tenant)
         return dict(await flow.check(payload, *self._of(tenant)))
 
     def at_hand(self, tenant: str) -> tuple[TenantConfig, Templates] | None:

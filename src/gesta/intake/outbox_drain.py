@@ -9,25 +9,23 @@ Nothing of it is sent.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 from msgspec.structs import replace
 
 from gesta.domain.codec import decode_meta, encode, event_types
 from gesta.domain.commands import Rules, Withdraw
 from gesta.domain.ids import event_id
-from gesta.domain.notification.evolve import evolve
-from gesta.domain.notification.lifecycle import decide
+from gesta.domain.lifecycles import lifecycle_of
 from gesta.domain.state import State
 from gesta.errors import StoreError
 from gesta.flows.flow import Flow
 from gesta.intake.submit import Intake, Invalid
 from gesta.ports.event_store import Append, AppendVerdict, Claimed, Known, NewEvent
 from gesta.ports.outbox import Outbox, Prepared, Raw
-from gesta.projector.partitions import Partitions
-from gesta.runtime.clock import Runtime, sleep
+from gesta.runtime.clock import sleep
+from gesta.runtime.component import Process, repeat
 from gesta.runtime.redaction import scrub
-from gesta.runtime.telemetry import Telemetry
 
 #: Payloads are held in memory, so that a batch is not larger than it has to be.
 BATCH = 200
@@ -38,7 +36,6 @@ POLL_SECONDS = 0.1
 #: declare the flow.
 STAND_BY_SECONDS = 1.0
 LEFT_MS = 2_000
-STORE_PAUSE_SECONDS = 1.0
 #: How often to see whether something lies there that nobody takes.
 LOOK_SECONDS = 10.0
 
@@ -46,23 +43,19 @@ LOOK_SECONDS = 10.0
 class OutboxDrain:
     def __init__(
         self,
+        *,
         outbox: Outbox,
         intake: Intake,
         flows: Mapping[str, Flow],
-        partitions: Partitions,
-        runtime: Runtime,
-        telemetry: Telemetry,
+        is_leader: Callable[[], Awaitable[bool]],
+        process: Process,
     ) -> None:
-        """Whoever projects the first of the `partitions` drains, for thrift: ids and the rows'
-        locks make a second one harmless.
+        """One process drains, the leader, to save reads: ids and the locks on the rows make a
+        second one harmless.
         """
-        self._outbox, self._intake, self._flows, self._partitions = (
-            outbox,
-            intake,
-            flows,
-            partitions,
-        )
-        self._runtime, self._telemetry = runtime, telemetry
+        self._outbox, self._intake, self._flows, self._is_leader = outbox, intake, flows, is_leader
+        self._process, self._runtime = process, process.runtime
+        self._telemetry = process.telemetry
         #: Rows that this code cannot take, which is a fault of ours. They stay; the others go on.
         self._broken: list[str] = []
         self._undeclared: set[str] = set()
@@ -70,15 +63,13 @@ class OutboxDrain:
 
     async def run(self) -> None:
         """Drain for ever."""
-        while True:
-            try:
-                is_ours = await self._partitions.is_first_ours()
-                await self._tell_of_undeclared()
-                if await self.step(0 if is_ours else LEFT_MS) < BATCH:
-                    await sleep(self._runtime, POLL_SECONDS if is_ours else STAND_BY_SECONDS)
-            except StoreError as error:
-                self._telemetry.store_failed("outbox", error)
-                await sleep(self._runtime, STORE_PAUSE_SECONDS)
+        await repeat(self._turn, "outbox", self._process)
+
+    async def _turn(self) -> None:
+        is_leader = await self._is_leader()
+        await self._log_undeclared()
+        if await self.step(0 if is_leader else LEFT_MS) < BATCH:
+            await sleep(self._runtime, POLL_SECONDS if is_leader else STAND_BY_SECONDS)
 
     async def step(self, age_ms: int = 0) -> int:
         """Drain one batch; how many rows it had."""
@@ -155,9 +146,9 @@ class OutboxDrain:
         """The same request with its end in the same append. It claims no key."""
         (first,) = append.events
         meta = decode_meta(first.meta)
-        types = event_types(meta.flow)
-        state: State = evolve(None, types.decode(first.type, first.data), meta)
-        (event,) = decide(state, command, Rules())
+        types, lifecycle = event_types(meta.flow), lifecycle_of(meta.flow)
+        state: State = lifecycle.evolve(None, types.decode(first.type, first.data), meta)
+        (event,) = lifecycle.decide(state, command, Rules())
         at = replace(meta, occurred_at=self._runtime.now_ms(), causation_id=meta.request_id)
         end = NewEvent(
             event_id(first.id, 1),
@@ -166,10 +157,10 @@ class OutboxDrain:
             encode(at),
             Known(event, at),
         )
-        self._telemetry.given_up(evolve(state, event, at))
+        self._telemetry.given_up(lifecycle.evolve(state, event, at))
         return Append(append.stream, 0, (first, end))
 
-    async def _tell_of_undeclared(self) -> None:
+    async def _log_undeclared(self) -> None:
         """Once for each flow: somebody asks for it, and this process does not know it."""
         if self._runtime.monotonic() < self._look_at:
             return

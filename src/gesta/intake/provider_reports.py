@@ -27,7 +27,6 @@ from gesta.runtime.clock import Runtime
 from gesta.runtime.settings import Settings
 from gesta.runtime.telemetry import Telemetry
 from gesta.tenants.config import ConfigCache, TenantConfig
-from gesta.tenants.config_writer import ConfigWriter
 from gesta.tenants.flow_records import Records
 from gesta.tenants.suppression import suppress
 
@@ -66,11 +65,11 @@ class ProviderReport(msgspec.Struct, frozen=True):
     suppress: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
-        return f"Told({self.request_id}, {self.report.kind})"
+        return f"ProviderReport({self.request_id}, {self.report.kind})"
 
 
 @dataclass(frozen=True)
-class ReportDesk:
+class ReportContext:
     """What a flow may use to verify a report."""
 
     config: TenantConfig
@@ -85,7 +84,7 @@ class ReportDesk:
 
 
 #: What was posted → the reports in it. Raises Forged where it is not the provider's.
-Read = Callable[[Incoming, ReportDesk], Awaitable[Sequence[ProviderReport]]]
+Read = Callable[[Incoming, ReportContext], Awaitable[Sequence[ProviderReport]]]
 
 
 @dataclass(frozen=True)
@@ -104,33 +103,38 @@ class ReportResult(msgspec.Struct, frozen=True):
     strange: int = 0
 
 
+@dataclass(frozen=True)
+class Reach:
+    """Where providers reach us, and how we reach them. For the two addresses see ReportContext."""
+
+    address: str
+    scratch_url: str
+    transport: Transport
+
+
 class Reports:
     def __init__(
         self,
+        *,
         flows: Mapping[str, Flow],
         config: ConfigCache,
-        writer: ConfigWriter,
         loader: Loader,
         recorder: Recorder,
         records: Records,
-        transport: Transport,
-        address: str,
-        scratch_url: str,
+        reach: Reach,
         runtime: Runtime,
         telemetry: Telemetry,
     ) -> None:
         self._flows = {
             flow.reports.provider: flow for flow in flows.values() if flow.reports is not None
         }
-        self._config, self._writer, self._loader, self._recorder, self._records = (
+        self._config, self._loader, self._recorder, self._records = (
             config,
-            writer,
             loader,
             recorder,
             records,
         )
-        self._transport, self._address, self._trial_url = transport, address, scratch_url
-        self._runtime, self._telemetry = runtime, telemetry
+        self._reach, self._runtime, self._telemetry = reach, runtime, telemetry
 
     async def take(
         self,
@@ -153,19 +157,19 @@ class Reports:
             or len(body) > BODY_BYTES_MAX
         ):
             raise Forged
-        await self._writer.refresh(self._config, tenant)
+        await self._config.refresh(tenant)
         if self._config.version(tenant) == 0:
             # Nobody's: not even its name is kept, or anybody could fill the memory with names.
             self._config.forget(tenant)
-        backend = ReportDesk(
+        context = ReportContext(
             self._config.of(tenant),
             self._runtime.now_ms(),
-            self._address,
-            self._trial_url,
+            self._reach.address,
+            self._reach.scratch_url,
             self._fetch,
         )
         try:
-            told = await flow.reports.read(Incoming(tenant, tuple(parts), header, body), backend)
+            told = await flow.reports.read(Incoming(tenant, tuple(parts), header, body), context)
         except AttemptEnded as ended:
             # What a config says of a vault that is out of reach, in the words of an attempt.
             raise StoreError(f"a report cannot be verified now: {ended.outcome.detail}") from None
@@ -207,7 +211,9 @@ class Reports:
         return "new" if applied.events else "known"
 
     async def _fetch(self, url: str) -> HttpResponse:
-        response = await self._transport.send(HttpRequest("GET", url, {}, None, FETCH_SECONDS))
+        response = await self._reach.transport.send(
+            HttpRequest("GET", url, {}, None, FETCH_SECONDS)
+        )
         if not response.is_whole or len(response.body) > FETCHED_BYTES_MAX:
             raise Forged
         return response

@@ -5,7 +5,7 @@ Receives a payload from engine.py; hands Created to the event store and returns 
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Literal
 
@@ -16,7 +16,6 @@ from gesta.domain.codec import encode, event_types
 from gesta.domain.commands import Create
 from gesta.domain.events import Meta
 from gesta.domain.ids import TENANT, event_id, id_bytes, id_text
-from gesta.domain.notification.lifecycle import decide
 from gesta.domain.stream_names import request_stream
 from gesta.errors import Conflict, InvalidRequest, PartlyAccepted, StoreError, UnknownFlow
 from gesta.flows.flow import Flow, Payload
@@ -48,7 +47,9 @@ from gesta.ports.event_store import (
     Stale,
 )
 from gesta.ports.outbox import Outbox, Prepared, Raw
-from gesta.runtime.clock import Ids, Runtime, turn
+from gesta.requests.recorder import RequestLog
+from gesta.runtime.clock import turn
+from gesta.runtime.component import Process
 from gesta.runtime.group_commit import GroupCommit
 from gesta.runtime.redaction import scrubbed_name
 from gesta.security.field_encryption import MARK, forged
@@ -65,9 +66,6 @@ NO_TESTS = (
 )
 #: Requests of a batch that are prepared before everybody else gets their turn.
 TURN = 300
-
-
-AppendAll = Callable[[Sequence[Append]], Awaitable[list[AppendVerdict]]]
 
 
 class Accepted(msgspec.Struct, frozen=True, gc=False):
@@ -89,24 +87,18 @@ class Invalid(msgspec.Struct, frozen=True, gc=False):
 class Intake:
     def __init__(
         self,
+        *,
         flows: Mapping[str, Flow],
-        append: AppendAll,
+        log: RequestLog,
         admission: Admission,
         batch_throttle: BatchThrottle,
         identity: KeyedDigests,
         subjects: SubjectKeys,
         checks: FlowChecks,
-        runtime: Runtime,
-        ids: Ids,
-        commit_size: int,
+        process: Process,
     ) -> None:
-        self._flows, self._identity, self._subject_keys, self._runtime, self._ids = (
-            flows,
-            identity,
-            subjects,
-            runtime,
-            ids,
-        )
+        self._flows, self._identity, self._subject_keys = flows, identity, subjects
+        self._runtime, self._ids = process.runtime, process.ids
         self._kinds = {
             flow.payload: PayloadType(
                 flow,
@@ -121,10 +113,10 @@ class Intake:
         self._plans = {
             kind.flow.name: kind.plan for kind in self._kinds.values() if kind.plan is not None
         }
-        self._append_all, self._admission, self._batch_throttle = append, admission, batch_throttle
+        self._log, self._admission, self._batch_throttle = log, admission, batch_throttle
         self._checks = checks
         self._commit: GroupCommit[Append, AppendVerdict] = GroupCommit(
-            append, "gesta-intake", commit_size
+            log.append, "gesta-intake", log.commit_size
         )
         self._sealed_commit: GroupCommit[Draft, tuple[Append, AppendVerdict]] = GroupCommit(
             self._encrypt_and_append, "gesta-sealing", SEALED_MAX
@@ -251,7 +243,9 @@ class Intake:
     def _kind_of(self, payload: Payload) -> PayloadType:
         kind = self._kinds.get(type(payload))
         if kind is None:
-            raise UnknownFlow(type(payload).__name__, list(self._flows), "payload")
+            name = type(payload).__name__
+            what = f"that takes a {name} as its payload"
+            raise UnknownFlow(what, name=name, known=self._flows)
         return kind
 
     async def faults(self, payload: Payload, tenant: str) -> dict[str, str]:
@@ -375,7 +369,7 @@ class Intake:
 
     async def _encrypt_and_append(self, drafts: list[Draft]) -> list[tuple[Append, AppendVerdict]]:
         appends = await self._appends(drafts)
-        return list(zip(appends, await self._append_all(appends), strict=True))
+        return list(zip(appends, await self._log.append(appends), strict=True))
 
     async def _appends(self, drafts: list[Draft]) -> list[Append]:
         """The first events of drafts, what is personal in them sealed.
@@ -457,7 +451,7 @@ class Intake:
                 stored_meta,
                 Known(event, meta),
             )
-            for n, event in enumerate(decide(None, command, flow.rules))
+            for n, event in enumerate(flow.lifecycle.decide(None, command, flow.rules))
         ]
         claim = None
         if key is not None:
@@ -520,11 +514,11 @@ def _answer(verdict: AppendVerdict, append: Append, draft: Draft) -> Accepted:
         assert options.key is not None
         holder = draft.request_id if options.key == draft.request_id else verdict.request_id
         if verdict.content != append.claim.content:
-            raise Conflict(options.key, holder)
+            raise Conflict(options.key, holder, shown=scrubbed_name(options.key))
         return Accepted(draft.flow.name, options.tenant, holder, "duplicate")
     if isinstance(verdict, Stale):
         # A caller's own id that is the id of a request already, made without it.
-        raise Conflict(draft.request_id, draft.request_id)
+        raise Conflict(draft.request_id, draft.request_id, shown=draft.request_id)
     # An id of ours is new by construction, so the only other verdict is Appended.
     assert isinstance(verdict, Appended), verdict
     return Accepted(draft.flow.name, options.tenant, draft.request_id, "created")

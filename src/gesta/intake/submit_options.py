@@ -8,14 +8,15 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 from functools import lru_cache
-from typing import Any, get_args
+from typing import Any
 
 import msgspec
 
+from gesta.api_types.requests import TTL_MAX
 from gesta.domain.events import Actor
-from gesta.domain.ids import KEY_LENGTH_MAX, TENANT, TENANT_RULE
-from gesta.domain.state import Status
-from gesta.flows.validation import value_errors
+from gesta.domain.ids import KEY_LENGTH_MAX, TENANT
+from gesta.domain.lifecycles import STATUSES
+from gesta.flows.validation import YEARS, actor_errors, is_usual_actor, tenant_errors
 
 
 class Options(msgspec.Struct, frozen=True, gc=False):
@@ -36,11 +37,6 @@ class Options(msgspec.Struct, frozen=True, gc=False):
 
 
 NO_OPTIONS = Options()
-STATUSES: tuple[str, ...] = get_args(Status)
-#: Longer than anybody waits, and short enough that its end has a date.
-TTL_MAX = timedelta(days=36_500)
-#: Years that every reader of a stored time can show, whatever is added to it.
-YEARS = (1970, 9_000)
 
 
 def is_plain(options: Options) -> bool:
@@ -62,12 +58,10 @@ def option_errors(options: Options) -> dict[str, str]:
     """Option → what is wrong with it."""
     if _is_usual(options):
         return {}
-    faults: dict[str, str] = {}
+    faults = tenant_errors(options.tenant)
     deliver_at: Any = options.deliver_at
     ttl: Any = options.ttl
     test: Any = options.test
-    if not isinstance(options.tenant, str) or not TENANT.fullmatch(options.tenant):
-        faults["tenant"] = TENANT_RULE
     for name in ("key", "correlation_id", "causation_id"):
         text = getattr(options, name)
         if text is not None and not is_text(text):
@@ -102,7 +96,7 @@ def _is_usual(options: Options) -> bool:
         and type(priority) is int
         and 1 <= priority <= 10
         and type(options.test) is bool
-        and (options.actor is None or _is_usual_actor(options.actor))
+        and (options.actor is None or is_usual_actor(options.actor))
     )
 
 
@@ -110,15 +104,6 @@ def _is_usual(options: Options) -> bool:
 def _is_tenant(text: str) -> bool:
     # Kept, because a process asks of a few tenants again and again.
     return TENANT.fullmatch(text) is not None
-
-
-def _is_usual_actor(actor: object) -> bool:
-    if type(actor) is not Actor or type(actor.user_id) is not str or not actor.user_id.isascii():
-        return False
-    roles: object = actor.roles
-    return roles == () or (
-        type(roles) is tuple and all(type(word) is str and word.isascii() for word in roles)
-    )
 
 
 def ttl_errors(ttl: object) -> dict[str, str]:
@@ -139,9 +124,7 @@ def filter_errors(status: object, limit: object) -> dict[str, str]:
 
 def subject_errors(subject: object, tenant: object) -> dict[str, str]:
     """What is wrong with the name of somebody to be erased."""
-    faults = {}
-    if not isinstance(tenant, str) or not TENANT.fullmatch(tenant):
-        faults["tenant"] = TENANT_RULE
+    faults = tenant_errors(tenant)
     try:
         is_text = isinstance(subject, str) and bool(subject.encode())
     except UnicodeEncodeError:
@@ -149,17 +132,6 @@ def subject_errors(subject: object, tenant: object) -> dict[str, str]:
     if not is_text:
         faults["subject"] = "the text that tells who it is, and not an empty one"
     return faults
-
-
-def actor_errors(actor: object) -> dict[str, str]:
-    if actor is None:
-        return {}
-    if _is_usual_actor(actor):
-        # Most, told from the others in passing: with each call of an API comes one.
-        return {}
-    if isinstance(actor, Actor) and not value_errors(actor):
-        return {}
-    return {"actor": "an Actor(user_id, roles) of strings"}
 
 
 def is_text(value: object) -> bool:

@@ -12,12 +12,11 @@ from collections.abc import Mapping
 from gesta.domain.ids import made_at
 from gesta.domain.stream_names import request_stream
 from gesta.flows.flow import Flow
-from gesta.ports.read_model import ViewPosition, Views
-from gesta.ports.transactions import Commits
+from gesta.ports.read_model import ViewPosition
+from gesta.ports.stores import Stores
 from gesta.projector.rebuild import ROLE as REBUILD
 from gesta.requests.dead_letters import dead_letter
-from gesta.runtime.clock import Runtime
-from gesta.runtime.telemetry import Telemetry
+from gesta.runtime.component import Process
 
 DAY_MS = 86_400_000
 #: Requests looked at per step, each step one commit.
@@ -30,17 +29,11 @@ _START: ViewPosition = ("", "", "")
 
 class Retention:
     def __init__(
-        self,
-        days: int | None,
-        flows: Mapping[str, Flow],
-        views: Views,
-        commits: Commits,
-        runtime: Runtime,
-        telemetry: Telemetry,
+        self, days: int | None, *, flows: Mapping[str, Flow], stores: Stores, process: Process
     ) -> None:
         self._keep_ms = None if days is None else days * DAY_MS
-        self._flows, self._views, self._commits = flows, views, commits
-        self._runtime, self._telemetry = runtime, telemetry
+        self._flows, self._views, self._commits = flows, stores.read_model, stores.transactions
+        self._runtime, self._telemetry = process.runtime, process.telemetry
         #: Flows whose ids tell nothing about their age.
         self._foreign = frozenset(
             name for name, flow in flows.items() if flow.request_id is not None

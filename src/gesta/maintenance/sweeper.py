@@ -14,17 +14,17 @@ from gesta.domain.state import State
 from gesta.errors import Fenced, StoreError
 from gesta.flows.flow import Flow
 from gesta.maintenance.retention import Retention
-from gesta.ports.job_queue import JobQueue
+from gesta.ports.job_queue import by_flow
 from gesta.ports.leases import Role
-from gesta.ports.read_model import FROM_THE_START, Cursor, Key, View, Views, key_of
-from gesta.ports.token_buckets import Buckets
+from gesta.ports.read_model import FROM_THE_START, Cursor, Key, View, key_of
+from gesta.ports.stores import Stores
 from gesta.requests.dispatch import job_for
 from gesta.requests.loader import Loader
 from gesta.requests.recorder import Recorder, drop_job
-from gesta.runtime.clock import Runtime, sleep
-from gesta.runtime.telemetry import Telemetry
+from gesta.runtime.clock import sleep
+from gesta.runtime.component import Process, repeat
 from gesta.tenants.pause_control import PauseControl
-from gesta.worker.external.lease_expiry import LeaseExpiry
+from gesta.worker.external.leasing import LeaseExpiry
 
 ROLE = "sweep"
 PERIOD_SECONDS = 0.5
@@ -48,41 +48,37 @@ BUCKETS = 1_000
 class Sweeper:
     def __init__(
         self,
+        *,
         flows: Mapping[str, Flow],
-        views: Views,
-        queue: JobQueue,
+        stores: Stores,
         loader: Loader,
         recorder: Recorder,
         pausing: PauseControl,
-        buckets: Buckets,
         retention: Retention,
         lease_expiry: LeaseExpiry,
-        runtime: Runtime,
-        telemetry: Telemetry,
-        owner: str,
+        process: Process,
     ) -> None:
-        self._flows, self._views, self._queue, self._loader = flows, views, queue, loader
-        self._recorder, self._pausing, self._buckets, self._retention = (
-            recorder,
-            pausing,
-            buckets,
-            retention,
+        self._flows, self._loader, self._recorder, self._pausing = flows, loader, recorder, pausing
+        self._views, self._queue, self._buckets = (
+            stores.read_model,
+            stores.queue,
+            stores.token_buckets,
         )
-        self._lease_expiry, self._runtime, self._telemetry = lease_expiry, runtime, telemetry
-        self.role = Role(ROLE, owner, views, runtime)
+        self._retention, self._lease_expiry, self._process = retention, lease_expiry, process
+        self._runtime, self._telemetry = process.runtime, process.telemetry
+        self.role = Role(ROLE, process.owner, stores.read_model, process.runtime)
         self._held_checked_at = self._lost_checked_at = self._expired_checked_at = float("-inf")
         #: When the next request has to be looked at, for tests that own the clock.
         self.next_due_ms: int | None = None
 
     async def run(self) -> None:
         """Sweep for ever, while the role is ours."""
-        while True:
-            try:
-                if await self.role.is_ours():
-                    await self.step()
-            except StoreError as error:
-                self._telemetry.store_failed("sweep", error)
-            await sleep(self._runtime, PERIOD_SECONDS)
+        await repeat(self._turn, ROLE, self._process, pause_seconds=PERIOD_SECONDS)
+
+    async def _turn(self) -> None:
+        if await self.role.is_ours():
+            await self.step()
+        await sleep(self._runtime, PERIOD_SECONDS)
 
     async def step(self) -> None:
         """Deal with everything whose time has come."""
@@ -104,7 +100,7 @@ class Sweeper:
             await self._restore_lost_jobs()
             await self._buckets.forget(BUCKETS)
             self._telemetry.looked_at(
-                await self._queue.backlog(),
+                by_flow(await self._queue.backlog()),
                 self._runtime.now_ms(),
                 await self._pausing.paused(None),
             )
@@ -123,7 +119,7 @@ class Sweeper:
                 flow is not None
                 and state.expires_at is not None
                 and state.expires_at <= now
-                and state.status != "unknown"
+                and state.phase != "unknown"
             ):
                 with suppress(Fenced):
                     # Of a tenant that has left: its new home will do it. The others must not wait
@@ -196,5 +192,5 @@ def _next_look(state: State, now_ms: int) -> int | None:
     """
     if state.wants == "reconcile":
         return now_ms + LOOK_AGAIN_MS
-    ends_at = None if state.status == "unknown" else state.expires_at
+    ends_at = None if state.phase == "unknown" else state.expires_at
     return ends_at if ends_at is None else max(ends_at, now_ms + LOOK_AGAIN_MS)

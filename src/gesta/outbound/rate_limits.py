@@ -25,7 +25,7 @@ import msgspec
 from gesta.domain.token_bucket import Rate
 from gesta.errors import StoreError
 from gesta.flows.deferrals import Postponed
-from gesta.ports.token_buckets import Buckets, Name, Wanted
+from gesta.ports.token_buckets import Name, TokenBuckets, Wanted
 from gesta.runtime.clock import Runtime, sleep
 from gesta.runtime.group_commit import GroupCommit
 
@@ -160,7 +160,7 @@ def _unheard(asked: asyncio.Future[_Answer]) -> None:
 class Tokens:
     """The tokens of this process, for all tenants."""
 
-    def __init__(self, buckets: Buckets, runtime: Runtime) -> None:
+    def __init__(self, buckets: TokenBuckets, runtime: Runtime) -> None:
         self._buckets, self._runtime = buckets, runtime
         self._taps: dict[Name, _Tap] = {}
         self._asking: GroupCommit[_Question, _Answer] = GroupCommit(self._reserve, "gesta-limits")

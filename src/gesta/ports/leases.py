@@ -8,7 +8,7 @@ from __future__ import annotations
 from contextlib import suppress
 
 from gesta.errors import StoreError
-from gesta.ports.read_model import Views
+from gesta.ports.read_model import ReadModel
 from gesta.runtime.clock import Runtime
 
 #: Those who wait look once in RENEWAL_SECONDS, so another process takes over at most the sum of
@@ -19,7 +19,7 @@ NEVER = float("-inf")
 
 
 class Role:
-    def __init__(self, name: str, owner: str, views: Views, runtime: Runtime) -> None:
+    def __init__(self, name: str, owner: str, views: ReadModel, runtime: Runtime) -> None:
         self._name, self._owner, self._views, self._runtime = name, owner, views, runtime
         self._renewed_at = NEVER
         self._is_given_up = False

@@ -148,7 +148,7 @@ def should_have_a_job(state: State, sweep_at_ms: int | None, before_ms: int) -> 
     return state.wants is not None and is_put and (state.due_at or 0) < before_ms
 
 
-class Views(Protocol):
+class ReadModel(Protocol):
     async def get(self, keys: Sequence[Key]) -> dict[Key, View]:
         """The views of these requests. May lag behind the events; never shows another tenant's."""
         ...

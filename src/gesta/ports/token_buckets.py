@@ -38,7 +38,7 @@ class Reserved(msgspec.Struct, frozen=True, gc=False):
     next_at: float
 
 
-class Buckets(Protocol):
+class TokenBuckets(Protocol):
     async def reserve(self, wanted: Sequence[Wanted], ahead_ms: int) -> list[Reserved]:
         """Up to so many tokens of each, none that falls later than `ahead_ms` from now.
 

@@ -76,7 +76,7 @@ class Projection:
         ]
 
 
-class Commits(Protocol):
+class Transactions(Protocol):
     async def append(
         self, appends: Sequence[Append], projection: Projection
     ) -> list[AppendVerdict]:

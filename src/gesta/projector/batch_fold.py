@@ -17,8 +17,7 @@ from gesta.ports.job_queue import Job
 from gesta.ports.read_model import Key, Quarantined, View
 from gesta.requests.dispatch import is_wanted, opened_job
 from gesta.requests.loader import apply_event
-from gesta.runtime.clock import Runtime
-from gesta.runtime.telemetry import Telemetry
+from gesta.runtime.component import Process
 
 #: What the events of config streams name as their flow; no flow of one part can be declared.
 CONFIG = "config"
@@ -33,11 +32,9 @@ class Folded(NamedTuple):
 
 
 class Folding:
-    def __init__(
-        self, events: EventStore, known: Known, runtime: Runtime, telemetry: Telemetry
-    ) -> None:
+    def __init__(self, events: EventStore, known: Known, process: Process) -> None:
         self._events, self._known = events, known
-        self._runtime, self._telemetry = runtime, telemetry
+        self._runtime, self._telemetry = process.runtime, process.telemetry
         #: What was parked by the last fold, and is news.
         self._untold: list[tuple[Recorded, Exception]] = []
 

@@ -13,22 +13,22 @@ from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from typing import TypeVar
 
 from gesta.domain.events import Created
-from gesta.domain.notification.evolve import created
+from gesta.domain.lifecycles import lifecycle_of
 from gesta.ports.event_store import Append, AppendVerdict
 from gesta.ports.job_queue import Job
 from gesta.ports.read_model import View
+from gesta.ports.stores import Stores
 from gesta.ports.transactions import Entry, Projection, Recording
 from gesta.projector.projector import Projector
 from gesta.requests.dispatch import is_wanted, opened_job
-from gesta.stores import Stores
 
 T = TypeVar("T")
 
 
 class InlineProjection:
     def __init__(self, stores: Stores, projector: Projector) -> None:
-        self._events, self._commits, self._projector = stores.events, stores.commits, projector
-        self._is_possible = stores.projects_inline
+        self._events, self._commits, self._projector = stores.events, stores.transactions, projector
+        self._is_possible, self.commit_size = stores.projects_inline, stores.commit_size
 
     async def append(self, appends: Sequence[Append]) -> list[AppendVerdict]:
         """As EventStore.append, of new requests."""
@@ -94,7 +94,7 @@ def _folded(append: Append, after: View | None) -> tuple[View | None, Job | None
         known = append.events[0].known
         if known is None or not isinstance(known.event, Created):
             return None, None
-        state = created(known.event, known.meta)
+        state = lifecycle_of(known.meta.flow).evolve(None, known.event, known.meta)
         return View(state, bytes(known.event.payload)), opened_job(state)
     job = None
     for event in append.events:

@@ -8,49 +8,41 @@ deterministic, and the worker's guard looks at the stream. The other order would
 
 from __future__ import annotations
 
-from gesta.errors import StoreError
-from gesta.ports.job_queue import JobQueue
 from gesta.ports.leases import RENEWAL_SECONDS
-from gesta.ports.read_model import Views
+from gesta.ports.stores import Stores
 from gesta.projector.partitions import Partitions
-from gesta.runtime.clock import Runtime, Signal, sleep
-from gesta.runtime.telemetry import Telemetry
+from gesta.runtime.clock import sleep
+from gesta.runtime.component import Process, repeat
 
 BATCH = 1_000
 #: Who projects in this process tells when jobs became pending; should it ever not, this is how long
 #: they lie unnoticed.
 POLL_SECONDS = 1.0
-STORE_PAUSE_SECONDS = 1.0
 
 
 class Relay:
-    def __init__(
-        self,
-        views: Views,
-        queue: JobQueue,
-        partitions: Partitions,
-        news: Signal,
-        runtime: Runtime,
-        telemetry: Telemetry,
-    ) -> None:
-        """`partitions` are the projector's: where jobs are written down, the news of them is heard
-        at once.
-        """
-        self._views, self._queue, self._partitions, self._news = views, queue, partitions, news
-        self._runtime, self._telemetry = runtime, telemetry
+    def __init__(self, stores: Stores, partitions: Partitions, process: Process) -> None:
+        """`partitions` are those of this process's projector, whose commits set the signal."""
+        assert stores.undispatched is not None
+        self._views, self._queue, self._written = (
+            stores.read_model,
+            stores.queue,
+            stores.undispatched,
+        )
+        self._partitions, self._process = partitions, process
 
     async def run(self) -> None:
-        """Carry over for ever, while we project."""
-        while True:
-            try:
-                if not await self._partitions.is_ours():
-                    await sleep(self._runtime, RENEWAL_SECONDS)
-                elif await self.step() == 0:
-                    await self._news.wait(POLL_SECONDS)
-            except StoreError as error:
-                # The views go on; what is pending waits until the queue is back.
-                self._telemetry.store_failed("relay", error)
-                await sleep(self._runtime, STORE_PAUSE_SECONDS)
+        """Carry over for ever, while this process projects.
+
+        While the queue is out of reach, the views go on and the jobs wait.
+        """
+        await repeat(self._turn, "relay", self._process)
+
+    async def _turn(self) -> None:
+        if not await self._partitions.is_ours():
+            await sleep(self._process.runtime, RENEWAL_SECONDS)
+        elif await self.step() == 0:
+            await self._written.wait(POLL_SECONDS)
 
     async def step(self) -> int:
         """Carry one batch over; how many jobs it had."""

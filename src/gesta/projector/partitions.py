@@ -15,8 +15,8 @@ from typing import NamedTuple
 from gesta.errors import StoreError
 from gesta.ports.event_store import EventStore
 from gesta.ports.leases import LEASE_SECONDS, NEVER, RENEWAL_SECONDS
-from gesta.ports.read_model import Move, RoleLease, Views, dispatched_of
-from gesta.runtime.clock import Runtime
+from gesta.ports.read_model import Move, ReadModel, RoleLease, dispatched_of
+from gesta.runtime.component import Process
 
 #: The role and the checkpoint of whoever projects; `projector/0`, `projector/1` and so on where the
 #: store has several partitions.
@@ -59,7 +59,7 @@ class Stretch(NamedTuple):
     quiet_until: int
 
 
-async def stands_of(views: Views, count: int) -> list[Stand]:
+async def stands_of(views: ReadModel, count: int) -> list[Stand]:
     """Of every partition, by number, read at one moment."""
     found = {one.name: one.position for one in await views.checkpoints()}
     names = checkpoints_of(count)
@@ -69,7 +69,7 @@ async def stands_of(views: Views, count: int) -> list[Stand]:
     ]
 
 
-async def begin_places(events: EventStore, views: Views, count: int) -> None:
+async def begin_places(events: EventStore, views: ReadModel, count: int) -> None:
     """Make the checkpoints that are not there; before this process appends anything.
 
     Where the log has events already they were lost, with the views or by hand, and nobody knows
@@ -87,7 +87,7 @@ async def begin_places(events: EventStore, views: Views, count: int) -> None:
             await views.begin(name, 0)
 
 
-async def place_of(views: Views, count: int) -> int:
+async def place_of(views: ReadModel, count: int) -> int:
     """The position up to which the views show the log, whatever the partition."""
     return min(stand.place for stand in await stands_of(views, count))
 
@@ -163,9 +163,9 @@ class Places:
 class Partitions:
     """Which partitions this process projects: all of them where it is alone, else a fair part."""
 
-    def __init__(self, count: int, owner: str, views: Views, runtime: Runtime) -> None:
+    def __init__(self, count: int, views: ReadModel, process: Process) -> None:
         self.count = count
-        self._owner, self._views, self._runtime = owner, views, runtime
+        self._owner, self._views, self._runtime = process.owner, views, process.runtime
         self._renewed_at = self._held_at = NEVER
         self._is_given_up = False
         #: Those that were ours when they were last taken or renewed.

@@ -13,11 +13,12 @@ from contextlib import contextmanager, suppress
 
 from gesta.errors import Fenced, StoreError, StoreFull
 from gesta.ports.eager_dispatch import EagerDispatch, FreeSlots
-from gesta.ports.event_store import EventStore, Recorded, Share
+from gesta.ports.event_store import Recorded, Share
 from gesta.ports.job_queue import Job
 from gesta.ports.leases import RENEWAL_SECONDS
-from gesta.ports.read_model import Move, Quarantined, View, Views
-from gesta.ports.transactions import Commits, Projection
+from gesta.ports.read_model import Move, Quarantined, View
+from gesta.ports.stores import Stores
+from gesta.ports.transactions import Projection
 from gesta.projector.batch_fold import Folding
 from gesta.projector.partitions import (
     Partitions,
@@ -27,8 +28,8 @@ from gesta.projector.partitions import (
     place_of,
     stands_of,
 )
-from gesta.runtime.clock import Runtime, Signal, sleep
-from gesta.runtime.telemetry import Telemetry
+from gesta.runtime.clock import Signal, sleep
+from gesta.runtime.component import Process, repeat
 
 #: Larger batches cost less per event: each commit writes the edges of the same trees anew.
 BATCH = 2_000
@@ -37,7 +38,6 @@ BEHIND = 250
 #: A store tells when something was appended; should it ever not, this is how long an event lies
 #: unnoticed.
 POLL_SECONDS = 1.0
-STORE_PAUSE_SECONDS = 1.0
 #: How soon another process's event is looked for while we append ourselves.
 OWN_SECONDS = 0.1
 #: For how long appends wait at most so that those on their way land and are projected, and how
@@ -57,24 +57,18 @@ STILL_SECONDS = 0.25
 
 
 class Projector:
-    def __init__(
-        self,
-        events: EventStore,
-        views: Views,
-        commits: Commits,
-        count: int,
-        runtime: Runtime,
-        telemetry: Telemetry,
-        owner: str,
-    ) -> None:
-        """`count` is the number of the store's partitions.
-
-        All of them are followed, until `run` says which of them are ours.
-        """
-        self._events, self._views, self._commits, self._count = events, views, commits, count
-        self._folding = Folding(events, views.get, runtime, telemetry)
-        self._runtime, self._telemetry = runtime, telemetry
-        self.partitions = Partitions(count, owner, views, runtime)
+    def __init__(self, stores: Stores, process: Process) -> None:
+        """All partitions are followed, until `run` says which of them are ours."""
+        self._events, self._views, self._commits = (
+            stores.events,
+            stores.read_model,
+            stores.transactions,
+        )
+        self._count = count = stores.partitions
+        self._folding = Folding(stores.events, stores.read_model.get, process)
+        self._process, self._runtime = process, process.runtime
+        runtime = process.runtime
+        self.partitions = Partitions(count, stores.read_model, process)
         self._followed, self._lease_expiry = frozenset(range(count)), 0
         self._listeners: list[Callable[[Sequence[View]], None]] = []
         #: None: to be read.
@@ -179,28 +173,28 @@ class Projector:
 
     async def run(self) -> None:
         """Project for ever, the partitions that are ours."""
-        while True:
-            try:
-                ours = await self.partitions.hold()
-                if (
-                    ours != self._followed
-                    or self.partitions.lease_expiry != self._lease_expiry
-                    or self._places is None
-                ):
-                    self._followed, self._lease_expiry = ours, self.partitions.lease_expiry
-                    # Also where none is left: what was remembered of their views is forgotten with
-                    # it.
-                    await self._read_places()
-                if not ours:
-                    await sleep(self._runtime, RENEWAL_SECONDS)
-                elif await self.step() == 0:
-                    if self._runtime.monotonic() - self._places_read_at >= PLACE_SECONDS:
-                        self._places = self._at_end = None
-                    await self._rest()
-            except StoreError as error:
-                self._telemetry.store_failed("projector", error)
-                self._places = self._at_end = None
-                await sleep(self._runtime, STORE_PAUSE_SECONDS)
+        await repeat(self._turn, "projector", self._process, outage=self._forget_places)
+
+    async def _turn(self) -> None:
+        ours = await self.partitions.hold()
+        if (
+            ours != self._followed
+            or self.partitions.lease_expiry != self._lease_expiry
+            or self._places is None
+        ):
+            self._followed, self._lease_expiry = ours, self.partitions.lease_expiry
+            # Also where none is left: what was remembered of their views is forgotten with it.
+            await self._read_places()
+        if not ours:
+            await sleep(self._runtime, RENEWAL_SECONDS)
+        elif await self.step() == 0:
+            if self._runtime.monotonic() - self._places_read_at >= PLACE_SECONDS:
+                self._forget_places()
+            await self._rest()
+
+    def _forget_places(self) -> None:
+        """Read them again before the next step."""
+        self._places = self._at_end = None
 
     async def _rest(self) -> None:
         """Until there may be something to project.
@@ -234,7 +228,7 @@ class Projector:
             if self._followed:
                 # A step that was cut off may have been committed, or may be about to be: then the
                 # checkpoint moves under us.
-                self._places = self._at_end = None
+                self._forget_places()
                 while (
                     await self.step() or self._places is None
                 ) and self._runtime.monotonic() < until:
@@ -264,7 +258,7 @@ class Projector:
         views, jobs, quarantined = await self._folding.fold(batch, stretch.quiet_until)
         if not await self._project(views, jobs, quarantined, places.moves(stretch, reached)):
             # Another projector moved a checkpoint: start again from where they stand now.
-            self._places = self._at_end = None
+            self._forget_places()
             self.partitions.doubt()
             return 0
         places.moved(stretch.numbers, reached)
@@ -368,7 +362,7 @@ class Projector:
 
         How far that went.
         """
-        self._places = self._at_end = None
+        self._forget_places()
         folded = 0
         while count := await self.step(again=True):
             folded += count

@@ -1,4 +1,4 @@
-"""Views folded anew beside the ones in use, then swapped for them.
+"""ReadModel folded anew beside the ones in use, then swapped for them.
 
 Everything else goes on; nothing is sent again.
 """
@@ -8,15 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from gesta.errors import GestaError
-from gesta.ports.event_store import EventStore
 from gesta.ports.leases import Role
-from gesta.ports.read_model import Quarantined, Views
-from gesta.ports.transactions import Commits
+from gesta.ports.read_model import Quarantined
+from gesta.ports.stores import Stores
 from gesta.projector.batch_fold import Folding
 from gesta.projector.partitions import begin_places, checkpoints_of, place_of
 from gesta.projector.projector import BATCH, Projector
-from gesta.runtime.clock import Runtime
-from gesta.runtime.telemetry import Telemetry
+from gesta.runtime.component import Process
 
 ROLE = "rebuild"
 #: Under load the log grows meanwhile. So often we run after its end; the rest is the projector's,
@@ -32,23 +30,12 @@ Progress = Callable[[int, int], None]
 
 
 class Rebuild:
-    def __init__(
-        self,
-        events: EventStore,
-        views: Views,
-        commits: Commits,
-        count: int,
-        runtime: Runtime,
-        telemetry: Telemetry,
-        owner: str,
-    ) -> None:
-        """`count` is the number of the store's partitions."""
-        self._events, self._views, self._count = events, views, count
-        self._runtime, self._telemetry, self._owner = runtime, telemetry, owner
+    def __init__(self, stores: Stores, process: Process) -> None:
+        self._events, self._views, self._count = stores.events, stores.read_model, stores.partitions
+        self._process = process
         self._is_running = False
-        # One of our own: the station of this process may be at work, too, and has its own place in
-        # the log.
-        self._projector = Projector(events, views, commits, count, runtime, telemetry, owner)
+        # One of our own: the projector of this process may be at work, too, at another position.
+        self._projector = Projector(stores, process)
 
     async def run(self, progress: Progress) -> int:
         """How many events were folded.
@@ -60,12 +47,12 @@ class Rebuild:
             raise GestaError(RUNS)
         self._is_running = True
         try:
-            role = Role(ROLE, self._owner, self._views, self._runtime)
+            role = Role(ROLE, self._process.owner, self._views, self._process.runtime)
             await _hold(role)
             try:
                 return await self._build(role, progress)
             finally:
-                await self._views.claim(ROLE, self._owner, 0.0)
+                await self._views.claim(ROLE, self._process.owner, 0.0)
         finally:
             self._is_running = False
 
@@ -73,7 +60,7 @@ class Rebuild:
         # They may have been lost with the views, also while this process ran.
         await begin_places(self._events, self._views, self._count)
         shadow = await self._views.shadow()
-        folding = Folding(self._events, shadow.get, self._runtime, self._telemetry)
+        folding = Folding(self._events, shadow.get, self._process)
         quarantined: list[Quarantined] = []
         position = folded = 0
         for _ in range(ROUNDS):

@@ -6,43 +6,10 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-import msgspec
-
+from gesta.api_types.decisions import DeadLetter, DlqMetadata, ErrorInfo, Original
 from gesta.domain.state import State
 from gesta.domain.stream_names import request_stream
 from gesta.flows.flow import Flow
-
-
-class ErrorInfo(msgspec.Struct, frozen=True, rename="camel"):
-    error_type: str
-    error_message: str
-    attempt_count: int
-    last_attempt_time: str
-
-
-class DlqMetadata(msgspec.Struct, frozen=True, rename="camel"):
-    sent_to_dlq_at: str
-    original_queue: str
-    expires_at: str
-
-
-class Original(msgspec.Struct, frozen=True, rename="camel"):
-    flow: str
-    tenant: str
-    request_id: str
-    stream: str
-    version: int
-    key: str | None
-    test: bool = False
-
-
-class DeadLetter(msgspec.Struct, frozen=True, rename="camel"):
-    """A pointer to the request, never its payload; texts are scrubbed before they are recorded."""
-
-    original: Original
-    error_info: ErrorInfo
-    dlq_metadata: DlqMetadata
-    last_failure_reason: str
 
 
 def dead_letter(state: State, flow: Flow | None, now_ms: int) -> DeadLetter | None:

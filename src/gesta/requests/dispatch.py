@@ -28,7 +28,7 @@ def is_wanted(job: Job, state: State) -> bool:
 
 def job_for(state: State, *, possibly_executed: bool = False) -> Job:
     """The pointer to a request's open operation."""
-    kind = state.wants
+    kind = state.job_kind
     assert kind is not None
     flow = external_queue_of(state.flow, state.tenant) if state.external else state.flow
     return Job(

@@ -10,11 +10,11 @@ from collections.abc import Iterable, Sequence
 from gesta.domain.codec import decode_meta, event_types
 from gesta.domain.events import Created
 from gesta.domain.ids import REQUEST_ID
-from gesta.domain.notification.evolve import evolve
+from gesta.domain.lifecycles import lifecycle_of
 from gesta.domain.stream_names import request_stream
 from gesta.errors import PoisonEvent
 from gesta.ports.event_store import EventStore, Recorded
-from gesta.ports.read_model import Key, View, Views
+from gesta.ports.read_model import Key, ReadModel, View
 
 
 def apply_event(view: View | None, recorded: Recorded, flow: str) -> View:
@@ -28,7 +28,7 @@ def apply_event(view: View | None, recorded: Recorded, flow: str) -> View:
             event_types(flow).decode(recorded.type, recorded.data) if known is None else known.event
         )
         meta = decode_meta(recorded.meta) if known is None else known.meta
-        state = evolve(None if view is None else view.state, event, meta)
+        state = lifecycle_of(flow).evolve(None if view is None else view.state, event, meta)
     except ValueError as error:
         raise PoisonEvent(recorded.stream, recorded.version, str(error)) from error
     if isinstance(event, Created):
@@ -40,7 +40,7 @@ def apply_event(view: View | None, recorded: Recorded, flow: str) -> View:
 class Loader:
     """Views first, stream heads second, one call each for a whole batch."""
 
-    def __init__(self, events: EventStore, views: Views) -> None:
+    def __init__(self, events: EventStore, views: ReadModel) -> None:
         self._events, self._views = events, views
 
     async def load(

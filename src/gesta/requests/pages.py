@@ -9,7 +9,7 @@ from typing import Generic, TypeVar
 
 import msgspec
 
-from gesta.ports.read_model import Filter, View, Views
+from gesta.ports.read_model import Filter, ReadModel, View
 
 T = TypeVar("T")
 
@@ -28,7 +28,7 @@ class Page(msgspec.Struct, Generic[T], frozen=True):
     next: str | None
 
 
-async def page_of(views: Views, chosen: Filter, pick: Callable[[View], T | None]) -> Page[T]:
+async def page_of(views: ReadModel, chosen: Filter, pick: Callable[[View], T | None]) -> Page[T]:
     """What `pick` makes of the chosen views, `chosen.limit` at most; those it gives None for are
     passed over.
     """

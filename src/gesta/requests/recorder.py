@@ -7,9 +7,10 @@ commit.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import count
+from typing import Protocol
 
 import msgspec
 
@@ -17,12 +18,11 @@ from gesta.domain import events as e
 from gesta.domain.codec import encode, event_types
 from gesta.domain.commands import Command, Rules
 from gesta.domain.ids import event_id
-from gesta.domain.notification.evolve import evolve
-from gesta.domain.notification.lifecycle import decide
+from gesta.domain.lifecycles import lifecycle_of
 from gesta.domain.state import State
 from gesta.domain.stream_names import request_stream
 from gesta.errors import Busy, StoreError
-from gesta.ports.event_store import Append, Appended, Known, NewEvent, Stale
+from gesta.ports.event_store import Append, Appended, AppendVerdict, Known, NewEvent, Stale
 from gesta.ports.job_queue import Drop, Settled, Settlement
 from gesta.ports.read_model import View
 from gesta.ports.transactions import Entry, Recording
@@ -35,9 +35,23 @@ from gesta.runtime.group_commit import GroupCommit
 #: A stream moved under us this often in a row is no longer bad luck.
 TRIES = 5
 
-AppendEntries = Callable[[Sequence[Entry]], Awaitable[list[Recording]]]
 #: (state before, state after) → what becomes of the job.
 Settle = Callable[[State, State], Settlement | None]
+
+
+class RequestLog(Protocol):
+    """Where requests are written: the store, or the store with the projection in one commit."""
+
+    #: How many callers' writes go into one commit at most.
+    commit_size: int
+
+    async def append(self, appends: Sequence[Append]) -> list[AppendVerdict]:
+        """As EventStore.append, of new requests."""
+        ...
+
+    async def record(self, entries: Sequence[Entry]) -> list[Recording]:
+        """As Transactions.record."""
+        ...
 
 
 class Applied(msgspec.Struct, frozen=True, gc=False):
@@ -52,16 +66,11 @@ class Applied(msgspec.Struct, frozen=True, gc=False):
 
 class Recorder:
     def __init__(
-        self,
-        record: AppendEntries,
-        loader: Loader,
-        store_retry: StoreRetry,
-        runtime: Runtime,
-        commit_size: int,
+        self, log: RequestLog, *, loader: Loader, store_retry: StoreRetry, runtime: Runtime
     ) -> None:
         self._loader, self._store_retry, self._runtime = loader, store_retry, runtime
         self._commit: GroupCommit[Entry, Recording] = GroupCommit(
-            record, "gesta-recorder", commit_size
+            log.record, "gesta-recorder", log.commit_size
         )
 
     async def apply(
@@ -86,8 +95,9 @@ class Recorder:
         another than the request's own.
         """
         cause = cause or self._runtime.random_bytes(16)
+        lifecycle = lifecycle_of(view.state.flow)
         for tries in count(1):
-            events = decide(view.state, command, rules)
+            events = lifecycle.decide(view.state, command, rules)
             after, append = self._append(
                 view.state, events, cause, causation_id, actor, correlation_id
             )
@@ -169,6 +179,7 @@ class Recorder:
             actor,
         )
         stored_meta, name_of = encode(meta), event_types(state.flow).name_of
+        evolve = lifecycle_of(state.flow).evolve
         expected, after, new = state.version, state, []
         for ordinal, event in enumerate(events):
             after = evolve(after, event, meta)

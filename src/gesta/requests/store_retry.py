@@ -15,9 +15,9 @@ from typing import TypeVar
 
 from gesta.errors import StoreError
 from gesta.ports.job_queue import Settlement
-from gesta.runtime.clock import Runtime, sleep
+from gesta.runtime.clock import sleep
+from gesta.runtime.component import STORE_PAUSE_SECONDS, Process
 
-STORE_PAUSE_SECONDS = 1.0
 #: Repetitions that are remembered: more than can end while one take is under way.
 KEPT = 10_000
 
@@ -25,8 +25,8 @@ T = TypeVar("T")
 
 
 class StoreRetry:
-    def __init__(self, runtime: Runtime) -> None:
-        self._runtime = runtime
+    def __init__(self, process: Process) -> None:
+        self._runtime = process.runtime
         #: How many repetitions have ended.
         self.count = 0
         self._under_way: Counter[str] = Counter()

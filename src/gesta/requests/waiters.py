@@ -7,6 +7,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
+from gesta.domain.lifecycles import lifecycle_of
 from gesta.domain.outcome import Done, Outcome, Rejected, Unknown
 from gesta.domain.state import State
 from gesta.ports.read_model import Key, View, key_of
@@ -15,8 +16,6 @@ from gesta.ports.read_model import Key, View, key_of
 def outcome_of(state: State) -> Outcome | None:
     """What a request came to; None while something is still going to happen by itself."""
     match state.status:
-        case "sent":
-            return Done(state.provider_id, state.target_id, state.detail)
         case "failed":
             return Rejected(state.reason, state.detail)
         case "cancelled" if state.reason == "duplicate" and state.attempts == 0:
@@ -25,6 +24,8 @@ def outcome_of(state: State) -> Outcome | None:
             return Rejected(state.status)
         case "unknown" if state.due_at is None:
             return Unknown(state.reason, state.detail)
+        case status if status in lifecycle_of(state.flow).success:
+            return Done(state.provider_id, state.target_id, state.detail)
         case _:
             return None
 

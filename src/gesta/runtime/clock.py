@@ -14,7 +14,7 @@ import random
 import sys
 import threading
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine
 from typing import Any, Generic, Protocol, TypeVar
 from weakref import WeakKeyDictionary
 
@@ -176,54 +176,6 @@ def run(main: Coroutine[Any, Any, T]) -> T:
     except ModuleNotFoundError:
         return asyncio.run(main)
     return uvloop.run(main)
-
-
-class LoopThread:
-    """An event loop in a thread of its own, for programs that have none: coroutines are run there,
-    and waited for here.
-    """
-
-    def __init__(self, runtime: Runtime, name: str) -> None:
-        self._loop = asyncio.new_event_loop()
-        self._thread = runtime.thread(self._loop.run_forever, name)
-
-    def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """What it comes to. Whoever is interrupted while waiting ends it, too."""
-        running = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
-        try:
-            return running.result()
-        except BaseException:
-            running.cancel()
-            raise
-
-    def each(self, items: AsyncIterator[T]) -> Iterator[T]:
-        """Items as they are asked for; whoever stops asking ends where they come from."""
-        try:
-            while True:
-                try:
-                    item = self.run(_next(items))
-                except _NoMore:
-                    return
-                yield item
-        finally:
-            if isinstance(items, AsyncGenerator):
-                self.run(items.aclose())
-
-    def close(self) -> None:
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-        self._loop.close()
-
-
-class _NoMore(Exception):
-    """No future may carry the end of an iteration."""
-
-
-async def _next(items: AsyncIterator[T]) -> T:
-    try:
-        return await anext(items)
-    except StopAsyncIteration:
-        raise _NoMore from None
 
 
 class Lane(Generic[T]):

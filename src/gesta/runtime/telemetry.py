@@ -8,20 +8,23 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable, Iterable, Mapping, MutableMapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import structlog
 from prometheus_client import CollectorRegistry
 
+from gesta.domain.lifecycles import lifecycle_of
 from gesta.domain.outcome import Done, Outcome
 from gesta.domain.state import State
 from gesta.errors import MissingExtra
-from gesta.flows.flow import Flow
-from gesta.ports.job_queue import Backlog, Job, LeasedJob, by_flow
 from gesta.runtime.metrics import Metrics
 from gesta.runtime.redaction import scrub
-from gesta.tenants.pauses import Pause
+
+if TYPE_CHECKING:
+    from gesta.flows.flow import Flow
+    from gesta.ports.job_queue import Backlog, Job, LeasedJob
+    from gesta.tenants.pauses import Pause
 
 #: Reasons that may be a label; a provider's own words would make a series each.
 REASONS = frozenset(
@@ -242,8 +245,8 @@ class Telemetry:
         )
 
     def given_up(self, state: State, line: LogContext | None = None) -> None:
-        """A line for every request that nothing more happens to by itself, unless it was sent."""
-        if state.status == "sent" or state.wants is not None:
+        """A line for every request that nothing more happens to by itself, unless it succeeded."""
+        if state.wants is not None or state.status in lifecycle_of(state.flow).success:
             return
         what = "a person has to decide" if state.status == "unknown" else f"request {state.status}"
         tags = {
@@ -302,12 +305,10 @@ class Telemetry:
     def looked_at(
         self, backlog: Mapping[str, Backlog], now_ms: int, pauses: Iterable[Pause] = ()
     ) -> None:
-        """The queue as the sweep found it.
+        """The queue as the sweeper found it, by flow: no tenant in a label, so no external queue.
 
         A flow without ready jobs shows 0, so that an alarm ends.
         """
-        # No tenant in a label, so no lane either.
-        backlog = by_flow(backlog)
         self.metrics.held = dict.fromkeys(self.metrics.held, 0) | {
             flow: one.held for flow, one in backlog.items()
         }

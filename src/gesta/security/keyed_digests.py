@@ -7,8 +7,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable
 
-import msgspec
-
 #: Enough to tell two contents under one key apart; the index of keys is random, so every byte of it
 #: is paid for.
 CONTENT_BYTES = 8
@@ -19,9 +17,6 @@ TICKET_BYTES = 16
 #: What HMAC mixes into its key for the inner and the outer digest, and how long a block of SHA-256
 #: is (RFC 2104).
 INNER, OUTER, BLOCK_BYTES = 0x36, 0x5C, 64
-
-#: A payload as JSON, the same bytes for the same content whatever the order of its keys.
-canonical = msgspec.json.Encoder(order="deterministic").encode
 
 
 class KeyedDigests:

@@ -34,10 +34,10 @@ from gesta.ports.job_queue import (
     Settled,
     Settlement,
 )
-from gesta.ports.read_model import Move, Quarantined, View, Views
-from gesta.ports.transactions import Commits, Entry, Projection, Recording
+from gesta.ports.read_model import Move, Quarantined, ReadModel, View
+from gesta.ports.stores import Stores
+from gesta.ports.transactions import Entry, Projection, Recording, Transactions
 from gesta.runtime.clock import Runtime, Signal
-from gesta.stores import Stores
 
 #: How long a placeholder keeps a job from being taken: longer than any append, and after a crash as
 #: late as the job then comes.
@@ -49,7 +49,7 @@ DROPS = 5
 def with_separate_queue(stores: Stores, queue: Stores, runtime: Runtime) -> Stores:
     """The ports of `stores`, with the queue of another store."""
     news = Signal(runtime)
-    jobs = SeparateQueue(queue.queue, stores.views)
+    jobs = SeparateQueue(queue.queue, stores.read_model)
 
     async def close() -> None:
         try:
@@ -58,13 +58,13 @@ def with_separate_queue(stores: Stores, queue: Stores, runtime: Runtime) -> Stor
             await stores.close()
 
     commits = SeparateTransactions(
-        stores.events, stores.views, jobs, news, stores.commits, queue.now_ms
+        stores.events, stores.read_model, jobs, news, stores.transactions, queue.now_ms
     )
     fences = SeparateFences(stores.fences, queue.fences)
     return replace(
         stores,
         queue=jobs,
-        commits=commits,
+        transactions=commits,
         fences=fences,
         close=close,
         undispatched=news,
@@ -78,7 +78,7 @@ class SeparateQueue:
     Implements gesta.ports.job_queue; the docstrings there are the promise.
     """
 
-    def __init__(self, queue: JobQueue, views: Views) -> None:
+    def __init__(self, queue: JobQueue, views: ReadModel) -> None:
         self._queue, self._views = queue, views
 
     async def put(self, jobs: Sequence[Job]) -> list[bool]:
@@ -160,10 +160,10 @@ class SeparateTransactions:
     def __init__(
         self,
         events: EventStore,
-        views: Views,
+        views: ReadModel,
         queue: SeparateQueue,
         news: Signal,
-        together: Commits,
+        together: Transactions,
         now_ms: Callable[[], int],
     ) -> None:
         """`together` commits what concerns events and views alone: these two share a database.

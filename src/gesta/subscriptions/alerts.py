@@ -16,6 +16,7 @@ there are readiness and metrics.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
 from datetime import timedelta
 
 import msgspec
@@ -27,14 +28,12 @@ from gesta.errors import Conflict, GestaError, StoreError, TryLater
 from gesta.flows.flow import Flow, Notice, Payload
 from gesta.intake.submit import Intake
 from gesta.intake.submit_options import Options
-from gesta.ports.event_store import EventStore, Recorded
-from gesta.ports.read_model import Views
+from gesta.ports.event_store import Recorded
 from gesta.projector.batch_fold import CONFIG
 from gesta.runtime.clock import Runtime, sleep
 from gesta.runtime.telemetry import Telemetry, reason_label
-from gesta.subscriptions.log_consumer import BATCH, OWN, LogConsumer
+from gesta.subscriptions.log_consumer import BATCH, OWN, Log, LogConsumer
 from gesta.tenants.config import ConfigCache
-from gesta.tenants.config_writer import ConfigWriter
 from gesta.tenants.flow_records import Records
 from gesta.tenants.pauses import PAUSED, Paused
 
@@ -101,32 +100,33 @@ class Group(msgspec.Struct):
 Name = tuple[str, str, str]
 
 
+@dataclass(frozen=True)
+class Destination:
+    """Who hears of alerts: `flow:address`, and the tenant whose config and templates are used."""
+
+    to: str
+    tenant: str
+
+
 class Alerts:
     """Says it, and remembers in which window it said what."""
 
     def __init__(
         self,
-        to: str,
-        tenant: str,
+        destination: Destination,
+        *,
         flows: Mapping[str, Flow],
         intake: Intake,
         config: ConfigCache,
-        writer: ConfigWriter,
         records: Records,
         runtime: Runtime,
         telemetry: Telemetry,
         process: str,
     ) -> None:
-        self.to, self._tenant, self._process = to, tenant, process
-        flow, _, self._destination = to.partition(":")
+        self.to, self._tenant, self._process = destination.to, destination.tenant, process
+        flow, _, self._destination = destination.to.partition(":")
         self._flow, self._flow_name = flows.get(flow), flow
-        self._flows, self._intake, self._config, self._writer, self._records = (
-            flows,
-            intake,
-            config,
-            writer,
-            records,
-        )
+        self._flows, self._intake, self._config, self._records = flows, intake, config, records
         self._runtime, self._telemetry = runtime, telemetry
         self._said: dict[Name, int] = {}
         #: What this process has met itself.
@@ -145,7 +145,7 @@ class Alerts:
                 f"{self._flow_name} cannot carry alerts; flows that can:"
                 f" {', '.join(carriers(self._flows)) or 'none'}"
             )
-        await self._writer.refresh(self._config, self._tenant)
+        await self._config.refresh(self._tenant)
         return self._flow.notices.fault(self._destination, self._config.of(self._tenant))
 
     def window(self) -> int:
@@ -233,16 +233,8 @@ class Alerting(LogConsumer):
     Its checkpoint stays before what has not been said yet.
     """
 
-    def __init__(
-        self,
-        alerts: Alerts,
-        events: EventStore,
-        views: Views,
-        runtime: Runtime,
-        telemetry: Telemetry,
-        owner: str,
-    ) -> None:
-        super().__init__(f"{OWN}alerts", "now", events, views, runtime, telemetry, owner)
+    def __init__(self, alerts: Alerts, log: Log) -> None:
+        super().__init__(f"{OWN}alerts", "now", log)
         self._alerts = alerts
         self._groups: dict[Name, Group] = {}
         self._read = 0

@@ -15,15 +15,13 @@ from dataclasses import dataclass
 
 from gesta.domain.ids import covers, pattern_fault
 from gesta.domain.status_events import WORDS, Event
+from gesta.domain.stream_names import checkpoint_of
 from gesta.errors import BadSubscription, StoreError
-from gesta.ports.event_store import EventStore
 from gesta.ports.leases import RENEWAL_SECONDS, Role
-from gesta.ports.read_model import Views
-from gesta.runtime.clock import Runtime, sleep
-from gesta.runtime.telemetry import Telemetry
-from gesta.subscriptions.log_consumer import BATCH, OWN, LogConsumer, Since, checkpoint_of
+from gesta.runtime.clock import sleep
+from gesta.subscriptions.log_consumer import BATCH, OWN, Log, LogConsumer, Since
 
-__all__ = ["Handler", "Since", "Subscriber", "Subscription", "Subscriptions", "checkpoint_of"]
+__all__ = ["Handler", "Since", "Subscriber", "Subscription", "Subscriptions"]
 
 Handler = Callable[[Event], Awaitable[None]]
 
@@ -90,18 +88,8 @@ def _fault(asked: Subscription) -> str:
 class Subscriber(LogConsumer):
     """One subscription at work."""
 
-    def __init__(
-        self,
-        subscription: Subscription,
-        events: EventStore,
-        views: Views,
-        runtime: Runtime,
-        telemetry: Telemetry,
-        owner: str,
-    ) -> None:
-        super().__init__(
-            subscription.name, subscription.since, events, views, runtime, telemetry, owner
-        )
+    def __init__(self, subscription: Subscription, log: Log) -> None:
+        super().__init__(subscription.name, subscription.since, log)
         self.subscription = subscription
 
     async def step(self) -> int:
@@ -135,21 +123,9 @@ class Subscriber(LogConsumer):
 class Subscriptions:
     """All of a process's, and the engine's own followers beside them."""
 
-    def __init__(
-        self,
-        asked: Sequence[Subscription],
-        own: Sequence[LogConsumer],
-        events: EventStore,
-        views: Views,
-        runtime: Runtime,
-        telemetry: Telemetry,
-        owner: str,
-    ) -> None:
-        self._runtime, self._telemetry = runtime, telemetry
-        self.subscribers: list[LogConsumer] = [
-            *(Subscriber(one, events, views, runtime, telemetry, owner) for one in asked),
-            *own,
-        ]
+    def __init__(self, asked: Sequence[Subscription], own: Sequence[LogConsumer], log: Log) -> None:
+        self._runtime, self._telemetry = log.runtime, log.telemetry
+        self.subscribers: list[LogConsumer] = [*(Subscriber(one, log) for one in asked), *own]
 
     def stop(self) -> None:
         for one in self.subscribers:

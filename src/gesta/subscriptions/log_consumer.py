@@ -11,16 +11,19 @@ import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Literal
 
 from gesta.domain.codec import decode_meta, event_types
 from gesta.domain.events import Meta
+from gesta.domain.lifecycles import lifecycle_of
 from gesta.domain.state import State
-from gesta.domain.status_events import Event, is_news, told, word_of
+from gesta.domain.status_events import Event, changed_status, told
+from gesta.domain.stream_names import checkpoint_of
 from gesta.errors import StoreError
 from gesta.ports.event_store import EventStore, Recorded
 from gesta.ports.leases import RENEWAL_SECONDS, Role
-from gesta.ports.read_model import Move, Quarantined, View, Views
+from gesta.ports.read_model import Move, Quarantined, ReadModel, View
 from gesta.projector.batch_fold import CONFIG
 from gesta.requests.loader import apply_event
 from gesta.runtime.clock import Runtime, Signal, is_cancelled, sleep
@@ -46,32 +49,30 @@ PAUSE_SECONDS_MAX = 60.0
 TRIES_TO_SETTLE = 10
 
 
-def checkpoint_of(name: str) -> str:
-    """What a subscription's checkpoint and its role are called."""
-    return f"subscription/{name}"
+@dataclass(frozen=True, kw_only=True)
+class Log:
+    """What consumers read, where their checkpoints are, and for whom."""
+
+    events: EventStore
+    views: ReadModel
+    runtime: Runtime
+    telemetry: Telemetry
+    #: This process, for people who ask which one plays a role.
+    owner: str
 
 
 class LogConsumer(ABC):
     """One that follows. What it does with what it reads is `hand_over`'s business."""
 
-    def __init__(
-        self,
-        name: str,
-        since: Since,
-        events: EventStore,
-        views: Views,
-        runtime: Runtime,
-        telemetry: Telemetry,
-        owner: str,
-    ) -> None:
+    def __init__(self, name: str, since: Since, log: Log) -> None:
         self.name, self.checkpoint, self._since = name, checkpoint_of(name), since
         self._events, self._views, self._runtime, self._telemetry = (
-            events,
-            views,
-            runtime,
-            telemetry,
+            log.events,
+            log.views,
+            log.runtime,
+            log.telemetry,
         )
-        self.role = Role(self.checkpoint, owner, views, runtime)
+        self.role = Role(self.checkpoint, log.owner, log.views, log.runtime)
         #: Where the checkpoint stands, and how far everything has been told. None: to be read.
         self._position: int | None = None
         self._told = 0
@@ -81,7 +82,7 @@ class LogConsumer(ABC):
         #: Whether the handler is at work right now.
         self.is_telling = False
         self._is_stopping = False
-        self._ended = Signal(runtime)
+        self._ended = Signal(log.runtime)
 
     #: Whether it stands aside until somebody wants it, and plays its role only then.
     waits_to_be_wanted = False
@@ -156,7 +157,7 @@ class LogConsumer(ABC):
                 meta = decode_meta(recorded.meta) if known is None else known.meta
                 if meta.flow == CONFIG or not covers(meta.flow):
                     continue
-                word = word_of(
+                word = lifecycle_of(meta.flow).word_of(
                     event_types(meta.flow).decode(recorded.type, recorded.data)
                     if known is None
                     else known.event
@@ -210,7 +211,7 @@ class LogConsumer(ABC):
                 break
             if recorded.position in words:
                 word, meta = words[recorded.position]
-                if is_news(word, before) and not self._is_silent(view.state):
+                if changed_status(word, before) and not self._is_silent(view.state):
                     news[recorded.position] = told(
                         word, view.state, meta, recorded.position, recorded.id, recorded.type
                     )

@@ -27,12 +27,9 @@ from gesta.flows.flow import Flow, Payload
 from gesta.flows.webhook import TOLD, Message, WebhookSubscription, endpoint_fault
 from gesta.intake.submit import Intake
 from gesta.intake.submit_options import Options
-from gesta.ports.event_store import EventStore
-from gesta.ports.read_model import Views
 from gesta.requests.dead_letters import iso
-from gesta.runtime.clock import Runtime, Signal
-from gesta.runtime.telemetry import Telemetry
-from gesta.subscriptions.log_consumer import OWN, POLL_SECONDS, LogConsumer
+from gesta.runtime.clock import Signal
+from gesta.subscriptions.log_consumer import OWN, POLL_SECONDS, Log, LogConsumer
 from gesta.tenants.config import ConfigCache, Entity, TenantConfig
 
 #: Events read at once; one submit carries what they come to.
@@ -74,20 +71,10 @@ class StatusWebhooks(LogConsumer):
 
     waits_to_be_wanted = True
 
-    def __init__(
-        self,
-        flow: Flow,
-        intake: Intake,
-        config: ConfigCache,
-        events: EventStore,
-        views: Views,
-        runtime: Runtime,
-        telemetry: Telemetry,
-        owner: str,
-    ) -> None:
-        super().__init__(f"{OWN}webhooks", "now", events, views, runtime, telemetry, owner)
+    def __init__(self, *, log: Log, flow: Flow, intake: Intake, config: ConfigCache) -> None:
+        super().__init__(f"{OWN}webhooks", "now", log)
         self._flow, self._intake, self._config = flow, intake, config
-        self._wanted = Signal(runtime)
+        self._wanted = Signal(log.runtime)
         #: Tenant → version of its config, and what it has subscribed.
         self._known: dict[str, tuple[int, list[Listening]]] = {}
         #: Subscriptions that were said to be broken: once each.

@@ -14,26 +14,24 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 from hmac import compare_digest
-from typing import Final, Literal, get_args
+from typing import Final, get_args
 
 import msgspec
 
+from gesta.api_types.keys import Scope
 from gesta.domain.codec import encode
 from gesta.domain.events import Actor
-from gesta.domain.ids import TENANT, TENANT_RULE
 from gesta.errors import AccessDenied, InvalidRequest, NotFound, StoreError, WrongMasterKey
-from gesta.intake.submit_options import YEARS, actor_errors
+from gesta.flows.validation import YEARS, actor_errors, tenant_errors
 from gesta.ports.vault import Encrypted, Vault
 from gesta.runtime.clock import Runtime
 from gesta.runtime.group_commit import GroupCommit
 from gesta.runtime.redaction import scrub
 from gesta.security.envelope_encryption import API_KEYS, SYSTEM, KeyRing, api_key_name
-from gesta.tenants.config import ConfigCache
+from gesta.tenants.config import KeyCreated, KeyRevoked
 from gesta.tenants.config_writer import ConfigWriter
-from gesta.tenants.key_notes import KEY_CREATED, KEY_REVOKED, KeyCreated, KeyRevoked
 from gesta.tenants.key_texts import HASH_BYTES, KeyTexts
 
-Scope = Literal["read", "submit", "execute", "operate", "admin"]
 SCOPES: Final[tuple[Scope, ...]] = get_args(Scope)
 #: All that a test key may do: whatever else there is acts on requests that are no tests.
 TEST_SCOPES: Final = ("read", "submit")
@@ -106,10 +104,10 @@ class _Seen(msgspec.Struct, frozen=True):
 class ApiKeys:
     def __init__(
         self,
+        *,
         vault: Vault,
         key_ring: KeyRing,
         secret: bytes,
-        config: ConfigCache,
         writer: ConfigWriter,
         runtime: Runtime,
     ) -> None:
@@ -119,7 +117,7 @@ class ApiKeys:
         self._vault, self._key_ring, self._config, self._writer, self._runtime = (
             vault,
             key_ring,
-            config,
+            writer.cache,
             writer,
             runtime,
         )
@@ -143,7 +141,7 @@ class ApiKeys:
         """
         now = self._runtime.now_ms()
         faults = (
-            _tenant_errors(tenant)
+            tenant_errors(tenant)
             | _actor_errors(actor)
             | _key_errors(name, scopes, expires_at, now, test=test)
         )
@@ -154,7 +152,7 @@ class ApiKeys:
         expires_ms = None if expires_at is None else round(expires_at.timestamp() * 1000)
         key = ApiKey(key_id, tenant, scrub(name), chosen, test, now, actor.user_id, expires_ms)
         note = KeyCreated(key.id, key.name, key.scopes, key.is_test, key.expires_ms)
-        await self._writer.note(self._config, tenant, KEY_CREATED, encode(note), actor)
+        await self._writer.note(tenant, note, actor)
         if not await self._put(_Kept(1, key, self._texts.digest(text))):
             raise StoreError("the id of a new key was taken; no key was made. Try again")
         return key, text
@@ -198,8 +196,8 @@ class ApiKeys:
 
     async def listed(self, tenant: str) -> list[ApiKey]:
         """A tenant's keys, newest first, those that were revoked or have expired among them."""
-        await self._writer.refresh(self._config, tenant)
-        ids = self._config.keys.created(tenant)
+        await self._config.refresh(tenant)
+        ids = list(self._config.keys.get(tenant, ()))
         found: list[ApiKey] = []
         for start in range(0, len(ids), PAGE):
             names = [(SYSTEM, api_key_name(key_id, tenant)) for key_id in ids[start : start + PAGE]]
@@ -217,7 +215,7 @@ class ApiKeys:
 
         Raises NotFound for what is not this tenant's. Safe to repeat.
         """
-        if faults := _tenant_errors(tenant) | _actor_errors(actor):
+        if faults := tenant_errors(tenant) | _actor_errors(actor):
             raise InvalidRequest("API key", faults)
         kept = await self._newest(tenant, key_id) if self._texts.is_id(key_id) else None
         if kept is None:
@@ -234,14 +232,11 @@ class ApiKeys:
                 else await self._newest(tenant, key_id) or revoked
             )
         self._remember(key_id, self._runtime.monotonic(), kept)
-        note = encode(KeyRevoked(key_id))
         await self._writer.note(
-            self._config,
             tenant,
-            KEY_REVOKED,
-            note,
+            KeyRevoked(key_id),
             actor,
-            lambda: self._config.keys.is_revoked(tenant, key_id),
+            lambda: self._config.keys.get(tenant, {}).get(key_id, False),
         )
         return kept.key
 
@@ -351,10 +346,6 @@ class ApiKeys:
             and encrypted.version == kept.version
         )
         return kept if is_here else None
-
-
-def _tenant_errors(tenant: object) -> dict[str, str]:
-    return {} if isinstance(tenant, str) and TENANT.fullmatch(tenant) else {"tenant": TENANT_RULE}
 
 
 def _actor_errors(actor: object) -> dict[str, str]:

@@ -11,9 +11,16 @@ import msgspec
 
 from gesta.domain.codec import decode_meta
 from gesta.ports.event_store import Recorded
-from gesta.tenants.config import DELETED, ERASED, PUT
-from gesta.tenants.config_events import HANDLER_FORGOTTEN, SUPPRESSED, UNSUPPRESSED
-from gesta.tenants.key_notes import KEY_CREATED, KEY_REVOKED
+from gesta.tenants.config import (
+    DELETED,
+    ERASED,
+    HANDLER_FORGOTTEN,
+    KEY_CREATED,
+    KEY_REVOKED,
+    PUT,
+    SUPPRESSED,
+    UNSUPPRESSED,
+)
 from gesta.tenants.pauses import PAUSED, RESUMED
 
 #: Event → the word for it. What a newer gesta has written stands under its own type.

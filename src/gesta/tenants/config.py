@@ -7,7 +7,7 @@ The worker reads the stream's head with every batch, so a change counts for the 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, get_type_hints
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 import msgspec
 
@@ -16,13 +16,11 @@ from gesta.domain.outcome import Retry
 from gesta.domain.stream_names import config_stream
 from gesta.errors import BadConfig, NotFound, StoreError
 from gesta.flows.channels import how_to_add
-from gesta.flows.flow import ConfigBody, Flow, SecretMark
+from gesta.flows.flow import ConfigBody, Flow
 from gesta.outbound.http import AttemptEnded
-from gesta.ports.event_store import Recorded
+from gesta.ports.event_store import EventStore, Recorded
 from gesta.runtime.redaction import scrub
-from gesta.tenants.config_events import EntityDeleted, EntityPut, SecretRef
-from gesta.tenants.key_notes import KEY_CREATED, KEY_REVOKED, KeyNotes
-from gesta.tenants.pauses import PAUSED, RESUMED, PauseBook
+from gesta.tenants.pauses import PAUSED, RESUMED, PauseBook, Paused, Resumed
 
 if TYPE_CHECKING:
     from gesta.tenants.config_writer import ConfigWriter
@@ -30,9 +28,103 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 P = ParamSpec("P")
 
+
+class SecretRef(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """A version of a secret in the vault; `until` ends its overlap with a newer one."""
+
+    name: str
+    version: int
+    until: int | None = None
+
+
+class EntityPut(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    kind: str
+    code: str
+    body: msgspec.Raw
+    secrets: dict[str, tuple[SecretRef, ...]] = {}
+
+
+class EntityDeleted(msgspec.Struct, frozen=True, rename="camel"):
+    kind: str
+    code: str
+
+
+class KeyCreated(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """An API key was about to be made; the vault alone says whether it was."""
+
+    id: str
+    name: str
+    scopes: tuple[str, ...]
+    test: bool = False
+    expires_at: int | None = None
+
+
+class KeyRevoked(msgspec.Struct, frozen=True, rename="camel"):
+    """From then on the key opened nothing."""
+
+    id: str
+
+
+class AddressSuppressed(msgspec.Struct, frozen=True, rename="camel"):
+    """A person decided that an address gets no more messages of a flow.
+
+    `id` names its entry, a digest; the list has the reason.
+    """
+
+    flow: str
+    id: str
+
+
+class AddressUnsuppressed(msgspec.Struct, frozen=True, rename="camel"):
+    """Messages of a flow may go to an address again. `id` named its entry."""
+
+    flow: str
+    id: str
+
+
+class HandlerForgotten(msgspec.Struct, frozen=True, rename="camel"):
+    """The position of a handler that no program declares any more was deleted."""
+
+    name: str
+
+
+class SubjectErased(msgspec.Struct, frozen=True, rename="camel"):
+    """The keys of a data subject were destroyed. `subject` is its digest."""
+
+    subject: str
+
+
+ConfigEvent = (
+    EntityPut
+    | EntityDeleted
+    | Paused
+    | Resumed
+    | KeyCreated
+    | KeyRevoked
+    | AddressSuppressed
+    | AddressUnsuppressed
+    | HandlerForgotten
+    | SubjectErased
+)
 PUT, DELETED = "config.EntityPut.v1", "config.EntityDeleted.v1"
-#: In the same stream, because it is the one that a tenant has beside those of its requests.
+KEY_CREATED, KEY_REVOKED = "config.KeyCreated.v1", "config.KeyRevoked.v1"
+SUPPRESSED, UNSUPPRESSED = "config.AddressSuppressed.v1", "config.AddressUnsuppressed.v1"
+HANDLER_FORGOTTEN = "config.HandlerForgotten.v1"
 ERASED = "config.SubjectErased.v1"
+#: Event → the type that it is stored under; its metadata says when and who decided. The stream also
+#: records what was done elsewhere (keys, addresses, handlers, subjects): a tenant has no other.
+TYPES: Mapping[type[ConfigEvent], str] = {
+    EntityPut: PUT,
+    EntityDeleted: DELETED,
+    Paused: PAUSED,
+    Resumed: RESUMED,
+    KeyCreated: KEY_CREATED,
+    KeyRevoked: KEY_REVOKED,
+    AddressSuppressed: SUPPRESSED,
+    AddressUnsuppressed: UNSUPPRESSED,
+    HandlerForgotten: HANDLER_FORGOTTEN,
+    SubjectErased: ERASED,
+}
 
 
 class Entity(msgspec.Struct, frozen=True):
@@ -88,7 +180,12 @@ class ConfigCache:
     """
 
     def __init__(
-        self, flows: Mapping[str, Flow], writer: ConfigWriter, declared: Mapping[str, str]
+        self,
+        *,
+        flows: Mapping[str, Flow],
+        declared: Mapping[str, str],
+        events: EventStore,
+        writer: ConfigWriter,
     ) -> None:
         """`declared`: credential → digest of what the flows of this process declare for it
         themselves.
@@ -97,11 +194,12 @@ class ConfigCache:
         self._versions: dict[str, int] = {}
         self._tenants: dict[str, str] = {}
         self._snapshots: dict[str, Snapshot] = {}
-        self._writer = writer
+        self._events, self._writer = events, writer
         #: Kinds of which some tenant that was read here ever stored an entity.
         self.seen: set[str] = set()
         self.pauses = PauseBook(declared)
-        self.keys = KeyNotes()
+        #: Tenant → id of each API key on record, oldest first → whether it was revoked.
+        self.keys: dict[str, dict[str, bool]] = {}
 
     def kind(self, name: str) -> type[ConfigBody]:
         if name not in self._kinds:
@@ -128,6 +226,10 @@ class ConfigCache:
             self._tenants[config_stream(tenant)] = tenant
         return known
 
+    async def refresh(self, tenant: str) -> None:
+        """Read what is new in the tenant's stream."""
+        self.apply(await self._events.read([(config_stream(tenant), self.version(tenant))]))
+
     def apply(self, changes: list[Recorded]) -> list[tuple[Recorded, Exception]]:
         """Fold newer events of config streams that `version` was asked for.
 
@@ -147,8 +249,12 @@ class ConfigCache:
             try:
                 if recorded.type in (PAUSED, RESUMED):
                     self.pauses.fold(tenant, recorded)
-                elif recorded.type in (KEY_CREATED, KEY_REVOKED):
-                    self.keys.fold(tenant, recorded)
+                elif recorded.type == KEY_CREATED:
+                    made = msgspec.json.decode(recorded.data, type=KeyCreated)
+                    self.keys.setdefault(tenant, {}).setdefault(made.id, False)
+                elif recorded.type == KEY_REVOKED:
+                    ended = msgspec.json.decode(recorded.data, type=KeyRevoked)
+                    self.keys.setdefault(tenant, {})[ended.id] = True
                 elif recorded.type in (PUT, DELETED):
                     if tenant not in fresh:
                         fresh[tenant] = dict(self._snapshots.get(tenant, NOTHING).entities)
@@ -314,13 +420,3 @@ def not_stored(kind: str, code: str) -> str:
         f"the tenant has no {kind} {code}; put it (gesta config put {kind} {code}, or PUT"
         f" /v1/config/{kind}/{code}), then redrive"
     )
-
-
-def secret_fields(body: type[ConfigBody]) -> list[str]:
-    """The fields of a config type that are kept in the vault."""
-    hints = get_type_hints(body, include_extras=True)
-    return [
-        name
-        for name, hint in hints.items()
-        if any(isinstance(mark, SecretMark) for mark in getattr(hint, "__metadata__", ()))
-    ]

@@ -1,41 +1,37 @@
-"""Changes a tenant's config: checks, seals secrets, appends; whoever decided on something old has
-to look again.
+"""Changes a tenant's config: checks it, encrypts secrets, appends; a decision on something old is
+made again.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from typing import Any, TypeVar
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
 
 import msgspec
 
 from gesta.domain.codec import encode
 from gesta.domain.events import Actor, Meta
-from gesta.domain.ids import TENANT, TENANT_RULE, event_id
+from gesta.domain.ids import event_id
 from gesta.domain.stream_names import config_stream
 from gesta.errors import BadConfig, NotFound, Outdated, StoreError
-from gesta.flows.flow import ConfigBody
-from gesta.flows.validation import decode_fields
-from gesta.ports.event_store import Append, Appended, EventStore, NewEvent, Recorded
+from gesta.flows.flow import ConfigBody, Flow, secret_fields
+from gesta.flows.validation import decode_fields, tenant_errors
+from gesta.ports.event_store import Append, Appended, EventStore, NewEvent
 from gesta.runtime.clock import Ids, Runtime
 from gesta.runtime.redaction import without_credentials
 from gesta.security.envelope_encryption import KeyRing
 from gesta.tenants.config import (
-    DELETED,
-    ERASED,
-    PUT,
+    TYPES,
     ConfigCache,
+    ConfigEvent,
     Entity,
+    EntityDeleted,
+    EntityPut,
+    SecretRef,
     Unreadable,
-    secret_fields,
 )
-from gesta.tenants.config_events import NOTES, EntityDeleted, EntityPut, SecretRef, SubjectErased
-from gesta.tenants.key_notes import KEY_CREATED, KEY_REVOKED
-from gesta.tenants.pauses import PAUSED, RESUMED
 from gesta.tenants.templates.renderer import Renderer
-
-T = TypeVar("T")
 
 #: For this long after a change the previous secret is used beside the new one, so that receivers
 #: can follow.
@@ -44,53 +40,74 @@ CODE_LENGTH_MAX = 100
 TRIES = 5
 
 
-class Checked(msgspec.Struct, frozen=True):
-    """A body that can be stored, what it takes the place of, and the version of the stream at which
-    that was so.
-    """
-
-    body: ConfigBody
-    current: Entity | Unreadable | None
-    seen: int
-
-
 class ConfigWriter:
-    """Appends to config streams and seals secrets before."""
+    """Appends to config streams and encrypts secrets before."""
 
     def __init__(
         self,
+        *,
+        flows: Mapping[str, Flow],
+        declared: Mapping[str, str],
         events: EventStore,
         key_ring: KeyRing,
         runtime: Runtime,
-        ids: Ids,
         reference: Callable[[str], str],
         renderer: Renderer,
     ) -> None:
+        """For `declared` see ConfigCache."""
+        self.cache = ConfigCache(flows=flows, declared=declared, events=events, writer=self)
         self.reference, self._renderer = reference, renderer
-        self._events, self._key_ring, self._runtime, self._ids = events, key_ring, runtime, ids
-        # Whoever brings a whole list notes many at once: in turns, or all but the first few find
-        # the stream moved each time they look.
+        self._events, self._key_ring, self._runtime, self._ids = (
+            events,
+            key_ring,
+            runtime,
+            Ids(runtime),
+        )
+        # A caller with a whole list records many at once: one after the other, or all but the first
+        # few find the stream moved each time they look.
         self._noting = asyncio.Lock()
 
-    async def check(
-        self, cache: ConfigCache, tenant: str, kind: str, code: str, given: dict[str, Any]
-    ) -> Checked:
-        """The body that `put` would store, and beside what; nothing is written.
+    async def change(
+        self,
+        tenant: str,
+        decide: Callable[[], Awaitable[ConfigEvent | None]],
+        actor: Actor | None = None,
+    ) -> bool:
+        """Append the event that `decide` makes of the config as it is now; False: it made none.
 
-        Raises BadConfig with every fault.
+        Optimistic: where another process has appended meanwhile, the stream is read and `decide`
+        asked again. It has to look at the config before it awaits anything.
         """
-        body_type = cache.kind(kind)
-        faults = {}
-        if not TENANT.fullmatch(tenant):
-            faults["tenant"] = TENANT_RULE
-        if not 0 < len(code) <= CODE_LENGTH_MAX or not code.isprintable():
-            faults["code"] = f"1 to {CODE_LENGTH_MAX} printable characters"
-        if not faults:
-            await self.refresh(cache, tenant)
-        # Together, before anything is awaited again: what is kept of the current one holds only
-        # while the stream has not moved.
-        seen, current = cache.version(tenant), cache.of(tenant).find(kind, code)
-        if not faults and isinstance(given, dict):
+        for _ in range(TRIES):
+            await self.cache.refresh(tenant)
+            seen = self.cache.version(tenant)
+            event = await decide()
+            if event is None:
+                return False
+            if await self.append(tenant, seen, event, actor):
+                await self.cache.refresh(tenant)
+                return True
+        raise StoreError(
+            f"the config of tenant {tenant} changed {TRIES} times meanwhile; try again"
+        )
+
+    async def check(self, tenant: str, kind: str, code: str, given: dict[str, Any]) -> None:
+        """Raise what `put` would; nothing is written."""
+        if not _name_errors(tenant, code):
+            await self.cache.refresh(tenant)
+        await self._checked(tenant, kind, code, given)
+
+    async def _checked(
+        self, tenant: str, kind: str, code: str, given: dict[str, Any]
+    ) -> tuple[ConfigBody, Entity | Unreadable | None]:
+        """The body that `put` would store, and what it takes the place of.
+
+        Raises BadConfig with every error.
+        """
+        body_type = self.cache.kind(kind)
+        errors = _name_errors(tenant, code)
+        current = None if errors else self.cache.of(tenant).find(kind, code)
+        if not errors and isinstance(given, dict):
             secrets = dict.fromkeys(secret_fields(body_type), "")
             if current is not None:
                 # A secret left out keeps the stored one, and so does a URL of which only what is
@@ -103,22 +120,22 @@ class ConfigWriter:
                     for name, value in given.items()
                     if name not in secrets or value != ""
                 }
-        body, field_faults = decode_fields(body_type, given)
-        if body is None or faults:
-            raise BadConfig(kind, code, faults | field_faults)
-        if own_faults := _sent_elsewhere(body, current) | dict(
+        body, field_errors = decode_fields(body_type, given)
+        if body is None or errors:
+            raise BadConfig(kind, code, errors | field_errors)
+        if own_errors := _sent_elsewhere(body, current) | dict(
             await body.faults(code, self._renderer)
         ):
-            raise BadConfig(kind, code, own_faults)
-        return Checked(body, current, seen)
+            raise BadConfig(kind, code, own_errors)
+        return body, current
 
     async def put(
         self,
-        cache: ConfigCache,
         tenant: str,
         kind: str,
         code: str,
         given: dict[str, Any],
+        *,
         actor: Actor | None = None,
         expected: int | None = None,
     ) -> Entity:
@@ -127,97 +144,88 @@ class ConfigWriter:
         A changed secret becomes a new version; the one before it stays valid for a day.
 
         Raises Outdated unless the one that is there has the version `expected` (0: none is there).
-        The append itself decides: nobody can
-        have changed it between the look and the write.
+        The append itself decides: nobody can have changed it between the look and the write.
         """
-        for _ in range(TRIES):
-            checked = await self.check(cache, tenant, kind, code, given)
-            _refuse_outdated(kind, code, expected, checked.current)
-            entity = await self._encrypted(tenant, kind, code, checked)
-            data = encode(
-                EntityPut(kind, code, msgspec.Raw(encode(entity.body)), dict(entity.secrets))
-            )
-            if await self.append(tenant, checked.seen, PUT, data, actor):
-                await self.refresh(cache, tenant)
-                return entity
-        raise busy(tenant)
+        if _name_errors(tenant, code):
+            await self._checked(tenant, kind, code, given)
+        put: Entity | None = None
 
-    async def _encrypted(self, tenant: str, kind: str, code: str, checked: Checked) -> Entity:
-        """The entity as it will be, its secrets in the vault."""
-        body, current = checked.body, checked.current
+        async def decide() -> EntityPut:
+            nonlocal put
+            version = self.cache.version(tenant) + 1
+            body, current = await self._checked(tenant, kind, code, given)
+            _refuse_outdated(kind, code, expected, current)
+            blank, secrets = await self._encrypted(tenant, f"{kind}/{code}", body, current)
+            put = Entity(kind, code, blank, secrets, version)
+            return _event_of(put)
+
+        await self.change(tenant, decide, actor)
+        assert put is not None
+        return put
+
+    async def _encrypted(
+        self, tenant: str, name: str, body: ConfigBody, current: Entity | Unreadable | None
+    ) -> tuple[ConfigBody, dict[str, tuple[SecretRef, ...]]]:
+        """The body without its secrets, and where they are in the vault."""
         names = secret_fields(type(body))
         refs = dict(current.secrets) if current is not None else {}
-        for name in names:
-            secret = str(getattr(body, name))
-            if secret and [secret] != (await self.open(tenant, current, name))[:1]:
-                refs[name] = await self._encrypt(
-                    tenant, f"{kind}/{code}/{name}", secret, refs.get(name, ())
+        for field in names:
+            secret = str(getattr(body, field))
+            if secret and [secret] != (await self.open(tenant, current, field))[:1]:
+                refs[field] = await self._encrypt(
+                    tenant, f"{name}/{field}", secret, refs.get(field, ())
                 )
-        blank = msgspec.structs.replace(body, **dict.fromkeys(names, ""))
-        return Entity(kind, code, blank, refs, checked.seen + 1)
+        return msgspec.structs.replace(body, **dict.fromkeys(names, "")), refs
 
     async def amend(self, tenant: str, entity: Entity, body: ConfigBody) -> None:
-        """Store another body under the same secrets, unless somebody has changed or deleted the
-        entity since it was read.
+        """Store another body under the same secrets, unless the entity was changed or deleted since
+        it was read.
         """
-        data = encode(
-            EntityPut(entity.kind, entity.code, msgspec.Raw(encode(body)), dict(entity.secrets))
-        )
-        for _ in range(TRIES):
-            newer = await self._events.read([(config_stream(tenant), entity.version)])
-            if any(_names(recorded, entity) for recorded in newer):
-                return
-            if await self.append(tenant, entity.version + len(newer), PUT, data, None):
-                return
-        raise busy(tenant)
+
+        async def decide() -> EntityPut | None:
+            current = self.cache.of(tenant).find(entity.kind, entity.code)
+            if current is None or current.version != entity.version:
+                return None
+            return _event_of(msgspec.structs.replace(entity, body=body))
+
+        await self.change(tenant, decide)
 
     async def delete(
         self,
-        cache: ConfigCache,
         tenant: str,
         kind: str,
         code: str,
+        *,
         actor: Actor | None = None,
         expected: int | None = None,
     ) -> None:
         """Remove an entity. Raises NotFound; with `expected`, Outdated as `put` does."""
-        for _ in range(TRIES):
-            await self.refresh(cache, tenant)
-            seen, current = cache.version(tenant), cache.of(tenant).find(kind, code)
+
+        async def decide() -> EntityDeleted:
+            current = self.cache.of(tenant).find(kind, code)
             _refuse_outdated(kind, code, expected, current)
             if current is None:
                 raise NotFound("config", f"{kind}/{code}")
-            data = encode(EntityDeleted(kind, code))
-            if await self.append(tenant, seen, DELETED, data, actor):
-                return
-        raise busy(tenant)
+            return EntityDeleted(kind, code)
 
-    async def note_erasure(
-        self, cache: ConfigCache, tenant: str, digest: str, actor: Actor | None
-    ) -> None:
-        """Put on record that a subject was erased."""
-        await self.note(cache, tenant, ERASED, encode(SubjectErased(digest)), actor)
+        await self.change(tenant, decide, actor)
 
     async def note(
         self,
-        cache: ConfigCache,
         tenant: str,
-        type_name: str,
-        data: bytes,
+        event: ConfigEvent,
         actor: Actor | None,
         unless: Callable[[], bool] = bool,
     ) -> None:
-        """Put something on record that was done elsewhere; nothing, where what the stream says by
-        then speaks against it.
+        """Record something that was done elsewhere, unless what the stream says by then speaks
+        against it.
         """
+
+        async def decide() -> ConfigEvent | None:
+            return None if unless() else event
+
         async with self._noting:
-            for _ in range(TRIES):
-                await self.refresh(cache, tenant)
-                if unless() or await self.append(
-                    tenant, cache.version(tenant), type_name, data, actor
-                ):
-                    return
-        raise busy(tenant)
+            await self.change(tenant, decide, actor)
 
     async def open(self, tenant: str, entity: Entity | Unreadable | None, field: str) -> list[str]:
         now = self._runtime.now_ms()
@@ -241,9 +249,6 @@ class ConfigWriter:
         known = self._key_ring.at_hand(tenant, refs[0].name, refs[0].version)
         return None if known is None else [known]
 
-    async def refresh(self, cache: ConfigCache, tenant: str) -> None:
-        cache.apply(await self._events.read([(config_stream(tenant), cache.version(tenant))]))
-
     async def _encrypt(
         self, tenant: str, name: str, secret: str, before: tuple[SecretRef, ...]
     ) -> tuple[SecretRef, ...]:
@@ -260,28 +265,27 @@ class ConfigWriter:
         )
 
     async def append(
-        self, tenant: str, expected: int, type_name: str, data: bytes, actor: Actor | None
+        self, tenant: str, expected: int, event: ConfigEvent, actor: Actor | None
     ) -> bool:
-        """False when the stream has moved since: whoever decided has to look again."""
+        """False when the stream has moved since."""
         name = config_stream(tenant)
         meta = encode(Meta(tenant, "config", name, self._runtime.now_ms(), name, name, actor=actor))
-        event = NewEvent(event_id(self._ids.new_bytes(), 0), type_name, data, meta)
-        (verdict,) = await self._events.append([Append(name, expected, (event,))])
+        new = NewEvent(event_id(self._ids.new_bytes(), 0), TYPES[type(event)], encode(event), meta)
+        (verdict,) = await self._events.append([Append(name, expected, (new,))])
         return isinstance(verdict, Appended)
 
 
-def _names(recorded: Recorded, entity: Entity) -> bool:
-    """Whether an event is about this entity; one that cannot be read may be."""
-    if (
-        recorded.type in (ERASED, PAUSED, RESUMED, KEY_CREATED, KEY_REVOKED)
-        or recorded.type in NOTES
-    ):
-        return False
-    try:
-        named = msgspec.json.decode(recorded.data, type=EntityDeleted)
-    except msgspec.DecodeError:
-        return True
-    return (named.kind, named.code) == (entity.kind, entity.code)
+def _name_errors(tenant: str, code: str) -> dict[str, str]:
+    errors = tenant_errors(tenant)
+    if not 0 < len(code) <= CODE_LENGTH_MAX or not code.isprintable():
+        errors["code"] = f"1 to {CODE_LENGTH_MAX} printable characters"
+    return errors
+
+
+def _event_of(entity: Entity) -> EntityPut:
+    return EntityPut(
+        entity.kind, entity.code, msgspec.Raw(encode(entity.body)), dict(entity.secrets)
+    )
 
 
 def _refuse_outdated(
@@ -289,7 +293,7 @@ def _refuse_outdated(
 ) -> None:
     version = 0 if current is None else current.version
     if expected is not None and version != expected:
-        raise Outdated(kind, code, expected, version)
+        raise Outdated(kind, code, expected=expected, version=version)
 
 
 def _unmasked(given: dict[str, Any], current: Entity | Unreadable) -> dict[str, Any]:
@@ -328,7 +332,3 @@ def _sent_elsewhere(body: ConfigBody, current: Entity | Unreadable | None) -> di
                 " else"
             )
     return faults
-
-
-def busy(tenant: str) -> StoreError:
-    return StoreError(f"the config of tenant {tenant} changed {TRIES} times meanwhile; try again")

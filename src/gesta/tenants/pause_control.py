@@ -12,17 +12,15 @@ import asyncio
 from collections.abc import Iterable, Mapping
 from functools import partial
 
-from gesta.domain.codec import encode
 from gesta.domain.events import Actor
 from gesta.domain.stream_names import INSTALLATION
 from gesta.errors import NotFound
 from gesta.flows.flow import Flow
 from gesta.ports.job_queue import Hold, JobQueue, LeasedJob
 from gesta.ports.read_model import View
-from gesta.tenants.config import ConfigCache
-from gesta.tenants.config_writer import TRIES, ConfigWriter, busy
+from gesta.tenants.config_writer import ConfigWriter
 from gesta.tenants.credentials import credential_of
-from gesta.tenants.pauses import PAUSED, RESUMED, Pause, Paused, Refusal, Resumed, Scope
+from gesta.tenants.pauses import Pause, Paused, Refusal, Resumed, Scope
 
 #: Jobs made ready in one commit: a long pause must not end in one long commit.
 UNHOLD_BATCH = 1_000
@@ -32,8 +30,8 @@ DECLARED_MAX = 8
 
 
 class PauseControl:
-    def __init__(self, config: ConfigCache, writer: ConfigWriter, queue: JobQueue) -> None:
-        self._config, self._writer, self._queue = config, writer, queue
+    def __init__(self, writer: ConfigWriter, queue: JobQueue) -> None:
+        self._config, self._writer, self._queue = writer.cache, writer, queue
         # Hundreds of attempts may be refused at once: the first asks the store, the others find its
         # answer.
         self._refusing = asyncio.Lock()
@@ -43,41 +41,32 @@ class PauseControl:
 
         A pause that stands for the same reason stays as it is.
         """
-        data = encode(Paused(scope.flow, scope.credential, reason))
-        for _ in range(TRIES):
-            await self._read(scope.owner)
+
+        async def decide() -> Paused | None:
             standing = self._config.pauses.get(scope)
-            if standing is not None and standing.reason == reason:
-                return standing
-            if await self._writer.append(
-                scope.owner, self._config.version(scope.owner), PAUSED, data, actor
-            ):
-                await self._read(scope.owner)
-                found = self._config.pauses.get(scope)
-                assert found is not None
-                return found
-        raise busy(scope.owner)
+            is_same = standing is not None and standing.reason == reason
+            return None if is_same else Paused(scope.flow, scope.credential, reason)
+
+        await self._writer.change(scope.owner, decide, actor)
+        found = self._config.pauses.get(scope)
+        assert found is not None
+        return found
 
     async def resume(self, scope: Scope, actor: Actor | None) -> int:
         """Let it go on, whoever had paused it; how many jobs were held.
 
         Raises NotFound when it is not paused.
         """
-        data = encode(Resumed(scope.flow, scope.credential))
         refused = Scope(scope.flow, scope.tenant, scope.credential, is_refused=True)
-        for _ in range(TRIES):
-            await self._read(scope.owner)
+
+        async def decide() -> Resumed:
             if self._config.pauses.get(scope) is None and self._config.pauses.get(refused) is None:
                 raise NotFound("pause", str(scope))
-            if await self._writer.append(
-                scope.owner, self._config.version(scope.owner), RESUMED, data, actor
-            ):
-                await self._read(scope.owner)
-                held = await self._unhold(str(scope))
-                return held + (
-                    await self._unhold(str(refused)) if scope.credential is not None else 0
-                )
-        raise busy(scope.owner)
+            return Resumed(scope.flow, scope.credential)
+
+        await self._writer.change(scope.owner, decide, actor)
+        held = await self._unhold(str(scope))
+        return held + (await self._unhold(str(refused)) if scope.credential is not None else 0)
 
     async def refuse(
         self, tenant: str, credential: str, version: int, reason: str
@@ -89,30 +78,25 @@ class PauseControl:
         """
         scope, pauses = Scope(None, tenant, credential, is_refused=True), self._config.pauses
         ours = pauses.declared.get(credential) if version == 0 else None
+        is_changed = False
+
+        async def decide() -> Paused | None:
+            nonlocal is_changed
+            is_changed = self._config.of(tenant).version_of(credential) != version
+            standing = pauses.get(scope)
+            if is_changed or _says(standing, version, ours):
+                return None
+            known = (
+                () if standing is None or standing.refusal is None else standing.refusal.declared
+            )
+            declared = known if ours is None else (*known, ours)[-DECLARED_MAX:]
+            return Paused(None, credential, reason, Refusal(version, declared))
+
         async with self._refusing:
-            for _ in range(TRIES):
-                standing = pauses.get(scope)
-                if standing is not None and _says(standing, version, ours):
-                    return scope, False
-                await self._read(tenant)
-                if self._config.of(tenant).version_of(credential) != version:
-                    return None, False
-                standing = pauses.get(scope)
-                if standing is not None and _says(standing, version, ours):
-                    return scope, False
-                known = (
-                    ()
-                    if standing is None or standing.refusal is None
-                    else standing.refusal.declared
-                )
-                declared = known if ours is None else (*known, ours)[-DECLARED_MAX:]
-                data = encode(Paused(None, credential, reason, Refusal(version, declared)))
-                if await self._writer.append(
-                    tenant, self._config.version(tenant), PAUSED, data, None
-                ):
-                    await self._read(tenant)
-                    return scope, True
-        raise busy(tenant)
+            if _says(pauses.get(scope), version, ours):
+                return scope, False
+            is_new = await self._writer.change(tenant, decide)
+            return None if is_changed else scope, is_new
 
     async def changed(self, tenant: str, credential: str) -> int:
         """The entity was put or deleted: what the engine itself held for it goes on; how many
@@ -127,7 +111,7 @@ class PauseControl:
         tenants = {one.tenant for one in await self._queue.held()} if tenant is None else {tenant}
         owners = [INSTALLATION, *sorted(tenants)]
         for owner in owners:
-            await self._read(owner)
+            await self._config.refresh(owner)
         return [pause for owner in owners for pause in self._config.pauses.of(owner)]
 
     def pause_of(self, view: View, flow: Flow | None) -> Pause | None:
@@ -168,11 +152,11 @@ class PauseControl:
         Left by a crash between the two steps of `resume`, or by a worker that had read the pause
         before it ended.
         """
-        await self._read(INSTALLATION)
+        await self._config.refresh(INSTALLATION)
         everybodys = {str(pause.scope) for pause in self._config.pauses.of(INSTALLATION)}
         count = 0
         for tenant, scope in {(tenant, scope) for tenant, scope in held if scope not in everybodys}:
-            await self._read(tenant)
+            await self._config.refresh(tenant)
             await self._end_what_others_declared(tenant)
             if scope not in {str(pause.scope) for pause in self._config.pauses.of(tenant)}:
                 count += await self._unhold(scope)
@@ -189,10 +173,10 @@ class PauseControl:
         """
         for pause in self._config.pauses.of(tenant):
             if not self._config.pauses.is_ours(pause):
-                data = encode(Resumed(None, pause.scope.credential, refusal=True))
-                # If the stream moved, whoever looks next decides again.
-                await self._writer.append(tenant, self._config.version(tenant), RESUMED, data, None)
-                await self._read(tenant)
+                event = Resumed(None, pause.scope.credential, refusal=True)
+                # If the stream moved, the next process that looks decides again.
+                await self._writer.append(tenant, self._config.version(tenant), event, None)
+                await self._config.refresh(tenant)
 
     async def _unhold(self, scope: str) -> int:
         total = 0
@@ -202,17 +186,14 @@ class PauseControl:
                 break
         return total
 
-    async def _read(self, owner: str) -> None:
-        await self._writer.refresh(self._config, owner)
-
 
 def _no_credential() -> None:
     """What a test uses of the tenant's."""
 
 
-def _says(pause: Pause, version: int, ours: str | None) -> bool:
+def _says(pause: Pause | None, version: int, ours: str | None) -> bool:
     """Whether a pause is about this very form of a credential."""
-    refusal = pause.refusal
+    refusal = None if pause is None else pause.refusal
     return (
         refusal is not None
         and refusal.version == version

@@ -6,20 +6,12 @@ are about say it.
 
 from __future__ import annotations
 
-from gesta.domain.codec import encode
 from gesta.domain.events import Actor
-from gesta.domain.ids import TENANT, TENANT_RULE
 from gesta.errors import BadInput
-from gesta.intake.submit_options import actor_errors
+from gesta.flows.validation import actor_errors, tenant_errors
 from gesta.runtime.clock import Runtime
 from gesta.tenants import suppression
-from gesta.tenants.config import ConfigCache
-from gesta.tenants.config_events import (
-    SUPPRESSED,
-    UNSUPPRESSED,
-    AddressSuppressed,
-    AddressUnsuppressed,
-)
+from gesta.tenants.config import AddressSuppressed, AddressUnsuppressed
 from gesta.tenants.config_writer import ConfigWriter
 from gesta.tenants.flow_records import Records, TenantRecords
 from gesta.tenants.suppression import BY_HAND, Addresses, Entry
@@ -30,10 +22,8 @@ class SuppressionAudit:
     that nobody has put on or taken off.
     """
 
-    def __init__(
-        self, records: Records, config: ConfigCache, writer: ConfigWriter, runtime: Runtime
-    ) -> None:
-        self._records, self._config, self._writer, self._runtime = records, config, writer, runtime
+    def __init__(self, records: Records, writer: ConfigWriter, runtime: Runtime) -> None:
+        self._records, self._writer, self._runtime = records, writer, runtime
 
     async def suppress(
         self,
@@ -56,7 +46,7 @@ class SuppressionAudit:
             return standing
         # The reason stays off the record, which is for ever: it may name the person.
         note = AddressSuppressed(flow, suppression.id_of(records, channel, address))
-        await self._writer.note(self._config, tenant, SUPPRESSED, encode(note), actor)
+        await self._writer.note(tenant, note, actor)
         return await suppression.suppress(
             records, channel, address, reason, self._runtime.now_ms(), source
         )
@@ -84,14 +74,10 @@ class SuppressionAudit:
     async def _note_unsuppressed(
         self, tenant: str, flow: str, entry_id: str, actor: Actor | None
     ) -> None:
-        note = encode(AddressUnsuppressed(flow, entry_id))
-        await self._writer.note(self._config, tenant, UNSUPPRESSED, note, actor)
+        await self._writer.note(tenant, AddressUnsuppressed(flow, entry_id), actor)
 
     def _of(self, tenant: str, actor: Actor | None) -> TenantRecords:
         """The tenant's records, for somebody whose name may stand on the record."""
-        faults = actor_errors(actor)
-        if not isinstance(tenant, str) or not TENANT.fullmatch(tenant):
-            faults["tenant"] = TENANT_RULE
-        if faults:
+        if faults := actor_errors(actor) | tenant_errors(tenant):
             raise BadInput("; ".join(f"{name}: {fault}" for name, fault in faults.items()))
         return self._records.of(tenant)

@@ -15,8 +15,8 @@ import pytest
 if TYPE_CHECKING:
     from gesta.engine.environment import Environment
     from gesta.engine.pipeline import Pipeline
+    from gesta.ports.stores import Stores
     from gesta.runtime.settings import Settings
-    from gesta.stores import Stores
     from gesta.stores.memory.database import MemoryDatabase
 
 # Imported inside functions: pytest loads this module in every project that has gesta installed,
@@ -126,7 +126,9 @@ class Harness:
             if pipeline.pool.in_flight and self.runtime.next_timer_ms is not None:
                 # An attempt waits for something on this clock: a slow answer, its own deadline.
                 moments.append(self.runtime.next_timer_ms)
-            due, next_sweep = await pipeline.environment.stores.views.due(self.runtime.now_ms(), 1)
+            due, next_sweep = await pipeline.environment.stores.read_model.due(
+                self.runtime.now_ms(), 1
+            )
             if due and self.runtime.next_timer_ms is not None:
                 moments.append(self.runtime.next_timer_ms)
             moments += [

@@ -1,8 +1,8 @@
-"""Station 6 of 7, the heart: one attempt, one function per arrow: examine → execute → record +
-settle.
+"""One attempt: a leased job becomes a recorded outcome.
 
-Receives a taken job and its view from pool.py; calls a flow (station 7); hands the outcome to
-recorder.py.
+`Attempts.run` is the whole attempt, one line per step: examine, prepare, journal, call, record,
+report. Each step reads and fills one value, `Running`. pool.py starts attempts; a flow's executor
+does the call; requests/recorder.py appends the outcome and settles the job in one commit.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Callable, Coroutine, Mapping
 from pathlib import Path
 from traceback import extract_tb
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
@@ -30,13 +30,14 @@ from gesta.ports.job_queue import LeasedJob, Release
 from gesta.ports.read_model import View
 from gesta.requests.recorder import Applied, Recorder, Settle, no_job
 from gesta.runtime.clock import Runtime
+from gesta.runtime.component import Process
 from gesta.runtime.redaction import scrub
-from gesta.runtime.telemetry import LogContext, Telemetry
+from gesta.runtime.telemetry import LogContext
 from gesta.security.subject_keys import Readable
-from gesta.tenants.config import TenantConfig
+from gesta.tenants.config import ConfigCache, TenantConfig
 from gesta.tenants.flow_records import Records, TenantRecords
 from gesta.tenants.templates import Templates
-from gesta.worker.deadlines import Deadlines, Running
+from gesta.worker.deadlines import Deadlines
 from gesta.worker.lease import Lease
 from gesta.worker.outcome_sanitizer import discreet, sound
 from gesta.worker.preflight import Finding, Guard, examine, settle_of, settled
@@ -56,263 +57,265 @@ NO_TESTS = Rejected(
 )
 TENANTS_KEPT = 1_000
 
+Obstacle = Rejected | Retry
 
-class Attempts:
-    """Runs attempts; knows everything one needs except which jobs to take."""
+
+class Running:
+    """One attempt, from its leased job to its recorded outcome."""
+
+    __slots__ = (
+        "asking",
+        "config",
+        "cut_reason",
+        "flow",
+        "is_abandoned",
+        "key",
+        "lease",
+        "leased",
+        "number",
+        "obstacle",
+        "payload",
+        "readable",
+        "task",
+        "view",
+    )
+
+    flow: Flow
+    config: TenantConfig
+    #: Which attempt of the request it is, and the key for the provider.
+    number: int
+    key: str
+
+    def __init__(self, leased: LeasedJob, view: View, readable: Readable, lease: Lease) -> None:
+        """`readable` is the view's payload, its encrypted fields opened, or why they cannot be."""
+        self.leased, self.view, self.readable, self.lease = leased, view, readable, lease
+        self.task: asyncio.Task[Any] | None = None
+        #: Whether the call is a question to the provider.
+        self.asking = False
+        self.payload: object = None
+        #: With what the attempt ends because nothing can be called.
+        self.obstacle: Obstacle | None = None
+        #: Why it was cut off; None while it was not.
+        self.cut_reason: str | None = None
+        #: It was cut off and does not end: its outcome is on record without it.
+        self.is_abandoned = False
+
+    @property
+    def log_context(self) -> LogContext:
+        return LogContext(self.flow, self.leased, self.payload, self.view.state.correlation_id)
+
+
+class ExecutorTools:
+    """Everything through which an executor has effects. For a test request it ends in the
+    sandbox.
+    """
 
     def __init__(
         self,
-        flows: Mapping[str, Flow],
-        recorder: Recorder,
-        http: Callable[[], Http],
-        templates: Callable[[TenantConfig], Templates],
-        tokens: Tokens,
-        job_release: JobRelease,
-        deadlines: Deadlines,
-        runtime: Runtime,
-        telemetry: Telemetry,
-        mail: Mail,
-        records: Records,
-        report_to: str = "",
-    ) -> None:
-        self._flows, self._recorder, self._http, self._templates = flows, recorder, http, templates
-        self._tokens, self._job_release, self._guard = tokens, job_release, Guard(recorder, runtime)
-        self._mail, self._records, self._report_to = mail, records, report_to
-        #: The world of test requests, made for the first of them.
-        self._trial: SandboxMode | None = None
-        self._of_tenants: dict[str, tuple[Limits, TenantRecords]] = {}
-        self._deadlines, self._runtime, self._telemetry = deadlines, runtime, telemetry
-        self._decoders = {flow.name: msgspec.json.Decoder(flow.payload) for flow in flows.values()}
-
-    def run(
-        self, view: View, readable: Readable, config: TenantConfig, lease: Lease, running: Running
-    ) -> Coroutine[None, None, None]:
-        """Bring one taken job to a recorded end.
-
-        `readable` is the view's payload, its sealed fields opened, or why they cannot be.
-        """
-        leased = running.leased
-        flow = self._flows[leased.job.flow]
-        if not lease.covers(leased.token):
-            return self._give_back(leased, lease)
-        finding = examine(view.state, leased, self._runtime.now_ms(), flow.rules)
-        if finding in ("execute", "ask"):
-            return self._execute(
-                view, readable, flow, config, lease, running, asking=finding == "ask"
-            )
-        return self._deal_with(finding, view, readable, flow, config, lease, running)
-
-    async def _deal_with(
-        self,
-        finding: Finding,
-        view: View,
-        readable: Readable,
-        flow: Flow,
-        config: TenantConfig,
-        lease: Lease,
-        running: Running,
-    ) -> None:
-        kept = await self._guard.deal_with(finding, running.leased, view, flow.rules)
-        if kept is not None:
-            view, finding = kept
-            await self._execute(
-                view, readable, flow, config, lease, running, asking=finding == "ask"
-            )
-
-    async def _give_back(self, leased: LeasedJob, lease: Lease) -> None:
-        """Nothing has been called.
-
-        A suspect job stays under the lease that is ending: released, it would look innocent.
-        """
-        if not leased.is_possibly_executed:
-            await self._recorder.settle(Release(leased.job.id, leased.token, 0), insist=True)
-        elif leased.token == lease.token:
-            # And end it must: renewed for the sake of other jobs, it would keep this one from
-            # everybody for as long.
-            lease.lose("it ended before a job of another one that was lost")
-
-    async def _execute(
-        self,
-        view: View,
-        readable: Readable,
-        flow: Flow,
-        config: TenantConfig,
-        lease: Lease,
-        running: Running,
         *,
-        asking: bool,
+        http: Callable[[], Http],
+        mail: Mail,
+        tokens: Tokens,
+        templates: Callable[[TenantConfig], Templates],
+        records: Records,
+        report_to: str,
+        runtime: Runtime,
     ) -> None:
-        leased, state = running.leased, view.state
-        payload, obstacle = self._payload(flow, readable)
-        if state.test:
-            config, obstacle = self._sandbox_config(config, flow, payload, obstacle)
-        number = state.attempts if asking else state.attempts + 1
-        key = idempotency_key(state.tenant, state.id, state.operation, state.intent)
-        if obstacle is None and flow.journal and not asking:
-            applied = await self._apply(leased, view, Start(key), flow, no_job)
-            view = applied.view
-            if not applied.events:
-                # Another worker has begun, or it was called back or ended meanwhile: only the
-                # winner calls.
-                await self._recorder.settle(settled(leased, view.state, view.state), insist=True)
-                return
-        started_ms, started = self._runtime.now_ms(), self._runtime.monotonic()
-        outcome: Outcome
-        if obstacle is not None:
-            # Nobody can ask without it either, and a question that was not asked ends no doubt.
-            outcome = Unknown(obstacle.reason, obstacle.detail) if asking else obstacle
-        elif not lease.covers(leased.token):
-            outcome = Retry("lease_lost", "nothing was called")
-        else:
-            running.view, running.asking, running.used = view, asking, config.used
-            http, mail, limits, records = self._ways_out(state)
-            attempt = Attempt(
-                state.tenant,
-                flow.name,
-                state.id,
-                number,
-                key,
-                state.correlation_id,
-                started_ms,
-                http,
-                config,
-                limits,
-                self._templates(config),
-                state.attempted_from if asking else started_ms,
-                mail,
-                records,
-                state.test,
-                self._report_to,
-            )
-            executor = flow.reconcile if asking else flow.execute
-            if executor is None:
-                # Asked under an earlier declaration of the flow. Whatever follows, a question never
-                # becomes a call.
-                outcome = Unknown("cannot_ask", "the flow no longer says how to ask the provider")
-            else:
-                try:
-                    outcome = await self._call(executor, payload, attempt, flow, running)
-                except Postponed as postponed:
-                    if not running.is_abandoned:
-                        await self._job_release.postponed(leased, view, flow, postponed)
-                    return
-                except CredentialRefused as refused:
-                    if not running.is_abandoned:
-                        await self._job_release.refused(
-                            leased, view, flow, refused, payload, config
-                        )
-                    return
-        outcome = discreet(outcome, payload, config.opened)
-        latency_ms = (self._runtime.monotonic() - started) * 1000
-        # First on record, then told: whatever is wrong with a log must not lose an outcome.
-        # Of one that was abandoned the job was settled then, and may be in other hands.
-        settle = no_job if running.is_abandoned else settle_of(leased)
-        called = obstacle is None
-        applied = await self._record(
-            leased, view, flow, outcome, config.used, settle, asking=asking, called=called
-        )
-        is_told = self._telemetry.attempt_ended(flow, outcome, latency_ms)
-        if applied.events and not is_told:
-            return
-        line = LogContext(flow, leased, payload, state.correlation_id)
-        if is_told:
-            self._telemetry.attempt_told(
-                line, flow, outcome, payload=payload, attempts=number, latency_ms=latency_ms
-            )
-        if isinstance(outcome, Unknown) and outcome.reason == "unexpected_error":
-            self._telemetry.executor_raised(line, outcome.detail)
-        if applied.events:
-            self._telemetry.given_up(applied.view.state, line)
-        else:
-            self._telemetry.late_outcome(line, flow.name)
+        self._http, self._mail, self._tokens, self._records = http, mail, tokens, records
+        self.templates, self.report_to, self._runtime = templates, report_to, runtime
+        #: Made for the first test request: most processes never see one.
+        self.sandbox_mode: SandboxMode | None = None
+        self._of_tenants: dict[str, tuple[Limits, TenantRecords]] = {}
 
-    def _ways_out(self, state: State) -> tuple[Http, Mail, Limits, TenantRecords]:
-        """All ways by which an executor can have an effect. Those of a test end in the sandbox."""
+    def of(self, state: State) -> tuple[Http, Mail, Limits, TenantRecords]:
         if state.test:
-            trial = self._trial or self._make_sandbox_mode()
-            return trial.http(), trial.mail, trial.limits, trial.records(state.tenant)
-        return (
-            self._http(),
-            self._mail,
-            *(self._of_tenants.get(state.tenant) or self._of_tenant(state.tenant)),
-        )
+            sandbox = self.sandbox_mode or self._make_sandbox_mode()
+            return sandbox.http(), sandbox.mail, sandbox.limits, sandbox.records(state.tenant)
+        limits, records = self._of_tenants.get(state.tenant) or self._of_tenant(state.tenant)
+        return self._http(), self._mail, limits, records
 
     def _make_sandbox_mode(self) -> SandboxMode:
-        # Imported with the first test: most processes never see one.
         from gesta.worker.test_mode import SandboxMode
 
-        self._trial = SandboxMode(self._records, self._runtime)
-        return self._trial
-
-    def _sandbox_config(
-        self, config: TenantConfig, flow: Flow, payload: object, obstacle: Rejected | Retry | None
-    ) -> tuple[TenantConfig, Rejected | Retry | None]:
-        """Config without secrets; and what is in the way of a test, if anything is."""
-        from gesta.worker.test_mode import sandbox_config
-
-        if obstacle is not None or not flow.sandbox:
-            # Declared otherwise when it was submitted.
-            return config, obstacle or NO_TESTS
-        return sandbox_config(config, flow, payload), None
+        self.sandbox_mode = SandboxMode(self._records, self._runtime)
+        return self.sandbox_mode
 
     def _of_tenant(self, tenant: str) -> tuple[Limits, TenantRecords]:
-        """What is the same for all attempts of a tenant, kept for those that were seen lately."""
+        """The same for all attempts of a tenant, kept for those that were seen lately."""
         if len(self._of_tenants) >= TENANTS_KEPT:
             self._of_tenants.clear()
         made = self._of_tenants[tenant] = Limits(self._tokens, tenant), self._records.of(tenant)
         return made
 
-    async def abandon(self, running: Running) -> None:
+
+class Attempts:
+    """Runs attempts; knows everything one needs except which jobs to lease."""
+
+    def __init__(
+        self,
+        *,
+        flows: Mapping[str, Flow],
+        config: ConfigCache,
+        recorder: Recorder,
+        job_release: JobRelease,
+        deadlines: Deadlines,
+        tools: ExecutorTools,
+        process: Process,
+    ) -> None:
+        self._flows, self._config, self._recorder = flows, config, recorder
+        self._job_release, self._deadlines, self.tools = job_release, deadlines, tools
+        self._runtime, self._telemetry = process.runtime, process.telemetry
+        self._guard = Guard(recorder, process.runtime)
+        self._decoders = {flow.name: msgspec.json.Decoder(flow.payload) for flow in flows.values()}
+
+    async def run(self, run: Running) -> None:
+        """Bring one leased job to a recorded end."""
+        finding = self._examine(run)
+        if finding not in ("execute", "ask") and not await self._settle(run, finding):
+            return
+        self._prepare(run)
+        if run.flow.journal and not await self._journal(run):
+            return
+        started_ms, started = self._runtime.now_ms(), self._runtime.monotonic()
+        executor = run.flow.reconcile if run.asking else run.flow.execute
+        outcome = self._not_called(run, executor)
+        if outcome is None:
+            assert executor is not None
+            try:
+                outcome = await self._call(run, executor, self._attempt(run, started_ms))
+            except Postponed as postponed:
+                if not run.is_abandoned:
+                    await self._job_release.postponed(run, postponed)
+                return
+            except CredentialRefused as refused:
+                if not run.is_abandoned:
+                    await self._job_release.refused(run, refused)
+                return
+        outcome = discreet(outcome, run.payload, run.config.opened)
+        latency_ms = (self._runtime.monotonic() - started) * 1000
+        # Recorded first, then logged: an error in logging must not lose an outcome. The job of an
+        # abandoned attempt was settled then, and another worker may hold it.
+        settle = no_job if run.is_abandoned else settle_of(run.leased)
+        applied = await self._record(run, outcome, settle, called=run.obstacle is None)
+        self._report(run, outcome, applied, latency_ms)
+
+    async def abandon(self, run: Running) -> None:
         """Record an attempt that was cut off and does not end.
 
         Should it end one day, evidence of success still counts.
         """
-        assert running.view is not None
-        flow = self._flows[running.leased.job.flow]
-        outcome = Unknown(
-            running.cut_reason or "timeout", "the executor was cut off and does not end"
-        )
-        settle = settle_of(running.leased)
-        await self._record(
-            running.leased, running.view, flow, outcome, running.used, settle, asking=running.asking
-        )
-        payload, _ = self._payload(flow, running.view.payload)
-        self._telemetry.executor_does_not_end(
-            LogContext(flow, running.leased, payload, running.view.state.correlation_id)
-        )
+        outcome = Unknown(run.cut_reason or "timeout", "the executor was cut off and does not end")
+        await self._record(run, outcome, settle_of(run.leased), called=True)
+        self._telemetry.executor_does_not_end(run.log_context)
 
-    def _record(
-        self,
-        leased: LeasedJob,
-        view: View,
-        flow: Flow,
-        outcome: Outcome,
-        used: Mapping[str, int],
-        settle: Settle,
-        *,
-        asking: bool,
-        called: bool = True,
-    ) -> Coroutine[None, None, Applied]:
-        now, chance, state = self._runtime.now_ms(), self._runtime.chance(), view.state
-        command: Command
-        if asking:
-            command = Reconciled(outcome, now, chance)
+    def _examine(self, run: Running) -> Finding | Literal["release"]:
+        job = run.leased.job
+        run.flow, run.config = self._flows[job.flow], self._config.of(job.tenant)
+        if not run.lease.covers(run.leased.token):
+            return "release"
+        finding = examine(run.view.state, run.leased, self._runtime.now_ms(), run.flow.rules)
+        run.asking = finding == "ask"
+        return finding
+
+    async def _settle(self, run: Running, finding: Finding | Literal["release"]) -> bool:
+        """Settle a job that is not to be executed; whether it is to be executed after all."""
+        if finding == "release":
+            await self._release(run.leased, run.lease)
+            return False
+        kept = await self._guard.deal_with(finding, run.leased, run.view, run.flow.rules)
+        if kept is None:
+            return False
+        run.view, run.asking = kept[0], kept[1] == "ask"
+        return True
+
+    async def _release(self, leased: LeasedJob, lease: Lease) -> None:
+        """Nothing has been called.
+
+        A possibly executed job stays under the lease that is ending: released, it would look clean.
+        """
+        if not leased.is_possibly_executed:
+            await self._recorder.settle(Release(leased.job.id, leased.token, 0), insist=True)
+        elif leased.token == lease.token:
+            # And end it must: renewed for other jobs, it would keep this one from every worker.
+            lease.lose("it ended before a job of another one that was lost")
+
+    def _prepare(self, run: Running) -> None:
+        """Decode the payload; find out what is in the way of a call."""
+        state = run.view.state
+        run.number = state.attempts if run.asking else state.attempts + 1
+        run.key = idempotency_key(state.tenant, state.id, state.operation, state.intent)
+        if not isinstance(run.readable, bytes):
+            run.obstacle = run.readable
         else:
-            command = RecordOutcome(
-                outcome, state.attempts + 1, now, chance, state.intent, used, called
-            )
-        return self._apply(leased, view, command, flow, settle)
+            try:
+                run.payload = self._decoders[run.flow.name].decode(run.readable)
+            except msgspec.ValidationError:
+                run.obstacle = BAD_PAYLOAD
+        if state.test and run.obstacle is None:
+            if not run.flow.sandbox:
+                # Declared otherwise when it was submitted.
+                run.obstacle = NO_TESTS
+                return
+            from gesta.worker.test_mode import sandbox_config
 
-    async def _call(
-        self, executor: Executor, payload: object, attempt: Attempt, flow: Flow, running: Running
-    ) -> Outcome:
+            run.config = sandbox_config(run.config, run.flow, run.payload)
+
+    async def _journal(self, run: Running) -> bool:
+        """Record that the call begins, where the flow wants that; False: another worker has begun,
+        or the request was cancelled or ended meanwhile.
+        """
+        if run.obstacle is not None or run.asking:
+            return True
+        applied = await self._apply(run, Start(run.key), no_job)
+        run.view = view = applied.view
+        if not applied.events:
+            await self._recorder.settle(settled(run.leased, view.state, view.state), insist=True)
+        return bool(applied.events)
+
+    def _not_called(self, run: Running, executor: Executor | None) -> Outcome | None:
+        """The outcome where nothing is called; None: call."""
+        if run.obstacle is not None:
+            # A question that was not asked resolves nothing.
+            obstacle = run.obstacle
+            return Unknown(obstacle.reason, obstacle.detail) if run.asking else obstacle
+        if not run.lease.covers(run.leased.token):
+            return Retry("lease_lost", "nothing was called")
+        if executor is None:
+            # Asked under an earlier declaration of the flow. A question never becomes a call.
+            return Unknown("cannot_ask", "the flow no longer says how to ask the provider")
+        return None
+
+    def _attempt(self, run: Running, started_ms: int) -> Attempt:
+        state = run.view.state
+        http, mail, limits, records = self.tools.of(state)
+        return Attempt(
+            state.tenant,
+            run.flow.name,
+            state.id,
+            run.number,
+            run.key,
+            state.correlation_id,
+            started_ms,
+            http,
+            run.config,
+            limits,
+            self.tools.templates(run.config),
+            state.attempted_from if run.asking else started_ms,
+            mail,
+            records,
+            state.test,
+            self.tools.report_to,
+        )
+
+    async def _call(self, run: Running, executor: Executor, attempt: Attempt) -> Outcome:
         """The outcome, whatever the executor does.
 
         Only what it says can be Done; everything unexpected may have had its effect.
         """
-        self._deadlines.watch(running, flow.timeout_seconds)
+        seconds = run.flow.timeout_seconds
+        self._deadlines.watch(run, seconds)
         try:
-            return sound(await executor(payload, attempt))
+            return sound(await executor(run.payload, attempt))
         except AttemptEnded as ended:
             return sound(ended.outcome)
         except Postponed:
@@ -330,47 +333,80 @@ class Attempts:
             # Stored config that cannot be read may be put right; nothing was sent without it.
             return Retry("bad_config", scrub(str(error)))
         except asyncio.CancelledError:
-            if running.cut_reason is not None:
-                return Unknown(
-                    running.cut_reason,
-                    (
-                        f"no end after {flow.timeout_seconds:g} s"
-                        if running.cut_reason == "timeout"
-                        else ""
-                    ),
-                )
-            if running.task is not None and running.task.cancelling():
+            if run.cut_reason is not None:
+                detail = f"no end after {seconds:g} s" if run.cut_reason == "timeout" else ""
+                return Unknown(run.cut_reason, detail)
+            if run.task is not None and run.task.cancelling():
                 # The whole program ends.
                 raise
             return Unknown("unexpected_error", "the executor awaited something that was cancelled")
         except (KeyboardInterrupt, GeneratorExit):
             raise
-        except BaseException as error:  # noqa: BLE001 -- a flow's bug must not look like a failure that had no effect
-            detail = scrub(f"{type(error).__name__}: {error} (at {_place(error)})")
+        except BaseException as error:  # noqa: BLE001 -- a bug must not look like no effect
+            detail = scrub(f"{type(error).__name__}: {error} (at {_line_of(error)})")
             return Unknown("unexpected_error", detail)
         finally:
-            self._deadlines.forget(running)
-            if running.cut_reason is not None and running.task is not None:
-                running.task.uncancel()
+            self._deadlines.forget(run)
+            if run.cut_reason is not None and run.task is not None:
+                run.task.uncancel()
 
-    def _payload(self, flow: Flow, readable: Readable) -> tuple[object, Rejected | Retry | None]:
-        """The payload, or with what an attempt ends that has none."""
-        if not isinstance(readable, bytes):
-            return None, readable
-        try:
-            return self._decoders[flow.name].decode(readable), None
-        except msgspec.ValidationError:
-            return None, BAD_PAYLOAD
+    def _record(
+        self, run: Running, outcome: Outcome, settle: Settle, *, called: bool
+    ) -> Coroutine[None, None, Applied]:
+        now, chance, state = self._runtime.now_ms(), self._runtime.chance(), run.view.state
+        command: Command
+        if run.asking:
+            command = Reconciled(outcome, now, chance, state.operation)
+        else:
+            command = RecordOutcome(
+                outcome,
+                state.attempts + 1,
+                now,
+                chance,
+                state.intent,
+                run.config.used,
+                called,
+                state.operation,
+            )
+        return self._apply(run, command, settle)
+
+    def _report(self, run: Running, outcome: Outcome, applied: Applied, latency_ms: float) -> None:
+        """Metrics and log lines of a recorded attempt."""
+        telemetry, flow = self._telemetry, run.flow
+        is_logged = telemetry.attempt_ended(flow, outcome, latency_ms)
+        if applied.events and not is_logged:
+            return
+        line = run.log_context
+        if is_logged:
+            telemetry.attempt_told(
+                line,
+                flow,
+                outcome,
+                payload=run.payload,
+                attempts=run.number,
+                latency_ms=latency_ms,
+            )
+        if isinstance(outcome, Unknown) and outcome.reason == "unexpected_error":
+            telemetry.executor_raised(line, outcome.detail)
+        if applied.events:
+            telemetry.given_up(applied.view.state, line)
+        else:
+            telemetry.late_outcome(line, flow.name)
 
     def _apply(
-        self, leased: LeasedJob, view: View, command: Command, flow: Flow, settle: Settle
+        self, run: Running, command: Command, settle: Settle
     ) -> Coroutine[None, None, Applied]:
         return self._recorder.apply(
-            view, command, flow.rules, settle, causation_id=leased.job.id, insist=True
+            run.view,
+            command,
+            run.flow.rules,
+            settle,
+            causation_id=run.leased.job.id,
+            insist=True,
         )
 
 
-def _place(error: BaseException) -> str:
-    """Where it was raised, for whoever wrote the executor."""
+def _line_of(error: BaseException) -> str:
+    """Where it was raised, for the author of the executor."""
     frames = extract_tb(error.__traceback__)
     return f"{Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else "?"

@@ -2,37 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
-from gesta.ports.job_queue import LeasedJob
-from gesta.ports.read_model import View
 from gesta.runtime.clock import Runtime, sleep
+
+if TYPE_CHECKING:
+    from gesta.worker.attempt import Running
 
 TICK_SECONDS = 0.25
 #: An executor that was cut off may still close its files for this long; then it is given up.
 GRACE_SECONDS = 5.0
-
-
-class Running:
-    """An attempt's task, while its executor runs."""
-
-    __slots__ = ("asking", "cut_reason", "is_abandoned", "leased", "task", "used", "view")
-
-    def __init__(self, leased: LeasedJob) -> None:
-        self.leased = leased
-        self.task: asyncio.Task[Any] | None = None
-        #: The request as it was when the call began, and whether the call is a question to the
-        #: provider.
-        self.view: View | None = None
-        self.asking = False
-        #: The versions of the config that it has asked for so far.
-        self.used: Mapping[str, int] = {}
-        #: Why it was cut off; None while it was not.
-        self.cut_reason: str | None = None
-        #: It was cut off and does not end: somebody else has recorded it.
-        self.is_abandoned = False
 
 
 class Deadlines:
@@ -42,7 +22,7 @@ class Deadlines:
         self._runtime = runtime
         self._ends: dict[Running, float] = {}
         #: Called with an attempt that was cut off and does not end.
-        self.abandon: Callable[[Running], None] = _nobody
+        self.abandon: Callable[[Running], None] = lambda _: None
 
     def watch(self, running: Running, seconds: float) -> None:
         self._ends[running] = self._runtime.monotonic() + seconds
@@ -73,7 +53,3 @@ class Deadlines:
                 else:
                     self.forget(running)
                     self.abandon(running)
-
-
-def _nobody(_: Running) -> None:
-    """Nobody listens."""

@@ -1,7 +1,13 @@
-"""Station 6, the short way: the worker's free slots are offered with the jobs that its own process
-puts, which are then taken as they are put.
+"""Eager dispatch: the worker's free slots travel with the jobs that its own process puts, so that
+these jobs are leased in the commit that puts them.
 
-Receives jobs on their way to the queue from the projector; hands what came back taken to pool.py.
+The promise: a job is leased this way only where no other job of its flow waits before it, and never
+to more slots than are free. A job that is not leased this way is ready for the next take, as if
+eager dispatch did not exist. Every set of free slots is answered, also where the store's answer is
+lost; then the queue is asked what became of the jobs (lease_reconciliation.py).
+
+The projector asks for free slots (`make`), the store fills them in (ports/eager_dispatch.py has the
+values and the rule for choosing jobs), and `answered` hands the leased jobs to the pool.
 """
 
 from __future__ import annotations
@@ -13,68 +19,66 @@ from contextlib import contextmanager
 from gesta.ports.eager_dispatch import FreeSlots
 from gesta.ports.job_queue import Job, LeasedJob
 from gesta.ports.read_model import View
-from gesta.requests.store_retry import StoreRetry
-from gesta.runtime.clock import Runtime
-from gesta.worker.fetch_policy import few
-from gesta.worker.lease import LEASE_SECONDS, Lease
-from gesta.worker.lease_reconciliation import LeaseReconciliation
+from gesta.worker.lease import LEASE_SECONDS
+from gesta.worker.lease_reconciliation import Asked, LeaseReconciliation
+
+#: A flow's slots are filled by so many takes at least. Calls that begin together end together, and
+#: until then every new job waits: a few waves a moment apart soon leave a slot for another tenant.
+TAKES_TO_FILL = 8
+#: Smaller takes would cost more than the waves do,
+TAKE_LEAST = 8
+#: and so many slots left for later takes are enough.
+KEPT_BACK_MOST = 1_000
+
+
+def batch_max(slots: int) -> int:
+    """How many jobs of a flow with so many slots one take may bring."""
+    return max(TAKE_LEAST, slots // TAKES_TO_FILL, slots - KEPT_BACK_MOST)
 
 
 class _Given(FreeSlots):
-    """An offer on its way."""
+    """Free slots on their way to the store and back."""
 
-    __slots__ = ("at", "since", "wanted")
+    __slots__ = ("asked", "wanted")
 
     wanted: Mapping[str, int]
-    #: When it was made, by the clock and by the count of repetitions.
-    at: float
-    since: int
+    asked: Asked
 
 
 class EagerDispatcher:
     def __init__(
         self,
         free: dict[str, int],
-        most: Mapping[str, int],
-        lease: Lease,
         ours: LeaseReconciliation,
-        store_retry: StoreRetry,
-        runtime: Runtime,
+        *,
         begin: Callable[[list[LeasedJob], Mapping[str, View]], None],
         ended: Callable[[], None],
-        *,
         durable: bool,
     ) -> None:
-        """`free` are the pool's slots: what is offered is not free meanwhile.
+        """`free` are the pool's slots: those on their way are not free meanwhile.
 
-        `ended` is called where some come back.
+        `ended` is called when some come back.
         """
-        self._free, self._most, self._lease, self._ours, self._store_retry, self._runtime = (
-            free,
-            most,
-            lease,
-            ours,
-            store_retry,
-            runtime,
-        )
+        self._free, self._ours = free, ours
+        self._most = {flow: batch_max(slots) for flow, slots in free.items()}
         self._begin, self._ended, self._durable = begin, ended, durable
-        #: Flows of which the queue had no job left when it was asked last. Where it has, whoever
-        #: waits comes first, and an offer would
-        #: only keep slots from them.
+        #: Flows of which the queue had no job left when it was asked last. Where it has, the
+        #: waiting jobs come first.
         self._drained: set[str] = set()
         self._is_closed = False
         self.on_their_way = 0
 
     def asks(self, flow: str, slots: int) -> int:
-        """For how many of its free slots a take asks: where nobody is thought to wait, some are
-        left to be offered meanwhile.
+        """For how many of its free slots a take asks: where no job is thought to wait, some are
+        left for eager dispatch.
         """
-        most = min(slots, self._most[flow])
-        return min(most, few(self._most[flow])) if flow in self._drained else most
+        most = self._most[flow]
+        few = max(TAKE_LEAST, most // TAKES_TO_FILL) if flow in self._drained else most
+        return min(slots, most, few)
 
     @contextmanager
     def kept(self, slots: Mapping[str, int]) -> Iterator[None]:
-        """What a take asks for is not free meanwhile: an offer would give it a second time."""
+        """What a take asks for is not free meanwhile."""
         self._change(slots, -1)
         try:
             yield
@@ -92,7 +96,7 @@ class EagerDispatcher:
             (self._drained.add if came[flow] < most else self._drained.discard)(flow)
 
     def close(self) -> None:
-        """No more offers; those on their way will be answered."""
+        """Make no more; those on their way will be answered."""
         self._is_closed = True
 
     def make(self, jobs: Sequence[Job]) -> FreeSlots | None:
@@ -108,12 +112,9 @@ class EagerDispatcher:
         if not free:
             return None
         self._change(free, -1)
-        free_slots = _Given(self._lease.token, free, LEASE_SECONDS, durable=self._durable)
-        free_slots.wanted, free_slots.at, free_slots.since = (
-            wanted,
-            self._runtime.monotonic(),
-            self._store_retry.count,
-        )
+        asked = self._ours.ask()
+        free_slots = _Given(asked.token, free, LEASE_SECONDS, durable=self._durable)
+        free_slots.wanted, free_slots.asked = wanted, asked
         self.on_their_way += 1
         return free_slots
 
@@ -129,13 +130,11 @@ class EagerDispatcher:
         self._drained -= {flow for flow in free_slots.free if came[flow] < free_slots.wanted[flow]}
         if leased:
             if free_slots.renewed:
-                self._lease.renewed(free_slots.token, free_slots.at)
-            # Where the answer was long in coming, the lease may have ended, and somebody have dealt
-            # with them: then they are read.
-            is_fresh = self._runtime.monotonic() - free_slots.at < LEASE_SECONDS / 4
-            self._begin(
-                self._ours.sure(leased, free_slots.since, free_slots.at),
-                free_slots.made if is_fresh else {},
-            )
+                self._ours.renewed(free_slots.asked)
+            # After a late answer the lease may have ended, and another worker have dealt with the
+            # jobs: then their requests are read.
+            is_fresh = self._ours.age(free_slots.asked) < LEASE_SECONDS / 4
+            made = free_slots.made if is_fresh else {}
+            self._begin(self._ours.sure(leased, free_slots.asked), made)
         if len(leased) < sum(free_slots.free.values()) or self._is_closed:
             self._ended()

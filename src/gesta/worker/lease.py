@@ -8,10 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from gesta.errors import StoreError
 from gesta.ports.job_queue import JobQueue
-from gesta.runtime.clock import Ids, Runtime, Timer, sleep
-from gesta.runtime.telemetry import Telemetry
+from gesta.runtime.clock import Timer, sleep
+from gesta.runtime.component import Process, repeat
 
 LEASE_SECONDS = 4.0
 RENEWAL_SECONDS = 1.0
@@ -22,17 +21,10 @@ NEVER = float("-inf")
 
 
 class Lease:
-    def __init__(
-        self,
-        queue: JobQueue,
-        runtime: Runtime,
-        ids: Ids,
-        telemetry: Telemetry,
-        cut: Callable[[], None],
-    ) -> None:
-        self._queue, self._runtime, self._ids, self._telemetry = queue, runtime, ids, telemetry
-        self._cut = cut
-        self.token = ids.new()
+    def __init__(self, queue: JobQueue, process: Process, cut: Callable[[], None]) -> None:
+        self._queue, self._process, self._cut = queue, process, cut
+        self._runtime, self._ids = process.runtime, process.ids
+        self.token = process.ids.new()
         self._until = NEVER
         self._watch: Timer | None = None
         #: Jobs taken and not settled yet.
@@ -57,18 +49,17 @@ class Lease:
         """Renew for ever; when that fails for too long, the calls are cut and work goes on under a
         new token.
         """
-        while True:
-            await sleep(self._runtime, RENEWAL_SECONDS)
-            if self.held == 0 or self._until == NEVER:
-                continue
-            asked_at, token = self._runtime.monotonic(), self.token
-            try:
-                if await self._queue.extend(token, LEASE_SECONDS):
-                    self.renewed(token, asked_at)
-                elif token == self.token:
-                    self.lose("another worker may have its jobs")
-            except StoreError as error:
-                self._telemetry.store_failed("lease", error)
+        await repeat(self._renew, "lease", self._process, pause_seconds=0.0)
+
+    async def _renew(self) -> None:
+        await sleep(self._runtime, RENEWAL_SECONDS)
+        if self.held == 0 or self._until == NEVER:
+            return
+        asked_at, token = self._runtime.monotonic(), self.token
+        if await self._queue.extend(token, LEASE_SECONDS):
+            self.renewed(token, asked_at)
+        elif token == self.token:
+            self.lose("another worker may have its jobs")
 
     def _watch_the_end(self) -> None:
         left = self._until - MARGIN_SECONDS - self._runtime.monotonic()
@@ -91,7 +82,7 @@ class Lease:
 
     def lose(self, why: str) -> None:
         """Cut the calls and go on under a new token."""
-        self._telemetry.log.warning("lease lost", reason=why, held=self.held)
+        self._process.telemetry.log.warning("lease lost", reason=why, held=self.held)
         self.resign()
         self._cut()
 

@@ -1,13 +1,14 @@
-"""What the queue holds for this process and nobody here knows of, or may not know of.
+"""Reconciles the leases the queue holds for this process with the jobs it knows.
 
-The answer to a take may be lost, or be overtaken by a settlement that is repeated (repeats.py).
-While the lease is renewed, nobody else
-would take such a job: so the queue is asked.
+The answer of the queue may be lost, or be overtaken by a settlement that is retried
+(requests/store_retry.py). While the lease is renewed, no other worker takes such a job: so the
+queue is asked.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import NamedTuple
 
 from gesta.ports.job_queue import JobQueue, LeasedJob
 from gesta.requests.store_retry import StoreRetry
@@ -21,16 +22,20 @@ LOOK_SECONDS = 1.0
 LOST_SECONDS = 60.0
 
 
+class Asked(NamedTuple):
+    """A request for jobs: the token and the time, by the clock and by the count of retries."""
+
+    token: str
+    at: float
+    since: int
+
+
 class LeaseReconciliation:
     def __init__(
-        self, queue: JobQueue, store_retry: StoreRetry, lease: Lease, runtime: Runtime
+        self, queue: JobQueue, lease: Lease, *, store_retry: StoreRetry, runtime: Runtime
     ) -> None:
-        self._queue, self._store_retry, self._lease, self._runtime = (
-            queue,
-            store_retry,
-            lease,
-            runtime,
-        )
+        self._queue, self._lease, self._store_retry = queue, lease, store_retry
+        self._runtime = runtime
         self._lost_until = NEVER
         #: Jobs of which only the queue knows whether they are ours.
         self._doubted: set[str] = set()
@@ -58,16 +63,27 @@ class LeaseReconciliation:
     def doubt(self, job_id: str) -> None:
         self._doubted.add(job_id)
 
-    def sure(self, leased: list[LeasedJob], since: int, asked_at: float) -> list[LeasedJob]:
-        """Without those that were given back once more, perhaps, while the answer was on its way.
+    def ask(self) -> Asked:
+        """To be kept until the queue has answered."""
+        return Asked(self._lease.token, self._runtime.monotonic(), self._store_retry.count)
 
-        Of an answer that was longer in coming than the lease lasts nothing is sure: others may have
-        had them, and the lease been taken anew.
+    def age(self, asked: Asked) -> float:
+        return self._runtime.monotonic() - asked.at
+
+    def renewed(self, asked: Asked) -> None:
+        """The queue has leased or renewed jobs under this token."""
+        self._lease.renewed(asked.token, asked.at)
+
+    def sure(self, leased: list[LeasedJob], asked: Asked) -> list[LeasedJob]:
+        """Without jobs that a retry may have released while the answer was on its way.
+
+        An answer that took longer than the lease lasts says nothing: other workers may have had the
+        jobs meanwhile.
         """
-        if leased and self._runtime.monotonic() - asked_at >= LEASE_SECONDS - MARGIN_SECONDS:
+        if leased and self.age(asked) >= LEASE_SECONDS - MARGIN_SECONDS:
             self.answer_lost()
             return []
-        sure = [one for one in leased if not self._store_retry.spoke_of(one.job.id, since)]
+        sure = [one for one in leased if not self._store_retry.spoke_of(one.job.id, asked.since)]
         if len(sure) < len(leased):
             self._doubted |= {one.job.id for one in leased} - {one.job.id for one in sure}
         return sure
@@ -77,26 +93,22 @@ class LeaseReconciliation:
 
         Raises StoreError; then it has to be asked again.
         """
-        asked_at, token, since = (
-            self._runtime.monotonic(),
-            self._lease.token,
-            self._store_retry.count,
-        )
+        asked = self.ask()
         here, doubted = frozenset(known), set(self._doubted)
-        self._next_look, self._is_looking = asked_at + LOOK_SECONDS, True
+        self._next_look, self._is_looking = asked.at + LOOK_SECONDS, True
         try:
-            is_held = await self._queue.extend(token, LEASE_SECONDS)
-            held = await self._queue.leased_by(token) if is_held else []
+            is_held = await self._queue.extend(asked.token, LEASE_SECONDS)
+            held = await self._queue.leased_by(asked.token) if is_held else []
         finally:
             self._is_looking = False
         if is_held:
-            self._lease.renewed(token, asked_at)
+            self.renewed(asked)
         ids = {one.job.id for one in held}
         self._doubted -= doubted - ids
-        if asked_at < self._lost_until:
+        if asked.at < self._lost_until:
             # One that somebody here is about to give back may have been given back already, and
             # taken by that take.
             self._doubted |= ids & here
-        found = self.sure([one for one in held if one.job.id not in here], since, asked_at)
+        found = self.sure([one for one in held if one.job.id not in here], asked)
         self._doubted -= {one.job.id for one in found}
         return found

@@ -13,7 +13,7 @@ from typing import Literal
 from msgspec.structs import replace
 
 from gesta.domain.commands import Cancel, Command, CommandRefused, Expire, Lose, Rules
-from gesta.domain.notification.lifecycle import decide
+from gesta.domain.lifecycles import lifecycle_of
 from gesta.domain.state import QUEUE_HORIZON_MS, State
 from gesta.ports.job_queue import Ack, LeasedJob, Release, Settlement
 from gesta.ports.read_model import View
@@ -44,7 +44,9 @@ def examine(state: State, leased: LeasedJob, now_ms: int, rules: Rules) -> Findi
         return "wait"
     if leased.is_possibly_executed or state.started is not None:
         return "lose"
-    if (state.expires_at is not None or state.in_doubt) and decide(state, Expire(now_ms), rules):
+    if (state.expires_at is not None or state.in_doubt) and lifecycle_of(state.flow).decide(
+        state, Expire(now_ms), rules
+    ):
         return "expire"
     return "cancel" if state.cancel_requested else "execute"
 
@@ -158,7 +160,7 @@ def settle_of(leased: LeasedJob) -> Settle:
 
 def settled(leased: LeasedJob, _: State, state: State) -> Settlement:
     still_ours = (
-        state.dispatch_version == leased.job.dispatch_version and state.wants == leased.job.kind
+        state.dispatch_version == leased.job.dispatch_version and state.job_kind == leased.job.kind
     )
     # One that the sweep has put, now that it is due, stays: it is put once.
     is_near = not state.is_far or (state.due_at or 0) - leased.available_ms <= QUEUE_HORIZON_MS

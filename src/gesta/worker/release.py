@@ -1,56 +1,83 @@
-"""Station 6 of 7, when nothing was sent and no attempt is spent: the job goes back, and its request
-is as if it had not been taken.
+"""Release of a job without an attempt: nothing was sent, and its request is as if the job had not
+been leased.
 
-Receives what the executor raised (unspent.py) from attempt.py; settles the job through recorder.py.
+attempt.py passes on what the executor raised (flows/deferrals.py). A postponed job goes back until
+it is due. A job whose credential was refused is held with everything else that uses it.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from functools import partial
 from math import isfinite
+from typing import TYPE_CHECKING
 
-from gesta.domain.commands import Postpone, Rules
+from gesta.domain.commands import Cancel, CommandRefused, Postpone
 from gesta.domain.outcome import Retry
 from gesta.domain.state import QUEUE_HORIZON_MS
 from gesta.errors import BadScope, Busy, StoreError
 from gesta.flows.deferrals import CredentialRefused, Postponed
 from gesta.flows.flow import Flow
-from gesta.ports.job_queue import Hold, LeasedJob, Release, Settlement
-from gesta.ports.read_model import View, key_of
-from gesta.requests.recorder import Applied, Recorder
-from gesta.runtime.clock import Runtime, sleep
-from gesta.runtime.telemetry import LogContext, Telemetry
+from gesta.ports.job_queue import Hold, Release, Settlement
+from gesta.ports.read_model import Key, key_of
+from gesta.requests.loader import Loader
+from gesta.requests.recorder import Recorder, drop_job
+from gesta.requests.store_retry import StoreRetry
+from gesta.runtime.component import Process
+from gesta.runtime.telemetry import LogContext
 from gesta.tenants.config import TenantConfig
 from gesta.tenants.pause_control import PauseControl
 from gesta.tenants.pauses import REASON_LENGTH_MAX, Scope, checked
-from gesta.worker.late_cancellation import LateCancellation
 from gesta.worker.outcome_sanitizer import discreet, sound
 
-STORE_PAUSE_SECONDS = 1.0
+if TYPE_CHECKING:
+    from gesta.worker.attempt import Running
+
+
+class LateCancellation:
+    """Ends requests that were cancelled while their jobs were being released or held: no attempt of
+    them ends, so no attempt would notice.
+    """
+
+    def __init__(self, flows: Mapping[str, Flow], loader: Loader, recorder: Recorder) -> None:
+        self._flows, self._loader, self._recorder = flows, loader, recorder
+
+    async def look(self, keys: Sequence[Key]) -> None:
+        """Call after the jobs were settled: a later cancellation finds the jobs free, so one of the
+        two always ends the request.
+        """
+        found, _ = await self._loader.load(keys)
+        for view in found.values():
+            state = view.state
+            if state.cancel_requested and state.wants == "execute" and not state.in_doubt:
+                # Refused: another has ended it meanwhile, or it is unknown.
+                with suppress(CommandRefused):
+                    await self._recorder.apply(
+                        view,
+                        Cancel(),
+                        self._flows[state.flow].rules,
+                        drop_job,
+                        causation_id=state.id,
+                    )
 
 
 class JobRelease:
     def __init__(
         self,
+        *,
         recorder: Recorder,
         pausing: PauseControl,
         late_cancellation: LateCancellation,
-        runtime: Runtime,
-        telemetry: Telemetry,
+        store_retry: StoreRetry,
+        process: Process,
     ) -> None:
-        self._recorder, self._pausing, self._late_cancellation = (
-            recorder,
-            pausing,
-            late_cancellation,
-        )
-        self._runtime, self._telemetry = runtime, telemetry
+        self._recorder, self._pausing, self._store_retry = recorder, pausing, store_retry
+        self._late_cancellation = late_cancellation
+        self._runtime, self._telemetry = process.runtime, process.telemetry
 
-    async def postponed(
-        self, leased: LeasedJob, view: View, flow: Flow, postponed: Postponed
-    ) -> None:
-        """Until then.
-
-        Longer than a queue may hold a job nobody waits in it: then it is looked at once more.
-        """
+    async def postponed(self, run: Running, postponed: Postponed) -> None:
+        """Release the job until then, at most for as long as a queue may hold a job."""
         seconds = postponed.after_seconds
         # A flow may say anything, also what is no number of seconds.
         wait_ms = (
@@ -58,69 +85,46 @@ class JobRelease:
             if isfinite(seconds)
             else QUEUE_HORIZON_MS
         )
-        self._telemetry.postponed(flow.name)
-        await self._settle(
-            leased,
-            view,
-            flow.rules,
-            Release(leased.job.id, leased.token, self._runtime.now_ms() + wait_ms),
-        )
+        job = run.leased.job
+        self._telemetry.postponed(run.flow.name)
+        until_ms = self._runtime.now_ms() + wait_ms
+        await self._settle(run, Release(job.id, run.leased.token, until_ms))
 
-    async def refused(
-        self,
-        leased: LeasedJob,
-        view: View,
-        flow: Flow,
-        refused: CredentialRefused,
-        payload: object,
-        config: TenantConfig,
-    ) -> None:
+    async def refused(self, run: Running, refused: CredentialRefused) -> None:
         """Hold it with everything else that uses the credential."""
-        tenant, told = leased.job.tenant, _told(refused, payload, config)
-        scope, is_new = await self._pause(
-            tenant, refused.credential, config.version_of(refused.credential), told
+        leased, reason = run.leased, _reason(refused, run.payload, run.config)
+        tenant, version = leased.job.tenant, run.config.version_of(refused.credential)
+        # However long the store is out of reach: while the lease is renewed, no other worker takes
+        # the job.
+        scope, is_new = await self._store_retry.insist(
+            partial(self._pausing.refuse, tenant, refused.credential, version, reason),
+            failed=partial(self._telemetry.store_failed, "worker"),
         )
         if is_new:
-            line = LogContext(flow, leased, payload, view.state.correlation_id)
-            self._telemetry.credential_refused(line, flow.name, refused.credential, told)
+            line = LogContext(run.flow, leased, run.payload, run.view.state.correlation_id)
+            self._telemetry.credential_refused(line, run.flow.name, refused.credential, reason)
         if scope is None or leased.is_possibly_executed:
-            # It has changed meanwhile; or an earlier take was lost, which a hold would remember
+            # It has changed meanwhile; or an earlier lease was lost, which a hold would remember
             # although its end is on record by now.
-            await self._settle(leased, view, flow.rules, Release(leased.job.id, leased.token, 0))
+            await self._settle(run, Release(leased.job.id, leased.token, 0))
             return
-        await self._settle(leased, view, flow.rules, Hold(leased.job.id, leased.token, str(scope)))
+        await self._settle(run, Hold(leased.job.id, leased.token, str(scope)))
         try:
-            # What came between the pause and the hold: that it ended, or that somebody called the
-            # request back while the attempt ran.
+            # Between the pause and the hold, the pause may have ended or the request may have been
+            # cancelled.
             await self._pausing.let_go([(tenant, str(scope))])
-            await self._late_cancellation.look([key_of(view.state)])
+            await self._late_cancellation.look([key_of(run.view.state)])
         except (StoreError, Busy) as error:
-            # The sweep lets go of what is held and not paused; who called it back is heard when it
-            # goes on.
+            # The sweeper releases what is held and not paused; a cancellation is applied then.
             self._telemetry.store_failed("worker", error)
 
-    async def _pause(
-        self, tenant: str, credential: str, version: int, told: str
-    ) -> tuple[Scope | None, bool]:
-        """However long the store is out of reach: while the lease is renewed, nobody else would
-        take the job.
-        """
-        while True:
-            try:
-                return await self._pausing.refuse(tenant, credential, version, told)
-            except StoreError as error:
-                self._telemetry.store_failed("worker", error)
-                await sleep(self._runtime, STORE_PAUSE_SECONDS)
-
-    async def _settle(
-        self, leased: LeasedJob, view: View, rules: Rules, settlement: Settlement
-    ) -> Applied:
-        return await self._recorder.apply(
-            view,
+    async def _settle(self, run: Running, settlement: Settlement) -> None:
+        await self._recorder.apply(
+            run.view,
             Postpone(),
-            rules,
+            run.flow.rules,
             lambda _, __: settlement,
-            causation_id=leased.job.id,
+            causation_id=run.leased.job.id,
             insist=True,
         )
 
@@ -134,7 +138,7 @@ def unusable(refused: CredentialRefused, tenant: str) -> Retry | None:
     return None
 
 
-def _told(refused: CredentialRefused, payload: object, config: TenantConfig) -> str:
+def _reason(refused: CredentialRefused, payload: object, config: TenantConfig) -> str:
     """Why, for those who find it held: without secrets and personal data, like every detail that is
     stored.
     """

@@ -5,8 +5,8 @@ from gesta.stores.memory.database import MemoryDatabase
 from gesta.testing.contracts.event_claims import EventClaimsAfterRestartContract as Claims
 from gesta.testing.contracts.event_store import EventStoreAfterRestartContract as Events
 from gesta.testing.contracts.job_queue import JobQueueAfterRestartContract as Queue
-from gesta.testing.contracts.read_model import ViewsAfterRestartContract as Views
-from gesta.testing.contracts.transactions import CommitsAfterRestartContract as Commits
+from gesta.testing.contracts.read_model import ViewsAfterRestartContract as ReadModel
+from gesta.testing.contracts.transactions import CommitsAfterRestartContract as Transactions
 from gesta.testing.contracts.undispatched import PendingAfterRestartContract as Pending
 from gesta.testing.contracts.vault import VaultAfterRestartContract as Vault
 from gesta.testing.harnesses.memory import Harness
@@ -21,10 +21,10 @@ from tests.contracts.faults.planting import breaks
     Queue.test_jobs_are_there_again,
     Queue.test_a_durable_take_is_remembered,
     Queue.test_a_held_job_stays_held,
-    Views.test_views_and_checkpoint_are_there_again,
+    ReadModel.test_views_and_checkpoint_are_there_again,
     Vault.test_secrets_are_there_again_and_destroyed_ones_are_not,
-    Commits.test_what_was_recorded_is_there_again,
-    Commits.test_what_was_projected_is_there_again,
+    Transactions.test_what_was_recorded_is_there_again,
+    Transactions.test_what_was_projected_is_there_again,
     Pending.test_pending_jobs_are_there_again,
 )
 class ForgetsEverything(Harness):

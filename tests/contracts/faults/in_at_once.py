@@ -2,14 +2,14 @@
 
 from gesta.ports.read_model import Move
 from gesta.ports.transactions import Projection
-from gesta.stores.memory.transactions import MemoryCommits
+from gesta.stores.memory.transactions import MemoryTransactions
 from gesta.testing.contracts.inline import AtOnceContract as InlineProjection
 from gesta.testing.contracts.inline import AtOnceFenceContract as AtOnceFence
 from tests.contracts.faults.planting import breaks
 
 
 @breaks(InlineProjection.test_events_view_job_and_checkpoints_are_written_together)
-class PutsNoJobsAtOnce(MemoryCommits):
+class PutsNoJobsAtOnce(MemoryTransactions):
     async def append(self, appends, projection):
         projection.jobs = []
         return await super().append(appends, projection)
@@ -19,7 +19,7 @@ class PutsNoJobsAtOnce(MemoryCommits):
     InlineProjection.test_whoever_stands_before_another_s_event_is_left_there,
     InlineProjection.test_one_of_several_checkpoints_that_stands_elsewhere_keeps_all,
 )
-class ProjectsPastOthers(MemoryCommits):
+class ProjectsPastOthers(MemoryTransactions):
     def _project(self, appends, projection, before):
         for name in projection.checkpoints:
             self._views._checkpoints[name] = before
@@ -32,7 +32,7 @@ class _Unmarked(Projection):
 
 
 @breaks(InlineProjection.test_a_swap_of_the_views_stops_it)
-class DoesNotSeeASwap(MemoryCommits):
+class DoesNotSeeASwap(MemoryTransactions):
     def _project(self, appends, projection, before):
         unmarked = _Unmarked(projection.views, projection.jobs, projection.checkpoints)
         super()._project(appends, unmarked, before)
@@ -43,14 +43,14 @@ class DoesNotSeeASwap(MemoryCommits):
     InlineProjection.test_a_refused_append_among_them_leaves_them_to_the_projector,
     InlineProjection.test_an_append_that_stood_there_already_is_not_projected_again,
 )
-class ProjectsWhateverWasAppended(MemoryCommits):
+class ProjectsWhateverWasAppended(MemoryTransactions):
     def _project(self, appends, projection, before):
         written = self._events.length - before
         super()._project(appends[:written], projection, before)
 
 
 @breaks(InlineProjection.test_one_follows_the_other)
-class StopsShortOfTheEnd(MemoryCommits):
+class StopsShortOfTheEnd(MemoryTransactions):
     def _project(self, appends, projection, before):
         super()._project(appends, projection, before)
         if projection.reached is not None:
@@ -59,13 +59,13 @@ class StopsShortOfTheEnd(MemoryCommits):
 
 
 @breaks(InlineProjection.test_an_outcome_is_recorded_acked_and_shown_together)
-class RecordsWithoutShowing(MemoryCommits):
+class RecordsWithoutShowing(MemoryTransactions):
     async def record(self, entries, projection=None):
         return await super().record(entries)
 
 
 @breaks(InlineProjection.test_what_is_recorded_otherwise_comes_to_the_same)
-class ShowsWithoutMoving(MemoryCommits):
+class ShowsWithoutMoving(MemoryTransactions):
     async def record(self, entries, projection=None):
         recordings = await super().record(entries)
         if projection is not None:
@@ -74,14 +74,14 @@ class ShowsWithoutMoving(MemoryCommits):
 
 
 @breaks(InlineProjection.test_many_are_appended_at_once)
-class ProjectsOnlyTheFirst(MemoryCommits):
+class ProjectsOnlyTheFirst(MemoryTransactions):
     async def append(self, appends, projection):
         projection.jobs = projection.jobs[:128]
         return await super().append(appends, projection)
 
 
 @breaks(AtOnceFence.test_a_fence_that_keeps_jobs_out_keeps_the_whole_commit_out)
-class PutsJobsThroughAFence(MemoryCommits):
+class PutsJobsThroughAFence(MemoryTransactions):
     async def append(self, appends, projection):
         before, verdicts = (
             self._events.length,

@@ -5,38 +5,38 @@ from msgspec.structs import replace
 from gesta.domain.token_bucket import Bucket, Rate
 from gesta.ports.token_buckets import Reserved, Wanted
 from gesta.runtime.clock import turn
-from gesta.stores.memory.token_buckets import MemoryBuckets
-from gesta.testing.contracts.token_buckets import BucketsContract as Buckets
+from gesta.stores.memory.token_buckets import MemoryTokenBuckets
+from gesta.testing.contracts.token_buckets import BucketsContract as TokenBuckets
 from tests.contracts.faults.planting import breaks
 
 
-@breaks(Buckets.test_a_new_bucket_is_full)
-class BeginsEmpty(MemoryBuckets):
+@breaks(TokenBuckets.test_a_new_bucket_is_full)
+class BeginsEmpty(MemoryTokenBuckets):
     async def reserve(self, wanted, ahead_ms):
         for one in wanted:
             self._buckets.setdefault(one.name, Bucket(self._runtime.now_ms() + 10_000.0))
         return await super().reserve(wanted, ahead_ms)
 
 
-@breaks(Buckets.test_more_come_one_by_one_and_none_later_than_asked_for)
-class LooksAheadForEver(MemoryBuckets):
+@breaks(TokenBuckets.test_more_come_one_by_one_and_none_later_than_asked_for)
+class LooksAheadForEver(MemoryTokenBuckets):
     async def reserve(self, wanted, ahead_ms):
         return await super().reserve(wanted, 10**9)
 
 
 @breaks(
-    Buckets.test_what_was_reserved_is_not_given_again,
-    Buckets.test_nothing_is_taken_by_asking_in_vain,
+    TokenBuckets.test_what_was_reserved_is_not_given_again,
+    TokenBuckets.test_nothing_is_taken_by_asking_in_vain,
 )
-class KeepsNoRecord(MemoryBuckets):
+class KeepsNoRecord(MemoryTokenBuckets):
     async def reserve(self, wanted, ahead_ms):
         answers = await super().reserve(wanted, ahead_ms)
         self._buckets.clear()
         return answers
 
 
-@breaks(Buckets.test_it_fills_while_time_passes_and_never_beyond_its_burst)
-class SavesUpForEver(MemoryBuckets):
+@breaks(TokenBuckets.test_it_fills_while_time_passes_and_never_beyond_its_burst)
+class SavesUpForEver(MemoryTokenBuckets):
     async def reserve(self, wanted, ahead_ms):
         raised = [
             Wanted(one.name, Rate(one.rate.gap_ms, one.rate.burst * 2), one.tokens)
@@ -48,8 +48,8 @@ class SavesUpForEver(MemoryBuckets):
         )
 
 
-@breaks(Buckets.test_nobody_waits_longer_than_the_rate_explains)
-class BelievesAnyTime(MemoryBuckets):
+@breaks(TokenBuckets.test_nobody_waits_longer_than_the_rate_explains)
+class BelievesAnyTime(MemoryTokenBuckets):
     async def reserve(self, wanted, ahead_ms):
         answers = await super().reserve(wanted, ahead_ms)
         return [
@@ -60,22 +60,22 @@ class BelievesAnyTime(MemoryBuckets):
         ]
 
 
-@breaks(Buckets.test_buckets_and_tenants_are_apart)
-class IgnoresTheTenant(MemoryBuckets):
+@breaks(TokenBuckets.test_buckets_and_tenants_are_apart)
+class IgnoresTheTenant(MemoryTokenBuckets):
     async def reserve(self, wanted, ahead_ms):
         return await super().reserve(
             [replace(one, name=("", one.name[1])) for one in wanted], ahead_ms
         )
 
 
-@breaks(Buckets.test_one_call_asks_for_many_and_answers_in_order)
-class AnswersInTheOrderOfNames(MemoryBuckets):
+@breaks(TokenBuckets.test_one_call_asks_for_many_and_answers_in_order)
+class AnswersInTheOrderOfNames(MemoryTokenBuckets):
     async def reserve(self, wanted, ahead_ms):
         return await super().reserve(sorted(wanted, key=lambda one: one.name), ahead_ms)
 
 
-@breaks(Buckets.test_callers_who_race_share_the_rate)
-class ReadsAndWritesInTwoSteps(MemoryBuckets):
+@breaks(TokenBuckets.test_callers_who_race_share_the_rate)
+class ReadsAndWritesInTwoSteps(MemoryTokenBuckets):
     async def reserve(self, wanted, ahead_ms):
         before = dict(self._buckets)
         await turn()
@@ -84,39 +84,39 @@ class ReadsAndWritesInTwoSteps(MemoryBuckets):
 
 
 @breaks(
-    Buckets.test_a_closed_bucket_gives_nothing_before_it_opens,
-    Buckets.test_closing_for_shorter_does_not_open,
-    Buckets.test_what_says_nothing_is_forgotten_and_nothing_else,
+    TokenBuckets.test_a_closed_bucket_gives_nothing_before_it_opens,
+    TokenBuckets.test_closing_for_shorter_does_not_open,
+    TokenBuckets.test_what_says_nothing_is_forgotten_and_nothing_else,
 )
-class StaysOpen(MemoryBuckets):
+class StaysOpen(MemoryTokenBuckets):
     async def close(self, closed):
         pass
 
 
-@breaks(Buckets.test_closing_gives_back_nothing)
-class FillsWhatItCloses(MemoryBuckets):
+@breaks(TokenBuckets.test_closing_gives_back_nothing)
+class FillsWhatItCloses(MemoryTokenBuckets):
     async def close(self, closed):
         for name, _ in closed:
             self._buckets.pop(name, None)
         await super().close(closed)
 
 
-@breaks(Buckets.test_a_rate_may_change)
-class RemembersTheFirstRate(MemoryBuckets):
+@breaks(TokenBuckets.test_a_rate_may_change)
+class RemembersTheFirstRate(MemoryTokenBuckets):
     async def reserve(self, wanted, ahead_ms):
         rates = self.__dict__.setdefault("rates", {})
         kept = [replace(one, rate=rates.setdefault(one.name, one.rate)) for one in wanted]
         return await super().reserve(kept, ahead_ms)
 
 
-@breaks(Buckets.test_it_is_forgotten_in_portions)
-class ForgetsEverythingAtOnce(MemoryBuckets):
+@breaks(TokenBuckets.test_it_is_forgotten_in_portions)
+class ForgetsEverythingAtOnce(MemoryTokenBuckets):
     async def forget(self, limit):
         return await super().forget(10**9)
 
 
-@breaks(Buckets.test_nothing_is_taken_by_asking_in_vain)
-class TakesWhatItDoesNotGive(MemoryBuckets):
+@breaks(TokenBuckets.test_nothing_is_taken_by_asking_in_vain)
+class TakesWhatItDoesNotGive(MemoryTokenBuckets):
     async def reserve(self, wanted, ahead_ms):
         answers = await super().reserve(wanted, ahead_ms)
         for one, answer in zip(wanted, answers, strict=True):

@@ -33,7 +33,7 @@ class LetsJobsThrough(MemoryFences):
 class StopsReadersToo(Harness):
     async def open(self):
         await super().open()
-        views, fences = self.database.views, self.database.fences
+        views, fences = self.database.read_model, self.database.fences
         get = views.get
 
         async def checked(keys):

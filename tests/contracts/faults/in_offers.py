@@ -2,7 +2,7 @@
 
 from gesta.ports.job_queue import LeasedJob
 from gesta.stores.memory.job_queue import MemoryJobQueue, _Lease
-from gesta.stores.memory.transactions import MemoryCommits
+from gesta.stores.memory.transactions import MemoryTransactions
 from gesta.testing.contracts.eager_dispatch import OffersAtOnceContract as InlineProjection
 from gesta.testing.contracts.eager_dispatch import OffersContract as EagerDispatch
 from tests.contracts.faults.planting import breaks
@@ -113,7 +113,7 @@ class KeepsTheLeaseAsItWas(MemoryJobQueue):
 
 
 @breaks(EagerDispatch.test_a_projector_that_was_overtaken_takes_nothing)
-class TakesAlthoughNothingWasMoved(MemoryCommits):
+class TakesAlthoughNothingWasMoved(MemoryTransactions):
     async def project(self, views, jobs, quarantined, moves, free_slots=None):
         moved = await super().project(views, jobs, quarantined, moves, free_slots)
         if not moved:
@@ -122,7 +122,7 @@ class TakesAlthoughNothingWasMoved(MemoryCommits):
 
 
 @breaks(InlineProjection.test_what_is_left_to_the_projector_is_not_taken)
-class TakesWhatTheProjectorComesFor(MemoryCommits):
+class TakesWhatTheProjectorComesFor(MemoryTransactions):
     async def append(self, appends, projection):
         verdicts = await super().append(appends, projection)
         if projection.reached is None:

@@ -2,7 +2,7 @@
 
 from msgspec.structs import replace
 
-from gesta.stores.memory.read_model import MemoryViews
+from gesta.stores.memory.read_model import MemoryReadModel
 from gesta.stores.memory.undispatched import UndispatchedJobs
 from gesta.testing.contracts.undispatched import PendingContract as Pending
 from tests.contracts.faults.planting import breaks
@@ -12,26 +12,26 @@ from tests.contracts.faults.planting import breaks
     Pending.test_views_pending_jobs_and_checkpoint_are_written_together,
     Pending.test_a_job_stays_pending_until_it_is_relayed,
 )
-class WritesNoJobsDown(MemoryViews):
+class WritesNoJobsDown(MemoryReadModel):
     async def save_with_jobs(self, views, jobs, quarantined, moves):
         return await super().save_with_jobs(views, [], quarantined, moves)
 
 
 @breaks(Pending.test_a_projector_that_was_overtaken_makes_nothing_pending)
-class WritesJobsDownBeforeItChecks(MemoryViews):
+class WritesJobsDownBeforeItChecks(MemoryReadModel):
     async def save_with_jobs(self, views, jobs, quarantined, moves):
         self._undispatched.add(jobs)
         return await super().save_with_jobs(views, jobs, quarantined, moves)
 
 
 @breaks(Pending.test_a_pending_job_is_told_as_it_was_written)
-class ForgetsTheDoubt(MemoryViews):
+class ForgetsTheDoubt(MemoryReadModel):
     async def undispatched(self, limit):
         return [replace(job, possibly_executed=False) for job in await super().undispatched(limit)]
 
 
 @breaks(Pending.test_a_job_stays_pending_until_it_is_relayed)
-class TellsOnlyOnce(MemoryViews):
+class TellsOnlyOnce(MemoryReadModel):
     async def undispatched(self, limit):
         jobs = await super().undispatched(limit)
         self._undispatched.remove([job.id for job in jobs])
@@ -42,20 +42,20 @@ class TellsOnlyOnce(MemoryViews):
 
 
 @breaks(Pending.test_a_job_that_is_pending_already_stays_as_it_is)
-class WritesTheLatest(MemoryViews):
+class WritesTheLatest(MemoryReadModel):
     async def save_with_jobs(self, views, jobs, quarantined, moves):
         self._undispatched.remove([job.id for job in jobs])
         return await super().save_with_jobs(views, jobs, quarantined, moves)
 
 
 @breaks(Pending.test_no_more_jobs_are_told_than_asked_for)
-class TellsAllThatIsPending(MemoryViews):
+class TellsAllThatIsPending(MemoryReadModel):
     async def undispatched(self, limit):
         return await super().undispatched(100_000)
 
 
 @breaks(Pending.test_many_jobs_are_pending_at_once)
-class WritesFewJobsDown(MemoryViews):
+class WritesFewJobsDown(MemoryReadModel):
     async def save_with_jobs(self, views, jobs, quarantined, moves):
         return await super().save_with_jobs(views, jobs[:512], quarantined, moves)
 
@@ -75,21 +75,21 @@ class _NewcomersFirst(UndispatchedJobs):
 
 
 @breaks(Pending.test_tenants_come_in_turn)
-class LetsTheFloodGoFirst(MemoryViews):
+class LetsTheFloodGoFirst(MemoryReadModel):
     def __init__(self, runtime):
         super().__init__(runtime)
         self._undispatched = _FirstComeFirstServed()
 
 
 @breaks(Pending.test_tenants_come_in_turn)
-class LetsNewcomersGoFirst(MemoryViews):
+class LetsNewcomersGoFirst(MemoryReadModel):
     def __init__(self, runtime):
         super().__init__(runtime)
         self._undispatched = _NewcomersFirst()
 
 
 @breaks(Pending.test_a_rebuild_keeps_what_is_pending)
-class ForgetsWhatIsPending(MemoryViews):
+class ForgetsWhatIsPending(MemoryReadModel):
     def take_over(self, shadow, name, position, quarantined):
         self._undispatched = UndispatchedJobs()
         return super().take_over(shadow, name, position, quarantined)

@@ -2,8 +2,8 @@
 
 from gesta.ports.event_store import Stale
 from gesta.stores.memory.event_store import MemoryEventStore
-from gesta.stores.memory.read_model import MemoryViews
-from gesta.stores.memory.transactions import MemoryCommits
+from gesta.stores.memory.read_model import MemoryReadModel
+from gesta.stores.memory.transactions import MemoryTransactions
 from gesta.testing.contracts.removal import OldViewsContract as Old
 from gesta.testing.contracts.removal import RemovalContract as Removal
 from gesta.testing.harnesses.memory import Harness
@@ -17,7 +17,7 @@ from tests.contracts.faults.planting import breaks
     Removal.test_a_late_append_to_what_is_gone_is_refused,
     Removal.test_a_shadow_made_before_is_not_swapped_in,
 )
-class RemovesNothing(MemoryCommits):
+class RemovesNothing(MemoryTransactions):
     async def remove(self, ended):
         return 0
 
@@ -44,13 +44,13 @@ class RemovesWhateverItIs(MemoryEventStore):
 
 
 @breaks(Removal.test_what_somebody_has_not_passed_is_left_alone)
-class WaitsForTheProjectorOnly(MemoryViews):
+class WaitsForTheProjectorOnly(MemoryReadModel):
     def passed_by_all(self):
         return self._checkpoints.get("projector/0", 0)
 
 
 @breaks(Removal.test_a_shadow_made_before_is_not_swapped_in)
-class CountsNoRemoval(MemoryViews):
+class CountsNoRemoval(MemoryReadModel):
     def remove(self, state, stream):
         super().remove(state, stream)
         self.removals = 0
@@ -84,26 +84,26 @@ class BringsBackWhatWasRemoved(Harness):
     Old.test_old_requests_that_have_ended_are_found_whoevers_they_are,
     Old.test_small_steps_go_through_all,
 )
-class FindsTheFirstOnly(MemoryViews):
+class FindsTheFirstOnly(MemoryReadModel):
     async def old(self, before_ms, after, limit, foreign=()):
         found, _ = await super().old(before_ms, after, limit, foreign)
         return found[:1], None
 
 
 @breaks(Old.test_what_is_open_or_has_changed_lately_is_not_told)
-class TellsWhatIsOpen(MemoryViews):
+class TellsWhatIsOpen(MemoryReadModel):
     async def old(self, before_ms, after, limit, foreign=()):
         _, place = await super().old(before_ms, after, limit, foreign)
         return [row.state for row in self._rows.values()], place
 
 
 @breaks(Old.test_what_was_made_lately_is_passed_over)
-class LooksAtEverything(MemoryViews):
+class LooksAtEverything(MemoryReadModel):
     def _made_before(self, tenant, at_ms, foreign):
         return super()._made_before(tenant, 2**47, foreign)
 
 
 @breaks(Old.test_foreign_ids_tell_nothing_about_their_age)
-class TrustsForeignIds(MemoryViews):
+class TrustsForeignIds(MemoryReadModel):
     def _made_before(self, tenant, at_ms, foreign):
         return super()._made_before(tenant, at_ms, ())

@@ -4,8 +4,8 @@ it.
 
 from gesta.ports.event_store import Share
 from gesta.stores.memory.event_store import MemoryEventStore
-from gesta.stores.memory.read_model import MemoryViews
-from gesta.stores.memory.transactions import MemoryCommits
+from gesta.stores.memory.read_model import MemoryReadModel
+from gesta.stores.memory.transactions import MemoryTransactions
 from gesta.testing.contracts.event_shares import EventSharesContract as Shares
 from gesta.testing.contracts.leases import RolePartsContract as Parts
 from gesta.testing.contracts.rebuilds import ShadowContract as Shadow
@@ -60,14 +60,14 @@ class GoesBeyondTheEnd(MemoryEventStore):
 
 
 @breaks(Project.test_several_checkpoints_are_moved_together_or_not_at_all)
-class MovesThoseThatFit(MemoryViews):
+class MovesThoseThatFit(MemoryReadModel):
     def save_all(self, views, quarantined, moves):
         fitting = [move for move in moves if self._fits(move)]
         return super().save_all(views, quarantined, fitting) and len(fitting) == len(moves)
 
 
 @breaks(Project.test_each_checkpoint_is_compared_with_its_own_mark)
-class ComparesWithTheFirstMark(MemoryViews):
+class ComparesWithTheFirstMark(MemoryReadModel):
     def _fits(self, move):
         marks = [
             position
@@ -81,13 +81,13 @@ class ComparesWithTheFirstMark(MemoryViews):
 
 
 @breaks(Project.test_projectors_that_share_some_checkpoints_never_wait_in_a_circle)
-class SaysYesToWhoeverWaited(MemoryCommits):
+class SaysYesToWhoeverWaited(MemoryTransactions):
     async def project(self, views, jobs, quarantined, moves, free_slots=None):
         await super().project(views, jobs, quarantined, moves, free_slots)
         return True
 
 
-class _Spoiled(MemoryViews):
+class _Spoiled(MemoryReadModel):
     async def share(self, role, count, owner, lease_seconds):
         ours = await super().share(role, count, owner, lease_seconds)
         return self._spoil(ours)
@@ -106,7 +106,7 @@ class TakesHalf(_Spoiled):
     Parts.test_a_newcomer_gets_its_part_and_whoever_had_more_hears_of_it,
     Parts.test_of_more_owners_than_parts_the_others_stand_by,
 )
-class KeepsWhatItHas(MemoryViews):
+class KeepsWhatItHas(MemoryReadModel):
     """Only what is free can be had."""
 
     async def share(self, role, count, owner, lease_seconds):
@@ -119,37 +119,37 @@ class KeepsWhatItHas(MemoryViews):
     Parts.test_owners_that_race_for_parts_never_get_the_same,
     Parts.test_of_more_owners_than_parts_the_others_stand_by,
 )
-class GivesEverybodyEverything(MemoryViews):
+class GivesEverybodyEverything(MemoryReadModel):
     async def share(self, role, count, owner, lease_seconds):
         return set(range(count))
 
 
 @breaks(Parts.test_parts_whose_lease_has_run_out_go_to_those_who_are_left)
-class LeasesForEver(MemoryViews):
+class LeasesForEver(MemoryReadModel):
     async def share(self, role, count, owner, lease_seconds):
         return await super().share(role, count, owner, lease_seconds * 50)
 
 
 @breaks(Parts.test_parts_can_be_given_up_by_a_lease_of_no_length)
-class NeverGivesUp(MemoryViews):
+class NeverGivesUp(MemoryReadModel):
     async def share(self, role, count, owner, lease_seconds):
         return await super().share(role, count, owner, lease_seconds or 10)
 
 
 @breaks(Parts.test_nobody_has_a_part_while_another_holds_the_role_itself)
-class LooksAtThePartsOnly(MemoryViews):
+class LooksAtThePartsOnly(MemoryReadModel):
     async def share(self, role, count, owner, lease_seconds):
         self._roles.pop(role, None)
         return await super().share(role, count, owner, lease_seconds)
 
 
 @breaks(Parts.test_parts_are_told_as_roles)
-class HidesTheParts(MemoryViews):
+class HidesTheParts(MemoryReadModel):
     async def roles(self):
         return [one for one in await super().roles() if "/" not in one.name]
 
 
 @breaks(Shadow.test_several_checkpoints_go_back_together_each_with_a_mark_of_its_own)
-class TurnsTheFirstBack(MemoryViews):
+class TurnsTheFirstBack(MemoryReadModel):
     def take_over(self, shadow, names, position, quarantined):
         return super().take_over(shadow, names[:1], position, quarantined)

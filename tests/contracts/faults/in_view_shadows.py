@@ -3,7 +3,7 @@
 from msgspec.structs import replace
 
 from gesta.ports.read_model import dispatched_of
-from gesta.stores.memory.read_model import MemoryShadow, MemoryViews
+from gesta.stores.memory.read_model import MemoryReadModel, MemoryShadow
 from gesta.testing.contracts.rebuilds import ShadowContract as Shadow
 from gesta.testing.contracts.sweeps import UndecidedViewsContract as Undecided
 from tests.contracts.faults.planting import breaks
@@ -13,13 +13,13 @@ from tests.contracts.faults.planting import breaks
     Shadow.test_a_shadow_shows_what_was_saved_in_it_and_nothing_else,
     Shadow.test_a_shadow_changes_nothing_before_the_swap,
 )
-class BuildsInPlace(MemoryViews):
+class BuildsInPlace(MemoryReadModel):
     async def shadow(self):
         return MemoryShadow(self, self)
 
 
 @breaks(Shadow.test_after_the_swap_the_views_are_those_of_the_shadow)
-class KeepsTheOldIndexes(MemoryViews):
+class KeepsTheOldIndexes(MemoryReadModel):
     def take_over(self, shadow, names, position, quarantined):
         by_tenant = self._by_tenant
         leased = super().take_over(shadow, names, position, quarantined)
@@ -32,7 +32,7 @@ class KeepsTheOldIndexes(MemoryViews):
 
 
 @breaks(Shadow.test_after_the_swap_views_are_saved_as_before)
-class GoesOnWithTheOldIndex(MemoryViews):
+class GoesOnWithTheOldIndex(MemoryReadModel):
     def take_over(self, shadow, names, position, quarantined):
         rows = self._rows
         leased = super().take_over(shadow, names, position, quarantined)
@@ -40,7 +40,7 @@ class GoesOnWithTheOldIndex(MemoryViews):
         return leased
 
 
-class _Counting(MemoryViews):
+class _Counting(MemoryReadModel):
     """Gives a fault a chance to undo what the swap did to one checkpoint."""
 
     def take_over(self, shadow, names, position, quarantined):
@@ -77,7 +77,7 @@ class ForgetsTheFirstSwap(_Counting):
 
 
 @breaks(Shadow.test_a_shadow_that_is_ahead_of_the_projector_is_refused)
-class SwapsInAnyCase(MemoryViews):
+class SwapsInAnyCase(MemoryReadModel):
     def take_over(self, shadow, names, position, quarantined):
         for name in names:
             self._checkpoints[name] = max(position, self._checkpoints.get(name, 0))
@@ -85,21 +85,21 @@ class SwapsInAnyCase(MemoryViews):
 
 
 @breaks(Shadow.test_parked_events_become_those_of_the_swap_and_parked_jobs_stay)
-class ForgetsParkedJobs(MemoryViews):
+class ForgetsParkedJobs(MemoryReadModel):
     def take_over(self, shadow, names, position, quarantined):
         self._quarantined.clear()
         return super().take_over(shadow, names, position, quarantined)
 
 
 @breaks(Shadow.test_a_shadow_that_was_left_is_forgotten_by_the_next)
-class GoesOnWithWhatWasLeft(MemoryViews):
+class GoesOnWithWhatWasLeft(MemoryReadModel):
     async def shadow(self):
         self._left = getattr(self, "_left", None) or await super().shadow()
         return self._left
 
 
 @breaks(Undecided.test_what_waits_for_a_person_is_counted_with_the_time_of_the_oldest)
-class CountsWhatWillBeAsked(MemoryViews):
+class CountsWhatWillBeAsked(MemoryReadModel):
     async def undecided(self):
         unknown = [
             row.state.updated_at for row in self._rows.values() if row.state.status == "unknown"
@@ -108,7 +108,7 @@ class CountsWhatWillBeAsked(MemoryViews):
 
 
 @breaks(Shadow.test_whoever_folded_before_the_swap_is_refused_even_at_the_place_it_turned_back_to)
-class LooksAtThePlaceOnly(MemoryViews):
+class LooksAtThePlaceOnly(MemoryReadModel):
     def save_all(self, views, quarantined, moves):
         return super().save_all(
             views, quarantined, [replace(move, dispatched=None) for move in moves]

@@ -12,9 +12,9 @@ from typing import Any, TypeVar
 from gesta.stores.memory.event_store import MemoryEventStore
 from gesta.stores.memory.fences import MemoryFences
 from gesta.stores.memory.job_queue import MemoryJobQueue
-from gesta.stores.memory.read_model import MemoryViews
-from gesta.stores.memory.token_buckets import MemoryBuckets
-from gesta.stores.memory.transactions import MemoryCommits
+from gesta.stores.memory.read_model import MemoryReadModel
+from gesta.stores.memory.token_buckets import MemoryTokenBuckets
+from gesta.stores.memory.transactions import MemoryTransactions
 from gesta.stores.memory.vault import MemoryVault
 from gesta.testing.harnesses.memory import Harness
 
@@ -39,21 +39,24 @@ class Fault:
             database.events = self.kind(runtime)
         elif issubclass(self.kind, MemoryJobQueue):
             database.queue = self.kind(runtime)
-        elif issubclass(self.kind, MemoryViews):
-            database.views = self.kind(runtime)
+        elif issubclass(self.kind, MemoryReadModel):
+            database.read_model = self.kind(runtime)
         elif issubclass(self.kind, MemoryFences):
             fences = database.fences = self.kind()
             database.events, database.queue = (
                 MemoryEventStore(runtime, fences),
                 MemoryJobQueue(runtime, fences),
             )
-            database.views, database.vault = MemoryViews(runtime, fences), MemoryVault(fences)
-        elif issubclass(self.kind, MemoryBuckets):
-            database.buckets = self.kind(runtime)
+            database.read_model, database.vault = (
+                MemoryReadModel(runtime, fences),
+                MemoryVault(fences),
+            )
+        elif issubclass(self.kind, MemoryTokenBuckets):
+            database.token_buckets = self.kind(runtime)
         elif issubclass(self.kind, MemoryVault):
             database.vault = self.kind()
-        commits = self.kind if issubclass(self.kind, MemoryCommits) else MemoryCommits
-        database.commits = commits(database.events, database.queue, database.views)
+        commits = self.kind if issubclass(self.kind, MemoryTransactions) else MemoryTransactions
+        database.transactions = commits(database.events, database.queue, database.read_model)
         return harness
 
 

@@ -17,9 +17,9 @@ import gesta.maintenance.store_copy.copy
 import gesta.maintenance.store_copy.roles
 import gesta.maintenance.store_copy.transfer
 from gesta.cli.main import main
-from gesta.stores import Stores
+from gesta.ports.stores import Stores
 
-PORTS = ("events", "views", "queue", "vault", "commits", "fences")
+PORTS = ("events", "read_model", "queue", "vault", "transactions", "fences")
 open_ports = gesta.engine.environment.open_ports
 
 

@@ -26,10 +26,11 @@ from gesta.domain.events import Actor
 from gesta.domain.state import State
 from gesta.maintenance.store_copy.copy import Copy, CopyReport
 from gesta.maintenance.store_copy.selection import Home
+from gesta.ports.stores import Stores
 from gesta.runtime.clock import SystemRuntime
 from gesta.runtime.settings import Settings
 from gesta.security.envelope_encryption import MasterKey
-from gesta.stores import Stores, open_stores
+from gesta.stores import open_stores
 
 KEY = "MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY="
 #: Far more than anything here takes.

@@ -249,7 +249,7 @@ async def test_what_retention_removed_meanwhile_goes_from_the_copy_too(stage, mo
         while await engine.pipeline.projector.step():
             pass
         assert (
-            await engine.pipeline.environment.stores.commits.remove(
+            await engine.pipeline.environment.stores.transactions.remove(
                 [(f"copy.letter.request-default-{gone}", state)]
             )
             == 1

@@ -10,9 +10,9 @@ from typing import Any
 
 from gesta import Attempt, Done, Engine, Flow, NotFound, Outcome, Payload, Request
 from gesta.domain.commands import Rules
+from gesta.ports.stores import Stores
 from gesta.runtime.clock import SystemRuntime
 from gesta.runtime.settings import Settings
-from gesta.stores import Stores
 from gesta.stores.postgresql import open_stores
 from gesta.stores.postgresql.address import address_of
 from gesta.stores.postgresql.connections import Connection, Connections, connect, end

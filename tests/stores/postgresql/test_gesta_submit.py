@@ -114,7 +114,7 @@ async def test_what_is_personal_is_sealed_when_it_is_appended_and_leaves_no_clea
         request = await drained(engine, request_id)
         assert await request.outcome() == Done(f"{len(SECRET)} 3")
         assert rows(url, "select 1 from {schema}.outbox") == []
-        for table in ("events", "requests", "jobs", "parked"):
+        for table in ("events", "requests", "jobs", "quarantined"):
             stored = rows(
                 url,
                 f"select encode(convert_to(t::text, 'UTF8'), 'escape') from {{schema}}.{table} t",

@@ -20,7 +20,7 @@ from gesta.runtime.clock import ManualRuntime, spawn
 from gesta.stores.postgresql import open_at
 from gesta.stores.postgresql.address import address_of
 from gesta.stores.postgresql.connections import Connections
-from gesta.stores.postgresql.transactions import ALONE_SECONDS, PostgresqlCommits
+from gesta.stores.postgresql.transactions import ALONE_SECONDS, PostgresqlTransactions
 from gesta.testing.contracts.samples import (
     fresh_append,
     fresh_claim,
@@ -66,18 +66,22 @@ async def test_what_another_appends_meanwhile_is_left_to_the_projector():
         other = Writer(connection, database)
         await other.begin()
         await other.append(fresh_append())
-        writing = spawn(stores.commits.append([fresh_append()], projection), "test")
+        writing = spawn(stores.transactions.append([fresh_append()], projection), "test")
         await somebody_waits(looking, writing)
         await other.commit()
         assert await writing == [Appended(1)]
         assert await stores.events.end() == 2
         # Nothing of it stands, although all of it was written when the other's event came first.
-        assert (projection.reached, free_slots.leased, await stores.views.checkpoint(name)) == (
+        assert (
+            projection.reached,
+            free_slots.leased,
+            await stores.read_model.checkpoint(name),
+        ) == (
             None,
             [],
             0,
         )
-        assert await stores.views.get([key_of(view)]) == {}
+        assert await stores.read_model.get([key_of(view)]) == {}
         assert await stores.queue.find([job.id]) == set()
 
 
@@ -92,20 +96,20 @@ async def test_beside_somebody_who_appends_all_the_time_it_is_tried_once_a_secon
         await other.begin()
         await other.append(fresh_append())
         writing = spawn(
-            stores.commits.append([fresh_append()], Projection([], [], {name: 0})), "test"
+            stores.transactions.append([fresh_append()], Projection([], [], {name: 0})), "test"
         )
         await somebody_waits(looking, writing)
         await other.commit()
         assert await writing == [Appended(1)]
-        await stores.views.save([], [], Move(name, 0, 2))
+        await stores.read_model.save([], [], Move(name, 0, 2))
         soon = Projection([fresh_view()], [], {name: 0})
-        assert await stores.commits.append([fresh_append()], soon) == [Appended(1)]
-        assert (soon.reached, await stores.views.checkpoint(name)) == (None, 2)
-        await stores.views.save([], [], Move(name, 2, 3))
+        assert await stores.transactions.append([fresh_append()], soon) == [Appended(1)]
+        assert (soon.reached, await stores.read_model.checkpoint(name)) == (None, 2)
+        await stores.read_model.save([], [], Move(name, 2, 3))
         runtime.advance(ALONE_SECONDS)
         later = Projection([fresh_view()], [], {name: 0})
-        assert await stores.commits.append([fresh_append()], later) == [Appended(1)]
-        assert later.reached == await stores.views.checkpoint(name) == 4
+        assert await stores.transactions.append([fresh_append()], later) == [Appended(1)]
+        assert later.reached == await stores.read_model.checkpoint(name) == 4
 
 
 async def test_a_key_that_is_being_claimed_keeps_the_whole_batch_out_of_the_views():
@@ -130,14 +134,14 @@ async def test_a_key_that_is_being_claimed_keeps_the_whole_batch_out_of_the_view
         await other.append(fresh_append(claim=claim))
         appends = [fresh_append(), fresh_append(claim=fresh_claim(claim.name))]
         projection = Projection(views, jobs, {name: 0})
-        writing = spawn(stores.commits.append(appends, projection), "test")
+        writing = spawn(stores.transactions.append(appends, projection), "test")
         await somebody_waits(looking, writing)
         await other.commit()
         first, second = await writing
         assert first == Appended(1)
         assert isinstance(second, Claimed)
         assert projection.reached is None
-        assert await stores.views.get([key_of(view) for view in views]) == {}
+        assert await stores.read_model.get([key_of(view) for view in views]) == {}
         assert await stores.queue.find([job.id for job in jobs]) == set()
 
 
@@ -261,7 +265,7 @@ async def test_what_is_appended_is_on_disk_whatever_the_servers_default(
         elif pipeline == "the key is claimed":
             first = fresh_claim()
             await stores.events.append([fresh_append(claim=first)])
-            await stores.views.save([], [], Move(name, 0, 1))
+            await stores.read_model.save([], [], Move(name, 0, 1))
             claim = fresh_claim(first.name)
         free_slots = (
             None
@@ -278,8 +282,8 @@ async def test_what_is_appended_is_on_disk_whatever_the_servers_default(
             return rows
 
         monkeypatch.setattr(database, "ask_text", fetch)
-        views, queue = stores.views, stores.queue
-        commits = PostgresqlCommits(database, stores.events, views, queue, runtime)
+        views, queue = stores.read_model, stores.queue
+        commits = PostgresqlTransactions(database, stores.events, views, queue, runtime)
         projection = Projection([fresh_view()], [job], {name: 0}, free_slots)
         await commits.append([fresh_append(claim=claim)], projection)
         assert modes == ["on" if default == "off" else default]

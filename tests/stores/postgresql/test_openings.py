@@ -11,16 +11,19 @@ import pytest
 from gesta import Done
 from gesta.errors import BadSettings, NotOurs, StoreError, TooNew
 from gesta.ports.event_store import Appended
+from gesta.ports.fences import Fence
 from gesta.runtime.clock import SystemRuntime
 from gesta.stores import open_stores
 from gesta.stores.migrations import migrations_of
 from gesta.stores.postgresql.address import address_of
+from gesta.stores.postgresql.schema import bring_up_to_date
 from gesta.testing.contracts.samples import fresh_append
 from gesta.testing.harnesses.postgresql import SharedServer
 from gesta.testing.postgres_server import PostgresServer
 from tests.stores.postgresql.places import Note, connected, engine_at, fresh_url, opened
 
-KNOWN = len(migrations_of("gesta.stores.postgresql"))
+MIGRATIONS = migrations_of("gesta.stores.postgresql")
+KNOWN = len(MIGRATIONS)
 
 
 async def test_several_that_start_at_once_make_one_schema():
@@ -35,6 +38,24 @@ async def test_several_that_start_at_once_make_one_schema():
             database.sql.filled("select number from {schema}.migrations order by number")
         )
         assert [row[0] for row in rows] == list(range(1, KNOWN + 1))
+
+
+@pytest.mark.parametrize("left", [False, True], ids=["in use", "left for another store"])
+async def test_an_older_schema_is_brought_up_to_date_and_then_refused_to_the_older_version(left):
+    url = await fresh_url()
+    older = [one for one in MIGRATIONS if one.name < "0008"]
+    async with connected(url) as (connection, database):
+        assert await bring_up_to_date(database, older) == len(older) < KNOWN
+        await connection.fetch(database.sql("start_checkpoint"), "subscription/ledger", 300)
+        if left:
+            await connection.fetch(database.sql("note_fence"), "left", "", "another")
+            await connection.execute(database.sql("fence_left"))
+        async with opened(url) as stores:
+            assert await stores.read_model.checkpoint("subscription/ledger") == 300
+            assert await stores.fences.standing() == ([Fence("left", "another")] if left else [])
+        with pytest.raises(TooNew, match=f"schema {KNOWN}, this gesta knows {len(older)}"):
+            await bring_up_to_date(database, older)
+        await database.close()
 
 
 async def test_a_schema_one_migration_ahead_is_worked_with(caplog):

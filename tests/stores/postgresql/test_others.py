@@ -114,7 +114,7 @@ class Member:
             Entry(self._append() if self._dice.random() < 0.7 else None, self._settlement())
             for _ in range(self._dice.randint(1, 20))
         ]
-        recordings = await self._stores.commits.record(entries)
+        recordings = await self._stores.transactions.record(entries)
         self.appended += sum(
             type(recording.verdict).__name__ == "Appended" for recording in recordings
         )
@@ -144,14 +144,14 @@ class Member:
     async def project(self):
         # As if partitions were stolen back and forth: some of several, in any order.
         names = self._dice.sample(NAMES, k=2)
-        found = {one.name: one.position for one in await self._stores.views.checkpoints()}
+        found = {one.name: one.position for one in await self._stores.read_model.checkpoints()}
         stands = max(found.get(name, 0) for name in names)
         views = [
             replace(view, state=replace(view.state, version=stands + 1))
             for view in self._dice.sample(self._views, k=10)
         ]
         jobs = self._dice.sample(self._jobs, k=10)
-        await self._stores.commits.project(
+        await self._stores.transactions.project(
             views, jobs, [], [Move(name, found.get(name, 0), stands + 1) for name in names]
         )
 
@@ -160,7 +160,7 @@ class Member:
             replace(view.state, version=self._dice.randint(1, 9))
             for view in self._dice.sample(self._views, k=10)
         ]
-        await self._stores.views.postpone([(state, None) for state in states])
+        await self._stores.read_model.postpone([(state, None) for state in states])
 
     def _append(self):
         # Keys that nobody had a moment ago and the others want, too.
@@ -201,7 +201,7 @@ async def test_nobody_waits_in_a_circle(seed):
 
     async def rebuild():
         for _ in range(4):
-            shadow = await stores[0].views.shadow()
+            shadow = await stores[0].read_model.shadow()
             await shadow.save(shared[2])
             await shadow.swap(NAMES, 0, [])
 
@@ -261,7 +261,7 @@ async def test_a_projector_that_waited_does_not_shorten_the_lease_that_its_worke
     await store.open()
     flow, token, name = fresh_name(), fresh_name("token"), fresh_name()
     eager_dispatch = [FreeSlots(token, {flow: 5}, 4.0, durable=False) for _ in range(2)]
-    assert await store.commits.project(
+    assert await store.transactions.project(
         [], [fresh_job(flow)], [], [Move(name, 0, 7)], eager_dispatch[0]
     )
     other = await connect(address_of(await SharedServer.url()))
@@ -270,7 +270,7 @@ async def test_a_projector_that_waited_does_not_shorten_the_lease_that_its_worke
         f"select * from {store._schema}.checkpoints where name = '{name}' for update"
     )
     late = asyncio.create_task(
-        store.commits.project([], [fresh_job(flow)], [], [Move(name, 7, 9)], eager_dispatch[1])
+        store.transactions.project([], [fresh_job(flow)], [], [Move(name, 7, 9)], eager_dispatch[1])
     )
     while not await other.fetch("select 1 from pg_locks where not granted"):
         await asyncio.sleep(0.01)
@@ -320,6 +320,6 @@ async def test_a_store_is_closed_whatever_happened_to_those_who_listen(monkeypat
     async def listen(_):
         raise RuntimeError("nobody thought of this")
 
-    monkeypatch.setattr("gesta.stores.postgresql.notifications.News.listen", listen)
+    monkeypatch.setattr("gesta.stores.postgresql.notifications.Notifications.listen", listen)
     async with opened(await fresh_url(listen="on")) as stores:
         await stores.events.append([fresh_append()])

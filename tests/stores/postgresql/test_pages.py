@@ -24,11 +24,11 @@ async def test_a_page_is_read_along_the_index_and_only_as_far_as_it_goes(rebuilt
     async with opened(url) as stores, connected(url) as (connection, database):
         views = [_view(number) for number in range(COUNT)]
         if rebuilt:
-            shadow = await stores.views.shadow()
+            shadow = await stores.read_model.shadow()
             await shadow.save(views)
             assert await shadow.swap([fresh_name()], 0, []) is True
         else:
-            await stores.views.save(views, [], None)
+            await stores.read_model.save(views, [], None)
         if analysed:
             await connection.execute(database.sql.filled("analyze {schema}.requests"))
         await connection.execute(f"begin; set local plan_cache_mode = {mode}")

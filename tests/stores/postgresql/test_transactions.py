@@ -54,7 +54,7 @@ async def test_nothing_that_was_set_outlives_its_transaction(url):
         for name in ("begin_durable", "begin_relaxed"):
             await connection.execute(database.sql(name))
             assert await _settings(connection) != before
-            await connection.execute(database.sql("patience"))
+            await connection.execute(database.sql("limit_lock_wait"))
             await connection.execute("commit")
             assert await _settings(connection) == before
         for durable in (True, False):
@@ -119,6 +119,6 @@ async def test_what_was_sent_is_not_taken_back_when_its_caller_gives_up(url):
         await calling
     await database.close()
     async with connected(url) as (connection, _):
-        assert [row[0] for row in await connection.fetch(database.sql("checkpoint"), "whole")] == [
-            7
-        ]
+        assert [
+            row[0] for row in await connection.fetch(database.sql("get_checkpoint"), "whole")
+        ] == [7]

@@ -86,9 +86,9 @@ async def test_a_lost_queue_is_restored_and_what_may_have_been_in_hand_is_in_dou
         assert (state.status, state.reason) == ("unknown", "no_report")
 
 
-@pytest.mark.parametrize("port", ["views", "events", "vault"])
+@pytest.mark.parametrize("port", ["read_model", "events", "vault"])
 async def test_a_store_that_fails_after_the_take_gives_the_work_back(gesta, ports, port):
-    verb = {"views": "get", "events": "read", "vault": "get"}[port]
+    verb = {"read_model": "get", "events": "read", "vault": "get"}[port]
     async with warehouse(payload=Parcel) as engine:
         request = await engine.submit(Parcel("Ada"))
         await let_run(gesta)
@@ -104,7 +104,7 @@ async def test_a_report_whose_answer_was_lost_is_recognised_when_it_comes_again(
         async with warehouse(url=f"memory:{type(report).__name__}") as engine:
             request = await engine.submit(Pick())
             item = await take_one(engine, gesta)
-            ports.commits.fail("record", answer_lost=True)
+            ports.transactions.fail("record", answer_lost=True)
             with pytest.raises(StoreError):
                 await engine.external.report(FLOW, item.id, item.token, report)
             answer = await engine.external.report(FLOW, item.id, item.token, report)
@@ -116,7 +116,7 @@ async def test_a_report_that_did_not_reach_the_store_can_be_repeated(gesta, port
     async with warehouse() as engine:
         await engine.submit(Pick())
         item = await take_one(engine, gesta)
-        ports.commits.fail("record", times=2)
+        ports.transactions.fail("record", times=2)
         for _ in range(2):
             with pytest.raises(StoreError):
                 await engine.external.report(FLOW, item.id, item.token, RecordSent(attempts=1))
@@ -141,7 +141,7 @@ async def test_a_sweep_that_fails_in_the_middle_notices_later(gesta, ports):
     async with warehouse() as engine:
         request = await engine.submit(Pick())
         await take_one(engine, gesta)
-        ports.commits.fail("record", times=1)
+        ports.transactions.fail("record", times=1)
         await pass_time(gesta, LEASE_SECONDS + NOTICED_SECONDS)
         assert await request.status() == "queued"
         await pass_time(gesta, 35)
@@ -195,7 +195,7 @@ async def test_a_poison_request_is_parked_and_the_others_are_handed_out(gesta, p
                 raise ValueError("cannot be read")
             return await original(keys)
 
-        ports.views.replace("get", fail_on_poison)
+        ports.read_model.replace("get", fail_on_poison)
         assert [item.id for item in await engine.external.take(FLOW, limit=10)] == [good.id]
         assert [one.what for one in await engine.admin.quarantined()] == ["job"]
 

@@ -202,7 +202,7 @@ async def test_an_expired_request_is_not_handed_out(gesta, ports):
     async with warehouse() as engine:
         request = await engine.submit(Pick(), ttl=timedelta(seconds=10))
         await let_run(gesta)
-        ports.views.fail("due", times=1_000)
+        ports.read_model.fail("due", times=1_000)
         await pass_time(gesta, 11)
         assert await engine.external.take(FLOW, limit=10) == []
         assert await request.status() == "expired"

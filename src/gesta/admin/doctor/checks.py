@@ -22,14 +22,14 @@ from gesta.domain.ids import (
     job_id,
     own_job_id,
 )
+from gesta.domain.stream_names import checkpoint_of
 from gesta.maintenance.sweeper import ROLE as SWEEP
 from gesta.ports.job_queue import Backlog, Job, QueueStanding, by_flow
 from gesta.ports.outbox import OutboxStanding
 from gesta.ports.read_model import Checkpoint, Quarantined, RoleLease
+from gesta.ports.stores import Health
 from gesta.projector.partitions import CHECKPOINT, checkpoints_of
 from gesta.runtime.redaction import scrub
-from gesta.stores import Health
-from gesta.subscriptions.handlers import checkpoint_of
 from gesta.tenants.pauses import Pause
 
 Level = Literal["ok", "warn", "bad"]
@@ -389,7 +389,7 @@ def suspicious_fields(standing: QueueStanding) -> list[str]:
             )
         ),
         "id": job.id in _ids_of(job),
-        "kind": job.kind in ("execute", "reconcile"),
+        "kind": job.kind.partition("-")[0] in ("execute", "reconcile"),
     }
     texts = {
         name: getattr(job, name)

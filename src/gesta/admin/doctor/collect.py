@@ -31,22 +31,22 @@ async def examine(pipeline: Pipeline, tenant: str, place: Target = HERE) -> Fact
     Looks at every live job and, for a few seconds, at the file: for people, not for the road.
     """
     stores, now = pipeline.environment.stores, pipeline.runtime.now_ms()
-    unseen = await stores.events.follow(await place_of(stores.views, stores.partitions), LIMIT)
-    undecided, undecided_since = await stores.views.undecided()
-    failed = await stores.views.find(Filter(tenant, status="failed", limit=LIMIT))
+    unseen = await stores.events.follow(await place_of(stores.read_model, stores.partitions), LIMIT)
+    undecided, undecided_since = await stores.read_model.undecided()
+    failed = await stores.read_model.find(Filter(tenant, status="failed", limit=LIMIT))
     return Facts(
         now_ms=now,
         store=scrub(stores.name),
         key_from=pipeline.environment.master.where,
         health=await stores.health(),
-        roles=await stores.views.roles(),
-        checkpoints=await stores.views.checkpoints(),
+        roles=await stores.read_model.roles(),
+        checkpoints=await stores.read_model.checkpoints(),
         partitions=stores.partitions,
         end=await stores.events.end(),
         unseen=len(unseen),
         unseen_since_ms=_happened(unseen[0]) if unseen else None,
         backlog=await stores.queue.backlog(),
-        quarantined=await stores.views.quarantined(None, LIMIT),
+        quarantined=await stores.read_model.quarantined(None, LIMIT),
         undecided=undecided,
         undecided_since_ms=undecided_since,
         dead_letters=sum(
@@ -78,7 +78,7 @@ async def _pauses(pipeline: Pipeline, tenant: str) -> list[Pause]:
 
 async def _told(pipeline: Pipeline, tenant: str) -> list[Listening]:
     flow = pipeline.flows.get(WEBHOOK)
-    await pipeline.config_writer.refresh(pipeline.config, tenant)
+    await pipeline.config.refresh(tenant)
     return [] if flow is None else listening_of(pipeline.config.of(tenant), flow)
 
 
@@ -91,7 +91,7 @@ async def examine_request(pipeline: Pipeline, view: View, place: Target = HERE) 
     stores, now = pipeline.environment.stores, pipeline.runtime.now_ms()
     name = state.job_id
     found = await stores.queue.jobs(name[:-1], 1)
-    roles = await stores.views.roles()
+    roles = await stores.read_model.roles()
     return RequestFacts(
         state,
         now,

@@ -8,6 +8,7 @@ import msgspec
 
 from gesta.cli.target import HERE, Target, options
 from gesta.cli.wording import ago, joined, moment, span, tries
+from gesta.domain.lifecycles import lifecycle_of
 from gesta.domain.state import State
 from gesta.flows.deferrals import SECRET_MISSING
 from gesta.ports.job_queue import QueueStanding
@@ -252,8 +253,8 @@ def _ended(facts: RequestFacts) -> str:
     when = f"{moment(state.updated_at)} ({ago(state.updated_at, facts.now_ms)})"
     again = facts.place.command(f"redrive {state.id}")
     match state.status:
-        case "sent":
-            return f"it was sent at {when}" + (
+        case status if status in lifecycle_of(state.flow).success:
+            return f"it was {status} at {when}" + (
                 f"; the provider calls it {state.provider_id}" if state.provider_id else ""
             )
         case "failed" if state.reason == "subject_erased":

@@ -1,1 +1,1 @@
-"""The lifecycle of a notification: states, decide, evolve."""
+"""The lifecycle of a notification: queued → sent | failed | expired | cancelled | unknown."""

@@ -101,7 +101,7 @@ def log_row(state: State, history: Sequence[tuple[str, Event | None, Meta]]) -> 
         state.id,
         state.tenant,
         (sent[0].target_id or None) if sent else None,
-        (sent[0].provider_message_id or None) if sent else None,
+        (sent[0].provider_id or None) if sent else None,
         log_status(state),
         state.attempts,
         duration_ms,

@@ -22,7 +22,7 @@ from gesta.domain.ids import REQUEST_ID
 from gesta.errors import Forged
 from gesta.flows.email.sender import SENDER, Sender
 from gesta.flows.email.sns import Certificates, confirm, open_envelope
-from gesta.intake.provider_reports import Incoming, ProviderReport, ReportDesk, Reporting
+from gesta.intake.provider_reports import Incoming, ProviderReport, ReportContext, Reporting
 from gesta.tenants.config import Entity
 
 PROVIDER: Final = "ses"
@@ -88,18 +88,18 @@ class Content(msgspec.Struct, frozen=True, rename="camel"):
 def reporting() -> Reporting:
     certificates = Certificates()
 
-    async def read(incoming: Incoming, backend: ReportDesk) -> Sequence[ProviderReport]:
+    async def read(incoming: Incoming, context: ReportContext) -> Sequence[ProviderReport]:
         if incoming.parts:
             raise Forged
         topics = frozenset(
             topic
-            for one in backend.config.entities()
+            for one in context.config.entities()
             if one.kind == SENDER and isinstance(one, Entity) and isinstance(one.body, Sender)
             for topic in one.body.report_topics
         )
-        envelope = await open_envelope(incoming.body, topics, certificates, backend)
+        envelope = await open_envelope(incoming.body, topics, certificates, context)
         if envelope.type == "SubscriptionConfirmation":
-            await confirm(envelope, backend)
+            await confirm(envelope, context)
         if envelope.type != "Notification":
             return []
         told = told_of(envelope.message)

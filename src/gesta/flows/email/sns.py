@@ -23,7 +23,7 @@ from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
 from cryptography.x509 import load_pem_x509_certificate
 
 from gesta.errors import Forged, StoreError
-from gesta.intake.provider_reports import ReportDesk
+from gesta.intake.provider_reports import ReportContext
 from gesta.outbound.http import TransportFault
 
 #: By the name of a region, like us-gov-west-1: `sns.s3.amazonaws.com` and
@@ -121,7 +121,7 @@ class Certificates:
         self._keys: dict[str, tuple[RSAPublicKey, int]] = {}
         self._fetched_at: list[int] = []
 
-    async def key(self, url: str, backend: ReportDesk) -> RSAPublicKey:
+    async def key(self, url: str, context: ReportContext) -> RSAPublicKey:
         """The public key of the certificate at a URL that fits.
 
         Raises Forged, or StoreError where it cannot be had right now.
@@ -129,25 +129,25 @@ class Certificates:
         # A name and nothing behind it: by a query, the API of the same host gives back what anybody
         # has put there.
         if (
-            not is_amazons(url, backend.scratch_url)
+            not is_amazons(url, context.scratch_url)
             or not url.endswith(".pem")
             or "?" in url
             or "#" in url
         ):
             raise Forged
         known = self._keys.get(url)
-        if known is not None and backend.now_ms - known[1] < KEPT_MS:
+        if known is not None and context.now_ms - known[1] < KEPT_MS:
             return known[0]
-        self._fetched_at = [at for at in self._fetched_at if backend.now_ms - at < MINUTE_MS]
+        self._fetched_at = [at for at in self._fetched_at if context.now_ms - at < MINUTE_MS]
         if known is None and len(self._fetched_at) >= FETCHES_MAX:
             # Whoever makes names up does not keep us from one that was good before: there are only
             # so many of those.
             raise StoreError(
                 "too many certificates of SNS were asked for within a minute; it is tried again"
             )
-        self._fetched_at.append(backend.now_ms)
+        self._fetched_at.append(context.now_ms)
         try:
-            answer = await backend.fetch(url)
+            answer = await context.fetch(url)
         except TransportFault as fault:
             raise StoreError(
                 f"a certificate of SNS cannot be fetched ({fault.reason}); it is tried again"
@@ -159,10 +159,10 @@ class Certificates:
             )
         if answer.status != 200:
             raise Forged
-        key = _key_of(answer.body, backend.now_ms)
+        key = _key_of(answer.body, context.now_ms)
         if len(self._keys) >= CERTIFICATES_MAX:
             self._keys.clear()
-        self._keys[url] = key, backend.now_ms
+        self._keys[url] = key, context.now_ms
         return key
 
 
@@ -201,7 +201,7 @@ def _key_of(pem: bytes, now_ms: int) -> RSAPublicKey:
 
 
 async def open_envelope(
-    body: bytes, topics: frozenset[str], certificates: Certificates, backend: ReportDesk
+    body: bytes, topics: frozenset[str], certificates: Certificates, context: ReportContext
 ) -> Envelope:
     """The envelope, once it is shown to be SNS's own, on one of these topics, and of our days.
 
@@ -223,24 +223,24 @@ async def open_envelope(
     if envelope.topic not in topics:
         # Before anything is fetched: a stranger cannot make us ask Amazon.
         raise Forged
-    key = await certificates.key(envelope.certificate, backend)
+    key = await certificates.key(envelope.certificate, context)
     try:
         algorithm = hashes.SHA1() if envelope.version == "1" else hashes.SHA256()  # noqa: S303 -- version 1 is SHA-1, and still SNS's default
         key.verify(signature, envelope.signed(), PKCS1v15(), algorithm)
     except InvalidSignature:
         raise Forged from None
-    if abs(backend.now_ms - moment_ms) > AGE_MS:
+    if abs(context.now_ms - moment_ms) > AGE_MS:
         raise Forged
     return envelope
 
 
-async def confirm(envelope: Envelope, backend: ReportDesk) -> None:
+async def confirm(envelope: Envelope, context: ReportContext) -> None:
     """Say yes to a subscription, by the URL that the envelope names, which is signed."""
     url = envelope.subscribe_url or ""
-    if not is_amazons(url, backend.scratch_url):
+    if not is_amazons(url, context.scratch_url):
         raise Forged
     try:
-        answer = await backend.fetch(url)
+        answer = await context.fetch(url)
     except TransportFault as fault:
         raise StoreError(
             f"a subscription of SNS cannot be confirmed ({fault.reason}); it is tried again"

@@ -32,7 +32,7 @@ from gesta.domain.ids import REQUEST_ID
 from gesta.errors import Forged
 from gesta.flows.attempt import Attempt
 from gesta.flows.sms.message import ACCOUNT, DEFAULT, Account
-from gesta.intake.provider_reports import Incoming, ProviderReport, ReportDesk, Reporting
+from gesta.intake.provider_reports import Incoming, ProviderReport, ReportContext, Reporting
 from gesta.tenants.config import Entity
 
 PROVIDER: Final = "twilio"
@@ -73,21 +73,21 @@ def _url(address: str, tenant: str, code: str, request_id: str) -> str:
 def reporting(declared: Account | None) -> Reporting:
     """`declared`: the account that the program itself has."""
 
-    async def read(incoming: Incoming, backend: ReportDesk) -> Sequence[ProviderReport]:
+    async def read(incoming: Incoming, context: ReportContext) -> Sequence[ProviderReport]:
         signature = (incoming.header("x-twilio-signature") or "").encode(errors="replace")
         if (
             len(incoming.parts) != 2
             or not signature
             or len(incoming.body) > BODY_BYTES_MAX
-            or not backend.address
+            or not context.address
         ):
             raise Forged
         code, request_id = incoming.parts
         if not REQUEST_ID.fullmatch(request_id):
             raise Forged
-        account, tokens = await _tokens(code, declared, backend)
+        account, tokens = await _tokens(code, declared, context)
         fields = _fields(incoming.body)
-        signed = _url(backend.address, incoming.tenant, code, request_id) + "".join(
+        signed = _url(context.address, incoming.tenant, code, request_id) + "".join(
             name + value for name, value in fields
         )
         # Every one is compared, each in constant time, before anything is concluded. Under an empty
@@ -105,21 +105,21 @@ def reporting(declared: Account | None) -> Reporting:
 
 
 async def _tokens(
-    code: str, declared: Account | None, backend: ReportDesk
+    code: str, declared: Account | None, context: ReportContext
 ) -> tuple[Account, list[str]]:
     """The account and what its callbacks may be signed with: the newest token, and the one before
     it for a day.
     """
-    stored = backend.config.find(ACCOUNT, code)
+    stored = context.config.find(ACCOUNT, code)
     if isinstance(stored, Entity):
         account = stored.body
         assert isinstance(account, Account)
         field = "auth_token" if account.api_key_sid is None else "callback_token"
-        return account, await backend.config.secrets(ACCOUNT, code, field)
+        return account, await context.config.secrets(ACCOUNT, code, field)
     if stored is not None or declared is None or code != DEFAULT:
         raise Forged
     try:
-        return declared, [backend.config.reference(declared.auth_token)]
+        return declared, [context.config.reference(declared.auth_token)]
     except KeyError:
         raise Forged from None
 

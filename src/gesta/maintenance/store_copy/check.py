@@ -37,7 +37,7 @@ async def check(source: Home, target: Home, selection: Selection, master: Master
         if fence == filling_fence(source, selection):
             return "resumed"
         if fence.kind == "filling" or fence.tenant in (None, selection.tenant):
-            raise Fenced(target.url, fence.kind, fence.other, fence.tenant)
+            raise Fenced(target.url, fence.kind, other=fence.other, tenant=fence.tenant)
     identity = (await target.stores.vault.get([IDENTITY])).get(IDENTITY)
     if identity is not None and identity != (await source.stores.vault.get([IDENTITY]))[IDENTITY]:
         raise BadInput(
@@ -75,7 +75,7 @@ async def _check_source(source: Home, target: Home, selection: Selection) -> boo
     fences = await source.stores.fences.standing()
     for fence in fences:
         if fence != left_fence(target, selection) and fence.tenant in (None, selection.tenant):
-            raise Fenced(source.url, fence.kind, fence.other, fence.tenant)
+            raise Fenced(source.url, fence.kind, other=fence.other, tenant=fence.tenant)
         if selection.tenant is None and fence.tenant is not None:
             raise StoreError(
                 f"tenant {fence.tenant} of {source.url} was copied to {fence.other}: here it is no"

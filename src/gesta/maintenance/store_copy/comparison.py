@@ -189,7 +189,7 @@ class Comparison:
         Left here, an old request could come to life again.
         """
         state = await self._state(stream, ours[0]) if ours and not theirs else None
-        if state is None or not await self._target.stores.commits.remove([(stream, state)]):
+        if state is None or not await self._target.stores.transactions.remove([(stream, state)]):
             raise StoreError(
                 f"{self._target.url} has events in the stream {stream} that {self._source.url} does"
                 " not have; it stays on hold. Choose another target"
@@ -203,7 +203,7 @@ class Comparison:
             or request_stream(meta.flow, meta.tenant, meta.request_id) != stream
         ):
             return None
-        view = await Loader(stores.events, stores.views).one(
+        view = await Loader(stores.events, stores.read_model).one(
             (meta.flow, meta.tenant, meta.request_id)
         )
         return None if view is None else view.state

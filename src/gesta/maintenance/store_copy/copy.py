@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from msgspec.structs import replace
 
 from gesta.domain.events import Actor
+from gesta.domain.stream_names import checkpoint_of
 from gesta.errors import StoreError
 from gesta.maintenance.store_copy.check import check, filling_fence, left_fence
 from gesta.maintenance.store_copy.comparison import Comparison
@@ -19,10 +20,9 @@ from gesta.ports.outbox import Prepared
 from gesta.projector.partitions import stands_of
 from gesta.projector.projector import Projector
 from gesta.runtime.clock import Ids, OnClock, Runtime, sleep
+from gesta.runtime.component import Process
 from gesta.runtime.telemetry import Telemetry
 from gesta.security.envelope_encryption import KeyRing, MasterKey
-from gesta.subscriptions.handlers import checkpoint_of
-from gesta.tenants.config import ConfigCache
 from gesta.tenants.config_writer import ConfigWriter
 from gesta.tenants.pause_control import PauseControl
 from gesta.tenants.templates.renderer import InlineRenderer
@@ -76,17 +76,8 @@ class Copy:
         self._transfer = Transfer(source, target, self._selection)
         owner = f"copy:{Ids(runtime).new()}"
         self._roles = Roles(source, target, owner, runtime)
-        self._telemetry = Telemetry()
-        stores = target.stores
-        self._projector = Projector(
-            stores.events,
-            stores.views,
-            stores.commits,
-            stores.partitions,
-            self._target_clock,
-            self._telemetry,
-            owner,
-        )
+        process = Process(self._target_clock, Ids(self._target_clock), Telemetry(), owner)
+        self._projector = Projector(target.stores, process)
 
     async def run(self, wait_seconds: float, actor: Actor) -> CopyReport:
         """Copy, or go on with a copy that was interrupted.
@@ -137,7 +128,7 @@ class Copy:
             await self._transfer.claims()
 
     async def _fold(self) -> None:
-        """Views of what is copied, without a job for anything that the source has dispatched; the
+        """ReadModel of what is copied, without a job for anything that the source has dispatched; the
         rest is left to the target's projector.
 
         What only some partitions of the source have dispatched counts as the rest: a job that is
@@ -146,7 +137,7 @@ class Copy:
         """
         source = self._source.stores
         dispatched = min(
-            one.quiet_until for one in await stands_of(source.views, source.partitions)
+            one.quiet_until for one in await stands_of(source.read_model, source.partitions)
         )
         await self._transfer.mark_dispatched(await self._transfer.place_of(dispatched))
         await self._projector.catch_up()
@@ -239,8 +230,16 @@ class Copy:
         stores, clock = self._source.stores, self._source_clock
         key_ring = KeyRing(stores.vault, self._master, clock)
         # It only pauses: no template is put.
-        writer = ConfigWriter(stores.events, key_ring, clock, Ids(clock), str, InlineRenderer())
-        return PauseControl(ConfigCache({}, writer, {}), writer, stores.queue)
+        writer = ConfigWriter(
+            flows={},
+            declared={},
+            events=stores.events,
+            key_ring=key_ring,
+            runtime=clock,
+            reference=str,
+            renderer=InlineRenderer(),
+        )
+        return PauseControl(writer, stores.queue)
 
     async def _copy_rest(self) -> CopyReport:
         """The source does not change any more."""
@@ -259,7 +258,7 @@ class Copy:
         )
         # From here on a repetition begins at the start: it must not hold back what retention has to
         # take along.
-        await self._target.stores.views.forget(self._transfer.place)
+        await self._target.stores.read_model.forget(self._transfer.place)
         await comparison.check_events(expected)
         await comparison.check_claims()
         await comparison.check_secrets()
@@ -291,7 +290,7 @@ class Copy:
 
     async def _copy_subscriptions(self) -> None:
         """Each goes on behind the event that it was told last."""
-        for one in await self._source.stores.views.checkpoints():
+        for one in await self._source.stores.read_model.checkpoints():
             if one.name.startswith(checkpoint_of("")):
                 await self._transfer.move(one.name, await self._transfer.place_of(one.position))
 
@@ -308,7 +307,7 @@ class Copy:
             )
             for one in await self._standing()
         }
-        for job in await self._source.stores.views.undispatched(ALL):
+        for job in await self._source.stores.read_model.undispatched(ALL):
             if self._selection.has_job(job):
                 # One that was put and not yet forgotten stands in the queue with all that is known
                 # of it.

@@ -11,9 +11,9 @@ from gesta.domain.codec import decode_meta
 from gesta.domain.events import Meta
 from gesta.ports.event_store import Recorded
 from gesta.ports.job_queue import Job
+from gesta.ports.stores import Stores
 from gesta.ports.vault import Encrypted
 from gesta.security.envelope_encryption import API_KEYS, IDENTITY, SYSTEM, data_key_name
-from gesta.stores import Stores
 from gesta.tenants.pauses import EVERYTHING, Scope
 
 #: Rows read and written at once.

@@ -27,7 +27,7 @@ class Transfer:
         """Copy the next page of the log: how many events it had, and the position up to which the
         log is copied.
         """
-        views = self._target.stores.views
+        views = self._target.stores.read_model
         before = await views.checkpoint(self.place)
         page = await self._source.stores.events.follow(before, PAGE)
         if not page:
@@ -48,7 +48,7 @@ class Transfer:
 
     async def move(self, name: str, position: int) -> None:
         """Set a checkpoint of the target."""
-        views = self._target.stores.views
+        views = self._target.stores.read_model
         before = await views.checkpoint(name)
         if before != position and not await views.save([], [], Move(name, before, position)):
             raise self._worked_on()
@@ -59,10 +59,10 @@ class Transfer:
         for name in checkpoints_of(stores.partitions):
             # A mark in any case: without one, whoever opens the target takes its checkpoints for
             # lost.
-            await stores.views.begin(dispatched_of(name), position)
+            await stores.read_model.begin(dispatched_of(name), position)
         stands = zip(
             checkpoints_of(stores.partitions),
-            await stands_of(stores.views, stores.partitions),
+            await stands_of(stores.read_model, stores.partitions),
             strict=True,
         )
         moves = [
@@ -70,7 +70,7 @@ class Transfer:
             for name, one in stands
             if one.dispatched < position
         ]
-        if moves and not await stores.views.save_with_jobs([], [], [], moves):
+        if moves and not await stores.read_model.save_with_jobs([], [], [], moves):
             raise self._worked_on()
 
     async def place_of(self, position: int) -> int:

@@ -7,14 +7,14 @@ engines that use it: a second engine on the same one is a restart.
 
 from __future__ import annotations
 
+from gesta.ports.stores import Stores
 from gesta.runtime.clock import Runtime
-from gesta.stores import Stores
 from gesta.stores.memory.event_store import MemoryEventStore
 from gesta.stores.memory.fences import MemoryFences
 from gesta.stores.memory.job_queue import MemoryJobQueue
-from gesta.stores.memory.read_model import MemoryViews
-from gesta.stores.memory.token_buckets import MemoryBuckets
-from gesta.stores.memory.transactions import MemoryCommits
+from gesta.stores.memory.read_model import MemoryReadModel
+from gesta.stores.memory.token_buckets import MemoryTokenBuckets
+from gesta.stores.memory.transactions import MemoryTransactions
 from gesta.stores.memory.vault import MemoryVault
 
 
@@ -26,22 +26,22 @@ class MemoryDatabase:
         self.fences = MemoryFences()
         self.events = MemoryEventStore(runtime, self.fences)
         self.queue = MemoryJobQueue(runtime, self.fences)
-        self.views = MemoryViews(runtime, self.fences)
+        self.read_model = MemoryReadModel(runtime, self.fences)
         self.vault = MemoryVault(self.fences)
-        self.buckets = MemoryBuckets(runtime)
-        self.commits = MemoryCommits(self.events, self.queue, self.views)
+        self.token_buckets = MemoryTokenBuckets(runtime)
+        self.transactions = MemoryTransactions(self.events, self.queue, self.read_model)
 
     def stores(self) -> Stores:
         """The ports as an engine takes them. Closing them closes nothing."""
         self.fences.put_one = self.queue.put_one
         return Stores(
             self.events,
-            self.views,
+            self.read_model,
             self.queue,
             self.vault,
-            self.commits,
+            self.transactions,
             self.fences,
-            self.buckets,
+            self.token_buckets,
             _close,
             self._runtime.now_ms,
             self._partitions,

@@ -63,7 +63,7 @@ class MemoryFences:
     def _refuse(self, kind: str, tenant: str) -> None:
         found = self._standing.get((kind, tenant))
         if found is not None:
-            raise Fenced("memory", found.kind, found.other, found.tenant)
+            raise Fenced("memory", found.kind, other=found.other, tenant=found.tenant)
 
 
 def _tenant_of(meta: bytes) -> str:

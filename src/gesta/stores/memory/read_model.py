@@ -31,7 +31,7 @@ from gesta.stores.memory.sorted_index import SortedIndex
 from gesta.stores.memory.undispatched import UndispatchedJobs
 
 
-class MemoryViews:
+class MemoryReadModel:
     """The views of one process."""
 
     def __init__(self, runtime: Runtime, fences: MemoryFences | None = None) -> None:
@@ -239,7 +239,7 @@ class MemoryViews:
 
     def take_over(
         self,
-        shadow: MemoryViews,
+        shadow: MemoryReadModel,
         names: Sequence[str],
         position: int,
         quarantined: Sequence[Quarantined],
@@ -317,7 +317,7 @@ class MemoryViews:
 class MemoryShadow:
     """A second set of dicts, until it is swapped for the first."""
 
-    def __init__(self, views: MemoryViews, shadow: MemoryViews) -> None:
+    def __init__(self, views: MemoryReadModel, shadow: MemoryReadModel) -> None:
         self._views, self._shadow = views, shadow
 
     async def get(self, keys: Sequence[Key]) -> dict[Key, View]:

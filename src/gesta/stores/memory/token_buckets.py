@@ -15,7 +15,7 @@ from gesta.ports.token_buckets import Name, Reserved, Wanted
 from gesta.runtime.clock import Runtime
 
 
-class MemoryBuckets:
+class MemoryTokenBuckets:
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
         self._buckets: dict[Name, Bucket] = {}

@@ -12,13 +12,15 @@ from gesta.ports.read_model import Move, Quarantined, View
 from gesta.ports.transactions import Entry, Projection, Recording
 from gesta.stores.memory.event_store import MemoryEventStore
 from gesta.stores.memory.job_queue import MemoryJobQueue
-from gesta.stores.memory.read_model import MemoryViews
+from gesta.stores.memory.read_model import MemoryReadModel
 
 
-class MemoryCommits:
+class MemoryTransactions:
     """Transactions over the ports of one memory database."""
 
-    def __init__(self, events: MemoryEventStore, queue: MemoryJobQueue, views: MemoryViews) -> None:
+    def __init__(
+        self, events: MemoryEventStore, queue: MemoryJobQueue, views: MemoryReadModel
+    ) -> None:
         self._events = events
         self._queue = queue
         self._views = views

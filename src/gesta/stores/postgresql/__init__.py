@@ -10,8 +10,8 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
+from gesta.ports.stores import Stores
 from gesta.runtime.clock import OnClock, Runtime, spawn
-from gesta.stores import Stores
 from gesta.stores.postgresql.address import Address, address_of
 from gesta.stores.postgresql.clock import ServerClock
 from gesta.stores.postgresql.connections import Connections
@@ -20,15 +20,15 @@ from gesta.stores.postgresql.event_store import PostgresqlEventStore
 from gesta.stores.postgresql.fences import PostgresqlFences
 from gesta.stores.postgresql.health import health_of
 from gesta.stores.postgresql.job_queue import PostgresqlJobQueue
-from gesta.stores.postgresql.notifications import News
+from gesta.stores.postgresql.notifications import Notifications
 from gesta.stores.postgresql.outbox import PostgresqlOutbox
-from gesta.stores.postgresql.read_model import PostgresqlViews
+from gesta.stores.postgresql.read_model import PostgresqlReadModel
 from gesta.stores.postgresql.schema import bring_up_to_date
-from gesta.stores.postgresql.token_buckets import PostgresqlBuckets
-from gesta.stores.postgresql.transactions import PostgresqlCommits
+from gesta.stores.postgresql.token_buckets import PostgresqlTokenBuckets
+from gesta.stores.postgresql.transactions import PostgresqlTransactions
 from gesta.stores.postgresql.vault import PostgresqlVault
 
-#: As migrations/0014_partitions.sql has it: a stream stays in its partition for ever, so this never
+#: As migrations/0002_read_model.sql has it: a stream stays in its partition for ever, so this never
 #: changes. Enough for as many projectors as one
 #: server can feed, and few enough to be moved in one statement.
 PARTITIONS = 16
@@ -76,7 +76,7 @@ async def open_at(
             await clock.measure()
             now_ms = clock.now_ms
             keep_running(clock.keep(), "clock")
-        news = News(database, runtime)
+        news = Notifications(database, runtime)
         keep_running(news.say(), "say")
         keep_running(news.look(), "look")
         if address.listen:
@@ -86,16 +86,16 @@ async def open_at(
         raise
     on_clock = OnClock(runtime, now_ms)
     events = PostgresqlEventStore(database, news, on_clock)
-    views = PostgresqlViews(database, on_clock)
+    views = PostgresqlReadModel(database, on_clock)
     queue = PostgresqlJobQueue(database, news, on_clock)
     return Stores(
         events=events,
-        views=views,
+        read_model=views,
         queue=queue,
         vault=PostgresqlVault(database),
-        commits=PostgresqlCommits(database, events, views, queue, runtime),
+        transactions=PostgresqlTransactions(database, events, views, queue, runtime),
         fences=PostgresqlFences(database, queue),
-        buckets=PostgresqlBuckets(database, on_clock),
+        token_buckets=PostgresqlTokenBuckets(database, on_clock),
         close=close,
         now_ms=now_ms,
         partitions=PARTITIONS,

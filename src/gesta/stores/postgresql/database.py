@@ -39,16 +39,16 @@ class Database:
         return self.address.name
 
     async def ask(self, name: str, *values: object) -> list[Row]:
-        """Run sql/<name>.sql, which is one statement and so a transaction of its own."""
+        """Run a named statement, which is a transaction of its own."""
         return await self.ask_text(self.sql(name), *values)
 
     async def ask_text(self, text: str, *values: object) -> list[Row]:
         return await self._send(lambda connection: connection.fetch(text, *values))
 
     async def has_row(self, name: str) -> bool:
-        """Whether sql/<name>.sql, which takes no values, finds a row.
+        """Whether a named statement without parameters finds a row.
 
-        One trip and no preparing: for what is asked again and again.
+        It takes one round trip and prepares nothing: for statements that are repeated often.
         """
         text = self.sql(name)
         return await self._send(lambda connection: connection.execute(text)) != "SELECT 0"

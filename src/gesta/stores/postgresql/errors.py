@@ -35,10 +35,10 @@ CUT = (
 LOST = (*CUT, asyncpg.InternalClientError)
 #: The server refuses new connections for now.
 NOT_NOW = (asyncpg.CannotConnectNowError, asyncpg.TooManyConnectionsError)
-#: What the triggers of a fence raise (migrations/0011_fences.sql).
+#: What the triggers of a fence raise (migrations/0005_fences.sql).
 FENCED = "GST01"
 #: What `record_at_once` raises where its events do not follow what is projected
-#: (migrations/0019_at_once.sql).
+#: (migrations/0013_inline.sql).
 BETWEEN = "GST02"
 ACCESS = (asyncpg.InvalidAuthorizationSpecificationError, asyncpg.InsufficientPrivilegeError)
 
@@ -66,7 +66,7 @@ def raise_told(place: str, error: BaseException, written: Written) -> NoReturn:
 def fenced(place: str, detail: str | None) -> Fenced:
     """A fence stands; what it says is in the detail, where the library passes that on."""
     fence = msgspec.json.decode(detail, type=Fence) if detail else Fence("left", "another store")
-    return Fenced(place, fence.kind, fence.other, fence.tenant)
+    return Fenced(place, fence.kind, other=fence.other, tenant=fence.tenant)
 
 
 def _told(place: str, error: BaseException, written: Written) -> StoreError:

@@ -13,12 +13,12 @@ from gesta.runtime.clock import Runtime, Signal
 from gesta.stores.own_events import OwnEvents
 from gesta.stores.postgresql.connections import Connection, Row
 from gesta.stores.postgresql.database import Database
-from gesta.stores.postgresql.notifications import News
+from gesta.stores.postgresql.notifications import Notifications
 from gesta.stores.postgresql.recording import record
 
 
 class PostgresqlEventStore:
-    def __init__(self, database: Database, news: News, runtime: Runtime) -> None:
+    def __init__(self, database: Database, news: Notifications, runtime: Runtime) -> None:
         self._database, self._news = database, news
         self._appended = Signal(runtime)
         news.on_news(self._appended.set)
@@ -59,7 +59,9 @@ class PostgresqlEventStore:
         own = self._own.after(after, limit)
         if own:
             return [one for one in own if share.has(one.stream)], own[-1].position
-        rows = await self._sized("follow_share", after, limit, share.count, list(share.numbers))
+        rows = await self._sized(
+            "follow_partitions", after, limit, share.count, list(share.numbers)
+        )
         (reached,) = [row["position"] for row in rows if row["stream"] is None]
         found = [Recorded(*row) for row in rows if row["stream"] is not None]
         # Where the bytes came first, the rest of the stretch was not given.

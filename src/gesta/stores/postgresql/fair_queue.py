@@ -66,6 +66,6 @@ async def give_within(
     connection: Connection, sql: Statements, jobs: Sequence[tuple[str, QueueLine]]
 ) -> dict[str, int]:
     """Read, give and note, inside a transaction; the scores."""
-    given = give(jobs, await connection.fetch(sql("turns"), *pairs_of(jobs)))
-    await connection.fetch(sql("give_turns"), *given.noted)
+    given = give(jobs, await connection.fetch(sql("next_turns"), *pairs_of(jobs)))
+    await connection.fetch(sql("save_turns"), *given.noted)
     return given.scores

@@ -26,7 +26,7 @@ from gesta.runtime.clock import Runtime, Signal
 from gesta.stores.postgresql.connections import Connection, Row
 from gesta.stores.postgresql.database import Database
 from gesta.stores.postgresql.fair_queue import NONE, Given, give, give_within, pairs_of
-from gesta.stores.postgresql.notifications import News
+from gesta.stores.postgresql.notifications import Notifications
 from gesta.stores.postgresql.recording import record
 
 #: Waiting jobs that one take makes ready at most: a wave of retries must not hold up everybody.
@@ -35,7 +35,7 @@ WAITING, LEASED, HELD = 0, 2, 3
 
 
 class PostgresqlJobQueue:
-    def __init__(self, database: Database, news: News, runtime: Runtime) -> None:
+    def __init__(self, database: Database, news: Notifications, runtime: Runtime) -> None:
         self._database, self._news, self._runtime = database, news, runtime
         self._put = Signal(runtime)
         news.on_news(self._put.set)
@@ -78,7 +78,9 @@ class PostgresqlJobQueue:
             is_woken = True
 
     async def leased_by(self, token: str) -> list[LeasedJob]:
-        return [_leased_external(row, token) for row in await self._database.ask("taken_by", token)]
+        return [
+            _leased_external(row, token) for row in await self._database.ask("leased_by", token)
+        ]
 
     async def extend(self, token: str, lease_seconds: float) -> bool:
         now = self._runtime.now_ms()
@@ -93,16 +95,16 @@ class PostgresqlJobQueue:
     async def lease_external(
         self, token: str, external_queue: str, limit: int, lease_seconds: float
     ) -> list[LeasedJob]:
-        if await self._database.ask("due_in_lane", external_queue, self._runtime.now_ms()):
+        if await self._database.ask("any_due_external_job", external_queue, self._runtime.now_ms()):
             await self._database.transact(self._wake_due, durable=False)
         rows = await self._database.ask(
-            "hand_out_jobs", token, external_queue, limit, self._lease_end(lease_seconds)
+            "lease_external_jobs", token, external_queue, limit, self._lease_end(lease_seconds)
         )
         return [_leased_external(row, token) for row in rows]
 
     async def prolong(self, job_id: str, token: str, lease_seconds: float) -> int | None:
         values = (job_id, token, self._runtime.now_ms(), self._lease_end(lease_seconds))
-        rows = await self._database.ask("prolong_lease", *values)
+        rows = await self._database.ask("extend_external_lease", *values)
         return rows[0][0] if rows else None
 
     async def expired_leases(
@@ -116,14 +118,15 @@ class PostgresqlJobQueue:
             self._lease_end(lease_seconds),
         )
         return [
-            _leased_external(row, token) for row in await self._database.ask("lapsed_jobs", *values)
+            _leased_external(row, token)
+            for row in await self._database.ask("expired_external_jobs", *values)
         ]
 
     async def stocked(self, external_queues: Sequence[str]) -> set[str]:
         return {
             row[0]
             for row in await self._database.ask(
-                "stocked_lanes", list(external_queues), self._runtime.now_ms()
+                "external_queues_with_jobs", list(external_queues), self._runtime.now_ms()
             )
         }
 
@@ -192,7 +195,7 @@ class PostgresqlJobQueue:
         due = [
             (job.id, (job.flow, job.tenant, job.priority)) for job in jobs if job.due_ms <= now_ms
         ]
-        return give(due, await self._database.ask("turns", *pairs_of(due))) if due else NONE
+        return give(due, await self._database.ask("next_turns", *pairs_of(due))) if due else NONE
 
     async def scores_for(
         self, settlements: Sequence[Settlement | None], now_ms: int
@@ -207,14 +210,14 @@ class PostgresqlJobQueue:
             return {}
 
         async def scores(connection: Connection) -> dict[str, int]:
-            rows = await connection.fetch(self._database.sql("job_lines"), ids)
+            rows = await connection.fetch(self._database.sql("turns_of_jobs"), ids)
             return await give_within(connection, self._database.sql, _lines(rows)) if rows else {}
 
         return await self._database.transact(scores, durable=False)
 
     async def _wake_due(self, connection: Connection) -> int:
         ((alone,),) = await connection.fetch(
-            self._database.sql("wake_alone"), self._database.address.schema
+            self._database.sql("lock_waking"), self._database.address.schema
         )
         if not alone:
             return 0

@@ -28,7 +28,7 @@ PAUSE_SECONDS = 1.0
 PING_SECONDS = 10.0
 
 
-class News:
+class Notifications:
     def __init__(self, database: Database, runtime: Runtime) -> None:
         self._database, self._runtime = database, runtime
         self._channel = f"gesta_{database.address.schema}"
@@ -55,7 +55,7 @@ class News:
         while True:
             await self._unsaid.wait(3600.0)
             try:
-                await self._database.ask("tell_news", self._channel, self._sender)
+                await self._database.ask("notify", self._channel, self._sender)
             except StoreError:
                 # They look by themselves.
                 await sleep(self._runtime, PAUSE_SECONDS)
@@ -69,7 +69,7 @@ class News:
                 continue
             await sleep(self._runtime, LOOK_SECONDS)
             try:
-                ((*seen,),) = await self._database.ask("news")
+                ((*seen,),) = await self._database.ask("log_progress")
             except StoreError:
                 await sleep(self._runtime, PAUSE_SECONDS)
                 continue

@@ -44,7 +44,7 @@ _NO_JOBS: list[list[Any]] = [[]] * 7
 NEVER_MS = 2**63 - 1
 
 
-class PostgresqlViews:
+class PostgresqlReadModel:
     def __init__(self, database: Database, runtime: Runtime) -> None:
         self._database, self._runtime = database, runtime
         self._recent = RecentViews()
@@ -89,9 +89,9 @@ class PostgresqlViews:
         renewed; None where that cannot be: nothing was written.
         """
         (row,) = await self._database.ask(
-            "project_offered", *_projection(views, quarantined, moves, (jobs,)), *free_slots
+            "project_leased", *_projection(views, quarantined, moves, (jobs,)), *free_slots
         )
-        if not row["taken"]:
+        if not row["leased"]:
             return None
         return self.committed(views, Saved(row["moved"], row["written"] == len(views))), bool(
             row["renewed"]
@@ -121,13 +121,13 @@ class PostgresqlViews:
         return saved.moved
 
     async def undispatched(self, limit: int) -> list[Job]:
-        return [job_of(row) for row in await self._database.ask("first_pending", limit)]
+        return [job_of(row) for row in await self._database.ask("first_undispatched", limit)]
 
     async def are_undispatched(self, job_ids: Sequence[str]) -> set[str]:
-        return {row[0] for row in await self._database.ask("which_pending", list(job_ids))}
+        return {row[0] for row in await self._database.ask("which_undispatched", list(job_ids))}
 
     async def relayed(self, job_ids: Sequence[str]) -> set[str]:
-        text, ids = self._database.sql("remove_pending"), list(job_ids)
+        text, ids = self._database.sql("remove_undispatched"), list(job_ids)
         rows = await self._database.transact(
             lambda connection: connection.fetch(text, ids), durable=False
         )
@@ -135,7 +135,7 @@ class PostgresqlViews:
 
     async def checkpoint(self, name: str) -> int:
         self._recent.forget()
-        rows = await self._database.ask("checkpoint", name)
+        rows = await self._database.ask("get_checkpoint", name)
         return int(rows[0][0]) if rows else 0
 
     async def checkpoints(self) -> list[Checkpoint]:
@@ -145,7 +145,7 @@ class PostgresqlViews:
     async def begin(self, name: str, position: int) -> int:
         async def begin(connection: Connection) -> int:
             await connection.fetch(self._database.sql("start_checkpoint"), name, position)
-            ((stands,),) = await connection.fetch(self._database.sql("checkpoint"), name)
+            ((stands,),) = await connection.fetch(self._database.sql("get_checkpoint"), name)
             return int(stands)
 
         # Durable: where somebody began to listen cannot be found out again.
@@ -156,7 +156,7 @@ class PostgresqlViews:
         await self._database.transact(lambda connection: connection.fetch(text, name), durable=True)
 
     async def stuck(self, name: str, error: str, at_ms: int) -> None:
-        await self._write("stuck_checkpoint", name, text_of(error), at_ms)
+        await self._write("fail_checkpoint", name, text_of(error), at_ms)
 
     async def find(self, chosen: Filter) -> list[View]:
         values = (chosen.tenant, chosen.flow, chosen.status, chosen.before_id, chosen.limit)
@@ -241,15 +241,17 @@ class PostgresqlViews:
         found = [state for state in states if state.is_terminal and state.updated_at < before_ms]
         if len(states) == limit:
             return found, (tenant, flow, states[-1].id)
-        external_queue = await self._database.ask("next_lane", tenant, flow)
+        external_queue = await self._database.ask("next_tenant_flow", tenant, flow)
         return found, (external_queue[0][0], external_queue[0][1], "") if external_queue else None
 
     async def undecided(self) -> tuple[int, int | None]:
-        ((count, since),) = await self._database.ask("undecided_views")
+        ((count, since),) = await self._database.ask("count_undecided_views")
         return count, since
 
     async def quarantined(self, tenant: str | None, limit: int) -> list[Quarantined]:
-        return [Quarantined(*row) for row in await self._database.ask("list_parked", tenant, limit)]
+        return [
+            Quarantined(*row) for row in await self._database.ask("list_quarantined", tenant, limit)
+        ]
 
     async def claim(self, name: str, owner: str, lease_seconds: float) -> bool:
         now = self._runtime.now_ms()

@@ -1,5 +1,5 @@
 """Entries as the arrays that the function `record` takes, and its answer as verdicts
-(migrations/0005_record.sql).
+(migrations/0008_record.sql).
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def recordings_of(entries: Sequence[Entry], row: Row) -> list[Recording]:
         )
         for entry in entries
     ]
-    for place, number in enumerate(row["told"] or ()):
+    for place, number in enumerate(row["entries"] or ()):
         recordings[number - 1] = _told(row, place)
     return recordings
 

@@ -48,7 +48,7 @@ async def bring_up_to_date(database: Database, known: Sequence[Migration] | None
 
 async def _version(database: Database) -> tuple[int, int] | None:
     """None where there is nothing of ours yet."""
-    ours, others = (await database.ask("schema_there", database.address.schema))[0]
+    ours, others = (await database.ask("schema_exists", database.address.schema))[0]
     if not ours:
         if others:
             raise NotOurs(database.name, "the schema holds another program's tables")

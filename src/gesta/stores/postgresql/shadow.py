@@ -35,7 +35,7 @@ class PostgresqlShadow:
         async def make(connection: Connection) -> int:
             await connection.execute(database.sql("make_shadow", table))
             # What is removed from now on is noticed by the swap.
-            ((count,),) = await connection.fetch(database.sql("removals"))
+            ((count,),) = await connection.fetch(database.sql("count_removals"))
             return int(count)
 
         return cls(database, table, await database.transact(make, durable=False), swapped)
@@ -68,9 +68,9 @@ class PostgresqlShadow:
             if lowest < position or removals != self._removals:
                 return False
             await connection.fetch(sql("note_dispatched"), list(names), marks)
-            await connection.fetch(sql("turn_back"), list(names), position)
+            await connection.fetch(sql("move_checkpoints_back"), list(names), position)
             await _alone(self._database, sql("swap_views", self._table), connection)
-            await connection.fetch(sql("park"), *quarantined_columns(quarantined))
+            await connection.fetch(sql("quarantine"), *quarantined_columns(quarantined))
             return True
 
         # Durable: a job put after this must not outlive the mark that keeps it from being put
@@ -83,5 +83,5 @@ class PostgresqlShadow:
 
 async def _alone(database: Database, text: str, connection: Connection) -> None:
     """Run what needs a table for itself."""
-    await connection.execute(database.sql("patience"))
+    await connection.execute(database.sql("limit_lock_wait"))
     await connection.execute(text)

@@ -1,11 +1,10 @@
-"""The SQL of this adapter: one file per verb in sql/, read once, every name in it qualified by the
-schema: no search path is ever set.
+"""The named statements of this adapter, with every table qualified by the schema: no search path is
+ever set.
 """
 
 from __future__ import annotations
 
-from functools import cache
-from importlib.resources import files
+from gesta.stores.statements import statements_of
 
 VIEWS = "requests"
 
@@ -16,10 +15,10 @@ class Statements:
         self._texts: dict[tuple[str, str], str] = {}
 
     def __call__(self, name: str, table: str = VIEWS) -> str:
-        """The text of sql/<name>.sql. `table` is where views are meant."""
+        """The text of a statement. `table` names the table of views."""
         text = self._texts.get((name, table))
         if text is None:
-            text = self.filled(_text(name), table)
+            text = self.filled(statements_of(__package__)[name], table)
             if table == VIEWS:
                 self._texts[name, table] = text
         return text
@@ -27,8 +26,3 @@ class Statements:
     def filled(self, text: str, table: str = VIEWS) -> str:
         # Quoted, so that a schema may be called `user`; address.py lets no quote through.
         return text.replace("{schema}", f'"{self.schema}"').replace("{table}", table)
-
-
-@cache
-def _text(name: str) -> str:
-    return files(__package__).joinpath("sql", f"{name}.sql").read_text(encoding="utf-8")

@@ -13,7 +13,7 @@ from gesta.runtime.clock import OnClock
 from gesta.stores.postgresql.database import Database
 
 
-class PostgresqlBuckets:
+class PostgresqlTokenBuckets:
     def __init__(self, database: Database, runtime: OnClock) -> None:
         self._database, self._runtime = database, runtime
 

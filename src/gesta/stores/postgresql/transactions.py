@@ -19,7 +19,7 @@ from gesta.stores.postgresql.errors import Between
 from gesta.stores.postgresql.event_store import PostgresqlEventStore
 from gesta.stores.postgresql.fair_queue import NONE
 from gesta.stores.postgresql.job_queue import PostgresqlJobQueue, job_values, leased_values
-from gesta.stores.postgresql.read_model import PostgresqlViews, inline_values
+from gesta.stores.postgresql.read_model import PostgresqlReadModel, inline_values
 from gesta.stores.postgresql.recording import Scores, record, record_values, recordings_of
 from gesta.stores.recent_views import Saved
 
@@ -27,12 +27,12 @@ from gesta.stores.recent_views import Saved
 ALONE_SECONDS = 1.0
 
 
-class PostgresqlCommits:
+class PostgresqlTransactions:
     def __init__(
         self,
         database: Database,
         events: PostgresqlEventStore,
-        views: PostgresqlViews,
+        views: PostgresqlReadModel,
         queue: PostgresqlJobQueue,
         runtime: Runtime,
     ) -> None:
@@ -152,7 +152,7 @@ class PostgresqlCommits:
             free_slots = None
             values = [*job_values(jobs, await self._queue.turns_for(jobs, now), now), None, now, 0]
         (row,) = await self._database.ask(
-            "record_at_once",
+            "record_inline",
             *record_values(entries, scores, now, durable=True),
             *inline_values(projection),
             *values,

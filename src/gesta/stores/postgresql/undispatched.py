@@ -16,7 +16,9 @@ async def add_undispatched(connection: Connection, sql: Statements, jobs: Sequen
     """A tenant's jobs have rising numbers, starting where the others are: the tenants come in turn,
     and no newcomer overtakes for long.
     """
-    rows = await connection.fetch(sql("last_turns"), list({job.tenant for job in jobs}))
+    rows = await connection.fetch(
+        sql("last_undispatched_turns"), list({job.tenant for job in jobs})
+    )
     last: dict[str, int] = {tenant: turn or 0 for tenant, turn in rows if tenant is not None}
     first = next(turn for tenant, turn in rows if tenant is None) or 1
     turns = []
@@ -24,7 +26,7 @@ async def add_undispatched(connection: Connection, sql: Statements, jobs: Sequen
         last[job.tenant] = max(last.get(job.tenant, 0) + 1, first)
         turns.append(last[job.tenant])
     await connection.fetch(
-        sql("add_pending"),
+        sql("add_undispatched"),
         [job.id for job in jobs],
         [job.tenant for job in jobs],
         [job.flow for job in jobs],

@@ -17,7 +17,7 @@ class PostgresqlVault:
         if not encrypted:
             return []
         refs = [(one.tenant, one.name, one.version) for one in encrypted]
-        rows = await self._write("put_sealed", *_columns(refs, 3), [one.box for one in encrypted])
+        rows = await self._write("put_secrets", *_columns(refs, 3), [one.box for one in encrypted])
         written = {tuple(row) for row in rows}
         answers = []
         for ref in refs:
@@ -29,19 +29,19 @@ class PostgresqlVault:
     async def get(
         self, refs: Sequence[tuple[str, str, int]]
     ) -> dict[tuple[str, str, int], Encrypted]:
-        rows = await self._database.ask("get_sealed", *_columns(refs, 3)) if refs else []
+        rows = await self._database.ask("get_secrets", *_columns(refs, 3)) if refs else []
         return {(row[0], row[1], row[2]): Encrypted(*row) for row in rows}
 
     async def newest(self, names: Sequence[tuple[str, str]]) -> dict[tuple[str, str], Encrypted]:
-        rows = await self._database.ask("newest_sealed", *_columns(names, 2)) if names else []
+        rows = await self._database.ask("newest_secrets", *_columns(names, 2)) if names else []
         return {(row[0], row[1]): Encrypted(*row) for row in rows}
 
     async def listed(self, after: tuple[str, str, int], limit: int) -> list[Encrypted]:
-        return [Encrypted(*row) for row in await self._database.ask("list_sealed", *after, limit)]
+        return [Encrypted(*row) for row in await self._database.ask("list_secrets", *after, limit)]
 
     async def delete(self, refs: Sequence[tuple[str, str, int]]) -> None:
         if refs:
-            await self._write("delete_sealed", *_columns(refs, 3))
+            await self._write("delete_secrets", *_columns(refs, 3))
             # The rows as they were stand in the table until then. Write-ahead log, replicas and
             # backups are the operator's.
             await self._database.run_outside("clean_vault")

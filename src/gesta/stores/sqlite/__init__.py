@@ -10,16 +10,16 @@ from pathlib import Path
 from urllib.parse import unquote
 
 from gesta.errors import BadSettings
+from gesta.ports.stores import Stores
 from gesta.runtime.clock import Runtime
-from gesta.stores import Stores
 from gesta.stores.sqlite.database import Database
 from gesta.stores.sqlite.event_store import SqliteEventStore
 from gesta.stores.sqlite.fences import SqliteFences
 from gesta.stores.sqlite.health import health_of
 from gesta.stores.sqlite.job_queue import SqliteJobQueue
-from gesta.stores.sqlite.read_model import SqliteViews
-from gesta.stores.sqlite.token_buckets import SqliteBuckets
-from gesta.stores.sqlite.transactions import SqliteCommits
+from gesta.stores.sqlite.read_model import SqliteReadModel
+from gesta.stores.sqlite.token_buckets import SqliteTokenBuckets
+from gesta.stores.sqlite.transactions import SqliteTransactions
 from gesta.stores.sqlite.vault import SqliteVault
 
 
@@ -28,16 +28,16 @@ async def open_stores(url: str, runtime: Runtime) -> Stores:
     path = file_of(url)
     database = Database(str(path), runtime)
     events = SqliteEventStore(database, runtime)
-    views = SqliteViews(database, runtime)
+    views = SqliteReadModel(database, runtime)
     queue = SqliteJobQueue(database, runtime)
     return Stores(
         events=events,
-        views=views,
+        read_model=views,
         queue=queue,
         vault=SqliteVault(database),
-        commits=SqliteCommits(database, events, views, queue),
+        transactions=SqliteTransactions(database, events, views, queue),
         fences=SqliteFences(database, queue),
-        buckets=SqliteBuckets(database, runtime),
+        token_buckets=SqliteTokenBuckets(database, runtime),
         close=database.close,
         # One file is on one machine: its clock is the store's.
         now_ms=runtime.now_ms,

@@ -30,7 +30,7 @@ APPLICATION_ID = 0x67657374
 #: telling.
 BUSY_MS = 10_000
 SETTINGS_TRIES = 50
-#: What the triggers of a fence say (sql/fence_*.sql), before its kind.
+#: What the triggers of a fence say (sql/fences.sql), before its kind.
 FENCE = "gesta fence: "
 #: So many things are worth a commit of their own.
 LARGE = 256
@@ -272,7 +272,7 @@ class Database:
             if row[0] == kind and bool(row[2]) == is_tenants
         ]
         others, tenants = (", ".join(sorted({str(row[n]) for row in found})) for n in (1, 2))
-        return Fenced(self.path, kind, others or "another store", tenants or None)
+        return Fenced(self.path, kind, other=others or "another store", tenant=tenants or None)
 
 
 def open_connection(path: str, *, migrate: bool = True) -> apsw.Connection:
@@ -330,13 +330,13 @@ def _apply_settings(db: apsw.Connection) -> None:
     """
     for _ in range(SETTINGS_TRIES):
         try:
-            db.execute(sql("settings")).fetchall()
+            db.execute(sql("connection_settings")).fetchall()
         except apsw.BusyError:
             db.execute("begin immediate")
             db.execute("rollback")
         else:
             return
-    db.execute(sql("settings")).fetchall()
+    db.execute(sql("connection_settings")).fetchall()
 
 
 def _pragma(db: apsw.Connection, name: str) -> int:

@@ -31,7 +31,7 @@ def _chosen(
     db: apsw.Connection, jobs: Sequence[Job], now_ms: int, free_slots: FreeSlots
 ) -> list[Job]:
     if (
-        db.execute(sql("dead_leases"), (now_ms,)).get is not None
+        db.execute(sql("any_expired_lease"), (now_ms,)).get is not None
         or db.execute(sql("any_due"), (now_ms,)).get is not None
     ):
         # A take brings those jobs back, or wakes them: they come before these.
@@ -65,10 +65,10 @@ def _put_taken(
             free_slots.token,
         )
     db.execute("savepoint offered")
-    is_whole = run_many(db, "put_taken", 9, flat) == len(jobs)
+    is_whole = run_many(db, "put_leased_jobs", 9, flat) == len(jobs)
     if is_whole:
         db.execute(
-            sql("hold_lease"), (free_slots.token, now_ms + round(free_slots.lease_seconds * 1000))
+            sql("save_lease"), (free_slots.token, now_ms + round(free_slots.lease_seconds * 1000))
         )
     else:
         db.execute("rollback to offered")

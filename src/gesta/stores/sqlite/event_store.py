@@ -81,7 +81,7 @@ class SqliteEventStore:
         return max(
             0,
             await self._database.read(
-                lambda db: cast(int, db.execute(sql("behind"), (after,)).get)
+                lambda db: cast(int, db.execute(sql("events_behind"), (after,)).get)
             ),
         )
 

@@ -23,7 +23,7 @@ def lease_external_step(
     text, count, score = db.execute(sql("select_ready"), (external_queue, limit)).fetchall()[0]
     if not count:
         return None
-    db.execute(sql("hand_out_jobs"), (external_queue, limit, token, until_ms))
+    db.execute(sql("lease_external_jobs"), (external_queue, limit, token, until_ms))
     serve(db, external_queue, cast(int, score), is_drained=cast(int, count) < limit)
     return cast(str, text)
 
@@ -31,7 +31,7 @@ def lease_external_step(
 def prolong_step(
     db: apsw.Connection, job_id: str, token: str, now_ms: int, until_ms: int
 ) -> int | None:
-    rows = db.execute(sql("prolong_lease"), (job_id, token, now_ms, until_ms)).fetchall()
+    rows = db.execute(sql("extend_external_lease"), (job_id, token, now_ms, until_ms)).fetchall()
     return cast(int, rows[0][0]) if rows else None
 
 
@@ -40,10 +40,10 @@ def expired_leases_step(
 ) -> list[tuple[apsw.SQLiteValue, ...]]:
     """The rows of the jobs, taken over."""
     rows = db.execute(
-        sql("lapsed_jobs"), (now_ms, external_queues, after(external_queues), limit)
+        sql("expired_external_jobs"), (now_ms, external_queues, after(external_queues), limit)
     ).fetchall()
     for row in rows:
-        db.execute(sql("take_over"), (row[0], token, until_ms))
+        db.execute(sql("take_over_job"), (row[0], token, until_ms))
     return rows
 
 
@@ -51,7 +51,7 @@ def stocked_rows(db: apsw.Connection, external_queues: Sequence[str], now_ms: in
     flat: list[Any] = [
         value for external_queue in external_queues for value in (external_queue, now_ms)
     ]
-    return {str(row[0]) for row in ask_many(db, "stocked_lanes", 2, flat)}
+    return {str(row[0]) for row in ask_many(db, "external_queues_with_jobs", 2, flat)}
 
 
 def after(prefix: str) -> str:

@@ -25,16 +25,16 @@ def give(db: apsw.Connection, wanted: Mapping[QueueLine, int]) -> dict[QueueLine
     if not wanted:
         return {}
     presents: dict[Any, Any] = dict(
-        ask_many(db, "presents", 1, list({flow for flow, _, _ in wanted}))  # type: ignore[arg-type]
+        ask_many(db, "flow_turns", 1, list({flow for flow, _, _ in wanted}))  # type: ignore[arg-type]
     )
     tenants = {(flow, tenant) for flow, tenant, _ in wanted}
-    rows: list[Any] = ask_many(db, "line_ends", 2, [name for pair in tenants for name in pair])
+    rows: list[Any] = ask_many(db, "last_turns", 2, [name for pair in tenants for name in pair])
     firsts = give_turns(
         wanted, presents, {(flow, tenant, priority): end for flow, tenant, priority, end in rows}
     )
     run_many(
         db,
-        "extend_lines",
+        "save_last_turns",
         4,
         [value for line, first in firsts.items() for value in (*line, first + wanted[line])],
     )
@@ -46,5 +46,5 @@ def serve(db: apsw.Connection, flow: str, score: int, *, is_drained: bool) -> No
     anew behind them.
     """
     turn = turn_of(score) + is_drained
-    db.execute(sql("move_present"), (flow, turn))
-    db.execute(sql("forget_lines"), (flow, _NEVER if is_drained else turn))
+    db.execute(sql("move_flow_turn"), (flow, turn))
+    db.execute(sql("forget_last_turns"), (flow, _NEVER if is_drained else turn))

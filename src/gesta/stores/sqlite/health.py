@@ -7,8 +7,8 @@ from pathlib import Path
 
 import apsw
 
+from gesta.ports.stores import Health
 from gesta.runtime.clock import Runtime
-from gesta.stores import Health
 from gesta.stores.sqlite.database import Database
 
 #: A whole check reads the whole file. After this long, what was looked at has to do.

@@ -10,7 +10,6 @@ import apsw
 import msgspec
 
 from gesta.domain.fair_queue import QueueLine, score_of
-from gesta.domain.state import JobKind
 from gesta.ports.job_queue import (
     Ack,
     Backlog,
@@ -39,7 +38,7 @@ from gesta.stores.sqlite.statements import ask_many, run_many, sql
 #: Waiting jobs that one take makes ready at most: a wave of retries must not hold up the writer.
 WAKE_BATCH = 2_000
 
-_Row = tuple[str, str, str, str, int, JobKind, int, int, int, int]
+_Row = tuple[str, str, str, str, int, str, int, int, int, int]
 _decode_rows = msgspec.json.Decoder(list[_Row]).decode
 
 
@@ -67,7 +66,7 @@ class SqliteJobQueue:
 
     async def leased_by(self, token: str) -> list[LeasedJob]:
         rows = await self._database.read(
-            lambda db: db.execute(sql("taken_by"), (token,)).fetchall()
+            lambda db: db.execute(sql("leased_by"), (token,)).fetchall()
         )
         return [_leased(row, token) for row in rows]  # type: ignore[arg-type]
 
@@ -214,8 +213,8 @@ def take_step(
     db: apsw.Connection, token: str, flows: dict[str, int], now_ms: int, lease_ms: int
 ) -> tuple[list[str], int | None]:
     """The taken jobs as JSON texts, one per flow, and when the next job may be had."""
-    if db.execute(sql("dead_leases"), (now_ms,)).get is not None:
-        db.execute(sql("reclaim_jobs"), (now_ms,))
+    if db.execute(sql("any_expired_lease"), (now_ms,)).get is not None:
+        db.execute(sql("reclaim_expired_jobs"), (now_ms,))
         db.execute(sql("forget_leases"), (now_ms,))
     _make_ready(db, db.execute(sql("due_jobs"), (now_ms, WAKE_BATCH)).fetchall())
     texts = []
@@ -226,7 +225,7 @@ def take_step(
             serve(db, flow, cast(int, score), is_drained=cast(int, count) < free)
             texts.append(cast(str, text))
     if texts:
-        db.execute(sql("hold_lease"), (token, now_ms + lease_ms))
+        db.execute(sql("save_lease"), (token, now_ms + lease_ms))
     moments = [db.execute(sql("next_due")).get, db.execute(sql("next_lease_end"), (token,)).get]
     return texts, min((moment for moment in moments if moment is not None), default=None)
 
@@ -269,12 +268,12 @@ def settle_step(db: apsw.Connection, settlement: Settlement, now_ms: int) -> Set
 def _release(db: apsw.Connection, job_id: str, token: str, due_ms: int, now_ms: int) -> int:
     is_due, score = due_ms <= now_ms, 0
     if is_due:
-        found = db.execute(sql("job_line"), (job_id, token)).fetchall()
+        found = db.execute(sql("turn_of_job"), (job_id, token)).fetchall()
         if not found:
             return 0
         line = cast(QueueLine, found[0])
         score = score_of(give(db, {line: 1})[line], line[2])
-    db.execute(sql("release_jobs"), (job_id, token, int(is_due), max(due_ms, now_ms), score))
+    db.execute(sql("release_job"), (job_id, token, int(is_due), max(due_ms, now_ms), score))
     return db.changes()
 
 

@@ -43,7 +43,7 @@ from gesta.stores.sqlite.view_rows import quarantine_step, state_of, view_of, vi
 NEVER_MS = 2**63 - 1
 
 
-class SqliteViews:
+class SqliteReadModel:
     def __init__(self, database: Database, runtime: Runtime) -> None:
         self._database, self._runtime = database, runtime
         self.recent = RecentViews()
@@ -102,7 +102,7 @@ class SqliteViews:
     async def checkpoint(self, name: str) -> int:
         self.recent.forget()
         row = await self._database.read(
-            lambda db: db.execute(sql("checkpoint"), (name,)).fetchone()
+            lambda db: db.execute(sql("get_checkpoint"), (name,)).fetchone()
         )
         return 0 if row is None else int(row[0])
 
@@ -114,7 +114,7 @@ class SqliteViews:
     async def begin(self, name: str, position: int) -> int:
         def begin(db: apsw.Connection) -> int:
             db.execute(sql("start_checkpoint"), (name, position))
-            return int(db.execute(sql("checkpoint"), (name,)).get)
+            return int(db.execute(sql("get_checkpoint"), (name,)).get)
 
         # Durable: where somebody began to listen cannot be found out again.
         return await self._database.write(begin, durable=True)
@@ -126,7 +126,7 @@ class SqliteViews:
 
     async def stuck(self, name: str, error: str, at_ms: int) -> None:
         await self._database.write(
-            lambda db: db.execute(sql("stuck_checkpoint"), (name, error, at_ms)).fetchall(),
+            lambda db: db.execute(sql("fail_checkpoint"), (name, error, at_ms)).fetchall(),
             durable=False,
         )
 
@@ -167,11 +167,14 @@ class SqliteViews:
         return await self._database.read(lambda db: _old(db, before_ms, after, limit, foreign))
 
     async def undecided(self) -> tuple[int, int | None]:
-        return await self._database.read(lambda db: db.execute(sql("undecided_views")).fetchone())  # type: ignore[arg-type,return-value]
+        row: Any = await self._database.read(
+            lambda db: db.execute(sql("count_undecided_views")).fetchone()
+        )
+        return row[0], row[1]
 
     async def quarantined(self, tenant: str | None, limit: int) -> list[Quarantined]:
         rows = await self._database.read(
-            lambda db: db.execute(sql("list_parked"), (tenant, limit)).fetchall()
+            lambda db: db.execute(sql("list_quarantined"), (tenant, limit)).fetchall()
         )
         return [Quarantined(*row) for row in rows]  # type: ignore[arg-type]
 
@@ -238,7 +241,7 @@ def _move(db: apsw.Connection, move: Move) -> bool:
 def _share(
     db: apsw.Connection, role: str, count: int, owner: str, now_ms: int, lease_ms: int
 ) -> set[int]:
-    rows: list[Any] = db.execute(sql("list_parts"), (role,)).fetchall()
+    rows: list[Any] = db.execute(sql("list_role_parts"), (role,)).fetchall()
     known = {row[0]: RoleLease(*row) for row in rows}
     parts = [
         known.get(name, RoleLease(name, "", 0)) for name in (f"{role}/{n}" for n in range(count))
@@ -287,7 +290,7 @@ def _old(
     found = [state for state in states if state.is_terminal and state.updated_at < before_ms]
     if len(states) == limit:
         return found, (tenant, flow, states[-1].id)
-    external_queue = db.execute(sql("next_lane"), (tenant, flow)).fetchone()
+    external_queue = db.execute(sql("next_tenant_flow"), (tenant, flow)).fetchone()
     return found, None if external_queue is None else (
         str(external_queue[0]),
         str(external_queue[1]),

@@ -75,12 +75,12 @@ def _make(db: apsw.Connection) -> tuple[str, int]:
     # earlier rebuild.
     table = f"requests_shadow_{db.execute('pragma schema_version').get}"
     db.execute(sql("make_shadow").replace("{table}", table)).fetchall()
-    return table, int(db.execute(sql("removals")).get)
+    return table, int(db.execute(sql("count_removals")).get)
 
 
 def _take_step(db: apsw.Connection) -> bool:
     """Whether there may be more to take away."""
-    table = db.execute(sql("leftover_tables")).get
+    table = db.execute(sql("leftover_shadows")).get
     if table is None:
         return False
     db.execute(sql("empty_shadow").replace("{table}", str(table)), (STEP,)).fetchall()
@@ -97,12 +97,12 @@ def _swap(
     position: int,
     quarantined: Sequence[Quarantined],
 ) -> bool:
-    stood = [db.execute(sql("checkpoint"), (name,)).get or 0 for name in names]
-    if min(stood) < position or db.execute(sql("removals")).get != removals:
+    stood = [db.execute(sql("get_checkpoint"), (name,)).get or 0 for name in names]
+    if min(stood) < position or db.execute(sql("count_removals")).get != removals:
         return False
     for name in names:
         db.execute(sql("note_dispatched"), (name, dispatched_of(name)))
-        db.execute(sql("turn_back"), (name, position))
+        db.execute(sql("move_checkpoints_back"), (name, position))
     db.execute(sql("swap_views").replace("{table}", table)).fetchall()
     quarantine_step(db, quarantined)
     return True

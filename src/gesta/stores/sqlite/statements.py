@@ -1,18 +1,18 @@
-"""The SQL of this adapter: one file per verb in sql/, read once.
+"""Runs the named statements of this adapter.
 
-A statement with `{rows}` carries many rows at once. That is not only fewer calls: SQLite runs a
-whole statement without Python's
-lock, while a loop of single-row statements would beg for the lock at every row and starve behind
-the event loop.
+A statement with `{rows}` carries many rows at once. That saves calls. SQLite also runs a whole
+statement without Python's lock, while a loop of single-row statements would acquire the lock for
+every row and starve behind the event loop.
 """
 
 from __future__ import annotations
 
 import re
 from functools import cache
-from importlib.resources import files
 
 import apsw
+
+from gesta.stores.statements import statements_of
 
 #: Where the rows go, each with what is the same for all of them: `{rows}`, or `{rows,0,1}`.
 _ROWS = re.compile(r"\{rows([^}]*)\}")
@@ -23,10 +23,8 @@ _ROWS = re.compile(r"\{rows([^}]*)\}")
 SIZES = (512, 256, *range(128, 16, -16), *range(16, 0, -1))
 
 
-@cache
-def sql(name: str) -> str:
-    """The text of sql/<name>.sql."""
-    return files(__package__).joinpath("sql", f"{name}.sql").read_text(encoding="utf-8")
+#: The text of a statement by its name.
+sql = statements_of(__package__).__getitem__
 
 
 @cache

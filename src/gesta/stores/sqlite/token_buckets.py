@@ -17,7 +17,7 @@ from gesta.stores.sqlite.database import Database
 from gesta.stores.sqlite.statements import ask_many, run_many, sql
 
 
-class SqliteBuckets:
+class SqliteTokenBuckets:
     def __init__(self, database: Database, runtime: Runtime) -> None:
         self._database, self._runtime = database, runtime
 

@@ -27,16 +27,16 @@ from gesta.stores.sqlite.event_store import (
     attempt_all,
 )
 from gesta.stores.sqlite.job_queue import SqliteJobQueue, settle_step
-from gesta.stores.sqlite.read_model import SqliteViews, save_step
+from gesta.stores.sqlite.read_model import SqliteReadModel, save_step
 from gesta.stores.sqlite.statements import run_many, sql
 
 
-class SqliteCommits:
+class SqliteTransactions:
     def __init__(
         self,
         database: Database,
         events: SqliteEventStore,
-        views: SqliteViews,
+        views: SqliteReadModel,
         queue: SqliteJobQueue,
     ) -> None:
         self._database, self._events, self._views, self._queue = database, events, views, queue

@@ -18,10 +18,11 @@ def add_undispatched(db: apsw.Connection, jobs: Sequence[Job]) -> None:
     """A tenant's jobs have rising numbers, starting where the others are: the tenants come in turn,
     and no newcomer overtakes for long.
     """
-    first = cast(int, db.execute(sql("first_turn")).get or 1)
+    first = cast(int, db.execute(sql("first_undispatched_turn")).get or 1)
     tenants: list[Any] = list({job.tenant for job in jobs})
     last = {
-        str(tenant): cast(int, turn or 0) for tenant, turn in ask_many(db, "last_turns", 1, tenants)
+        str(tenant): cast(int, turn or 0)
+        for tenant, turn in ask_many(db, "last_undispatched_turns", 1, tenants)
     }
     flat: list[Any] = []
     for job in jobs:
@@ -38,19 +39,19 @@ def add_undispatched(db: apsw.Connection, jobs: Sequence[Job]) -> None:
             int(job.possibly_executed),
             turn,
         )
-    run_many(db, "add_pending", 10, flat)
+    run_many(db, "add_undispatched", 10, flat)
 
 
 def first_undispatched(db: apsw.Connection, limit: int) -> list[Job]:
-    return [_job(row) for row in db.execute(sql("first_pending"), (limit,)).fetchall()]
+    return [_job(row) for row in db.execute(sql("first_undispatched"), (limit,)).fetchall()]
 
 
 def which_undispatched(db: apsw.Connection, job_ids: Sequence[str]) -> set[str]:
-    return {str(row[0]) for row in ask_many(db, "which_pending", 1, list(job_ids))}
+    return {str(row[0]) for row in ask_many(db, "which_undispatched", 1, list(job_ids))}
 
 
 def remove_undispatched(db: apsw.Connection, job_ids: Sequence[str]) -> set[str]:
-    return {str(row[0]) for row in ask_many(db, "remove_pending", 1, list(job_ids))}
+    return {str(row[0]) for row in ask_many(db, "remove_undispatched", 1, list(job_ids))}
 
 
 def _job(row: tuple[Any, ...]) -> Job:

@@ -28,7 +28,7 @@ class SqliteVault:
 
         def put(db: apsw.Connection) -> list[tuple[Any, ...]]:
             with _overwriting(db):
-                return ask_many(db, "put_sealed", 4, flat)
+                return ask_many(db, "put_secrets", 4, flat)
 
         written = set(await self._database.write(put, durable=True))
         answers = []
@@ -43,19 +43,19 @@ class SqliteVault:
         self, refs: Sequence[tuple[str, str, int]]
     ) -> dict[tuple[str, str, int], Encrypted]:
         flat: list[Any] = [value for ref in refs for value in ref]
-        rows: list[Any] = await self._database.read(lambda db: ask_many(db, "get_sealed", 3, flat))
+        rows: list[Any] = await self._database.read(lambda db: ask_many(db, "get_secrets", 3, flat))
         return {row[:3]: Encrypted(*row) for row in rows}
 
     async def newest(self, names: Sequence[tuple[str, str]]) -> dict[tuple[str, str], Encrypted]:
         flat: list[Any] = [value for name in names for value in name]
         rows: list[Any] = await self._database.read(
-            lambda db: ask_many(db, "newest_sealed", 2, flat)
+            lambda db: ask_many(db, "newest_secrets", 2, flat)
         )
         return {row[:2]: Encrypted(*row) for row in rows}
 
     async def listed(self, after: tuple[str, str, int], limit: int) -> list[Encrypted]:
         rows: list[Any] = await self._database.read(
-            lambda db: db.execute(sql("list_sealed"), (*after, limit)).fetchall()
+            lambda db: db.execute(sql("list_secrets"), (*after, limit)).fetchall()
         )
         return [Encrypted(*row) for row in rows]
 
@@ -64,7 +64,7 @@ class SqliteVault:
 
         def delete(db: apsw.Connection) -> None:
             with _overwriting(db):
-                run_many(db, "delete_sealed", 3, flat)
+                run_many(db, "delete_secrets", 3, flat)
 
         await self._database.write(delete, durable=True)
         # Older pages of the table stand in the write-ahead log until it is emptied.

@@ -20,7 +20,7 @@ def quarantine_step(db: apsw.Connection, quarantined: Sequence[Quarantined]) -> 
     flat: list[Any] = []
     for one in quarantined:
         flat += (one.stream, one.version, one.what, one.tenant, one.error, one.at_ms)
-    run_many(db, "park", 6, flat)
+    run_many(db, "quarantine", 6, flat)
 
 
 def view_rows(views: Sequence[View]) -> list[Any]:

@@ -11,16 +11,16 @@ from gesta.ports.eager_dispatch import FreeSlots
 from gesta.ports.job_queue import Ack, Job
 from gesta.ports.read_model import Move
 from gesta.ports.transactions import Projection
-from gesta.testing.contracts.harness import Capability, CommitsHarness
+from gesta.testing.contracts.harness import Capability, TransactionsHarness
 from gesta.testing.contracts.job_queue import LEASE_SECONDS, take
 from gesta.testing.contracts.samples import fresh_append, fresh_job, fresh_name, fresh_view
 from gesta.testing.contracts.suite import Contract
 
 
 class OffersContract(Contract):
-    needs: ClassVar[frozenset[Capability]] = frozenset({"commits", "eager_dispatch"})
+    needs: ClassVar[frozenset[Capability]] = frozenset({"transactions", "eager_dispatch"})
 
-    async def test_what_is_put_is_the_offering_worker_s(self, harness: CommitsHarness) -> None:
+    async def test_what_is_put_is_the_offering_worker_s(self, harness: TransactionsHarness) -> None:
         flow, now = fresh_name(), harness.runtime.now_ms()
         jobs = [fresh_job(flow, due_ms=now, priority=n) for n in (1, 7)]
         free_slots = await _put(harness, jobs, {flow: 10})
@@ -35,7 +35,9 @@ class OffersContract(Contract):
         }
         assert await harness.queue.settle([Ack(jobs[0].id, free_slots.token)]) == ["done"]
 
-    async def test_no_more_are_taken_than_there_are_slots(self, harness: CommitsHarness) -> None:
+    async def test_no_more_are_taken_than_there_are_slots(
+        self, harness: TransactionsHarness
+    ) -> None:
         flow = fresh_name()
         jobs = [fresh_job(flow) for _ in range(5)]
         free_slots = await _put(harness, jobs, {flow: 2, fresh_name(): 10})
@@ -46,7 +48,7 @@ class OffersContract(Contract):
         )
 
     async def test_of_more_than_there_are_slots_every_tenant_has_its_turn(
-        self, harness: CommitsHarness
+        self, harness: TransactionsHarness
     ) -> None:
         flow = fresh_name()
         jobs = [*(fresh_job(flow, "flooding") for _ in range(5)), fresh_job(flow, "quiet")]
@@ -54,14 +56,14 @@ class OffersContract(Contract):
         first = free_slots.leased or await take(harness, flow, free=2)
         assert sorted(one.job.tenant for one in first) == ["flooding", "quiet"]
 
-    async def test_whoever_waits_comes_first(self, harness: CommitsHarness) -> None:
+    async def test_whoever_waits_comes_first(self, harness: TransactionsHarness) -> None:
         flow = fresh_name()
         waiting, new = fresh_job(flow), fresh_job(flow)
         await harness.queue.put([waiting])
         assert (await _put(harness, [new], {flow: 10})).leased == []
         assert [one.job.id for one in await take(harness, flow)] == [waiting.id, new.id]
 
-    async def test_what_has_fallen_due_comes_first(self, harness: CommitsHarness) -> None:
+    async def test_what_has_fallen_due_comes_first(self, harness: TransactionsHarness) -> None:
         """Also where no take has woken it yet."""
         flow = fresh_name()
         waiting, new = fresh_job(flow, due_ms=harness.runtime.now_ms() + 1000), fresh_job(flow)
@@ -69,33 +71,40 @@ class OffersContract(Contract):
         harness.runtime.advance(1)
         free_slots = FreeSlots(fresh_name("token"), {flow: 10}, LEASE_SECONDS, durable=False)
         assert (
-            await harness.commits.project([], [new], [], [Move(fresh_name(), 0, 7)], free_slots)
+            await harness.transactions.project(
+                [], [new], [], [Move(fresh_name(), 0, 7)], free_slots
+            )
             is True
         )
         assert free_slots.leased == []
         assert {one.job.id for one in await take(harness, flow)} == {waiting.id, new.id}
 
-    async def test_what_a_dead_worker_held_comes_first(self, harness: CommitsHarness) -> None:
+    async def test_what_a_dead_worker_held_comes_first(self, harness: TransactionsHarness) -> None:
         flow = fresh_name()
         (held,) = (await _put(harness, [fresh_job(flow)], {flow: 10})).leased
         harness.runtime.advance(LEASE_SECONDS)
         name, new = fresh_name(), fresh_job(flow)
         free_slots = FreeSlots(fresh_name("token"), {flow: 1}, LEASE_SECONDS, durable=False)
-        assert await harness.commits.project([], [new], [], [Move(name, 0, 7)], free_slots) is True
+        assert (
+            await harness.transactions.project([], [new], [], [Move(name, 0, 7)], free_slots)
+            is True
+        )
         assert free_slots.leased == []
         assert {one.job.id: one.is_possibly_executed for one in await take(harness, flow)} == {
             held.job.id: True,
             new.id: False,
         }
 
-    async def test_a_job_that_is_not_due_waits_for_its_time(self, harness: CommitsHarness) -> None:
+    async def test_a_job_that_is_not_due_waits_for_its_time(
+        self, harness: TransactionsHarness
+    ) -> None:
         flow, due_ms = fresh_name(), harness.runtime.now_ms() + 1000
         assert (await _put(harness, [fresh_job(flow, due_ms=due_ms)], {flow: 10})).leased == []
         assert await take(harness, flow) == []
         harness.runtime.advance(1)
         assert len(await take(harness, flow)) == 1
 
-    async def test_a_suspect_job_goes_the_long_way(self, harness: CommitsHarness) -> None:
+    async def test_a_suspect_job_goes_the_long_way(self, harness: TransactionsHarness) -> None:
         flow = fresh_name()
         assert (
             await _put(harness, [fresh_job(flow, possibly_executed=True)], {flow: 10})
@@ -103,7 +112,7 @@ class OffersContract(Contract):
         assert [one.is_possibly_executed for one in await take(harness, flow)] == [True]
 
     async def test_a_job_that_is_live_stays_with_whoever_has_it(
-        self, harness: CommitsHarness
+        self, harness: TransactionsHarness
     ) -> None:
         flow = fresh_name()
         live, new = fresh_job(flow), fresh_job(flow)
@@ -114,7 +123,7 @@ class OffersContract(Contract):
         assert len([*again.leased, *await take(harness, flow)]) == 1
 
     async def test_a_lease_that_runs_out_leaves_them_in_doubt(
-        self, harness: CommitsHarness
+        self, harness: TransactionsHarness
     ) -> None:
         flow = fresh_name()
         free_slots = await _put(harness, [fresh_job(flow)], {flow: 10})
@@ -128,7 +137,7 @@ class OffersContract(Contract):
             "lost"
         ]
 
-    async def test_it_renews_the_lease_of_all_its_jobs(self, harness: CommitsHarness) -> None:
+    async def test_it_renews_the_lease_of_all_its_jobs(self, harness: TransactionsHarness) -> None:
         flow, token = fresh_name(), fresh_name("token")
         await _put(harness, [fresh_job(flow)], {flow: 10}, token)
         harness.runtime.advance(LEASE_SECONDS - 1)
@@ -137,16 +146,18 @@ class OffersContract(Contract):
         assert await take(harness, flow) == []
 
     async def test_a_projector_that_was_overtaken_takes_nothing(
-        self, harness: CommitsHarness
+        self, harness: TransactionsHarness
     ) -> None:
         name, flow = fresh_name(), fresh_name()
         job, free_slots = (
             fresh_job(flow),
             FreeSlots(fresh_name("token"), {flow: 10}, LEASE_SECONDS, durable=False),
         )
-        await harness.commits.project([], [], [], [Move(name, 0, 7)])
+        await harness.transactions.project([], [], [], [Move(name, 0, 7)])
         assert (
-            await harness.commits.project([fresh_view()], [job], [], [Move(name, 0, 5)], free_slots)
+            await harness.transactions.project(
+                [fresh_view()], [job], [], [Move(name, 0, 5)], free_slots
+            )
             is False
         )
         assert free_slots.leased == []
@@ -154,43 +165,47 @@ class OffersContract(Contract):
 
 
 class OffersAtOnceContract(Contract):
-    needs: ClassVar[frozenset[Capability]] = frozenset({"commits", "eager_dispatch", "inline"})
+    needs: ClassVar[frozenset[Capability]] = frozenset({"transactions", "eager_dispatch", "inline"})
 
     async def test_what_is_appended_is_taken_in_the_same_commit(
-        self, harness: CommitsHarness
+        self, harness: TransactionsHarness
     ) -> None:
         name, flow, place = fresh_name(), fresh_name(), await harness.events.end()
-        await harness.views.save([], [], Move(name, 0, place) if place else None)
+        await harness.read_model.save([], [], Move(name, 0, place) if place else None)
         await take(harness, flow)
         job, free_slots = (
             fresh_job(flow),
             FreeSlots(fresh_name("token"), {flow: 10}, LEASE_SECONDS, durable=True),
         )
         projection = Projection([fresh_view()], [job], {name: 0}, free_slots)
-        await harness.commits.append([fresh_append()], projection)
+        await harness.transactions.append([fresh_append()], projection)
         assert projection.reached == place + 1
         assert [one.job.id for one in free_slots.leased] == [job.id]
         assert await take(harness, flow) == []
 
     async def test_what_is_left_to_the_projector_is_not_taken(
-        self, harness: CommitsHarness
+        self, harness: TransactionsHarness
     ) -> None:
         name, flow = fresh_name(), fresh_name()
         await harness.events.append([fresh_append()])
         free_slots = FreeSlots(fresh_name("token"), {flow: 10}, LEASE_SECONDS, durable=True)
         projection = Projection([fresh_view()], [fresh_job(flow)], {name: 0}, free_slots)
-        await harness.commits.append([fresh_append()], projection)
+        await harness.transactions.append([fresh_append()], projection)
         assert (projection.reached, free_slots.leased) == (None, [])
 
 
 async def _put(
-    harness: CommitsHarness, jobs: Sequence[Job], free: dict[str, int], token: str | None = None
+    harness: TransactionsHarness,
+    jobs: Sequence[Job],
+    free: dict[str, int],
+    token: str | None = None,
 ) -> FreeSlots:
     """What came of an offer when these jobs were put."""
     # A store may be shared: whatever dead lease there is, this take ends it.
     await take(harness, fresh_name())
     free_slots = FreeSlots(token or fresh_name("token"), free, LEASE_SECONDS, durable=False)
     assert (
-        await harness.commits.project([], jobs, [], [Move(fresh_name(), 0, 7)], free_slots) is True
+        await harness.transactions.project([], jobs, [], [Move(fresh_name(), 0, 7)], free_slots)
+        is True
     )
     return free_slots

@@ -36,7 +36,7 @@ FILLING = Fence("filling", "another store")
 
 class FencesContract(Contract):
     needs: ClassVar[frozenset[Capability]] = frozenset(
-        {"events", "queue", "views", "vault", "commits", "fences"}
+        {"events", "queue", "read_model", "vault", "transactions", "fences"}
     )
 
     @pytest.fixture(autouse=True)
@@ -57,7 +57,7 @@ class FencesContract(Contract):
         await harness.queue.put([job, fresh_job(flow)])
         await take(harness, flow, token, free=1)
         await harness.vault.put([encrypted])
-        await harness.views.save([view], [], None)
+        await harness.read_model.save([view], [], None)
         await harness.fences.put_up(LEFT)
         writes = {
             "append": harness.events.append([fresh_append()]),
@@ -66,15 +66,15 @@ class FencesContract(Contract):
             "take": harness.queue.take(token, {flow: 1}, 10.0, durable=True),
             "extend": harness.queue.extend(token, 10.0),
             "settle": harness.queue.settle([Ack(job.id, token)]),
-            "project": harness.commits.project(
+            "project": harness.transactions.project(
                 [], [fresh_job(flow)], [], [Move(fresh_name(), 0, 1)]
             ),
-            "record": harness.commits.record([Entry(fresh_append(), None)]),
-            "record a settlement": harness.commits.record([Entry(None, Ack(job.id, token))]),
-            "save": harness.views.save([fresh_view()], [], None),
-            "park": harness.views.save([], [fresh_quarantined("acme")], None),
-            "begin": harness.views.begin(fresh_name(), 1),
-            "role": harness.views.claim(fresh_name(), "owner", 3.0),
+            "record": harness.transactions.record([Entry(fresh_append(), None)]),
+            "record a settlement": harness.transactions.record([Entry(None, Ack(job.id, token))]),
+            "save": harness.read_model.save([fresh_view()], [], None),
+            "park": harness.read_model.save([], [fresh_quarantined("acme")], None),
+            "begin": harness.read_model.begin(fresh_name(), 1),
+            "role": harness.read_model.claim(fresh_name(), "owner", 3.0),
             "secret": harness.vault.put([fresh_encrypted()]),
             "erase": harness.vault.delete([(encrypted.tenant, encrypted.name, encrypted.version)]),
         }
@@ -88,12 +88,12 @@ class FencesContract(Contract):
             fresh_job(fresh_name()),
         )
         await harness.events.append([append])
-        await harness.views.save([view], [], None)
+        await harness.read_model.save([view], [], None)
         await harness.vault.put([encrypted])
         await harness.queue.put([job])
         await harness.fences.put_up(LEFT)
         assert len(await harness.events.read([(append.stream, 0)])) == 1
-        assert await harness.views.get([key_of(view)]) == {key_of(view): view}
+        assert await harness.read_model.get([key_of(view)]) == {key_of(view): view}
         assert await harness.queue.find([job.id]) == {job.id}
         # Whoever opens a store asks for its first secret by putting one.
         assert await harness.vault.put([replace(encrypted, box=b"other")]) == [False]
@@ -127,15 +127,15 @@ class FencesContract(Contract):
         refused = {
             "put": harness.queue.put([fresh_job(flow)]),
             "take": harness.queue.take(fresh_name("token"), {flow: 1}, 10.0, durable=True),
-            "project": harness.commits.project(
+            "project": harness.transactions.project(
                 [], [fresh_job(flow)], [], [Move(fresh_name(), 0, 1)]
             ),
-            "pending": harness.views.save_with_jobs([], [fresh_job(flow)], [], []),
+            "pending": harness.read_model.save_with_jobs([], [fresh_job(flow)], [], []),
         }
         assert [name for name, write in refused.items() if not await _is_refused(write)] == []
         assert not await _is_refused(harness.events.append([fresh_append(claim=fresh_claim())]))
         assert not await _is_refused(
-            harness.commits.project([fresh_view()], [], [], [Move(fresh_name(), 0, 1)])
+            harness.transactions.project([fresh_view()], [], [], [Move(fresh_name(), 0, 1)])
         )
         assert not await _is_refused(harness.vault.put([fresh_encrypted()]))
 
@@ -157,7 +157,7 @@ class FencesContract(Contract):
         await harness.fences.put_up(replace(LEFT, tenant=gone))
         writes = {
             "append": harness.events.append([_of(gone)]),
-            "record": harness.commits.record([Entry(_of(gone), None)]),
+            "record": harness.transactions.record([Entry(_of(gone), None)]),
             "secret": harness.vault.put([fresh_encrypted(tenant=gone)]),
             "erase": harness.vault.delete([(encrypted.tenant, encrypted.name, encrypted.version)]),
         }
@@ -173,7 +173,7 @@ class FencesContract(Contract):
         other = _of(stays)
         assert await _is_refused(harness.events.append([other, _of(gone)]))
         assert await _is_refused(
-            harness.commits.record([Entry(other, None), Entry(_of(gone), None)])
+            harness.transactions.record([Entry(other, None), Entry(_of(gone), None)])
         )
         assert await harness.events.read([(other.stream, 0)]) == []
 

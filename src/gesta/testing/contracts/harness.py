@@ -13,9 +13,9 @@ from typing import ClassVar, Literal, Protocol
 from gesta.ports.event_store import EventStore
 from gesta.ports.fences import Fences
 from gesta.ports.job_queue import JobQueue
-from gesta.ports.read_model import Views
-from gesta.ports.token_buckets import Buckets
-from gesta.ports.transactions import Commits
+from gesta.ports.read_model import ReadModel
+from gesta.ports.token_buckets import TokenBuckets
+from gesta.ports.transactions import Transactions
 from gesta.ports.vault import Vault
 from gesta.runtime.clock import ManualRuntime
 
@@ -24,11 +24,11 @@ from gesta.runtime.clock import ManualRuntime
 Capability = Literal[
     "events",
     "queue",
-    "views",
+    "read_model",
     "vault",
-    "commits",
+    "transactions",
     "fences",
-    "buckets",
+    "token_buckets",
     "inline",
     "eager_dispatch",
     "durable",
@@ -72,10 +72,10 @@ class QueueHarness(Harness, Protocol):
     queue: JobQueue
 
 
-class ViewsHarness(Harness, Protocol):
+class ReadModelHarness(Harness, Protocol):
     """Of a store that keeps views."""
 
-    views: Views
+    read_model: ReadModel
 
 
 class VaultHarness(Harness, Protocol):
@@ -84,22 +84,22 @@ class VaultHarness(Harness, Protocol):
     vault: Vault
 
 
-class CommitsHarness(EventsHarness, QueueHarness, ViewsHarness, Protocol):
+class TransactionsHarness(EventsHarness, QueueHarness, ReadModelHarness, Protocol):
     """Of a store whose ports share one database."""
 
-    commits: Commits
+    transactions: Transactions
 
 
-class FencesHarness(CommitsHarness, VaultHarness, Protocol):
+class FencesHarness(TransactionsHarness, VaultHarness, Protocol):
     """Of a store that can be fenced."""
 
     fences: Fences
 
 
-class BucketsHarness(Harness, Protocol):
+class TokenBucketsHarness(Harness, Protocol):
     """Of a store that keeps token buckets."""
 
-    buckets: Buckets
+    token_buckets: TokenBuckets
 
 
 async def reopen(harness: Harness) -> None:

@@ -12,7 +12,7 @@ from gesta.ports.fences import Fence
 from gesta.ports.job_queue import Ack, Release
 from gesta.ports.read_model import Move
 from gesta.ports.transactions import Entry, Projection, Recording
-from gesta.testing.contracts.harness import Capability, CommitsHarness, FencesHarness
+from gesta.testing.contracts.harness import Capability, FencesHarness, TransactionsHarness
 from gesta.testing.contracts.job_queue import take
 from gesta.testing.contracts.samples import (
     fresh_append,
@@ -27,35 +27,35 @@ from gesta.testing.contracts.transactions import held_job
 
 
 class AtOnceContract(Contract):
-    needs: ClassVar[frozenset[Capability]] = frozenset({"commits", "inline"})
+    needs: ClassVar[frozenset[Capability]] = frozenset({"transactions", "inline"})
 
     async def test_events_view_job_and_checkpoints_are_written_together(
-        self, harness: CommitsHarness
+        self, harness: TransactionsHarness
     ) -> None:
         names, flow, view = [fresh_name(), fresh_name()], fresh_name(), fresh_view()
         job, append = fresh_job(flow), fresh_append(count=2)
         projection = Projection([view], [job], await _standing_at_end(harness, *names))
         before = await harness.events.end()
-        assert await harness.commits.append([append], projection) == [Appended(2)]
+        assert await harness.transactions.append([append], projection) == [Appended(2)]
         assert projection.reached == before + 2 == await harness.events.end()
-        assert [await harness.views.checkpoint(name) for name in names] == [before + 2] * 2
-        assert await harness.views.get([key_of(view)]) == {key_of(view): view}
+        assert [await harness.read_model.checkpoint(name) for name in names] == [before + 2] * 2
+        assert await harness.read_model.get([key_of(view)]) == {key_of(view): view}
         assert [one.job.id for one in await take(harness, flow)] == [job.id]
 
-    async def test_one_follows_the_other(self, harness: CommitsHarness) -> None:
+    async def test_one_follows_the_other(self, harness: TransactionsHarness) -> None:
         name = fresh_name()
         await _standing_at_end(harness, name)
         for _ in range(3):
             projection = Projection([fresh_view()], [], {name: 0})
-            await harness.commits.append([fresh_append(), fresh_append()], projection)
+            await harness.transactions.append([fresh_append(), fresh_append()], projection)
             assert (
                 projection.reached
                 == await harness.events.end()
-                == await harness.views.checkpoint(name)
+                == await harness.read_model.checkpoint(name)
             )
 
     async def test_whoever_stands_before_another_s_event_is_left_there(
-        self, harness: CommitsHarness
+        self, harness: TransactionsHarness
     ) -> None:
         """The events are appended; the projector comes for them, and for what lies between."""
         name, view, flow = fresh_name(), fresh_view(), fresh_name()
@@ -63,51 +63,51 @@ class AtOnceContract(Contract):
         place = await harness.events.end()
         await harness.events.append([fresh_append()])
         projection = Projection([view], [fresh_job(flow)], {name: 0})
-        assert await harness.commits.append([fresh_append()], projection) == [Appended(1)]
+        assert await harness.transactions.append([fresh_append()], projection) == [Appended(1)]
         assert projection.reached is None
-        assert await harness.views.checkpoint(name) == place
-        assert await harness.views.get([key_of(view)]) == {}
+        assert await harness.read_model.checkpoint(name) == place
+        assert await harness.read_model.get([key_of(view)]) == {}
         assert await take(harness, flow) == []
 
     async def test_one_of_several_checkpoints_that_stands_elsewhere_keeps_all(
-        self, harness: CommitsHarness
+        self, harness: TransactionsHarness
     ) -> None:
         names, view = [fresh_name(), fresh_name()], fresh_view()
         await _standing_at_end(harness, names[0])
         projection = Projection([view], [], dict.fromkeys(names, 0))
         await harness.events.append([fresh_append()])
-        await harness.views.save([], [], Move(names[1], 0, await harness.events.end()))
-        await harness.commits.append([fresh_append()], projection)
+        await harness.read_model.save([], [], Move(names[1], 0, await harness.events.end()))
+        await harness.transactions.append([fresh_append()], projection)
         assert projection.reached is None
-        assert await harness.views.get([key_of(view)]) == {}
+        assert await harness.read_model.get([key_of(view)]) == {}
 
-    async def test_a_swap_of_the_views_stops_it(self, harness: CommitsHarness) -> None:
+    async def test_a_swap_of_the_views_stops_it(self, harness: TransactionsHarness) -> None:
         """The views went back, and what was put before is not to be put again: nobody may go on as
         if they had not.
         """
         name = fresh_name()
         await harness.events.append([fresh_append()])
         checkpoints = await _standing_at_end(harness, name)
-        await (await harness.views.shadow()).swap([name], await harness.events.end(), [])
+        await (await harness.read_model.shadow()).swap([name], await harness.events.end(), [])
         projection = Projection([fresh_view()], [], checkpoints)
-        await harness.commits.append([fresh_append()], projection)
+        await harness.transactions.append([fresh_append()], projection)
         assert projection.reached is None
 
     async def test_a_refused_append_among_them_leaves_them_to_the_projector(
-        self, harness: CommitsHarness
+        self, harness: TransactionsHarness
     ) -> None:
         name, view, claim = fresh_name(), fresh_view(), fresh_claim()
         await harness.events.append([fresh_append(claim=claim)])
         for refused in (fresh_append(expected=7), fresh_append(claim=fresh_claim(claim.name))):
             projection = Projection([view, fresh_view()], [], await _standing_at_end(harness, name))
-            verdicts = await harness.commits.append([fresh_append(), refused], projection)
+            verdicts = await harness.transactions.append([fresh_append(), refused], projection)
             assert verdicts[0] == Appended(1)
             assert isinstance(verdicts[1], Stale | Claimed)
             assert projection.reached is None
-        assert await harness.views.get([key_of(view)]) == {}
+        assert await harness.read_model.get([key_of(view)]) == {}
 
     async def test_an_append_that_stood_there_already_is_not_projected_again(
-        self, harness: CommitsHarness
+        self, harness: TransactionsHarness
     ) -> None:
         """Its job may have been taken and done since."""
         name, flow, append = fresh_name(), fresh_name(), fresh_append()
@@ -115,55 +115,59 @@ class AtOnceContract(Contract):
         projection = Projection(
             [fresh_view()], [fresh_job(flow)], await _standing_at_end(harness, name)
         )
-        assert await harness.commits.append([append], projection) == [Appended(1)]
+        assert await harness.transactions.append([append], projection) == [Appended(1)]
         assert projection.reached is None
         assert await take(harness, flow) == []
 
     async def test_an_outcome_is_recorded_acked_and_shown_together(
-        self, harness: CommitsHarness
+        self, harness: TransactionsHarness
     ) -> None:
         name, view, append = fresh_name(), fresh_view(), fresh_append()
         job, token = await held_job(harness)
         projection = Projection([view], [], await _standing_at_end(harness, name))
         entry = Entry(append, Ack(job.id, token), None, view)
-        assert await harness.commits.record([entry], projection) == [Recording(Appended(1), "done")]
+        assert await harness.transactions.record([entry], projection) == [
+            Recording(Appended(1), "done")
+        ]
         assert (
-            projection.reached == await harness.events.end() == await harness.views.checkpoint(name)
+            projection.reached
+            == await harness.events.end()
+            == await harness.read_model.checkpoint(name)
         )
-        assert await harness.views.get([key_of(view)]) == {key_of(view): view}
+        assert await harness.read_model.get([key_of(view)]) == {key_of(view): view}
         assert await harness.queue.find([job.id]) == set()
 
     async def test_what_is_recorded_otherwise_comes_to_the_same(
-        self, harness: CommitsHarness
+        self, harness: TransactionsHarness
     ) -> None:
         """Shown at once or left to the projector, never anything between."""
         name, view, append = fresh_name(), fresh_view(), fresh_append()
         job, token = await held_job(harness)
         projection = Projection([view], [], await _standing_at_end(harness, name))
         place = await harness.events.end()
-        assert await harness.commits.record(
+        assert await harness.transactions.record(
             [Entry(append, Release(job.id, token, 0), None, view)], projection
         ) == [Recording(Appended(1), "done")]
-        is_shown = await harness.views.get([key_of(view)]) != {}
+        is_shown = await harness.read_model.get([key_of(view)]) != {}
         assert is_shown == (projection.reached is not None)
-        assert await harness.views.checkpoint(name) == (place + 1 if is_shown else place)
+        assert await harness.read_model.checkpoint(name) == (place + 1 if is_shown else place)
 
-    async def test_many_are_appended_at_once(self, harness: CommitsHarness) -> None:
+    async def test_many_are_appended_at_once(self, harness: TransactionsHarness) -> None:
         name, flow = fresh_name(), fresh_name()
         checkpoints = await _standing_at_end(harness, name)
         appends: list[Append] = [fresh_append(claim=fresh_claim()) for _ in range(300)]
         views, jobs = [fresh_view() for _ in range(300)], [fresh_job(flow) for _ in range(300)]
         projection = Projection(views, jobs, checkpoints)
-        assert await harness.commits.append(appends, projection) == [Appended(1)] * 300
+        assert await harness.transactions.append(appends, projection) == [Appended(1)] * 300
         assert projection.reached == await harness.events.end()
-        assert set(await harness.views.get([key_of(view) for view in views])) == {
+        assert set(await harness.read_model.get([key_of(view) for view in views])) == {
             key_of(view) for view in views
         }
         assert await harness.queue.find([job.id for job in jobs]) == {job.id for job in jobs}
 
 
 class AtOnceFenceContract(Contract):
-    needs: ClassVar[frozenset[Capability]] = frozenset({"commits", "inline", "fences"})
+    needs: ClassVar[frozenset[Capability]] = frozenset({"transactions", "inline", "fences"})
 
     async def test_a_fence_that_keeps_jobs_out_keeps_the_whole_commit_out(
         self, harness: FencesHarness
@@ -177,8 +181,8 @@ class AtOnceFenceContract(Contract):
         await harness.fences.put_up(fence)
         entry = Entry(append, Ack(job.id, token), None, fresh_view())
         writings = (
-            lambda: harness.commits.append([fresh_append()], projection),
-            lambda: harness.commits.record([entry], projection),
+            lambda: harness.transactions.append([fresh_append()], projection),
+            lambda: harness.transactions.record([entry], projection),
         )
         for write in writings:
             try:
@@ -191,10 +195,10 @@ class AtOnceFenceContract(Contract):
         assert await take(harness, flow) == []
 
 
-async def _standing_at_end(harness: CommitsHarness, *names: str) -> dict[str, int]:
+async def _standing_at_end(harness: TransactionsHarness, *names: str) -> dict[str, int]:
     """Checkpoints of these names at the end of the log."""
     for name in names:
-        place, end = await harness.views.checkpoint(name), await harness.events.end()
+        place, end = await harness.read_model.checkpoint(name), await harness.events.end()
         if place != end:
-            await harness.views.save([], [], Move(name, place, end))
+            await harness.read_model.save([], [], Move(name, place, end))
     return dict.fromkeys(names, 0)

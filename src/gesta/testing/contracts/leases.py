@@ -8,103 +8,111 @@ from typing import ClassVar
 
 from gesta.ports.read_model import RoleLease
 from gesta.testing.contracts.concurrency import race
-from gesta.testing.contracts.harness import Capability, ViewsHarness
+from gesta.testing.contracts.harness import Capability, ReadModelHarness
 from gesta.testing.contracts.samples import fresh_name
 from gesta.testing.contracts.suite import Contract
 
 
 class RolePartsContract(Contract):
-    needs: ClassVar[frozenset[Capability]] = frozenset({"views"})
+    needs: ClassVar[frozenset[Capability]] = frozenset({"read_model"})
 
-    async def test_whoever_is_alone_has_all_parts_of_a_role(self, harness: ViewsHarness) -> None:
+    async def test_whoever_is_alone_has_all_parts_of_a_role(
+        self, harness: ReadModelHarness
+    ) -> None:
         role = fresh_name()
-        assert await harness.views.share(role, 16, "first", 10) == {*range(16)}
+        assert await harness.read_model.share(role, 16, "first", 10) == {*range(16)}
         harness.runtime.advance(9)
-        assert await harness.views.share(role, 16, "first", 10) == {*range(16)}
+        assert await harness.read_model.share(role, 16, "first", 10) == {*range(16)}
 
     async def test_a_newcomer_gets_its_part_and_whoever_had_more_hears_of_it(
-        self, harness: ViewsHarness
+        self, harness: ReadModelHarness
     ) -> None:
         role = fresh_name()
         for owner in ("first", "second", "third"):
-            await harness.views.share(role, 16, owner, 10)
+            await harness.read_model.share(role, 16, owner, 10)
         parts = [
-            await harness.views.share(role, 16, owner, 10) for owner in ("first", "second", "third")
+            await harness.read_model.share(role, 16, owner, 10)
+            for owner in ("first", "second", "third")
         ]
         assert sorted(map(len, parts)) == [5, 5, 6]
         assert set.union(*parts) == {*range(16)}
         # It comes to rest.
         assert [
-            await harness.views.share(role, 16, owner, 10) for owner in ("first", "second", "third")
+            await harness.read_model.share(role, 16, owner, 10)
+            for owner in ("first", "second", "third")
         ] == parts
 
     async def test_of_more_owners_than_parts_the_others_stand_by(
-        self, harness: ViewsHarness
+        self, harness: ReadModelHarness
     ) -> None:
         role = fresh_name()
         parts = [
-            await harness.views.share(role, 2, owner, 10)
+            await harness.read_model.share(role, 2, owner, 10)
             for owner in ("first", "second", "third", "first", "second")
         ]
         assert [len(one) for one in parts] == [2, 1, 0, 1, 1]
 
     async def test_parts_whose_lease_has_run_out_go_to_those_who_are_left(
-        self, harness: ViewsHarness
+        self, harness: ReadModelHarness
     ) -> None:
         role = fresh_name()
         for owner in ("first", "second", "third", "first", "second"):
-            await harness.views.share(role, 16, owner, 10)
+            await harness.read_model.share(role, 16, owner, 10)
         harness.runtime.advance(9.999)
-        kept = [await harness.views.share(role, 16, owner, 10) for owner in ("first", "second")]
+        kept = [
+            await harness.read_model.share(role, 16, owner, 10) for owner in ("first", "second")
+        ]
         assert {len(one) for one in kept} <= {5, 6}
         harness.runtime.advance(0.001)
         for owner in ("first", "second"):
-            await harness.views.share(role, 16, owner, 10)
-        parts = [await harness.views.share(role, 16, owner, 10) for owner in ("first", "second")]
+            await harness.read_model.share(role, 16, owner, 10)
+        parts = [
+            await harness.read_model.share(role, 16, owner, 10) for owner in ("first", "second")
+        ]
         assert [len(one) for one in parts] == [8, 8]
         assert set.union(*parts) == {*range(16)}
 
     async def test_parts_can_be_given_up_by_a_lease_of_no_length(
-        self, harness: ViewsHarness
+        self, harness: ReadModelHarness
     ) -> None:
         role = fresh_name()
-        await harness.views.share(role, 16, "first", 10)
-        await harness.views.share(role, 16, "second", 10)
-        assert await harness.views.share(role, 16, "first", 0) == set()
-        assert await harness.views.share(role, 16, "second", 10) == {*range(16)}
+        await harness.read_model.share(role, 16, "first", 10)
+        await harness.read_model.share(role, 16, "second", 10)
+        assert await harness.read_model.share(role, 16, "first", 0) == set()
+        assert await harness.read_model.share(role, 16, "second", 10) == {*range(16)}
 
     async def test_nobody_has_a_part_while_another_holds_the_role_itself(
-        self, harness: ViewsHarness
+        self, harness: ReadModelHarness
     ) -> None:
         role = fresh_name()
-        await harness.views.share(role, 4, "first", 10)
-        assert await harness.views.claim(role, "second", 20) is True
-        assert await harness.views.share(role, 4, "first", 10) == set()
+        await harness.read_model.share(role, 4, "first", 10)
+        assert await harness.read_model.claim(role, "second", 20) is True
+        assert await harness.read_model.share(role, 4, "first", 10) == set()
         now = harness.runtime.now_ms()
         assert {
             one.name
-            for one in await harness.views.roles()
+            for one in await harness.read_model.roles()
             if one.owner == "first" and one.is_held(now)
         } == set()
-        assert await harness.views.share(role, 4, "second", 10) == {*range(4)}
+        assert await harness.read_model.share(role, 4, "second", 10) == {*range(4)}
         harness.runtime.advance(20)
-        assert await harness.views.share(role, 4, "first", 10) == {*range(4)}
+        assert await harness.read_model.share(role, 4, "first", 10) == {*range(4)}
 
     async def test_owners_that_race_for_parts_never_get_the_same(
-        self, harness: ViewsHarness
+        self, harness: ReadModelHarness
     ) -> None:
         role, owners = fresh_name(), [f"owner {n}" for n in range(8)]
         for _ in range(3):
-            await race(*(harness.views.share(role, 16, owner, 10) for owner in owners))
-        parts = [await harness.views.share(role, 16, owner, 10) for owner in owners]
+            await race(*(harness.read_model.share(role, 16, owner, 10) for owner in owners))
+        parts = [await harness.read_model.share(role, 16, owner, 10) for owner in owners]
         assert sorted(part for one in parts for part in one) == [*range(16)]
         assert [len(one) for one in parts] == [2] * 8
 
-    async def test_parts_are_told_as_roles(self, harness: ViewsHarness) -> None:
+    async def test_parts_are_told_as_roles(self, harness: ReadModelHarness) -> None:
         role = fresh_name()
-        await harness.views.share(role, 2, "first", 10)
+        await harness.read_model.share(role, 2, "first", 10)
         until_ms = harness.runtime.now_ms() + 10_000
-        told = [one for one in await harness.views.roles() if one.name.startswith(role)]
+        told = [one for one in await harness.read_model.roles() if one.name.startswith(role)]
         assert told == [
             RoleLease(f"{role}/0", "first", until_ms),
             RoleLease(f"{role}/1", "first", until_ms),

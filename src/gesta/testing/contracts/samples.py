@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from gesta.domain.ids import job_id
+from gesta.domain.lifecycles import lifecycle_of
 from gesta.domain.state import State
 from gesta.ports.event_store import Append, Claim, EventStore, NewEvent, Recorded
 from gesta.ports.job_queue import Job
@@ -73,6 +74,8 @@ def fresh_view(**fields: Any) -> View:
         "updated_at": MADE_MS,
         "dispatch_version": 1,
     }
+    status = fields.get("status", "queued")
+    defaults["phase"] = lifecycle_of("contract.flow").phase_of(status)
     return View(State(**(defaults | fields)), b'{"text":"hello"}')
 
 

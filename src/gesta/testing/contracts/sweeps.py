@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from gesta.domain.state import QUEUE_HORIZON_MS, State
 from gesta.ports.read_model import FROM_THE_START, Cursor, View
-from gesta.testing.contracts.harness import Capability, ViewsHarness
+from gesta.testing.contracts.harness import Capability, ReadModelHarness
 from gesta.testing.contracts.read_model import moved_on
 from gesta.testing.contracts.samples import MADE_MS, fresh_name, fresh_view
 from gesta.testing.contracts.suite import Contract
@@ -22,83 +22,87 @@ LATER_MS = MADE_MS + 60_000
 
 
 class DueViewsContract(Contract):
-    needs: ClassVar[frozenset[Capability]] = frozenset({"views"})
+    needs: ClassVar[frozenset[Capability]] = frozenset({"read_model"})
 
     async def test_a_request_is_due_from_its_moment_on_and_not_before(
-        self, harness: ViewsHarness
+        self, harness: ReadModelHarness
     ) -> None:
         view = await _saved(harness, expires_at=1000)
         assert await _due(harness, 999, [view]) == []
         assert await _due(harness, 1000, [view]) == [view]
         assert await _due(harness, LATER_MS, [view]) == [view]
 
-    async def test_due_requests_come_earliest_first(self, harness: ViewsHarness) -> None:
+    async def test_due_requests_come_earliest_first(self, harness: ReadModelHarness) -> None:
         views = [await _saved(harness, expires_at=at) for at in (3000, 1000, 2000)]
         assert await _due(harness, 5000, views) == [views[1], views[2], views[0]]
 
-    async def test_no_more_are_told_than_asked_for(self, harness: ViewsHarness) -> None:
+    async def test_no_more_are_told_than_asked_for(self, harness: ReadModelHarness) -> None:
         for _ in range(3):
             await _saved(harness, expires_at=1)
-        found, _ = await harness.views.due(1, 2)
+        found, _ = await harness.read_model.due(1, 2)
         assert len(found) == 2
 
-    async def test_it_is_told_when_the_next_one_comes(self, harness: ViewsHarness) -> None:
+    async def test_it_is_told_when_the_next_one_comes(self, harness: ReadModelHarness) -> None:
         far_ms = MADE_MS * 2
         for at in (far_ms, far_ms + 500, far_ms + 300):
             await _saved(harness, expires_at=at)
-        _, next_at = await harness.views.due(far_ms, MANY)
+        _, next_at = await harness.read_model.due(far_ms, MANY)
         assert next_at == far_ms + 300
 
-    async def test_a_request_that_needs_no_look_is_never_due(self, harness: ViewsHarness) -> None:
+    async def test_a_request_that_needs_no_look_is_never_due(
+        self, harness: ReadModelHarness
+    ) -> None:
         views = [await _saved(harness), await _saved(harness, status="sent", expires_at=1000)]
         assert await _due(harness, LATER_MS, views) == []
 
-    async def test_a_change_of_the_request_moves_its_moment(self, harness: ViewsHarness) -> None:
+    async def test_a_change_of_the_request_moves_its_moment(
+        self, harness: ReadModelHarness
+    ) -> None:
         view = await _saved(harness, expires_at=1000)
         later = View(replace(view.state, version=2, expires_at=3000), view.payload)
-        await harness.views.save([later], [], None)
+        await harness.read_model.save([later], [], None)
         assert await _due(harness, 2999, [view]) == []
         assert await _due(harness, 3000, [view]) == [later]
-        await harness.views.save([moved_on(later, "sent")], [], None)
+        await harness.read_model.save([moved_on(later, "sent")], [], None)
         assert await _due(harness, LATER_MS, [view]) == []
 
     async def test_a_postponed_request_is_due_again_at_the_later_moment(
-        self, harness: ViewsHarness
+        self, harness: ReadModelHarness
     ) -> None:
         view, other = await _saved(harness, expires_at=1000), await _saved(harness, expires_at=1000)
-        await harness.views.postpone([(view.state, 3000)])
+        await harness.read_model.postpone([(view.state, 3000)])
         assert await _due(harness, 2999, [view, other]) == [other]
         assert await _due(harness, 3000, [view, other]) == [other, view]
 
-    async def test_a_request_may_be_postponed_for_good(self, harness: ViewsHarness) -> None:
+    async def test_a_request_may_be_postponed_for_good(self, harness: ReadModelHarness) -> None:
         view = await _saved(harness, expires_at=1000)
-        await harness.views.postpone([(view.state, None)])
+        await harness.read_model.postpone([(view.state, None)])
         assert await _due(harness, LATER_MS, [view]) == []
 
     async def test_a_request_that_has_changed_since_is_not_postponed(
-        self, harness: ViewsHarness
+        self, harness: ReadModelHarness
     ) -> None:
         view = await _saved(harness, expires_at=1000)
         changed = View(replace(view.state, version=2, expires_at=2000), view.payload)
-        await harness.views.save([changed], [], None)
-        await harness.views.postpone([(view.state, None)])
+        await harness.read_model.save([changed], [], None)
+        await harness.read_model.postpone([(view.state, None)])
         assert await _due(harness, 2000, [view]) == [changed]
 
     async def test_a_postponed_request_that_changes_is_due_by_its_own_moment(
-        self, harness: ViewsHarness
+        self, harness: ReadModelHarness
     ) -> None:
         view = await _saved(harness, expires_at=1000)
-        await harness.views.postpone([(view.state, None)])
+        await harness.read_model.postpone([(view.state, None)])
         changed = View(replace(view.state, version=2, expires_at=2000), view.payload)
-        await harness.views.save([changed], [], None)
+        await harness.read_model.save([changed], [], None)
         assert await _due(harness, 2000, [view]) == [changed]
 
 
 class StaleViewsContract(Contract):
-    needs: ClassVar[frozenset[Capability]] = frozenset({"views"})
+    needs: ClassVar[frozenset[Capability]] = frozenset({"read_model"})
 
     async def test_a_request_that_has_wanted_a_job_for_long_is_stale(
-        self, harness: ViewsHarness
+        self, harness: ReadModelHarness
     ) -> None:
         queued = await _saved(harness)
         to_resend = await _saved(harness, status="unknown", policy="same_key", due_at=MADE_MS)
@@ -109,19 +113,23 @@ class StaleViewsContract(Contract):
             to_ask,
         ]
 
-    async def test_a_request_that_changed_lately_is_not_stale(self, harness: ViewsHarness) -> None:
+    async def test_a_request_that_changed_lately_is_not_stale(
+        self, harness: ReadModelHarness
+    ) -> None:
         view = await _saved(harness)
         assert await _stale(harness, MADE_MS, [view]) == []
         assert await _stale(harness, MADE_MS + 1, [view]) == [view]
 
     async def test_a_request_whose_job_was_due_lately_is_not_stale(
-        self, harness: ViewsHarness
+        self, harness: ReadModelHarness
     ) -> None:
         view = await _saved(harness, due_at=MADE_MS + 5000)
         assert await _stale(harness, MADE_MS + 5000, [view]) == []
         assert await _stale(harness, MADE_MS + 5001, [view]) == [view]
 
-    async def test_a_request_that_wants_no_job_is_not_stale(self, harness: ViewsHarness) -> None:
+    async def test_a_request_that_wants_no_job_is_not_stale(
+        self, harness: ReadModelHarness
+    ) -> None:
         ended, quarantined = (
             await _saved(harness, status="failed"),
             await _saved(harness, status="unknown", policy="park"),
@@ -130,26 +138,26 @@ class StaleViewsContract(Contract):
         assert await _stale(harness, MADE_MS * 2, [ended, quarantined, far]) == []
 
     async def test_a_far_request_is_stale_once_the_sweep_has_looked_at_it(
-        self, harness: ViewsHarness
+        self, harness: ReadModelHarness
     ) -> None:
         due_at = MADE_MS + QUEUE_HORIZON_MS + 1
         far, other = (
             await _saved(harness, due_at=due_at),
             await _saved(harness, due_at=due_at, expires_at=due_at + 9000),
         )
-        await harness.views.postpone([(far.state, None), (other.state, due_at + 9000)])
+        await harness.read_model.postpone([(far.state, None), (other.state, due_at + 9000)])
         assert await _stale(harness, due_at, [far, other]) == []
         assert await _stale(harness, due_at + 1, [far, other]) == [far, other]
 
     async def test_a_request_that_came_to_its_end_is_no_longer_stale(
-        self, harness: ViewsHarness
+        self, harness: ReadModelHarness
     ) -> None:
         view = await _saved(harness)
-        await harness.views.save([moved_on(view, "sent")], [], None)
+        await harness.read_model.save([moved_on(view, "sent")], [], None)
         assert await _stale(harness, LATER_MS, [view]) == []
 
     async def test_pages_of_any_size_go_through_all_and_show_each_once(
-        self, harness: ViewsHarness
+        self, harness: ReadModelHarness
     ) -> None:
         """Also through those that changed in the same millisecond."""
         tenant = fresh_name("tenant")
@@ -164,7 +172,7 @@ class StaleViewsContract(Contract):
             assert _own(await walk(harness, LATER_MS, limit), views) == views
 
     async def test_a_page_without_any_does_not_look_like_the_end(
-        self, harness: ViewsHarness
+        self, harness: ReadModelHarness
     ) -> None:
         tenant = fresh_name("tenant")
         dues = (None, LATER_MS, LATER_MS, LATER_MS, None)
@@ -180,14 +188,14 @@ class StaleViewsContract(Contract):
             behind,
         ]
 
-    async def test_a_page_has_no_more_than_were_asked_for(self, harness: ViewsHarness) -> None:
+    async def test_a_page_has_no_more_than_were_asked_for(self, harness: ReadModelHarness) -> None:
         for _ in range(3):
             await _saved(harness)
-        found, _ = await harness.views.stale(LATER_MS, FROM_THE_START, 2)
+        found, _ = await harness.read_model.stale(LATER_MS, FROM_THE_START, 2)
         assert len(found) <= 2
 
     async def test_who_walks_while_others_change_misses_none_that_stays(
-        self, harness: ViewsHarness
+        self, harness: ReadModelHarness
     ) -> None:
         tenant = fresh_name("tenant")
         views = [
@@ -197,7 +205,7 @@ class StaleViewsContract(Contract):
         found: list[State] = []
         cursor: Cursor | None = FROM_THE_START
         while cursor is not None:
-            page, cursor = await harness.views.stale(LATER_MS, cursor, 1)
+            page, cursor = await harness.read_model.stale(LATER_MS, cursor, 1)
             found += page
             if leaving and leaving[0].state in page:
                 # Changed once it was shown, which is where the walk stands: by turns to its end,
@@ -209,12 +217,12 @@ class StaleViewsContract(Contract):
                     updated_at=LATER_MS + 1,
                     status="queued" if len(leaving) % 2 else "sent",
                 )
-                await harness.views.save([View(state, view.payload)], [], None)
+                await harness.read_model.save([View(state, view.payload)], [], None)
         assert leaving == []
         assert _own(found, stays) == stays
 
     async def test_requests_of_one_id_are_all_shown_wherever_a_page_ends(
-        self, harness: ViewsHarness
+        self, harness: ReadModelHarness
     ) -> None:
         """A caller's own id may be another tenant's, too."""
         one = await _saved(harness)
@@ -225,45 +233,45 @@ class StaleViewsContract(Contract):
 
 
 class UndecidedViewsContract(Contract):
-    needs: ClassVar[frozenset[Capability]] = frozenset({"views"})
+    needs: ClassVar[frozenset[Capability]] = frozenset({"read_model"})
 
     async def test_what_waits_for_a_person_is_counted_with_the_time_of_the_oldest(
-        self, harness: ViewsHarness
+        self, harness: ReadModelHarness
     ) -> None:
-        count, oldest = await harness.views.undecided()
+        count, oldest = await harness.read_model.undecided()
         early = min(oldest or MADE_MS, MADE_MS) - 1000
         for at_ms in (early, MADE_MS):
             await _saved(harness, status="unknown", policy="park", updated_at=at_ms)
         await _saved(harness, status="unknown", policy="ask", due_at=MADE_MS, updated_at=early - 1)
         await _saved(harness, status="failed", updated_at=early - 1)
-        assert await harness.views.undecided() == (count + 2, early)
+        assert await harness.read_model.undecided() == (count + 2, early)
 
 
-async def walk(harness: ViewsHarness, before_ms: int, limit: int = MANY) -> list[State]:
+async def walk(harness: ReadModelHarness, before_ms: int, limit: int = MANY) -> list[State]:
     """All that are stale, page by page."""
     found: list[State] = []
     cursor: Cursor | None = FROM_THE_START
     while cursor is not None:
-        page, following = await harness.views.stale(before_ms, cursor, limit)
+        page, following = await harness.read_model.stale(before_ms, cursor, limit)
         # A page that does not move on would be read for ever.
         assert following != cursor
         found, cursor = found + page, following
     return found
 
 
-async def _saved(harness: ViewsHarness, **fields: object) -> View:
+async def _saved(harness: ReadModelHarness, **fields: object) -> View:
     view = fresh_view(**({"tenant": fresh_name("tenant")} | fields))
-    await harness.views.save([view], [], None)
+    await harness.read_model.save([view], [], None)
     return view
 
 
-async def _due(harness: ViewsHarness, now_ms: int, own: list[View]) -> list[View]:
+async def _due(harness: ReadModelHarness, now_ms: int, own: list[View]) -> list[View]:
     """Those of our requests that are due."""
-    found, _ = await harness.views.due(now_ms, MANY)
+    found, _ = await harness.read_model.due(now_ms, MANY)
     return [view for view in found if view.state.id in {one.state.id for one in own}]
 
 
-async def _stale(harness: ViewsHarness, before_ms: int, own: list[View]) -> list[View]:
+async def _stale(harness: ReadModelHarness, before_ms: int, own: list[View]) -> list[View]:
     """Those of our requests that are stale."""
     return _own(await walk(harness, before_ms), own)
 

@@ -20,11 +20,11 @@ class Harness:
         {
             "events",
             "queue",
-            "views",
+            "read_model",
             "vault",
-            "commits",
+            "transactions",
             "fences",
-            "buckets",
+            "token_buckets",
             "inline",
             "eager_dispatch",
             "durable",
@@ -37,9 +37,17 @@ class Harness:
 
     async def open(self) -> None:
         stores = self.database.stores()
-        self.events, self.queue, self.views = stores.events, stores.queue, stores.views
-        self.fences, self.buckets = stores.fences, stores.buckets
-        self.vault, self.commits = stores.vault, stores.commits
+        self.events, self.queue, self.read_model = stores.events, stores.queue, stores.read_model
+        self.fences, self.token_buckets = stores.fences, stores.token_buckets
+        self.vault, self.transactions = stores.vault, stores.transactions
 
     async def close(self) -> None:
-        del self.events, self.queue, self.views, self.vault, self.commits, self.fences, self.buckets
+        del (
+            self.events,
+            self.queue,
+            self.read_model,
+            self.vault,
+            self.transactions,
+            self.fences,
+            self.token_buckets,
+        )

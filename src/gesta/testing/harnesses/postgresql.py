@@ -42,11 +42,11 @@ class Harness:
         {
             "events",
             "queue",
-            "views",
+            "read_model",
             "vault",
-            "commits",
+            "transactions",
             "fences",
-            "buckets",
+            "token_buckets",
             "inline",
             "eager_dispatch",
             "durable",
@@ -70,9 +70,9 @@ class Harness:
         stores = await open_at(
             address, self.runtime, self.connections(address), self.runtime.now_ms
         )
-        self.events, self.queue, self.views = stores.events, stores.queue, stores.views
-        self.fences, self.buckets = stores.fences, stores.buckets
-        self.vault, self.commits, self._close = stores.vault, stores.commits, stores.close
+        self.events, self.queue, self.read_model = stores.events, stores.queue, stores.read_model
+        self.fences, self.token_buckets = stores.fences, stores.token_buckets
+        self.vault, self.transactions, self._close = stores.vault, stores.transactions, stores.close
 
     async def close(self) -> None:
         await self._close()
@@ -87,7 +87,7 @@ class Harness:
         schema, _ = self._closed.popitem()
         connection = await connect(address_of(server))
         try:
-            await connection.execute(Statements(schema)("empty"))
+            await connection.execute(Statements(schema)("empty_schema"))
         finally:
             await end(connection)
         return schema

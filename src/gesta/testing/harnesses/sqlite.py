@@ -17,11 +17,11 @@ class Harness:
         {
             "events",
             "queue",
-            "views",
+            "read_model",
             "vault",
-            "commits",
+            "transactions",
             "fences",
-            "buckets",
+            "token_buckets",
             "inline",
             "eager_dispatch",
             "durable",
@@ -34,9 +34,9 @@ class Harness:
 
     async def open(self) -> None:
         stores = await open_stores(self._url, self.runtime)
-        self.events, self.queue, self.views = stores.events, stores.queue, stores.views
-        self.fences, self.buckets = stores.fences, stores.buckets
-        self.vault, self.commits, self._close = stores.vault, stores.commits, stores.close
+        self.events, self.queue, self.read_model = stores.events, stores.queue, stores.read_model
+        self.fences, self.token_buckets = stores.fences, stores.token_buckets
+        self.vault, self.transactions, self._close = stores.vault, stores.transactions, stores.close
 
     async def close(self) -> None:
         await self._close()

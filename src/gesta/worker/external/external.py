@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
+from gesta.domain.codec import canonical
 from gesta.domain.commands import RecordOutcome
 from gesta.domain.events import Actor
 from gesta.domain.ids import TENANT, TENANT_RULE, external_queue_of, job_id, own_job_id
@@ -23,27 +24,34 @@ from gesta.errors import (
     LeaseLost,
     NotFound,
     StoreError,
-    UnknownFlow,
 )
+from gesta.flows.channels import unknown_flow
 from gesta.flows.external import LEASE_SECONDS_MAX, LEASE_SECONDS_MIN
 from gesta.flows.flow import Flow
 from gesta.flows.payload_codec import decoder_of
-from gesta.flows.validation import value_errors
-from gesta.intake.submit_options import actor_errors
+from gesta.flows.validation import actor_errors, value_errors
 from gesta.ports.job_queue import Job, JobQueue, LeasedJob
 from gesta.ports.read_model import View, key_of
 from gesta.requests.loader import Loader
 from gesta.requests.recorder import Recorder
-from gesta.runtime.clock import Runtime
+from gesta.runtime.component import Process
 from gesta.runtime.redaction import scrubbed_name
-from gesta.runtime.telemetry import LogContext, Telemetry
-from gesta.security.keyed_digests import canonical
+from gesta.runtime.telemetry import LogContext
+from gesta.security.keyed_digests import KeyedDigests
 from gesta.security.subject_keys import ERASED, SubjectKeys
-from gesta.worker.external.lease_tokens import LeaseToken, LeaseTokens
+from gesta.worker.batch_admission import BatchAdmission
 from gesta.worker.external.leasing import ExternalLeasing
 from gesta.worker.external.long_poll import Waiting
 from gesta.worker.external.reports import ExternalReport, faults_of, outcome_of
-from gesta.worker.external.work_item import Lease, Reported, WorkItem, item_of, reported
+from gesta.worker.external.work_item import (
+    Lease,
+    LeaseToken,
+    LeaseTokens,
+    Reported,
+    WorkItem,
+    item_of,
+    reported,
+)
 from gesta.worker.outcome_sanitizer import discreet, sound, without_texts
 from gesta.worker.preflight import settle_of
 
@@ -57,28 +65,28 @@ CLEARING_SECONDS = 5.0
 class External:
     def __init__(
         self,
+        *,
         flows: Mapping[str, Flow],
         queue: JobQueue,
         loader: Loader,
         recorder: Recorder,
         subjects: SubjectKeys,
-        external_leasing: ExternalLeasing,
-        lease_tokens: LeaseTokens,
-        waiting: Waiting,
-        runtime: Runtime,
-        telemetry: Telemetry,
+        admission: BatchAdmission,
+        identity: KeyedDigests,
+        process: Process,
     ) -> None:
         self._flows, self._queue, self._loader = flows, queue, loader
-        self._recorder, self._subject_keys, self._external_leasing = (
-            recorder,
-            subjects,
-            external_leasing,
-        )
-        self._lease_tokens, self._waiting, self._runtime, self._telemetry = (
-            lease_tokens,
-            waiting,
-            runtime,
-            telemetry,
+        self._recorder, self._subject_keys = recorder, subjects
+        self._runtime, self._telemetry = process.runtime, process.telemetry
+        self._lease_tokens, self._waiting = LeaseTokens(identity), Waiting(queue, process)
+        self._external_leasing = ExternalLeasing(
+            flows=flows,
+            queue=queue,
+            admission=admission,
+            recorder=recorder,
+            subjects=subjects,
+            lease_tokens=self._lease_tokens,
+            process=process,
         )
         self._is_stopping = False
 
@@ -282,7 +290,7 @@ class External:
     def _declared(self, name: str) -> Flow:
         flow = self._flows.get(name)
         if flow is None:
-            raise UnknownFlow(name, list(self._flows))
+            raise unknown_flow(name, self._flows)
         if not flow.is_external:
             raise BadFlow(
                 name,

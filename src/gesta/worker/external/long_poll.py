@@ -7,17 +7,16 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 
-from gesta.errors import StoreError, TryLater
+from gesta.errors import TryLater
 from gesta.ports.job_queue import JobQueue
-from gesta.runtime.clock import Runtime, sleep, spawn
-from gesta.runtime.telemetry import Telemetry
+from gesta.runtime.clock import sleep, spawn
+from gesta.runtime.component import Process, repeat
 
 #: A queue tells when a job was put; one that falls due by itself is found by this.
 POLL_SECONDS = 1.0
 #: The least time between two looks: a busy queue has news all the time, and most of it is about
 #: others.
 PAUSE_SECONDS = 0.02
-STORE_PAUSE_SECONDS = 1.0
 
 #: Who may wait at the same time in one process, and of one tenant for one flow: a crowd of one must
 #: not keep the others out.
@@ -27,8 +26,8 @@ Waiter = asyncio.Future[None]
 
 
 class Waiting:
-    def __init__(self, queue: JobQueue, runtime: Runtime, telemetry: Telemetry) -> None:
-        self._queue, self._runtime, self._telemetry = queue, runtime, telemetry
+    def __init__(self, queue: JobQueue, process: Process) -> None:
+        self._queue, self._process, self._runtime = queue, process, process.runtime
         self._waiters: dict[str, deque[Waiter]] = {}
         self._watching: asyncio.Task[None] | None = None
 
@@ -76,12 +75,7 @@ class Waiting:
 
     async def _watch(self) -> None:
         try:
-            while self._waiters:
-                try:
-                    await self._look()
-                except StoreError as error:
-                    self._telemetry.store_failed("waiting", error)
-                    await sleep(self._runtime, STORE_PAUSE_SECONDS)
+            await repeat(self._look, "waiting", self._process, is_over=lambda: not self._waiters)
         finally:
             self._watching = None
 

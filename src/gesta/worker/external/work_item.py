@@ -1,14 +1,73 @@
-"""What is handed out, and what a holder hears of it later.
+"""Work that is leased out, the token that proves the lease, and the answers to its holder.
 
-Field names are the wire's; times are epoch milliseconds.
+Field names are the wire's; times are epoch milliseconds. A token names the lease, the attempt and
+the opening, with a keyed digest. Nothing of it is stored, so it stays valid after a restart and in
+another process.
 """
 
 from __future__ import annotations
+
+from hmac import compare_digest
 
 import msgspec
 
 from gesta.domain.ids import idempotency_key
 from gesta.domain.state import State
+from gesta.security.keyed_digests import KeyedDigests
+
+#: Longer texts are no token of ours.
+LENGTH_MAX = 200
+
+
+class LeaseToken(msgspec.Struct, frozen=True, gc=False):
+    """What a token says. `lease`: the queue's own token."""
+
+    lease: str
+    dispatch_version: int
+    attempt: int
+    intent: int
+    leased_ms: int
+    #: 1 where the id of the request is its caller's own, which the name of its job hangs on.
+    own: int = 0
+
+
+class LeaseTokens:
+    def __init__(self, identity: KeyedDigests) -> None:
+        self._identity = identity
+
+    def write(self, tenant: str, flow: str, request_id: str, lease_token: LeaseToken) -> str:
+        said = _said(lease_token)
+        return f"{said}.{self._digest(tenant, flow, request_id, said)}"
+
+    def read(self, tenant: str, flow: str, request_id: str, text: object) -> LeaseToken | None:
+        """None for whatever we did not give out for this very request."""
+        if not isinstance(text, str) or not text.isascii() or len(text) > LENGTH_MAX:
+            return None
+        said, _, digest = text.rpartition(".")
+        if not compare_digest(digest, self._digest(tenant, flow, request_id, said)):
+            return None
+        lease, *numbers = said.split(".")
+        return LeaseToken(lease, *map(int, numbers))
+
+    def cause(self, token: str, report: bytes) -> bytes:
+        """16 bytes by which the events of one report under one token are told: the same report
+        gives the same.
+        """
+        return self._identity.lease_token(["report", token, report.decode()])
+
+    def _digest(self, tenant: str, flow: str, request_id: str, said: str) -> str:
+        return self._identity.lease_token(["lease", tenant, flow, request_id, said]).hex()
+
+
+def _said(lease_token: LeaseToken) -> str:
+    own = ".1" if lease_token.own else ""
+    numbers = (
+        lease_token.dispatch_version,
+        lease_token.attempt,
+        lease_token.intent,
+        lease_token.leased_ms,
+    )
+    return f"{lease_token.lease}.{'.'.join(map(str, numbers))}{own}"
 
 
 class WorkItem(msgspec.Struct, frozen=True, rename="camel"):

@@ -1,5 +1,6 @@
 -- compatible from 4
--- Sealed secrets, apart from everything else. An empty box: the version was destroyed and never comes back.
+-- Encrypted secrets, separate from everything else. An empty box: the version was destroyed and
+-- never comes back.
 
 create table {schema}.vault (
     tenant  text collate "C" not null,

@@ -1,0 +1,95 @@
+"""After the run: checks that every request was executed, and executed once.
+
+Counted from the store, by an engine that has seen nothing of the run.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from itertools import islice
+from typing import NamedTuple
+
+from benchmarks.subjects import Subject
+from gesta.domain.codec import event_types
+from gesta.domain.events import Sent
+from gesta.domain.stream_names import request_stream
+from gesta.engine.engine import Engine
+from gesta.runtime.settings import Settings
+
+PAGE = 1_000
+TENANT = "default"
+
+
+class Mark(NamedTuple):
+    """Where a run begins: the last position of the log, and the effects of the outside world until
+    then.
+    """
+
+    position: int
+    effects: int
+
+
+async def mark(engine: Engine, subject: Subject) -> Mark:
+    """To be taken while the engine is idle."""
+    return Mark(await engine.pipeline.environment.stores.events.end(), subject.effects())
+
+
+class Part(NamedTuple):
+    """A part of a run, on one store."""
+
+    settings: Settings
+    since: Mark
+    ids: Sequence[str]
+    expected: int
+    #: Of the outside world, until its end.
+    effects: int
+
+
+async def faults_of(parts: Sequence[Part], subject: Subject) -> list[str]:
+    """What is wrong with any part of a run, whose engines are closed."""
+    told: list[str] = []
+    for part in parts:
+        async with Engine(settings=part.settings, flows=[subject.flow], work=False) as engine:
+            told += await faults(engine, subject, part.since, part.ids, part.expected, part.effects)
+    return told
+
+
+async def faults(
+    engine: Engine, subject: Subject, since: Mark, ids: Sequence[str], expected: int, effects: int
+) -> list[str]:
+    """What is wrong with the requests since then; nothing when each of them has one Sent event and
+    a view that says so.
+    """
+    flow = subject.flow.name
+    sent = await _sent_events(engine, flow, since.position)
+    events = [sent[request_stream(flow, TENANT, request_id)] for request_id in ids]
+    found = {
+        "were never accepted": expected - len(set(ids)),
+        "have no Sent event": events.count(0),
+        "have more than one Sent event": sum(count > 1 for count in events),
+        "have a view that does not say sent": len(ids) - await _sent_views(engine, flow, ids),
+    }
+    told = [f"{count:,} of {expected:,} requests {what}" for what, count in found.items() if count]
+    if subject.has_outside and effects - since.effects != expected:
+        told.append(f"the outside world saw {effects - since.effects:,} effects, not {expected:,}")
+    return told
+
+
+async def _sent_events(engine: Engine, flow: str, after: int) -> Counter[str]:
+    """How many Sent events each stream has."""
+    events, wanted = engine.pipeline.environment.stores.events, event_types(flow).name_of[Sent]
+    found: Counter[str] = Counter()
+    while page := await events.follow(after, PAGE):
+        after = page[-1].position
+        found.update(recorded.stream for recorded in page if recorded.type == wanted)
+    return found
+
+
+async def _sent_views(engine: Engine, flow: str, ids: Sequence[str]) -> int:
+    """How many views say sent."""
+    views, waiting, found = engine.pipeline.environment.stores.read_model, iter(ids), 0
+    while chunk := list(islice(waiting, PAGE)):
+        page = await views.get([(flow, TENANT, request_id) for request_id in chunk])
+        found += sum(view.state.status == "sent" for view in page.values())
+    return found

@@ -1,0 +1,85 @@
+"""The store that is measured, and the bare loop beside it: the same rows on the same disk or
+server.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import NamedTuple
+
+import apsw
+
+from benchmarks.child import run_module
+from gesta.runtime import settings as process_settings
+from gesta.runtime.clock import SystemRuntime
+from gesta.runtime.settings import Settings
+from gesta.testing.scratch_store import (
+    file_url,
+    fresh_master_key,
+    is_postgresql,
+    scratch_store,
+    server_url,
+)
+
+
+class RawRun(NamedTuple):
+    requests_per_second: float
+    #: What the bare loop wrote to.
+    store: str
+
+
+@dataclass(frozen=True)
+class BenchStore:
+    settings: Settings
+    #: For the files of the run; the disk of the store, unless that is on another's server.
+    folder: Path
+    is_here: bool
+    #: Whether another file is as good as this one.
+    is_own_file: bool
+
+    def another(self, name: str) -> Settings:
+        """Those of one more store, as fresh as this one was, where that is a file of our own; else
+        of this one.
+        """
+        if not self.is_own_file:
+            return self.settings
+        return replace(self.settings, url=file_url(self.folder / f"{name}.db"))
+
+    async def raw(self, requests: int, batch: int, history: int) -> RawRun:
+        """The bare loop in a process of its own."""
+        if is_postgresql(self.settings.url):
+            given = server_url(self.settings.url) + "\n"
+            rate, version = (
+                await run_module("benchmarks.raw_postgresql", (requests, batch, history), given)
+            ).split(" ", 1)
+            return RawRun(float(rate), f"PostgreSQL {version}")
+        rate = await run_module("benchmarks.raw_sqlite", (requests, batch, history, self.folder))
+        return RawRun(float(rate), f"SQLite {sqlite3.sqlite_version}")
+
+    def name(self, raw: RawRun) -> str:
+        """What the engine wrote to, with its version: the server of the bare loop, or a SQLite
+        library of gesta's own.
+        """
+        return (
+            raw.store if is_postgresql(self.settings.url) else f"SQLite {apsw.sqlite_lib_version()}"
+        )
+
+
+@asynccontextmanager
+async def bench_store(chosen: str | None, folder: Path) -> AsyncIterator[BenchStore]:
+    """The store that --url names, else a fresh file inside `folder`."""
+    runtime = SystemRuntime()
+    async with scratch_store(chosen, folder, "bench", runtime) as trial:
+        if trial.is_ours:
+            # Nothing of the environment counts, and nobody has to know the key: it is of no use
+            # when the store is gone.
+            settings = Settings(
+                url=trial.url, master_key=trial.master_key or fresh_master_key(runtime)
+            )
+        else:
+            settings = process_settings.load({"url": trial.url})
+        yield BenchStore(settings, folder, trial.is_here, chosen is None)

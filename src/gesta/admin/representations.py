@@ -1,0 +1,252 @@
+"""Requests, events, attempts, config and pauses as they are shown: by the API as they stand here,
+by the command line as JSON objects.
+
+The names are stable: programs and scripts build on them. No secret is in them, and what is personal
+is masked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from typing import Any
+
+import msgspec
+
+from gesta.api_types.admin import PauseRepresentation, QuarantinedRepresentation
+from gesta.api_types.config import EntityRepresentation
+from gesta.api_types.keys import KeyRepresentation
+from gesta.api_types.requests import (
+    AttemptRepresentation,
+    EventRepresentation,
+    RequestRepresentation,
+)
+from gesta.domain import events as e
+from gesta.domain.codec import encode
+from gesta.domain.state import State
+from gesta.flows.flow import Flow, secret_fields
+from gesta.flows.personal_fields import plan_of
+from gesta.ports.read_model import Quarantined
+from gesta.requests.dead_letters import iso
+from gesta.runtime.redaction import without_credentials
+from gesta.security.field_encryption import is_encrypted, replace_encrypted
+from gesta.tenants.api_keys import ApiKey
+from gesta.tenants.config import Entity
+from gesta.tenants.pauses import Pause
+
+#: What `Engine.history` gives for each event.
+HistoryEntry = tuple[str, e.Event | None, e.Meta]
+
+#: In place of what is sealed, and of what is personal but was stored before its field was marked
+#: so.
+ENCRYPTED, ERASED, PERSONAL = b'"[sealed]"', b'"[erased]"', b'"(personal)"'
+
+
+def request_representation(state: State, pause: Pause | None = None) -> RequestRepresentation:
+    return RequestRepresentation(
+        state.id,
+        state.flow,
+        state.tenant,
+        state.status,
+        state.key,
+        state.attempts,
+        state.reason,
+        state.detail,
+        state.provider_id,
+        state.target_id,
+        state.in_doubt,
+        state.cancel_requested,
+        state.operation,
+        state.intent,
+        state.priority,
+        iso(state.created_at),
+        iso(state.updated_at),
+        _iso(state.due_at),
+        _iso(state.expires_at),
+        state.correlation_id,
+        state.version,
+        None if pause is None else str(pause.scope),
+        state.test,
+        _iso(state.delivered_at),
+        _iso(state.bounced_at),
+        state.bounce,
+        _iso(state.complained_at),
+        state.complaint,
+    )
+
+
+def pause_representation(pause: Pause, held: int) -> PauseRepresentation:
+    scope = pause.scope
+    return PauseRepresentation(
+        str(scope),
+        scope.flow,
+        scope.tenant,
+        scope.credential,
+        pause.reason,
+        iso(pause.since_ms),
+        pause.refusal is not None,
+        pause.by,
+        held,
+    )
+
+
+def key_representation(key: ApiKey) -> KeyRepresentation:
+    return KeyRepresentation(
+        key.id,
+        key.tenant,
+        key.name,
+        key.scopes,
+        key.is_test,
+        iso(key.created_ms),
+        key.created_by,
+        _iso(key.expires_ms),
+        _iso(key.revoked_ms),
+        key.revoked_by or None,
+    )
+
+
+def payload_representation(
+    payload: bytes, flow: Flow | None, erased: Collection[str] = ()
+) -> dict[str, Any] | None:
+    """The payload with its personal parts masked; None where the flow is not declared, so that
+    nobody knows which those are.
+
+    `erased`: the paths of those that nobody can open any more.
+    """
+    if flow is None:
+        return None
+    plan = plan_of(flow.payload)
+    if plan is not None:
+        payload = plan.replace(payload, "", lambda raw, _: raw if is_encrypted(raw) else PERSONAL)
+    fields: dict[str, Any] = msgspec.json.decode(
+        replace_encrypted(payload, lambda _, path: ERASED if path in erased else ENCRYPTED)
+    )
+    return fields
+
+
+def event_representation(told: HistoryEntry, version: int) -> EventRepresentation:
+    type_name, event, meta = told
+    return EventRepresentation(
+        version, type_name, iso(meta.occurred_at), _actor(meta.actor), _event_fields(event)
+    )
+
+
+def _actor(actor: e.Actor | None) -> str | None:
+    """Who decided; where a key did it in somebody's name, the key as well: a name is what its
+    holder says.
+    """
+    if actor is None:
+        return None
+    keys = [role for role in actor.roles if role.startswith("key:")]
+    return f"{actor.user_id} ({', '.join(keys)})" if keys else actor.user_id
+
+
+def attempt_representations(history: Iterable[HistoryEntry]) -> list[AttemptRepresentation]:
+    """What each attempt came to, gathered from the events."""
+    attempts: dict[int, AttemptRepresentation] = {}
+
+    def attempt(number: int) -> AttemptRepresentation:
+        return attempts.setdefault(number, AttemptRepresentation(number))
+
+    def end(
+        number: int,
+        at: int,
+        outcome: Any,
+        reason: str,
+        detail: str,
+        used: e.Used,
+        next_at: int | None = None,
+    ) -> None:
+        one = attempt(number)
+        one.ended_at, one.outcome, one.reason, one.detail = iso(at), outcome, reason, detail
+        one.next_at, one.used = _iso(next_at), used
+
+    def has_ended(number: int) -> bool:
+        return number in attempts and attempts[number].outcome is not None
+
+    for _, event, meta in history:
+        at = meta.occurred_at
+        match event:
+            case e.AttemptStarted():
+                attempt(event.attempt).started_at = iso(at)
+            case e.Updated(change="postponed"):
+                # It called nobody, so it was none: the next one has its number.
+                attempts = {
+                    number: one for number, one in attempts.items() if one.outcome is not None
+                }
+            case e.AttemptFailed():
+                end(
+                    event.attempt,
+                    at,
+                    "retry",
+                    event.reason,
+                    event.detail,
+                    event.used,
+                    event.next_attempt_at,
+                )
+            case e.OutcomeUnknown() if not has_ended(event.attempt):
+                # A second one for the same attempt is a question to the provider that brought no
+                # answer.
+                end(
+                    event.attempt,
+                    at,
+                    "unknown",
+                    event.reason,
+                    event.detail,
+                    event.used,
+                    event.next_at,
+                )
+            case e.Succeeded():
+                end(
+                    event.attempts,
+                    at,
+                    "done",
+                    "",
+                    event.detail or event.provider_id,
+                    event.used,
+                )
+            case e.Failed() if event.attempts and not has_ended(event.attempts):
+                # Where the attempt has an end already, this is only the request's.
+                end(event.attempts, at, "rejected", event.reason, event.last_error, event.used)
+            case _:
+                pass
+    return [attempts[number] for number in sorted(attempts)]
+
+
+def entity_representation(entity: Entity) -> EntityRepresentation:
+    hidden = set(secret_fields(type(entity.body)))
+    fields: dict[str, Any] = msgspec.to_builtins(entity.body)
+    shown = {name: _shown(value) for name, value in fields.items() if name not in hidden}
+    secrets = {name: refs[0].version for name, refs in entity.secrets.items() if refs}
+    return EntityRepresentation(entity.kind, entity.code, entity.version, shown, secrets)
+
+
+def quarantined_representation(quarantined: Quarantined) -> QuarantinedRepresentation:
+    return QuarantinedRepresentation(
+        quarantined.what,
+        quarantined.tenant,
+        quarantined.stream,
+        quarantined.version,
+        quarantined.error,
+        iso(quarantined.at_ms),
+    )
+
+
+def _shown(value: Any) -> Any:
+    return without_credentials(value) if isinstance(value, str) else value
+
+
+def _event_fields(event: e.Event | None) -> dict[str, Any]:
+    """An event's own fields, times in ISO-8601; a payload stands with its request and not here, and
+    whose the id is matters to nobody else.
+    """
+    fields: dict[str, Any] = {} if event is None else msgspec.json.decode(encode(event))
+    for hidden in ("payload", "own"):
+        fields.pop(hidden, None)
+    return {
+        name: iso(value) if name.endswith("At") and isinstance(value, int) else value
+        for name, value in fields.items()
+    }
+
+
+def _iso(at_ms: int | None) -> str | None:
+    return None if at_ms is None else iso(at_ms)

@@ -1,0 +1,52 @@
+"""A tenant's config, and templates made of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gesta.api_types.structs import Representation
+
+
+class EntityRepresentation(Representation, frozen=True):
+    """Config without its secrets: of those only the version is told, and of a URL neither user nor
+    query.
+    """
+
+    kind: str
+    code: str
+    version: int
+    fields: dict[str, Any]
+    secrets: dict[str, int]
+
+
+class Entities(Representation, frozen=True):
+    """By kind and code. `next` continues the list; null: that was all."""
+
+    items: list[EntityRepresentation]
+    next: str | None
+
+
+class ConfigKindRepresentation(Representation, frozen=True):
+    """`schema` is that of the fields of such an entity; what is `writeOnly` in it is a secret.
+
+    `usedBy`: flows of this process.
+    """
+
+    kind: str
+    schema: dict[str, Any]
+    secrets: list[str]
+    used_by: list[str]
+
+
+class Kinds(Representation, frozen=True):
+    items: list[ConfigKindRepresentation]
+
+
+class Previewed(Representation, frozen=True):
+    """`code` and `version` name the template that was taken; `parts` has what it makes of the
+    variables.
+    """
+
+    code: str
+    version: int
+    parts: dict[str, str]

@@ -1,0 +1,28 @@
+"""What goes wrong, as application/problem+json."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+
+class ProblemRepresentation(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """RFC 9457, with a `code` for programs and `errors` for forms."""
+
+    type: str
+    title: str
+    status: int
+    #: Stable, for programs.
+    code: str
+    #: For people.
+    detail: str
+    #: Field → what is wrong with it.
+    errors: dict[str, str] = {}
+    #: The request that it is about.
+    request_id: str | None = None
+    #: What counts now, where a report came too late: the request's status, reason and number of
+    #: attempts.
+    now: dict[str, Any] = {}
+    #: What was done of a batch before it stopped.
+    results: list[Any] = []

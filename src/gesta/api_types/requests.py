@@ -1,0 +1,163 @@
+"""Requests: what is asked for, what became of it, what was decided."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import Annotated, Any, Literal
+
+import msgspec
+
+from gesta.api_types.problem import ProblemRepresentation
+from gesta.api_types.structs import Asked, Representation
+from gesta.domain.ids import KEY_LENGTH_MAX
+from gesta.domain.lifecycles import Status
+
+#: Names the person that a key acts for.
+ACTOR = "Gesta-Actor"
+BATCH_MAX = 1_000
+WAIT_SECONDS_MAX = 60.0
+
+SubmitVerdict = Literal["created", "duplicate"]
+#: Longer than anybody waits, and short enough that its end has a date.
+TTL_MAX = timedelta(days=36_500)
+TtlSeconds = Annotated[float, msgspec.Meta(gt=0, le=TTL_MAX.total_seconds())]
+#: Of which flow something is wanted. PostgreSQL has no text with a zero in it, and would say that
+#: it cannot be asked.
+FlowName = Annotated[str, msgspec.Meta(pattern=r"^[^\x00]*$")]
+#: Told here, and held by `option_errors`, together with what is wrong with the payload.
+Name = Annotated[str, msgspec.Meta(extra_json_schema={"minLength": 1, "maxLength": KEY_LENGTH_MAX})]
+
+
+class Submit(Asked, frozen=True):
+    """A request.
+
+    The tenant is that of the API key, and one of a test key reaches the sandbox and nobody else.
+    `key` may come as the header Idempotency-Key instead.
+    """
+
+    flow: str
+    payload: dict[str, Any]
+    key: Name | None = None
+    deliver_at: Annotated[datetime, msgspec.Meta(tz=True)] | None = None
+    ttl_seconds: TtlSeconds | None = None
+    priority: Annotated[int, msgspec.Meta(ge=1, le=10)] = 5
+    correlation_id: Name | None = None
+    causation_id: Name | None = None
+
+
+class RequestRepresentation(Representation, frozen=True):
+    id: str
+    flow: str
+    tenant: str
+    status: Status
+    key: str | None
+    attempt_count: int
+    reason: str
+    detail: str
+    provider_id: str
+    target_id: str
+    in_doubt: bool
+    cancel_requested: bool
+    operation: str
+    intent: int
+    priority: int
+    created_at: str
+    updated_at: str
+    due_at: str | None
+    expires_at: str | None
+    correlation_id: str
+    version: int
+    #: The pause that keeps it from going on.
+    held_by: str | None
+    #: It reaches the sandbox and nobody else.
+    test: bool
+    #: What the provider reported after it was sent, and why, in a word.
+    delivered_at: str | None
+    bounced_at: str | None
+    bounce: str
+    complained_at: str | None
+    complaint: str
+
+
+class Whole(RequestRepresentation, frozen=True):
+    """A request with what was asked, what is personal in it masked; null: its flow is not declared
+    in this process.
+    """
+
+    payload: dict[str, Any] | None = None
+
+
+class EventRepresentation(Representation, frozen=True):
+    version: int
+    type: str
+    at: str
+    actor: str | None
+    data: dict[str, Any]
+
+
+class StreamEvent(EventRepresentation, frozen=True):
+    """An event of a request."""
+
+    request_id: str
+    flow: str
+
+
+class AttemptRepresentation(msgspec.Struct, rename="camel"):
+    """Not frozen: its end is filled in when it is met."""
+
+    number: int
+    started_at: str | None = None
+    ended_at: str | None = None
+    outcome: Literal["retry", "unknown", "done", "rejected"] | None = None
+    reason: str = ""
+    detail: str = ""
+    next_at: str | None = None
+    used: dict[str, int] = {}
+
+
+class Submitted(Representation, frozen=True, omit_defaults=True):
+    """It is on disk. `request` is there when the call waited for it."""
+
+    id: str
+    flow: str
+    verdict: SubmitVerdict
+    request: RequestRepresentation | None = None
+
+
+class BatchResult(Representation, frozen=True, omit_defaults=True):
+    """What became of one request of a batch.
+
+    With `invalid`, `conflict` and `not_written` nothing was stored.
+    """
+
+    verdict: Literal["created", "duplicate", "conflict", "invalid", "not_written"]
+    id: str | None = None
+    flow: str | None = None
+    problem: ProblemRepresentation | None = None
+
+
+class Results(Representation, frozen=True):
+    """One for each request, in their order."""
+
+    results: list[BatchResult]
+
+
+class Page(Representation, frozen=True):
+    """Newest first. `next` continues the list; null: that was all."""
+
+    items: list[RequestRepresentation]
+    next: str | None
+
+
+class Timeline(Representation, frozen=True):
+    events: list[EventRepresentation]
+
+
+class Attempts(Representation, frozen=True):
+    attempts: list[AttemptRepresentation]
+
+
+class Decided(Representation, frozen=True):
+    id: str
+    flow: str
+    status: Status

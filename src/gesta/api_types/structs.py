@@ -1,0 +1,19 @@
+"""What everything that crosses the API is made of."""
+
+from __future__ import annotations
+
+import msgspec
+
+#: The most items that one page of a list has.
+PAGE_MAX = 200
+
+
+class Representation(msgspec.Struct, frozen=True, rename="camel"):
+    """Something that is answered. Times are ISO-8601 in UTC."""
+
+
+class Asked(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    """Something that is asked: a body, or the parameters of a query.
+
+    What it does not name is refused.
+    """

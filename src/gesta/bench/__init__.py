@@ -1,3 +1,0 @@
-"""`gesta bench`: how fast, how late and how large, beside the raw rate of the same machine in the
-same run.
-"""

@@ -1,0 +1,18 @@
+-- name: put_claims
+-- Claim keys, in the order of their names. A key that is claimed already stays.
+-- in: $1 names, $2 request ids, $3 contents
+insert into {schema}.claims (name, request_id, content)
+select * from unnest($1::bytea[], $2::bytea[], $3::bytea[]) as asked (name, request_id, content)
+order by name on conflict do nothing;
+
+-- name: claim_holders
+-- Which requests hold these keys.
+-- in: $1 names
+-- out: name, request_id
+select name, request_id from {schema}.claims where name = any ($1::bytea[]);
+
+-- name: list_claims
+-- Claimed keys in the order of their names.
+-- in: $1 after name, $2 limit
+-- out: name, request_id, content
+select name, request_id, content from {schema}.claims where name > $1 order by name limit $2;

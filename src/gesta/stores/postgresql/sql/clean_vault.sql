@@ -1,2 +1,0 @@
--- Let go of what rows held before they were changed. Not inside a transaction.
-vacuum {schema}.vault;

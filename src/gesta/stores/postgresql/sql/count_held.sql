@@ -1,2 +1,0 @@
--- → tenant, scope, how many jobs are held
-select tenant, hold, count(*) from {schema}.jobs where state = 3 group by hold, tenant;

@@ -1,2 +1,0 @@
--- A shadow that nobody wants any more.
-drop table if exists {schema}.{table};

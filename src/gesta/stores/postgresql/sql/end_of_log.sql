@@ -1,2 +1,0 @@
--- The newest position that was ever given. → position
-select position from {schema}.head;

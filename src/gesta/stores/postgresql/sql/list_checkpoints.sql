@@ -1,2 +1,0 @@
--- How far each follower of the log has got, and what stops it. → name, position, error, failed_at
-select name, position, error, failed_at from {schema}.checkpoints order by name;

@@ -1,2 +1,0 @@
--- A number that no shadow has had. → number
-select nextval('{schema}.shadows');

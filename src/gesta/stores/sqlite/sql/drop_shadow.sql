@@ -1,2 +1,0 @@
--- A table that has been emptied.
-drop table {table};

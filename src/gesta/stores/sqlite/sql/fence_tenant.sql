@@ -1,4 +1,0 @@
--- From here on nobody writes events or secrets of the tenants that have left: whose an event is stands in its metadata.
-create trigger if not exists fence_tenant_events_insert before insert on events when exists (select 1 from fences where kind = 'left' and tenant = case when json_valid(cast(new.meta as text)) then json_extract(cast(new.meta as text), '$.tenant') end) begin select raise(abort, 'gesta fence: tenant'); end;
-create trigger if not exists fence_tenant_vault_insert before insert on vault when exists (select 1 from fences where kind = 'left' and tenant = new.tenant) and not exists (select 1 from vault where tenant = new.tenant and name = new.name and version = new.version) begin select raise(abort, 'gesta fence: tenant'); end;
-create trigger if not exists fence_tenant_vault_update before update on vault when exists (select 1 from fences where kind = 'left' and tenant = new.tenant) begin select raise(abort, 'gesta fence: tenant'); end;

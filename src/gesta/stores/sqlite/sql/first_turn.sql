@@ -1,2 +1,0 @@
--- Whose turn it is. → turn, or null when nothing is pending
-select min(turn) from pending;

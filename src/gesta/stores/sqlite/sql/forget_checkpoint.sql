@@ -1,2 +1,0 @@
--- Nobody follows the log under this name any more. ?1 name
-delete from checkpoints where name = ?1;

@@ -1,2 +1,0 @@
--- ?1 id → state
-select state from jobs where id = ?1;

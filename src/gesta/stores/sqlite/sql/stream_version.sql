@@ -1,2 +1,0 @@
--- How many events a stream has. → version
-select coalesce(max(version), 0) from events where stream = ?;
