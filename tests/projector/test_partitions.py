@@ -14,9 +14,9 @@ from gesta.errors import StoreError
 from gesta.maintenance.store_copy.roles import LEASE_SECONDS as COPY_SECONDS
 from gesta.maintenance.store_copy.roles import Roles
 from gesta.maintenance.store_copy.selection import Home
+from gesta.ports.checkpoints import Move
 from gesta.ports.job_queue import Job
-from gesta.ports.leases import LEASE_SECONDS, RENEWAL_SECONDS
-from gesta.ports.read_model import Move, RoleLease, fair_part
+from gesta.ports.leases import LEASE_SECONDS, RENEWAL_SECONDS, RoleLease, fair_part
 from gesta.projector.partitions import CHECKPOINT, Places, Stand, Stretch, checkpoints_of
 from gesta.runtime.clock import spawn
 from gesta.stores.memory.database import MemoryDatabase

@@ -105,7 +105,7 @@ class Process(Owner):
         stores = database.stores()
         ports: dict[str, Any] = {
             name: Port(self, name, getattr(stores, name))
-            for name in ("events", "read_model", "queue", "vault", "transactions")
+            for name in stores.capabilities - {"fences", "token_buckets"}
         }
         return replace(stores, projects_inline=self.world.options.inline, **ports)
 

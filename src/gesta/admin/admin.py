@@ -270,7 +270,7 @@ class Admin(Overview):
         own.
         """
         stores, now = self._pipeline.environment.stores, self._pipeline.runtime.now_ms()
-        held = {role.name for role in await self._views.roles() if role.is_held(now)}
+        held = {role.name for role in await self._stores.leases.roles() if role.is_held(now)}
         end, prefix = await stores.events.end(), checkpoint_of("")
         return [
             Listener(
@@ -280,7 +280,7 @@ class Admin(Overview):
                 one.error,
                 one.failed_at_ms,
             )
-            for one in await self._views.checkpoints()
+            for one in await self._stores.checkpoints.checkpoints()
             if one.name.startswith(prefix)
         ]
 
@@ -297,7 +297,7 @@ class Admin(Overview):
         # First the note: a crash in between leaves one too many, and never a place that is gone
         # without a word.
         await self._pipeline.config_writer.note(owner, HandlerForgotten(name), actor)
-        await self._views.forget(checkpoint_of(name))
+        await self._stores.checkpoints.forget(checkpoint_of(name))
 
     async def template(
         self, code: str, locale: str | None = None, *, tenant: str = "default"

@@ -122,7 +122,7 @@ class Pipeline:
             runtime=runtime,
         )
         self.subjects = SubjectKeys(stores.vault, key_ring, identity, runtime)
-        self.pausing = PauseControl(self.config_writer, stores.queue)
+        self.pausing = PauseControl(self.config_writer, stores.job_holds)
         #: What flows keep about people beside their requests.
         self.records = Records(stores.vault, key_ring, self.subjects, identity, runtime)
         self.suppressing = SuppressionAudit(self.records, self.config_writer, runtime)
@@ -219,7 +219,7 @@ class Pipeline:
         )
         self.external = External(
             flows=self.flows,
-            queue=environment.stores.queue,
+            stores=environment.stores,
             loader=self.loader,
             recorder=self.recorder,
             subjects=self.subjects,
@@ -239,7 +239,7 @@ class Pipeline:
             retention=Retention(self.retention_days, flows=flows, stores=stores, process=process),
             lease_expiry=LeaseExpiry(
                 flows=flows,
-                queue=stores.queue,
+                stores=stores,
                 loader=self.loader,
                 recorder=self.recorder,
                 process=process,
@@ -252,7 +252,8 @@ class Pipeline:
         stores, settings = self.environment.stores, self.environment.settings
         log = Log(
             events=stores.events,
-            views=stores.read_model,
+            checkpoints=stores.checkpoints,
+            leases=stores.leases,
             runtime=self.runtime,
             telemetry=self.telemetry,
             owner=self.owner,

@@ -21,9 +21,10 @@ from gesta.domain.state import State
 from gesta.domain.status_events import Event, changed_status, told
 from gesta.domain.stream_names import checkpoint_of
 from gesta.errors import StoreError
+from gesta.ports.checkpoints import Checkpoints, Move
 from gesta.ports.event_store import EventStore, Recorded
-from gesta.ports.leases import RENEWAL_SECONDS, Role
-from gesta.ports.read_model import Move, Quarantined, ReadModel, View
+from gesta.ports.leases import RENEWAL_SECONDS, Leases, Role
+from gesta.ports.read_model import Quarantined, View
 from gesta.projector.batch_fold import CONFIG
 from gesta.requests.loader import apply_event
 from gesta.runtime.clock import Runtime, Signal, is_cancelled, sleep
@@ -54,7 +55,8 @@ class Log:
     """What consumers read, where their checkpoints are, and for whom."""
 
     events: EventStore
-    views: ReadModel
+    checkpoints: Checkpoints
+    leases: Leases
     runtime: Runtime
     telemetry: Telemetry
     #: This process, for people who ask which one plays a role.
@@ -66,13 +68,9 @@ class LogConsumer(ABC):
 
     def __init__(self, name: str, since: Since, log: Log) -> None:
         self.name, self.checkpoint, self._since = name, checkpoint_of(name), since
-        self._events, self._views, self._runtime, self._telemetry = (
-            log.events,
-            log.views,
-            log.runtime,
-            log.telemetry,
-        )
-        self.role = Role(self.checkpoint, log.owner, log.views, log.runtime)
+        self._events, self._checkpoints = log.events, log.checkpoints
+        self._runtime, self._telemetry = log.runtime, log.telemetry
+        self.role = Role(self.checkpoint, log.owner, log.leases, log.runtime)
         #: Where the checkpoint stands, and how far everything has been told. None: to be read.
         self._position: int | None = None
         self._told = 0
@@ -137,7 +135,7 @@ class LogConsumer(ABC):
         """Where we stand. The first time ever the beginning is written down at once."""
         if self._position is None:
             start = 0 if self._since == "beginning" else await self._events.end()
-            self._position = self._told = await self._views.begin(self.checkpoint, start)
+            self._position = self._told = await self._checkpoints.begin(self.checkpoint, start)
             self._quarantined.clear()
         return self._position
 
@@ -145,7 +143,9 @@ class LogConsumer(ABC):
         if self._position is None or self._told <= self._position:
             return
         move = Move(self.checkpoint, self._position, self._told)
-        self._position = self._told if await self._views.save([], self._quarantined, move) else None
+        self._position = (
+            self._told if await self._checkpoints.move([move], self._quarantined) else None
+        )
         self._quarantined.clear()
 
     def _words(self, batch: Sequence[Recorded], covers: Callable[[str], bool]) -> Words:
@@ -266,5 +266,5 @@ class LogConsumer(ABC):
         with suppress(StoreError):
             # What was told before stays told, whatever becomes of this one.
             await self._move()
-            await self._views.stuck(self.checkpoint, f"position {position}: {text}", now)
+            await self._checkpoints.note_error(self.checkpoint, f"position {position}: {text}", now)
         await sleep(self._runtime, pause)

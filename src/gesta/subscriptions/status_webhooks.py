@@ -87,7 +87,7 @@ class StatusWebhooks(LogConsumer):
         """
         # Never 0, which is where a checkpoint stands that was never begun. What comes first on an
         # empty log is this very subscription.
-        await self._views.begin(self.checkpoint, max(1, await self._events.end()))
+        await self._checkpoints.begin(self.checkpoint, max(1, await self._events.end()))
 
     def wake(self) -> None:
         """Somebody has subscribed in this process: look now."""
@@ -109,7 +109,7 @@ class StatusWebhooks(LogConsumer):
 
     async def _is_wanted(self) -> bool:
         # A tenant that was copied here brings its config along, and no place in the log.
-        return TOLD in self._config.seen or await self._views.checkpoint(self.checkpoint) > 0
+        return TOLD in self._config.seen or await self._checkpoints.position(self.checkpoint) > 0
 
     async def step(self) -> int:
         position = await self._begin()

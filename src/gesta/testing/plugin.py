@@ -126,7 +126,7 @@ class Harness:
             if pipeline.pool.in_flight and self.runtime.next_timer_ms is not None:
                 # An attempt waits for something on this clock: a slow answer, its own deadline.
                 moments.append(self.runtime.next_timer_ms)
-            due, next_sweep = await pipeline.environment.stores.read_model.due(
+            due, next_sweep = await pipeline.environment.stores.sweep_index.due(
                 self.runtime.now_ms(), 1
             )
             if due and self.runtime.next_timer_ms is not None:

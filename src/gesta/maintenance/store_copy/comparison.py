@@ -124,7 +124,7 @@ class Comparison:
 
     async def _claims(self, home: Home) -> Tally:
         tally, after = Tally(), b""
-        while page := await home.stores.events.claims(after, PAGE):
+        while page := await home.stores.key_claims.claims(after, PAGE):
             after = page[-1].name
             for claim in page:
                 tally.add(claim.name, claim.request_id.encode(), claim.content)

@@ -137,7 +137,7 @@ class Copy:
         """
         source = self._source.stores
         dispatched = min(
-            one.quiet_until for one in await stands_of(source.read_model, source.partitions)
+            one.quiet_until for one in await stands_of(source.checkpoints, source.partitions)
         )
         await self._transfer.mark_dispatched(await self._transfer.place_of(dispatched))
         await self._projector.catch_up()
@@ -213,14 +213,17 @@ class Copy:
 
     async def _leased(self) -> int:
         if self._selection.tenant is None:
-            return sum(flow.leased for flow in (await self._source.stores.queue.backlog()).values())
+            return sum(
+                flow.leased
+                for flow in (await self._source.stores.job_inspection.backlog()).values()
+            )
         return sum(one.state == "leased" for one in await self._standing())
 
     async def _standing(self) -> list[QueueStanding]:
         """The live jobs of the source that are to be copied."""
         found: list[QueueStanding] = []
         after = ""
-        while page := await self._source.stores.queue.jobs(after, PAGE):
+        while page := await self._source.stores.job_inspection.jobs(after, PAGE):
             after = page[-1].job.id
             found += [one for one in page if self._selection.has_job(one.job)]
             await self._roles.hold()
@@ -239,7 +242,7 @@ class Copy:
             reference=str,
             renderer=InlineRenderer(),
         )
-        return PauseControl(writer, stores.queue)
+        return PauseControl(writer, stores.job_holds)
 
     async def _copy_rest(self) -> CopyReport:
         """The source does not change any more."""
@@ -258,7 +261,7 @@ class Copy:
         )
         # From here on a repetition begins at the start: it must not hold back what retention has to
         # take along.
-        await self._target.stores.read_model.forget(self._transfer.place)
+        await self._target.stores.checkpoints.forget(self._transfer.place)
         await comparison.check_events(expected)
         await comparison.check_claims()
         await comparison.check_secrets()
@@ -290,7 +293,7 @@ class Copy:
 
     async def _copy_subscriptions(self) -> None:
         """Each goes on behind the event that it was told last."""
-        for one in await self._source.stores.read_model.checkpoints():
+        for one in await self._source.stores.checkpoints.checkpoints():
             if one.name.startswith(checkpoint_of("")):
                 await self._transfer.move(one.name, await self._transfer.place_of(one.position))
 
@@ -307,7 +310,8 @@ class Copy:
             )
             for one in await self._standing()
         }
-        for job in await self._source.stores.read_model.undispatched(ALL):
+        undispatched = self._source.stores.undispatched_jobs
+        for job in [] if undispatched is None else await undispatched.undispatched(ALL):
             if self._selection.has_job(job):
                 # One that was put and not yet forgotten stands in the queue with all that is known
                 # of it.

@@ -61,19 +61,19 @@ class Roles:
         are asked to go, not pushed aside.
         """
         if name == CHECKPOINT:
-            now, roles = home.stores.now_ms(), await home.stores.read_model.roles()
+            now, roles = home.stores.now_ms(), await home.stores.leases.roles()
             if any(
                 projects(role) and role.owner != self._owner and role.is_held(now) for role in roles
             ):
                 return False
-        return await home.stores.read_model.claim(name, self._owner, LEASE_SECONDS)
+        return await home.stores.leases.claim(name, self._owner, LEASE_SECONDS)
 
     async def release(self) -> None:
         for name in (CHECKPOINT, SWEEP, REBUILD):
-            await self._target.stores.read_model.claim(name, self._owner, 0.0)
+            await self._target.stores.leases.claim(name, self._owner, 0.0)
 
     async def source_players(self) -> list[str]:
         """Who works on the source now."""
         now = self._source.stores.now_ms()
-        held = [role for role in await self._source.stores.read_model.roles() if role.is_held(now)]
+        held = [role for role in await self._source.stores.leases.roles() if role.is_held(now)]
         return sorted({role.owner for role in held if role.owner != self._owner})

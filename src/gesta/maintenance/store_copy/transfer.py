@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from gesta.errors import StoreError
 from gesta.maintenance.store_copy.selection import PAGE, Home, Selection
+from gesta.ports.checkpoints import Move, dispatched_of
 from gesta.ports.event_store import Append, Appended, NewEvent, Recorded
-from gesta.ports.read_model import Move, dispatched_of
 from gesta.ports.vault import Encrypted
 from gesta.projector.partitions import checkpoints_of, stands_of
 
@@ -27,8 +27,8 @@ class Transfer:
         """Copy the next page of the log: how many events it had, and the position up to which the
         log is copied.
         """
-        views = self._target.stores.read_model
-        before = await views.checkpoint(self.place)
+        checkpoints = self._target.stores.checkpoints
+        before = await checkpoints.position(self.place)
         page = await self._source.stores.events.follow(before, PAGE)
         if not page:
             return 0, before
@@ -48,9 +48,9 @@ class Transfer:
 
     async def move(self, name: str, position: int) -> None:
         """Set a checkpoint of the target."""
-        views = self._target.stores.read_model
-        before = await views.checkpoint(name)
-        if before != position and not await views.save([], [], Move(name, before, position)):
+        checkpoints = self._target.stores.checkpoints
+        before = await checkpoints.position(name)
+        if before != position and not await checkpoints.move([Move(name, before, position)]):
             raise self._worked_on()
 
     async def mark_dispatched(self, position: int) -> None:
@@ -59,10 +59,10 @@ class Transfer:
         for name in checkpoints_of(stores.partitions):
             # A mark in any case: without one, whoever opens the target takes its checkpoints for
             # lost.
-            await stores.read_model.begin(dispatched_of(name), position)
+            await stores.checkpoints.begin(dispatched_of(name), position)
         stands = zip(
             checkpoints_of(stores.partitions),
-            await stands_of(stores.read_model, stores.partitions),
+            await stands_of(stores.checkpoints, stores.partitions),
             strict=True,
         )
         moves = [
@@ -70,7 +70,7 @@ class Transfer:
             for name, one in stands
             if one.dispatched < position
         ]
-        if moves and not await stores.read_model.save_with_jobs([], [], [], moves):
+        if moves and not await stores.checkpoints.move(moves):
             raise self._worked_on()
 
     async def place_of(self, position: int) -> int:
@@ -96,10 +96,10 @@ class Transfer:
         keeps its key from being used again.
         """
         count, after = 0, b""
-        while page := await self._source.stores.events.claims(after, PAGE):
+        while page := await self._source.stores.key_claims.claims(after, PAGE):
             after = page[-1].name
             chosen = [claim for claim in page if claim.request_id not in others]
-            answers = await self._target.stores.events.put_claims(chosen) if chosen else []
+            answers = await self._target.stores.key_claims.put_claims(chosen) if chosen else []
             for claim, is_there in zip(chosen, answers, strict=True):
                 if not is_there:
                     raise StoreError(

@@ -11,10 +11,11 @@ from typing import Any
 import apsw
 
 from gesta.domain.state import State
+from gesta.ports.checkpoints import Move
 from gesta.ports.eager_dispatch import FreeSlots
 from gesta.ports.event_store import Append, Appended, AppendVerdict
 from gesta.ports.job_queue import Ack, Drop, Job, LeasedJob, Release
-from gesta.ports.read_model import Move, Quarantined, View
+from gesta.ports.read_model import Quarantined, View
 from gesta.ports.transactions import Entry, Projection, Recording
 from gesta.stores.recent_views import Saved
 from gesta.stores.sqlite.database import Database
