@@ -342,7 +342,7 @@ async def test_an_expiry_that_records_nothing_takes_no_job_away(gesta, ports):
         gesta.advance(10)
 
         async def redriven_meanwhile(original, entries):
-            ports.commits.heal()
+            ports.transactions.heal()
             await append_raw(engine, request.id, 1, "Failed.v1", b'{"reason":"no","attempts":1}')
             await append_raw(
                 engine,
@@ -354,7 +354,7 @@ async def test_an_expiry_that_records_nothing_takes_no_job_away(gesta, ports):
             await engine.pipeline.projector.step()
             return await original(entries)
 
-        ports.commits.replace("record", redriven_meanwhile)
+        ports.transactions.replace("record", redriven_meanwhile)
         sweeping = asyncio.ensure_future(engine.pipeline.sweep.step())
         await pass_time(gesta, 1)
         await sweeping
