@@ -96,7 +96,7 @@ def _copied_views(view: View, old_id: str, new_ids: Sequence[str]) -> list[View]
 async def _save(stores: Stores, views: Sequence[View]) -> None:
     """With every checkpoint past their events, so the projector has nothing left to do."""
     places = Places(
-        stores.partitions, dict(enumerate(await stands_of(stores.read_model, stores.partitions)))
+        stores.partitions, dict(enumerate(await stands_of(stores.checkpoints, stores.partitions)))
     )
     stretch = places.next_stretch(again=False)
     assert stretch is not None

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -23,6 +23,32 @@ def gesta(gesta: Harness) -> Harness:
     return gesta
 
 
+#: Of a queue.
+QUEUE = frozenset({"queue", "job_inspection", "job_holds", "external_leases"})
+#: Those whose calls can be made to fail.
+PORTS = QUEUE | {
+    "events",
+    "key_claims",
+    "read_model",
+    "sweep_index",
+    "checkpoints",
+    "leases",
+    "undispatched_jobs",
+    "vault",
+    "transactions",
+}
+
+
+def wrap(stores: Stores, kind: Callable[[Any], Any]) -> dict[str, Any]:
+    """Each port in a wrapper. Ports that one object implements share one."""
+    found: dict[int, Any] = {}
+    return {
+        name: found.setdefault(id(port), kind(port))
+        for name in stores.capabilities
+        for port in [getattr(stores, name)]
+    }
+
+
 @pytest.fixture
 def ports(gesta: Harness) -> Iterator[Ports]:
     """The ports of every engine opened from here on can be made to fail."""
@@ -31,21 +57,10 @@ def ports(gesta: Harness) -> Iterator[Ports]:
     async def wire(settings: Settings) -> Environment:
         environment = await gesta.wire(settings)
         stores = environment.stores
-        faulty.events, faulty.read_model, faulty.queue = (
-            Faulty(stores.events),
-            Faulty(stores.read_model),
-            Faulty(stores.queue),
-        )
-        faulty.vault, faulty.transactions = Faulty(stores.vault), Faulty(stores.transactions)
-        wired = replace(
-            stores,
-            events=faulty.events,
-            read_model=faulty.read_model,
-            queue=faulty.queue,
-            vault=faulty.vault,
-            transactions=faulty.transactions,
-        )
-        return replace(environment, stores=wired)
+        wrapped = {name: one for name, one in wrap(stores, Faulty).items() if name in PORTS}
+        for name in ("events", "read_model", "queue", "vault", "transactions"):
+            setattr(faulty, name, wrapped[name])
+        return replace(environment, stores=replace(stores, **wrapped))
 
     Wiring.wire = staticmethod(wire)
     yield faulty
@@ -59,23 +74,21 @@ def calls(gesta: Harness, request: pytest.FixtureRequest) -> Iterator[Calls]:
     """
     before, calls = Wiring.wire, Calls()
 
-    def slow(stores: Stores, *names: str) -> Stores:
-        ports: dict[str, Any] = {name: Slow(getattr(stores, name), calls) for name in names}
-        return replace(stores, **ports)
+    def slow(stores: Stores, names: frozenset[str]) -> Stores:
+        wrapped = wrap(stores, lambda port: Slow(port, calls))
+        return replace(stores, **{name: one for name, one in wrapped.items() if name in names})
 
     async def wire(settings: Settings) -> Environment:
         environment = await gesta.wire(settings)
         if request.param == "together":
             return replace(
                 environment,
-                stores=slow(
-                    environment.stores, "events", "read_model", "queue", "vault", "transactions"
-                ),
+                stores=slow(environment.stores, PORTS),
             )
         queue = (await gesta.wire(replace(settings, url=f"{settings.url} queue"))).stores
-        main = slow(environment.stores, "events", "read_model", "vault")
+        main = slow(environment.stores, PORTS - QUEUE - {"transactions"})
         return replace(
-            environment, stores=with_separate_queue(main, slow(queue, "queue"), gesta.runtime)
+            environment, stores=with_separate_queue(main, slow(queue, QUEUE), gesta.runtime)
         )
 
     Wiring.wire = staticmethod(wire)

@@ -13,9 +13,11 @@ from gesta.admin.doctor.collect import examine, examine_request
 from gesta.admin.doctor.explain import RequestFacts, why_not_sent
 from gesta.domain.ids import external_queue_of
 from gesta.domain.state import State
+from gesta.ports.checkpoints import Checkpoint
 from gesta.ports.job_queue import Backlog, Job, QueueStanding
+from gesta.ports.leases import RoleLease
 from gesta.ports.outbox import OutboxStanding
-from gesta.ports.read_model import Checkpoint, Quarantined, RoleLease
+from gesta.ports.read_model import Quarantined
 from gesta.ports.stores import Health
 from gesta.tenants.pauses import EVERYTHING, Pause, Scope
 from tests.world import FLOW, Note, Provider, engine_of, let_run, pass_time

@@ -5,7 +5,9 @@ from tests.contracts.separate_queue import apart_harness_types
 def pytest_generate_tests(metafunc):
     """Each promise is tested on every store that has what the promise needs."""
     if "harness_type" in metafunc.fixturenames:
-        known = harness_types() | apart_harness_types()
+        known = harness_types()
+        if "transactions" in metafunc.cls.needs:
+            known = known | apart_harness_types()
         able = {
             name: kind for name, kind in known.items() if metafunc.cls.needs <= kind.capabilities
         }

@@ -12,11 +12,13 @@ from typing import Any
 from msgspec.structs import replace
 
 from gesta.domain.ids import external_queue_of, external_queues_of
+from gesta.domain.lifecycles import lifecycle_of
+from gesta.ports.checkpoints import Move
 from gesta.ports.event_store import Append, Appended
 from gesta.ports.job_queue import Ack, Drop, Hold, LeasedJob, Release, Settlement
-from gesta.ports.read_model import Filter, Move, View
+from gesta.ports.read_model import Filter, View
 from gesta.ports.transactions import Entry, Recording
-from gesta.testing.contracts.harness import TransactionsHarness
+from gesta.testing.contracts.harness import Harness
 from gesta.testing.contracts.samples import (
     fresh_append,
     fresh_claim,
@@ -25,7 +27,7 @@ from gesta.testing.contracts.samples import (
     fresh_view,
     key_of,
 )
-from gesta.testing.contracts.sweeps import walk
+from gesta.testing.contracts.sweep_index import walk
 
 LEASE_SECONDS = 10.0
 STEPS_MS = (1, 1, 1, 50, 1000, 9999, 10_000)
@@ -40,9 +42,7 @@ STATUSES = ("queued", "queued", "unknown", "sent", "failed")
 class Walk:
     """A few streams, jobs and requests, and calls that meet each other on them."""
 
-    def __init__(
-        self, seed: int, reference: TransactionsHarness, store: TransactionsHarness
-    ) -> None:
+    def __init__(self, seed: int, reference: Harness, store: Harness) -> None:
         self._reference, self._store = reference, store
         self._dice = random.Random(seed)
         self._flows = [fresh_name() for _ in range(2)]
@@ -94,7 +94,7 @@ class Walk:
 
     async def _same(
         self,
-        call: Callable[[TransactionsHarness], Awaitable[Any]],
+        call: Callable[[Harness], Awaitable[Any]],
         told: Callable[[Any], Any] = lambda answer: answer,
     ) -> None:
         expected, answer = told(await call(self._reference)), told(await call(self._store))
@@ -124,9 +124,11 @@ class Walk:
 
     async def lease_external(self) -> None:
         token, external_queue = self._dice.choice(HOLDERS), self._dice.choice(self._external_queues)
-        await self._same(lambda harness: harness.queue.stocked(self._external_queues))
+        await self._same(lambda harness: harness.external_leases.stocked(self._external_queues))
         await self._same(
-            lambda harness: harness.queue.lease_external(token, external_queue, 100, LEASE_SECONDS),
+            lambda harness: harness.external_leases.lease_external(
+                token, external_queue, 100, LEASE_SECONDS
+            ),
             _told_of_jobs,
         )
 
@@ -136,7 +138,7 @@ class Walk:
             self._dice.choice(HOLDERS),
             self._dice.choice((0, LEASE_SECONDS)),
         )
-        await self._same(lambda harness: harness.queue.prolong(job_id, token, seconds))
+        await self._same(lambda harness: harness.external_leases.prolong(job_id, token, seconds))
 
     async def expired_leases(self) -> None:
         token, external_queues = (
@@ -144,7 +146,7 @@ class Walk:
             external_queues_of(self._dice.choice(self._flows)),
         )
         await self._same(
-            lambda harness: harness.queue.expired_leases(
+            lambda harness: harness.external_leases.expired_leases(
                 token, external_queues, 100, LEASE_SECONDS
             ),
             _told_of_jobs,
@@ -157,7 +159,7 @@ class Walk:
     async def unhold(self) -> None:
         # All or none: which of several goes first is nobody's promise.
         scope, limit = self._dice.choice(SCOPES), self._dice.choice((0, 100))
-        await self._same(lambda harness: harness.queue.unhold(scope, limit))
+        await self._same(lambda harness: harness.job_holds.unhold(scope, limit))
 
     async def append(self) -> None:
         appends = [self._append() for _ in range(self._dice.randint(1, 3))]
@@ -174,7 +176,7 @@ class Walk:
         views = {
             view.state.id: view for view in (self._view() for _ in range(self._dice.randint(0, 3)))
         }
-        before = await self._reference.read_model.checkpoint("walk") + self._dice.choice(
+        before = await self._reference.checkpoints.position("walk") + self._dice.choice(
             (0, 0, 0, 1)
         )
         jobs = self._dice.sample(self._jobs, k=2)
@@ -187,7 +189,7 @@ class Walk:
     async def sweep(self) -> None:
         now_ms, limit = self._now_ms(), self._dice.randint(1, 6)
         await self._same(
-            lambda harness: harness.read_model.due(now_ms, 100),
+            lambda harness: harness.sweep_index.due(now_ms, 100),
             lambda answer: (sorted(view.state.id for view in answer[0]), answer[1]),
         )
         await self._same(
@@ -198,7 +200,7 @@ class Walk:
             self._dice.choice(self._requests).state, version=self._dice.randint(1, 9)
         )
         later = self._dice.choice((None, now_ms + 700))
-        await self._same(lambda harness: harness.read_model.postpone([(looked_at, later)]))
+        await self._same(lambda harness: harness.sweep_index.postpone([(looked_at, later)]))
 
     async def look(self) -> None:
         chosen = Filter(
@@ -214,9 +216,9 @@ class Walk:
             lambda harness: harness.read_model.get([key_of(view) for view in self._requests])
         )
         await self._same(lambda harness: harness.queue.find([job.id for job in self._jobs]))
-        await self._same(lambda harness: harness.queue.count(4))
+        await self._same(lambda harness: harness.job_inspection.count(4))
         await self._same(
-            lambda harness: harness.queue.held(),
+            lambda harness: harness.job_holds.held(),
             lambda answer: {(one.tenant, one.scope, one.count) for one in answer},
         )
         await self._same(
@@ -254,10 +256,12 @@ class Walk:
 
     def _view(self) -> View:
         view, now_ms, dice = self._dice.choice(self._requests), self._now_ms(), self._dice
+        version, status = dice.randint(1, 9), dice.choice(STATUSES)
         state = replace(
             view.state,
-            version=dice.randint(1, 9),
-            status=dice.choice(STATUSES),
+            version=version,
+            status=status,
+            phase=lifecycle_of(view.state.flow).phase_of(status),
             updated_at=now_ms - dice.choice((0, 1000, 100_000)),
             due_at=dice.choice((None, now_ms, now_ms + 5000, now_ms + 1_000_000)),
             expires_at=dice.choice((None, now_ms, now_ms + 3000)),

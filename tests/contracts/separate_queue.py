@@ -7,24 +7,24 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import ClassVar
 
 from gesta.domain.state import State
+from gesta.ports.checkpoints import Move
 from gesta.ports.eager_dispatch import FreeSlots
 from gesta.ports.event_store import Append, AppendVerdict
 from gesta.ports.job_queue import Job
-from gesta.ports.read_model import Move, Quarantined, View
+from gesta.ports.read_model import Quarantined, View
 from gesta.ports.stores import Stores
 from gesta.ports.transactions import Entry, Projection, Recording, Transactions
 from gesta.projector.job_relay import Relay
 from gesta.projector.partitions import Partitions
-from gesta.runtime.clock import Ids, ManualRuntime
+from gesta.runtime.clock import Ids
 from gesta.runtime.component import Process
 from gesta.runtime.telemetry import Telemetry
 from gesta.stores.memory.database import MemoryDatabase
 from gesta.stores.separate_queue import with_separate_queue
 from gesta.stores.sqlite import open_stores
-from gesta.testing.contracts.harness import Capability, Harness
+from gesta.testing.contracts.harness import Harness
 
 
 class _Relaying:
@@ -63,37 +63,33 @@ class _Relaying:
         return recordings
 
 
-class _Apart:
-    """The commits are what is tested: the ports by themselves are tested elsewhere."""
+class _Apart(Harness):
+    """Only the transactions are tested here: the ports by themselves are tested elsewhere."""
 
-    capabilities: ClassVar[frozenset[Capability]] = frozenset({"transactions", "durable"})
+    capabilities = frozenset(
+        {"events", "read_model", "checkpoints", "queue", "transactions", "durable"}
+    )
 
     def __init__(self, folder: Path) -> None:
-        self.runtime = ManualRuntime()
-        self._folder = folder
+        super().__init__(folder)
         self._databases = MemoryDatabase(self.runtime), MemoryDatabase(self.runtime)
 
     async def _stores(self) -> tuple[Stores, Stores]:
         one, other = self._databases
         return one.stores(), other.stores()
 
-    async def open(self) -> None:
+    async def open_ports(self) -> Stores:
         stores = with_separate_queue(*await self._stores(), self.runtime)
         assert stores.undispatched is not None
         process = Process(self.runtime, Ids(self.runtime), Telemetry(), "test")
-        relay = Relay(stores, Partitions(1, stores.read_model, process), process)
-        stores = replace(stores, transactions=_Relaying(stores.transactions, relay))
-        self.events, self.queue, self.read_model = stores.events, stores.queue, stores.read_model
-        self.vault, self.transactions, self._close = stores.vault, stores.transactions, stores.close
-
-    async def close(self) -> None:
-        await self._close()
+        relay = Relay(stores, Partitions(1, stores.leases, process), process)
+        return replace(stores, transactions=_Relaying(stores.transactions, relay))
 
 
 class _SqliteApart(_Apart):
     async def _stores(self) -> tuple[Stores, Stores]:
         one, other = [
-            await open_stores(f"sqlite:///{self._folder / name}", self.runtime)
+            await open_stores(f"sqlite:///{self.folder / name}", self.runtime)
             for name in ("gesta.db", "queue.db")
         ]
         return one, other

@@ -1,9 +1,11 @@
-from gesta.testing.contracts.event_claims import (
-    EventClaimsAfterRestartContract,
-    EventClaimsContract,
-)
 from gesta.testing.contracts.event_shares import EventSharesContract
 from gesta.testing.contracts.event_store import EventStoreAfterRestartContract, EventStoreContract
+from gesta.testing.contracts.key_claims import (
+    EventClaimsAfterRestartContract,
+    EventClaimsContract,
+    KeyClaimsAfterRestartContract,
+    KeyClaimsContract,
+)
 
 
 class TestEventStore(EventStoreContract): ...
@@ -19,3 +21,9 @@ class TestEventClaims(EventClaimsContract): ...
 
 
 class TestEventClaimsAfterRestart(EventClaimsAfterRestartContract): ...
+
+
+class TestKeyClaims(KeyClaimsContract): ...
+
+
+class TestKeyClaimsAfterRestart(KeyClaimsAfterRestartContract): ...

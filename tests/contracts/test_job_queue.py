@@ -1,8 +1,12 @@
-from gesta.testing.contracts.external_leases import LanesAfterRestartContract, LanesContract
+from gesta.testing.contracts.external_leases import (
+    LanesAfterRestartContract,
+    LanesContract,
+    ListedExternalLeasesContract,
+)
 from gesta.testing.contracts.fair_queue import TurnsContract
-from gesta.testing.contracts.job_holds import HoldContract
+from gesta.testing.contracts.job_holds import HoldAfterRestartContract, HoldContract
+from gesta.testing.contracts.job_inspection import JobListingContract
 from gesta.testing.contracts.job_leases import JobLeasesContract
-from gesta.testing.contracts.job_listing import JobListingContract
 from gesta.testing.contracts.job_queue import (
     JobQueueAfterRestartContract,
     PutContract,
@@ -39,3 +43,9 @@ class TestLanes(LanesContract): ...
 
 
 class TestLanesAfterRestart(LanesAfterRestartContract): ...
+
+
+class TestHoldAfterRestart(HoldAfterRestartContract): ...
+
+
+class TestListedExternalLeases(ListedExternalLeasesContract): ...

@@ -4,7 +4,19 @@ from tests.contracts.random_walk import Walk
 
 
 class TestRandomWalk(Contract):
-    needs = frozenset({"events", "read_model", "queue", "transactions"})
+    needs = frozenset(
+        {
+            "events",
+            "read_model",
+            "sweep_index",
+            "checkpoints",
+            "queue",
+            "job_inspection",
+            "job_holds",
+            "external_leases",
+            "transactions",
+        }
+    )
 
     async def test_a_store_answers_as_the_memory_stores_do(self, harness, seed, tmp_path):
         reference = Reference(tmp_path)

@@ -1,13 +1,13 @@
-from gesta.testing.contracts.checkpoints import CheckpointContract, RoleContract
-from gesta.testing.contracts.leases import RolePartsContract
-from gesta.testing.contracts.read_model import ViewsAfterRestartContract, ViewsContract
-from gesta.testing.contracts.rebuilds import ShadowContract
-from gesta.testing.contracts.sweeps import (
-    DueViewsContract,
-    StaleViewsContract,
+from gesta.testing.contracts.checkpoints import CheckpointContract
+from gesta.testing.contracts.leases import RoleContract, RolePartsContract
+from gesta.testing.contracts.read_model import (
+    ShadowContract,
     UndecidedViewsContract,
+    ViewsAfterRestartContract,
+    ViewsContract,
 )
-from gesta.testing.contracts.undispatched import PendingAfterRestartContract, PendingContract
+from gesta.testing.contracts.sweep_index import DueViewsContract, StaleViewsContract
+from gesta.testing.contracts.undispatched_jobs import PendingAfterRestartContract, PendingContract
 
 
 class TestViews(ViewsContract): ...

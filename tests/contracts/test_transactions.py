@@ -1,6 +1,7 @@
 from gesta.testing.contracts.eager_dispatch import OffersAtOnceContract, OffersContract
-from gesta.testing.contracts.inline import AtOnceContract, AtOnceFenceContract
-from gesta.testing.contracts.removal import OldViewsContract, RemovalContract
+from gesta.testing.contracts.inline_projection import AtOnceContract, AtOnceFenceContract
+from gesta.testing.contracts.removal import RemovalContract
+from gesta.testing.contracts.sweep_index import OldViewsContract
 from gesta.testing.contracts.transactions import (
     CommitsAfterRestartContract,
     ProjectContract,

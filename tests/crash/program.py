@@ -277,8 +277,11 @@ async def wire(plan: Plan, settings: Settings, watch: Watch) -> Environment:
     runtime = OtherClock(plan.ahead_ms)
     # A server has a clock of its own; for a file it is the machine's.
     machine = runtime if plan.url else SystemRuntime()
+    opened = await open_stores(settings.url, machine)
     stores = watched(
-        await open_stores(settings.url, machine), watch, "events", "read_model", "queue"
+        opened,
+        watch,
+        *opened.capabilities - {"vault", "transactions", "fences", "token_buckets", "outbox"},
     )
     if settings.queue_url is not None:
         queue = watched(await open_stores(settings.queue_url, machine), watch, "queue")

@@ -49,13 +49,10 @@ async def test_emptied_views_and_a_lost_queue_are_made_again(
             # Put and taken, but the relay died before it could forget them: they are put again, and
             # nobody can know of the first time.
             names = {job_id(victim, before[victim].dispatch_version): victim for victim in victims}
+            undispatched = engine.pipeline.environment.stores.undispatched_jobs
+            assert undispatched is not None
             left = (
-                {
-                    names[name]
-                    for name in await engine.pipeline.environment.stores.read_model.are_undispatched(
-                        [*names]
-                    )
-                }
+                {names[name] for name in await undispatched.find_undispatched([*names])}
                 if queue_lost
                 else set()
             )

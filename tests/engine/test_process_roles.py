@@ -39,7 +39,7 @@ async def holders(engine: Engine) -> dict[str, str]:
     now = engine.pipeline.runtime.now_ms()
     return {
         role.name: role.owner
-        for role in await engine.pipeline.environment.stores.read_model.roles()
+        for role in await engine.pipeline.environment.stores.leases.roles()
         if role.is_held(now)
     }
 

@@ -108,7 +108,8 @@ async def test_streams_and_events_have_the_names_of_the_contract(gesta):
 
 async def jobs_of(engine: Engine) -> list[Job]:
     return [
-        standing.job for standing in await engine.pipeline.environment.stores.queue.jobs("", 100)
+        standing.job
+        for standing in await engine.pipeline.environment.stores.job_inspection.jobs("", 100)
     ]
 
 
@@ -120,7 +121,7 @@ async def test_a_created_request_is_enqueued_as_a_pointer(gesta):
         )
         await gesta.settle(days=0.001)
         [job] = await jobs_of(engine)
-        everything = repr(await engine.pipeline.environment.stores.queue.jobs("", 100))
+        everything = repr(await engine.pipeline.environment.stores.job_inspection.jobs("", 100))
     assert (job.request_id, job.tenant, job.flow) == (
         request.id,
         "default",

@@ -28,7 +28,7 @@ from gesta.flows import slack, sms, webhook
 from gesta.flows.sms.message import NAME as SMS
 from gesta.http_api.route import Route
 from gesta.ports.read_model import Quarantined
-from gesta.tenants.templates import TEMPLATE, Template
+from gesta.tenants.templates.templates import TEMPLATE, Template
 from tests.http_api.served import Reply, Served
 
 #: Chosen so that a name built from tenant and id could be read both ways: acme + b-ID, acme-b + ID.
@@ -186,7 +186,7 @@ async def plant(api: Served) -> Planted:
     told = {"endpoint": f"{MARK} endpoint", "statuses": ["complained"]}
     await admin.put_config(webhook.TOLD, CODE, told, tenant=OWNER)
     planted.entry = (await admin.suppress(SMS, NUMBER, reason=f"{MARK} reason", tenant=OWNER)).id
-    await api.engine.pipeline.environment.stores.read_model.begin(checkpoint_of(HANDLER), 0)
+    await api.engine.pipeline.environment.stores.checkpoints.begin(checkpoint_of(HANDLER), 0)
     await admin.put_config(TEMPLATE, CODE, {"text": f"{MARK} {{{{ name }}}}"}, tenant=OWNER)
     for number in range(2):
         picked = await api.engine.submit(
@@ -201,7 +201,7 @@ async def plant(api: Served) -> Planted:
         made, _ = await admin.create_key(tenant=OWNER, name=name, scopes=["read"], actor=actor)
         planted.keys.append(made.id)
     await api.engine.pipeline.environment.stores.read_model.save(
-        [], [Quarantined("event", OWNER, f"{MARK}-stream", 1, f"{MARK} error", 1)], None
+        [], [Quarantined("event", OWNER, f"{MARK}-stream", 1, f"{MARK} error", 1)]
     )
     planted.cursor = api.engine.pipeline.cursors.encrypt(1, f"stream/{OWNER}")
     while len(await api.engine.find(tenant=OWNER)) < len(planted.requests):

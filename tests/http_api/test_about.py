@@ -117,7 +117,7 @@ async def test_what_was_set_aside_is_the_tenants_own_newest_first_and_bounded(ap
         Quarantined("event", tenant, f"s-{at}", 1, "cannot be read", at)
         for tenant, at in (("default", 1), ("default", 2), ("acme", 3))
     ]
-    await api.engine.pipeline.environment.stores.read_model.save([], quarantined, None)
+    await api.engine.pipeline.environment.stores.read_model.save([], quarantined)
     answer = (await api.call("GET", "/v1/parked", key=key)).body
     assert ([one["name"] for one in answer["items"]], answer["more"]) == (["s-2", "s-1"], False)
     first = (await api.call("GET", "/v1/parked?limit=1", key=key)).body

@@ -188,8 +188,8 @@ async def test_subscriptions_are_shown_and_an_abandoned_one_is_forgotten(posted)
     engine = posted.engine
     await engine.admin.put_config(webhook.TOLD, "shop", {"endpoint": "shop", "statuses": ["sent"]})
     await engine.admin.put_config(webhook.TOLD, "theirs", {"endpoint": "default"}, tenant="acme")
-    views = engine.pipeline.environment.stores.read_model
-    await views.begin("subscription/old ledger", 1)
+    checkpoints = engine.pipeline.environment.stores.checkpoints
+    await checkpoints.begin("subscription/old ledger", 1)
     key, admin, theirs = (
         await posted.key("operate"),
         await posted.key(),

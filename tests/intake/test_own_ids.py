@@ -58,7 +58,7 @@ async def standing(engine: Engine) -> list[tuple[str, str]]:
     """The jobs as (tenant, id)."""
     return [
         (one.job.tenant, one.job.id)
-        for one in await engine.pipeline.environment.stores.queue.jobs("", 100)
+        for one in await engine.pipeline.environment.stores.job_inspection.jobs("", 100)
     ]
 
 

@@ -61,7 +61,7 @@ async def assert_indexes_are_right(engine: Engine, db: apsw.Connection) -> None:
         assert {view.state.id for view in found} == {
             id_ for _, state, id_, _ in rows if state == status
         }
-    due, _ = await views.due(2**53, 100_000)
+    due, _ = await engine.pipeline.environment.stores.sweep_index.due(2**53, 100_000)
     assert {view.state.id for view in due} == {
         id_ for *_, id_, sweep_at in rows if sweep_at is not None
     }
@@ -154,10 +154,10 @@ async def test_a_second_rebuild_at_the_same_time_is_refused(tmp_path: Path):
         open_engine(path, "http://127.0.0.1:9", work=False) as first,
         open_engine(path, "http://127.0.0.1:9", work=False) as other,
     ):
-        assert await first.pipeline.environment.stores.read_model.claim("rebuild", "another", 4.0)
+        assert await first.pipeline.environment.stores.leases.claim("rebuild", "another", 4.0)
         with pytest.raises(GestaError, match="being rebuilt already"):
             await other.admin.rebuild()
-        await first.pipeline.environment.stores.read_model.claim("rebuild", "another", 0.0)
+        await first.pipeline.environment.stores.leases.claim("rebuild", "another", 0.0)
         answers = await asyncio.gather(
             first.admin.rebuild(), first.admin.rebuild(), return_exceptions=True
         )

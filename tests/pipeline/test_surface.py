@@ -111,7 +111,7 @@ async def main():
         print(await request.outcome(timeout=10))
     async with engine:
         # Told before the stop, or now: the place is behind both events in the end.
-        while (place := await engine.pipeline.environment.stores.read_model.checkpoint("subscription/ledger")) < 2:
+        while (place := await engine.pipeline.environment.stores.checkpoints.position("subscription/ledger")) < 2:
             await asyncio.sleep(0.01)
         print(engine.subscriptions["ledger"].statuses, place)
 

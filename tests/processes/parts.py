@@ -90,7 +90,7 @@ async def until(holds: Callable[[], Awaitable[bool]], awaited: str) -> None:
 async def player(engine: Engine, role: str) -> int | None:
     """The process that plays a role now."""
     now = engine.pipeline.runtime.now_ms()
-    for one in await engine.pipeline.environment.stores.read_model.roles():
+    for one in await engine.pipeline.environment.stores.leases.roles():
         if one.name == role and one.is_held(now):
             return int(one.owner.split(":")[1])
     return None

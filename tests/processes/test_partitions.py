@@ -62,7 +62,7 @@ class Load:
     async def owners(self) -> Counter[int]:
         """Process → how many partitions it has."""
         now = self.engine.pipeline.runtime.now_ms()
-        roles = await self.engine.pipeline.environment.stores.read_model.roles()
+        roles = await self.engine.pipeline.environment.stores.leases.roles()
         return Counter(
             int(one.owner.split(":")[1]) for one in roles if projects(one) and one.is_held(now)
         )

@@ -50,8 +50,8 @@ async def test_where_the_ports_share_a_database_nothing_is_pending_and_no_relay_
     async with Engine(URL, flows=[note_flow(Provider())]) as engine:
         await (await engine.submit(Note())).outcome()
         assert "relay" not in engine.pipeline.components.tasks
-        assert ports.views.calls.keys().isdisjoint(
-            {"save_with_jobs", "undispatched", "are_undispatched", "relayed"}
+        assert ports.read_model.calls.keys().isdisjoint(
+            {"save_with_jobs", "undispatched", "find_undispatched", "remove_undispatched"}
         )
 
 
@@ -250,9 +250,9 @@ async def test_relays_at_once_put_a_job_once(gesta):
             for process in [replace(engine.pipeline.process, owner=str(n))]
         ]
         job = fresh_job("other.flow")
-        await stores.read_model.save_with_jobs([], [job], [], [])
+        await stores.undispatched_jobs.save_with_jobs([], [job], [], [])
         await asyncio.gather(*(relay.step() for relay in relays))
-        assert await stores.read_model.undispatched(10) == []
+        assert await stores.undispatched_jobs.undispatched(10) == []
         leased, _ = await stores.queue.take("t", {"other.flow": 10}, 10, durable=False)
         assert [one.job for one in leased] == [job]
 

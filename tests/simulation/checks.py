@@ -22,7 +22,7 @@ from gesta.ports.job_queue import Job
 from gesta.ports.read_model import View
 from gesta.projector.batch_fold import CONFIG
 from gesta.requests.loader import apply_event
-from gesta.stores.separate_queue import PLACE_HELD_MS
+from gesta.stores.separate_queue import PLACEHOLDER_MS
 from tests.simulation.provider import CARELESS, SLOTS
 
 evolve = NOTIFICATION.evolve
@@ -159,7 +159,7 @@ class FlowChecks:
             or state.status not in ("cancelled", "expired")
         ):
             return False
-        is_slow = min(world.options.skews_ms) * -1 > PLACE_HELD_MS - 10_000
+        is_slow = min(world.options.skews_ms) * -1 > PLACEHOLDER_MS - 10_000
         met = is_slow or state.id in world.users.inline or state.expires_at is not None
         world.hits["met_at_the_same_instant"] += met
         return met

@@ -24,8 +24,8 @@ from gesta.domain.state import State
 from gesta.engine import request
 from gesta.intake.submit import Accepted, Intake
 from gesta.intake.submit_options import Options
+from gesta.ports.checkpoints import Move
 from gesta.ports.job_queue import Ack, Drop, LeasedJob, Settled, Settlement
-from gesta.ports.read_model import Move
 from gesta.ports.transactions import Entry, Projection
 from gesta.projector import partitions
 from gesta.projector.batch_fold import Folding
@@ -193,11 +193,11 @@ async def checkpoint_before_effect(self: Projector, *, again: bool = False) -> i
     batch, reached = await self._next_events(stretch)
     if reached == stretch.place:
         return 0
-    if not await self._views.save_with_jobs([], [], [], places.moves(stretch, reached)):
+    if not await self._checkpoints.move(places.moves(stretch, reached)):
         self._places = None
         return 0
     views, jobs, quarantined = await self._folding.fold(batch, stretch.quiet_until)
-    await self._commits.project(views, jobs, quarantined, [Move("nobody's", 0, 0)])
+    await self._transactions.project(views, jobs, quarantined, [Move("nobody's", 0, 0)])
     places.moved(stretch.numbers, reached)
     return reached - stretch.place
 
@@ -207,10 +207,10 @@ async def rebuild_that_dispatches(self: Rebuild, role: Any, progress: Any) -> in
     """Every opening that it meets becomes a job once more."""
     shadow = await self._views.shadow()
     folding = Folding(self._events, shadow.get, self._process)
-    for recorded in await self._events.follow(0, await place_of(self._views, self._count)):
+    for recorded in await self._events.follow(0, await place_of(self._checkpoints, self._count)):
         views, jobs, _ = await folding.fold([recorded], quiet_until=0)
         await shadow.save(views)
-        await self._projector._commits.project([], jobs, [], [Move("nobody's", 0, 0)])
+        await self._projector._transactions.project([], jobs, [], [Move("nobody's", 0, 0)])
     return await build(self, role, progress)
 
 

@@ -20,7 +20,7 @@ from gesta.errors import StoreError
 from gesta.ports.stores import Stores
 from gesta.runtime.clock import Timer
 from gesta.runtime.settings import Settings
-from gesta.sandbox.transport import SandboxTransport
+from gesta.sandbox import SandboxTransport
 from gesta.security.envelope_encryption import MasterKey
 from gesta.stores.memory.database import MemoryDatabase
 from gesta.stores.separate_queue import with_separate_queue
@@ -105,7 +105,7 @@ class Process(Owner):
         stores = database.stores()
         ports: dict[str, Any] = {
             name: Port(self, name, getattr(stores, name))
-            for name in ("events", "read_model", "queue", "vault", "transactions")
+            for name in stores.capabilities - {"fences", "token_buckets"}
         }
         return replace(stores, projects_inline=self.world.options.inline, **ports)
 

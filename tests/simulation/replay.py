@@ -9,16 +9,16 @@ from tests.simulation.world import World
 LINES = 40
 #: Housekeeping, left out of the short trace.
 QUIET = (
-    "read_model.claim",
-    "read_model.share",
-    "read_model.due",
+    "leases.claim",
+    "leases.share",
+    "sweep_index.due",
     "queue.take",
     "queue.extend",
     "events.follow",
     "events.follow_share",
     "read_model.get",
     "events.read",
-    "read_model.checkpoints",
+    "checkpoints.checkpoints",
 )
 
 

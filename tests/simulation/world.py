@@ -358,14 +358,14 @@ class World:
             self.checks.put(cast("list[Job]", args[0]))
         elif verb == "queue.take":
             self.checks.take(process)
-        elif verb == "read_model.share" and 0 < len(answer) < self.options.partitions:
+        elif verb == "leases.share" and 0 < len(answer) < self.options.partitions:
             self.hit("partitions_shared")
         elif verb in ("transactions.append", "transactions.record"):
             projection = args[1] if len(args) > 1 else None
             if projection is not None and projection.reached is not None:
                 self.hit("projected_at_once")
                 self.checks.projected(projection.jobs)
-        elif verb in ("transactions.project", "read_model.save_with_jobs") and args[3]:
+        elif verb in ("transactions.project", "undispatched_jobs.save_with_jobs") and args[3]:
             if answer:
                 self.checks.projected(cast("list[Job]", args[1]))
             else:

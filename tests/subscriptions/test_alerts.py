@@ -88,12 +88,12 @@ async def test_what_comes_within_a_window_is_said_in_the_next_one(gesta):
     assert len(heard(gesta)) == 1
     stores = engine.pipeline.environment.stores
     assert (
-        await stores.read_model.checkpoint("subscription/gesta/alerts") < await stores.events.end()
+        await stores.checkpoints.position("subscription/gesta/alerts") < await stores.events.end()
     )
     await gesta.settle()
     assert heard(gesta) == [("dead_letter", "bad_payload", 1), ("dead_letter", "bad_payload", 4)]
     assert (
-        await stores.read_model.checkpoint("subscription/gesta/alerts") == await stores.events.end()
+        await stores.checkpoints.position("subscription/gesta/alerts") == await stores.events.end()
     )
     await engine.stop()
 

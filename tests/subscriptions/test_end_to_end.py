@@ -28,7 +28,7 @@ async def told_everything(path, url) -> None:
         stores = engine.pipeline.environment.stores
         deadline = asyncio.get_running_loop().time() + REST_SECONDS
         while (
-            await stores.read_model.checkpoint(checkpoint_of("ledger")) < await stores.events.end()
+            await stores.checkpoints.position(checkpoint_of("ledger")) < await stores.events.end()
         ):
             assert asyncio.get_running_loop().time() < deadline, (
                 "the handler was not told of everything"

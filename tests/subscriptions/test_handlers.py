@@ -67,7 +67,7 @@ def listening(
 
 
 async def checkpoint(engine: Engine) -> int:
-    return await engine.pipeline.environment.stores.read_model.checkpoint(LEDGER)
+    return await engine.pipeline.environment.stores.checkpoints.position(LEDGER)
 
 
 async def test_a_handler_is_told_what_became_of_a_request(gesta):
@@ -225,7 +225,7 @@ async def test_a_handler_that_raises_gets_the_same_event_again_with_growing_paus
         assert (told.words, other.words) == ([], ["created", "sent"])
         (one,) = [
             one
-            for one in await engine.pipeline.environment.stores.read_model.checkpoints()
+            for one in await engine.pipeline.environment.stores.checkpoints.checkpoints()
             if one.name == LEDGER
         ]
         assert (one.position, one.failed_at_ms) == (0, at[0])
@@ -240,7 +240,7 @@ async def test_a_handler_that_raises_gets_the_same_event_again_with_growing_paus
         assert sample("subscription_events_total", {"name": "ledger"}) == 2
         assert sample("subscription_failing", {"name": "ledger"}) == 0
         assert [
-            one.error for one in await engine.pipeline.environment.stores.read_model.checkpoints()
+            one.error for one in await engine.pipeline.environment.stores.checkpoints.checkpoints()
         ] == [""] * 3
 
 

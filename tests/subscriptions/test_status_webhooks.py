@@ -166,13 +166,13 @@ async def test_a_crash_between_the_submit_and_the_checkpoint_tells_nothing_twice
             await asyncio.sleep(0)
         await let_run(gesta)
         stores = engine.pipeline.environment.stores
-        assert await stores.read_model.checkpoint(CHECKPOINT) < await stores.events.end()
+        assert await stores.checkpoints.position(CHECKPOINT) < await stores.events.end()
         await die(engine)
     async with engine_of() as engine:
         await pass_time(gesta, 10)
         await gesta.settle()
         assert (
-            await engine.pipeline.environment.stores.read_model.checkpoint(CHECKPOINT)
+            await engine.pipeline.environment.stores.checkpoints.position(CHECKPOINT)
             == await engine.pipeline.environment.stores.events.end()
         )
         assert len(await engine.find(flow=webhook.NAME)) == 1
@@ -209,10 +209,10 @@ async def test_nobody_follows_the_log_until_somebody_subscribes(gesta):
     async with engine_of() as engine:
         await engine.submit(Note())
         await pass_time(gesta, 5)
-        views = engine.pipeline.environment.stores.read_model
-        assert CHECKPOINT not in {one.name for one in await views.checkpoints()}
-        assert CHECKPOINT not in {one.name for one in await views.roles()}
-    assert CHECKPOINT not in {one.name for one in await views.roles()}
+        stores = engine.pipeline.environment.stores
+        assert CHECKPOINT not in {one.name for one in await stores.checkpoints.checkpoints()}
+        assert CHECKPOINT not in {one.name for one in await stores.leases.roles()}
+    assert CHECKPOINT not in {one.name for one in await stores.leases.roles()}
 
 
 async def test_a_subscription_put_by_another_process_is_followed(gesta):
@@ -320,7 +320,7 @@ async def test_what_cannot_be_subscribed_is_refused_and_nothing_begins(gesta, fi
         with pytest.raises(BadConfig, match=fault):
             await engine.admin.put_config(webhook.TOLD, "shop", fields)
         assert CHECKPOINT not in {
-            one.name for one in await engine.pipeline.environment.stores.read_model.checkpoints()
+            one.name for one in await engine.pipeline.environment.stores.checkpoints.checkpoints()
         }
 
 

@@ -141,7 +141,7 @@ async def test_who_forgot_a_handler_is_on_the_trail_of_those_who_run_the_install
     async with Engine(
         settings=Settings(url=URL, tenant="acme"), flows=[note_flow(Provider())], work=False
     ) as engine:
-        await engine.pipeline.environment.stores.read_model.begin(checkpoint_of("old ledger"), 1)
+        await engine.pipeline.environment.stores.checkpoints.begin(checkpoint_of("old ledger"), 1)
         await engine.admin.forget_handler("old ledger", actor=ADA)
         (change,) = await engine.admin.audit("acme")
         assert (change.what, change.about, change.by) == ("handler_forgotten", "old ledger", "ada")

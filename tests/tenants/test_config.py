@@ -105,7 +105,7 @@ async def test_no_secret_stands_in_an_event_a_view_a_job_or_a_repr(gesta):
         waiting = await engine.submit(Letter(), deliver_at=later)
         await let_run(gesta)
         stored = await all_events(engine)
-        [standing] = await engine.pipeline.environment.stores.queue.jobs("", 10)
+        [standing] = await engine.pipeline.environment.stores.job_inspection.jobs("", 10)
         texts = [
             repr(entity),
             repr(stored),

@@ -33,7 +33,7 @@ async def test_a_request_that_is_cancelled_while_a_pause_takes_hold_of_its_job_d
         request = await engine.submit(Note())
         await pass_time(gesta, 5)
         assert (told, await request.status()) == (["queued"], "cancelled")
-        assert await engine.pipeline.environment.stores.queue.jobs("", 10) == []
+        assert await engine.pipeline.environment.stores.job_inspection.jobs("", 10) == []
     assert provider.calls == []
 
 

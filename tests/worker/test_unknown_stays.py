@@ -123,5 +123,5 @@ async def test_a_job_that_is_put_off_for_no_number_of_seconds_comes_back(gesta, 
         request = await engine.submit(Note())
         await pass_time(gesta, 5)
         assert await request.status() == "queued"
-        (job,) = await engine.pipeline.environment.stores.queue.jobs("", 10)
+        (job,) = await engine.pipeline.environment.stores.job_inspection.jobs("", 10)
         assert (job.state, job.job.due_ms > gesta.runtime.now_ms()) == ("waiting", True)

@@ -30,9 +30,8 @@ from gesta.tenants.config import Entity, HandlerForgotten, SubjectErased
 from gesta.tenants.flow_records import TenantRecords
 from gesta.tenants.pauses import EVERYTHING, Pause, Scope, checked
 from gesta.tenants.suppression import BY_HAND, Addresses, Entry
-from gesta.tenants.templates import TEMPLATE, Template, Templates
 from gesta.tenants.templates.press import Fault
-from gesta.tenants.templates.templates import fill
+from gesta.tenants.templates.templates import TEMPLATE, Template, Templates, fill
 
 #: Changes of config that are told at a time.
 PAGE = 200
@@ -270,7 +269,7 @@ class Admin(Overview):
         own.
         """
         stores, now = self._pipeline.environment.stores, self._pipeline.runtime.now_ms()
-        held = {role.name for role in await self._views.roles() if role.is_held(now)}
+        held = {role.name for role in await self._stores.leases.roles() if role.is_held(now)}
         end, prefix = await stores.events.end(), checkpoint_of("")
         return [
             Listener(
@@ -280,7 +279,7 @@ class Admin(Overview):
                 one.error,
                 one.failed_at_ms,
             )
-            for one in await self._views.checkpoints()
+            for one in await self._stores.checkpoints.checkpoints()
             if one.name.startswith(prefix)
         ]
 
@@ -297,7 +296,7 @@ class Admin(Overview):
         # First the note: a crash in between leaves one too many, and never a place that is gone
         # without a word.
         await self._pipeline.config_writer.note(owner, HandlerForgotten(name), actor)
-        await self._views.forget(checkpoint_of(name))
+        await self._stores.checkpoints.forget(checkpoint_of(name))
 
     async def template(
         self, code: str, locale: str | None = None, *, tenant: str = "default"

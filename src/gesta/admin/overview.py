@@ -26,7 +26,8 @@ from gesta.requests.pages import Page, page_of
 class Overview:
     def __init__(self, pipeline: Pipeline) -> None:
         self._pipeline = pipeline
-        self._views = pipeline.environment.stores.read_model
+        self._stores = pipeline.environment.stores
+        self._views = self._stores.read_model
 
     async def look_up(self, request_id: str, tenant: str = "default") -> View:
         """A request by its id alone, also of a flow that this process does not declare but the
@@ -71,7 +72,7 @@ class Overview:
                 # Names are of one length, so the one behind the number before it is it, if anybody
                 # has claimed it.
                 before = (int.from_bytes(name, "big") - 1).to_bytes(len(name), "big")
-                claims = await self._pipeline.environment.stores.events.claims(before, 1)
+                claims = await self._pipeline.environment.stores.key_claims.claims(before, 1)
                 wanted += [
                     (one, tenant, claim.request_id) for claim in claims if claim.name == name
                 ]
@@ -85,7 +86,9 @@ class Overview:
     async def is_worked_on(self) -> bool:
         """Whether some process works on the store now."""
         now = self._pipeline.runtime.now_ms()
-        return any(projects(role) and role.is_held(now) for role in await self._views.roles())
+        return any(
+            projects(role) and role.is_held(now) for role in await self._stores.leases.roles()
+        )
 
     async def unseen(self, limit: int = 1_000) -> int:
         """How many events the views do not show yet, counted up to `limit`; less far where they are
@@ -93,7 +96,7 @@ class Overview:
         """
         stores = self._pipeline.environment.stores
         return len(
-            await stores.events.follow(await place_of(self._views, stores.partitions), limit)
+            await stores.events.follow(await place_of(stores.checkpoints, stores.partitions), limit)
         )
 
     async def quarantined(self, tenant: str | None = None, limit: int = 100) -> list[Quarantined]:
@@ -184,4 +187,4 @@ class Overview:
 
     async def held(self) -> list[HeldJob]:
         """How many jobs are held, by tenant and scope."""
-        return await self._pipeline.environment.stores.queue.held()
+        return await self._pipeline.environment.stores.job_holds.held()

@@ -171,7 +171,7 @@ async def _tell_of_strangers(engine: Engine, work: Work) -> None:
     if "worker" not in work.parts or work.flows:
         return
     for name, backlog in sorted(
-        by_flow(await engine.pipeline.environment.stores.queue.backlog()).items()
+        by_flow(await engine.pipeline.environment.stores.job_inspection.backlog()).items()
     ):
         count = backlog.ready + backlog.waiting
         if count and name not in engine.flows:

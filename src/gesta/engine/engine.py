@@ -187,7 +187,7 @@ class Engine:
             stores = environment.stores
             await refuse_fenced(stores, works=bool(self._work.parts))
             with suppress(Fenced):
-                await begin_places(stores.events, stores.read_model, stores.partitions)
+                await begin_places(stores.events, stores.checkpoints, stores.partitions)
             pipeline = await Pipeline.build(
                 self._flows,
                 environment,

@@ -21,9 +21,10 @@ from gesta.ports.stores import Stores
 from gesta.runtime.clock import Runtime, SystemRuntime
 from gesta.runtime.settings import Settings, resolve_reference
 from gesta.security.envelope_encryption import IDENTITY, KEY_BYTES, MasterKey
-from gesta.stores import open_stores
+from gesta.stores import open_queue, open_stores
 from gesta.stores.separate_queue import with_separate_queue
-from gesta.tenants.templates import ChildRenderer, InlineRenderer, Renderer
+from gesta.tenants.templates.child_renderer import ChildRenderer
+from gesta.tenants.templates.renderer import InlineRenderer, Renderer
 
 if TYPE_CHECKING:
     from gesta.engine.pipeline import Pipeline
@@ -93,7 +94,7 @@ async def open_ports(settings: Settings, runtime: Runtime) -> Stores:
     if settings.queue_url in (None, settings.url):
         return stores
     try:
-        return with_separate_queue(stores, await open_stores(settings.queue_url, runtime), runtime)
+        return with_separate_queue(stores, await open_queue(settings.queue_url, runtime), runtime)
     except BaseException as error:
         await stores.close()
         if isinstance(error, BadSettings):

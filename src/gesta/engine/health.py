@@ -81,8 +81,8 @@ class ProcessHealth:
     async def _ask(self, pipeline: Pipeline) -> None:
         stores = pipeline.environment.stores
         try:
-            await stores.read_model.claim(ROLE, pipeline.owner, 0.0)
-            await stores.queue.count(1)
+            await stores.leases.claim(ROLE, pipeline.owner, 0.0)
+            await stores.job_inspection.count(1)
             self._fault = None
         except StoreError as error:
             self._fault = f"cannot be used ({type(error).__name__})"

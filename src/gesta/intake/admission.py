@@ -89,7 +89,7 @@ class Admission:
             )
             return f"{self._stores.name}: {room}", "Free space", DISK_RETRY_SECONDS
         unseen = await self._stores.events.behind(await self._place())
-        backlog = unseen + await self._stores.queue.count(self._backlog_max)
+        backlog = unseen + await self._stores.job_inspection.count(self._backlog_max)
         if self._stores.outbox is not None:
             backlog += await self._stores.outbox.count(self._backlog_max)
         if backlog >= self._backlog_max:

@@ -32,7 +32,8 @@ class Retention:
         self, days: int | None, *, flows: Mapping[str, Flow], stores: Stores, process: Process
     ) -> None:
         self._keep_ms = None if days is None else days * DAY_MS
-        self._flows, self._views, self._commits = flows, stores.read_model, stores.transactions
+        self._flows, self._requests, self._leases = flows, stores.sweep_index, stores.leases
+        self._transactions = stores.transactions
         self._runtime, self._telemetry = process.runtime, process.telemetry
         #: Flows whose ids tell nothing about their age.
         self._foreign = frozenset(
@@ -46,10 +47,12 @@ class Retention:
         if self._keep_ms is None or self._runtime.monotonic() < self._rests_until:
             return
         now = self._runtime.now_ms()
-        if any(role.name == REBUILD and role.is_held(now) for role in await self._views.roles()):
+        if any(role.name == REBUILD and role.is_held(now) for role in await self._leases.roles()):
             # It would have to begin again.
             return
-        ended, place = await self._views.old(now - self._keep_ms, self._place, BATCH, self._foreign)
+        ended, place = await self._requests.old(
+            now - self._keep_ms, self._place, BATCH, self._foreign
+        )
         leaving = [
             (request_stream(state.flow, state.tenant, state.id), state)
             for state in ended
@@ -57,7 +60,7 @@ class Retention:
             if dead_letter(state, self._flows.get(state.flow), now) is None
         ]
         if leaving:
-            self._telemetry.removed(await self._commits.remove(leaving))
+            self._telemetry.removed(await self._transactions.remove(leaving))
         if place is None:
             self._rests_until = self._runtime.monotonic() + PAUSE_SECONDS
         self._place = place or _START

@@ -59,14 +59,15 @@ class Sweeper:
         process: Process,
     ) -> None:
         self._flows, self._loader, self._recorder, self._pausing = flows, loader, recorder, pausing
-        self._views, self._queue, self._buckets = (
-            stores.read_model,
+        self._requests, self._queue, self._inspection = (
+            stores.sweep_index,
             stores.queue,
-            stores.token_buckets,
+            stores.job_inspection,
         )
+        self._live_jobs, self._buckets = stores.live_jobs, stores.token_buckets
         self._retention, self._lease_expiry, self._process = retention, lease_expiry, process
         self._runtime, self._telemetry = process.runtime, process.telemetry
-        self.role = Role(ROLE, process.owner, stores.read_model, process.runtime)
+        self.role = Role(ROLE, process.owner, stores.leases, process.runtime)
         self._held_checked_at = self._lost_checked_at = self._expired_checked_at = float("-inf")
         #: When the next request has to be looked at, for tests that own the clock.
         self.next_due_ms: int | None = None
@@ -83,7 +84,7 @@ class Sweeper:
     async def step(self) -> None:
         """Deal with everything whose time has come."""
         while True:
-            due, self.next_due_ms = await self._views.due(self._runtime.now_ms(), BATCH)
+            due, self.next_due_ms = await self._requests.due(self._runtime.now_ms(), BATCH)
             await self._deal_with(due)
             if len(due) < BATCH:
                 break
@@ -100,7 +101,7 @@ class Sweeper:
             await self._restore_lost_jobs()
             await self._buckets.forget(BUCKETS)
             self._telemetry.looked_at(
-                by_flow(await self._queue.backlog()),
+                by_flow(await self._inspection.backlog()),
                 self._runtime.now_ms(),
                 await self._pausing.paused(None),
             )
@@ -130,7 +131,7 @@ class Sweeper:
                 looks[key_of(state)] = _next_look(state, now)
         if jobs:
             await self._queue.put(jobs)
-        await self._views.postpone([(view.state, looks[key_of(view.state)]) for view in due])
+        await self._requests.postpone([(view.state, looks[key_of(view.state)]) for view in due])
 
     async def _fresh(self, states: list[State]) -> list[View]:
         """The requests as they are now.
@@ -162,9 +163,9 @@ class Sweeper:
         before_ms = self._runtime.now_ms() - LOST_AGE_MS
         cursor: Cursor | None = FROM_THE_START
         while cursor is not None:
-            states, cursor = await self._views.stale(before_ms, cursor, LOST_BATCH)
+            states, cursor = await self._requests.stale(before_ms, cursor, LOST_BATCH)
             ids = {state.job_id: state for state in states}
-            live = await self._queue.find(list(ids)) if ids else set()
+            live = await self._live_jobs(list(ids)) if ids else set()
             missing = [state for name, state in ids.items() if name not in live]
             # In smaller batches: these are read with their payloads.
             for start in range(0, len(missing), BATCH):

@@ -187,19 +187,6 @@ class EventStore(Protocol):
         """
         ...
 
-    async def claims(self, after: bytes, limit: int) -> list[Claim]:
-        """Claimed keys in the order of their names, from behind `after`, so that somebody can go
-        through all.
-        """
-        ...
-
-    async def put_claims(self, claims: Sequence[Claim]) -> list[bool]:
-        """Claim keys without a stream, for one that was copied or removed.
-
-        False: it leads to another request, and stays. On disk.
-        """
-        ...
-
     async def behind(self, after: int) -> int:
         """How many events follow a position: 0 at the end, never fewer than there are.
 
@@ -211,5 +198,20 @@ class EventStore(Protocol):
         """Return when something may have been appended, at the latest after the timeout.
 
         A hint, never a promise.
+        """
+        ...
+
+
+class KeyClaims(Protocol):
+    """The claimed keys by themselves, for store copies and operators. `append` claims keys, too."""
+
+    async def claims(self, after: bytes, limit: int) -> list[Claim]:
+        """Claimed keys in the order of their names, behind `after`."""
+        ...
+
+    async def put_claims(self, claims: Sequence[Claim]) -> list[bool]:
+        """Claim keys without a stream, for one that was copied or removed; on disk.
+
+        False: the key leads to another request and stays.
         """
         ...

@@ -159,14 +159,10 @@ def _together(parts: list[Backlog]) -> Backlog:
 
 
 class JobQueue(Protocol):
-    """Put, take, extend, settle (ack, release, drop, hold), unhold, find; each call carries many.
+    """The core of a queue; each call carries many jobs.
 
-    Jobs that others execute stand in lanes, and are handed out, prolonged and taken over when they
-    lapsed: no take sees them.
-
-    A job gets its turn (domain/turns.py) when it becomes ready: put or released when due, woken,
-    unheld. Turns are fair between the
-    tenants of a flow.
+    A job gets its turn (domain/fair_queue.py) when it becomes ready: put or released when due, due
+    after a delay, or unheld. Turns are fair between the tenants of a flow.
     """
 
     async def put(self, jobs: Sequence[Job]) -> list[bool]:
@@ -179,28 +175,59 @@ class JobQueue(Protocol):
     async def take(
         self, token: str, flows: dict[str, int], lease_seconds: float, *, durable: bool
     ) -> tuple[list[LeasedJob], int | None]:
-        """Lease up to `flows[flow]` due jobs of each flow in their turns, dead leases included, and
-        tell when the next one falls due.
+        """Lease up to `flows[flow]` due jobs of each flow in their turns, including jobs whose lease
+        expired; and when the next job falls due.
 
-        `durable`: the take serves as the journal, so it must be on disk before it is answered.
+        `durable`: the lease serves as the journal, so it must be on disk before this returns.
         """
         ...
 
     async def leased_by(self, token: str) -> list[LeasedJob]:
-        """What is held under this token, as `take` gave it: for whoever has lost the answer to
-        one.
+        """The jobs leased under this token, as `take` returned them: for a worker that lost the
+        answer.
         """
         ...
 
     async def extend(self, token: str, lease_seconds: float) -> bool:
-        """Renew every lease of this token; False when it ran out: its jobs may be another's by
-        now.
-        """
+        """Renew every lease of this token. False: it expired; another worker may have its jobs."""
         ...
 
     async def settle(self, settlements: Sequence[Settlement]) -> list[Settled]:
-        """Ack, release, hold or drop, each fenced by its token."""
+        """Ack, release, hold or drop, each fenced by its token.
+
+        `Hold` is settled only where the store has JobHolds.
+        """
         ...
+
+    async def find(self, job_ids: Sequence[str]) -> set[str]:
+        """Which of these jobs are live."""
+        ...
+
+    async def ready(self, timeout_seconds: float) -> None:
+        """Return when a job may be ready, at the latest after the timeout. A hint, never a
+        promise.
+        """
+        ...
+
+
+class JobInspection(Protocol):
+    """What the queue holds, for operators, gauges and backpressure."""
+
+    async def count(self, limit: int) -> int:
+        """How many jobs are live, counted up to `limit`."""
+        ...
+
+    async def backlog(self) -> dict[str, Backlog]:
+        """What is live, by flow. May read every job: never called by the pipeline."""
+        ...
+
+    async def jobs(self, after_id: str, limit: int) -> list[QueueStanding]:
+        """Live jobs in the order of their ids, behind `after_id`."""
+        ...
+
+
+class JobHolds(Protocol):
+    """Jobs that a pause keeps out of the way. The settlement `Hold` puts a job there."""
 
     async def unhold(self, scope: str, limit: int) -> int:
         """Make up to `limit` jobs that are held under this scope ready again; how many.
@@ -213,56 +240,35 @@ class JobQueue(Protocol):
         """What is held, counted by tenant and scope."""
         ...
 
-    async def count(self, limit: int) -> int:
-        """How many jobs are live, counted up to `limit`."""
-        ...
+
+class ExternalLeases(Protocol):
+    """Jobs leased to external workers, each under a lease of its own. `take` never returns them."""
 
     async def lease_external(
         self, token: str, external_queue: str, limit: int, lease_seconds: float
     ) -> list[LeasedJob]:
-        """Lease up to `limit` due jobs of a lane in their turns, each by itself; on disk when it
-        returns: the take is the journal.
+        """Lease up to `limit` due jobs of an external queue in their turns; on disk when it
+        returns: the lease is the journal.
 
-        Nobody renews these leases but their holder. One that runs out stays where it is until
-        `expired_leases` takes it over.
+        Only the holder renews these leases. An expired one stays until `expired_leases` takes it
+        over.
         """
         ...
 
     async def prolong(self, job_id: str, token: str, lease_seconds: float) -> int | None:
-        """When the lease on a job that was handed out ends from now on, never earlier than before;
-        None: it is not this token's any more.
+        """The new end of the lease on a job, never earlier than before; None: this token no longer
+        holds it.
         """
         ...
 
     async def expired_leases(
         self, token: str, external_queues: str, limit: int, lease_seconds: float
     ) -> list[LeasedJob]:
-        """Take over up to `limit` jobs whose leases ran out, of all lanes whose names begin so."""
+        """Take over up to `limit` jobs with expired leases, of all external queues whose names
+        begin with this prefix.
+        """
         ...
 
     async def stocked(self, external_queues: Sequence[str]) -> set[str]:
-        """Which of these lanes have a job that could be handed out now."""
-        ...
-
-    async def find(self, job_ids: Sequence[str]) -> set[str]:
-        """Which of these jobs are live."""
-        ...
-
-    async def backlog(self) -> dict[str, Backlog]:
-        """What is live, by flow.
-
-        It may look at every job: for people and gauges, never for the road.
-        """
-        ...
-
-    async def jobs(self, after_id: str, limit: int) -> list[QueueStanding]:
-        """Live jobs in the order of their ids, from behind `after_id`, so that somebody can go
-        through all.
-        """
-        ...
-
-    async def ready(self, timeout_seconds: float) -> None:
-        """Return when a job may be ready, at the latest after the timeout. A hint, never a
-        promise.
-        """
+        """Which of these external queues have a job that could be leased now."""
         ...

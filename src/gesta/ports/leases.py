@@ -1,41 +1,105 @@
-"""A role that one process at a time should play: projecting, sweeping.
+"""Port: leases on roles that one process at a time should play: projecting, sweeping.
 
-A lease for thrift; correctness never rests on it.
+A lease saves work; correctness never depends on it.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import suppress
+from typing import Protocol
+
+import msgspec
 
 from gesta.errors import StoreError
-from gesta.ports.read_model import ReadModel
 from gesta.runtime.clock import Runtime
 
-#: Those who wait look once in RENEWAL_SECONDS, so another process takes over at most the sum of
-#: both after the player died.
+#: Other processes ask once in RENEWAL_SECONDS. So another process takes over at most the sum of
+#: both after the owner died.
 LEASE_SECONDS = 3.0
 RENEWAL_SECONDS = 1.0
 NEVER = float("-inf")
 
 
+class RoleLease(msgspec.Struct, frozen=True, gc=False):
+    """A role, its last owner, and the end of the lease."""
+
+    name: str
+    owner: str
+    until_ms: int
+
+    def is_held(self, now_ms: int) -> bool:
+        """A lease that ends later than any lease lasts dates from before the clock was set back:
+        no process holds it.
+        """
+        return now_ms < self.until_ms <= now_ms + 600_000
+
+
+def fair_part(parts: Sequence[RoleLease], owner: str, now_ms: int) -> list[str]:
+    """Which parts of a role a process should hold: its own, free ones, and what others have beyond
+    their fair part.
+
+    No process loses a part if that leaves it less than every process gets. So the division settles.
+    """
+    mine = [part.name for part in parts if part.owner == owner]
+    others: dict[str, list[str]] = {}
+    for part in parts:
+        if part.owner != owner and part.is_held(now_ms):
+            others.setdefault(part.owner, []).append(part.name)
+    least, over = divmod(len(parts), len(others) + 1)
+    most = least + (over > 0)
+    free = [part.name for part in parts if part.owner != owner and not part.is_held(now_ms)]
+    mine += free[: max(0, most - len(mine))]
+    # The process with the most parts loses one first.
+    spare = sorted(
+        (
+            (nth, name)
+            for names in others.values()
+            for nth, name in enumerate(names)
+            if nth >= least
+        ),
+        reverse=True,
+    )
+    return mine + [name for _, name in spare[: max(0, least - len(mine))]]
+
+
+class Leases(Protocol):
+    async def claim(self, name: str, owner: str, lease_seconds: float) -> bool:
+        """Acquire or renew the lease on a role. A lease of no length gives it up."""
+        ...
+
+    async def share(self, role: str, count: int, owner: str, lease_seconds: float) -> set[int]:
+        """Acquire or renew leases on parts of a role, called `role/0` to `role/{count - 1}`: the
+        numbers of the owner's parts.
+
+        Every process gets about as many (`fair_part`). A lease of no length gives all of them up.
+        While another process holds `role` itself, no process has a part.
+        """
+        ...
+
+    async def roles(self) -> list[RoleLease]:
+        """Every role that was ever claimed, by name."""
+        ...
+
+
 class Role:
-    def __init__(self, name: str, owner: str, views: ReadModel, runtime: Runtime) -> None:
-        self._name, self._owner, self._views, self._runtime = name, owner, views, runtime
+    def __init__(self, name: str, owner: str, leases: Leases, runtime: Runtime) -> None:
+        self._name, self._owner, self._leases, self._runtime = name, owner, leases, runtime
         self._renewed_at = NEVER
         self._is_given_up = False
-        #: Whether the store has ever said who plays it: us, or somebody whom we can stand in for.
+        #: Whether the store has ever answered which process plays it.
         self.is_known = False
 
     @property
     def was_ours(self) -> bool:
-        """Whether it was ours when it was last taken or renewed."""
+        """Whether it was ours when it was last claimed."""
         return self._renewed_at > NEVER
 
     async def is_ours(self) -> bool:
-        """Take or renew the role, at most once a second."""
+        """Claim or renew the role, at most once a second."""
         now = self._runtime.monotonic()
         if not self._is_given_up and now - self._renewed_at >= RENEWAL_SECONDS:
-            is_ours = await self._views.claim(self._name, self._owner, LEASE_SECONDS)
+            is_ours = await self._leases.claim(self._name, self._owner, LEASE_SECONDS)
             self.is_known = True
             # Given up while the answer was on its way, it must not look as if it were ours.
             self._renewed_at = now if is_ours and not self._is_given_up else NEVER
@@ -45,6 +109,6 @@ class Role:
         """Never play it again, so that the next process need not wait until the lease ends."""
         if not self._is_given_up:
             self._is_given_up, self._renewed_at = True, NEVER
-            # A store that does not hear of it will see the lease end.
+            # If the store does not answer, the lease runs out.
             with suppress(StoreError):
-                await self._views.claim(self._name, self._owner, 0.0)
+                await self._leases.claim(self._name, self._owner, 0.0)

@@ -1,20 +1,30 @@
-"""The ports of one engine, as a store hands them over."""
+"""The ports of one engine, as an adapter hands them over.
+
+An adapter declares its capabilities by the ports it fills in. The engine works without the others
+where it can, and else refuses with a sentence that names the port (`Missing`).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
-from typing import Protocol
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, fields
+from typing import NoReturn, Protocol, TypeVar
 
-from gesta.ports.event_store import EventStore
+from gesta.errors import BadSettings
+from gesta.ports.checkpoints import Checkpoints
+from gesta.ports.event_store import EventStore, KeyClaims
 from gesta.ports.fences import Fences
-from gesta.ports.job_queue import JobQueue
+from gesta.ports.job_queue import ExternalLeases, JobHolds, JobInspection, JobQueue
+from gesta.ports.leases import Leases
 from gesta.ports.outbox import Outbox
-from gesta.ports.read_model import ReadModel
+from gesta.ports.read_model import ReadModel, SweepIndex
 from gesta.ports.token_buckets import TokenBuckets
 from gesta.ports.transactions import Transactions
+from gesta.ports.undispatched_jobs import UndispatchedJobs
 from gesta.ports.vault import Vault
 from gesta.runtime.clock import Signal
+
+T = TypeVar("T")
 
 
 class Closing(Protocol):
@@ -31,7 +41,7 @@ class Health:
 
     schema: int
     faults: tuple[str, ...]
-    #: Whether all of it was looked at; a large file is looked at for a few seconds only.
+    #: Whether all of it was checked; a large file is checked for a few seconds only.
     is_whole: bool
     size: int
     log_size: int
@@ -49,39 +59,128 @@ async def nothing_to_examine() -> None:
     """The health of a store that has no file."""
 
 
-@dataclass(frozen=True)
-class Stores:
-    """The ports of one engine, wired to one database or, the queue, to another."""
+@dataclass(frozen=True, kw_only=True)
+class QueuePorts:
+    """What an adapter opens that is only a queue, for use with the store of another database."""
+
+    queue: JobQueue
+    close: Closing
+    #: The time of the store. Leases, due times and expiry use it, never a process's own clock.
+    now_ms: Callable[[], int]
+    name: str = ""
+    #: None: no gauges, and the limit `backlog_max` does not count the queue.
+    job_inspection: JobInspection | None = None
+    #: None: the engine refuses the queue, because a pause cannot hold jobs.
+    job_holds: JobHolds | None = None
+    #: None: the engine refuses flows that external workers execute.
+    external_leases: ExternalLeases | None = None
+    #: None: the store cannot be copied.
+    fences: Fences | None = None
+
+    @property
+    def capabilities(self) -> frozenset[str]:
+        """The names of the ports that this adapter fills in."""
+        return frozenset(
+            one.name
+            for one in fields(self)
+            if one.name in PORTS and not isinstance(getattr(self, one.name), Missing | None)
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stores(QueuePorts):
+    """All ports of an engine: one database, or a queue of another one beside it."""
 
     events: EventStore
+    key_claims: KeyClaims
     read_model: ReadModel
-    queue: JobQueue
+    sweep_index: SweepIndex
+    checkpoints: Checkpoints
+    leases: Leases
     vault: Vault
     transactions: Transactions
-    fences: Fences
     token_buckets: TokenBuckets
-    close: Closing
-    #: The time as the store has it. Leases, due times and expiry go by this one, never by a
-    #: process's own clock.
-    now_ms: Callable[[], int]
-    #: Into how many parts the log is divided for those who project: one where one process is enough
-    #: for all of it.
-    partitions: int = 1
-    #: How many callers' writes go into one commit at most. Where the store works in a process of
-    #: its own, fewer: it writes one part while those
-    #: of the last go on.
-    commit_size: int = 2_000
-    #: Whether its commits project what they append.
-    projects_inline: bool = False
-    #: Where a key file may lie beside the store; None where there is no such place.
-    folder: str | None = None
-    name: str = ""
-    #: Set when jobs were written down that a relay has to put into the queue; None where the ports
-    #: share one database.
-    undispatched: Signal | None = None
-    #: Where requests wait that are part of a caller's own transaction; None where the store cannot
-    #: share one.
+    job_inspection: JobInspection
+    job_holds: JobHolds
+    external_leases: ExternalLeases
+    fences: Fences
+    #: None: its queue cannot be in another database.
+    undispatched_jobs: UndispatchedJobs | None = None
+    #: Requests that wait as part of a caller's own transaction; None where the store cannot share
+    #: one.
     outbox: Outbox | None = None
+    #: Into how many partitions projectors divide the log; 1 where one process is enough.
+    partitions: int = 1
+    #: How many callers' writes go into one commit at most. Fewer where the store is a server: it
+    #: commits one part while callers of the last one go on.
+    commit_size: int = 2_000
+    #: Whether its transactions project what they append.
+    projects_inline: bool = False
+    #: The folder where a key file may be stored beside the store; None where there is none.
+    folder: str | None = None
+    #: Set when undispatched jobs were written that a relay has to put into the queue; None where
+    #: the queue is in the same database.
+    undispatched: Signal | None = None
     health: Examining = nothing_to_examine
-    #: Bytes left where the store grows; None where nobody can say.
+    #: Bytes left where the store grows; None where the store cannot tell.
     disk_free: Callable[[], Awaitable[int | None]] = unlimited
+
+    async def live_jobs(self, job_ids: Sequence[str]) -> set[str]:
+        """Which of these jobs are in the queue or on their way to it."""
+        if self.undispatched is None or self.undispatched_jobs is None:
+            return await self.queue.find(job_ids)
+        # Undispatched jobs first: the relay puts a job before it removes it here, so one of the
+        # two answers has it.
+        found = await self.undispatched_jobs.find_undispatched(job_ids)
+        return found | await self.queue.find(job_ids)
+
+
+#: The attributes of `Stores` that are ports, each with its protocol.
+PORTS: dict[str, type] = {
+    "events": EventStore,
+    "key_claims": KeyClaims,
+    "read_model": ReadModel,
+    "sweep_index": SweepIndex,
+    "checkpoints": Checkpoints,
+    "leases": Leases,
+    "queue": JobQueue,
+    "job_inspection": JobInspection,
+    "job_holds": JobHolds,
+    "external_leases": ExternalLeases,
+    "undispatched_jobs": UndispatchedJobs,
+    "vault": Vault,
+    "transactions": Transactions,
+    "token_buckets": TokenBuckets,
+    "fences": Fences,
+    "outbox": Outbox,
+}
+
+
+class Missing:
+    """Stands in for a port that an adapter lacks: a call of it raises BadSettings."""
+
+    def __init__(self, protocol: type, store: str, purpose: str) -> None:
+        methods = ", ".join(methods_of(protocol))
+        self.sentence = f"{store} does not implement {protocol.__name__} ({methods}); {purpose}"
+
+    def __getattr__(self, name: str) -> NoReturn:
+        raise BadSettings(self.sentence)
+
+
+def methods_of(protocol: type) -> list[str]:
+    """What an adapter has to implement."""
+    return [name for name in vars(protocol) if not name.startswith("_")]
+
+
+def required(port: T | None, missing: Missing) -> T:
+    """The port. Raises BadSettings if the adapter lacks it."""
+    if port is None:
+        raise BadSettings(missing.sentence)
+    refuse_missing(port)
+    return port
+
+
+def refuse_missing(port: object) -> None:
+    """Raise BadSettings if this is a port that the adapter lacks."""
+    if isinstance(port, Missing):
+        raise BadSettings(port.sentence)

@@ -13,10 +13,11 @@ from typing import Protocol
 import msgspec
 
 from gesta.domain.state import State
+from gesta.ports.checkpoints import Move
 from gesta.ports.eager_dispatch import FreeSlots
 from gesta.ports.event_store import Append, AppendVerdict
 from gesta.ports.job_queue import Job, Settled, Settlement
-from gesta.ports.read_model import Move, Quarantined, View
+from gesta.ports.read_model import Quarantined, View
 
 
 class Entry(msgspec.Struct, frozen=True, gc=False):

@@ -24,11 +24,9 @@ class Relay:
     def __init__(self, stores: Stores, partitions: Partitions, process: Process) -> None:
         """`partitions` are those of this process's projector, whose commits set the signal."""
         assert stores.undispatched is not None
-        self._views, self._queue, self._written = (
-            stores.read_model,
-            stores.queue,
-            stores.undispatched,
-        )
+        assert stores.undispatched_jobs is not None
+        self._jobs, self._queue = stores.undispatched_jobs, stores.queue
+        self._written = stores.undispatched
         self._partitions, self._process = partitions, process
 
     async def run(self) -> None:
@@ -46,8 +44,8 @@ class Relay:
 
     async def step(self) -> int:
         """Carry one batch over; how many jobs it had."""
-        jobs = await self._views.undispatched(BATCH)
+        jobs = await self._jobs.undispatched(BATCH)
         if jobs:
             await self._queue.put(jobs)
-            await self._views.relayed([job.id for job in jobs])
+            await self._jobs.remove_undispatched([job.id for job in jobs])
         return len(jobs)

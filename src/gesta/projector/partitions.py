@@ -13,9 +13,9 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from gesta.errors import StoreError
+from gesta.ports.checkpoints import Checkpoints, Move, dispatched_of
 from gesta.ports.event_store import EventStore
-from gesta.ports.leases import LEASE_SECONDS, NEVER, RENEWAL_SECONDS
-from gesta.ports.read_model import Move, ReadModel, RoleLease, dispatched_of
+from gesta.ports.leases import LEASE_SECONDS, NEVER, RENEWAL_SECONDS, Leases, RoleLease
 from gesta.runtime.component import Process
 
 #: The role and the checkpoint of whoever projects; `projector/0`, `projector/1` and so on where the
@@ -59,9 +59,9 @@ class Stretch(NamedTuple):
     quiet_until: int
 
 
-async def stands_of(views: ReadModel, count: int) -> list[Stand]:
+async def stands_of(checkpoints: Checkpoints, count: int) -> list[Stand]:
     """Of every partition, by number, read at one moment."""
-    found = {one.name: one.position for one in await views.checkpoints()}
+    found = {one.name: one.position for one in await checkpoints.checkpoints()}
     names = checkpoints_of(count)
     return [
         Stand(found.get(name, 0), found.get(dispatched_of(name), 0), name in found)
@@ -69,7 +69,7 @@ async def stands_of(views: ReadModel, count: int) -> list[Stand]:
     ]
 
 
-async def begin_places(events: EventStore, views: ReadModel, count: int) -> None:
+async def begin_places(events: EventStore, checkpoints: Checkpoints, count: int) -> None:
     """Make the checkpoints that are not there; before this process appends anything.
 
     Where the log has events already they were lost, with the views or by hand, and nobody knows
@@ -79,17 +79,17 @@ async def begin_places(events: EventStore, views: ReadModel, count: int) -> None
     """
     # In this order: whoever appends has made them before.
     end = await events.end()
-    known = {one.name for one in await views.checkpoints()}
+    known = {one.name for one in await checkpoints.checkpoints()}
     for name in checkpoints_of(count):
         if name not in known:
             if end:
-                await views.begin(dispatched_of(name), end)
-            await views.begin(name, 0)
+                await checkpoints.begin(dispatched_of(name), end)
+            await checkpoints.begin(name, 0)
 
 
-async def place_of(views: ReadModel, count: int) -> int:
+async def place_of(checkpoints: Checkpoints, count: int) -> int:
     """The position up to which the views show the log, whatever the partition."""
-    return min(stand.place for stand in await stands_of(views, count))
+    return min(stand.place for stand in await stands_of(checkpoints, count))
 
 
 class Places:
@@ -163,9 +163,9 @@ class Places:
 class Partitions:
     """Which partitions this process projects: all of them where it is alone, else a fair part."""
 
-    def __init__(self, count: int, views: ReadModel, process: Process) -> None:
+    def __init__(self, count: int, leases: Leases, process: Process) -> None:
         self.count = count
-        self._owner, self._views, self._runtime = process.owner, views, process.runtime
+        self._owner, self._leases, self._runtime = process.owner, leases, process.runtime
         self._renewed_at = self._held_at = NEVER
         self._is_given_up = False
         #: Those that were ours when they were last taken or renewed.
@@ -218,7 +218,7 @@ class Partitions:
         """All partitions in one call."""
         if self.count > 1:
             return frozenset(
-                await self._views.share(CHECKPOINT, self.count, self._owner, lease_seconds)
+                await self._leases.share(CHECKPOINT, self.count, self._owner, lease_seconds)
             )
-        is_ours = await self._views.claim(CHECKPOINT, self._owner, lease_seconds)
+        is_ours = await self._leases.claim(CHECKPOINT, self._owner, lease_seconds)
         return frozenset({0}) if is_ours else frozenset()

@@ -12,11 +12,12 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 
 from gesta.errors import Fenced, StoreError, StoreFull
+from gesta.ports.checkpoints import Move
 from gesta.ports.eager_dispatch import EagerDispatch, FreeSlots
 from gesta.ports.event_store import Recorded, Share
 from gesta.ports.job_queue import Job
 from gesta.ports.leases import RENEWAL_SECONDS
-from gesta.ports.read_model import Move, Quarantined, View
+from gesta.ports.read_model import Quarantined, View
 from gesta.ports.stores import Stores
 from gesta.ports.transactions import Projection
 from gesta.projector.batch_fold import Folding
@@ -59,16 +60,13 @@ STILL_SECONDS = 0.25
 class Projector:
     def __init__(self, stores: Stores, process: Process) -> None:
         """All partitions are followed, until `run` says which of them are ours."""
-        self._events, self._views, self._commits = (
-            stores.events,
-            stores.read_model,
-            stores.transactions,
-        )
+        self._events, self._transactions = stores.events, stores.transactions
+        self._checkpoints = stores.checkpoints
         self._count = count = stores.partitions
         self._folding = Folding(stores.events, stores.read_model.get, process)
         self._process, self._runtime = process, process.runtime
         runtime = process.runtime
-        self.partitions = Partitions(count, stores.read_model, process)
+        self.partitions = Partitions(count, stores.leases, process)
         self._followed, self._lease_expiry = frozenset(range(count)), 0
         self._listeners: list[Callable[[Sequence[View]], None]] = []
         #: None: to be read.
@@ -100,7 +98,7 @@ class Projector:
             and self._places.numbers == self.partitions.ours
         ):
             return self._places.lowest
-        return await place_of(self._views, self._count)
+        return await place_of(self._checkpoints, self._count)
 
     async def not_far_behind(self, seconds: float) -> None:
         """Return when little is left to be projected, at the latest after so many seconds; soon
@@ -276,7 +274,7 @@ class Projector:
         moves: Sequence[Move],
     ) -> bool:
         with self.eager(jobs) as free_slots:
-            return await self._commits.project(views, jobs, quarantined, moves, free_slots)
+            return await self._transactions.project(views, jobs, quarantined, moves, free_slots)
 
     @contextmanager
     def eager(self, jobs: Sequence[Job]) -> Iterator[FreeSlots | None]:
@@ -345,11 +343,11 @@ class Projector:
 
     async def _read_places(self) -> Places:
         self._at_end = None
-        stands = await stands_of(self._views, self._count)
+        stands = await stands_of(self._checkpoints, self._count)
         if not all(one.is_known for one in stands) and self._had_places:
             # Lost under our feet.
-            await begin_places(self._events, self._views, self._count)
-            stands = await stands_of(self._views, self._count)
+            await begin_places(self._events, self._checkpoints, self._count)
+            stands = await stands_of(self._checkpoints, self._count)
         self._had_places = all(one.is_known for one in stands)
         self._places = Places(
             self._count, {number: stands[number] for number in sorted(self._followed)}

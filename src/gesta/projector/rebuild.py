@@ -32,6 +32,7 @@ Progress = Callable[[int, int], None]
 class Rebuild:
     def __init__(self, stores: Stores, process: Process) -> None:
         self._events, self._views, self._count = stores.events, stores.read_model, stores.partitions
+        self._checkpoints, self._leases = stores.checkpoints, stores.leases
         self._process = process
         self._is_running = False
         # One of our own: the projector of this process may be at work, too, at another position.
@@ -47,24 +48,24 @@ class Rebuild:
             raise GestaError(RUNS)
         self._is_running = True
         try:
-            role = Role(ROLE, self._process.owner, self._views, self._process.runtime)
+            role = Role(ROLE, self._process.owner, self._leases, self._process.runtime)
             await _hold(role)
             try:
                 return await self._build(role, progress)
             finally:
-                await self._views.claim(ROLE, self._process.owner, 0.0)
+                await self._leases.claim(ROLE, self._process.owner, 0.0)
         finally:
             self._is_running = False
 
     async def _build(self, role: Role, progress: Progress) -> int:
         # They may have been lost with the views, also while this process ran.
-        await begin_places(self._events, self._views, self._count)
+        await begin_places(self._events, self._checkpoints, self._count)
         shadow = await self._views.shadow()
         folding = Folding(self._events, shadow.get, self._process)
         quarantined: list[Quarantined] = []
         position = folded = 0
         for _ in range(ROUNDS):
-            target = await place_of(self._views, self._count)
+            target = await place_of(self._checkpoints, self._count)
             # The last event is left over: so every checkpoint goes back in any case, and what a
             # projector has folded onto the old
             # views is refused.
@@ -77,7 +78,7 @@ class Rebuild:
                 quarantined += poison
                 position, folded = batch[-1].position, folded + len(batch)
                 progress(position, target)
-            if await place_of(self._views, self._count) - position < BATCH:
+            if await place_of(self._checkpoints, self._count) - position < BATCH:
                 break
         await _hold(role)
         if not await shadow.swap(checkpoints_of(self._count), position, quarantined):

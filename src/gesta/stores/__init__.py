@@ -10,21 +10,39 @@ from importlib.metadata import entry_points
 from typing import Protocol
 
 from gesta.errors import BadSettings
-from gesta.ports.stores import Stores
+from gesta.ports.stores import QueuePorts, Stores
 from gesta.runtime.clock import Runtime
 
 #: What other programs call a store.
 NICKNAMES = {"postgres": "postgresql", "sqlite3": "sqlite"}
 
 
+class Opening(Protocol):
+    async def __call__(self, url: str, runtime: Runtime) -> QueuePorts: ...
+
+
 class Adapter(Protocol):
-    """What the package of a store offers."""
+    """What the package of a store offers. A package with `open_queue` alone is only a queue."""
 
     async def open_stores(self, url: str, runtime: Runtime) -> Stores: ...
 
 
 async def open_stores(url: str, runtime: Runtime) -> Stores:
     """Open the store that a URL names."""
+    adapter = _adapter_of(url)
+    if not hasattr(adapter, "open_stores"):
+        raise BadSettings(f"url: {url!r} is only a queue; name it in queue_url")
+    return await adapter.open_stores(url, runtime)
+
+
+async def open_queue(url: str, runtime: Runtime) -> QueuePorts:
+    """Open the queue that a URL names: an adapter that is only a queue, or the one of a store."""
+    adapter = _adapter_of(url)
+    opening: Opening = getattr(adapter, "open_queue", None) or adapter.open_stores
+    return await opening(url, runtime)
+
+
+def _adapter_of(url: str) -> Adapter:
     scheme = url.partition(":")[0]
     if not scheme.isidentifier():
         raise BadSettings(
@@ -46,4 +64,4 @@ async def open_stores(url: str, runtime: Runtime) -> Stores:
                 f"url: no store is called {scheme!r}; this gesta has: memory, postgresql, sqlite"
             ) from None
         adapter = found[0].load()
-    return await adapter.open_stores(url, runtime)
+    return adapter

@@ -21,14 +21,15 @@ from gesta.domain.state import State
 from gesta.domain.status_events import Event, changed_status, told
 from gesta.domain.stream_names import checkpoint_of
 from gesta.errors import StoreError
+from gesta.ports.checkpoints import Checkpoints, Move
 from gesta.ports.event_store import EventStore, Recorded
-from gesta.ports.leases import RENEWAL_SECONDS, Role
-from gesta.ports.read_model import Move, Quarantined, ReadModel, View
+from gesta.ports.leases import RENEWAL_SECONDS, Leases, Role
+from gesta.ports.read_model import Quarantined, View
 from gesta.projector.batch_fold import CONFIG
 from gesta.requests.loader import apply_event
-from gesta.runtime.clock import Runtime, Signal, is_cancelled, sleep
+from gesta.runtime.clock import Signal, is_cancelled, sleep
+from gesta.runtime.component import Process, repeat
 from gesta.runtime.redaction import scrub
-from gesta.runtime.telemetry import Telemetry
 
 Since = Literal["now", "beginning"]
 #: Position → the word that an event may be told under, and its metadata.
@@ -54,11 +55,9 @@ class Log:
     """What consumers read, where their checkpoints are, and for whom."""
 
     events: EventStore
-    views: ReadModel
-    runtime: Runtime
-    telemetry: Telemetry
-    #: This process, for people who ask which one plays a role.
-    owner: str
+    checkpoints: Checkpoints
+    leases: Leases
+    process: Process
 
 
 class LogConsumer(ABC):
@@ -66,13 +65,11 @@ class LogConsumer(ABC):
 
     def __init__(self, name: str, since: Since, log: Log) -> None:
         self.name, self.checkpoint, self._since = name, checkpoint_of(name), since
-        self._events, self._views, self._runtime, self._telemetry = (
-            log.events,
-            log.views,
-            log.runtime,
-            log.telemetry,
-        )
-        self.role = Role(self.checkpoint, log.owner, log.views, log.runtime)
+        self._events, self._checkpoints = log.events, log.checkpoints
+        self._process = log.process
+        self._runtime, self._telemetry = log.process.runtime, log.process.telemetry
+        self.role = Role(self.checkpoint, log.process.owner, log.leases, self._runtime)
+        self._has_begun = False
         #: Where the checkpoint stands, and how far everything has been told. None: to be read.
         self._position: int | None = None
         self._told = 0
@@ -82,7 +79,7 @@ class LogConsumer(ABC):
         #: Whether the handler is at work right now.
         self.is_telling = False
         self._is_stopping = False
-        self._ended = Signal(log.runtime)
+        self._ended = Signal(self._runtime)
 
     #: Whether it stands aside until somebody wants it, and plays its role only then.
     waits_to_be_wanted = False
@@ -97,24 +94,29 @@ class LogConsumer(ABC):
         return self._again_ms if self._failures < TRIES_TO_SETTLE else None
 
     async def run(self) -> None:
-        """Tell until stopped, while the role is ours."""
-        has_begun = False
-        while not self._is_stopping:
-            try:
-                if not has_begun:
-                    # Whoever has the role: from here on nothing may be missed.
-                    await self._begin()
-                    has_begun = True
-                if not await self.role.is_ours():
-                    self._position = None
-                    await sleep(self._runtime, RENEWAL_SECONDS)
-                elif await self.step() == 0:
-                    await self._events.changed(POLL_SECONDS)
-            except StoreError as error:
-                self._telemetry.store_failed(self.checkpoint, error)
-                self._position = None
-                await sleep(self._runtime, POLL_SECONDS)
+        """Consume until stopped, while the role is ours."""
+        await repeat(
+            self._turn,
+            self.checkpoint,
+            self._process,
+            outage=self._lose_position,
+            is_over=lambda: self._is_stopping,
+        )
         await self.finish()
+
+    async def _turn(self) -> None:
+        if not self._has_begun:
+            # Whichever process has the role: from here on nothing may be missed.
+            await self._begin()
+            self._has_begun = True
+        if not await self.role.is_ours():
+            self._lose_position()
+            await sleep(self._runtime, RENEWAL_SECONDS)
+        elif await self.step() == 0:
+            await self._events.changed(POLL_SECONDS)
+
+    def _lose_position(self) -> None:
+        self._position = None
 
     def stop(self) -> None:
         """Call the handler no more; one that is at work may come to its end."""
@@ -137,7 +139,7 @@ class LogConsumer(ABC):
         """Where we stand. The first time ever the beginning is written down at once."""
         if self._position is None:
             start = 0 if self._since == "beginning" else await self._events.end()
-            self._position = self._told = await self._views.begin(self.checkpoint, start)
+            self._position = self._told = await self._checkpoints.begin(self.checkpoint, start)
             self._quarantined.clear()
         return self._position
 
@@ -145,7 +147,9 @@ class LogConsumer(ABC):
         if self._position is None or self._told <= self._position:
             return
         move = Move(self.checkpoint, self._position, self._told)
-        self._position = self._told if await self._views.save([], self._quarantined, move) else None
+        self._position = (
+            self._told if await self._checkpoints.move([move], self._quarantined) else None
+        )
         self._quarantined.clear()
 
     def _words(self, batch: Sequence[Recorded], covers: Callable[[str], bool]) -> Words:
@@ -266,5 +270,5 @@ class LogConsumer(ABC):
         with suppress(StoreError):
             # What was told before stays told, whatever becomes of this one.
             await self._move()
-            await self._views.stuck(self.checkpoint, f"position {position}: {text}", now)
+            await self._checkpoints.note_error(self.checkpoint, f"position {position}: {text}", now)
         await sleep(self._runtime, pause)

@@ -16,11 +16,10 @@ from gesta.domain.events import Actor
 from gesta.domain.stream_names import INSTALLATION
 from gesta.errors import NotFound
 from gesta.flows.flow import Flow
-from gesta.ports.job_queue import Hold, JobQueue, LeasedJob
+from gesta.ports.job_queue import Hold, JobHolds, LeasedJob
 from gesta.ports.read_model import View
 from gesta.tenants.config_writer import ConfigWriter
-from gesta.tenants.credentials import credential_of
-from gesta.tenants.pauses import Pause, Paused, Refusal, Resumed, Scope
+from gesta.tenants.pauses import Pause, Paused, Refusal, Resumed, Scope, credential_of
 
 #: Jobs made ready in one commit: a long pause must not end in one long commit.
 UNHOLD_BATCH = 1_000
@@ -30,8 +29,8 @@ DECLARED_MAX = 8
 
 
 class PauseControl:
-    def __init__(self, writer: ConfigWriter, queue: JobQueue) -> None:
-        self._config, self._writer, self._queue = writer.cache, writer, queue
+    def __init__(self, writer: ConfigWriter, holds: JobHolds) -> None:
+        self._config, self._writer, self._holds = writer.cache, writer, holds
         # Hundreds of attempts may be refused at once: the first asks the store, the others find its
         # answer.
         self._refusing = asyncio.Lock()
@@ -108,7 +107,7 @@ class PauseControl:
         """What concerns everybody and what concerns this tenant; without one, what concerns any
         tenant that has held jobs now.
         """
-        tenants = {one.tenant for one in await self._queue.held()} if tenant is None else {tenant}
+        tenants = {one.tenant for one in await self._holds.held()} if tenant is None else {tenant}
         owners = [INSTALLATION, *sorted(tenants)]
         for owner in owners:
             await self._config.refresh(owner)
@@ -164,7 +163,7 @@ class PauseControl:
 
     async def let_go_of_all(self) -> int:
         """The same for whatever is held."""
-        held = await self._queue.held()
+        held = await self._holds.held()
         return await self.let_go((one.tenant, one.scope) for one in held) if held else 0
 
     async def _end_what_others_declared(self, tenant: str) -> None:
@@ -180,7 +179,7 @@ class PauseControl:
 
     async def _unhold(self, scope: str) -> int:
         total = 0
-        while count := await self._queue.unhold(scope, UNHOLD_BATCH):
+        while count := await self._holds.unhold(scope, UNHOLD_BATCH):
             total += count
             if count < UNHOLD_BATCH:
                 break

@@ -50,8 +50,8 @@ class Harness:
         database.
         """
         from gesta.engine.environment import Environment
+        from gesta.sandbox import SandboxTransport
         from gesta.sandbox.smtp import SandboxMail
-        from gesta.sandbox.transport import SandboxTransport
         from gesta.security.envelope_encryption import MasterKey
         from gesta.stores.memory.database import MemoryDatabase
         from gesta.stores.separate_queue import with_separate_queue
@@ -126,7 +126,7 @@ class Harness:
             if pipeline.pool.in_flight and self.runtime.next_timer_ms is not None:
                 # An attempt waits for something on this clock: a slow answer, its own deadline.
                 moments.append(self.runtime.next_timer_ms)
-            due, next_sweep = await pipeline.environment.stores.read_model.due(
+            due, next_sweep = await pipeline.environment.stores.sweep_index.due(
                 self.runtime.now_ms(), 1
             )
             if due and self.runtime.next_timer_ms is not None:

@@ -202,7 +202,7 @@ class BatchAdmission:
             error=quarantined.error or type(error).__name__,
             at_ms=self._runtime.now_ms(),
         )
-        await self._do(lambda: self._read_model.save([], [noted], None), insist=True)
+        await self._do(lambda: self._read_model.save([], [noted]), insist=True)
 
     async def _do(
         self,

@@ -2,12 +2,13 @@
 
 from gesta.ports.job_queue import Job
 from gesta.stores.memory.database import MemoryDatabase
-from gesta.testing.contracts.event_claims import EventClaimsAfterRestartContract as Claims
 from gesta.testing.contracts.event_store import EventStoreAfterRestartContract as Events
+from gesta.testing.contracts.job_holds import HoldAfterRestartContract
 from gesta.testing.contracts.job_queue import JobQueueAfterRestartContract as Queue
+from gesta.testing.contracts.key_claims import EventClaimsAfterRestartContract as Claims
 from gesta.testing.contracts.read_model import ViewsAfterRestartContract as ReadModel
 from gesta.testing.contracts.transactions import CommitsAfterRestartContract as Transactions
-from gesta.testing.contracts.undispatched import PendingAfterRestartContract as Pending
+from gesta.testing.contracts.undispatched_jobs import PendingAfterRestartContract as Pending
 from gesta.testing.contracts.vault import VaultAfterRestartContract as Vault
 from gesta.testing.harnesses.memory import Harness
 from tests.contracts.faults.planting import breaks
@@ -20,7 +21,7 @@ from tests.contracts.faults.planting import breaks
     Claims.test_a_claimed_key_stays_claimed,
     Queue.test_jobs_are_there_again,
     Queue.test_a_durable_take_is_remembered,
-    Queue.test_a_held_job_stays_held,
+    HoldAfterRestartContract.test_a_held_job_stays_held,
     ReadModel.test_views_and_checkpoint_are_there_again,
     Vault.test_secrets_are_there_again_and_destroyed_ones_are_not,
     Transactions.test_what_was_recorded_is_there_again,

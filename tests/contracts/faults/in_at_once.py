@@ -1,10 +1,10 @@
 """Commits that project what they append, with one thing wrong."""
 
-from gesta.ports.read_model import Move
+from gesta.ports.checkpoints import Move
 from gesta.ports.transactions import Projection
 from gesta.stores.memory.transactions import MemoryTransactions
-from gesta.testing.contracts.inline import AtOnceContract as InlineProjection
-from gesta.testing.contracts.inline import AtOnceFenceContract as AtOnceFence
+from gesta.testing.contracts.inline_projection import AtOnceContract as InlineProjection
+from gesta.testing.contracts.inline_projection import AtOnceFenceContract as AtOnceFence
 from tests.contracts.faults.planting import breaks
 
 

@@ -5,12 +5,10 @@ from msgspec.structs import replace
 from gesta.ports.event_store import FOLLOW_BYTES, Appended, Claimed, Stale
 from gesta.runtime.clock import Signal
 from gesta.stores.memory.event_store import MemoryEventStore
-from gesta.testing.contracts.event_claims import (
-    EventClaimsAfterRestartContract as ClaimsAfterRestart,
-)
-from gesta.testing.contracts.event_claims import EventClaimsContract as Claims
 from gesta.testing.contracts.event_store import EventStoreAfterRestartContract as AfterRestart
 from gesta.testing.contracts.event_store import EventStoreContract as Events
+from gesta.testing.contracts.key_claims import EventClaimsContract as Claims
+from gesta.testing.contracts.key_claims import KeyClaimsAfterRestartContract, KeyClaimsContract
 from gesta.testing.contracts.transactions import RecordContract as Record
 from tests.contracts.faults.planting import breaks
 
@@ -217,22 +215,22 @@ class ClaimsBeforeItChecks(MemoryEventStore):
         return verdict
 
 
-@breaks(Claims.test_claims_are_listed_by_name_page_by_page)
+@breaks(KeyClaimsContract.test_claims_are_listed_by_name_page_by_page)
 class ListsClaimsAsTheyCame(MemoryEventStore):
     async def claims(self, after, limit):
         return [claim for name, claim in self._claims.items() if name > after][:limit]
 
 
 @breaks(
-    Claims.test_a_claim_that_was_put_keeps_others_from_its_key,
-    ClaimsAfterRestart.test_a_claim_that_was_put_stays_claimed,
+    KeyClaimsContract.test_a_claim_that_was_put_keeps_others_from_its_key,
+    KeyClaimsAfterRestartContract.test_a_claim_that_was_put_stays_claimed,
 )
 class PutsClaimsInWordOnly(MemoryEventStore):
     async def put_claims(self, claims):
         return [True] * len(claims)
 
 
-@breaks(Claims.test_a_claim_put_twice_stands_and_one_that_is_anothers_is_told)
+@breaks(KeyClaimsContract.test_a_claim_put_twice_stands_and_one_that_is_anothers_is_told)
 class LetsTheLastClaimCount(MemoryEventStore):
     async def put_claims(self, claims):
         self._claims |= {claim.name: claim for claim in claims}

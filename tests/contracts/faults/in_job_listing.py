@@ -3,7 +3,8 @@
 from msgspec.structs import replace
 
 from gesta.stores.memory.job_queue import MemoryJobQueue
-from gesta.testing.contracts.job_listing import JobListingContract as Listing
+from gesta.testing.contracts.external_leases import ListedExternalLeasesContract
+from gesta.testing.contracts.job_inspection import JobListingContract as Listing
 from tests.contracts.faults.planting import breaks
 
 
@@ -34,7 +35,7 @@ class HasAlwaysAnOldest(MemoryJobQueue):
 
 @breaks(
     Listing.test_a_job_whose_lease_is_over_is_told_from_one_at_work,
-    Listing.test_a_job_that_was_handed_out_has_a_lease_of_its_own,
+    ListedExternalLeasesContract.test_a_job_that_was_handed_out_has_a_lease_of_its_own,
 )
 class CountsTheDeadAsAtWork(MemoryJobQueue):
     async def backlog(self):

@@ -4,7 +4,7 @@ from msgspec.structs import replace
 
 from gesta.stores.memory.read_model import MemoryReadModel
 from gesta.stores.memory.undispatched import UndispatchedJobs
-from gesta.testing.contracts.undispatched import PendingContract as Pending
+from gesta.testing.contracts.undispatched_jobs import PendingContract as Pending
 from tests.contracts.faults.planting import breaks
 
 
@@ -37,7 +37,7 @@ class TellsOnlyOnce(MemoryReadModel):
         self._undispatched.remove([job.id for job in jobs])
         return jobs
 
-    async def are_undispatched(self, job_ids):
+    async def find_undispatched(self, job_ids):
         return set(job_ids)
 
 

@@ -4,8 +4,8 @@ from gesta.ports.event_store import Stale
 from gesta.stores.memory.event_store import MemoryEventStore
 from gesta.stores.memory.read_model import MemoryReadModel
 from gesta.stores.memory.transactions import MemoryTransactions
-from gesta.testing.contracts.removal import OldViewsContract as Old
 from gesta.testing.contracts.removal import RemovalContract as Removal
+from gesta.testing.contracts.sweep_index import OldViewsContract as Old
 from gesta.testing.harnesses.memory import Harness
 from tests.contracts.faults.planting import breaks
 

@@ -2,10 +2,10 @@
 
 from msgspec.structs import replace
 
-from gesta.ports.read_model import dispatched_of
+from gesta.ports.checkpoints import dispatched_of
 from gesta.stores.memory.read_model import MemoryReadModel, MemoryShadow
-from gesta.testing.contracts.rebuilds import ShadowContract as Shadow
-from gesta.testing.contracts.sweeps import UndecidedViewsContract as Undecided
+from gesta.testing.contracts.read_model import ShadowContract as Shadow
+from gesta.testing.contracts.read_model import UndecidedViewsContract as Undecided
 from tests.contracts.faults.planting import breaks
 
 

@@ -4,8 +4,8 @@ from msgspec.structs import replace
 
 from gesta.ports.read_model import Key
 from gesta.stores.memory.read_model import MemoryReadModel
-from gesta.testing.contracts.sweeps import DueViewsContract as Due
-from gesta.testing.contracts.sweeps import StaleViewsContract as Stale
+from gesta.testing.contracts.sweep_index import DueViewsContract as Due
+from gesta.testing.contracts.sweep_index import StaleViewsContract as Stale
 from tests.contracts.faults.planting import breaks
 
 

@@ -5,7 +5,7 @@ from msgspec.structs import replace
 from gesta.ports.read_model import Filter, View, key_of
 from gesta.stores.memory.read_model import MemoryReadModel
 from gesta.testing.contracts.checkpoints import CheckpointContract as Checkpoint
-from gesta.testing.contracts.checkpoints import RoleContract as Role
+from gesta.testing.contracts.leases import RoleContract as Role
 from gesta.testing.contracts.read_model import ViewsContract as ReadModel
 from gesta.testing.contracts.transactions import ProjectContract as Project
 from tests.contracts.faults.planting import breaks
@@ -113,17 +113,17 @@ class ParksTwice(MemoryReadModel):
 
 @breaks(Checkpoint.test_a_checkpoint_starts_at_0)
 class StartsBeforeTheStart(MemoryReadModel):
-    async def checkpoint(self, name):
+    async def position(self, name):
         return self._checkpoints.get(name, -1)
 
 
-@breaks(Checkpoint.test_views_and_checkpoint_move_together)
+@breaks(ReadModel.test_views_and_checkpoint_move_together)
 class MovesNoCheckpoint(MemoryReadModel):
     def save_all(self, views, quarantined, moves):
         return super().save_all(views, quarantined, [])
 
 
-@breaks(Checkpoint.test_who_does_not_know_the_checkpoint_writes_nothing)
+@breaks(ReadModel.test_who_does_not_know_the_checkpoint_writes_nothing)
 class WritesBeforeItChecks(MemoryReadModel):
     def save_all(self, views, quarantined, moves):
         super().save_all(views, quarantined, [])
@@ -139,7 +139,7 @@ class AcceptsAnyFirstMove(MemoryReadModel):
 
 
 @breaks(
-    Checkpoint.test_of_projectors_that_race_one_moves_the_checkpoint,
+    ReadModel.test_of_projectors_that_race_one_moves_the_checkpoint,
     Project.test_a_projector_that_was_overtaken_writes_nothing,
 )
 class MovesTheCheckpointWithoutComparing(MemoryReadModel):

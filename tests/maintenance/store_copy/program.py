@@ -19,7 +19,6 @@ import gesta.maintenance.store_copy.transfer
 from gesta.cli.main import main
 from gesta.ports.stores import Stores
 
-PORTS = ("events", "read_model", "queue", "vault", "transactions", "fences")
 open_ports = gesta.engine.environment.open_ports
 
 
@@ -54,7 +53,10 @@ class Counted:
 
 async def counted(*given: Any) -> Stores:
     stores = await open_ports(*given)
-    ports: dict[str, Any] = {name: Counted(getattr(stores, name)) for name in PORTS}
+    ports: dict[str, Any] = {
+        name: Counted(getattr(stores, name))
+        for name in stores.capabilities - {"token_buckets", "outbox"}
+    }
     return replace(stores, **ports)
 
 

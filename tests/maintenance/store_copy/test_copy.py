@@ -9,7 +9,7 @@ from gesta import Conflict, Erased, Event
 from gesta.errors import BadInput, Fenced, StoreError, WrongMasterKey
 from gesta.maintenance.store_copy import copy as copying
 from gesta.maintenance.store_copy import roles, transfer
-from gesta.maintenance.store_copy.selection import Home
+from gesta.maintenance.store_copy.plan import Home
 from gesta.ports import event_store
 from gesta.ports.fences import Fence
 from gesta.ports.job_queue import Job
@@ -88,7 +88,7 @@ async def test_a_job_that_was_never_taken_is_as_good_as_new_and_one_in_hand_is_i
         assert (state.status, state.reason) == ("unknown", "lease_lost")
         waiting = (await engine.get(later)).state
         assert (waiting.status, waiting.in_doubt, waiting.attempts) == ("queued", False, 1)
-        jobs = await engine.pipeline.environment.stores.queue.jobs("", 10)
+        jobs = await engine.pipeline.environment.stores.job_inspection.jobs("", 10)
         assert [(one.job.request_id, one.job.possibly_executed) for one in jobs] == [(later, False)]
     assert stage.effects == {2: 1}
 

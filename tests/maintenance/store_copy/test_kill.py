@@ -137,7 +137,7 @@ async def test_a_copy_killed_anywhere_is_finished_by_repeating_it_and_sends_noth
 async def _is_held(engine: Engine) -> bool:
     if await engine.admin.unseen():
         return False
-    backlog = (await engine.pipeline.environment.stores.queue.backlog()).values()
+    backlog = (await engine.pipeline.environment.stores.job_inspection.backlog()).values()
     return not sum(flow.ready + flow.leased for flow in backlog)
 
 

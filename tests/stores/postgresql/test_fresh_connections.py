@@ -13,9 +13,9 @@ from gesta.stores import postgresql
 from gesta.stores.postgresql.address import address_of
 from gesta.stores.postgresql.connections import Connections, end
 from gesta.stores.postgresql.database import Database
-from gesta.testing.contracts.event_claims import EventClaimsContract
 from gesta.testing.contracts.job_leases import JobLeasesContract
-from gesta.testing.contracts.rebuilds import ShadowContract
+from gesta.testing.contracts.key_claims import EventClaimsContract
+from gesta.testing.contracts.read_model import ShadowContract
 from gesta.testing.contracts.transactions import (
     CommitsAfterRestartContract,
     ProjectContract,

@@ -12,9 +12,9 @@ import pytest
 
 from gesta import Done, Flow
 from gesta.domain.commands import Rules
+from gesta.ports.checkpoints import Move
 from gesta.ports.eager_dispatch import FreeSlots
 from gesta.ports.event_store import Appended, Claimed
-from gesta.ports.read_model import Move
 from gesta.ports.transactions import Projection
 from gesta.runtime.clock import ManualRuntime, spawn
 from gesta.stores.postgresql import open_at
@@ -75,7 +75,7 @@ async def test_what_another_appends_meanwhile_is_left_to_the_projector():
         assert (
             projection.reached,
             free_slots.leased,
-            await stores.read_model.checkpoint(name),
+            await stores.checkpoints.position(name),
         ) == (
             None,
             [],
@@ -101,15 +101,15 @@ async def test_beside_somebody_who_appends_all_the_time_it_is_tried_once_a_secon
         await somebody_waits(looking, writing)
         await other.commit()
         assert await writing == [Appended(1)]
-        await stores.read_model.save([], [], Move(name, 0, 2))
+        await stores.checkpoints.move([Move(name, 0, 2)])
         soon = Projection([fresh_view()], [], {name: 0})
         assert await stores.transactions.append([fresh_append()], soon) == [Appended(1)]
-        assert (soon.reached, await stores.read_model.checkpoint(name)) == (None, 2)
-        await stores.read_model.save([], [], Move(name, 2, 3))
+        assert (soon.reached, await stores.checkpoints.position(name)) == (None, 2)
+        await stores.checkpoints.move([Move(name, 2, 3)])
         runtime.advance(ALONE_SECONDS)
         later = Projection([fresh_view()], [], {name: 0})
         assert await stores.transactions.append([fresh_append()], later) == [Appended(1)]
-        assert later.reached == await stores.read_model.checkpoint(name) == 4
+        assert later.reached == await stores.checkpoints.position(name) == 4
 
 
 async def test_a_key_that_is_being_claimed_keeps_the_whole_batch_out_of_the_views():
@@ -265,7 +265,7 @@ async def test_what_is_appended_is_on_disk_whatever_the_servers_default(
         elif pipeline == "the key is claimed":
             first = fresh_claim()
             await stores.events.append([fresh_append(claim=first)])
-            await stores.read_model.save([], [], Move(name, 0, 1))
+            await stores.checkpoints.move([Move(name, 0, 1)])
             claim = fresh_claim(first.name)
         free_slots = (
             None

@@ -51,7 +51,7 @@ async def test_an_older_schema_is_brought_up_to_date_and_then_refused_to_the_old
             await connection.fetch(database.sql("note_fence"), "left", "", "another")
             await connection.execute(database.sql("fence_left"))
         async with opened(url) as stores:
-            assert await stores.read_model.checkpoint("subscription/ledger") == 300
+            assert await stores.checkpoints.position("subscription/ledger") == 300
             assert await stores.fences.standing() == ([Fence("left", "another")] if left else [])
         with pytest.raises(TooNew, match=f"schema {KNOWN}, this gesta knows {len(older)}"):
             await bring_up_to_date(database, older)

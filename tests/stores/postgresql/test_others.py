@@ -14,9 +14,9 @@ import pytest
 from msgspec.structs import replace
 
 from gesta.errors import StoreError
+from gesta.ports.checkpoints import Move
 from gesta.ports.eager_dispatch import FreeSlots
 from gesta.ports.job_queue import Ack, Drop, Hold, Release
-from gesta.ports.read_model import Move
 from gesta.ports.transactions import Entry
 from gesta.runtime.clock import SystemRuntime
 from gesta.stores import open_stores
@@ -141,12 +141,12 @@ class Member:
         await self._stores.queue.settle(
             [self._settlement() for _ in range(self._dice.randint(1, 20))]
         )
-        await self._stores.queue.unhold("pause", 10)
+        await self._stores.job_holds.unhold("pause", 10)
 
     async def project(self):
         # As if partitions were stolen back and forth: some of several, in any order.
         names = self._dice.sample(NAMES, k=2)
-        found = {one.name: one.position for one in await self._stores.read_model.checkpoints()}
+        found = {one.name: one.position for one in await self._stores.checkpoints.checkpoints()}
         stands = max(found.get(name, 0) for name in names)
         views = [
             replace(view, state=replace(view.state, version=stands + 1))
@@ -162,7 +162,7 @@ class Member:
             replace(view.state, version=self._dice.randint(1, 9))
             for view in self._dice.sample(self._views, k=10)
         ]
-        await self._stores.read_model.postpone([(state, None) for state in states])
+        await self._stores.sweep_index.postpone([(state, None) for state in states])
 
     def _append(self):
         # Keys that nobody had a moment ago and the others want, too.

@@ -28,7 +28,7 @@ async def test_a_page_is_read_along_the_index_and_only_as_far_as_it_goes(rebuilt
             await shadow.save(views)
             assert await shadow.swap([fresh_name()], 0, []) is True
         else:
-            await stores.read_model.save(views, [], None)
+            await stores.read_model.save(views, [])
         if analysed:
             await connection.execute(database.sql.filled("analyze {schema}.requests"))
         await connection.execute(f"begin; set local plan_cache_mode = {mode}")

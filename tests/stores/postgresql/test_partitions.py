@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from gesta.ports.read_model import Move
+from gesta.ports.checkpoints import Move
 from gesta.stores.postgresql import PARTITIONS
 from gesta.testing.contracts.samples import fresh_append, fresh_view, key_of
 from tests.stores.postgresql.places import fresh_url, opened
@@ -19,7 +19,7 @@ async def test_who_reads_the_places_anew_has_forgotten_the_views():
         assert await other.transactions.project([newer], [], [], [Move("projector/3", 1, 2, 0)])
         # Its own, from memory, until it looks at whose the partition is.
         assert await one.read_model.get([key_of(view)]) == {key_of(view): view}
-        await one.read_model.checkpoints()
+        await one.checkpoints.checkpoints()
         assert await one.read_model.get([key_of(view)]) == {key_of(view): newer}
 
 

@@ -53,11 +53,11 @@ async def test_the_projection_is_right_dispatches_once_and_keeps_its_indexes():
         sent, refused = await engine.submit(Note("sent")), await engine.submit(Note("refused"))
         while await engine.pipeline.projector.step():
             pass
-        jobs = await engine.pipeline.environment.stores.queue.jobs("", 10)
+        jobs = await engine.pipeline.environment.stores.job_inspection.jobs("", 10)
         # R1-50: one job for each, and none more when the same events are met again.
         assert [one.job.request_id for one in jobs] == sorted([sent.id, refused.id])
         await engine.admin.rebuild()
-        assert await engine.pipeline.environment.stores.queue.jobs("", 10) == jobs
+        assert await engine.pipeline.environment.stores.job_inspection.jobs("", 10) == jobs
     async with engine_at(url, FLOW) as engine:
         for one in (sent, refused):
             await (await engine.request(one.id)).outcome(timeout=20)

@@ -98,7 +98,7 @@ async def test_a_transaction_that_fails_leaves_nothing_and_its_connection_is_use
     for _ in range(2):
         with pytest.raises(StoreError, match="nothing was written"):
             await database.transact(fail, durable=False)
-    assert await database.ask("checkpoint", "half") == []
+    assert await database.ask("get_checkpoint", "half") == []
     assert len(set(pids)) == 1
     await database.close()
 

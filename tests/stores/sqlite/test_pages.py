@@ -15,7 +15,7 @@ from gesta.testing.harnesses.sqlite import Harness
 async def test_a_page_is_read_along_the_index_and_not_sorted(tmp_path, rebuilt):
     harness = Harness(tmp_path)
     await harness.open()
-    await harness.read_model.save([fresh_view()], [], None)
+    await harness.read_model.save([fresh_view()], [])
     if rebuilt:
         shadow = await harness.read_model.shadow()
         await shadow.save([fresh_view()])

@@ -62,7 +62,7 @@ async def test_a_process_that_dies_between_take_and_answer_leaves_doubt_and_no_l
         request = await engine.submit(Pick())
         await let_run(gesta)
         # The queue has it on record, and nobody hears of it.
-        await engine.pipeline.environment.stores.queue.lease_external(
+        await engine.pipeline.environment.stores.external_leases.lease_external(
             "token", f"@{FLOW}/default", 1, LEASE_SECONDS
         )
         await die(engine)
@@ -166,7 +166,7 @@ async def test_a_report_and_the_sweep_that_meet_come_to_the_same_end(gesta, port
         await pass_time(gesta, LEASE_SECONDS + NOTICED_SECONDS)
         assert (await engine.get(item.id)).state.status == "sent"
         await pass_time(gesta, 40)
-        assert await engine.pipeline.environment.stores.queue.count(10) == 0
+        assert await engine.pipeline.environment.stores.job_inspection.count(10) == 0
 
 
 async def test_with_the_queue_in_another_database_it_is_the_same(gesta):
@@ -182,7 +182,7 @@ async def test_with_the_queue_in_another_database_it_is_the_same(gesta):
             await engine.external.report(FLOW, second.id, second.token, RecordSent(attempts=2))
         ).status == "sent"
         await pass_time(gesta, 1)
-        assert await engine.pipeline.environment.stores.queue.count(10) == 0
+        assert await engine.pipeline.environment.stores.job_inspection.count(10) == 0
 
 
 async def test_a_poison_request_is_parked_and_the_others_are_handed_out(gesta, ports):

@@ -427,7 +427,7 @@ async def test_a_job_in_a_lane_is_a_pointer_like_any_other(gesta):
     async with warehouse() as engine:
         await engine.submit(Pick(), tenant="acme")
         await let_run(gesta)
-        (standing,) = await engine.pipeline.environment.stores.queue.jobs("", 10)
+        (standing,) = await engine.pipeline.environment.stores.job_inspection.jobs("", 10)
         assert suspicious_fields(standing) == []
         job = standing.job
         foreign = Job(job.id, "globex", job.flow, job.request_id, job.dispatch_version)

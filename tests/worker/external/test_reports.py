@@ -92,7 +92,7 @@ async def test_record_failed_with_all_its_fields(gesta):
             Actor("ada"),
         )  # R1-6, R1-7
         await let_run(gesta)
-        assert await engine.pipeline.environment.stores.queue.count(10) == 0
+        assert await engine.pipeline.environment.stores.job_inspection.count(10) == 0
 
 
 async def test_without_own_ids_a_report_follows_from_the_job_and_keeps_the_requests_correlation(
@@ -402,7 +402,7 @@ async def test_the_late_ones_success_counts_and_the_others_is_the_same_success(g
         ).status == "sent"
         assert await types(engine, late.id) == ["RequestCreated", "OutcomeUnknown", "Sent"]
         await pass_time(gesta, LEASE_SECONDS + NOTICED_SECONDS)
-        assert await engine.pipeline.environment.stores.queue.count(10) == 0
+        assert await engine.pipeline.environment.stores.job_inspection.count(10) == 0
 
 
 async def test_the_late_ones_failure_does_not_take_the_work_out_of_the_others_hands(gesta):

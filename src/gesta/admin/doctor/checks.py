@@ -24,9 +24,11 @@ from gesta.domain.ids import (
 )
 from gesta.domain.stream_names import checkpoint_of
 from gesta.maintenance.sweeper import ROLE as SWEEP
+from gesta.ports.checkpoints import Checkpoint
 from gesta.ports.job_queue import Backlog, Job, QueueStanding, by_flow
+from gesta.ports.leases import RoleLease
 from gesta.ports.outbox import OutboxStanding
-from gesta.ports.read_model import Checkpoint, Quarantined, RoleLease
+from gesta.ports.read_model import Quarantined
 from gesta.ports.stores import Health
 from gesta.projector.partitions import CHECKPOINT, checkpoints_of
 from gesta.runtime.redaction import scrub

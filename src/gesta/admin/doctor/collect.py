@@ -31,7 +31,9 @@ async def examine(pipeline: Pipeline, tenant: str, place: Target = HERE) -> Fact
     Looks at every live job and, for a few seconds, at the file: for people, not for the road.
     """
     stores, now = pipeline.environment.stores, pipeline.runtime.now_ms()
-    unseen = await stores.events.follow(await place_of(stores.read_model, stores.partitions), LIMIT)
+    unseen = await stores.events.follow(
+        await place_of(stores.checkpoints, stores.partitions), LIMIT
+    )
     undecided, undecided_since = await stores.read_model.undecided()
     failed = await stores.read_model.find(Filter(tenant, status="failed", limit=LIMIT))
     return Facts(
@@ -39,13 +41,13 @@ async def examine(pipeline: Pipeline, tenant: str, place: Target = HERE) -> Fact
         store=scrub(stores.name),
         key_from=pipeline.environment.master.where,
         health=await stores.health(),
-        roles=await stores.read_model.roles(),
-        checkpoints=await stores.read_model.checkpoints(),
+        roles=await stores.leases.roles(),
+        checkpoints=await stores.checkpoints.checkpoints(),
         partitions=stores.partitions,
         end=await stores.events.end(),
         unseen=len(unseen),
         unseen_since_ms=_happened(unseen[0]) if unseen else None,
-        backlog=await stores.queue.backlog(),
+        backlog=await stores.job_inspection.backlog(),
         quarantined=await stores.read_model.quarantined(None, LIMIT),
         undecided=undecided,
         undecided_since_ms=undecided_since,
@@ -90,8 +92,8 @@ async def examine_request(pipeline: Pipeline, view: View, place: Target = HERE) 
     await pipeline.pausing.paused(state.tenant)
     stores, now = pipeline.environment.stores, pipeline.runtime.now_ms()
     name = state.job_id
-    found = await stores.queue.jobs(name[:-1], 1)
-    roles = await stores.read_model.roles()
+    found = await stores.job_inspection.jobs(name[:-1], 1)
+    roles = await stores.leases.roles()
     return RequestFacts(
         state,
         now,
@@ -100,7 +102,7 @@ async def examine_request(pipeline: Pipeline, view: View, place: Target = HERE) 
         pipeline.pausing.pause_of(view, pipeline.flows.get(state.flow)),
         None if (flow := pipeline.flows.get(state.flow)) is None else flow.is_external,
         any(role.name == SWEEP and role.is_held(now) for role in roles),
-        by_flow(await stores.queue.backlog()).get(state.flow, Backlog()).at_work,
+        by_flow(await stores.job_inspection.backlog()).get(state.flow, Backlog()).at_work,
         place,
         await pipeline.subjects.is_erased(view),
     )
@@ -109,7 +111,7 @@ async def examine_request(pipeline: Pipeline, view: View, place: Target = HERE) 
 async def suspicious_jobs(pipeline: Pipeline) -> AsyncIterator[tuple[QueueStanding, list[str]]]:
     """Every live job, with the fields that hold something else than a pointer."""
     after_id = ""
-    while page := await pipeline.environment.stores.queue.jobs(after_id, LIMIT):
+    while page := await pipeline.environment.stores.job_inspection.jobs(after_id, LIMIT):
         for standing in page:
             yield standing, suspicious_fields(standing)
         after_id = page[-1].job.id

@@ -7,7 +7,7 @@ the source.
 from __future__ import annotations
 
 from gesta.errors import Fenced, StoreError
-from gesta.maintenance.store_copy.selection import Home
+from gesta.maintenance.store_copy.plan import CopyPlan, Home
 from gesta.maintenance.sweeper import ROLE as SWEEP
 from gesta.ports.leases import RENEWAL_SECONDS
 from gesta.projector.partitions import CHECKPOINT, projects
@@ -20,8 +20,9 @@ LOOK_SECONDS = 0.2
 
 
 class Roles:
-    def __init__(self, source: Home, target: Home, owner: str, runtime: Runtime) -> None:
-        self._source, self._target, self._owner, self._runtime = source, target, owner, runtime
+    def __init__(self, plan: CopyPlan, owner: str, runtime: Runtime) -> None:
+        self._source, self._target = plan.source, plan.target
+        self._owner, self._runtime = owner, runtime
         self._renewed_at = float("-inf")
 
     async def hold(self) -> None:
@@ -61,19 +62,19 @@ class Roles:
         are asked to go, not pushed aside.
         """
         if name == CHECKPOINT:
-            now, roles = home.stores.now_ms(), await home.stores.read_model.roles()
+            now, roles = home.stores.now_ms(), await home.stores.leases.roles()
             if any(
                 projects(role) and role.owner != self._owner and role.is_held(now) for role in roles
             ):
                 return False
-        return await home.stores.read_model.claim(name, self._owner, LEASE_SECONDS)
+        return await home.stores.leases.claim(name, self._owner, LEASE_SECONDS)
 
     async def release(self) -> None:
         for name in (CHECKPOINT, SWEEP, REBUILD):
-            await self._target.stores.read_model.claim(name, self._owner, 0.0)
+            await self._target.stores.leases.claim(name, self._owner, 0.0)
 
     async def source_players(self) -> list[str]:
         """Who works on the source now."""
         now = self._source.stores.now_ms()
-        held = [role for role in await self._source.stores.read_model.roles() if role.is_held(now)]
+        held = [role for role in await self._source.stores.leases.roles() if role.is_held(now)]
         return sorted({role.owner for role in held if role.owner != self._owner})

@@ -6,10 +6,9 @@ Everything may be repeated: what stands there already is recognised.
 from __future__ import annotations
 
 from gesta.errors import StoreError
-from gesta.maintenance.store_copy.selection import PAGE, Home, Selection
+from gesta.maintenance.store_copy.plan import PAGE, CopyPlan, ref_of
+from gesta.ports.checkpoints import Move, dispatched_of
 from gesta.ports.event_store import Append, Appended, NewEvent, Recorded
-from gesta.ports.read_model import Move, dispatched_of
-from gesta.ports.vault import Encrypted
 from gesta.projector.partitions import checkpoints_of, stands_of
 
 #: What a checkpoint is called that says how far a copy has come; the source's URL and the tenant
@@ -18,21 +17,21 @@ PLACE = "copy/"
 
 
 class Transfer:
-    def __init__(self, source: Home, target: Home, selection: Selection) -> None:
-        self._source, self._target, self._selection = source, target, selection
+    def __init__(self, plan: CopyPlan) -> None:
+        self._source, self._target, self._plan = plan.source, plan.target, plan
         #: Of the source's log, kept beside the target's views until the copy is done.
-        self.place = f"{PLACE}{selection.tenant or '*'}/{source.url}"
+        self.place = f"{PLACE}{plan.tenant or '*'}/{plan.source.url}"
 
     async def events(self) -> tuple[int, int]:
         """Copy the next page of the log: how many events it had, and the position up to which the
         log is copied.
         """
-        views = self._target.stores.read_model
-        before = await views.checkpoint(self.place)
+        checkpoints = self._target.stores.checkpoints
+        before = await checkpoints.position(self.place)
         page = await self._source.stores.events.follow(before, PAGE)
         if not page:
             return 0, before
-        chosen = [recorded for recorded in page if self._selection.has_event(recorded)]
+        chosen = [recorded for recorded in page if self._plan.has_event(recorded)]
         # One append for each, so that all keep their order: who follows the log goes on in the
         # target where it stood in the source.
         verdicts = (
@@ -48,9 +47,9 @@ class Transfer:
 
     async def move(self, name: str, position: int) -> None:
         """Set a checkpoint of the target."""
-        views = self._target.stores.read_model
-        before = await views.checkpoint(name)
-        if before != position and not await views.save([], [], Move(name, before, position)):
+        checkpoints = self._target.stores.checkpoints
+        before = await checkpoints.position(name)
+        if before != position and not await checkpoints.move([Move(name, before, position)]):
             raise self._worked_on()
 
     async def mark_dispatched(self, position: int) -> None:
@@ -59,10 +58,10 @@ class Transfer:
         for name in checkpoints_of(stores.partitions):
             # A mark in any case: without one, whoever opens the target takes its checkpoints for
             # lost.
-            await stores.read_model.begin(dispatched_of(name), position)
+            await stores.checkpoints.begin(dispatched_of(name), position)
         stands = zip(
             checkpoints_of(stores.partitions),
-            await stands_of(stores.read_model, stores.partitions),
+            await stands_of(stores.checkpoints, stores.partitions),
             strict=True,
         )
         moves = [
@@ -70,7 +69,7 @@ class Transfer:
             for name, one in stands
             if one.dispatched < position
         ]
-        if moves and not await stores.read_model.save_with_jobs([], [], [], moves):
+        if moves and not await stores.checkpoints.move(moves):
             raise self._worked_on()
 
     async def place_of(self, position: int) -> int:
@@ -80,7 +79,7 @@ class Transfer:
         events = self._target.stores.events
         while page := await self._source.stores.events.follow(position, PAGE):
             following = next(
-                (recorded for recorded in page if self._selection.has_event(recorded)), None
+                (recorded for recorded in page if self._plan.has_event(recorded)), None
             )
             if following is not None:
                 found = await events.read([(following.stream, following.version - 1)])
@@ -96,10 +95,10 @@ class Transfer:
         keeps its key from being used again.
         """
         count, after = 0, b""
-        while page := await self._source.stores.events.claims(after, PAGE):
+        while page := await self._source.stores.key_claims.claims(after, PAGE):
             after = page[-1].name
             chosen = [claim for claim in page if claim.request_id not in others]
-            answers = await self._target.stores.events.put_claims(chosen) if chosen else []
+            answers = await self._target.stores.key_claims.put_claims(chosen) if chosen else []
             for claim, is_there in zip(chosen, answers, strict=True):
                 if not is_there:
                     raise StoreError(
@@ -120,7 +119,7 @@ class Transfer:
         after = ("", "", 0)
         while page := await self._source.stores.vault.listed(after, PAGE):
             after = ref_of(page[-1])
-            chosen = [encrypted for encrypted in page if self._selection.has_secret(encrypted)]
+            chosen = [encrypted for encrypted in page if self._plan.has_secret(encrypted)]
             written = await vault.put(chosen) if chosen else []
             gone = [
                 ref_of(one)
@@ -142,10 +141,6 @@ class Transfer:
             f"{self._target.url} has other events than {self._source.url} in the stream {stream}; "
             "somebody worked on both. Nothing was sent from the copy; choose another target"
         )
-
-
-def ref_of(encrypted: Encrypted) -> tuple[str, str, int]:
-    return encrypted.tenant, encrypted.name, encrypted.version
 
 
 def _append(recorded: Recorded) -> Append:

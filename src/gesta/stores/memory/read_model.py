@@ -9,19 +9,16 @@ from collections.abc import Collection, Iterable, Sequence
 
 from gesta.domain.ids import id_floor
 from gesta.domain.state import State
+from gesta.ports.checkpoints import Checkpoint, Move, dispatched_of
 from gesta.ports.job_queue import Job
+from gesta.ports.leases import RoleLease, fair_part
 from gesta.ports.read_model import (
-    Checkpoint,
     Cursor,
     Filter,
     Key,
-    Move,
     Quarantined,
-    RoleLease,
     View,
     ViewPosition,
-    dispatched_of,
-    fair_part,
     key_of,
     should_have_a_job,
 )
@@ -59,9 +56,15 @@ class MemoryReadModel:
         return {key: self._rows[key] for key in keys if key in self._rows}
 
     async def save(
-        self, views: Sequence[View], quarantined: Sequence[Quarantined], move: Move | None
+        self,
+        views: Sequence[View],
+        quarantined: Sequence[Quarantined],
+        moves: Sequence[Move] = (),
     ) -> bool:
-        return self.save_all(views, quarantined, () if move is None else (move,))
+        return self.save_all(views, quarantined, moves)
+
+    async def move(self, moves: Sequence[Move], quarantined: Sequence[Quarantined] = ()) -> bool:
+        return self.save_all([], quarantined, moves)
 
     async def save_with_jobs(
         self,
@@ -80,14 +83,14 @@ class MemoryReadModel:
     async def undispatched(self, limit: int) -> list[Job]:
         return self._undispatched.first(limit)
 
-    async def are_undispatched(self, job_ids: Sequence[str]) -> set[str]:
+    async def find_undispatched(self, job_ids: Sequence[str]) -> set[str]:
         return self._undispatched.which(job_ids)
 
-    async def relayed(self, job_ids: Sequence[str]) -> set[str]:
+    async def remove_undispatched(self, job_ids: Sequence[str]) -> set[str]:
         self._fences.check()
         return self._undispatched.remove(job_ids)
 
-    async def checkpoint(self, name: str) -> int:
+    async def position(self, name: str) -> int:
         return self._checkpoints.get(name, 0)
 
     async def checkpoints(self) -> list[Checkpoint]:
@@ -105,7 +108,7 @@ class MemoryReadModel:
         self._checkpoints.pop(name, None)
         self._stuck.pop(name, None)
 
-    async def stuck(self, name: str, error: str, at_ms: int) -> None:
+    async def note_error(self, name: str, error: str, at_ms: int) -> None:
         self._fences.check()
         if name in self._checkpoints:
             self._stuck[name] = error, self._stuck.get(name, ("", at_ms))[1]
@@ -324,7 +327,7 @@ class MemoryShadow:
         return await self._shadow.get(keys)
 
     async def save(self, views: Sequence[View]) -> None:
-        await self._shadow.save(views, [], None)
+        await self._shadow.save(views, [])
 
     async def swap(
         self, names: Sequence[str], position: int, quarantined: Sequence[Quarantined]

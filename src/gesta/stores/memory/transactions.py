@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from gesta.domain.state import State
+from gesta.ports.checkpoints import Move
 from gesta.ports.eager_dispatch import FreeSlots
 from gesta.ports.event_store import Append, Appended, AppendVerdict
 from gesta.ports.job_queue import Drop, Job
-from gesta.ports.read_model import Move, Quarantined, View
+from gesta.ports.read_model import Quarantined, View
 from gesta.ports.transactions import Entry, Projection, Recording
 from gesta.stores.memory.event_store import MemoryEventStore
 from gesta.stores.memory.job_queue import MemoryJobQueue

@@ -90,8 +90,16 @@ async def open_at(
     queue = PostgresqlJobQueue(database, news, on_clock)
     return Stores(
         events=events,
+        key_claims=events,
         read_model=views,
+        sweep_index=views,
+        checkpoints=views,
+        leases=views,
+        undispatched_jobs=views,
         queue=queue,
+        job_inspection=queue,
+        job_holds=queue,
+        external_leases=queue,
         vault=PostgresqlVault(database),
         transactions=PostgresqlTransactions(database, events, views, queue, runtime),
         fences=PostgresqlFences(database, queue),

@@ -7,19 +7,17 @@ from typing import Any
 
 from gesta.domain.ids import id_end, id_floor
 from gesta.domain.state import State
+from gesta.ports.checkpoints import Checkpoint, Move, dispatched_of
 from gesta.ports.job_queue import Job
+from gesta.ports.leases import RoleLease
 from gesta.ports.read_model import (
     WANTING,
-    Checkpoint,
     Cursor,
     Filter,
     Key,
-    Move,
     Quarantined,
-    RoleLease,
     View,
     ViewPosition,
-    dispatched_of,
     key_of,
     should_have_a_job,
 )
@@ -62,9 +60,15 @@ class PostgresqlReadModel:
         return found
 
     async def save(
-        self, views: Sequence[View], quarantined: Sequence[Quarantined], move: Move | None
+        self,
+        views: Sequence[View],
+        quarantined: Sequence[Quarantined],
+        moves: Sequence[Move] = (),
     ) -> bool:
-        return await self.project(views, quarantined, () if move is None else (move,), _NO_JOBS)
+        return await self.project(views, quarantined, moves, _NO_JOBS)
+
+    async def move(self, moves: Sequence[Move], quarantined: Sequence[Quarantined] = ()) -> bool:
+        return await self.project((), quarantined, moves, _NO_JOBS)
 
     async def project(
         self,
@@ -123,17 +127,17 @@ class PostgresqlReadModel:
     async def undispatched(self, limit: int) -> list[Job]:
         return [job_of(row) for row in await self._database.ask("first_undispatched", limit)]
 
-    async def are_undispatched(self, job_ids: Sequence[str]) -> set[str]:
+    async def find_undispatched(self, job_ids: Sequence[str]) -> set[str]:
         return {row[0] for row in await self._database.ask("which_undispatched", list(job_ids))}
 
-    async def relayed(self, job_ids: Sequence[str]) -> set[str]:
+    async def remove_undispatched(self, job_ids: Sequence[str]) -> set[str]:
         text, ids = self._database.sql("remove_undispatched"), list(job_ids)
         rows = await self._database.transact(
             lambda connection: connection.fetch(text, ids), durable=False
         )
         return {row[0] for row in rows}
 
-    async def checkpoint(self, name: str) -> int:
+    async def position(self, name: str) -> int:
         self._recent.forget()
         rows = await self._database.ask("get_checkpoint", name)
         return int(rows[0][0]) if rows else 0
@@ -155,7 +159,7 @@ class PostgresqlReadModel:
         text = self._database.sql("forget_checkpoint")
         await self._database.transact(lambda connection: connection.fetch(text, name), durable=True)
 
-    async def stuck(self, name: str, error: str, at_ms: int) -> None:
+    async def note_error(self, name: str, error: str, at_ms: int) -> None:
         await self._write("fail_checkpoint", name, text_of(error), at_ms)
 
     async def find(self, chosen: Filter) -> list[View]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from gesta.ports.read_model import Key, Quarantined, View, dispatched_of, key_of
+from gesta.ports.checkpoints import dispatched_of
+from gesta.ports.read_model import Key, Quarantined, View, key_of
 from gesta.stores.postgresql.connections import Connection
 from gesta.stores.postgresql.database import Database
 from gesta.stores.postgresql.view_rows import quarantined_columns, view_of, view_values

@@ -8,10 +8,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from gesta.domain.state import State
+from gesta.ports.checkpoints import Move
 from gesta.ports.eager_dispatch import FreeSlots, chosen_of
 from gesta.ports.event_store import Append, AppendVerdict
 from gesta.ports.job_queue import Drop, Job, LeasedJob, Release
-from gesta.ports.read_model import Move, Quarantined, View
+from gesta.ports.read_model import Quarantined, View
 from gesta.ports.transactions import Entry, Projection, Recording
 from gesta.runtime.clock import Runtime
 from gesta.stores.postgresql.database import Database

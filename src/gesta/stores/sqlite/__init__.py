@@ -32,8 +32,16 @@ async def open_stores(url: str, runtime: Runtime) -> Stores:
     queue = SqliteJobQueue(database, runtime)
     return Stores(
         events=events,
+        key_claims=events,
         read_model=views,
+        sweep_index=views,
+        checkpoints=views,
+        leases=views,
+        undispatched_jobs=views,
         queue=queue,
+        job_inspection=queue,
+        job_holds=queue,
+        external_leases=queue,
         vault=SqliteVault(database),
         transactions=SqliteTransactions(database, events, views, queue),
         fences=SqliteFences(database, queue),

@@ -9,20 +9,17 @@ import apsw
 
 from gesta.domain.ids import id_end, id_floor
 from gesta.domain.state import State
+from gesta.ports.checkpoints import Checkpoint, Move, dispatched_of
 from gesta.ports.job_queue import Job
+from gesta.ports.leases import RoleLease, fair_part
 from gesta.ports.read_model import (
     WANTING,
-    Checkpoint,
     Cursor,
     Filter,
     Key,
-    Move,
     Quarantined,
-    RoleLease,
     View,
     ViewPosition,
-    dispatched_of,
-    fair_part,
     key_of,
     should_have_a_job,
 )
@@ -62,14 +59,15 @@ class SqliteReadModel:
         return found
 
     async def save(
-        self, views: Sequence[View], quarantined: Sequence[Quarantined], move: Move | None
+        self,
+        views: Sequence[View],
+        quarantined: Sequence[Quarantined],
+        moves: Sequence[Move] = (),
     ) -> bool:
-        saved = await self._database.write(
-            lambda db: save_step(db, views, quarantined, () if move is None else (move,)),
-            durable=False,
-        )
-        self.recent.committed(views, saved)
-        return saved.moved
+        return await self.save_with_jobs(views, (), quarantined, moves)
+
+    async def move(self, moves: Sequence[Move], quarantined: Sequence[Quarantined] = ()) -> bool:
+        return await self.save_with_jobs((), (), quarantined, moves)
 
     async def save_with_jobs(
         self,
@@ -91,15 +89,15 @@ class SqliteReadModel:
     async def undispatched(self, limit: int) -> list[Job]:
         return await self._database.read(lambda db: first_undispatched(db, limit))
 
-    async def are_undispatched(self, job_ids: Sequence[str]) -> set[str]:
+    async def find_undispatched(self, job_ids: Sequence[str]) -> set[str]:
         return await self._database.read(lambda db: which_undispatched(db, job_ids))
 
-    async def relayed(self, job_ids: Sequence[str]) -> set[str]:
+    async def remove_undispatched(self, job_ids: Sequence[str]) -> set[str]:
         return await self._database.write(
             lambda db: remove_undispatched(db, job_ids), durable=False
         )
 
-    async def checkpoint(self, name: str) -> int:
+    async def position(self, name: str) -> int:
         self.recent.forget()
         row = await self._database.read(
             lambda db: db.execute(sql("get_checkpoint"), (name,)).fetchone()
@@ -124,7 +122,7 @@ class SqliteReadModel:
             lambda db: db.execute(sql("forget_checkpoint"), (name,)).fetchall(), durable=True
         )
 
-    async def stuck(self, name: str, error: str, at_ms: int) -> None:
+    async def note_error(self, name: str, error: str, at_ms: int) -> None:
         await self._database.write(
             lambda db: db.execute(sql("fail_checkpoint"), (name, error, at_ms)).fetchall(),
             durable=False,

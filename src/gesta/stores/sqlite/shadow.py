@@ -7,7 +7,8 @@ from typing import Any
 
 import apsw
 
-from gesta.ports.read_model import Key, Quarantined, View, dispatched_of, key_of
+from gesta.ports.checkpoints import dispatched_of
+from gesta.ports.read_model import Key, Quarantined, View, key_of
 from gesta.stores.sqlite.database import Database
 from gesta.stores.sqlite.statements import ask_many, run_many, sql
 from gesta.stores.sqlite.view_rows import quarantine_step, view_of, view_rows

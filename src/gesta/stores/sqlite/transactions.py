@@ -11,14 +11,14 @@ from typing import Any
 import apsw
 
 from gesta.domain.state import State
+from gesta.ports.checkpoints import Move
 from gesta.ports.eager_dispatch import FreeSlots
 from gesta.ports.event_store import Append, Appended, AppendVerdict
 from gesta.ports.job_queue import Ack, Drop, Job, LeasedJob, Release
-from gesta.ports.read_model import Move, Quarantined, View
+from gesta.ports.read_model import Quarantined, View
 from gesta.ports.transactions import Entry, Projection, Recording
 from gesta.stores.recent_views import Saved
 from gesta.stores.sqlite.database import Database
-from gesta.stores.sqlite.eager_dispatch import put_eager
 from gesta.stores.sqlite.event_store import (
     SqliteEventStore,
     Written,
@@ -26,7 +26,7 @@ from gesta.stores.sqlite.event_store import (
     append_step,
     attempt_all,
 )
-from gesta.stores.sqlite.job_queue import SqliteJobQueue, settle_step
+from gesta.stores.sqlite.job_queue import SqliteJobQueue, put_eager, settle_step
 from gesta.stores.sqlite.read_model import SqliteReadModel, save_step
 from gesta.stores.sqlite.statements import run_many, sql
 

@@ -5,22 +5,21 @@ took, and nobody who waited is passed over.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar
 
+from gesta.ports.checkpoints import Move
 from gesta.ports.eager_dispatch import FreeSlots
 from gesta.ports.job_queue import Ack, Job
-from gesta.ports.read_model import Move
 from gesta.ports.transactions import Projection
-from gesta.testing.contracts.harness import Capability, TransactionsHarness
+from gesta.testing.contracts.harness import Harness
 from gesta.testing.contracts.job_queue import LEASE_SECONDS, take
 from gesta.testing.contracts.samples import fresh_append, fresh_job, fresh_name, fresh_view
 from gesta.testing.contracts.suite import Contract
 
 
 class OffersContract(Contract):
-    needs: ClassVar[frozenset[Capability]] = frozenset({"transactions", "eager_dispatch"})
+    needs = frozenset({"queue", "transactions", "eager_dispatch"})
 
-    async def test_what_is_put_is_the_offering_worker_s(self, harness: TransactionsHarness) -> None:
+    async def test_what_is_put_is_the_offering_worker_s(self, harness: Harness) -> None:
         flow, now = fresh_name(), harness.runtime.now_ms()
         jobs = [fresh_job(flow, due_ms=now, priority=n) for n in (1, 7)]
         free_slots = await _put(harness, jobs, {flow: 10})
@@ -35,9 +34,7 @@ class OffersContract(Contract):
         }
         assert await harness.queue.settle([Ack(jobs[0].id, free_slots.token)]) == ["done"]
 
-    async def test_no_more_are_taken_than_there_are_slots(
-        self, harness: TransactionsHarness
-    ) -> None:
+    async def test_no_more_are_taken_than_there_are_slots(self, harness: Harness) -> None:
         flow = fresh_name()
         jobs = [fresh_job(flow) for _ in range(5)]
         free_slots = await _put(harness, jobs, {flow: 2, fresh_name(): 10})
@@ -48,7 +45,7 @@ class OffersContract(Contract):
         )
 
     async def test_of_more_than_there_are_slots_every_tenant_has_its_turn(
-        self, harness: TransactionsHarness
+        self, harness: Harness
     ) -> None:
         flow = fresh_name()
         jobs = [*(fresh_job(flow, "flooding") for _ in range(5)), fresh_job(flow, "quiet")]
@@ -56,14 +53,14 @@ class OffersContract(Contract):
         first = free_slots.leased or await take(harness, flow, free=2)
         assert sorted(one.job.tenant for one in first) == ["flooding", "quiet"]
 
-    async def test_whoever_waits_comes_first(self, harness: TransactionsHarness) -> None:
+    async def test_whoever_waits_comes_first(self, harness: Harness) -> None:
         flow = fresh_name()
         waiting, new = fresh_job(flow), fresh_job(flow)
         await harness.queue.put([waiting])
         assert (await _put(harness, [new], {flow: 10})).leased == []
         assert [one.job.id for one in await take(harness, flow)] == [waiting.id, new.id]
 
-    async def test_what_has_fallen_due_comes_first(self, harness: TransactionsHarness) -> None:
+    async def test_what_has_fallen_due_comes_first(self, harness: Harness) -> None:
         """Also where no take has woken it yet."""
         flow = fresh_name()
         waiting, new = fresh_job(flow, due_ms=harness.runtime.now_ms() + 1000), fresh_job(flow)
@@ -79,7 +76,7 @@ class OffersContract(Contract):
         assert free_slots.leased == []
         assert {one.job.id for one in await take(harness, flow)} == {waiting.id, new.id}
 
-    async def test_what_a_dead_worker_held_comes_first(self, harness: TransactionsHarness) -> None:
+    async def test_what_a_dead_worker_held_comes_first(self, harness: Harness) -> None:
         flow = fresh_name()
         (held,) = (await _put(harness, [fresh_job(flow)], {flow: 10})).leased
         harness.runtime.advance(LEASE_SECONDS)
@@ -95,25 +92,21 @@ class OffersContract(Contract):
             new.id: False,
         }
 
-    async def test_a_job_that_is_not_due_waits_for_its_time(
-        self, harness: TransactionsHarness
-    ) -> None:
+    async def test_a_job_that_is_not_due_waits_for_its_time(self, harness: Harness) -> None:
         flow, due_ms = fresh_name(), harness.runtime.now_ms() + 1000
         assert (await _put(harness, [fresh_job(flow, due_ms=due_ms)], {flow: 10})).leased == []
         assert await take(harness, flow) == []
         harness.runtime.advance(1)
         assert len(await take(harness, flow)) == 1
 
-    async def test_a_suspect_job_goes_the_long_way(self, harness: TransactionsHarness) -> None:
+    async def test_a_suspect_job_goes_the_long_way(self, harness: Harness) -> None:
         flow = fresh_name()
         assert (
             await _put(harness, [fresh_job(flow, possibly_executed=True)], {flow: 10})
         ).leased == []
         assert [one.is_possibly_executed for one in await take(harness, flow)] == [True]
 
-    async def test_a_job_that_is_live_stays_with_whoever_has_it(
-        self, harness: TransactionsHarness
-    ) -> None:
+    async def test_a_job_that_is_live_stays_with_whoever_has_it(self, harness: Harness) -> None:
         flow = fresh_name()
         live, new = fresh_job(flow), fresh_job(flow)
         held = await _put(harness, [live], {flow: 10})
@@ -122,9 +115,7 @@ class OffersContract(Contract):
         assert [one.job.id for one in await harness.queue.leased_by(held.token)] == [live.id]
         assert len([*again.leased, *await take(harness, flow)]) == 1
 
-    async def test_a_lease_that_runs_out_leaves_them_in_doubt(
-        self, harness: TransactionsHarness
-    ) -> None:
+    async def test_a_lease_that_runs_out_leaves_them_in_doubt(self, harness: Harness) -> None:
         flow = fresh_name()
         free_slots = await _put(harness, [fresh_job(flow)], {flow: 10})
         harness.runtime.advance(LEASE_SECONDS - 0.001)
@@ -137,7 +128,7 @@ class OffersContract(Contract):
             "lost"
         ]
 
-    async def test_it_renews_the_lease_of_all_its_jobs(self, harness: TransactionsHarness) -> None:
+    async def test_it_renews_the_lease_of_all_its_jobs(self, harness: Harness) -> None:
         flow, token = fresh_name(), fresh_name("token")
         await _put(harness, [fresh_job(flow)], {flow: 10}, token)
         harness.runtime.advance(LEASE_SECONDS - 1)
@@ -145,9 +136,7 @@ class OffersContract(Contract):
         harness.runtime.advance(LEASE_SECONDS - 1)
         assert await take(harness, flow) == []
 
-    async def test_a_projector_that_was_overtaken_takes_nothing(
-        self, harness: TransactionsHarness
-    ) -> None:
+    async def test_a_projector_that_was_overtaken_takes_nothing(self, harness: Harness) -> None:
         name, flow = fresh_name(), fresh_name()
         job, free_slots = (
             fresh_job(flow),
@@ -165,13 +154,13 @@ class OffersContract(Contract):
 
 
 class OffersAtOnceContract(Contract):
-    needs: ClassVar[frozenset[Capability]] = frozenset({"transactions", "eager_dispatch", "inline"})
+    needs = frozenset(
+        {"events", "checkpoints", "queue", "transactions", "inline_projection", "eager_dispatch"}
+    )
 
-    async def test_what_is_appended_is_taken_in_the_same_commit(
-        self, harness: TransactionsHarness
-    ) -> None:
+    async def test_what_is_appended_is_taken_in_the_same_commit(self, harness: Harness) -> None:
         name, flow, place = fresh_name(), fresh_name(), await harness.events.end()
-        await harness.read_model.save([], [], Move(name, 0, place) if place else None)
+        await harness.checkpoints.move([Move(name, 0, place)] if place else [])
         await take(harness, flow)
         job, free_slots = (
             fresh_job(flow),
@@ -183,9 +172,7 @@ class OffersAtOnceContract(Contract):
         assert [one.job.id for one in free_slots.leased] == [job.id]
         assert await take(harness, flow) == []
 
-    async def test_what_is_left_to_the_projector_is_not_taken(
-        self, harness: TransactionsHarness
-    ) -> None:
+    async def test_what_is_left_to_the_projector_is_not_taken(self, harness: Harness) -> None:
         name, flow = fresh_name(), fresh_name()
         await harness.events.append([fresh_append()])
         free_slots = FreeSlots(fresh_name("token"), {flow: 10}, LEASE_SECONDS, durable=True)
@@ -195,7 +182,7 @@ class OffersAtOnceContract(Contract):
 
 
 async def _put(
-    harness: TransactionsHarness,
+    harness: Harness,
     jobs: Sequence[Job],
     free: dict[str, int],
     token: str | None = None,

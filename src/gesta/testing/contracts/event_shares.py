@@ -6,11 +6,10 @@ from __future__ import annotations
 
 from hashlib import sha256
 from itertools import count
-from typing import ClassVar
 
 from gesta.ports.event_store import FOLLOW_BYTES, Recorded, Share
 from gesta.testing.contracts.concurrency import let_others_run, race
-from gesta.testing.contracts.harness import Capability, EventsHarness, reopen
+from gesta.testing.contracts.harness import Harness, reopen
 from gesta.testing.contracts.samples import (
     end_of_log,
     follow_from,
@@ -25,11 +24,9 @@ NAMES = ("", "é", "名前", "a" * 300)
 
 
 class EventSharesContract(Contract):
-    needs: ClassVar[frozenset[Capability]] = frozenset({"events", "durable"})
+    needs = frozenset({"events", "durable"})
 
-    async def test_each_event_is_in_the_partition_of_its_stream(
-        self, harness: EventsHarness
-    ) -> None:
+    async def test_each_event_is_in_the_partition_of_its_stream(self, harness: Harness) -> None:
         start = await end_of_log(harness.events)
         streams = [f"{fresh_name()}{NAMES[n % len(NAMES)]}" for n in range(60)]
         await harness.events.append([fresh_append(stream, count=2) for stream in streams])
@@ -40,7 +37,7 @@ class EventSharesContract(Contract):
             }
             assert reached == await harness.events.end()
 
-    async def test_it_stays_there_after_a_restart(self, harness: EventsHarness) -> None:
+    async def test_it_stays_there_after_a_restart(self, harness: Harness) -> None:
         start = await end_of_log(harness.events)
         await harness.events.append(
             [fresh_append(f"{fresh_name()}{NAMES[n % len(NAMES)]}") for n in range(60)]
@@ -53,7 +50,7 @@ class EventSharesContract(Contract):
         ] == before
 
     async def test_events_of_a_share_are_whole_and_in_the_order_of_the_log(
-        self, harness: EventsHarness
+        self, harness: Harness
     ) -> None:
         start = await end_of_log(harness.events)
         await harness.events.append([fresh_append() for _ in range(40)])
@@ -64,7 +61,7 @@ class EventSharesContract(Contract):
         assert found == [event for event in everything if share.has(event.stream)]
 
     async def test_small_steps_go_over_what_is_not_ours_and_miss_nothing(
-        self, harness: EventsHarness
+        self, harness: Harness
     ) -> None:
         start = await end_of_log(harness.events)
         await harness.events.append([fresh_append() for _ in range(40)])
@@ -79,7 +76,7 @@ class EventSharesContract(Contract):
         assert seen == (await harness.events.follow_share(start, 1_000, share))[0]
 
     async def test_a_look_ends_with_the_event_that_makes_it_full_and_says_so(
-        self, harness: EventsHarness
+        self, harness: Harness
     ) -> None:
         start = await end_of_log(harness.events)
         share = Share(2, (1,))
@@ -101,16 +98,14 @@ class EventSharesContract(Contract):
             seen, after = seen + [(event.stream, event.version) for event in found], reached
         assert seen == [(one, version) for one in ours for version in (1, 2)]
 
-    async def test_at_the_end_there_is_nothing_and_the_place_stays(
-        self, harness: EventsHarness
-    ) -> None:
+    async def test_at_the_end_there_is_nothing_and_the_place_stays(self, harness: Harness) -> None:
         await harness.events.append([fresh_append()])
         end = await end_of_log(harness.events)
         assert await harness.events.follow_share(end, 10, Share(2, (0,))) == ([], end)
         assert await harness.events.follow_share(end, 10, Share(2, (1,))) == ([], end)
 
     async def test_who_follows_a_share_while_others_append_skips_nothing(
-        self, harness: EventsHarness
+        self, harness: Harness
     ) -> None:
         start = await end_of_log(harness.events)
         appends = [fresh_append() for _ in range(30)]

@@ -5,11 +5,9 @@ Keys and their claims are in event_claims.py.
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 from gesta.ports.event_store import FOLLOW_BYTES, Append, Appended, Recorded, Stale
 from gesta.testing.contracts.concurrency import end_within, let_others_run, race, wait_for_all
-from gesta.testing.contracts.harness import Capability, EventsHarness, reopen
+from gesta.testing.contracts.harness import Harness, reopen
 from gesta.testing.contracts.samples import (
     end_of_log,
     follow_from,
@@ -22,20 +20,20 @@ from gesta.testing.contracts.suite import Contract
 
 
 class EventStoreContract(Contract):
-    needs: ClassVar[frozenset[Capability]] = frozenset({"events"})
+    needs = frozenset({"events"})
 
-    async def test_the_first_event_of_a_stream_has_version_1(self, harness: EventsHarness) -> None:
+    async def test_the_first_event_of_a_stream_has_version_1(self, harness: Harness) -> None:
         append = fresh_append()
         assert await harness.events.append([append]) == [Appended(1)]
         assert [event.version for event in await harness.events.read([(append.stream, 0)])] == [1]
 
-    async def test_versions_count_the_events_of_a_stream(self, harness: EventsHarness) -> None:
+    async def test_versions_count_the_events_of_a_stream(self, harness: Harness) -> None:
         stream = fresh_name()
         assert await harness.events.append([fresh_append(stream, count=2)]) == [Appended(2)]
         assert await harness.events.append([fresh_append(stream, expected=2)]) == [Appended(3)]
         assert [event.version for event in await harness.events.read([(stream, 0)])] == [1, 2, 3]
 
-    async def test_an_event_is_read_as_it_was_appended(self, harness: EventsHarness) -> None:
+    async def test_an_event_is_read_as_it_was_appended(self, harness: Harness) -> None:
         append = fresh_append(f"{fresh_name()}-ärger-{'x' * 200}", count=2)
         await harness.events.append([append])
         found = await harness.events.read([(append.stream, 0)])
@@ -45,9 +43,7 @@ class EventStoreContract(Contract):
             (append.stream, event.id, event.type, event.data, event.meta) for event in append.events
         ]
 
-    async def test_an_append_that_read_a_stale_version_is_refused(
-        self, harness: EventsHarness
-    ) -> None:
+    async def test_an_append_that_read_a_stale_version_is_refused(self, harness: Harness) -> None:
         first = fresh_append()
         await harness.events.append([first])
         assert await harness.events.append([fresh_append(first.stream, count=2)]) == [
@@ -56,15 +52,13 @@ class EventStoreContract(Contract):
         assert await _ids_of(harness, first.stream) == [event.id for event in first.events]
 
     async def test_an_append_that_expects_more_events_than_there_are_is_refused(
-        self, harness: EventsHarness
+        self, harness: Harness
     ) -> None:
         append = fresh_append(expected=3)
         assert await harness.events.append([append]) == [Stale(0)]
         assert await _ids_of(harness, append.stream) == []
 
-    async def test_of_appends_that_race_for_a_version_one_stands(
-        self, harness: EventsHarness
-    ) -> None:
+    async def test_of_appends_that_race_for_a_version_one_stands(self, harness: Harness) -> None:
         stream = fresh_name()
         appends = [fresh_append(stream) for _ in range(8)]
         answers = await race(*(harness.events.append([append]) for append in appends))
@@ -77,7 +71,7 @@ class EventStoreContract(Contract):
         assert await _ids_of(harness, stream) == [event.id for event in winner.events]
 
     async def test_of_two_appends_for_one_version_in_a_batch_the_first_stands(
-        self, harness: EventsHarness
+        self, harness: Harness
     ) -> None:
         stream = fresh_name()
         first, second = fresh_append(stream), fresh_append(stream)
@@ -85,7 +79,7 @@ class EventStoreContract(Contract):
         assert await _ids_of(harness, stream) == [first.events[0].id]
 
     async def test_an_append_may_build_on_an_earlier_one_of_its_batch(
-        self, harness: EventsHarness
+        self, harness: Harness
     ) -> None:
         stream = fresh_name()
         first, second = fresh_append(stream), fresh_append(stream, expected=1, count=2)
@@ -95,7 +89,7 @@ class EventStoreContract(Contract):
         ]
 
     async def test_a_refused_append_does_not_touch_the_others_of_its_batch(
-        self, harness: EventsHarness
+        self, harness: Harness
     ) -> None:
         before, refused, after = fresh_append(), fresh_append(expected=7), fresh_append()
         assert await harness.events.append([before, refused, after]) == [
@@ -109,7 +103,7 @@ class EventStoreContract(Contract):
         assert sorted(event.stream for event in found) == sorted([before.stream, after.stream])
 
     async def test_an_append_repeated_after_a_lost_answer_is_recognised(
-        self, harness: EventsHarness
+        self, harness: Harness
     ) -> None:
         append = fresh_append(count=2)
         await harness.events.append([append])
@@ -117,7 +111,7 @@ class EventStoreContract(Contract):
         assert await _ids_of(harness, append.stream) == [event.id for event in append.events]
 
     async def test_a_repeated_append_is_recognised_when_the_stream_has_moved_on(
-        self, harness: EventsHarness
+        self, harness: Harness
     ) -> None:
         append = fresh_append()
         await harness.events.append([append, fresh_append(append.stream, expected=1)])
@@ -126,14 +120,14 @@ class EventStoreContract(Contract):
         assert len(await _ids_of(harness, append.stream)) == 2
 
     async def test_an_append_that_stands_twice_in_a_batch_is_written_once(
-        self, harness: EventsHarness
+        self, harness: Harness
     ) -> None:
         append = fresh_append(count=2)
         assert await harness.events.append([append, append]) == [Appended(2), Appended(2)]
         assert await _ids_of(harness, append.stream) == [event.id for event in append.events]
 
     async def test_an_append_of_which_only_a_part_stands_is_no_repetition(
-        self, harness: EventsHarness
+        self, harness: Harness
     ) -> None:
         append = fresh_append(count=2)
         await harness.events.append([append])
@@ -142,7 +136,7 @@ class EventStoreContract(Contract):
         assert await harness.events.append([other_end, longer]) == [Stale(2), Stale(2)]
         assert await _ids_of(harness, append.stream) == [event.id for event in append.events]
 
-    async def test_a_batch_may_be_large(self, harness: EventsHarness) -> None:
+    async def test_a_batch_may_be_large(self, harness: Harness) -> None:
         """Stores cut batches into statements of fixed sizes; each cut is a place to lose or repeat
         something.
         """
@@ -155,12 +149,12 @@ class EventStoreContract(Contract):
             append.events[0].id for append in opening + continuing
         )
 
-    async def test_an_empty_call_is_answered_with_nothing(self, harness: EventsHarness) -> None:
+    async def test_an_empty_call_is_answered_with_nothing(self, harness: Harness) -> None:
         assert await harness.events.append([]) == []
         assert await harness.events.read([]) == []
 
     async def test_each_stream_is_read_after_the_version_given_for_it(
-        self, harness: EventsHarness
+        self, harness: Harness
     ) -> None:
         first, second = fresh_append(count=3), fresh_append(count=2)
         await harness.events.append([first, second])
@@ -173,7 +167,7 @@ class EventStoreContract(Contract):
         ]
 
     async def test_a_stream_is_read_back_from_its_end_or_from_before_a_version(
-        self, harness: EventsHarness
+        self, harness: Harness
     ) -> None:
         append = fresh_append(count=5)
         await harness.events.append([append, fresh_append()])
@@ -186,7 +180,7 @@ class EventStoreContract(Contract):
         assert await harness.events.read_back(fresh_name(), None, 100) == []
 
     async def test_the_log_has_every_event_once_in_the_order_of_rising_positions(
-        self, harness: EventsHarness
+        self, harness: Harness
     ) -> None:
         start = await end_of_log(harness.events)
         appends = [fresh_append(count=2) for _ in range(20)]
@@ -199,7 +193,7 @@ class EventStoreContract(Contract):
             event.id for append in appends for event in append.events
         )
 
-    async def test_the_log_keeps_the_order_of_each_stream(self, harness: EventsHarness) -> None:
+    async def test_the_log_keeps_the_order_of_each_stream(self, harness: Harness) -> None:
         start = await end_of_log(harness.events)
         stream = fresh_name()
         await harness.events.append(
@@ -208,7 +202,7 @@ class EventStoreContract(Contract):
         found = await follow_from(harness.events, start)
         assert [event.version for event in found if event.stream == stream] == [1, 2, 3]
 
-    async def test_the_log_and_the_stream_tell_the_same(self, harness: EventsHarness) -> None:
+    async def test_the_log_and_the_stream_tell_the_same(self, harness: Harness) -> None:
         start = await end_of_log(harness.events)
         append = fresh_append(count=2)
         await harness.events.append([append])
@@ -219,7 +213,7 @@ class EventStoreContract(Contract):
         ]
         assert followed == await harness.events.read([(append.stream, 0)])
 
-    async def test_pages_of_any_size_make_up_the_same_log(self, harness: EventsHarness) -> None:
+    async def test_pages_of_any_size_make_up_the_same_log(self, harness: Harness) -> None:
         start = await end_of_log(harness.events)
         await harness.events.append([fresh_append(count=3) for _ in range(3)])
         whole = await harness.events.follow(start, 100)
@@ -230,9 +224,7 @@ class EventStoreContract(Contract):
             == whole
         )
 
-    async def test_a_page_ends_with_the_event_that_makes_it_full(
-        self, harness: EventsHarness
-    ) -> None:
+    async def test_a_page_ends_with_the_event_that_makes_it_full(self, harness: Harness) -> None:
         start = await end_of_log(harness.events)
         await harness.events.append(
             [sized_append(FOLLOW_BYTES - 10, 9, 1), sized_append(1, FOLLOW_BYTES // 2)]
@@ -242,28 +234,24 @@ class EventStoreContract(Contract):
             [1, FOLLOW_BYTES // 2],
         ]
 
-    async def test_an_event_larger_than_a_page_makes_one_by_itself(
-        self, harness: EventsHarness
-    ) -> None:
+    async def test_an_event_larger_than_a_page_makes_one_by_itself(self, harness: Harness) -> None:
         start = await end_of_log(harness.events)
         await harness.events.append([sized_append(FOLLOW_BYTES + 1, 1)])
         assert await _page_sizes(harness, start) == [[FOLLOW_BYTES + 1], [1]]
 
-    async def test_nothing_follows_the_last_event(self, harness: EventsHarness) -> None:
+    async def test_nothing_follows_the_last_event(self, harness: Harness) -> None:
         await harness.events.append([fresh_append()])
         assert await harness.events.follow(await end_of_log(harness.events), 10) == []
 
     async def test_how_far_a_position_is_behind_is_at_least_the_number_of_events_after_it(
-        self, harness: EventsHarness
+        self, harness: Harness
     ) -> None:
         start = await end_of_log(harness.events)
         assert await harness.events.behind(start) == 0
         await harness.events.append([fresh_append(count=2), fresh_append()])
         assert await harness.events.behind(start) >= 3
 
-    async def test_a_refused_append_leaves_no_trace_in_the_log(
-        self, harness: EventsHarness
-    ) -> None:
+    async def test_a_refused_append_leaves_no_trace_in_the_log(self, harness: Harness) -> None:
         start = await end_of_log(harness.events)
         refused = fresh_append(expected=7)
         await harness.events.append([refused])
@@ -272,7 +260,7 @@ class EventStoreContract(Contract):
         }
 
     async def test_a_follower_that_reads_while_others_append_skips_nothing(
-        self, harness: EventsHarness
+        self, harness: Harness
     ) -> None:
         start = await end_of_log(harness.events)
         appends = [fresh_append() for _ in range(30)]
@@ -295,38 +283,34 @@ class EventStoreContract(Contract):
         assert seen == await follow_from(harness.events, start)
         assert {append.stream for append in appends} <= {event.stream for event in seen}
 
-    async def test_the_end_is_the_position_of_the_newest_event(
-        self, harness: EventsHarness
-    ) -> None:
+    async def test_the_end_is_the_position_of_the_newest_event(self, harness: Harness) -> None:
         start = await harness.events.end()
         assert start == await end_of_log(harness.events)
         await harness.events.append([fresh_append(count=3)])
         assert await harness.events.end() == await end_of_log(harness.events) > start
 
-    async def test_everybody_who_waits_is_woken_by_an_append(self, harness: EventsHarness) -> None:
+    async def test_everybody_who_waits_is_woken_by_an_append(self, harness: Harness) -> None:
         waiting = await wait_for_all(harness.events.changed(600), harness.events.changed(600))
         await harness.events.append([fresh_append()])
         assert await end_within(harness.runtime, 300, waiting)
 
-    async def test_an_append_before_the_wait_is_not_slept_through(
-        self, harness: EventsHarness
-    ) -> None:
+    async def test_an_append_before_the_wait_is_not_slept_through(self, harness: Harness) -> None:
         await harness.events.follow(await end_of_log(harness.events), 10)
         await harness.events.append([fresh_append()])
         assert await end_within(
             harness.runtime, 300, await wait_for_all(harness.events.changed(600))
         )
 
-    async def test_a_wait_ends_when_its_time_is_up(self, harness: EventsHarness) -> None:
+    async def test_a_wait_ends_when_its_time_is_up(self, harness: Harness) -> None:
         assert await end_within(
             harness.runtime, 300, await wait_for_all(harness.events.changed(10))
         )
 
 
 class EventStoreAfterRestartContract(Contract):
-    needs: ClassVar[frozenset[Capability]] = frozenset({"events", "durable"})
+    needs = frozenset({"events", "durable"})
 
-    async def test_pages_are_as_full_as_before(self, harness: EventsHarness) -> None:
+    async def test_pages_are_as_full_as_before(self, harness: Harness) -> None:
         """Read from where they are kept: before, whoever appended them may have had them at
         hand.
         """
@@ -345,7 +329,7 @@ class EventStoreAfterRestartContract(Contract):
             [1],
         ]
 
-    async def test_an_accepted_append_is_there_again(self, harness: EventsHarness) -> None:
+    async def test_an_accepted_append_is_there_again(self, harness: Harness) -> None:
         append = fresh_append(count=2)
         await harness.events.append([append])
         before = await harness.events.read([(append.stream, 0)])
@@ -353,7 +337,7 @@ class EventStoreAfterRestartContract(Contract):
         assert await harness.events.read([(append.stream, 0)]) == before
         assert len(before) == 2
 
-    async def test_a_stale_version_is_still_refused(self, harness: EventsHarness) -> None:
+    async def test_a_stale_version_is_still_refused(self, harness: Harness) -> None:
         append = fresh_append()
         await harness.events.append([append])
         await reopen(harness)
@@ -362,7 +346,7 @@ class EventStoreAfterRestartContract(Contract):
             Appended(1),
         ]
 
-    async def test_positions_go_on_rising(self, harness: EventsHarness) -> None:
+    async def test_positions_go_on_rising(self, harness: Harness) -> None:
         await harness.events.append([fresh_append()])
         end = await end_of_log(harness.events)
         await reopen(harness)
@@ -371,11 +355,11 @@ class EventStoreAfterRestartContract(Contract):
         assert append.stream in {event.stream for event in await follow_from(harness.events, end)}
 
 
-async def _ids_of(harness: EventsHarness, stream: str) -> list[bytes]:
+async def _ids_of(harness: Harness, stream: str) -> list[bytes]:
     return [event.id for event in await harness.events.read([(stream, 0)])]
 
 
-async def _page_sizes(harness: EventsHarness, after: int) -> list[list[int]]:
+async def _page_sizes(harness: Harness, after: int) -> list[list[int]]:
     """How much data each event has, page by page to the end of the log."""
     sizes: list[list[int]] = []
     while page := await harness.events.follow(after, 100):

@@ -4,28 +4,34 @@ its holder renews.
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 from gesta.domain.ids import external_queue_of, external_queues_of
-from gesta.ports.job_queue import Ack, Drop, Hold, Job, LeasedJob, Release, Settlement
+from gesta.ports.job_queue import (
+    Ack,
+    Backlog,
+    Drop,
+    Hold,
+    Job,
+    LeasedJob,
+    Release,
+    Settlement,
+)
 from gesta.testing.contracts.concurrency import race
-from gesta.testing.contracts.harness import Capability, QueueHarness, reopen
+from gesta.testing.contracts.harness import Harness, reopen
+from gesta.testing.contracts.job_inspection import lease_end
 from gesta.testing.contracts.job_queue import HOUR_SECONDS, LEASE_SECONDS, take
 from gesta.testing.contracts.samples import fresh_job, fresh_name
 from gesta.testing.contracts.suite import Contract
 
 
 class LanesContract(Contract):
-    needs: ClassVar[frozenset[Capability]] = frozenset({"queue"})
+    needs = frozenset({"queue", "job_holds", "external_leases"})
 
-    async def test_a_lane_gives_its_own_tenants_jobs_only(self, harness: QueueHarness) -> None:
+    async def test_a_lane_gives_its_own_tenants_jobs_only(self, harness: Harness) -> None:
         flow = fresh_name()
         mine, _ = await _put(harness, flow, "acme"), await _put(harness, flow, "globex")
         assert [one.job.id for one in await _lease_external(harness, flow)] == [mine.id]
 
-    async def test_a_tenants_job_is_found_behind_a_flood_of_another(
-        self, harness: QueueHarness
-    ) -> None:
+    async def test_a_tenants_job_is_found_behind_a_flood_of_another(self, harness: Harness) -> None:
         flow = fresh_name()
         await harness.queue.put(
             [fresh_job(external_queue_of(flow, "globex"), "globex") for _ in range(50)]
@@ -33,12 +39,12 @@ class LanesContract(Contract):
         mine = await _put(harness, flow)
         assert [one.job.id for one in await _lease_external(harness, flow, limit=1)] == [mine.id]
 
-    async def test_no_worker_of_ours_takes_from_a_lane(self, harness: QueueHarness) -> None:
+    async def test_no_worker_of_ours_takes_from_a_lane(self, harness: Harness) -> None:
         flow = fresh_name()
         await _put(harness, flow)
         assert await take(harness, flow) == []
 
-    async def test_no_more_are_handed_out_than_asked_for(self, harness: QueueHarness) -> None:
+    async def test_no_more_are_handed_out_than_asked_for(self, harness: Harness) -> None:
         flow = fresh_name()
         jobs = [await _put(harness, flow) for _ in range(3)]
         handed = [
@@ -49,9 +55,7 @@ class LanesContract(Contract):
         assert sorted(handed) == sorted(job.id for job in jobs)
         assert len(await _lease_external(harness, flow)) == 0
 
-    async def test_of_many_who_ask_at_once_each_gets_another_job(
-        self, harness: QueueHarness
-    ) -> None:
+    async def test_of_many_who_ask_at_once_each_gets_another_job(self, harness: Harness) -> None:
         flow = fresh_name()
         jobs = [await _put(harness, flow) for _ in range(4)]
         answers = await race(*(_lease_external(harness, flow, limit=1) for _ in range(8)))
@@ -59,13 +63,13 @@ class LanesContract(Contract):
             job.id for job in jobs
         )  # K-13
 
-    async def test_the_most_urgent_of_a_lane_goes_first(self, harness: QueueHarness) -> None:
+    async def test_the_most_urgent_of_a_lane_goes_first(self, harness: Harness) -> None:
         flow = fresh_name()
         await _put(harness, flow)
         urgent = await _put(harness, flow, priority=1)
         assert [one.job.id for one in await _lease_external(harness, flow, limit=1)] == [urgent.id]
 
-    async def test_a_job_that_is_not_due_waits_in_its_lane(self, harness: QueueHarness) -> None:
+    async def test_a_job_that_is_not_due_waits_in_its_lane(self, harness: Harness) -> None:
         flow, due_ms = fresh_name(), harness.runtime.now_ms() + 60_000
         job = await _put(harness, flow, due_ms=due_ms)
         harness.runtime.advance_to(due_ms - 1)
@@ -76,7 +80,7 @@ class LanesContract(Contract):
         ]
 
     async def test_a_lease_that_ran_out_is_found_by_whoever_looks_for_it(
-        self, harness: QueueHarness
+        self, harness: Harness
     ) -> None:
         flow, token = fresh_name(), fresh_name("token")
         job = await _put(harness, flow)
@@ -90,7 +94,7 @@ class LanesContract(Contract):
         ]
 
     async def test_what_was_taken_over_is_found_again_only_when_that_lease_ran_out(
-        self, harness: QueueHarness
+        self, harness: Harness
     ) -> None:
         flow = fresh_name()
         await _put(harness, flow)
@@ -102,7 +106,7 @@ class LanesContract(Contract):
         assert [one.takes for one in await _expired_leases(harness, flow)] == [3]
 
     async def test_only_lanes_of_the_flow_are_looked_through_and_no_more_jobs_than_asked_for(
-        self, harness: QueueHarness
+        self, harness: Harness
     ) -> None:
         flow = fresh_name()
         for tenant in ("acme", "globex"):
@@ -117,7 +121,7 @@ class LanesContract(Contract):
         assert len(await _expired_leases(harness, other)) == 1
 
     async def test_a_job_in_somebodys_hands_is_given_to_nobody_before_it_is_taken_over(
-        self, harness: QueueHarness
+        self, harness: Harness
     ) -> None:
         """Its holder may be at it still: whoever takes it over decides first what became of it."""
         flow = fresh_name()
@@ -127,20 +131,18 @@ class LanesContract(Contract):
         await take(harness, fresh_name())
         assert await _lease_external(harness, flow) == []
 
-    async def test_the_lease_of_each_job_is_prolonged_by_itself(
-        self, harness: QueueHarness
-    ) -> None:
+    async def test_the_lease_of_each_job_is_prolonged_by_itself(self, harness: Harness) -> None:
         flow, token = fresh_name(), fresh_name("token")
         kept, left = [await _put(harness, flow) for _ in range(2)]
         await _lease_external(harness, flow, token=token)
         harness.runtime.advance(LEASE_SECONDS - 1)
         until_ms = harness.runtime.now_ms() + round(LEASE_SECONDS * 1000)
-        assert await harness.queue.prolong(kept.id, token, LEASE_SECONDS) == until_ms
+        assert await harness.external_leases.prolong(kept.id, token, LEASE_SECONDS) == until_ms
         harness.runtime.advance(1)
         assert [one.job.id for one in await _expired_leases(harness, flow)] == [left.id]
 
     async def test_a_lease_never_ends_earlier_because_it_was_prolonged(
-        self, harness: QueueHarness
+        self, harness: Harness
     ) -> None:
         flow, token, until_ms = (
             fresh_name(),
@@ -149,35 +151,38 @@ class LanesContract(Contract):
         )
         job = await _put(harness, flow)
         await _lease_external(harness, flow, token=token)
-        assert await harness.queue.prolong(job.id, token, 0) == until_ms
+        assert await harness.external_leases.prolong(job.id, token, 0) == until_ms
 
     async def test_only_its_holder_prolongs_a_lease_and_only_while_it_lasts(
-        self, harness: QueueHarness
+        self, harness: Harness
     ) -> None:
         flow, token = fresh_name(), fresh_name("token")
         job, free = await _put(harness, flow), await _put(harness, flow, "globex")
         await _lease_external(harness, flow, token=token)
         assert (
-            await harness.queue.prolong(job.id, fresh_name("token"), LEASE_SECONDS) is None
+            await harness.external_leases.prolong(job.id, fresh_name("token"), LEASE_SECONDS)
+            is None
         )  # S0-6
-        assert await harness.queue.prolong(free.id, token, LEASE_SECONDS) is None
-        assert await harness.queue.prolong(fresh_job(flow).id, token, LEASE_SECONDS) is None
+        assert await harness.external_leases.prolong(free.id, token, LEASE_SECONDS) is None
+        assert (
+            await harness.external_leases.prolong(fresh_job(flow).id, token, LEASE_SECONDS) is None
+        )
         harness.runtime.advance(LEASE_SECONDS)
-        assert await harness.queue.prolong(job.id, token, LEASE_SECONDS) is None  # K-12
+        assert await harness.external_leases.prolong(job.id, token, LEASE_SECONDS) is None  # K-12
 
-    async def test_a_job_that_was_given_back_has_no_lease(self, harness: QueueHarness) -> None:
+    async def test_a_job_that_was_given_back_has_no_lease(self, harness: Harness) -> None:
         flow, token = fresh_name(), fresh_name("token")
         job = await _put(harness, flow)
         await _lease_external(harness, flow, token=token)
         assert await harness.queue.settle([Release(job.id, token, 0)]) == ["done"]
-        assert await harness.queue.prolong(job.id, token, LEASE_SECONDS) is None
+        assert await harness.external_leases.prolong(job.id, token, LEASE_SECONDS) is None
         harness.runtime.advance(HOUR_SECONDS)
         assert await _expired_leases(harness, flow) == []
         assert [(one.job.id, one.takes) for one in await _lease_external(harness, flow)] == [
             (job.id, 1)
         ]
 
-    async def test_a_job_of_a_lane_is_settled_like_any_other(self, harness: QueueHarness) -> None:
+    async def test_a_job_of_a_lane_is_settled_like_any_other(self, harness: Harness) -> None:
         flow, token, scope = fresh_name(), fresh_name("token"), fresh_name("scope")
         done, held = [await _put(harness, flow) for _ in range(2)]
         await _lease_external(harness, flow, token=token)
@@ -189,12 +194,10 @@ class LanesContract(Contract):
         ]
         assert await harness.queue.settle(settlements) == ["active", "lost", "done", "done"]
         assert await harness.queue.find([done.id, held.id]) == {held.id}
-        assert await harness.queue.unhold(scope, 10) == 1
+        assert await harness.job_holds.unhold(scope, 10) == 1
         assert [one.job.id for one in await _lease_external(harness, flow)] == [held.id]
 
-    async def test_who_lost_a_job_to_another_can_settle_it_no_more(
-        self, harness: QueueHarness
-    ) -> None:
+    async def test_who_lost_a_job_to_another_can_settle_it_no_more(self, harness: Harness) -> None:
         flow, token, other = fresh_name(), fresh_name("token"), fresh_name("token")
         job = await _put(harness, flow)
         await _lease_external(harness, flow, token=token)
@@ -206,9 +209,7 @@ class LanesContract(Contract):
         ]  # K-12, S0-6
         assert await harness.queue.settle([Ack(job.id, other)]) == ["done"]
 
-    async def test_lanes_that_have_something_to_hand_out_are_told(
-        self, harness: QueueHarness
-    ) -> None:
+    async def test_lanes_that_have_something_to_hand_out_are_told(self, harness: Harness) -> None:
         ready, waiting, handed, empty = (fresh_name() for _ in range(4))
         due_ms = harness.runtime.now_ms() + 1_000
         await _put(harness, ready)
@@ -218,25 +219,38 @@ class LanesContract(Contract):
         external_queues = [
             external_queue_of(flow, "acme") for flow in (ready, waiting, handed, empty)
         ]
-        assert await harness.queue.stocked(external_queues) == {external_queues[0]}
+        assert await harness.external_leases.stocked(external_queues) == {external_queues[0]}
         harness.runtime.advance_to(due_ms)
-        assert await harness.queue.stocked(external_queues) == {
+        assert await harness.external_leases.stocked(external_queues) == {
             external_queues[0],
             external_queues[1],
         }
-        assert await harness.queue.stocked(external_queues[2:]) == set()
+        assert await harness.external_leases.stocked(external_queues[2:]) == set()
+
+    async def test_what_was_handed_out_is_not_told_as_taken(self, harness: Harness) -> None:
+        token, external_queue = fresh_name("token"), external_queue_of(fresh_name(), "default")
+        await harness.queue.put([fresh_job(external_queue)])
+        assert (
+            len(
+                await harness.external_leases.lease_external(
+                    token, external_queue, 1, LEASE_SECONDS
+                )
+            )
+            == 1
+        )
+        assert await harness.queue.leased_by(token) == []
 
 
 class LanesAfterRestartContract(Contract):
-    needs: ClassVar[frozenset[Capability]] = frozenset({"queue", "durable"})
+    needs = frozenset({"queue", "external_leases", "durable"})
 
-    async def test_a_lease_outlives_the_process_that_gave_it(self, harness: QueueHarness) -> None:
+    async def test_a_lease_outlives_the_process_that_gave_it(self, harness: Harness) -> None:
         flow, token = fresh_name(), fresh_name("token")
         job = await _put(harness, flow)
         await _lease_external(harness, flow, token=token)
         await reopen(harness)
         assert await _lease_external(harness, flow) == []
-        assert await harness.queue.prolong(job.id, token, LEASE_SECONDS) is not None
+        assert await harness.external_leases.prolong(job.id, token, LEASE_SECONDS) is not None
         harness.runtime.advance(LEASE_SECONDS)
         assert [(one.job.id, one.takes) for one in await _expired_leases(harness, flow)] == [
             (job.id, 2)
@@ -244,7 +258,7 @@ class LanesAfterRestartContract(Contract):
 
 
 async def _put(
-    harness: QueueHarness, flow: str, tenant: str = "acme", *, priority: int = 5, due_ms: int = 0
+    harness: Harness, flow: str, tenant: str = "acme", *, priority: int = 5, due_ms: int = 0
 ) -> Job:
     job = fresh_job(external_queue_of(flow, tenant), tenant, priority=priority, due_ms=due_ms)
     await harness.queue.put([job])
@@ -252,21 +266,41 @@ async def _put(
 
 
 async def _lease_external(
-    harness: QueueHarness,
+    harness: Harness,
     flow: str,
     tenant: str = "acme",
     *,
     token: str | None = None,
     limit: int = 10,
 ) -> list[LeasedJob]:
-    return await harness.queue.lease_external(
+    return await harness.external_leases.lease_external(
         token or fresh_name("token"), external_queue_of(flow, tenant), limit, LEASE_SECONDS
     )
 
 
 async def _expired_leases(
-    harness: QueueHarness, flow: str, token: str | None = None, *, limit: int = 10
+    harness: Harness, flow: str, token: str | None = None, *, limit: int = 10
 ) -> list[LeasedJob]:
-    return await harness.queue.expired_leases(
+    return await harness.external_leases.expired_leases(
         token or fresh_name("token"), external_queues_of(flow), limit, LEASE_SECONDS
     )
+
+
+class ListedExternalLeasesContract(Contract):
+    needs = frozenset({"queue", "job_inspection", "external_leases"})
+
+    async def test_a_job_that_was_handed_out_has_a_lease_of_its_own(self, harness: Harness) -> None:
+        external_queue = external_queue_of(fresh_name(), "acme")
+        job = fresh_job(external_queue, "acme")
+        await harness.queue.put([job])
+        await harness.external_leases.lease_external(
+            fresh_name("token"), external_queue, 1, LEASE_SECONDS
+        )
+        end = harness.runtime.now_ms() + round(LEASE_SECONDS * 1000)
+        assert await lease_end(harness, job.id) == (end, False)
+        assert (await harness.job_inspection.backlog())[external_queue] == Backlog(leased=1)
+        harness.runtime.advance(LEASE_SECONDS)
+        assert await lease_end(harness, job.id) == (end, True)
+        assert (await harness.job_inspection.backlog())[external_queue] == Backlog(
+            leased=1, abandoned=1
+        )

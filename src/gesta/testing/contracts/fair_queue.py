@@ -4,10 +4,8 @@ urgent go first.
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 from gesta.ports.job_queue import Job, Release
-from gesta.testing.contracts.harness import Capability, QueueHarness
+from gesta.testing.contracts.harness import Harness
 from gesta.testing.contracts.job_queue import LEASE_SECONDS, take
 from gesta.testing.contracts.samples import fresh_job, fresh_name
 from gesta.testing.contracts.suite import Contract
@@ -17,9 +15,9 @@ BATCH = 2_000
 
 
 class TurnsContract(Contract):
-    needs: ClassVar[frozenset[Capability]] = frozenset({"queue"})
+    needs = frozenset({"queue"})
 
-    async def test_the_jobs_of_two_tenants_alternate(self, harness: QueueHarness) -> None:
+    async def test_the_jobs_of_two_tenants_alternate(self, harness: Harness) -> None:
         flow = fresh_name()
         await _put(harness, flow, "many", 6)
         await _put(harness, flow, "few", 3)
@@ -28,7 +26,7 @@ class TurnsContract(Contract):
             ["few", "many"]
         ] * 3
 
-    async def test_a_flood_queues_behind_itself(self, harness: QueueHarness) -> None:
+    async def test_a_flood_queues_behind_itself(self, harness: Harness) -> None:
         flow = fresh_name()
         for _ in range(FLOOD // BATCH):
             await _put(harness, flow, "flood", BATCH)
@@ -37,7 +35,7 @@ class TurnsContract(Contract):
         assert "other" in await _one_by_one(harness, flow, 3)
 
     async def test_a_flood_of_urgent_jobs_does_not_pass_another_tenant(
-        self, harness: QueueHarness
+        self, harness: Harness
     ) -> None:
         flow = fresh_name()
         await _put(harness, flow, "flood", 200, priority=1)
@@ -45,36 +43,34 @@ class TurnsContract(Contract):
         await _put(harness, flow, "other", 1, priority=10)
         assert "other" in await _one_by_one(harness, flow, 3)
 
-    async def test_who_had_nothing_to_do_has_saved_up_nothing(self, harness: QueueHarness) -> None:
+    async def test_who_had_nothing_to_do_has_saved_up_nothing(self, harness: Harness) -> None:
         flow = fresh_name()
         await _put(harness, flow, "busy", 60)
         await take(harness, flow, free=40)
         await _put(harness, flow, "rested", 20)
         assert (await _one_by_one(harness, flow, 10)).count("busy") >= 4
 
-    async def test_a_tenants_jobs_keep_their_order(self, harness: QueueHarness) -> None:
+    async def test_a_tenants_jobs_keep_their_order(self, harness: Harness) -> None:
         flow = fresh_name()
         jobs = [*await _put(harness, flow, "one", 20), *await _put(harness, flow, "one", 20)]
         leased = [one.job.id for _ in jobs for one in await take(harness, flow, free=1)]
         assert leased == [job.id for job in jobs]
 
-    async def test_an_urgent_job_passes_its_own_tenants_flood(self, harness: QueueHarness) -> None:
+    async def test_an_urgent_job_passes_its_own_tenants_flood(self, harness: Harness) -> None:
         flow = fresh_name()
         await _put(harness, flow, "one", BATCH)
         await take(harness, flow, free=10)
         (urgent,) = await _put(harness, flow, "one", 1, priority=4)
         assert urgent.id in [one.job.id for one in await take(harness, flow, free=2)]  # X-4
 
-    async def test_a_less_urgent_job_passes_none_of_its_own_tenant(
-        self, harness: QueueHarness
-    ) -> None:
+    async def test_a_less_urgent_job_passes_none_of_its_own_tenant(self, harness: Harness) -> None:
         flow = fresh_name()
         await _put(harness, flow, "one", 5)
         (patient,) = await _put(harness, flow, "one", 1, priority=6)
         leased = [one.job.id for _ in range(6) for one in await take(harness, flow, free=1)]
         assert leased.index(patient.id) == 5
 
-    async def test_the_least_urgent_job_does_not_starve(self, harness: QueueHarness) -> None:
+    async def test_the_least_urgent_job_does_not_starve(self, harness: Harness) -> None:
         flow = fresh_name()
         (patient,) = await _put(harness, flow, "one", 1, priority=10)
         leased: list[str] = []
@@ -84,7 +80,7 @@ class TurnsContract(Contract):
             assert len(leased) < 20  # X-4
 
     async def test_a_job_that_waits_for_its_time_takes_no_turn_before(
-        self, harness: QueueHarness
+        self, harness: Harness
     ) -> None:
         flow, now = fresh_name(), harness.runtime.now_ms()
         await _put(harness, flow, "one", 50, due_ms=now + 60_000)
@@ -93,7 +89,7 @@ class TurnsContract(Contract):
         assert "one" in await _one_by_one(harness, flow, 2)
 
     async def test_jobs_that_fall_due_together_queue_behind_themselves(
-        self, harness: QueueHarness
+        self, harness: Harness
     ) -> None:
         flow, due_ms = fresh_name(), harness.runtime.now_ms() + 60_000
         await _put(harness, flow, "wave", 50, due_ms=due_ms)
@@ -102,7 +98,7 @@ class TurnsContract(Contract):
         await _put(harness, flow, "other", 1)
         assert "other" in await _one_by_one(harness, flow, 3)
 
-    async def test_released_jobs_queue_behind_themselves(self, harness: QueueHarness) -> None:
+    async def test_released_jobs_queue_behind_themselves(self, harness: Harness) -> None:
         flow, token = fresh_name(), fresh_name("token")
         jobs = await _put(harness, flow, "wave", 50)
         await take(harness, flow, token)
@@ -112,7 +108,7 @@ class TurnsContract(Contract):
         assert "other" in await _one_by_one(harness, flow, 3)
 
     async def test_a_job_taken_over_from_a_dead_worker_has_had_its_turn(
-        self, harness: QueueHarness
+        self, harness: Harness
     ) -> None:
         flow = fresh_name()
         (job,) = await _put(harness, flow, "one", 1)
@@ -123,13 +119,13 @@ class TurnsContract(Contract):
 
 
 async def _put(
-    harness: QueueHarness, flow: str, tenant: str, count: int, *, priority: int = 5, due_ms: int = 0
+    harness: Harness, flow: str, tenant: str, count: int, *, priority: int = 5, due_ms: int = 0
 ) -> list[Job]:
     jobs = [fresh_job(flow, tenant, priority=priority, due_ms=due_ms) for _ in range(count)]
     await harness.queue.put(jobs)
     return jobs
 
 
-async def _one_by_one(harness: QueueHarness, flow: str, count: int) -> list[str]:
+async def _one_by_one(harness: Harness, flow: str, count: int) -> list[str]:
     """The tenants of the next jobs, each taken by itself."""
     return [one.job.tenant for _ in range(count) for one in await take(harness, flow, free=1)]

@@ -5,18 +5,18 @@ still be read.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Coroutine
-from typing import Any, ClassVar
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
 from gesta.errors import Fenced
+from gesta.ports.checkpoints import Move
 from gesta.ports.event_store import Append
 from gesta.ports.fences import Fence
 from gesta.ports.job_queue import Ack
-from gesta.ports.read_model import Move
 from gesta.ports.transactions import Entry
-from gesta.testing.contracts.harness import Capability, FencesHarness, reopen
+from gesta.testing.contracts.harness import Harness, reopen
 from gesta.testing.contracts.job_queue import take
 from gesta.testing.contracts.samples import (
     fresh_append,
@@ -35,18 +35,29 @@ FILLING = Fence("filling", "another store")
 
 
 class FencesContract(Contract):
-    needs: ClassVar[frozenset[Capability]] = frozenset(
-        {"events", "queue", "read_model", "vault", "transactions", "fences"}
+    needs = frozenset(
+        {
+            "events",
+            "key_claims",
+            "read_model",
+            "checkpoints",
+            "leases",
+            "queue",
+            "undispatched_jobs",
+            "vault",
+            "transactions",
+            "fences",
+        }
     )
 
     @pytest.fixture(autouse=True)
-    async def no_fence_is_left(self, harness: FencesHarness) -> AsyncIterator[None]:
+    async def no_fence_is_left(self, harness: Harness) -> AsyncIterator[None]:
         """A store may be one that other tests use afterwards."""
         yield
         for fence in await harness.fences.standing():
             await harness.fences.take_down(fence)
 
-    async def test_a_store_that_was_left_refuses_every_write(self, harness: FencesHarness) -> None:
+    async def test_a_store_that_was_left_refuses_every_write(self, harness: Harness) -> None:
         flow, token, view, encrypted = (
             fresh_name(),
             fresh_name("token"),
@@ -57,11 +68,11 @@ class FencesContract(Contract):
         await harness.queue.put([job, fresh_job(flow)])
         await take(harness, flow, token, free=1)
         await harness.vault.put([encrypted])
-        await harness.read_model.save([view], [], None)
+        await harness.read_model.save([view], [])
         await harness.fences.put_up(LEFT)
         writes = {
             "append": harness.events.append([fresh_append()]),
-            "put_claims": harness.events.put_claims([fresh_claim()]),
+            "put_claims": harness.key_claims.put_claims([fresh_claim()]),
             "put": harness.queue.put([fresh_job(flow)]),
             "take": harness.queue.take(token, {flow: 1}, 10.0, durable=True),
             "extend": harness.queue.extend(token, 10.0),
@@ -71,16 +82,16 @@ class FencesContract(Contract):
             ),
             "record": harness.transactions.record([Entry(fresh_append(), None)]),
             "record a settlement": harness.transactions.record([Entry(None, Ack(job.id, token))]),
-            "save": harness.read_model.save([fresh_view()], [], None),
-            "park": harness.read_model.save([], [fresh_quarantined("acme")], None),
-            "begin": harness.read_model.begin(fresh_name(), 1),
-            "role": harness.read_model.claim(fresh_name(), "owner", 3.0),
+            "save": harness.read_model.save([fresh_view()], []),
+            "park": harness.read_model.save([], [fresh_quarantined("acme")]),
+            "begin": harness.checkpoints.begin(fresh_name(), 1),
+            "role": harness.leases.claim(fresh_name(), "owner", 3.0),
             "secret": harness.vault.put([fresh_encrypted()]),
             "erase": harness.vault.delete([(encrypted.tenant, encrypted.name, encrypted.version)]),
         }
         assert [name for name, write in writes.items() if not await _is_refused(write)] == []
 
-    async def test_a_store_that_was_left_can_be_read(self, harness: FencesHarness) -> None:
+    async def test_a_store_that_was_left_can_be_read(self, harness: Harness) -> None:
         append, view, encrypted, job = (
             fresh_append(claim=fresh_claim()),
             fresh_view(),
@@ -88,7 +99,7 @@ class FencesContract(Contract):
             fresh_job(fresh_name()),
         )
         await harness.events.append([append])
-        await harness.read_model.save([view], [], None)
+        await harness.read_model.save([view], [])
         await harness.vault.put([encrypted])
         await harness.queue.put([job])
         await harness.fences.put_up(LEFT)
@@ -98,7 +109,7 @@ class FencesContract(Contract):
         # Whoever opens a store asks for its first secret by putting one.
         assert await harness.vault.put([replace(encrypted, box=b"other")]) == [False]
 
-    async def test_the_error_says_where_to_go(self, harness: FencesHarness) -> None:
+    async def test_the_error_says_where_to_go(self, harness: Harness) -> None:
         await harness.fences.put_up(Fence("left", "the.new.home"))
         told = ""
         try:
@@ -108,7 +119,7 @@ class FencesContract(Contract):
         assert "the.new.home" in told
         assert "--unfence" in told
 
-    async def test_a_fence_that_was_taken_down_stops_nothing(self, harness: FencesHarness) -> None:
+    async def test_a_fence_that_was_taken_down_stops_nothing(self, harness: Harness) -> None:
         flow = fresh_name()
         for fence in (LEFT, FILLING):
             await harness.fences.put_up(fence)
@@ -119,7 +130,7 @@ class FencesContract(Contract):
         assert await harness.fences.standing() == []
 
     async def test_a_store_that_is_being_filled_takes_everything_but_jobs(
-        self, harness: FencesHarness
+        self, harness: Harness
     ) -> None:
         flow = fresh_name()
         await harness.queue.put([fresh_job(flow)])
@@ -130,7 +141,7 @@ class FencesContract(Contract):
             "project": harness.transactions.project(
                 [], [fresh_job(flow)], [], [Move(fresh_name(), 0, 1)]
             ),
-            "pending": harness.read_model.save_with_jobs([], [fresh_job(flow)], [], []),
+            "pending": harness.undispatched_jobs.save_with_jobs([], [fresh_job(flow)], [], []),
         }
         assert [name for name, write in refused.items() if not await _is_refused(write)] == []
         assert not await _is_refused(harness.events.append([fresh_append(claim=fresh_claim())]))
@@ -139,7 +150,7 @@ class FencesContract(Contract):
         )
         assert not await _is_refused(harness.vault.put([fresh_encrypted()]))
 
-    async def test_jobs_are_put_as_the_fence_goes_down(self, harness: FencesHarness) -> None:
+    async def test_jobs_are_put_as_the_fence_goes_down(self, harness: Harness) -> None:
         flow = fresh_name()
         live, other = fresh_job(flow), fresh_job(flow, possibly_executed=True)
         await harness.queue.put([live])
@@ -149,7 +160,7 @@ class FencesContract(Contract):
         assert leased == {live.id: False, other.id: True}
 
     async def test_a_tenant_that_left_is_refused_and_the_others_are_not(
-        self, harness: FencesHarness
+        self, harness: Harness
     ) -> None:
         gone, stays = fresh_name("tenant"), fresh_name("tenant")
         encrypted = fresh_encrypted(tenant=gone)
@@ -167,7 +178,7 @@ class FencesContract(Contract):
         await harness.fences.take_down(replace(LEFT, tenant=gone))
         assert not await _is_refused(harness.events.append([_of(gone)]))
 
-    async def test_nothing_of_a_refused_call_is_written(self, harness: FencesHarness) -> None:
+    async def test_nothing_of_a_refused_call_is_written(self, harness: Harness) -> None:
         gone, stays = fresh_name("tenant"), fresh_name("tenant")
         await harness.fences.put_up(replace(LEFT, tenant=gone))
         other = _of(stays)
@@ -177,9 +188,7 @@ class FencesContract(Contract):
         )
         assert await harness.events.read([(other.stream, 0)]) == []
 
-    async def test_one_tenant_comes_back_and_another_stays_away(
-        self, harness: FencesHarness
-    ) -> None:
+    async def test_one_tenant_comes_back_and_another_stays_away(self, harness: Harness) -> None:
         first, second = (replace(LEFT, tenant=fresh_name("tenant")) for _ in range(2))
         await harness.fences.put_up(first)
         await harness.fences.put_up(second)
@@ -189,16 +198,16 @@ class FencesContract(Contract):
         assert not await _is_refused(harness.events.append([_of(first.tenant)]))
         assert await _is_refused(harness.events.append([_of(second.tenant)]))
 
-    async def test_the_last_of_two_fences_of_a_kind_counts(self, harness: FencesHarness) -> None:
+    async def test_the_last_of_two_fences_of_a_kind_counts(self, harness: Harness) -> None:
         await harness.fences.put_up(LEFT)
         await harness.fences.put_up(Fence("left", "a third store"))
         assert await harness.fences.standing() == [Fence("left", "a third store")]
 
 
 class FencesAfterRestartContract(Contract):
-    needs: ClassVar[frozenset[Capability]] = frozenset({"events", "fences", "durable"})
+    needs = frozenset({"events", "fences", "durable"})
 
-    async def test_a_fence_stands_again(self, harness: FencesHarness) -> None:
+    async def test_a_fence_stands_again(self, harness: Harness) -> None:
         await harness.fences.put_up(LEFT)
         await reopen(harness)
         assert await harness.fences.standing() == [LEFT]

@@ -1,105 +1,96 @@
-"""What the contract suites ask of a store: to be opened on a clock they can move, closed, and
+"""What the contract suites need of a store: to be opened on a clock they can move, closed, and
 opened again.
 
-Each adapter folder has a `harness.py` with a class `Harness` that meets `Harness` below and one
-protocol more for each port it serves.
+A harness declares the capabilities of its store; every contract whose `needs` it has runs on it.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from pathlib import Path
-from typing import ClassVar, Literal, Protocol
+from typing import ClassVar, Literal
 
-from gesta.ports.event_store import EventStore
+from gesta.ports.checkpoints import Checkpoints
+from gesta.ports.event_store import EventStore, KeyClaims
 from gesta.ports.fences import Fences
-from gesta.ports.job_queue import JobQueue
-from gesta.ports.read_model import ReadModel
+from gesta.ports.job_queue import ExternalLeases, JobHolds, JobInspection, JobQueue
+from gesta.ports.leases import Leases
+from gesta.ports.read_model import ReadModel, SweepIndex
+from gesta.ports.stores import QueuePorts
 from gesta.ports.token_buckets import TokenBuckets
 from gesta.ports.transactions import Transactions
+from gesta.ports.undispatched_jobs import UndispatchedJobs
 from gesta.ports.vault import Vault
 from gesta.runtime.clock import ManualRuntime
 
-#: The ports, by the attribute of the harness that holds each. `inline`: commits project what they
-#: append. `durable`: what was acknowledged is there again after close and open.
+#: The ports, by their names in `Stores`. `inline_projection`: transactions project what they
+#: append. `eager_dispatch`: they lease jobs to a worker as they put them. `durable`: what was
+#: acknowledged is there again after close and open.
 Capability = Literal[
     "events",
-    "queue",
+    "key_claims",
     "read_model",
+    "sweep_index",
+    "checkpoints",
+    "leases",
+    "queue",
+    "job_inspection",
+    "job_holds",
+    "external_leases",
+    "undispatched_jobs",
     "vault",
     "transactions",
-    "fences",
     "token_buckets",
-    "inline",
+    "fences",
+    "inline_projection",
     "eager_dispatch",
     "durable",
 ]
+EVERYTHING: frozenset[Capability] = frozenset(Capability.__args__)  # type: ignore[attr-defined]
 
 
-class Harness(Protocol):
-    """One store for one test. Nothing may be assumed empty but what the test itself named."""
+class Harness(ABC):
+    """One store for one test. A test may assume nothing empty but what it named itself.
+
+    A harness has the attributes of those ports that are among its capabilities.
+    """
 
     capabilities: ClassVar[frozenset[Capability]]
-    #: The store asks this clock and no other.
+    #: The only clock of the store.
     runtime: ManualRuntime
+    events: EventStore
+    key_claims: KeyClaims
+    read_model: ReadModel
+    sweep_index: SweepIndex
+    checkpoints: Checkpoints
+    leases: Leases
+    queue: JobQueue
+    job_inspection: JobInspection
+    job_holds: JobHolds
+    external_leases: ExternalLeases
+    undispatched_jobs: UndispatchedJobs
+    vault: Vault
+    transactions: Transactions
+    token_buckets: TokenBuckets
+    fences: Fences
 
     def __init__(self, folder: Path) -> None:
         """`folder` is empty and belongs to this test: the place for a store that lives in files."""
-        ...
+        self.runtime, self.folder = ManualRuntime(), folder
+
+    @abstractmethod
+    async def open_ports(self) -> QueuePorts:
+        """Open the store. After a close: the same store again, on the same clock."""
 
     async def open(self) -> None:
-        """Set the attributes of the ports. After a close: the same store again, on the same
-        clock.
-        """
-        ...
+        """Set the attributes of the ports."""
+        self._ports = await self.open_ports()
+        for name in self._ports.capabilities & self.capabilities:
+            setattr(self, name, getattr(self._ports, name))
 
     async def close(self) -> None:
-        """Leave nothing running.
-
-        No farewell is promised: what was acknowledged must be safe already.
-        """
-        ...
-
-
-class EventsHarness(Harness, Protocol):
-    """Of a store that keeps events."""
-
-    events: EventStore
-
-
-class QueueHarness(Harness, Protocol):
-    """Of a store that queues jobs."""
-
-    queue: JobQueue
-
-
-class ReadModelHarness(Harness, Protocol):
-    """Of a store that keeps views."""
-
-    read_model: ReadModel
-
-
-class VaultHarness(Harness, Protocol):
-    """Of a store that keeps sealed secrets."""
-
-    vault: Vault
-
-
-class TransactionsHarness(EventsHarness, QueueHarness, ReadModelHarness, Protocol):
-    """Of a store whose ports share one database."""
-
-    transactions: Transactions
-
-
-class FencesHarness(TransactionsHarness, VaultHarness, Protocol):
-    """Of a store that can be fenced."""
-
-    fences: Fences
-
-
-class TokenBucketsHarness(Harness, Protocol):
-    """Of a store that keeps token buckets."""
-
-    token_buckets: TokenBuckets
+        """Leave nothing running. What was acknowledged must be safe already."""
+        await self._ports.close()
 
 
 async def reopen(harness: Harness) -> None:

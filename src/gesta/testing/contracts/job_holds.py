@@ -4,50 +4,48 @@ much it holds.
 
 from __future__ import annotations
 
-from typing import ClassVar
-
-from gesta.ports.job_queue import Drop, HeldJob, Hold, Job
+from gesta.ports.job_queue import Drop, HeldJob, Hold
 from gesta.testing.contracts.concurrency import end_within, wait_for_all
-from gesta.testing.contracts.harness import Capability, QueueHarness
-from gesta.testing.contracts.job_queue import HOUR_SECONDS, LEASE_SECONDS, take
+from gesta.testing.contracts.harness import Harness, reopen
+from gesta.testing.contracts.job_queue import HOUR_SECONDS, LEASE_SECONDS, held_jobs, take
 from gesta.testing.contracts.samples import fresh_job, fresh_name
 from gesta.testing.contracts.suite import Contract
 
 
 class HoldContract(Contract):
-    needs: ClassVar[frozenset[Capability]] = frozenset({"queue"})
+    needs = frozenset({"queue", "job_holds"})
 
-    async def test_a_held_job_is_given_to_nobody(self, harness: QueueHarness) -> None:
+    async def test_a_held_job_is_given_to_nobody(self, harness: Harness) -> None:
         flow = fresh_name()
-        await _held(harness, flow, fresh_name("scope"))
+        await held_jobs(harness, flow, fresh_name("scope"))
         harness.runtime.advance(HOUR_SECONDS)
         assert await take(harness, flow) == []
 
-    async def test_a_held_job_is_live(self, harness: QueueHarness) -> None:
-        (job,) = await _held(harness, fresh_name(), fresh_name("scope"))
+    async def test_a_held_job_is_live(self, harness: Harness) -> None:
+        (job,) = await held_jobs(harness, fresh_name(), fresh_name("scope"))
         assert await harness.queue.find([job.id]) == {job.id}
         assert await harness.queue.put([job]) == [False]
 
     async def test_an_unheld_job_comes_back_as_if_it_had_not_been_taken(
-        self, harness: QueueHarness
+        self, harness: Harness
     ) -> None:
         flow, scope, put_ms = fresh_name(), fresh_name("scope"), harness.runtime.now_ms()
-        (job,) = await _held(harness, flow, scope)
+        (job,) = await held_jobs(harness, flow, scope)
         harness.runtime.advance(HOUR_SECONDS)
-        assert await harness.queue.unhold(scope, 10) == 1
+        assert await harness.job_holds.unhold(scope, 10) == 1
         leased = await take(harness, flow)
         assert [
             (one.job.id, one.takes, one.is_possibly_executed, one.available_ms) for one in leased
         ] == [(job.id, 1, False, put_ms)]
 
-    async def test_a_held_job_can_be_dropped(self, harness: QueueHarness) -> None:
+    async def test_a_held_job_can_be_dropped(self, harness: Harness) -> None:
         scope = fresh_name("scope")
-        (job,) = await _held(harness, fresh_name(), scope)
+        (job,) = await held_jobs(harness, fresh_name(), scope)
         assert await harness.queue.settle([Drop(job.id)]) == ["done"]
-        assert await harness.queue.unhold(scope, 10) == 0
+        assert await harness.job_holds.unhold(scope, 10) == 0
 
     async def test_a_suspect_job_stays_suspect_while_it_is_held_and_after(
-        self, harness: QueueHarness
+        self, harness: Harness
     ) -> None:
         flow, token, scope = fresh_name(), fresh_name("token"), fresh_name("scope")
         job = fresh_job(flow, possibly_executed=True)
@@ -55,11 +53,11 @@ class HoldContract(Contract):
         await take(harness, flow, token)
         await harness.queue.settle([Hold(job.id, token, scope)])
         assert await harness.queue.settle([Drop(job.id)]) == ["active"]
-        await harness.queue.unhold(scope, 10)
+        await harness.job_holds.unhold(scope, 10)
         assert [one.is_possibly_executed for one in await take(harness, flow)] == [True]
 
     async def test_a_take_without_an_end_is_remembered_through_a_hold(
-        self, harness: QueueHarness
+        self, harness: Harness
     ) -> None:
         flow, token, scope = fresh_name(), fresh_name("token"), fresh_name("scope")
         job = fresh_job(flow)
@@ -69,10 +67,10 @@ class HoldContract(Contract):
         await take(harness, flow, token)
         await harness.queue.settle([Hold(job.id, token, scope)])
         assert await harness.queue.settle([Drop(job.id)]) == ["active"]
-        await harness.queue.unhold(scope, 10)
+        await harness.job_holds.unhold(scope, 10)
         assert [one.is_possibly_executed for one in await take(harness, flow)] == [True]
 
-    async def test_only_who_has_the_job_can_hold_it(self, harness: QueueHarness) -> None:
+    async def test_only_who_has_the_job_can_hold_it(self, harness: Harness) -> None:
         flow, token, scope = fresh_name(), fresh_name("token"), fresh_name("scope")
         free, leased, missing = fresh_job(flow), fresh_job(flow), fresh_job(flow)
         await harness.queue.put([leased])
@@ -83,22 +81,22 @@ class HoldContract(Contract):
         assert [one.job.id for one in await take(harness, flow)] == [free.id]
 
     async def test_only_jobs_of_the_scope_are_unheld_and_no_more_than_asked_for(
-        self, harness: QueueHarness
+        self, harness: Harness
     ) -> None:
         flow, scope, other = fresh_name(), fresh_name("scope"), fresh_name("scope")
-        jobs = await _held(harness, flow, scope, count=3)
-        await _held(harness, flow, other)
-        assert await harness.queue.unhold(scope, 2) == 2
-        assert await harness.queue.unhold(scope, 2) == 1
-        assert await harness.queue.unhold(scope, 2) == 0
+        jobs = await held_jobs(harness, flow, scope, count=3)
+        await held_jobs(harness, flow, other)
+        assert await harness.job_holds.unhold(scope, 2) == 2
+        assert await harness.job_holds.unhold(scope, 2) == 1
+        assert await harness.job_holds.unhold(scope, 2) == 0
         assert {one.job.id for one in await take(harness, flow)} == {job.id for job in jobs}
 
-    async def test_what_is_held_is_counted_by_tenant_and_scope(self, harness: QueueHarness) -> None:
+    async def test_what_is_held_is_counted_by_tenant_and_scope(self, harness: Harness) -> None:
         flow, scope, other = fresh_name(), fresh_name("scope"), fresh_name("scope")
-        await _held(harness, flow, scope, count=2)
-        await _held(harness, flow, scope, tenant="globex")
-        await _held(harness, flow, other)
-        held = [one for one in await harness.queue.held() if one.scope in (scope, other)]
+        await held_jobs(harness, flow, scope, count=2)
+        await held_jobs(harness, flow, scope, tenant="globex")
+        await held_jobs(harness, flow, other)
+        held = [one for one in await harness.job_holds.held() if one.scope in (scope, other)]
         expected = [
             HeldJob("acme", other, 1),
             HeldJob("acme", scope, 2),
@@ -106,47 +104,37 @@ class HoldContract(Contract):
         ]
         assert sorted(held, key=_order) == sorted(expected, key=_order)
 
-    async def test_an_unhold_wakes_who_waits(self, harness: QueueHarness) -> None:
+    async def test_an_unhold_wakes_who_waits(self, harness: Harness) -> None:
         scope = fresh_name("scope")
-        await _held(harness, fresh_name(), scope)
+        await held_jobs(harness, fresh_name(), scope)
         await end_within(harness.runtime, 5, await wait_for_all(harness.queue.ready(0)))
         waiting = await wait_for_all(harness.queue.ready(600))
-        await harness.queue.unhold(scope, 10)
+        await harness.job_holds.unhold(scope, 10)
         assert await end_within(harness.runtime, 300, waiting)
 
-    async def test_unheld_jobs_queue_behind_themselves(self, harness: QueueHarness) -> None:
+    async def test_unheld_jobs_queue_behind_themselves(self, harness: Harness) -> None:
         flow, scope = fresh_name(), fresh_name("scope")
-        await _held(harness, flow, scope, count=30)
-        await harness.queue.unhold(scope, 100)
+        await held_jobs(harness, flow, scope, count=30)
+        await harness.job_holds.unhold(scope, 100)
         await take(harness, flow, free=5)
         await harness.queue.put([fresh_job(flow, "globex")])
         assert "globex" in [one.job.tenant for one in await take(harness, flow, free=3)]
 
-    async def test_every_live_job_is_counted_up_to_a_limit(self, harness: QueueHarness) -> None:
-        flow, before = fresh_name(), await harness.queue.count(1_000_000)
-        await _held(harness, flow, fresh_name("scope"))
-        await harness.queue.put([fresh_job(flow)])
-        await take(harness, flow)
-        await harness.queue.put(
-            [fresh_job(flow), fresh_job(flow, due_ms=harness.runtime.now_ms() + 60_000)]
-        )
-        assert await harness.queue.count(1_000_000) == before + 4
-        assert await harness.queue.count(before + 3) == before + 3
-
-
-async def _held(
-    harness: QueueHarness, flow: str, scope: str, *, count: int = 1, tenant: str = "acme"
-) -> list[Job]:
-    """New jobs, held under this scope."""
-    token = fresh_name("token")
-    jobs = [fresh_job(flow, tenant) for _ in range(count)]
-    await harness.queue.put(jobs)
-    await take(harness, flow, token)
-    assert (
-        await harness.queue.settle([Hold(job.id, token, scope) for job in jobs]) == ["done"] * count
-    )
-    return jobs
-
 
 def _order(held: HeldJob) -> tuple[str, str]:
     return held.tenant, held.scope
+
+
+class HoldAfterRestartContract(Contract):
+    needs = frozenset({"queue", "job_holds", "durable"})
+
+    async def test_a_held_job_stays_held(self, harness: Harness) -> None:
+        flow, token, scope = fresh_name(), fresh_name("token"), fresh_name("scope")
+        job = fresh_job(flow)
+        await harness.queue.put([job])
+        await take(harness, flow, token)
+        await harness.queue.settle([Hold(job.id, token, scope)])
+        await reopen(harness)
+        assert await take(harness, flow) == []
+        assert await harness.job_holds.unhold(scope, 10) == 1
+        assert [one.job.id for one in await take(harness, flow)] == [job.id]

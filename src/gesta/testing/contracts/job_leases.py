@@ -4,22 +4,19 @@ comes too late.
 
 from __future__ import annotations
 
-from typing import ClassVar
-
-from gesta.domain.ids import external_queue_of
 from gesta.ports.job_queue import Ack, Drop, Job, Release
 from gesta.testing.contracts.concurrency import race
-from gesta.testing.contracts.harness import Capability, QueueHarness
+from gesta.testing.contracts.harness import Harness
 from gesta.testing.contracts.job_queue import LEASE_SECONDS, take
 from gesta.testing.contracts.samples import fresh_job, fresh_name
 from gesta.testing.contracts.suite import Contract
 
 
 class JobLeasesContract(Contract):
-    needs: ClassVar[frozenset[Capability]] = frozenset({"queue"})
+    needs = frozenset({"queue"})
 
     async def test_a_job_whose_lease_ran_out_is_given_to_another_worker(
-        self, harness: QueueHarness
+        self, harness: Harness
     ) -> None:
         flow = fresh_name()
         (job,) = await _held(harness, flow, fresh_name("token"))
@@ -30,7 +27,7 @@ class JobLeasesContract(Contract):
             (one.job.id, one.takes, one.is_possibly_executed) for one in await take(harness, flow)
         ] == [(job.id, 2, True)]  # S0-5
 
-    async def test_takes_are_counted_until_one_of_them_ends(self, harness: QueueHarness) -> None:
+    async def test_takes_are_counted_until_one_of_them_ends(self, harness: Harness) -> None:
         flow = fresh_name()
         await _held(harness, flow, fresh_name("token"))
         counted = []
@@ -40,7 +37,7 @@ class JobLeasesContract(Contract):
         assert counted == [2, 3]
 
     async def test_a_job_taken_over_keeps_the_time_since_when_it_was_available(
-        self, harness: QueueHarness
+        self, harness: Harness
     ) -> None:
         flow, put_ms = fresh_name(), harness.runtime.now_ms()
         await _held(harness, flow, fresh_name("token"))
@@ -48,7 +45,7 @@ class JobLeasesContract(Contract):
         assert [one.available_ms for one in await take(harness, flow)] == [put_ms]
 
     async def test_of_workers_that_race_for_a_dead_lease_one_gets_the_job(
-        self, harness: QueueHarness
+        self, harness: Harness
     ) -> None:
         flow = fresh_name()
         await _held(harness, flow, fresh_name("token"))
@@ -57,7 +54,7 @@ class JobLeasesContract(Contract):
         assert [one.takes for leased in answers for one in leased] == [2]  # K-13
 
     async def test_a_take_tells_when_the_lease_of_another_worker_ends(
-        self, harness: QueueHarness
+        self, harness: Harness
     ) -> None:
         flow = fresh_name()
         await _held(harness, flow, fresh_name("token"))
@@ -68,9 +65,7 @@ class JobLeasesContract(Contract):
         harness.runtime.advance_to(next_due)
         assert len(await take(harness, flow)) == 1
 
-    async def test_an_extended_lease_keeps_all_jobs_of_its_token(
-        self, harness: QueueHarness
-    ) -> None:
+    async def test_an_extended_lease_keeps_all_jobs_of_its_token(self, harness: Harness) -> None:
         flow, token = fresh_name(), fresh_name("token")
         await _held(harness, flow, token, count=3)
         harness.runtime.advance(LEASE_SECONDS - 1)
@@ -80,7 +75,7 @@ class JobLeasesContract(Contract):
         harness.runtime.advance(0.001)
         assert len(await take(harness, flow)) == 3
 
-    async def test_what_a_token_holds_is_told_as_it_was_taken(self, harness: QueueHarness) -> None:
+    async def test_what_a_token_holds_is_told_as_it_was_taken(self, harness: Harness) -> None:
         flow, token = fresh_name(), fresh_name("token")
         await harness.queue.put([fresh_job(flow) for _ in range(3)])
         first, second, third = await take(harness, flow, token)
@@ -90,15 +85,7 @@ class JobLeasesContract(Contract):
         assert await harness.queue.leased_by(token) == [third]
         assert await harness.queue.leased_by(fresh_name("token")) == []
 
-    async def test_what_was_handed_out_is_not_told_as_taken(self, harness: QueueHarness) -> None:
-        token, external_queue = fresh_name("token"), external_queue_of(fresh_name(), "default")
-        await harness.queue.put([fresh_job(external_queue)])
-        assert len(await harness.queue.lease_external(token, external_queue, 1, LEASE_SECONDS)) == 1
-        assert await harness.queue.leased_by(token) == []
-
-    async def test_a_take_renews_the_earlier_leases_of_its_token(
-        self, harness: QueueHarness
-    ) -> None:
+    async def test_a_take_renews_the_earlier_leases_of_its_token(self, harness: Harness) -> None:
         flow, token = fresh_name(), fresh_name("token")
         await _held(harness, flow, token)
         harness.runtime.advance(LEASE_SECONDS - 1)
@@ -106,7 +93,7 @@ class JobLeasesContract(Contract):
         harness.runtime.advance(LEASE_SECONDS - 1)
         assert await take(harness, flow) == []
 
-    async def test_extending_one_token_does_not_extend_another(self, harness: QueueHarness) -> None:
+    async def test_extending_one_token_does_not_extend_another(self, harness: Harness) -> None:
         flow, token = fresh_name(), fresh_name("token")
         await _held(harness, flow, token)
         (dead,) = await _held(harness, flow, fresh_name("token"))
@@ -116,7 +103,7 @@ class JobLeasesContract(Contract):
         assert [one.job.id for one in await take(harness, flow)] == [dead.id]
 
     async def test_a_lease_that_ran_out_cannot_be_extended_even_if_nobody_took_the_job(
-        self, harness: QueueHarness
+        self, harness: Harness
     ) -> None:
         flow, token = fresh_name(), fresh_name("token")
         await _held(harness, flow, token)
@@ -125,7 +112,7 @@ class JobLeasesContract(Contract):
         assert len(await take(harness, flow)) == 1
 
     async def test_a_lease_that_another_worker_took_over_cannot_be_extended(
-        self, harness: QueueHarness
+        self, harness: Harness
     ) -> None:
         flow, token = fresh_name(), fresh_name("token")
         await _held(harness, flow, token)
@@ -134,7 +121,7 @@ class JobLeasesContract(Contract):
         assert await harness.queue.extend(token, LEASE_SECONDS) is False  # K-12
 
     async def test_a_worker_that_froze_gets_its_own_job_back_only_by_taking_it_again(
-        self, harness: QueueHarness
+        self, harness: Harness
     ) -> None:
         """A new lease must not silently revive the jobs of the old one: their attempts have lost
         track of time.
@@ -146,9 +133,7 @@ class JobLeasesContract(Contract):
             (job.id, 2)
         ]
 
-    async def test_who_lost_the_lease_can_neither_ack_nor_release(
-        self, harness: QueueHarness
-    ) -> None:
+    async def test_who_lost_the_lease_can_neither_ack_nor_release(self, harness: Harness) -> None:
         flow, late, holder = fresh_name(), fresh_name("token"), fresh_name("token")
         (job,) = await _held(harness, flow, late)
         harness.runtime.advance(LEASE_SECONDS)
@@ -161,7 +146,7 @@ class JobLeasesContract(Contract):
         assert await harness.queue.settle([Ack(job.id, holder)]) == ["done"]
 
     async def test_an_ack_after_the_lease_counts_while_nobody_has_taken_the_job(
-        self, harness: QueueHarness
+        self, harness: Harness
     ) -> None:
         """The fence is the token on the job, not the clock: nobody else can have acted."""
         flow, token = fresh_name(), fresh_name("token")
@@ -170,7 +155,7 @@ class JobLeasesContract(Contract):
         assert await harness.queue.settle([Ack(job.id, token)]) == ["done"]
         assert await take(harness, flow) == []
 
-    async def test_a_job_under_a_dead_lease_cannot_be_dropped(self, harness: QueueHarness) -> None:
+    async def test_a_job_under_a_dead_lease_cannot_be_dropped(self, harness: Harness) -> None:
         """Its attempt may have had its effect, so it must not look as if it never ran: the next
         take finds out.
         """
@@ -181,7 +166,7 @@ class JobLeasesContract(Contract):
         assert [one.takes for one in await take(harness, flow)] == [2]
 
     async def test_a_job_that_was_given_back_by_a_dead_lease_cannot_be_dropped(
-        self, harness: QueueHarness
+        self, harness: Harness
     ) -> None:
         """Whether a worker of another flow has cleared away the dead lease meanwhile makes no
         difference.
@@ -194,7 +179,7 @@ class JobLeasesContract(Contract):
         assert [one.takes for one in await take(harness, flow)] == [2]
 
 
-async def _held(harness: QueueHarness, flow: str, token: str, count: int = 1) -> list[Job]:
+async def _held(harness: Harness, flow: str, token: str, count: int = 1) -> list[Job]:
     """New jobs, taken by this token."""
     jobs = [fresh_job(flow) for _ in range(count)]
     await harness.queue.put(jobs)

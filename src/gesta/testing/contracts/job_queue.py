@@ -6,11 +6,9 @@ and job_leases.py.
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 from gesta.ports.job_queue import Ack, Hold, Job, LeasedJob
 from gesta.testing.contracts.concurrency import end_within, race, wait_for_all
-from gesta.testing.contracts.harness import Capability, QueueHarness, reopen
+from gesta.testing.contracts.harness import Harness, reopen
 from gesta.testing.contracts.samples import fresh_job, fresh_name
 from gesta.testing.contracts.suite import Contract
 
@@ -19,7 +17,7 @@ HOUR_SECONDS = 3600
 
 
 async def take(
-    harness: QueueHarness, flow: str, token: str | None = None, free: int = 100
+    harness: Harness, flow: str, token: str | None = None, free: int = 100
 ) -> list[LeasedJob]:
     """What a worker of this token gets, a new one unless named."""
     leased, _ = await harness.queue.take(
@@ -29,9 +27,9 @@ async def take(
 
 
 class PutContract(Contract):
-    needs: ClassVar[frozenset[Capability]] = frozenset({"queue"})
+    needs = frozenset({"queue"})
 
-    async def test_a_job_comes_out_as_it_was_put(self, harness: QueueHarness) -> None:
+    async def test_a_job_comes_out_as_it_was_put(self, harness: Harness) -> None:
         flow, now = fresh_name(), harness.runtime.now_ms()
         jobs = [
             fresh_job(flow, due_ms=now),
@@ -43,7 +41,7 @@ class PutContract(Contract):
             jobs, key=lambda job: job.id
         )
 
-    async def test_a_job_of_a_live_id_is_not_put_again(self, harness: QueueHarness) -> None:
+    async def test_a_job_of_a_live_id_is_not_put_again(self, harness: Harness) -> None:
         flow = fresh_name()
         job = fresh_job(flow)
         await harness.queue.put([job])
@@ -55,24 +53,20 @@ class PutContract(Contract):
             (job.id, job.tenant)
         ]
 
-    async def test_a_job_that_stands_twice_in_a_batch_is_put_once(
-        self, harness: QueueHarness
-    ) -> None:
+    async def test_a_job_that_stands_twice_in_a_batch_is_put_once(self, harness: Harness) -> None:
         flow = fresh_name()
         job, other = fresh_job(flow), fresh_job(flow)
         assert await harness.queue.put([job, job, other]) == [True, False, True]
         assert len(await take(harness, flow)) == 2
 
-    async def test_of_puts_that_race_for_an_id_one_creates_the_job(
-        self, harness: QueueHarness
-    ) -> None:
+    async def test_of_puts_that_race_for_an_id_one_creates_the_job(self, harness: Harness) -> None:
         flow = fresh_name()
         job = fresh_job(flow)
         answers = await race(*(harness.queue.put([job]) for _ in range(8)))
         assert sorted(created for (created,) in answers) == [False] * 7 + [True]  # R1-20
         assert len(await take(harness, flow)) == 1
 
-    async def test_a_job_that_somebody_holds_is_not_put_again(self, harness: QueueHarness) -> None:
+    async def test_a_job_that_somebody_holds_is_not_put_again(self, harness: Harness) -> None:
         flow = fresh_name()
         job = fresh_job(flow)
         await harness.queue.put([job])
@@ -80,7 +74,7 @@ class PutContract(Contract):
         assert await harness.queue.put([job]) == [False]
         assert await take(harness, flow) == []
 
-    async def test_the_id_of_a_finished_job_may_be_put_again(self, harness: QueueHarness) -> None:
+    async def test_the_id_of_a_finished_job_may_be_put_again(self, harness: Harness) -> None:
         flow, token = fresh_name(), fresh_name("token")
         job = fresh_job(flow)
         await harness.queue.put([job])
@@ -89,7 +83,7 @@ class PutContract(Contract):
         assert await harness.queue.put([job]) == [True]  # S0-25
         assert [one.takes for one in await take(harness, flow)] == [1]
 
-    async def test_a_batch_may_be_large(self, harness: QueueHarness) -> None:
+    async def test_a_batch_may_be_large(self, harness: Harness) -> None:
         flow, token = fresh_name(), fresh_name("token")
         jobs = [fresh_job(flow) for _ in range(300)]
         assert await harness.queue.put(jobs) == [True] * 300
@@ -98,31 +92,31 @@ class PutContract(Contract):
         assert await harness.queue.find([job.id for job in jobs]) == {job.id for job in jobs}
         assert await harness.queue.settle([Ack(job.id, token) for job in jobs]) == ["done"] * 300
 
-    async def test_an_empty_call_is_answered_with_nothing(self, harness: QueueHarness) -> None:
+    async def test_an_empty_call_is_answered_with_nothing(self, harness: Harness) -> None:
         assert await harness.queue.put([]) == []
         assert await harness.queue.settle([]) == []
         assert await harness.queue.find([]) == set()
 
-    async def test_every_worker_that_waits_is_woken_by_a_put(self, harness: QueueHarness) -> None:
+    async def test_every_worker_that_waits_is_woken_by_a_put(self, harness: Harness) -> None:
         waiting = await wait_for_all(harness.queue.ready(600), harness.queue.ready(600))
         await harness.queue.put([fresh_job(fresh_name())])
         assert await end_within(harness.runtime, 300, waiting)
 
-    async def test_a_put_before_the_wait_is_not_slept_through(self, harness: QueueHarness) -> None:
+    async def test_a_put_before_the_wait_is_not_slept_through(self, harness: Harness) -> None:
         flow = fresh_name()
         await take(harness, flow)
         await harness.queue.put([fresh_job(flow)])
         assert await end_within(harness.runtime, 300, await wait_for_all(harness.queue.ready(600)))
 
-    async def test_a_wait_ends_when_its_time_is_up(self, harness: QueueHarness) -> None:
+    async def test_a_wait_ends_when_its_time_is_up(self, harness: Harness) -> None:
         assert await end_within(harness.runtime, 300, await wait_for_all(harness.queue.ready(10)))
 
 
 class TakeContract(Contract):
-    needs: ClassVar[frozenset[Capability]] = frozenset({"queue"})
+    needs = frozenset({"queue"})
 
     async def test_a_worker_gets_only_jobs_of_its_flows_and_no_more_than_it_has_slots(
-        self, harness: QueueHarness
+        self, harness: Harness
     ) -> None:
         narrow, wide, other = fresh_name(), fresh_name(), fresh_name()
         await harness.queue.put(
@@ -134,7 +128,7 @@ class TakeContract(Contract):
         assert sorted(one.job.flow for one in leased) == sorted([narrow, wide, wide, wide])
 
     async def test_a_job_that_somebody_holds_is_given_to_nobody_else(
-        self, harness: QueueHarness
+        self, harness: Harness
     ) -> None:
         flow, token = fresh_name(), fresh_name("token")
         await harness.queue.put([fresh_job(flow)])
@@ -145,7 +139,7 @@ class TakeContract(Contract):
         assert await take(harness, flow) == []  # R1-21
         assert await take(harness, flow, token) == []
 
-    async def test_workers_that_race_never_get_the_same_job(self, harness: QueueHarness) -> None:
+    async def test_workers_that_race_never_get_the_same_job(self, harness: Harness) -> None:
         flow = fresh_name()
         jobs = [fresh_job(flow) for _ in range(20)]
         await harness.queue.put(jobs)
@@ -155,7 +149,7 @@ class TakeContract(Contract):
         )  # R1-21
 
     async def test_a_delayed_job_is_given_out_when_it_is_due_and_not_before(
-        self, harness: QueueHarness
+        self, harness: Harness
     ) -> None:
         flow, due_ms = fresh_name(), harness.runtime.now_ms() + 60_000
         await harness.queue.put([fresh_job(flow, due_ms=due_ms)])
@@ -165,14 +159,14 @@ class TakeContract(Contract):
         assert [one.available_ms for one in await take(harness, flow)] == [due_ms]
 
     async def test_a_job_that_was_due_at_once_is_available_since_it_was_put(
-        self, harness: QueueHarness
+        self, harness: Harness
     ) -> None:
         flow, now = fresh_name(), harness.runtime.now_ms()
         await harness.queue.put([fresh_job(flow, due_ms=now - 60_000)])
         harness.runtime.advance(5)
         assert [one.available_ms for one in await take(harness, flow)] == [now]
 
-    async def test_a_take_tells_when_the_next_job_falls_due(self, harness: QueueHarness) -> None:
+    async def test_a_take_tells_when_the_next_job_falls_due(self, harness: Harness) -> None:
         flow, token, now = fresh_name(), fresh_name("token"), harness.runtime.now_ms()
         await harness.queue.put(
             [fresh_job(flow, due_ms=now + delay_ms) for delay_ms in (0, 60_000, 30_000)]
@@ -181,13 +175,13 @@ class TakeContract(Contract):
         assert len(leased) == 1
         assert next_due == now + 30_000
 
-    async def test_a_take_tells_that_nothing_falls_due(self, harness: QueueHarness) -> None:
+    async def test_a_take_tells_that_nothing_falls_due(self, harness: Harness) -> None:
         flow, token = fresh_name(), fresh_name("token")
         await harness.queue.put([fresh_job(flow)])
         _, next_due = await harness.queue.take(token, {flow: 10}, LEASE_SECONDS, durable=False)
         assert next_due is None
 
-    async def test_the_most_urgent_job_goes_first(self, harness: QueueHarness) -> None:
+    async def test_the_most_urgent_job_goes_first(self, harness: Harness) -> None:
         flow = fresh_name()
         await harness.queue.put(
             [fresh_job(flow, priority=priority) for priority in (5, 10, 1, 6, 4)]
@@ -195,7 +189,7 @@ class TakeContract(Contract):
         leased = [one for _ in range(5) for one in await take(harness, flow, free=1)]
         assert [one.job.priority for one in leased] == [1, 4, 5, 6, 10]  # X-4
 
-    async def test_among_equals_the_oldest_job_goes_first(self, harness: QueueHarness) -> None:
+    async def test_among_equals_the_oldest_job_goes_first(self, harness: Harness) -> None:
         flow = fresh_name()
         jobs = []
         for _ in range(3):
@@ -207,9 +201,9 @@ class TakeContract(Contract):
 
 
 class JobQueueAfterRestartContract(Contract):
-    needs: ClassVar[frozenset[Capability]] = frozenset({"queue", "durable"})
+    needs = frozenset({"queue", "durable"})
 
-    async def test_jobs_are_there_again(self, harness: QueueHarness) -> None:
+    async def test_jobs_are_there_again(self, harness: Harness) -> None:
         flow, now = fresh_name(), harness.runtime.now_ms()
         ready = fresh_job(flow, due_ms=now, priority=3, possibly_executed=True)
         delayed = fresh_job(flow, due_ms=now + 60_000)
@@ -219,7 +213,7 @@ class JobQueueAfterRestartContract(Contract):
         harness.runtime.advance_to(now + 60_000)
         assert delayed.id in {one.job.id for one in await take(harness, flow)}
 
-    async def test_a_durable_take_is_remembered(self, harness: QueueHarness) -> None:
+    async def test_a_durable_take_is_remembered(self, harness: Harness) -> None:
         """It is the journal: after a crash the next worker must learn that somebody may have
         acted.
         """
@@ -232,7 +226,7 @@ class JobQueueAfterRestartContract(Contract):
         harness.runtime.advance(LEASE_SECONDS)
         assert [(one.job.id, one.takes) for one in await take(harness, flow)] == [(job.id, 2)]
 
-    async def test_a_settled_job_stays_settled(self, harness: QueueHarness) -> None:
+    async def test_a_settled_job_stays_settled(self, harness: Harness) -> None:
         flow, token = fresh_name(), fresh_name("token")
         job = fresh_job(flow)
         await harness.queue.put([job])
@@ -241,13 +235,16 @@ class JobQueueAfterRestartContract(Contract):
         await reopen(harness)
         assert await harness.queue.find([job.id]) == set()
 
-    async def test_a_held_job_stays_held(self, harness: QueueHarness) -> None:
-        flow, token, scope = fresh_name(), fresh_name("token"), fresh_name("scope")
-        job = fresh_job(flow)
-        await harness.queue.put([job])
-        await take(harness, flow, token)
-        await harness.queue.settle([Hold(job.id, token, scope)])
-        await reopen(harness)
-        assert await take(harness, flow) == []
-        assert await harness.queue.unhold(scope, 10) == 1
-        assert [one.job.id for one in await take(harness, flow)] == [job.id]
+
+async def held_jobs(
+    harness: Harness, flow: str, scope: str, *, count: int = 1, tenant: str = "acme"
+) -> list[Job]:
+    """New jobs, held under this scope."""
+    token = fresh_name("token")
+    jobs = [fresh_job(flow, tenant) for _ in range(count)]
+    await harness.queue.put(jobs)
+    await take(harness, flow, token)
+    assert (
+        await harness.queue.settle([Hold(job.id, token, scope) for job in jobs]) == ["done"] * count
+    )
+    return jobs

@@ -4,20 +4,18 @@ nobody had taken.
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 from gesta.ports.job_queue import Ack, Drop, Release, Settlement
 from gesta.testing.contracts.concurrency import end_within, wait_for_all
-from gesta.testing.contracts.harness import Capability, QueueHarness
+from gesta.testing.contracts.harness import Harness
 from gesta.testing.contracts.job_queue import HOUR_SECONDS, take
 from gesta.testing.contracts.samples import fresh_job, fresh_name
 from gesta.testing.contracts.suite import Contract
 
 
 class SettleContract(Contract):
-    needs: ClassVar[frozenset[Capability]] = frozenset({"queue"})
+    needs = frozenset({"queue"})
 
-    async def test_an_acked_job_is_gone(self, harness: QueueHarness) -> None:
+    async def test_an_acked_job_is_gone(self, harness: Harness) -> None:
         flow, token = fresh_name(), fresh_name("token")
         job = fresh_job(flow)
         await harness.queue.put([job])
@@ -27,7 +25,7 @@ class SettleContract(Contract):
         assert await take(harness, flow) == []
         assert await harness.queue.find([job.id]) == set()
 
-    async def test_only_the_holder_can_ack_or_release(self, harness: QueueHarness) -> None:
+    async def test_only_the_holder_can_ack_or_release(self, harness: Harness) -> None:
         flow, holder, stranger = fresh_name(), fresh_name("token"), fresh_name("token")
         job = fresh_job(flow)
         await harness.queue.put([job])
@@ -38,7 +36,7 @@ class SettleContract(Contract):
         assert await take(harness, flow) == []
         assert await harness.queue.settle([Ack(job.id, holder)]) == ["done"]
 
-    async def test_nobody_can_ack_a_job_that_nobody_holds(self, harness: QueueHarness) -> None:
+    async def test_nobody_can_ack_a_job_that_nobody_holds(self, harness: Harness) -> None:
         flow, token = fresh_name(), fresh_name("token")
         job = fresh_job(flow)
         await harness.queue.put([job])
@@ -49,7 +47,7 @@ class SettleContract(Contract):
         assert len(await take(harness, flow)) == 1
 
     async def test_a_released_job_comes_back_when_it_is_due_and_not_before(
-        self, harness: QueueHarness
+        self, harness: Harness
     ) -> None:
         flow, token, due_ms = fresh_name(), fresh_name("token"), harness.runtime.now_ms() + 60_000
         job = fresh_job(flow)
@@ -63,9 +61,7 @@ class SettleContract(Contract):
             (job.id, due_ms)
         ]
 
-    async def test_a_released_job_bears_no_trace_of_earlier_takes(
-        self, harness: QueueHarness
-    ) -> None:
+    async def test_a_released_job_bears_no_trace_of_earlier_takes(self, harness: Harness) -> None:
         """Its end was recorded, so the next attempt need not ask what became of it."""
         flow, token = fresh_name(), fresh_name("token")
         job = fresh_job(flow, possibly_executed=True)
@@ -76,7 +72,7 @@ class SettleContract(Contract):
             (1, False)
         ]
 
-    async def test_a_released_job_keeps_its_priority(self, harness: QueueHarness) -> None:
+    async def test_a_released_job_keeps_its_priority(self, harness: Harness) -> None:
         flow, token = fresh_name(), fresh_name("token")
         urgent = fresh_job(flow, priority=1)
         await harness.queue.put([urgent])
@@ -85,7 +81,7 @@ class SettleContract(Contract):
         await harness.queue.settle([Release(urgent.id, token, 0)])
         assert [one.job.id for one in await take(harness, flow, free=1)] == [urgent.id]
 
-    async def test_a_release_wakes_who_waits(self, harness: QueueHarness) -> None:
+    async def test_a_release_wakes_who_waits(self, harness: Harness) -> None:
         flow, token = fresh_name(), fresh_name("token")
         job = fresh_job(flow)
         await harness.queue.put([job])
@@ -95,7 +91,7 @@ class SettleContract(Contract):
         await harness.queue.settle([Release(job.id, token, 0)])
         assert await end_within(harness.runtime, 300, waiting)
 
-    async def test_a_job_that_nobody_holds_can_be_dropped(self, harness: QueueHarness) -> None:
+    async def test_a_job_that_nobody_holds_can_be_dropped(self, harness: Harness) -> None:
         flow = fresh_name()
         ready, delayed = fresh_job(flow), fresh_job(flow, due_ms=harness.runtime.now_ms() + 60_000)
         await harness.queue.put([ready, delayed])
@@ -103,7 +99,7 @@ class SettleContract(Contract):
         harness.runtime.advance(HOUR_SECONDS)
         assert await take(harness, flow) == []
 
-    async def test_a_job_that_somebody_holds_cannot_be_dropped(self, harness: QueueHarness) -> None:
+    async def test_a_job_that_somebody_holds_cannot_be_dropped(self, harness: Harness) -> None:
         flow, token = fresh_name(), fresh_name("token")
         job = fresh_job(flow)
         await harness.queue.put([job])
@@ -111,13 +107,13 @@ class SettleContract(Contract):
         assert await harness.queue.settle([Drop(job.id)]) == ["active"]
         assert await harness.queue.settle([Ack(job.id, token)]) == ["done"]
 
-    async def test_a_suspect_job_cannot_be_dropped(self, harness: QueueHarness) -> None:
+    async def test_a_suspect_job_cannot_be_dropped(self, harness: Harness) -> None:
         """An earlier job of its id may have been executed: the next take has to look into it."""
         job = fresh_job(fresh_name(), possibly_executed=True)
         await harness.queue.put([job])
         assert await harness.queue.settle([Drop(job.id)]) == ["active"]
 
-    async def test_what_is_not_there_is_absent(self, harness: QueueHarness) -> None:
+    async def test_what_is_not_there_is_absent(self, harness: Harness) -> None:
         missing, token = fresh_job(fresh_name()).id, fresh_name("token")
         assert (
             await harness.queue.settle(
@@ -126,7 +122,7 @@ class SettleContract(Contract):
             == ["absent"] * 3
         )
 
-    async def test_each_settlement_has_its_own_answer(self, harness: QueueHarness) -> None:
+    async def test_each_settlement_has_its_own_answer(self, harness: Harness) -> None:
         flow, token = fresh_name(), fresh_name("token")
         held, free = fresh_job(flow), fresh_job(flow)
         await harness.queue.put([held])
@@ -147,7 +143,7 @@ class SettleContract(Contract):
             "absent",
         ]
 
-    async def test_waiting_ready_and_held_jobs_are_found(self, harness: QueueHarness) -> None:
+    async def test_waiting_ready_and_held_jobs_are_found(self, harness: Harness) -> None:
         flow = fresh_name()
         held, ready = fresh_job(flow), fresh_job(flow)
         waiting = fresh_job(flow, due_ms=harness.runtime.now_ms() + 60_000)

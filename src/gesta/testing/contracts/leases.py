@@ -4,116 +4,147 @@ owner, and everybody gets about as many.
 
 from __future__ import annotations
 
-from typing import ClassVar
-
-from gesta.ports.read_model import RoleLease
+from gesta.ports.leases import RoleLease
 from gesta.testing.contracts.concurrency import race
-from gesta.testing.contracts.harness import Capability, ReadModelHarness
+from gesta.testing.contracts.harness import Harness
 from gesta.testing.contracts.samples import fresh_name
 from gesta.testing.contracts.suite import Contract
 
 
 class RolePartsContract(Contract):
-    needs: ClassVar[frozenset[Capability]] = frozenset({"read_model"})
+    needs = frozenset({"leases"})
 
-    async def test_whoever_is_alone_has_all_parts_of_a_role(
-        self, harness: ReadModelHarness
-    ) -> None:
+    async def test_whoever_is_alone_has_all_parts_of_a_role(self, harness: Harness) -> None:
         role = fresh_name()
-        assert await harness.read_model.share(role, 16, "first", 10) == {*range(16)}
+        assert await harness.leases.share(role, 16, "first", 10) == {*range(16)}
         harness.runtime.advance(9)
-        assert await harness.read_model.share(role, 16, "first", 10) == {*range(16)}
+        assert await harness.leases.share(role, 16, "first", 10) == {*range(16)}
 
     async def test_a_newcomer_gets_its_part_and_whoever_had_more_hears_of_it(
-        self, harness: ReadModelHarness
+        self, harness: Harness
     ) -> None:
         role = fresh_name()
         for owner in ("first", "second", "third"):
-            await harness.read_model.share(role, 16, owner, 10)
+            await harness.leases.share(role, 16, owner, 10)
         parts = [
-            await harness.read_model.share(role, 16, owner, 10)
+            await harness.leases.share(role, 16, owner, 10)
             for owner in ("first", "second", "third")
         ]
         assert sorted(map(len, parts)) == [5, 5, 6]
         assert set.union(*parts) == {*range(16)}
         # It comes to rest.
         assert [
-            await harness.read_model.share(role, 16, owner, 10)
+            await harness.leases.share(role, 16, owner, 10)
             for owner in ("first", "second", "third")
         ] == parts
 
-    async def test_of_more_owners_than_parts_the_others_stand_by(
-        self, harness: ReadModelHarness
-    ) -> None:
+    async def test_of_more_owners_than_parts_the_others_stand_by(self, harness: Harness) -> None:
         role = fresh_name()
         parts = [
-            await harness.read_model.share(role, 2, owner, 10)
+            await harness.leases.share(role, 2, owner, 10)
             for owner in ("first", "second", "third", "first", "second")
         ]
         assert [len(one) for one in parts] == [2, 1, 0, 1, 1]
 
     async def test_parts_whose_lease_has_run_out_go_to_those_who_are_left(
-        self, harness: ReadModelHarness
+        self, harness: Harness
     ) -> None:
         role = fresh_name()
         for owner in ("first", "second", "third", "first", "second"):
-            await harness.read_model.share(role, 16, owner, 10)
+            await harness.leases.share(role, 16, owner, 10)
         harness.runtime.advance(9.999)
-        kept = [
-            await harness.read_model.share(role, 16, owner, 10) for owner in ("first", "second")
-        ]
+        kept = [await harness.leases.share(role, 16, owner, 10) for owner in ("first", "second")]
         assert {len(one) for one in kept} <= {5, 6}
         harness.runtime.advance(0.001)
         for owner in ("first", "second"):
-            await harness.read_model.share(role, 16, owner, 10)
-        parts = [
-            await harness.read_model.share(role, 16, owner, 10) for owner in ("first", "second")
-        ]
+            await harness.leases.share(role, 16, owner, 10)
+        parts = [await harness.leases.share(role, 16, owner, 10) for owner in ("first", "second")]
         assert [len(one) for one in parts] == [8, 8]
         assert set.union(*parts) == {*range(16)}
 
-    async def test_parts_can_be_given_up_by_a_lease_of_no_length(
-        self, harness: ReadModelHarness
-    ) -> None:
+    async def test_parts_can_be_given_up_by_a_lease_of_no_length(self, harness: Harness) -> None:
         role = fresh_name()
-        await harness.read_model.share(role, 16, "first", 10)
-        await harness.read_model.share(role, 16, "second", 10)
-        assert await harness.read_model.share(role, 16, "first", 0) == set()
-        assert await harness.read_model.share(role, 16, "second", 10) == {*range(16)}
+        await harness.leases.share(role, 16, "first", 10)
+        await harness.leases.share(role, 16, "second", 10)
+        assert await harness.leases.share(role, 16, "first", 0) == set()
+        assert await harness.leases.share(role, 16, "second", 10) == {*range(16)}
 
     async def test_nobody_has_a_part_while_another_holds_the_role_itself(
-        self, harness: ReadModelHarness
+        self, harness: Harness
     ) -> None:
         role = fresh_name()
-        await harness.read_model.share(role, 4, "first", 10)
-        assert await harness.read_model.claim(role, "second", 20) is True
-        assert await harness.read_model.share(role, 4, "first", 10) == set()
+        await harness.leases.share(role, 4, "first", 10)
+        assert await harness.leases.claim(role, "second", 20) is True
+        assert await harness.leases.share(role, 4, "first", 10) == set()
         now = harness.runtime.now_ms()
         assert {
             one.name
-            for one in await harness.read_model.roles()
+            for one in await harness.leases.roles()
             if one.owner == "first" and one.is_held(now)
         } == set()
-        assert await harness.read_model.share(role, 4, "second", 10) == {*range(4)}
+        assert await harness.leases.share(role, 4, "second", 10) == {*range(4)}
         harness.runtime.advance(20)
-        assert await harness.read_model.share(role, 4, "first", 10) == {*range(4)}
+        assert await harness.leases.share(role, 4, "first", 10) == {*range(4)}
 
-    async def test_owners_that_race_for_parts_never_get_the_same(
-        self, harness: ReadModelHarness
-    ) -> None:
+    async def test_owners_that_race_for_parts_never_get_the_same(self, harness: Harness) -> None:
         role, owners = fresh_name(), [f"owner {n}" for n in range(8)]
         for _ in range(3):
-            await race(*(harness.read_model.share(role, 16, owner, 10) for owner in owners))
-        parts = [await harness.read_model.share(role, 16, owner, 10) for owner in owners]
+            await race(*(harness.leases.share(role, 16, owner, 10) for owner in owners))
+        parts = [await harness.leases.share(role, 16, owner, 10) for owner in owners]
         assert sorted(part for one in parts for part in one) == [*range(16)]
         assert [len(one) for one in parts] == [2] * 8
 
-    async def test_parts_are_told_as_roles(self, harness: ReadModelHarness) -> None:
+    async def test_parts_are_told_as_roles(self, harness: Harness) -> None:
         role = fresh_name()
-        await harness.read_model.share(role, 2, "first", 10)
+        await harness.leases.share(role, 2, "first", 10)
         until_ms = harness.runtime.now_ms() + 10_000
-        told = [one for one in await harness.read_model.roles() if one.name.startswith(role)]
+        told = [one for one in await harness.leases.roles() if one.name.startswith(role)]
         assert told == [
             RoleLease(f"{role}/0", "first", until_ms),
             RoleLease(f"{role}/1", "first", until_ms),
         ]
+
+
+class RoleContract(Contract):
+    needs = frozenset({"leases"})
+
+    async def test_a_role_has_one_owner_until_its_lease_runs_out(self, harness: Harness) -> None:
+        role = fresh_name()
+        assert await harness.leases.claim(role, "first", 10) is True
+        harness.runtime.advance(9.999)
+        assert await harness.leases.claim(role, "second", 10) is False
+        harness.runtime.advance(0.001)
+        assert await harness.leases.claim(role, "second", 10) is True
+        assert await harness.leases.claim(role, "first", 10) is False
+
+    async def test_the_owner_of_a_role_renews_its_lease(self, harness: Harness) -> None:
+        role = fresh_name()
+        await harness.leases.claim(role, "first", 10)
+        harness.runtime.advance(9)
+        assert await harness.leases.claim(role, "first", 10) is True
+        harness.runtime.advance(9)
+        assert await harness.leases.claim(role, "second", 10) is False
+
+    async def test_a_role_can_be_given_up_by_a_lease_of_no_length(self, harness: Harness) -> None:
+        role = fresh_name()
+        await harness.leases.claim(role, "first", 10)
+        await harness.leases.claim(role, "first", 0)
+        assert await harness.leases.claim(role, "second", 10) is True
+
+    async def test_two_roles_know_nothing_of_each_other(self, harness: Harness) -> None:
+        assert await harness.leases.claim(fresh_name(), "first", 10) is True
+        assert await harness.leases.claim(fresh_name(), "second", 10) is True
+
+    async def test_of_owners_that_race_for_a_role_one_gets_it(self, harness: Harness) -> None:
+        role = fresh_name()
+        answers = await race(*(harness.leases.claim(role, f"owner {n}", 10) for n in range(8)))
+        assert sorted(answers) == [False] * 7 + [True]
+
+    async def test_roles_are_told_with_their_owner_and_the_end_of_their_lease(
+        self, harness: Harness
+    ) -> None:
+        role = fresh_name()
+        await harness.leases.claim(role, "first", 10)
+        await harness.leases.claim(role, "second", 10)
+        now = harness.runtime.now_ms()
+        assert RoleLease(role, "first", now + 10_000) in await harness.leases.roles()

@@ -4,18 +4,14 @@ gone whole or not at all.
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from typing import ClassVar
-
 from msgspec.structs import replace
 
-from gesta.domain.ids import id_floor
-from gesta.domain.state import State
+from gesta.ports.checkpoints import Move
 from gesta.ports.event_store import Append, Claim, Claimed, Stale
-from gesta.ports.read_model import Filter, Move, View
-from gesta.testing.contracts.harness import Capability, TransactionsHarness, reopen
+from gesta.ports.read_model import Filter, View
+from gesta.testing.contracts.harness import Harness, reopen
 from gesta.testing.contracts.samples import (
-    MADE_MS,
+    OLD_MS,
     end_of_log,
     follow_from,
     fresh_append,
@@ -27,14 +23,12 @@ from gesta.testing.contracts.samples import (
 )
 from gesta.testing.contracts.suite import Contract
 
-OLD_MS = MADE_MS - 86_400_000
-
 
 class RemovalContract(Contract):
-    needs: ClassVar[frozenset[Capability]] = frozenset({"transactions"})
+    needs = frozenset({"events", "read_model", "checkpoints", "transactions"})
 
     async def test_an_ended_request_goes_with_its_events_and_its_view(
-        self, harness: TransactionsHarness
+        self, harness: Harness
     ) -> None:
         stream, view, _ = await _ended(harness)
         kept, other, _ = await _ended(harness, tenant=view.state.tenant)
@@ -47,14 +41,14 @@ class RemovalContract(Contract):
         assert await harness.read_model.counts(view.state.tenant) == {(view.state.flow, "sent"): 1}
         assert len(await harness.events.read([(kept, 0)])) == 2
 
-    async def test_its_key_stays_claimed(self, harness: TransactionsHarness) -> None:
+    async def test_its_key_stays_claimed(self, harness: Harness) -> None:
         stream, view, claim = await _ended(harness)
         await _pass(harness)
         await harness.transactions.remove([(stream, view.state)])
         again = fresh_append(claim=Claim(claim.name, fresh_view().state.id, claim.content))
         assert await harness.events.append([again]) == [Claimed(claim.request_id, claim.content)]
 
-    async def test_positions_go_on_behind_what_is_gone(self, harness: TransactionsHarness) -> None:
+    async def test_positions_go_on_behind_what_is_gone(self, harness: Harness) -> None:
         stream, view, _ = await _ended(harness)
         await _pass(harness)
         end = await harness.events.end()
@@ -64,9 +58,7 @@ class RemovalContract(Contract):
         await harness.events.append([late])
         assert [event.stream for event in await harness.events.follow(end, 10)] == [late.stream]
 
-    async def test_a_request_that_has_changed_since_is_left_alone(
-        self, harness: TransactionsHarness
-    ) -> None:
+    async def test_a_request_that_has_changed_since_is_left_alone(self, harness: Harness) -> None:
         stream, view, _ = await _ended(harness)
         await harness.events.append([fresh_append(stream, expected=2)])
         await _pass(harness)
@@ -74,26 +66,24 @@ class RemovalContract(Contract):
         assert len(await harness.events.read([(stream, 0)])) == 3
         assert await harness.read_model.get([key_of(view)]) == {key_of(view): view}
 
-    async def test_what_somebody_has_not_passed_is_left_alone(
-        self, harness: TransactionsHarness
-    ) -> None:
+    async def test_what_somebody_has_not_passed_is_left_alone(self, harness: Harness) -> None:
         stream, view, _ = await _ended(harness)
         await _pass(harness)
         (first, _) = await harness.events.read([(stream, 0)])
-        await harness.read_model.begin(fresh_name(), first.position)
+        await harness.checkpoints.begin(fresh_name(), first.position)
         assert await harness.transactions.remove([(stream, view.state)]) == 0
         assert len(await harness.events.read([(stream, 0)])) == 2
 
-    async def test_what_is_parked_of_it_goes_with_it(self, harness: TransactionsHarness) -> None:
+    async def test_what_is_parked_of_it_goes_with_it(self, harness: Harness) -> None:
         stream, view, _ = await _ended(harness)
         await harness.read_model.save(
-            [], [replace(fresh_quarantined(view.state.tenant), stream=stream)], None
+            [], [replace(fresh_quarantined(view.state.tenant), stream=stream)]
         )
         await _pass(harness)
         await harness.transactions.remove([(stream, view.state)])
         assert await harness.read_model.quarantined(view.state.tenant, 10) == []
 
-    async def test_many_go_at_once(self, harness: TransactionsHarness) -> None:
+    async def test_many_go_at_once(self, harness: Harness) -> None:
         ended = [await _ended(harness) for _ in range(150)]
         await _pass(harness)
         assert (
@@ -102,17 +92,13 @@ class RemovalContract(Contract):
         )
         assert await harness.events.read([(stream, 0) for stream, _, _ in ended]) == []
 
-    async def test_a_late_append_to_what_is_gone_is_refused(
-        self, harness: TransactionsHarness
-    ) -> None:
+    async def test_a_late_append_to_what_is_gone_is_refused(self, harness: Harness) -> None:
         stream, view, _ = await _ended(harness)
         await _pass(harness)
         await harness.transactions.remove([(stream, view.state)])
         assert await harness.events.append([fresh_append(stream, expected=2)]) == [Stale(0)]
 
-    async def test_a_shadow_made_before_is_not_swapped_in(
-        self, harness: TransactionsHarness
-    ) -> None:
+    async def test_a_shadow_made_before_is_not_swapped_in(self, harness: Harness) -> None:
         """It may have seen the request, and would bring it back without its events."""
         stream, view, _ = await _ended(harness)
         await _pass(harness)
@@ -122,9 +108,7 @@ class RemovalContract(Contract):
         assert await shadow.swap([fresh_name()], 0, []) is False
         assert await harness.read_model.get([key_of(view)]) == {}
 
-    async def test_what_is_gone_stays_gone_after_a_restart(
-        self, harness: TransactionsHarness
-    ) -> None:
+    async def test_what_is_gone_stays_gone_after_a_restart(self, harness: Harness) -> None:
         stream, view, _ = await _ended(harness)
         await _pass(harness)
         await harness.transactions.remove([(stream, view.state)])
@@ -132,65 +116,11 @@ class RemovalContract(Contract):
         assert await harness.events.read([(stream, 0)]) == []
 
 
-class OldViewsContract(Contract):
-    needs: ClassVar[frozenset[Capability]] = frozenset({"read_model"})
-
-    async def test_old_requests_that_have_ended_are_found_whoevers_they_are(
-        self, harness: TransactionsHarness
-    ) -> None:
-        old = [await _saved(harness, flow=f"contract.flow{n % 2}", status="sent") for n in range(4)]
-        assert _ids(await _walk(harness, old)) == _ids(view.state for view in old)
-
-    async def test_what_is_open_or_has_changed_lately_is_not_told(
-        self, harness: TransactionsHarness
-    ) -> None:
-        views = [
-            await _saved(harness, status="queued"),
-            await _saved(harness, status="unknown"),
-            await _saved(harness, status="sent", updated_at=MADE_MS),
-        ]
-        assert await _walk(harness, views) == []
-
-    async def test_what_was_made_lately_is_passed_over(self, harness: TransactionsHarness) -> None:
-        view = fresh_view(tenant=fresh_name("tenant"), status="sent", updated_at=OLD_MS - 1)
-        new = View(replace(view.state, id=f"{id_floor(MADE_MS)}{view.state.id[13:]}"), view.payload)
-        await harness.read_model.save([new], [], None)
-        assert await _walk(harness, [new]) == []
-
-    async def test_foreign_ids_tell_nothing_about_their_age(
-        self, harness: TransactionsHarness
-    ) -> None:
-        tenant = fresh_name("tenant")
-        views = [
-            fresh_view(tenant=tenant, flow=flow, status="sent", updated_at=OLD_MS - 1)
-            for flow in ("contract.foreign", "contract.own", "contract.foreign")
-        ]
-        new = [
-            View(replace(view.state, id=f"{id_floor(MADE_MS)}{view.state.id[13:]}"), view.payload)
-            for view in views
-        ]
-        await harness.read_model.save(new, [], None)
-        found = await _walk(harness, new, limit=1, foreign={"contract.foreign"})
-        assert _ids(found) == {new[0].state.id, new[2].state.id}
-
-    async def test_small_steps_go_through_all(self, harness: TransactionsHarness) -> None:
-        tenant = fresh_name("tenant")
-        views = [
-            await _saved(harness, tenant=tenant, status=status)
-            for status in ("queued", "sent", "queued", "failed", "sent")
-        ]
-        assert _ids(await _walk(harness, views, limit=1)) == _ids(
-            view.state for view in views if view.state.is_terminal
-        )
-
-
 def replace_status(view: View, status: str) -> View:
     return View(replace(view.state, status=status, version=view.state.version + 1), view.payload)
 
 
-async def _ended(
-    harness: TransactionsHarness, tenant: str | None = None
-) -> tuple[str, View, Claim]:
+async def _ended(harness: Harness, tenant: str | None = None) -> tuple[str, View, Claim]:
     """A request of two events that has ended."""
     view = fresh_view(
         tenant=tenant or fresh_name("tenant"), status="sent", version=2, updated_at=OLD_MS
@@ -198,38 +128,14 @@ async def _ended(
     stream, claim = fresh_name(), replace(fresh_claim(), request_id=view.state.id)
     first = fresh_append(stream, count=2)
     await harness.events.append([Append(stream, 0, first.events, claim)])
-    await harness.read_model.save([view], [], None)
+    await harness.read_model.save([view], [])
     return stream, view, claim
 
 
-async def _pass(harness: TransactionsHarness) -> None:
+async def _pass(harness: Harness) -> None:
     """Everybody who follows the log comes to its end."""
     end = await end_of_log(harness.events)
-    await harness.read_model.begin("projector/0", 0)
-    for one in await harness.read_model.checkpoints():
+    await harness.checkpoints.begin("projector/0", 0)
+    for one in await harness.checkpoints.checkpoints():
         if one.position < end:
-            await harness.read_model.save([], [], Move(one.name, one.position, end))
-
-
-def _ids(states: object) -> set[str]:
-    return {state.id for state in states}  # type: ignore[attr-defined]
-
-
-async def _saved(harness: TransactionsHarness, **fields: object) -> View:
-    """Made long ago, by its id, too."""
-    view = fresh_view(**({"tenant": fresh_name("tenant"), "updated_at": OLD_MS - 1} | fields))
-    old = View(replace(view.state, id=f"{id_floor(OLD_MS - 5)}{view.state.id[13:]}"), view.payload)
-    await harness.read_model.save([old], [], None)
-    return old
-
-
-async def _walk(
-    harness: TransactionsHarness, own: list[View], limit: int = 100, foreign: Collection[str] = ()
-) -> list[State]:
-    """Those of our requests that a walk through all finds."""
-    found: list[State] = []
-    place: tuple[str, str, str] | None = ("", "", "")
-    while place is not None:
-        page, place = await harness.read_model.old(OLD_MS, place, limit, foreign)
-        found += page
-    return [state for state in found if state.id in {view.state.id for view in own}]
+            await harness.checkpoints.move([Move(one.name, one.position, end)])

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from msgspec.structs import replace
+
 from gesta.domain.ids import job_id
-from gesta.domain.lifecycles import lifecycle_of
+from gesta.domain.lifecycles import Status, lifecycle_of
 from gesta.domain.state import State
 from gesta.ports.event_store import Append, Claim, EventStore, NewEvent, Recorded
 from gesta.ports.job_queue import Job
@@ -20,6 +22,7 @@ from gesta.runtime.clock import Ids, SystemRuntime
 _ids = Ids(SystemRuntime())
 #: When the sample requests were made. Views tell time by their own fields.
 MADE_MS = 1_800_000_000_000
+OLD_MS = MADE_MS - 86_400_000
 
 
 def fresh_id() -> str:
@@ -118,3 +121,10 @@ async def follow_from(events: EventStore, after: int, page: int = 100) -> list[R
 async def end_of_log(events: EventStore) -> int:
     found = await follow_from(events, 0, page=10_000)
     return found[-1].position if found else 0
+
+
+def moved_on(view: View, status: Status) -> View:
+    """The same request, one event later."""
+    state = view.state
+    phase = lifecycle_of(state.flow).phase_of(status)
+    return View(replace(state, status=status, phase=phase, version=state.version + 1), view.payload)

@@ -4,14 +4,12 @@ all.
 
 from __future__ import annotations
 
-from typing import ClassVar
-
+from gesta.ports.checkpoints import Move
 from gesta.ports.event_store import Appended, Claimed, Stale
 from gesta.ports.job_queue import Ack, Drop, Job, Release
-from gesta.ports.read_model import Move
 from gesta.ports.transactions import Entry, Recording
 from gesta.testing.contracts.concurrency import end_within, race, wait_for_all
-from gesta.testing.contracts.harness import Capability, TransactionsHarness, reopen
+from gesta.testing.contracts.harness import Harness, reopen
 from gesta.testing.contracts.job_queue import LEASE_SECONDS, take
 from gesta.testing.contracts.samples import (
     fresh_append,
@@ -26,38 +24,34 @@ from gesta.testing.contracts.suite import Contract
 
 
 class ProjectContract(Contract):
-    needs: ClassVar[frozenset[Capability]] = frozenset({"transactions"})
+    needs = frozenset({"read_model", "checkpoints", "queue", "transactions"})
 
-    async def test_views_jobs_and_checkpoint_are_written_together(
-        self, harness: TransactionsHarness
-    ) -> None:
+    async def test_views_jobs_and_checkpoint_are_written_together(self, harness: Harness) -> None:
         name, flow, view = fresh_name(), fresh_name(), fresh_view()
         poison = fresh_quarantined(fresh_name("tenant"))
         job = fresh_job(flow)
         assert (
             await harness.transactions.project([view], [job], [poison], [Move(name, 0, 7)]) is True
         )
-        assert await harness.read_model.checkpoint(name) == 7
+        assert await harness.checkpoints.position(name) == 7
         assert await harness.read_model.get([key_of(view)]) == {key_of(view): view}
         assert await harness.read_model.quarantined(poison.tenant, 10) == [poison]
         assert [one.job.id for one in await take(harness, flow)] == [job.id]
 
-    async def test_a_projector_that_was_overtaken_writes_nothing(
-        self, harness: TransactionsHarness
-    ) -> None:
+    async def test_a_projector_that_was_overtaken_writes_nothing(self, harness: Harness) -> None:
         name, view, job = fresh_name(), fresh_view(), fresh_job(fresh_name())
         poison = fresh_quarantined(fresh_name("tenant"))
         await harness.transactions.project([], [], [], [Move(name, 0, 7)])
         assert (
             await harness.transactions.project([view], [job], [poison], [Move(name, 0, 5)]) is False
         )
-        assert await harness.read_model.checkpoint(name) == 7
+        assert await harness.checkpoints.position(name) == 7
         assert await harness.read_model.get([key_of(view)]) == {}
         assert await harness.read_model.quarantined(poison.tenant, 10) == []
         assert await harness.queue.find([job.id]) == set()
 
     async def test_several_checkpoints_are_moved_together_or_not_at_all(
-        self, harness: TransactionsHarness
+        self, harness: Harness
     ) -> None:
         """Whichever of them another projector has moved."""
         names, view, job = [fresh_name() for _ in range(3)], fresh_view(), fresh_job(fresh_name())
@@ -68,23 +62,21 @@ class ProjectContract(Contract):
             is True
         )
         for overtaken in names:
-            before = {name: await harness.read_model.checkpoint(name) for name in names}
+            before = {name: await harness.checkpoints.position(name) for name in names}
             stale = [
                 Move(name, place - (name == overtaken), 20, 0) for name, place in before.items()
             ]
             assert await harness.transactions.project([view], [job], [], stale) is False
-            assert {name: await harness.read_model.checkpoint(name) for name in names} == before
+            assert {name: await harness.checkpoints.position(name) for name in names} == before
         assert await harness.read_model.get([key_of(view)]) == {}
         assert await harness.queue.find([job.id]) == set()
         moves = [Move(name, 7 + n, 20, 0) for n, name in enumerate(names)]
         assert await harness.transactions.project([view], [job], [], moves) is True
-        assert [await harness.read_model.checkpoint(name) for name in names] == [20, 20, 20]
+        assert [await harness.checkpoints.position(name) for name in names] == [20, 20, 20]
 
-    async def test_each_checkpoint_is_compared_with_its_own_mark(
-        self, harness: TransactionsHarness
-    ) -> None:
+    async def test_each_checkpoint_is_compared_with_its_own_mark(self, harness: Harness) -> None:
         one, other = fresh_name(), fresh_name()
-        await harness.read_model.save([], [], Move(one, 0, 7))
+        await harness.checkpoints.move([Move(one, 0, 7)])
         await (await harness.read_model.shadow()).swap([one], 5, [])
         assert (
             await harness.transactions.project(
@@ -106,7 +98,7 @@ class ProjectContract(Contract):
         )
 
     async def test_projectors_that_share_some_checkpoints_never_wait_in_a_circle(
-        self, harness: TransactionsHarness
+        self, harness: Harness
     ) -> None:
         names = [fresh_name() for _ in range(8)]
         answers = await race(
@@ -117,9 +109,7 @@ class ProjectContract(Contract):
         )
         assert sorted(answers) == [False] * 7 + [True]
 
-    async def test_of_projectors_that_race_one_dispatches(
-        self, harness: TransactionsHarness
-    ) -> None:
+    async def test_of_projectors_that_race_one_dispatches(self, harness: Harness) -> None:
         """Even if the job of the first one is done with before the second one comes."""
         name, flow, token = fresh_name(), fresh_name(), fresh_name("token")
         job = fresh_job(flow)
@@ -132,17 +122,15 @@ class ProjectContract(Contract):
         assert await harness.transactions.project([], [job], [], [Move(name, 0, 7)]) is False
         assert await harness.queue.find([job.id]) == set()
 
-    async def test_a_job_that_is_live_already_stops_nothing(
-        self, harness: TransactionsHarness
-    ) -> None:
+    async def test_a_job_that_is_live_already_stops_nothing(self, harness: Harness) -> None:
         name, flow = fresh_name(), fresh_name()
         live, new = fresh_job(flow), fresh_job(flow)
         await harness.queue.put([live])
         assert await harness.transactions.project([], [live, new], [], [Move(name, 0, 7)]) is True
         assert len(await take(harness, flow)) == 2
-        assert await harness.read_model.checkpoint(name) == 7
+        assert await harness.checkpoints.position(name) == 7
 
-    async def test_a_projected_job_wakes_who_waits(self, harness: TransactionsHarness) -> None:
+    async def test_a_projected_job_wakes_who_waits(self, harness: Harness) -> None:
         waiting = await wait_for_all(harness.queue.ready(600))
         await harness.transactions.project(
             [], [fresh_job(fresh_name())], [], [Move(fresh_name(), 0, 7)]
@@ -151,11 +139,9 @@ class ProjectContract(Contract):
 
 
 class RecordContract(Contract):
-    needs: ClassVar[frozenset[Capability]] = frozenset({"transactions"})
+    needs = frozenset({"events", "queue", "transactions"})
 
-    async def test_events_are_appended_and_their_job_is_acked(
-        self, harness: TransactionsHarness
-    ) -> None:
+    async def test_events_are_appended_and_their_job_is_acked(self, harness: Harness) -> None:
         job, token = await held_job(harness)
         append = fresh_append()
         assert await harness.transactions.record([Entry(append, Ack(job.id, token))]) == [
@@ -164,9 +150,7 @@ class RecordContract(Contract):
         assert await _count(harness, append.stream) == 1
         assert await harness.queue.find([job.id]) == set()
 
-    async def test_events_are_appended_and_their_job_is_released(
-        self, harness: TransactionsHarness
-    ) -> None:
+    async def test_events_are_appended_and_their_job_is_released(self, harness: Harness) -> None:
         job, token = await held_job(harness)
         append, due_ms = fresh_append(), harness.runtime.now_ms() + 60_000
         assert await harness.transactions.record(
@@ -176,9 +160,7 @@ class RecordContract(Contract):
         harness.runtime.advance_to(due_ms)
         assert [(one.job.id, one.takes) for one in await take(harness, job.flow)] == [(job.id, 1)]
 
-    async def test_refused_events_leave_the_job_with_its_holder(
-        self, harness: TransactionsHarness
-    ) -> None:
+    async def test_refused_events_leave_the_job_with_its_holder(self, harness: Harness) -> None:
         job, token = await held_job(harness)
         refused = fresh_append(expected=7)
         (acked,) = await harness.transactions.record([Entry(refused, Ack(job.id, token))])
@@ -188,7 +170,7 @@ class RecordContract(Contract):
         assert await harness.queue.settle([Ack(job.id, token)]) == ["done"]
 
     async def test_a_claim_that_is_taken_leaves_the_job_with_its_holder(
-        self, harness: TransactionsHarness
+        self, harness: Harness
     ) -> None:
         job, token = await held_job(harness)
         claim = fresh_claim()
@@ -200,7 +182,7 @@ class RecordContract(Contract):
         assert await harness.queue.settle([Ack(job.id, token)]) == ["done"]
 
     async def test_a_lost_lease_does_not_stop_evidence_from_being_recorded(
-        self, harness: TransactionsHarness
+        self, harness: Harness
     ) -> None:
         job, late = await held_job(harness)
         harness.runtime.advance(LEASE_SECONDS)
@@ -213,9 +195,7 @@ class RecordContract(Contract):
         assert await _count(harness, append.stream) == 1
         assert await harness.queue.settle([Ack(job.id, holder)]) == ["done"]
 
-    async def test_of_workers_that_race_for_a_version_one_records(
-        self, harness: TransactionsHarness
-    ) -> None:
+    async def test_of_workers_that_race_for_a_version_one_records(self, harness: Harness) -> None:
         stream = fresh_name()
         held = [await held_job(harness) for _ in range(4)]
         entries = [Entry(fresh_append(stream), Ack(job.id, token)) for job, token in held]
@@ -232,7 +212,7 @@ class RecordContract(Contract):
         assert len(left) == 3
 
     async def test_a_recording_repeated_after_a_lost_answer_still_settles_the_job(
-        self, harness: TransactionsHarness
+        self, harness: Harness
     ) -> None:
         job, token = await held_job(harness)
         append = fresh_append()
@@ -244,7 +224,7 @@ class RecordContract(Contract):
         assert await harness.queue.find([job.id]) == set()
 
     async def test_events_without_a_job_and_a_job_without_events_are_recorded_too(
-        self, harness: TransactionsHarness
+        self, harness: Harness
     ) -> None:
         job, token = await held_job(harness)
         append = fresh_append()
@@ -258,9 +238,7 @@ class RecordContract(Contract):
         ]
         assert await _count(harness, append.stream) == 1
 
-    async def test_a_dropped_job_and_its_last_events_go_together(
-        self, harness: TransactionsHarness
-    ) -> None:
+    async def test_a_dropped_job_and_its_last_events_go_together(self, harness: Harness) -> None:
         job = fresh_job(fresh_name())
         await harness.queue.put([job])
         append = fresh_append()
@@ -271,7 +249,7 @@ class RecordContract(Contract):
         assert await harness.queue.find([job.id]) == set()
 
     async def test_where_there_is_no_job_to_drop_the_events_are_appended(
-        self, harness: TransactionsHarness
+        self, harness: Harness
     ) -> None:
         append = fresh_append()
         recordings = await harness.transactions.record(
@@ -281,7 +259,7 @@ class RecordContract(Contract):
         assert await _count(harness, append.stream) == 1
 
     async def test_a_job_that_somebody_holds_stops_the_events_of_a_drop(
-        self, harness: TransactionsHarness
+        self, harness: Harness
     ) -> None:
         job, token = await held_job(harness)
         append = fresh_append()
@@ -291,7 +269,7 @@ class RecordContract(Contract):
         assert await _count(harness, append.stream) == 0
         assert await harness.queue.settle([Ack(job.id, token)]) == ["done"]
 
-    async def test_refused_events_undo_the_drop(self, harness: TransactionsHarness) -> None:
+    async def test_refused_events_undo_the_drop(self, harness: Harness) -> None:
         job = fresh_job(fresh_name())
         await harness.queue.put([job])
         (recording,) = await harness.transactions.record(
@@ -301,9 +279,7 @@ class RecordContract(Contract):
         assert recording.settled != "done"
         assert [one.job.id for one in await take(harness, job.flow)] == [job.id]
 
-    async def test_each_entry_meets_what_the_ones_before_it_wrote(
-        self, harness: TransactionsHarness
-    ) -> None:
+    async def test_each_entry_meets_what_the_ones_before_it_wrote(self, harness: Harness) -> None:
         job, token = await held_job(harness)
         first = fresh_append()
         entries = [
@@ -321,9 +297,7 @@ class RecordContract(Contract):
         ]
         assert await _count(harness, first.stream) == 2
 
-    async def test_a_refused_entry_does_not_touch_the_others(
-        self, harness: TransactionsHarness
-    ) -> None:
+    async def test_a_refused_entry_does_not_touch_the_others(self, harness: Harness) -> None:
         held = [await held_job(harness) for _ in range(3)]
         appends = [fresh_append(), fresh_append(expected=7), fresh_append()]
         entries = [
@@ -338,9 +312,7 @@ class RecordContract(Contract):
         ]
         assert await harness.queue.find([job.id for job, _ in held]) == {held[1][0].id}
 
-    async def test_a_lost_lease_does_not_touch_the_other_entries(
-        self, harness: TransactionsHarness
-    ) -> None:
+    async def test_a_lost_lease_does_not_touch_the_other_entries(self, harness: Harness) -> None:
         (first, token), (lost, _) = await held_job(harness), await held_job(harness)
         appends = [fresh_append(), fresh_append()]
         entries = [
@@ -354,7 +326,7 @@ class RecordContract(Contract):
         assert [await _count(harness, append.stream) for append in appends] == [1, 1]
         assert await harness.queue.find([first.id, lost.id]) == {lost.id}
 
-    async def test_many_entries_are_recorded_at_once(self, harness: TransactionsHarness) -> None:
+    async def test_many_entries_are_recorded_at_once(self, harness: Harness) -> None:
         flow, token = fresh_name(), fresh_name("token")
         jobs = [fresh_job(flow) for _ in range(300)]
         await harness.queue.put(jobs)
@@ -363,12 +335,12 @@ class RecordContract(Contract):
         assert await harness.transactions.record(entries) == [Recording(Appended(1), "done")] * 300
         assert await harness.queue.find([job.id for job in jobs]) == set()
 
-    async def test_recorded_events_wake_the_follower(self, harness: TransactionsHarness) -> None:
+    async def test_recorded_events_wake_the_follower(self, harness: Harness) -> None:
         waiting = await wait_for_all(harness.events.changed(600))
         await harness.transactions.record([Entry(fresh_append(), None)])
         assert await end_within(harness.runtime, 300, waiting)
 
-    async def test_a_recorded_release_wakes_who_waits(self, harness: TransactionsHarness) -> None:
+    async def test_a_recorded_release_wakes_who_waits(self, harness: Harness) -> None:
         job, token = await held_job(harness)
         await end_within(harness.runtime, 5, await wait_for_all(harness.queue.ready(0)))
         waiting = await wait_for_all(harness.queue.ready(600))
@@ -377,9 +349,9 @@ class RecordContract(Contract):
 
 
 class CommitsAfterRestartContract(Contract):
-    needs: ClassVar[frozenset[Capability]] = frozenset({"transactions", "durable"})
+    needs = frozenset({"events", "read_model", "checkpoints", "queue", "transactions", "durable"})
 
-    async def test_what_was_recorded_is_there_again(self, harness: TransactionsHarness) -> None:
+    async def test_what_was_recorded_is_there_again(self, harness: Harness) -> None:
         job, token = await held_job(harness)
         append = fresh_append()
         await harness.transactions.record([Entry(append, Ack(job.id, token))])
@@ -387,16 +359,16 @@ class CommitsAfterRestartContract(Contract):
         assert await _count(harness, append.stream) == 1
         assert await harness.queue.find([job.id]) == set()
 
-    async def test_what_was_projected_is_there_again(self, harness: TransactionsHarness) -> None:
+    async def test_what_was_projected_is_there_again(self, harness: Harness) -> None:
         name, view, job = fresh_name(), fresh_view(), fresh_job(fresh_name())
         await harness.transactions.project([view], [job], [], [Move(name, 0, 7)])
         await reopen(harness)
-        assert await harness.read_model.checkpoint(name) == 7
+        assert await harness.checkpoints.position(name) == 7
         assert await harness.read_model.get([key_of(view)]) == {key_of(view): view}
         assert await harness.queue.find([job.id]) == {job.id}
 
 
-async def held_job(harness: TransactionsHarness) -> tuple[Job, str]:
+async def held_job(harness: Harness) -> tuple[Job, str]:
     """A new job of a flow of its own, and the token that holds it."""
     job, token = fresh_job(fresh_name()), fresh_name("token")
     await harness.queue.put([job])
@@ -404,5 +376,5 @@ async def held_job(harness: TransactionsHarness) -> tuple[Job, str]:
     return job, token
 
 
-async def _count(harness: TransactionsHarness, stream: str) -> int:
+async def _count(harness: Harness, stream: str) -> int:
     return len(await harness.events.read([(stream, 0)]))

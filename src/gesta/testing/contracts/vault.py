@@ -4,24 +4,22 @@ gone.
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 from gesta.ports.vault import Encrypted
 from gesta.testing.contracts.concurrency import race
-from gesta.testing.contracts.harness import Capability, VaultHarness, reopen
+from gesta.testing.contracts.harness import Harness, reopen
 from gesta.testing.contracts.samples import fresh_encrypted, fresh_name
 from gesta.testing.contracts.suite import Contract
 
 
 class VaultContract(Contract):
-    needs: ClassVar[frozenset[Capability]] = frozenset({"vault"})
+    needs = frozenset({"vault"})
 
-    async def test_a_secret_comes_back_as_it_was_sealed(self, harness: VaultHarness) -> None:
+    async def test_a_secret_comes_back_as_it_was_sealed(self, harness: Harness) -> None:
         encrypted = fresh_encrypted(box=bytes(range(256)))
         assert await harness.vault.put([encrypted]) == [True]
         assert await harness.vault.get([_ref(encrypted)]) == {_ref(encrypted): encrypted}
 
-    async def test_a_version_once_written_never_changes(self, harness: VaultHarness) -> None:
+    async def test_a_version_once_written_never_changes(self, harness: Harness) -> None:
         encrypted = fresh_encrypted()
         await harness.vault.put([encrypted])
         assert await harness.vault.put([fresh_encrypted(name=encrypted.name, box=b"other")]) == [
@@ -30,7 +28,7 @@ class VaultContract(Contract):
         assert await harness.vault.get([_ref(encrypted)]) == {_ref(encrypted): encrypted}
 
     async def test_of_two_boxes_for_a_version_in_one_batch_the_first_stays(
-        self, harness: VaultHarness
+        self, harness: Harness
     ) -> None:
         encrypted = fresh_encrypted()
         assert await harness.vault.put(
@@ -42,16 +40,14 @@ class VaultContract(Contract):
         ]
         assert await harness.vault.get([_ref(encrypted)]) == {_ref(encrypted): encrypted}
 
-    async def test_of_boxes_that_race_for_a_version_one_is_written(
-        self, harness: VaultHarness
-    ) -> None:
+    async def test_of_boxes_that_race_for_a_version_one_is_written(self, harness: Harness) -> None:
         first = fresh_encrypted()
         boxes = [fresh_encrypted(name=first.name, box=b"%d" % n) for n in range(8)]
         written = [answer for (answer,) in await race(*(harness.vault.put([box]) for box in boxes))]
         assert sorted(written) == [False] * 7 + [True]
         assert await harness.vault.get([_ref(first)]) == {_ref(first): boxes[written.index(True)]}
 
-    async def test_versions_of_a_name_stand_side_by_side(self, harness: VaultHarness) -> None:
+    async def test_versions_of_a_name_stand_side_by_side(self, harness: Harness) -> None:
         first = fresh_encrypted()
         second = fresh_encrypted(name=first.name, version=2, box=b"second")
         assert await harness.vault.put([first, second]) == [True, True]
@@ -60,7 +56,7 @@ class VaultContract(Contract):
             _ref(second): second,
         }
 
-    async def test_a_tenant_never_gets_the_secret_of_another(self, harness: VaultHarness) -> None:
+    async def test_a_tenant_never_gets_the_secret_of_another(self, harness: Harness) -> None:
         encrypted = fresh_encrypted()
         await harness.vault.put([encrypted])
         assert await harness.vault.get([("other", encrypted.name, encrypted.version)]) == {}
@@ -68,7 +64,7 @@ class VaultContract(Contract):
         assert await harness.vault.put([own]) == [True]
         assert await harness.vault.get([_ref(own)]) == {_ref(own): own}
 
-    async def test_what_does_not_exist_is_left_out(self, harness: VaultHarness) -> None:
+    async def test_what_does_not_exist_is_left_out(self, harness: Harness) -> None:
         encrypted = fresh_encrypted()
         await harness.vault.put([encrypted])
         assert await harness.vault.get([_ref(fresh_encrypted()), _ref(encrypted)]) == {
@@ -76,16 +72,14 @@ class VaultContract(Contract):
         }
         assert await harness.vault.get([]) == {}
 
-    async def test_a_destroyed_version_is_gone_and_the_others_stay(
-        self, harness: VaultHarness
-    ) -> None:
+    async def test_a_destroyed_version_is_gone_and_the_others_stay(self, harness: Harness) -> None:
         destroyed = fresh_encrypted()
         kept = fresh_encrypted(name=destroyed.name, version=2)
         await harness.vault.put([destroyed, kept])
         await harness.vault.delete([_ref(destroyed), _ref(fresh_encrypted())])
         assert await harness.vault.get([_ref(destroyed), _ref(kept)]) == {_ref(kept): kept}
 
-    async def test_a_destroyed_version_is_never_written_again(self, harness: VaultHarness) -> None:
+    async def test_a_destroyed_version_is_never_written_again(self, harness: Harness) -> None:
         destroyed = fresh_encrypted()
         await harness.vault.put([destroyed])
         await harness.vault.delete([_ref(destroyed)])
@@ -94,7 +88,7 @@ class VaultContract(Contract):
         ) == [False, False]
         assert await harness.vault.get([_ref(destroyed)]) == {}
 
-    async def test_the_newest_version_of_each_name_is_told(self, harness: VaultHarness) -> None:
+    async def test_the_newest_version_of_each_name_is_told(self, harness: Harness) -> None:
         first, other = fresh_encrypted(), fresh_encrypted()
         second, tenth = (
             fresh_encrypted(name=first.name, version=version, box=b"%d" % version)
@@ -111,7 +105,7 @@ class VaultContract(Contract):
         assert await harness.vault.newest([]) == {}
 
     async def test_the_newest_version_is_told_without_its_box_when_it_was_destroyed(
-        self, harness: VaultHarness
+        self, harness: Harness
     ) -> None:
         first, never_written = fresh_encrypted(), fresh_encrypted()
         second = fresh_encrypted(name=first.name, version=2)
@@ -123,7 +117,7 @@ class VaultContract(Contract):
         }
 
     async def test_versions_are_listed_in_order_page_by_page_and_destroyed_ones_without_a_box(
-        self, harness: VaultHarness
+        self, harness: Harness
     ) -> None:
         name = fresh_name()
         kept, destroyed, tenth = (
@@ -140,7 +134,7 @@ class VaultContract(Contract):
         assert own == [kept, Encrypted(name, name, 2, b""), tenth, other]
 
     async def test_an_empty_box_is_put_as_a_version_that_was_destroyed(
-        self, harness: VaultHarness
+        self, harness: Harness
     ) -> None:
         gone = fresh_encrypted(box=b"")
         assert await harness.vault.put([gone]) == [True]
@@ -150,10 +144,10 @@ class VaultContract(Contract):
 
 
 class VaultAfterRestartContract(Contract):
-    needs: ClassVar[frozenset[Capability]] = frozenset({"vault", "durable"})
+    needs = frozenset({"vault", "durable"})
 
     async def test_secrets_are_there_again_and_destroyed_ones_are_not(
-        self, harness: VaultHarness
+        self, harness: Harness
     ) -> None:
         kept, destroyed = fresh_encrypted(), fresh_encrypted()
         await harness.vault.put([kept, destroyed])
@@ -161,7 +155,7 @@ class VaultAfterRestartContract(Contract):
         await reopen(harness)
         assert await harness.vault.get([_ref(kept), _ref(destroyed)]) == {_ref(kept): kept}
 
-    async def test_a_destroyed_version_is_remembered(self, harness: VaultHarness) -> None:
+    async def test_a_destroyed_version_is_remembered(self, harness: Harness) -> None:
         destroyed = fresh_encrypted()
         await harness.vault.put([destroyed])
         await harness.vault.delete([_ref(destroyed)])

@@ -6,15 +6,15 @@ The server is started once per test process and ends with it.
 from __future__ import annotations
 
 import atexit
-from pathlib import Path
 from typing import ClassVar
 
-from gesta.runtime.clock import ManualRuntime, SystemRuntime
+from gesta.ports.stores import Stores
+from gesta.runtime.clock import SystemRuntime
 from gesta.stores.postgresql import open_at
 from gesta.stores.postgresql.address import Address, address_of
 from gesta.stores.postgresql.connections import Connections, connect, end
 from gesta.stores.postgresql.statements import Statements
-from gesta.testing.contracts.harness import Capability
+from gesta.testing.contracts import harness
 from gesta.testing.postgres_server import PostgresServer
 
 
@@ -33,33 +33,18 @@ class SharedServer:
         return cls._server.url
 
 
-class Harness:
-    """One schema for one test: that of an earlier one, emptied, which takes a tenth of the time
+class Harness(harness.Harness):
+    """One schema for one test: that of an earlier test, emptied, which takes a tenth of the time
     that making one does.
     """
 
-    capabilities: ClassVar[frozenset[Capability]] = frozenset(
-        {
-            "events",
-            "queue",
-            "read_model",
-            "vault",
-            "transactions",
-            "fences",
-            "token_buckets",
-            "inline",
-            "eager_dispatch",
-            "durable",
-        }
-    )
+    capabilities = harness.EVERYTHING
     #: Harnesses that are closed, by the schema they used.
     _closed: ClassVar[dict[str, Harness]] = {}
 
-    def __init__(self, folder: Path) -> None:
-        self.runtime = ManualRuntime()
-        self._schema = ""
+    _schema = ""
 
-    async def open(self) -> None:
+    async def open_ports(self) -> Stores:
         server = await SharedServer.url()
         if not self._schema:
             self._schema = await self._find_schema(server)
@@ -67,15 +52,10 @@ class Harness:
             raise AssertionError("another test has this schema by now")
         address = address_of(f"{server}?schema={self._schema}&listen=off")
         # The time is the test's, not the server's.
-        stores = await open_at(
-            address, self.runtime, self.connections(address), self.runtime.now_ms
-        )
-        self.events, self.queue, self.read_model = stores.events, stores.queue, stores.read_model
-        self.fences, self.token_buckets = stores.fences, stores.token_buckets
-        self.vault, self.transactions, self._close = stores.vault, stores.transactions, stores.close
+        return await open_at(address, self.runtime, self.connections(address), self.runtime.now_ms)
 
     async def close(self) -> None:
-        await self._close()
+        await super().close()
         self._closed[self._schema] = self
 
     def connections(self, address: Address) -> Connections:

@@ -2,41 +2,15 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import ClassVar
-
-from gesta.runtime.clock import ManualRuntime
+from gesta.ports.stores import Stores
 from gesta.stores.sqlite import open_stores
-from gesta.testing.contracts.harness import Capability
+from gesta.testing.contracts import harness
 
 
-class Harness:
+class Harness(harness.Harness):
     """One file for one test."""
 
-    capabilities: ClassVar[frozenset[Capability]] = frozenset(
-        {
-            "events",
-            "queue",
-            "read_model",
-            "vault",
-            "transactions",
-            "fences",
-            "token_buckets",
-            "inline",
-            "eager_dispatch",
-            "durable",
-        }
-    )
+    capabilities = harness.EVERYTHING
 
-    def __init__(self, folder: Path) -> None:
-        self.runtime = ManualRuntime()
-        self._url = f"sqlite:///{folder / 'gesta.db'}"
-
-    async def open(self) -> None:
-        stores = await open_stores(self._url, self.runtime)
-        self.events, self.queue, self.read_model = stores.events, stores.queue, stores.read_model
-        self.fences, self.token_buckets = stores.fences, stores.token_buckets
-        self.vault, self.transactions, self._close = stores.vault, stores.transactions, stores.close
-
-    async def close(self) -> None:
-        await self._close()
+    async def open_ports(self) -> Stores:
+        return await open_stores(f"sqlite:///{self.folder / 'gesta.db'}", self.runtime)

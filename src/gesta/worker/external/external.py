@@ -30,10 +30,11 @@ from gesta.flows.external import LEASE_SECONDS_MAX, LEASE_SECONDS_MIN
 from gesta.flows.flow import Flow
 from gesta.flows.payload_codec import decoder_of
 from gesta.flows.validation import actor_errors, value_errors
-from gesta.ports.job_queue import Job, JobQueue, LeasedJob
+from gesta.ports.job_queue import Job, LeasedJob
 from gesta.ports.read_model import View, key_of
+from gesta.ports.stores import Stores
 from gesta.requests.loader import Loader
-from gesta.requests.recorder import Recorder
+from gesta.requests.recorder import Origin, Recorder
 from gesta.runtime.component import Process
 from gesta.runtime.redaction import scrubbed_name
 from gesta.runtime.telemetry import LogContext
@@ -67,7 +68,7 @@ class External:
         self,
         *,
         flows: Mapping[str, Flow],
-        queue: JobQueue,
+        stores: Stores,
         loader: Loader,
         recorder: Recorder,
         subjects: SubjectKeys,
@@ -75,13 +76,13 @@ class External:
         identity: KeyedDigests,
         process: Process,
     ) -> None:
-        self._flows, self._queue, self._loader = flows, queue, loader
+        self._flows, self._external_leases, self._loader = flows, stores.external_leases, loader
         self._recorder, self._subject_keys = recorder, subjects
         self._runtime, self._telemetry = process.runtime, process.telemetry
-        self._lease_tokens, self._waiting = LeaseTokens(identity), Waiting(queue, process)
+        self._lease_tokens, self._waiting = LeaseTokens(identity), Waiting(stores, process)
         self._external_leasing = ExternalLeasing(
             flows=flows,
-            queue=queue,
+            stores=stores,
             admission=admission,
             recorder=recorder,
             subjects=subjects,
@@ -140,7 +141,7 @@ class External:
         """
         _, lease_token, view = await self._held(flow, request_id, token, tenant)
         leased = _leased(flow, tenant, request_id, lease_token)
-        until_ms = await self._queue.prolong(leased.job.id, lease_token.lease, 0.0)
+        until_ms = await self._external_leases.prolong(leased.job.id, lease_token.lease, 0.0)
         if (
             until_ms is None
             or view.state.attempts + 1 != lease_token.attempt
@@ -174,7 +175,7 @@ class External:
             raise InvalidRequest(flow, {"leaseSeconds": _LEASE_RULE})
         assert seconds is not None
         _, lease_token, view = await self._held(flow, request_id, token, tenant)
-        until_ms = await self._queue.prolong(
+        until_ms = await self._external_leases.prolong(
             _leased(flow, tenant, request_id, lease_token).job.id, lease_token.lease, seconds
         )
         if until_ms is None:
@@ -222,10 +223,10 @@ class External:
             causation_id=(
                 leased.job.id if report.causation_id is None else scrubbed_name(report.causation_id)
             ),
-            actor=report.actor or by,
-            cause=cause,
-            correlation_id=(
-                None if report.correlation_id is None else scrubbed_name(report.correlation_id)
+            origin=Origin(
+                report.actor or by,
+                cause,
+                None if report.correlation_id is None else scrubbed_name(report.correlation_id),
             ),
         )
         state, line = (

@@ -20,8 +20,9 @@ from gesta.domain.outcome import Rejected, Retry
 from gesta.errors import StoreError
 from gesta.flows.flow import Flow
 from gesta.flows.payload_codec import decoder_of
-from gesta.ports.job_queue import Ack, JobQueue, LeasedJob, Release
+from gesta.ports.job_queue import Ack, LeasedJob, Release
 from gesta.ports.read_model import View
+from gesta.ports.stores import Stores
 from gesta.requests.loader import Loader
 from gesta.requests.recorder import Recorder
 from gesta.runtime.clock import Signal, sleep, spawn
@@ -47,16 +48,17 @@ class ExternalLeasing:
         self,
         *,
         flows: Mapping[str, Flow],
-        queue: JobQueue,
+        stores: Stores,
         admission: BatchAdmission,
         recorder: Recorder,
         subjects: SubjectKeys,
         lease_tokens: LeaseTokens,
         process: Process,
     ) -> None:
+        self._external_leases = stores.external_leases
         self._flows, self._queue, self._admission, self._recorder = (
             flows,
-            queue,
+            stores.queue,
             admission,
             recorder,
         )
@@ -78,7 +80,7 @@ class ExternalLeasing:
         # Shielded: jobs of a take whose answer is not awaited would be leased to no one, and
         # unknown when the lease ends.
         taking = spawn(
-            self._queue.lease_external(
+            self._external_leases.lease_external(
                 token, external_queue_of(flow.name, tenant), limit, lease_seconds
             ),
             "gesta-hand-out",
@@ -235,20 +237,21 @@ class LeaseExpiry:
         self,
         *,
         flows: Mapping[str, Flow],
-        queue: JobQueue,
+        stores: Stores,
         loader: Loader,
         recorder: Recorder,
         process: Process,
     ) -> None:
         self._flows = [flow for flow in flows.values() if flow.is_external]
-        self._queue, self._loader = queue, loader
+        self._queue, self._external_leases = stores.queue, stores.external_leases
+        self._loader = loader
         self._guard = Guard(recorder, process.runtime)
         self._ids, self._telemetry = process.ids, process.telemetry
 
     async def step(self) -> None:
         """Record what was not reported in time."""
         for flow in self._flows:
-            while expired := await self._queue.expired_leases(
+            while expired := await self._external_leases.expired_leases(
                 self._ids.new(),
                 external_queues_of(flow.name),
                 EXPIRED_BATCH,

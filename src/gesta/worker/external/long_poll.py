@@ -8,7 +8,7 @@ import asyncio
 from collections import deque
 
 from gesta.errors import TryLater
-from gesta.ports.job_queue import JobQueue
+from gesta.ports.stores import Stores
 from gesta.runtime.clock import sleep, spawn
 from gesta.runtime.component import Process, repeat
 
@@ -26,8 +26,9 @@ Waiter = asyncio.Future[None]
 
 
 class Waiting:
-    def __init__(self, queue: JobQueue, process: Process) -> None:
-        self._queue, self._process, self._runtime = queue, process, process.runtime
+    def __init__(self, stores: Stores, process: Process) -> None:
+        self._queue, self._external_leases = stores.queue, stores.external_leases
+        self._process, self._runtime = process, process.runtime
         self._waiters: dict[str, deque[Waiter]] = {}
         self._watching: asyncio.Task[None] | None = None
 
@@ -57,7 +58,7 @@ class Waiting:
         try:
             if self._watching is None:
                 self._watching = spawn(self._watch(), "gesta-waiting")
-            if external_queue in await self._queue.stocked([external_queue]):
+            if external_queue in await self._external_leases.stocked([external_queue]):
                 # Put after the last take and before anybody knew of this wait.
                 return
             await waiter
@@ -80,7 +81,7 @@ class Waiting:
             self._watching = None
 
     async def _look(self) -> None:
-        stocked = await self._queue.stocked(list(self._waiters))
+        stocked = await self._external_leases.stocked(list(self._waiters))
         for external_queue in stocked:
             # One after the other: there may be work for one only.
             waiter = next(

@@ -4,21 +4,17 @@ request only, for good.
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 from gesta.ports.event_store import Appended, Claim, Claimed, Stale
 from gesta.testing.contracts.concurrency import race
-from gesta.testing.contracts.harness import Capability, EventsHarness, reopen
+from gesta.testing.contracts.harness import Harness, reopen
 from gesta.testing.contracts.samples import fresh_append, fresh_claim
 from gesta.testing.contracts.suite import Contract
 
 
 class EventClaimsContract(Contract):
-    needs: ClassVar[frozenset[Capability]] = frozenset({"events"})
+    needs = frozenset({"events"})
 
-    async def test_a_key_leads_to_the_request_that_claimed_it_first(
-        self, harness: EventsHarness
-    ) -> None:
+    async def test_a_key_leads_to_the_request_that_claimed_it_first(self, harness: Harness) -> None:
         first = fresh_claim(content=b"first")
         second = fresh_append(claim=fresh_claim(first.name, content=b"second"))
         assert await harness.events.append([fresh_append(claim=first)]) == [Appended(1)]
@@ -26,7 +22,7 @@ class EventClaimsContract(Contract):
         assert await harness.events.read([(second.stream, 0)]) == []
 
     async def test_of_two_claims_to_a_key_in_one_batch_the_first_stands(
-        self, harness: EventsHarness
+        self, harness: Harness
     ) -> None:
         first = fresh_claim()
         second = fresh_append(claim=fresh_claim(first.name))
@@ -36,7 +32,7 @@ class EventClaimsContract(Contract):
         assert verdicts == [Appended(1), Claimed(first.request_id, first.content), Appended(1)]
         assert await harness.events.read([(second.stream, 0)]) == []
 
-    async def test_of_claims_that_race_for_a_key_one_stands(self, harness: EventsHarness) -> None:
+    async def test_of_claims_that_race_for_a_key_one_stands(self, harness: Harness) -> None:
         name = fresh_claim().name
         appends = [fresh_append(claim=fresh_claim(name)) for _ in range(8)]
         answers = await race(*(harness.events.append([append]) for append in appends))
@@ -48,21 +44,21 @@ class EventClaimsContract(Contract):
         assert [event.stream for event in found] == [winner.stream]
 
     async def test_an_append_repeated_with_its_own_claim_is_recognised(
-        self, harness: EventsHarness
+        self, harness: Harness
     ) -> None:
         append = fresh_append(claim=fresh_claim())
         await harness.events.append([append])
         assert await harness.events.append([append]) == [Appended(1)]  # S1-16
         assert len(await harness.events.read([(append.stream, 0)])) == 1
 
-    async def test_a_refused_append_claims_nothing(self, harness: EventsHarness) -> None:
+    async def test_a_refused_append_claims_nothing(self, harness: Harness) -> None:
         claim = fresh_claim()
         assert await harness.events.append([fresh_append(expected=7, claim=claim)]) == [Stale(0)]
         assert await harness.events.append([fresh_append(claim=fresh_claim(claim.name))]) == [
             Appended(1)
         ]
 
-    async def test_a_batch_of_claims_may_be_large(self, harness: EventsHarness) -> None:
+    async def test_a_batch_of_claims_may_be_large(self, harness: Harness) -> None:
         claims = [fresh_claim() for _ in range(300)]
         assert (
             await harness.events.append([fresh_append(claim=claim) for claim in claims])
@@ -73,33 +69,46 @@ class EventClaimsContract(Contract):
             Claimed(claim.request_id, claim.content) for claim in claims
         ]
 
-    async def test_claims_are_listed_by_name_page_by_page(self, harness: EventsHarness) -> None:
+
+class EventClaimsAfterRestartContract(Contract):
+    needs = frozenset({"events", "durable"})
+
+    async def test_a_claimed_key_stays_claimed(self, harness: Harness) -> None:
+        claim = fresh_claim()
+        await harness.events.append([fresh_append(claim=claim)])
+        await reopen(harness)
+        verdicts = await harness.events.append([fresh_append(claim=fresh_claim(claim.name))])
+        assert verdicts == [Claimed(claim.request_id, claim.content)]
+
+
+class KeyClaimsContract(Contract):
+    needs = frozenset({"events", "key_claims"})
+
+    async def test_claims_are_listed_by_name_page_by_page(self, harness: Harness) -> None:
         claims = [fresh_claim(content=b"%d" % n) for n in range(5)]
         await harness.events.append([fresh_append(claim=claim) for claim in reversed(claims)])
         found: list[Claim] = []
-        while page := await harness.events.claims(found[-1].name if found else b"", 2):
+        while page := await harness.key_claims.claims(found[-1].name if found else b"", 2):
             found += page
         assert [one.name for one in found] == sorted(one.name for one in found)
         assert [one for one in found if one in claims] == sorted(
             claims, key=lambda claim: claim.name
         )
 
-    async def test_a_claim_that_was_put_keeps_others_from_its_key(
-        self, harness: EventsHarness
-    ) -> None:
+    async def test_a_claim_that_was_put_keeps_others_from_its_key(self, harness: Harness) -> None:
         claim = fresh_claim(content=b"first")
-        assert await harness.events.put_claims([claim]) == [True]
+        assert await harness.key_claims.put_claims([claim]) == [True]
         verdicts = await harness.events.append([fresh_append(claim=fresh_claim(claim.name))])
         assert verdicts == [Claimed(claim.request_id, b"first")]
 
     async def test_a_claim_put_twice_stands_and_one_that_is_anothers_is_told(
-        self, harness: EventsHarness
+        self, harness: Harness
     ) -> None:
         claim, appended = fresh_claim(), fresh_claim()
         await harness.events.append([fresh_append(claim=appended)])
-        await harness.events.put_claims([claim])
+        await harness.key_claims.put_claims([claim])
         stolen = fresh_claim(appended.name, content=b"stolen")
-        assert await harness.events.put_claims([claim, stolen, appended, fresh_claim()]) == [
+        assert await harness.key_claims.put_claims([claim, stolen, appended, fresh_claim()]) == [
             True,
             False,
             True,
@@ -110,18 +119,11 @@ class EventClaimsContract(Contract):
         ]
 
 
-class EventClaimsAfterRestartContract(Contract):
-    needs: ClassVar[frozenset[Capability]] = frozenset({"events", "durable"})
+class KeyClaimsAfterRestartContract(Contract):
+    needs = frozenset({"key_claims", "durable"})
 
-    async def test_a_claimed_key_stays_claimed(self, harness: EventsHarness) -> None:
+    async def test_a_claim_that_was_put_stays_claimed(self, harness: Harness) -> None:
         claim = fresh_claim()
-        await harness.events.append([fresh_append(claim=claim)])
+        await harness.key_claims.put_claims([claim])
         await reopen(harness)
-        verdicts = await harness.events.append([fresh_append(claim=fresh_claim(claim.name))])
-        assert verdicts == [Claimed(claim.request_id, claim.content)]
-
-    async def test_a_claim_that_was_put_stays_claimed(self, harness: EventsHarness) -> None:
-        claim = fresh_claim()
-        await harness.events.put_claims([claim])
-        await reopen(harness)
-        assert await harness.events.put_claims([fresh_claim(claim.name)]) == [False]
+        assert await harness.key_claims.put_claims([fresh_claim(claim.name)]) == [False]

@@ -4,15 +4,13 @@ before the events, and nowhere else.
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 from gesta.errors import Fenced
+from gesta.ports.checkpoints import Move
 from gesta.ports.event_store import Append, Appended, Claimed, Stale
 from gesta.ports.fences import Fence
 from gesta.ports.job_queue import Ack, Release
-from gesta.ports.read_model import Move
 from gesta.ports.transactions import Entry, Projection, Recording
-from gesta.testing.contracts.harness import Capability, FencesHarness, TransactionsHarness
+from gesta.testing.contracts.harness import Harness
 from gesta.testing.contracts.job_queue import take
 from gesta.testing.contracts.samples import (
     fresh_append,
@@ -27,10 +25,12 @@ from gesta.testing.contracts.transactions import held_job
 
 
 class AtOnceContract(Contract):
-    needs: ClassVar[frozenset[Capability]] = frozenset({"transactions", "inline"})
+    needs = frozenset(
+        {"events", "read_model", "checkpoints", "queue", "transactions", "inline_projection"}
+    )
 
     async def test_events_view_job_and_checkpoints_are_written_together(
-        self, harness: TransactionsHarness
+        self, harness: Harness
     ) -> None:
         names, flow, view = [fresh_name(), fresh_name()], fresh_name(), fresh_view()
         job, append = fresh_job(flow), fresh_append(count=2)
@@ -38,11 +38,11 @@ class AtOnceContract(Contract):
         before = await harness.events.end()
         assert await harness.transactions.append([append], projection) == [Appended(2)]
         assert projection.reached == before + 2 == await harness.events.end()
-        assert [await harness.read_model.checkpoint(name) for name in names] == [before + 2] * 2
+        assert [await harness.checkpoints.position(name) for name in names] == [before + 2] * 2
         assert await harness.read_model.get([key_of(view)]) == {key_of(view): view}
         assert [one.job.id for one in await take(harness, flow)] == [job.id]
 
-    async def test_one_follows_the_other(self, harness: TransactionsHarness) -> None:
+    async def test_one_follows_the_other(self, harness: Harness) -> None:
         name = fresh_name()
         await _standing_at_end(harness, name)
         for _ in range(3):
@@ -51,11 +51,11 @@ class AtOnceContract(Contract):
             assert (
                 projection.reached
                 == await harness.events.end()
-                == await harness.read_model.checkpoint(name)
+                == await harness.checkpoints.position(name)
             )
 
     async def test_whoever_stands_before_another_s_event_is_left_there(
-        self, harness: TransactionsHarness
+        self, harness: Harness
     ) -> None:
         """The events are appended; the projector comes for them, and for what lies between."""
         name, view, flow = fresh_name(), fresh_view(), fresh_name()
@@ -65,23 +65,23 @@ class AtOnceContract(Contract):
         projection = Projection([view], [fresh_job(flow)], {name: 0})
         assert await harness.transactions.append([fresh_append()], projection) == [Appended(1)]
         assert projection.reached is None
-        assert await harness.read_model.checkpoint(name) == place
+        assert await harness.checkpoints.position(name) == place
         assert await harness.read_model.get([key_of(view)]) == {}
         assert await take(harness, flow) == []
 
     async def test_one_of_several_checkpoints_that_stands_elsewhere_keeps_all(
-        self, harness: TransactionsHarness
+        self, harness: Harness
     ) -> None:
         names, view = [fresh_name(), fresh_name()], fresh_view()
         await _standing_at_end(harness, names[0])
         projection = Projection([view], [], dict.fromkeys(names, 0))
         await harness.events.append([fresh_append()])
-        await harness.read_model.save([], [], Move(names[1], 0, await harness.events.end()))
+        await harness.checkpoints.move([Move(names[1], 0, await harness.events.end())])
         await harness.transactions.append([fresh_append()], projection)
         assert projection.reached is None
         assert await harness.read_model.get([key_of(view)]) == {}
 
-    async def test_a_swap_of_the_views_stops_it(self, harness: TransactionsHarness) -> None:
+    async def test_a_swap_of_the_views_stops_it(self, harness: Harness) -> None:
         """The views went back, and what was put before is not to be put again: nobody may go on as
         if they had not.
         """
@@ -94,7 +94,7 @@ class AtOnceContract(Contract):
         assert projection.reached is None
 
     async def test_a_refused_append_among_them_leaves_them_to_the_projector(
-        self, harness: TransactionsHarness
+        self, harness: Harness
     ) -> None:
         name, view, claim = fresh_name(), fresh_view(), fresh_claim()
         await harness.events.append([fresh_append(claim=claim)])
@@ -107,7 +107,7 @@ class AtOnceContract(Contract):
         assert await harness.read_model.get([key_of(view)]) == {}
 
     async def test_an_append_that_stood_there_already_is_not_projected_again(
-        self, harness: TransactionsHarness
+        self, harness: Harness
     ) -> None:
         """Its job may have been taken and done since."""
         name, flow, append = fresh_name(), fresh_name(), fresh_append()
@@ -119,9 +119,7 @@ class AtOnceContract(Contract):
         assert projection.reached is None
         assert await take(harness, flow) == []
 
-    async def test_an_outcome_is_recorded_acked_and_shown_together(
-        self, harness: TransactionsHarness
-    ) -> None:
+    async def test_an_outcome_is_recorded_acked_and_shown_together(self, harness: Harness) -> None:
         name, view, append = fresh_name(), fresh_view(), fresh_append()
         job, token = await held_job(harness)
         projection = Projection([view], [], await _standing_at_end(harness, name))
@@ -132,14 +130,12 @@ class AtOnceContract(Contract):
         assert (
             projection.reached
             == await harness.events.end()
-            == await harness.read_model.checkpoint(name)
+            == await harness.checkpoints.position(name)
         )
         assert await harness.read_model.get([key_of(view)]) == {key_of(view): view}
         assert await harness.queue.find([job.id]) == set()
 
-    async def test_what_is_recorded_otherwise_comes_to_the_same(
-        self, harness: TransactionsHarness
-    ) -> None:
+    async def test_what_is_recorded_otherwise_comes_to_the_same(self, harness: Harness) -> None:
         """Shown at once or left to the projector, never anything between."""
         name, view, append = fresh_name(), fresh_view(), fresh_append()
         job, token = await held_job(harness)
@@ -150,9 +146,9 @@ class AtOnceContract(Contract):
         ) == [Recording(Appended(1), "done")]
         is_shown = await harness.read_model.get([key_of(view)]) != {}
         assert is_shown == (projection.reached is not None)
-        assert await harness.read_model.checkpoint(name) == (place + 1 if is_shown else place)
+        assert await harness.checkpoints.position(name) == (place + 1 if is_shown else place)
 
-    async def test_many_are_appended_at_once(self, harness: TransactionsHarness) -> None:
+    async def test_many_are_appended_at_once(self, harness: Harness) -> None:
         name, flow = fresh_name(), fresh_name()
         checkpoints = await _standing_at_end(harness, name)
         appends: list[Append] = [fresh_append(claim=fresh_claim()) for _ in range(300)]
@@ -167,10 +163,12 @@ class AtOnceContract(Contract):
 
 
 class AtOnceFenceContract(Contract):
-    needs: ClassVar[frozenset[Capability]] = frozenset({"transactions", "inline", "fences"})
+    needs = frozenset(
+        {"events", "checkpoints", "queue", "transactions", "fences", "inline_projection"}
+    )
 
     async def test_a_fence_that_keeps_jobs_out_keeps_the_whole_commit_out(
-        self, harness: FencesHarness
+        self, harness: Harness
     ) -> None:
         name, flow, append = fresh_name(), fresh_name(), fresh_append()
         job, token = await held_job(harness)
@@ -195,10 +193,10 @@ class AtOnceFenceContract(Contract):
         assert await take(harness, flow) == []
 
 
-async def _standing_at_end(harness: TransactionsHarness, *names: str) -> dict[str, int]:
+async def _standing_at_end(harness: Harness, *names: str) -> dict[str, int]:
     """Checkpoints of these names at the end of the log."""
     for name in names:
-        place, end = await harness.read_model.checkpoint(name), await harness.events.end()
+        place, end = await harness.checkpoints.position(name), await harness.events.end()
         if place != end:
-            await harness.read_model.save([], [], Move(name, place, end))
+            await harness.checkpoints.move([Move(name, place, end)])
     return dict.fromkeys(names, 0)

@@ -4,11 +4,9 @@ with the views, kept, and told in turn.
 
 from __future__ import annotations
 
-from typing import ClassVar
-
+from gesta.ports.checkpoints import Move
 from gesta.ports.job_queue import Job
-from gesta.ports.read_model import Move
-from gesta.testing.contracts.harness import Capability, ReadModelHarness, reopen
+from gesta.testing.contracts.harness import Harness, reopen
 from gesta.testing.contracts.samples import (
     fresh_job,
     fresh_name,
@@ -23,53 +21,56 @@ MANY = 10_000
 
 
 class PendingContract(Contract):
-    needs: ClassVar[frozenset[Capability]] = frozenset({"read_model"})
+    needs = frozenset({"read_model", "checkpoints", "undispatched_jobs"})
 
     async def test_views_pending_jobs_and_checkpoint_are_written_together(
-        self, harness: ReadModelHarness
+        self, harness: Harness
     ) -> None:
         name, view, job = fresh_name(), fresh_view(), fresh_job(fresh_name())
         poison = fresh_quarantined(fresh_name("tenant"))
         assert (
-            await harness.read_model.save_with_jobs([view], [job], [poison], [Move(name, 0, 7)])
+            await harness.undispatched_jobs.save_with_jobs(
+                [view], [job], [poison], [Move(name, 0, 7)]
+            )
             is True
         )  # S0-1
-        assert await harness.read_model.checkpoint(name) == 7
+        assert await harness.checkpoints.position(name) == 7
         assert await harness.read_model.get([key_of(view)]) == {key_of(view): view}
         assert await harness.read_model.quarantined(poison.tenant, 10) == [poison]
         assert await _undispatched(harness, [job]) == [job]
 
     async def test_a_projector_that_was_overtaken_makes_nothing_pending(
-        self, harness: ReadModelHarness
+        self, harness: Harness
     ) -> None:
         name, view, job = fresh_name(), fresh_view(), fresh_job(fresh_name())
-        await harness.read_model.save([], [], Move(name, 0, 7))
+        await harness.checkpoints.move([Move(name, 0, 7)])
         assert (
-            await harness.read_model.save_with_jobs([view], [job], [], [Move(name, 0, 5)]) is False
+            await harness.undispatched_jobs.save_with_jobs([view], [job], [], [Move(name, 0, 5)])
+            is False
         )
         assert await harness.read_model.get([key_of(view)]) == {}
         assert await _undispatched(harness, [job]) == []
 
-    async def test_a_pending_job_is_told_as_it_was_written(self, harness: ReadModelHarness) -> None:
+    async def test_a_pending_job_is_told_as_it_was_written(self, harness: Harness) -> None:
         job = fresh_job(
             fresh_name(), kind="reconcile", due_ms=12_345, priority=2, possibly_executed=True
         )
         await _write(harness, [job])
         assert await _undispatched(harness, [job]) == [job]
 
-    async def test_a_job_stays_pending_until_it_is_relayed(self, harness: ReadModelHarness) -> None:
+    async def test_a_job_stays_pending_until_it_is_relayed(self, harness: Harness) -> None:
         jobs = [fresh_job(fresh_name()) for _ in range(3)]
         ids = [job.id for job in jobs]
         await _write(harness, jobs)
-        assert await harness.read_model.are_undispatched([*ids, "other-1"]) == set(ids)
-        assert await harness.read_model.relayed([*ids[:2], "other-1"]) == set(ids[:2])
-        assert await harness.read_model.relayed(ids[:2]) == set()
-        assert await harness.read_model.are_undispatched(ids) == {ids[2]}
+        assert await harness.undispatched_jobs.find_undispatched([*ids, "other-1"]) == set(ids)
+        assert await harness.undispatched_jobs.remove_undispatched([*ids[:2], "other-1"]) == set(
+            ids[:2]
+        )
+        assert await harness.undispatched_jobs.remove_undispatched(ids[:2]) == set()
+        assert await harness.undispatched_jobs.find_undispatched(ids) == {ids[2]}
         assert await _undispatched(harness, jobs) == [jobs[2]]
 
-    async def test_a_job_that_is_pending_already_stays_as_it_is(
-        self, harness: ReadModelHarness
-    ) -> None:
+    async def test_a_job_that_is_pending_already_stays_as_it_is(self, harness: Harness) -> None:
         job = fresh_job(fresh_name())
         await _write(harness, [job])
         await _write(
@@ -77,27 +78,27 @@ class PendingContract(Contract):
         )
         assert await _undispatched(harness, [job]) == [job]
 
-    async def test_no_more_jobs_are_told_than_asked_for(self, harness: ReadModelHarness) -> None:
+    async def test_no_more_jobs_are_told_than_asked_for(self, harness: Harness) -> None:
         await _write(harness, [fresh_job(fresh_name()) for _ in range(3)])
-        assert len(await harness.read_model.undispatched(2)) == 2
+        assert len(await harness.undispatched_jobs.undispatched(2)) == 2
 
-    async def test_many_jobs_are_pending_at_once(self, harness: ReadModelHarness) -> None:
+    async def test_many_jobs_are_pending_at_once(self, harness: Harness) -> None:
         jobs = [fresh_job(fresh_name()) for _ in range(700)]
         await _write(harness, jobs)
         assert await _undispatched(harness, jobs) == jobs
-        assert await harness.read_model.relayed([job.id for job in jobs]) == {
+        assert await harness.undispatched_jobs.remove_undispatched([job.id for job in jobs]) == {
             job.id for job in jobs
         }
         assert await _undispatched(harness, jobs) == []
 
-    async def test_tenants_come_in_turn(self, harness: ReadModelHarness) -> None:
+    async def test_tenants_come_in_turn(self, harness: Harness) -> None:
         """Also one that comes late: it neither waits behind another's flood nor overtakes for more
         than its turn.
         """
         flood, late = fresh_name("tenant"), fresh_name("tenant")
         floods, lates = [_of(flood) for _ in range(6)], [_of(late) for _ in range(3)]
         await _write(harness, floods)
-        await harness.read_model.relayed([job.id for job in floods[:2]])
+        await harness.undispatched_jobs.remove_undispatched([job.id for job in floods[:2]])
         await _write(harness, lates)
         told = await _undispatched(harness, [*floods, *lates])
         assert [job for job in told if job.tenant == flood] == floods[2:]
@@ -105,7 +106,7 @@ class PendingContract(Contract):
         for n in range(3):
             assert {job.tenant for job in told[2 * n : 2 * n + 2]} == {flood, late}
 
-    async def test_a_rebuild_keeps_what_is_pending(self, harness: ReadModelHarness) -> None:
+    async def test_a_rebuild_keeps_what_is_pending(self, harness: Harness) -> None:
         """It was dispatched as far as a rebuild knows, so nobody would write it down again."""
         job = fresh_job(fresh_name())
         await _write(harness, [job])
@@ -114,23 +115,23 @@ class PendingContract(Contract):
 
 
 class PendingAfterRestartContract(Contract):
-    needs: ClassVar[frozenset[Capability]] = frozenset({"read_model", "durable"})
+    needs = frozenset({"undispatched_jobs", "durable"})
 
-    async def test_pending_jobs_are_there_again(self, harness: ReadModelHarness) -> None:
+    async def test_pending_jobs_are_there_again(self, harness: Harness) -> None:
         job = fresh_job(fresh_name())
         await _write(harness, [job])
         await reopen(harness)
         assert await _undispatched(harness, [job]) == [job]
 
 
-async def _write(harness: ReadModelHarness, jobs: list[Job]) -> None:
-    assert await harness.read_model.save_with_jobs([], jobs, [], []) is True
+async def _write(harness: Harness, jobs: list[Job]) -> None:
+    assert await harness.undispatched_jobs.save_with_jobs([], jobs, [], []) is True
 
 
-async def _undispatched(harness: ReadModelHarness, own: list[Job]) -> list[Job]:
+async def _undispatched(harness: Harness, own: list[Job]) -> list[Job]:
     """Those of our jobs that are pending, in the order they are told."""
     ids = {job.id for job in own}
-    return [job for job in await harness.read_model.undispatched(MANY) if job.id in ids]
+    return [job for job in await harness.undispatched_jobs.undispatched(MANY) if job.id in ids]
 
 
 def _of(tenant: str) -> Job:
