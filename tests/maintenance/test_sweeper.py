@@ -386,7 +386,7 @@ async def test_a_job_is_not_restored_for_a_request_whose_view_lags_behind_its_st
         )
         gesta.advance(61)
         await asking.pipeline.sweep.step()
-        assert await asking.pipeline.environment.stores.queue.count(10) == 0
+        assert await asking.pipeline.environment.stores.job_inspection.count(10) == 0
     async with Engine(URL, flows=[flow]) as engine:
         await let_run(gesta)
         assert await (await engine.request(request.id)).status() == "sent"
