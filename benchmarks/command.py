@@ -21,7 +21,7 @@ from benchmarks.run import STAGES, Tell, measure
 from benchmarks.store import bench_store
 from benchmarks.subjects import subject_of
 from benchmarks.tables import crash_rows, flood_rows, print_figures, process_rows, rows
-from gesta.demo.interruption import Interruption
+from gesta.demo.performance import Interruption
 from gesta.errors import BadSettings
 from gesta.runtime import clock as runtime
 from gesta.testing.scratch_store import is_fresh

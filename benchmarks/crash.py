@@ -13,8 +13,7 @@ import msgspec
 from benchmarks.crew import Crew, crew
 from benchmarks.load import percentile
 from benchmarks.store import BenchStore
-from gesta.demo.waiting import until
-from gesta.demo.worker_process import WorkerProcess
+from gesta.demo.worker_process import WorkerProcess, until
 from gesta.runtime.clock import sleep, spawn
 
 STAGES = ("start", "one of two killed", "all killed", "count")

@@ -12,7 +12,7 @@ import msgspec
 from benchmarks.crew import Crew, crew
 from benchmarks.load import LIGHT_PER_SECOND, percentile
 from benchmarks.store import BenchStore
-from gesta.demo.waiting import until
+from gesta.demo.worker_process import until
 from gesta.runtime.clock import sleep, spawn
 
 STAGES = ("start", "idle", "requests")

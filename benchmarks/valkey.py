@@ -17,7 +17,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from gesta.demo.waiting import Stuck, until
+from gesta.demo.worker_process import Stuck, until
 from gesta.errors import GestaError
 from gesta.runtime.clock import Runtime
 from gesta.testing.postgres_server import DIE_WITH_PARENT, free_port

@@ -1,7 +1,7 @@
 """A program with a flow that uses templates."""
 
 from gesta import Attempt, Done, Engine, Flow, Outcome, Payload
-from gesta.tenants.templates import TEMPLATE, Template
+from gesta.tenants.templates.templates import TEMPLATE, Template
 
 APP = "tests.cli.post:engine"
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 from gesta import Engine, Flow
 from gesta.engine.environment import Environment
 from gesta.flows import email, slack, sms, webhook
-from gesta.flows.email.aws import Account, AwsClients
+from gesta.flows.email.aws import AwsAccount, AwsClients
 from gesta.flows.flow import Payload
 from gesta.sandbox import Receiver, Sandbox
 from gesta.sandbox.smtp import SandboxMail
@@ -206,7 +206,7 @@ class SesChannel(EmailChannel):
 
     async def set_up(self, engine: Engine, sandbox: Sandbox) -> None:
         # The first client of a process takes longer than these tests give an attempt.
-        await AwsClients()._client("sesv2", Account("eu-west-1", "AKIDFIRST", "first password"))
+        await AwsClients()._client("sesv2", AwsAccount("eu-west-1", "AKIDFIRST", "first password"))
         await super().set_up(engine, sandbox)
 
     def revoke(self, sandbox: Sandbox) -> None:

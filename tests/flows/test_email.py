@@ -15,7 +15,7 @@ from gesta import Done, Engine, Rejected
 from gesta.engine.request import Request
 from gesta.errors import BadFlow, Conflict, InvalidRequest
 from gesta.flows import email
-from gesta.flows.email.addresses import normal
+from gesta.flows.email.message import normal
 from gesta.testing.plugin import Harness
 from tests.flows.email.jobs import COMPANY, HASH, OUTBOX, job
 

@@ -12,7 +12,7 @@ from slack_sdk.web import async_base_client
 from gesta import Engine
 from gesta.domain.outcome import Rejected, Retry, Unknown
 from gesta.flows import slack
-from gesta.flows.slack.answers import MEANINGS, outcome_of
+from gesta.flows.slack.client import MEANINGS, outcome_of
 from gesta.outbound.http import HttpResponse
 from tests.flows.slack_stage import OPS, PLACE, TOKEN, end_of, opened, posted, put
 

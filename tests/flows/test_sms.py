@@ -17,7 +17,7 @@ from gesta.domain.outcome import Rejected, Unknown
 from gesta.domain.state import State
 from gesta.errors import BadFlow, InvalidRequest
 from gesta.flows import sms
-from gesta.flows.sms.answers import MEANINGS, outcome_of
+from gesta.flows.sms.twilio import MEANINGS, outcome_of
 from gesta.outbound.http import HttpResponse
 from gesta.sandbox import Effect
 from gesta.testing.plugin import Harness

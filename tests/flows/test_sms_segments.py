@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gesta.flows.sms.segments import Segments, segments_of
+from gesta.flows.sms.message import Segments, segments_of
 
 
 @pytest.mark.parametrize(

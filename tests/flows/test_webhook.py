@@ -29,11 +29,11 @@ from gesta.flows.validation import decode_fields
 from gesta.outbound.http import AttemptEnded, Http
 from gesta.outbound.rate_limits import Limits, Tokens
 from gesta.runtime.clock import Ids, ManualRuntime
-from gesta.sandbox import Effect
-from gesta.sandbox.transport import SandboxTransport
+from gesta.sandbox import Effect, SandboxTransport
 from gesta.stores.memory.token_buckets import MemoryTokenBuckets
 from gesta.tenants.config import TenantConfig, not_stored
-from gesta.tenants.templates import InlineRenderer, Templates
+from gesta.tenants.templates.renderer import InlineRenderer
+from gesta.tenants.templates.templates import Templates
 
 decide = NOTIFICATION.decide
 

@@ -29,9 +29,8 @@ from gesta.flows import slack, sms, webhook
 from gesta.http_api.app import Web
 from gesta.http_api.server import address_of, bind, serving
 from gesta.runtime.settings import Settings
-from gesta.sandbox import Sandbox
+from gesta.sandbox import Sandbox, SandboxTransport
 from gesta.sandbox.smtp import SandboxMail
-from gesta.sandbox.transport import SandboxTransport
 
 ADMIN = ("admin",)
 

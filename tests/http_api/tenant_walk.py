@@ -28,7 +28,7 @@ from gesta.flows import slack, sms, webhook
 from gesta.flows.sms.message import NAME as SMS
 from gesta.http_api.route import Route
 from gesta.ports.read_model import Quarantined
-from gesta.tenants.templates import TEMPLATE, Template
+from gesta.tenants.templates.templates import TEMPLATE, Template
 from tests.http_api.served import Reply, Served
 
 #: Chosen so that a name built from tenant and id could be read both ways: acme + b-ID, acme-b + ID.

@@ -13,7 +13,7 @@ from gesta.intake.submit_options import Options
 from gesta.ports.event_store import Append
 from gesta.ports.outbox import Raw
 from gesta.tenants.config import TenantConfig
-from gesta.tenants.templates import Templates
+from gesta.tenants.templates.templates import Templates
 from tests.world import FLOW, URL, Note, Provider, all_events, let_run, note_flow, result
 
 ROOM = "chat.room"

@@ -342,7 +342,7 @@ async def test_an_expiry_that_records_nothing_takes_no_job_away(gesta, ports):
         gesta.advance(10)
 
         async def redriven_meanwhile(original, entries):
-            ports.commits.heal()
+            ports.transactions.heal()
             await append_raw(engine, request.id, 1, "Failed.v1", b'{"reason":"no","attempts":1}')
             await append_raw(
                 engine,
@@ -354,7 +354,7 @@ async def test_an_expiry_that_records_nothing_takes_no_job_away(gesta, ports):
             await engine.pipeline.projector.step()
             return await original(entries)
 
-        ports.commits.replace("record", redriven_meanwhile)
+        ports.transactions.replace("record", redriven_meanwhile)
         sweeping = asyncio.ensure_future(engine.pipeline.sweep.step())
         await pass_time(gesta, 1)
         await sweeping
@@ -386,7 +386,7 @@ async def test_a_job_is_not_restored_for_a_request_whose_view_lags_behind_its_st
         )
         gesta.advance(61)
         await asking.pipeline.sweep.step()
-        assert await asking.pipeline.environment.stores.queue.count(10) == 0
+        assert await asking.pipeline.environment.stores.job_inspection.count(10) == 0
     async with Engine(URL, flows=[flow]) as engine:
         await let_run(gesta)
         assert await (await engine.request(request.id)).status() == "sent"

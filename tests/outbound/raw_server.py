@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
-from gesta.sandbox.stream_server import StreamServer
+from gesta.sandbox.smtp_server import StreamServer
 
 #: What the server does with a connection, once for each request on it.
 Behaviour = Callable[["Connection"], Awaitable[None]]

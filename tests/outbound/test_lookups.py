@@ -8,7 +8,7 @@ import socket
 import pytest
 from aiohttp.abc import AbstractResolver, ResolveResult
 
-from gesta.outbound.http.lookups import SharedLookups
+from gesta.outbound.http.aiohttp_transport import SharedLookups
 
 
 class Slow(AbstractResolver):

@@ -51,11 +51,11 @@ class Counting(MemoryTokenBuckets):
 class World:
     def __init__(self) -> None:
         self.runtime = ManualRuntime()
-        self.buckets = Counting(self.runtime)
+        self.token_buckets = Counting(self.runtime)
         self.limits = self.process()
 
     def process(self, tenant: str = "acme") -> Limits:
-        return Limits(Tokens(self.buckets, self.runtime), tenant)
+        return Limits(Tokens(self.token_buckets, self.runtime), tenant)
 
     async def leased(self, *limits: Limit, by: Limits | None = None) -> float | None:
         """How long it took; None when it was postponed."""

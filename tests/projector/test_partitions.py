@@ -11,9 +11,9 @@ import pytest
 from gesta import Engine
 from gesta.engine.process_roles import Work
 from gesta.errors import StoreError
+from gesta.maintenance.store_copy.plan import CopyPlan, Home
 from gesta.maintenance.store_copy.roles import LEASE_SECONDS as COPY_SECONDS
 from gesta.maintenance.store_copy.roles import Roles
-from gesta.maintenance.store_copy.selection import Home
 from gesta.ports.checkpoints import Move
 from gesta.ports.job_queue import Job
 from gesta.ports.leases import LEASE_SECONDS, RENEWAL_SECONDS, RoleLease, fair_part
@@ -198,7 +198,7 @@ async def test_what_was_remembered_of_views_goes_with_the_partition(gesta, ports
 
 async def test_a_copy_has_the_whole_role_and_pushes_nobody_aside(gesta, store):
     homes = Home(MemoryDatabase(gesta.runtime).stores(), "source"), Home(store.stores(), "target")
-    roles = Roles(*homes, "copy", gesta.runtime)
+    roles = Roles(CopyPlan(*homes), "copy", gesta.runtime)
     async with projecting(Provider()):
         await let_run(gesta)
         holding = spawn(roles.hold(), "gesta-test")

@@ -11,8 +11,7 @@ import pytest
 from gesta.runtime.clock import SystemRuntime
 from gesta.sandbox.server import loopback_socket
 from gesta.sandbox.smtp import SmtpSandbox
-from gesta.sandbox.smtp_server import SmtpFace
-from gesta.sandbox.stream_server import StreamServer
+from gesta.sandbox.smtp_server import SmtpFace, StreamServer
 
 
 async def double_that_ends(turns: int) -> None:

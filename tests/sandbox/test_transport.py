@@ -9,7 +9,7 @@ import pytest
 from gesta.domain.outcome import Unknown
 from gesta.outbound.http import AttemptEnded, Http, HttpRequest, TransportFault
 from gesta.runtime.clock import ManualRuntime, spawn
-from gesta.sandbox.transport import SandboxTransport
+from gesta.sandbox import SandboxTransport
 
 URL = "https://api.example/receipts"
 

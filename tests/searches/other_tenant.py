@@ -25,7 +25,7 @@ from gesta.domain.commands import Rules
 from gesta.flows.external import LEASE_SECONDS_MAX
 from gesta.flows.flow import ConfigBody, Secret
 from gesta.tenants.suppression import Addresses
-from gesta.tenants.templates import TEMPLATE, Template
+from gesta.tenants.templates.templates import TEMPLATE, Template
 from gesta.worker.external import WorkItem
 
 #: Chosen so that a name built from tenant and id could be read both ways: acme + b-ID, acme-b + ID.

@@ -20,7 +20,7 @@ from gesta.errors import StoreError
 from gesta.ports.stores import Stores
 from gesta.runtime.clock import Timer
 from gesta.runtime.settings import Settings
-from gesta.sandbox.transport import SandboxTransport
+from gesta.sandbox import SandboxTransport
 from gesta.security.envelope_encryption import MasterKey
 from gesta.stores.memory.database import MemoryDatabase
 from gesta.stores.separate_queue import with_separate_queue

@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import Self
 
 from gesta.sandbox.server import loopback_socket
-from gesta.sandbox.stream_server import StreamServer
+from gesta.sandbox.smtp_server import StreamServer
 
 CHUNK = 64 * 1024
 

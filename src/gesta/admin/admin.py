@@ -30,9 +30,8 @@ from gesta.tenants.config import Entity, HandlerForgotten, SubjectErased
 from gesta.tenants.flow_records import TenantRecords
 from gesta.tenants.pauses import EVERYTHING, Pause, Scope, checked
 from gesta.tenants.suppression import BY_HAND, Addresses, Entry
-from gesta.tenants.templates import TEMPLATE, Template, Templates
 from gesta.tenants.templates.press import Fault
-from gesta.tenants.templates.templates import fill
+from gesta.tenants.templates.templates import TEMPLATE, Template, Templates, fill
 
 #: Changes of config that are told at a time.
 PAGE = 200

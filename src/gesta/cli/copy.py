@@ -20,7 +20,7 @@ from gesta.cli.output import Json, print_json, say, tell
 
 if TYPE_CHECKING:
     from gesta.maintenance.store_copy.copy import CopyReport
-    from gesta.maintenance.store_copy.selection import Home
+    from gesta.maintenance.store_copy.plan import Home
     from gesta.ports.stores import Stores
     from gesta.runtime.clock import Runtime
     from gesta.runtime.settings import Settings
@@ -64,7 +64,7 @@ async def copy(
     The source stays in use until the end; then it takes no more writes. The target starts on hold,
     and nothing is sent twice.
     """
-    from gesta.maintenance.store_copy.check import check_used
+    from gesta.maintenance.store_copy.plan import check_used
     from gesta.runtime.clock import SystemRuntime
 
     if source is None:
@@ -116,7 +116,7 @@ async def copy(
 @asynccontextmanager
 async def _opened(settings: Settings, runtime: Runtime) -> AsyncIterator[Home]:
     from gesta.engine.environment import open_ports
-    from gesta.maintenance.store_copy.selection import Home
+    from gesta.maintenance.store_copy.plan import Home
 
     stores = await open_ports(settings, runtime)
     try:
@@ -170,6 +170,7 @@ async def _copied(
 
     from gesta.engine.environment import master_key
     from gesta.maintenance.store_copy.copy import Copy
+    from gesta.maintenance.store_copy.plan import CopyPlan
 
     master, _ = await master_key(call.settings, giving.stores, runtime)
     screen = Console(stderr=True)
@@ -179,9 +180,13 @@ async def _copied(
         def show(what: str, done: int, total: int) -> None:
             progress.update(task, description=what, completed=done, total=total)
 
-        return await Copy(giving, taking, tenant, master, runtime, show, tell).run(
-            wait.total_seconds(), call.actor(by)
-        )
+        return await Copy(
+            CopyPlan(giving, taking, tenant),
+            master,
+            runtime=runtime,
+            progress=show,
+            tell=tell,
+        ).run(wait.total_seconds(), call.actor(by))
 
 
 def _tell_what_is_next(report: CopyReport, taking: Home, tenant: str | None, key: str) -> None:

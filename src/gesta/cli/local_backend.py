@@ -48,7 +48,7 @@ from gesta.intake.submit import Accepted
 from gesta.intake.submit_options import Options
 from gesta.runtime.clock import SystemRuntime
 from gesta.tenants.pauses import Pause
-from gesta.tenants.templates import Template
+from gesta.tenants.templates.templates import Template
 
 #: How soon another process's events are noticed.
 POLL_SECONDS = 0.1

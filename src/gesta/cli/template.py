@@ -14,7 +14,8 @@ from gesta.cli.invocation import Invocation
 from gesta.cli.output import Json, print_json, say, tell
 
 if TYPE_CHECKING:
-    from gesta.tenants.templates import Renderer, Template
+    from gesta.tenants.templates.renderer import Renderer
+    from gesta.tenants.templates.templates import Template
 
 #: Ending of a file's name → the part that is in it.
 _PARTS = {".txt": "text", ".html": "html", ".mjml": "mjml", ".json": "blocks"}
@@ -80,7 +81,7 @@ async def preview(
 
 async def _filled(template: Template, fields: dict[str, Any]) -> dict[str, str]:
     from gesta.runtime.clock import SystemRuntime
-    from gesta.tenants.templates import ChildRenderer
+    from gesta.tenants.templates.child_renderer import ChildRenderer
 
     renderer = ChildRenderer(SystemRuntime())
     try:
@@ -105,8 +106,7 @@ async def filled(renderer: Renderer, template: Template, fields: dict[str, Any])
 
 def _of_files(written: list[str]) -> Template:
     from gesta.errors import BadInput
-    from gesta.tenants.templates import Template
-    from gesta.tenants.templates.template import PARTS
+    from gesta.tenants.templates.templates import PARTS, Template
 
     sources: dict[str, str] = {}
     for text in written:

@@ -8,21 +8,49 @@ import asyncio
 import logging
 import os
 import shutil
+import signal
 import sys
 import tempfile
 from pathlib import Path
+from typing import Self
 
 import msgspec
 
-from gesta.demo.interruption import Interruption
 from gesta.demo.orders import OrderResult
 from gesta.demo.screen import Screen
 from gesta.demo.stage import Stage, set_up
 from gesta.demo.story import Story
-from gesta.demo.waiting import Stuck
+from gesta.demo.worker_process import Stuck
 from gesta.runtime.clock import Runtime, SystemRuntime
 from gesta.runtime.redaction import scrub
 from gesta.testing.scratch_store import ScratchStore, is_postgresql, scratch_store
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+class Interruption:
+    """The first signal cancels the task that made this; more of them change nothing, so that
+    everything is put away in order.
+    """
+
+    def __init__(self) -> None:
+        self.number: int | None = None
+        self._task = asyncio.current_task()
+
+    def __enter__(self) -> Self:
+        for number in SIGNALS:
+            asyncio.get_running_loop().add_signal_handler(number, self._interrupt, number)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number in SIGNALS:
+            asyncio.get_running_loop().remove_signal_handler(number)
+
+    def _interrupt(self, number: int) -> None:
+        if self.number is None and self._task is not None:
+            self.number = number
+            self._task.cancel()
+
 
 FAILED = 1
 TITLE = "gesta demo: every mishap once, all of it on this machine"
@@ -62,7 +90,7 @@ async def _perform(interruption: Interruption, *, stay: bool, url: str | None, j
         return 128 + interruption.number
     finally:
         if is_kept:
-            screen.quarantine(f"Kept in {folder}: {kept}.")
+            screen.aside(f"Kept in {folder}: {kept}.")
         else:
             shutil.rmtree(folder, ignore_errors=True)
     return 0 if result.is_right else FAILED
@@ -84,7 +112,7 @@ async def _play(
         if stay:
             await _stay(stage, _way_in(store, folder), result)
         elif result.is_right:
-            screen.quarantine("To look around yourself: gesta demo --stay")
+            screen.aside("To look around yourself: gesta demo --stay")
     return result
 
 

@@ -57,7 +57,7 @@ class Screen:
             Text.assemble((f"{name:<16}", "bold"), text),
         )
 
-    def quarantine(self, text: str) -> None:
+    def aside(self, text: str) -> None:
         self._line(Text(""), Text(text, style="dim"))
 
     def fail(self, text: str) -> None:

@@ -10,8 +10,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from gesta.demo.channels import Doors, installed_flows, store_config
-from gesta.demo.receiver import RETIRED_PATH, OrderReceiver
+from gesta.demo.orders import RETIRED_PATH, Doors, OrderReceiver, installed_flows, store_config
 from gesta.demo.screen import Screen
 from gesta.demo.worker import demo_settings
 from gesta.demo.worker_process import WorkerProcess
@@ -62,7 +61,7 @@ async def set_up(
         await _refuse_foreign_store(engine, scrub(store.url))
         screen.say(f"The store, fresh and empty: {scrub(store.url)}")
         for note in engine.notes:
-            screen.quarantine(f"Note: {note}.")
+            screen.aside(f"Note: {note}.")
         address = f"{server.url}/{receiver.name}"
         screen.say(
             f"The receiver on {server.url} plays the outside world. It counts every message and"

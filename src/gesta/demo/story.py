@@ -4,18 +4,87 @@ way goes wrong once.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
 from gesta.cli.wording import describe, event_name
-from gesta.demo.channels import NEW_TOKEN, OLD_TOKEN, put_workspace
-from gesta.demo.orders import Order, OrderResult, tally
-from gesta.demo.shop import Shop
-from gesta.demo.stage import ACCOUNTING, Stage
+from gesta.demo.orders import (
+    NEW_TOKEN,
+    OLD_TOKEN,
+    Order,
+    OrderResult,
+    payload_of,
+    put_workspace,
+    tally,
+)
+from gesta.demo.stage import ACCOUNTING, WAREHOUSE, Stage
+from gesta.demo.worker_process import Stuck, until
 from gesta.domain.state import State
+from gesta.engine.request import Request
 from gesta.errors import Conflict
 from gesta.flows import email, slack, webhook
 from gesta.flows.sms.message import NAME as SMS
 from gesta.sandbox import Fault
+
+
+class Shop:
+    def __init__(self, stage: Stage) -> None:
+        self._stage = stage
+        self.orders: list[Order] = []
+        self.others: list[Order] = []
+
+    async def pay(
+        self, shows: str, mishap: Fault | None = None, *, endpoint: str = WAREHOUSE
+    ) -> Order:
+        """A new order, about which somebody is told; the first message about it meets the
+        mishap.
+        """
+        number = f"A-{len(self.orders) + 1}"
+        if mishap is not None:
+            self._stage.receiver.mishap(number, mishap)
+        order = Order(
+            number, shows, await self.ask(number, endpoint=endpoint), self._stage.receiver
+        )
+        self.orders.append(order)
+        return order
+
+    async def tell(self, flow: str, shows: str) -> Order:
+        """A new order of the other shop, about which somebody is told by another channel."""
+        number = f"B-{len(self.others) + 1}"
+        request = await self._stage.engine.submit(payload_of(flow, number), key=f"order-{number}")
+        order = Order(number, shows, request, self._stage.doors[flow])
+        self.others.append(order)
+        return order
+
+    async def ask(self, number: str, *, total: int = 42, endpoint: str = WAREHOUSE) -> Request:
+        message = webhook.Message("order.paid", {"order": number, "total": total}, endpoint)
+        return await self._stage.engine.submit(message, key=f"order-{number}")
+
+    async def until(self, holds: Callable[[], bool | Awaitable[bool]], awaited: str) -> None:
+        """Wait until it holds; raises Stuck when it takes too long, or when nobody works any
+        more.
+        """
+
+        def look() -> bool | Awaitable[bool]:
+            if self._stage.worker.has_ended:
+                raise Stuck(f"{awaited}: the worker ended by itself")
+            return holds()
+
+        await until(self._stage.runtime, look, awaited)
+
+    async def state(self, order: Order, holds: Callable[[State], bool]) -> State:
+        """The order's state as soon as it is as wanted."""
+        seen: list[State] = []
+
+        async def look() -> bool:
+            seen.append((await order.request.view()).state)
+            return holds(seen[-1])
+
+        await self.until(look, f"order {order.number} to move on")
+        return seen[-1]
+
+    async def sent(self, order: Order) -> State:
+        return await self.state(order, lambda state: state.status == "sent")
+
 
 #: Longer than the channel's own wait before a second attempt (5 s and up to a tenth more), so that
 #: it shows who decided.
@@ -128,7 +197,7 @@ class Story:
         }
         there = [name for name in shows if name in self._stage.engine.flows]
         if len(there) < len(shows):
-            self._stage.screen.quarantine(
+            self._stage.screen.aside(
                 "Some stay away: pip install 'gesta[slack,email,sms]' brings their libraries."
             )
         if not there:

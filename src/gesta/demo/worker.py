@@ -15,7 +15,7 @@ from contextlib import asynccontextmanager
 
 import msgspec
 
-from gesta.demo.channels import installed_flows
+from gesta.demo.orders import installed_flows
 from gesta.engine.engine import Engine
 from gesta.runtime.clock import run
 from gesta.runtime.settings import Settings, load

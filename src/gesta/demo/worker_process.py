@@ -9,14 +9,43 @@ from __future__ import annotations
 import asyncio
 import sys
 from asyncio.subprocess import PIPE, Process
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Self
 
 import msgspec
 
-from gesta.demo.waiting import Stuck, until
 from gesta.demo.worker import READY
-from gesta.runtime.clock import Runtime, spawn
+from gesta.errors import GestaError
+from gesta.runtime.clock import Runtime, sleep, spawn
+
+LOOK_SECONDS = 0.05
+PATIENCE_SECONDS = 30.0
+
+
+class Stuck(GestaError):
+    """The demo waited for something that did not come."""
+
+    def __init__(self, awaited: str) -> None:
+        super().__init__(f"waited in vain for {awaited}")
+
+
+async def until(
+    runtime: Runtime,
+    holds: Callable[[], bool | Awaitable[bool]],
+    awaited: str,
+    patience_seconds: float = PATIENCE_SECONDS,
+) -> None:
+    """Look again and again until it holds. Raises Stuck when it does not in time."""
+    patient_until = runtime.monotonic() + patience_seconds
+    while True:
+        answer = holds()
+        if answer if isinstance(answer, bool) else await answer:
+            return
+        if runtime.monotonic() > patient_until:
+            raise Stuck(awaited)
+        await sleep(runtime, LOOK_SECONDS)
+
 
 START_SECONDS = 30.0
 #: At the end nothing is being sent, so that a worker needs no longer than this to stop; then it is

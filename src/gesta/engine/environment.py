@@ -23,7 +23,8 @@ from gesta.runtime.settings import Settings, resolve_reference
 from gesta.security.envelope_encryption import IDENTITY, KEY_BYTES, MasterKey
 from gesta.stores import open_queue, open_stores
 from gesta.stores.separate_queue import with_separate_queue
-from gesta.tenants.templates import ChildRenderer, InlineRenderer, Renderer
+from gesta.tenants.templates.child_renderer import ChildRenderer
+from gesta.tenants.templates.renderer import InlineRenderer, Renderer
 
 if TYPE_CHECKING:
     from gesta.engine.pipeline import Pipeline

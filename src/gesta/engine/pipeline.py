@@ -29,6 +29,7 @@ from gesta.outbound.http import Http
 from gesta.outbound.rate_limits import Tokens
 from gesta.outbound.smtp import Mail
 from gesta.ports.leases import Role
+from gesta.ports.stores import refuse_missing
 from gesta.projector.inline import InlineProjection
 from gesta.projector.job_relay import Relay
 from gesta.projector.partitions import Partitions
@@ -45,17 +46,17 @@ from gesta.security.cursors import Cursors
 from gesta.security.envelope_encryption import IDENTITY, KeyRing
 from gesta.security.keyed_digests import KeyedDigests
 from gesta.security.subject_keys import SubjectKeys
-from gesta.subscriptions.alerts import Alerting, Alerts, Destination
+from gesta.subscriptions.alerts import AlertDestination, Alerting, Alerts
 from gesta.subscriptions.handlers import Subscription, Subscriptions
 from gesta.subscriptions.log_consumer import Log, LogConsumer
 from gesta.subscriptions.status_webhooks import StatusWebhooks
 from gesta.tenants.api_keys import ApiKeys
 from gesta.tenants.config_writer import ConfigWriter
-from gesta.tenants.credentials import declared_digests
 from gesta.tenants.flow_records import Records
 from gesta.tenants.pause_control import PauseControl
-from gesta.tenants.suppression_audit import SuppressionAudit
-from gesta.tenants.templates import Templates
+from gesta.tenants.pauses import declared_digests
+from gesta.tenants.suppression import SuppressionAudit
+from gesta.tenants.templates.templates import Templates
 from gesta.worker.attempt import Attempts, ExecutorTools
 from gesta.worker.batch_admission import BatchAdmission
 from gesta.worker.deadlines import Deadlines
@@ -254,9 +255,7 @@ class Pipeline:
             events=stores.events,
             checkpoints=stores.checkpoints,
             leases=stores.leases,
-            runtime=self.runtime,
-            telemetry=self.telemetry,
-            owner=self.owner,
+            process=self.process,
         )
         #: None where no webhook flow is declared, and where no address for alerts is set.
         self.telling: StatusWebhooks | None = None
@@ -270,14 +269,12 @@ class Pipeline:
             own.append(self.telling)
         if settings.alerts_to is not None:
             self.alerts = Alerts(
-                Destination(settings.alerts_to, settings.tenant),
+                AlertDestination(settings.alerts_to, settings.tenant),
                 flows=self.flows,
                 intake=self.intake,
                 config=self.config,
                 records=self.records,
-                runtime=self.runtime,
-                telemetry=self.telemetry,
-                process=self.owner,
+                process=self.process,
             )
             if self.alerts.can_be_sent:
                 self.telemetry.alarm = self.alerts.met
@@ -294,6 +291,8 @@ class Pipeline:
         retention_days: int | None = None,
     ) -> Pipeline:
         """Open the vault, which proves the master key, and wire the components."""
+        if any(flow.is_external for flow in flows.values()):
+            refuse_missing(environment.stores.external_leases)
         key_ring = KeyRing(environment.stores.vault, environment.master, environment.runtime)
         pipeline = cls(
             flows=flows,

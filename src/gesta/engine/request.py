@@ -30,7 +30,7 @@ from gesta.flows.validation import actor_errors, value_errors
 from gesta.intake.submit import Accepted
 from gesta.intake.submit_options import ttl_errors
 from gesta.ports.read_model import Key, View
-from gesta.requests.recorder import Settle, drop_job, no_job
+from gesta.requests.recorder import Origin, Settle, drop_job, no_job
 from gesta.requests.waiters import outcome_of
 from gesta.runtime.clock import sleep, spawn
 from gesta.security.subject_keys import ERASED
@@ -259,7 +259,7 @@ class Request:
             raise Refused(self.id, commands.CommandRefused("subject_erased", text))
         try:
             applied = await self._pipeline.recorder.apply(
-                view, command, flow.rules, settle, causation_id=self.id, actor=actor
+                view, command, flow.rules, settle, causation_id=self.id, origin=Origin(actor)
             )
         except commands.CommandRefused as refused:
             raise Refused(self.id, refused) from None

@@ -12,7 +12,7 @@ from gesta.outbound.rate_limits import Limits
 from gesta.outbound.smtp import Mail
 from gesta.tenants.config import TenantConfig
 from gesta.tenants.flow_records import TenantRecords
-from gesta.tenants.templates import Templates
+from gesta.tenants.templates.templates import Templates
 
 
 class Attempt(msgspec.Struct, frozen=True):

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from gesta.tenants.config import TenantConfig
     from gesta.tenants.flow_records import TenantRecords
     from gesta.tenants.suppression import Addresses
-    from gesta.tenants.templates import Renderer
+    from gesta.tenants.templates.renderer import Renderer
 
 T = TypeVar("T")
 #: Stands for the lifecycle that the kind of a flow has.

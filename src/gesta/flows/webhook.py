@@ -68,7 +68,7 @@ from gesta.tenants.config import TenantConfig, not_stored
 
 if TYPE_CHECKING:
     from gesta.tenants.flow_records import TenantRecords
-    from gesta.tenants.templates import Renderer
+    from gesta.tenants.templates.renderer import Renderer
 
 NAME = "notification.webhook"
 #: The config kind under which a tenant's endpoints are stored.

@@ -20,7 +20,7 @@ from gesta.http_api import requests
 from gesta.http_api.problem import Problem, invalid
 from gesta.http_api.route import Answer, Call, Route
 from gesta.http_api.waiting import Wait
-from gesta.tenants.templates import TEMPLATE
+from gesta.tenants.templates.templates import TEMPLATE
 
 #: What the request of a test is marked by: its correlation id.
 MARK = "test:template/"

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from gesta.flows.flow import Flow, Payload
 from gesta.tenants.config import ConfigCache, TenantConfig
-from gesta.tenants.templates import Templates
+from gesta.tenants.templates.templates import Templates
 
 #: Tenants whose config is kept at hand.
 TENANTS_KEPT = 1_000

@@ -5,7 +5,7 @@ Receives a payload from engine.py; hands Created to the event store and returns 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Literal
 
@@ -15,12 +15,12 @@ from msgspec.structs import replace
 from gesta.domain.codec import encode, event_types
 from gesta.domain.commands import Create
 from gesta.domain.events import Meta
-from gesta.domain.ids import TENANT, event_id, id_bytes, id_text
+from gesta.domain.ids import KEY_LENGTH_MAX, REQUEST_ID, TENANT, event_id, id_bytes, id_text
 from gesta.domain.stream_names import request_stream
 from gesta.errors import Conflict, InvalidRequest, PartlyAccepted, StoreError, UnknownFlow
 from gesta.flows.flow import Flow, Payload
 from gesta.flows.payload_codec import decoder_of, encoder_of
-from gesta.flows.personal_fields import plan_of
+from gesta.flows.personal_fields import Plan, places_apart, plan_of, subject_name
 from gesta.flows.validation import (
     TOO_DEEP,
     comes_back,
@@ -33,9 +33,8 @@ from gesta.flows.validation import (
 )
 from gesta.intake.admission import Admission
 from gesta.intake.batch_throttle import PART, BatchThrottle
-from gesta.intake.drafts import Draft, PayloadType, about_of, clear_of, keyed_by
 from gesta.intake.flow_checks import FlowChecks
-from gesta.intake.submit_options import NO_OPTIONS, Options, is_plain, option_errors
+from gesta.intake.submit_options import NO_OPTIONS, Options, is_plain, is_text, option_errors
 from gesta.ports.event_store import (
     Append,
     Appended,
@@ -54,7 +53,7 @@ from gesta.runtime.group_commit import GroupCommit
 from gesta.runtime.redaction import scrubbed_name
 from gesta.security.field_encryption import MARK, forged
 from gesta.security.keyed_digests import KeyedDigests
-from gesta.security.subject_keys import SubjectKeys
+from gesta.security.subject_keys import Clear, SubjectKeys
 
 PAYLOAD_BYTES_MAX = 256 * 1024
 #: Payloads sealed in one go, which is a matter of milliseconds in which nothing else runs.
@@ -82,6 +81,35 @@ class Invalid(msgspec.Struct, frozen=True, gc=False):
 
     append: Append
     faults: Mapping[str, str]
+
+
+class PayloadType(msgspec.Struct, frozen=True):
+    """What is known of a flow's payloads before any comes."""
+
+    flow: Flow
+    encode: Callable[[Payload], bytes]
+    decode: Callable[[bytes], object]
+    #: Whether it can hold a time: by its type, or where its type takes anything.
+    has_times: bool
+    #: See validation.open_names.
+    open_names: Sequence[str] | None
+    #: Where it tells something about a person.
+    plan: Plan | None
+
+
+class Draft(msgspec.Struct, frozen=True, gc=False):
+    """A request on its way into the store, checked; what is personal in it is still in clear."""
+
+    flow: Flow
+    body: bytes
+    options: Options
+    at: int
+    raw_id: bytes
+    request_id: str
+    #: Whom it is about, where the payload says so.
+    about: str | None
+    #: Its key is the caller's own id of it.
+    is_own: bool = False
 
 
 class Intake:
@@ -257,7 +285,7 @@ class Intake:
             return {}
         try:
             self._validated(
-                kind, payload, NO_OPTIONS, {} if kind.plan is None else about_of(payload)[1]
+                kind, payload, NO_OPTIONS, {} if kind.plan is None else _about_of(payload)[1]
             )
             return await self._checks.faults(kind.flow, payload, tenant)
         except (InvalidRequest, StoreError):
@@ -287,7 +315,7 @@ class Intake:
         kind = self._kind_of(payload)
         if options.tenant != self._batch_throttle.tenant:
             self._batch_throttle.saw(options.tenant)
-        about, faults = (None, {}) if kind.plan is None else about_of(payload)
+        about, faults = (None, {}) if kind.plan is None else _about_of(payload)
         body = self._validated(kind, payload, options, faults)
         raw_id, at = self._ids.new_bytes(), self._runtime.now_ms()
         own = None if kind.flow.request_id is None else kind.flow.request_id(payload)
@@ -296,7 +324,7 @@ class Intake:
             return Draft(
                 kind.flow,
                 body,
-                keyed_by(own, kind.flow, options),
+                _keyed_by(own, kind.flow, options),
                 at,
                 raw_id,
                 id_text(raw_id),
@@ -306,7 +334,7 @@ class Intake:
             return Draft(
                 kind.flow,
                 body,
-                keyed_by(own, kind.flow, options),
+                _keyed_by(own, kind.flow, options),
                 at,
                 raw_id,
                 own,
@@ -343,11 +371,11 @@ class Intake:
             payload, faults = decode_fields(flow.payload, msgspec.json.decode(body))
             if payload is None:
                 raise InvalidRequest(flow.name, faults)
-            about, faults = (None, {}) if kind.plan is None else about_of(payload)
+            about, faults = (None, {}) if kind.plan is None else _about_of(payload)
             own = None if flow.request_id is None else flow.request_id(payload)
             if own is not None:
                 # Its id was told already, before anybody had read the payload.
-                draft = replace(draft, options=keyed_by(own, flow, options), is_own=True)
+                draft = replace(draft, options=_keyed_by(own, flow, options), is_own=True)
             checked = replace(
                 draft, body=self._validated(kind, payload, draft.options, faults), about=about
             )
@@ -379,7 +407,7 @@ class Intake:
         if not self._plans:
             return await self._appends_of(drafts, [draft.body for draft in drafts])
         personal = [
-            clear_of(draft, plan)
+            _clear_of(draft, plan)
             for draft in drafts
             if (plan := self._plans.get(draft.flow.name)) is not None
         ]
@@ -522,3 +550,53 @@ def _answer(verdict: AppendVerdict, append: Append, draft: Draft) -> Accepted:
     # An id of ours is new by construction, so the only other verdict is Appended.
     assert isinstance(verdict, Appended), verdict
     return Accepted(draft.flow.name, options.tenant, draft.request_id, "created")
+
+
+def _keyed_by(own: str, flow: Flow, options: Options) -> Options:
+    """The options with the caller's own id as the key: the same id with the same content is a
+    duplicate then.
+    """
+    if not REQUEST_ID.fullmatch(own):
+        raise InvalidRequest(
+            flow.name, {"id": "the payload's own id must be a UUID: 36 characters, lower case"}
+        )
+    if options.key not in (None, own):
+        raise InvalidRequest(
+            flow.name,
+            {"key": "the payload brings an id of its own, which is the key; leave this one out"},
+        )
+    return replace(options, key=own)
+
+
+def _clear_of(draft: Draft, plan: Plan) -> Clear:
+    apart = places_apart(draft.flow.payload)
+    return Clear(
+        draft.options.tenant,
+        draft.flow.name,
+        draft.request_id,
+        plan,
+        draft.body,
+        draft.about,
+        apart,
+    )
+
+
+def _about_of(payload: Payload) -> tuple[str | None, dict[str, str]]:
+    """Whom the payload says it is about, and what is wrong with that.
+
+    A property is a program's own, and may do anything.
+    """
+    name = subject_name(type(payload))
+    if name is None:
+        return None, {}
+    try:
+        about = getattr(payload, name)
+    except Exception as error:  # noqa: BLE001 -- see above
+        return None, {name: f"the property raised {type(error).__name__}"}
+    if about is None or about == "":
+        return None, {}
+    return (
+        (about, {})
+        if is_text(about)
+        else (None, {name: f"a string of at most {KEY_LENGTH_MAX} characters, or None"})
+    )

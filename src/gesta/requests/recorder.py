@@ -64,6 +64,20 @@ class Applied(msgspec.Struct, frozen=True, gc=False):
     settled: Settled | None
 
 
+class Origin(msgspec.Struct, frozen=True):
+    """Who gave a command, and under which ids its events are recorded."""
+
+    actor: e.Actor | None = None
+    #: 16 bytes that the ids of its events begin with; the same ones only for what may be recorded
+    #: once. None: random ones.
+    cause: bytes | None = None
+    #: Another than the request's own.
+    correlation_id: str | None = None
+
+
+ENGINE = Origin()
+
+
 class Recorder:
     def __init__(
         self, log: RequestLog, *, loader: Loader, store_retry: StoreRetry, runtime: Runtime
@@ -81,26 +95,19 @@ class Recorder:
         settle: Settle,
         *,
         causation_id: str,
-        actor: e.Actor | None = None,
+        origin: Origin = ENGINE,
         insist: bool = False,
-        cause: bytes | None = None,
-        correlation_id: str | None = None,
     ) -> Applied:
         """Decide and record, again from a fresh read when the stream moved.
 
         `insist`: never give up because the store is out of reach or full; an outcome that was
         learned must not be forgotten.
-        `cause`: 16 bytes by which its events can be told later; the same ones only for what may be
-        recorded once. `correlation_id`:
-        another than the request's own.
         """
-        cause = cause or self._runtime.random_bytes(16)
+        cause = origin.cause or self._runtime.random_bytes(16)
         lifecycle = lifecycle_of(view.state.flow)
         for tries in count(1):
             events = lifecycle.decide(view.state, command, rules)
-            after, append = self._append(
-                view.state, events, cause, causation_id, actor, correlation_id
-            )
+            after, append = self._append(view.state, events, cause, causation_id, origin)
             settlement, dropped = settle(view.state, after), None
             if isinstance(settlement, Drop):
                 if append is None:
@@ -163,8 +170,7 @@ class Recorder:
         events: Sequence[e.Event],
         cause: bytes,
         causation_id: str,
-        actor: e.Actor | None,
-        correlation_id: str | None,
+        origin: Origin,
     ) -> tuple[State, Append | None]:
         if not events:
             return state, None
@@ -173,10 +179,10 @@ class Recorder:
             state.flow,
             state.id,
             self._runtime.now_ms(),
-            correlation_id or state.correlation_id or state.id,
+            origin.correlation_id or state.correlation_id or state.id,
             causation_id,
             state.source,
-            actor,
+            origin.actor,
         )
         stored_meta, name_of = encode(meta), event_types(state.flow).name_of
         evolve = lifecycle_of(state.flow).evolve

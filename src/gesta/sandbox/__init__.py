@@ -11,6 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from gesta.outbound.http import Headers, HttpRequest, HttpResponse, TransportFault
+from gesta.runtime.clock import Runtime, sleep
 from gesta.sandbox.http import HttpSandbox
 from gesta.sandbox.receiver import Effect, Fault, Receiver, Reply
 from gesta.sandbox.ses import SesSandbox
@@ -26,6 +28,7 @@ __all__ = [
     "Receiver",
     "Reply",
     "Sandbox",
+    "SandboxTransport",
     "SesSandbox",
     "SlackSandbox",
     "SmtpSandbox",
@@ -59,3 +62,26 @@ class Sandbox:
 
     def __iter__(self) -> Iterator[Receiver]:
         yield from (self.webhook, self.slack, self.twilio, self.ses, self.smtp, self.http)
+
+
+class SandboxTransport:
+    """Plays the double's reply as a network would: late, lost or whole."""
+
+    def __init__(self, runtime: Runtime, sandbox: Sandbox | None = None) -> None:
+        self._runtime = runtime
+        self.sandbox = sandbox or Sandbox()
+
+    async def send(self, request: HttpRequest) -> HttpResponse:
+        receiver = next(receiver for receiver in self.sandbox if receiver.serves(request))
+        reply = receiver.receive(request, self._runtime.now_ms())
+        if reply.slow_seconds >= request.timeout_seconds:
+            await sleep(self._runtime, request.timeout_seconds)
+            raise TransportFault("timeout", sent=True)
+        if reply.slow_seconds:
+            await sleep(self._runtime, reply.slow_seconds)
+        if reply.drop:
+            raise TransportFault("reset", sent=True)
+        return HttpResponse(reply.status, Headers(reply.headers.items()), reply.body)
+
+    async def close(self) -> None:
+        """Nothing is open."""

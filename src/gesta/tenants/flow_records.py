@@ -7,8 +7,11 @@ person takes it along.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import msgspec
 
+from gesta.errors import StoreError
 from gesta.flows.personal_fields import WHOLE
 from gesta.ports.vault import Encrypted, Vault
 from gesta.runtime.clock import Ids, Runtime
@@ -20,6 +23,7 @@ from gesta.security.subject_keys import Clear, Stored, SubjectKeys
 OWNERS = "_owners"
 #: Above every version of a record.
 LAST_VERSION = 2**31 - 1
+TRIES = 5
 #: The first byte of a record: sealed by the tenant's key alone, or under a person's, too.
 _PLAIN, _PERSONAL = b"\0", b"\1"
 
@@ -114,6 +118,24 @@ class TenantRecords:
                 [await self._all.key_ring.encrypt(self._tenant, key, version, box)]
             )
         )[0]
+
+    async def change(
+        self, kind: str, name: str, decide: Callable[[bytes | None], bytes | None]
+    ) -> FlowRecord | None:
+        """Write what `decide` makes of the newest value, and what is there then.
+
+        Optimistic: where another process was faster, the record is read and `decide` asked again.
+        None of `decide` leaves it as it is.
+        """
+        for _ in range(TRIES):
+            record = await self.get(kind, name)
+            value = decide(None if record is None else record.value)
+            if value is None:
+                return record
+            version = 1 if record is None else record.version + 1
+            if await self.put(kind, name, version, value):
+                return FlowRecord(version, value)
+        raise StoreError(f"a record of {kind} changed {TRIES} times meanwhile; try again")
 
     async def forget(self, kind: str, name: str, *, upto: int) -> None:
         """Destroy every version up to this one. A later `put` goes on above it."""

@@ -19,8 +19,7 @@ from gesta.flows.flow import Flow
 from gesta.ports.job_queue import Hold, JobHolds, LeasedJob
 from gesta.ports.read_model import View
 from gesta.tenants.config_writer import ConfigWriter
-from gesta.tenants.credentials import credential_of
-from gesta.tenants.pauses import Pause, Paused, Refusal, Resumed, Scope
+from gesta.tenants.pauses import Pause, Paused, Refusal, Resumed, Scope, credential_of
 
 #: Jobs made ready in one commit: a long pause must not end in one long commit.
 UNHOLD_BATCH = 1_000

@@ -13,10 +13,14 @@ from dataclasses import dataclass
 
 import msgspec
 
-from gesta.errors import BadInput, NotFound, StoreError
-from gesta.tenants.flow_records import TenantRecords
+from gesta.domain.events import Actor
+from gesta.errors import BadInput, NotFound
+from gesta.flows.validation import actor_errors, tenant_errors
+from gesta.runtime.clock import Runtime
+from gesta.tenants.config import AddressSuppressed, AddressUnsuppressed
+from gesta.tenants.config_writer import ConfigWriter
+from gesta.tenants.flow_records import Records, TenantRecords
 
-TRIES = 5
 #: Records looked at for one page of a list: those that were taken off leave a trace.
 LOOKED_AT_MAX = 1_000
 REASON_LENGTH_MAX = 200
@@ -77,18 +81,15 @@ async def suppress(
     """
     check_reason(reason)
     name = name_of(channel, address)
-    entry_id = records.digest(channel.kind, name)
-    for _ in range(TRIES):
-        record = await records.get(channel.kind, name)
-        if record is not None and record.value is not None:
-            return Entry(entry_id, msgspec.json.decode(record.value, type=Suppressed))
-        entry = Suppressed(reason, at_ms, source, channel.mask(address))
-        value = msgspec.json.encode(entry)
-        if await records.put(
-            channel.kind, name, 1 if record is None else record.version + 1, value
-        ):
-            return Entry(entry_id, entry)
-    raise StoreError(f"the suppression list changed {TRIES} times meanwhile; try again")
+    value = msgspec.json.encode(Suppressed(reason, at_ms, source, channel.mask(address)))
+    record = await records.change(
+        channel.kind, name, lambda standing: value if standing is None else None
+    )
+    assert record is not None
+    assert record.value is not None
+    return Entry(
+        records.digest(channel.kind, name), msgspec.json.decode(record.value, type=Suppressed)
+    )
 
 
 async def unsuppress(records: TenantRecords, channel: Addresses, address: str) -> bool:
@@ -156,3 +157,67 @@ def name_of(channel: Addresses, address: str) -> str:
     if found is None:
         raise BadInput("address: this channel cannot reach such an address")
     return found
+
+
+class SuppressionAudit:
+    """First the note, then the list: a crash in between leaves a note too many, and never an entry
+    that nobody has put on or taken off.
+    """
+
+    def __init__(self, records: Records, writer: ConfigWriter, runtime: Runtime) -> None:
+        self._records, self._writer, self._runtime = records, writer, runtime
+
+    async def suppress(
+        self,
+        tenant: str,
+        flow: str,
+        channel: Addresses,
+        address: str,
+        reason: str,
+        actor: Actor | None,
+        source: str = BY_HAND,
+    ) -> Entry:
+        """Put an address on the list.
+
+        One that is there stays for its first reason, and nothing is noted.
+        """
+        records = self._of(tenant, actor)
+        check_reason(reason)
+        standing = await entry_of(records, channel, address)
+        if standing is not None:
+            return standing
+        # The reason stays off the record, which is for ever: it may name the person.
+        note = AddressSuppressed(flow, id_of(records, channel, address))
+        await self._writer.note(tenant, note, actor)
+        return await suppress(records, channel, address, reason, self._runtime.now_ms(), source)
+
+    async def unsuppress(
+        self, tenant: str, flow: str, channel: Addresses, address: str, actor: Actor | None
+    ) -> bool:
+        """Take an address off the list. False when it was not there."""
+        records = self._of(tenant, actor)
+        entry = await entry_of(records, channel, address)
+        if entry is None:
+            return False
+        await self._note_unsuppressed(tenant, flow, entry.id, actor)
+        return await unsuppress(records, channel, address)
+
+    async def unsuppress_entry(
+        self, tenant: str, flow: str, channel: Addresses, entry_id: str, actor: Actor | None
+    ) -> None:
+        """The same by the id that the list shows. Raises NotFound."""
+        records = self._of(tenant, actor)
+        if await records.has_digest(channel.kind, entry_id):
+            await self._note_unsuppressed(tenant, flow, entry_id, actor)
+        await unsuppress_entry(records, channel, entry_id)
+
+    async def _note_unsuppressed(
+        self, tenant: str, flow: str, entry_id: str, actor: Actor | None
+    ) -> None:
+        await self._writer.note(tenant, AddressUnsuppressed(flow, entry_id), actor)
+
+    def _of(self, tenant: str, actor: Actor | None) -> TenantRecords:
+        """The tenant's records, for somebody whose name may stand on the record."""
+        if faults := actor_errors(actor) | tenant_errors(tenant):
+            raise BadInput("; ".join(f"{name}: {fault}" for name, fault in faults.items()))
+        return self._records.of(tenant)

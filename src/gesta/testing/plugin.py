@@ -50,8 +50,8 @@ class Harness:
         database.
         """
         from gesta.engine.environment import Environment
+        from gesta.sandbox import SandboxTransport
         from gesta.sandbox.smtp import SandboxMail
-        from gesta.sandbox.transport import SandboxTransport
         from gesta.security.envelope_encryption import MasterKey
         from gesta.stores.memory.database import MemoryDatabase
         from gesta.stores.separate_queue import with_separate_queue

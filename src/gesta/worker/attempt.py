@@ -36,7 +36,7 @@ from gesta.runtime.telemetry import LogContext
 from gesta.security.subject_keys import Readable
 from gesta.tenants.config import ConfigCache, TenantConfig
 from gesta.tenants.flow_records import Records, TenantRecords
-from gesta.tenants.templates import Templates
+from gesta.tenants.templates.templates import Templates
 from gesta.worker.deadlines import Deadlines
 from gesta.worker.lease import Lease
 from gesta.worker.outcome_sanitizer import discreet, sound
@@ -86,7 +86,7 @@ class Running:
     number: int
     key: str
 
-    def __init__(self, leased: LeasedJob, view: View, readable: Readable, lease: Lease) -> None:
+    def __init__(self, leased: LeasedJob, view: View, readable: Readable, *, lease: Lease) -> None:
         """`readable` is the view's payload, its encrypted fields opened, or why they cannot be."""
         self.leased, self.view, self.readable, self.lease = leased, view, readable, lease
         self.task: asyncio.Task[Any] | None = None

@@ -4,7 +4,7 @@ these jobs are leased in the commit that puts them.
 The promise: a job is leased this way only where no other job of its flow waits before it, and never
 to more slots than are free. A job that is not leased this way is ready for the next take, as if
 eager dispatch did not exist. Every set of free slots is answered, also where the store's answer is
-lost; then the queue is asked what became of the jobs (lease_reconciliation.py).
+lost; then the queue is asked what became of the jobs (lease.py).
 
 The projector asks for free slots (`make`), the store fills them in (ports/eager_dispatch.py has the
 values and the rule for choosing jobs), and `answered` hands the leased jobs to the pool.
@@ -19,8 +19,7 @@ from contextlib import contextmanager
 from gesta.ports.eager_dispatch import FreeSlots
 from gesta.ports.job_queue import Job, LeasedJob
 from gesta.ports.read_model import View
-from gesta.worker.lease import LEASE_SECONDS
-from gesta.worker.lease_reconciliation import Asked, LeaseReconciliation
+from gesta.worker.lease import LEASE_SECONDS, Asked, LeaseReconciliation
 
 #: A flow's slots are filled by so many takes at least. Calls that begin together end together, and
 #: until then every new job waits: a few waves a moment apart soon leave a slot for another tenant.

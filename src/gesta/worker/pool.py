@@ -26,8 +26,7 @@ from gesta.worker.attempt import Attempts, Running
 from gesta.worker.batch_admission import NOTHING_MADE, BatchAdmission
 from gesta.worker.deadlines import Deadlines
 from gesta.worker.eager_dispatch import EagerDispatcher
-from gesta.worker.lease import LEASE_SECONDS, Lease
-from gesta.worker.lease_reconciliation import LeaseReconciliation
+from gesta.worker.lease import LEASE_SECONDS, Lease, LeaseReconciliation
 
 #: A queue signals when a job was put; should it ever not, this is how long a job lies unnoticed.
 POLL_SECONDS = 1.0
@@ -271,7 +270,7 @@ class Pool:
             self._start_attempt(one, view, payload)
 
     def _start_attempt(self, leased: LeasedJob, view: View, payload: Readable) -> None:
-        running = Running(leased, view, payload, self.lease)
+        running = Running(leased, view, payload, lease=self.lease)
         running.task = spawn(self._run(running), "gesta-attempt")
         self._tasks.add(running.task)
 

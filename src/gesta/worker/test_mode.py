@@ -21,9 +21,8 @@ from gesta.outbound.http import Http
 from gesta.outbound.rate_limits import Limit, Limits
 from gesta.outbound.smtp import Mail
 from gesta.runtime.clock import Runtime
-from gesta.sandbox import Sandbox
+from gesta.sandbox import Sandbox, SandboxTransport
 from gesta.sandbox.smtp import SandboxMail
-from gesta.sandbox.transport import SandboxTransport
 from gesta.tenants.config import Entity, TenantConfig
 from gesta.tenants.flow_records import Records, TenantRecords
 

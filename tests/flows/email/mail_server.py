@@ -21,7 +21,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from gesta.sandbox.server import loopback_socket
-from gesta.sandbox.stream_server import StreamServer
+from gesta.sandbox.smtp_server import StreamServer
 
 
 @dataclass

@@ -19,9 +19,9 @@ from gesta.engine.environment import Wiring
 from gesta.errors import InvalidRequest
 from gesta.flows import email
 from gesta.flows.deferrals import CredentialRefused
-from gesta.flows.email.addresses import ascii_address
-from gesta.flows.email.composing import Content, compose
-from gesta.flows.email.smtp import verdict_of
+from gesta.flows.email.composing import EmailContent, compose
+from gesta.flows.email.message import ascii_address
+from gesta.flows.email.sender import verdict_of
 from gesta.flows.validation import decode_fields
 from gesta.outbound.smtp import MailAnswer, MailReply
 from gesta.testing.plugin import Harness
@@ -87,7 +87,7 @@ def check_letter(message: email.Message, html: str, text: str) -> None:
     """
     letter = compose(
         message,
-        Content(message.subject, html, text),
+        EmailContent(message.subject, html, text),
         key="t:r:send:1",
         outbox_id=OUTBOX,
         from_address="shop@example.com",
@@ -153,7 +153,7 @@ def test_what_is_sound_leaves_with_every_character(message, html, text):
         check_letter(message, html, text)
         raw = compose(
             message,
-            Content(message.subject, html, text),
+            EmailContent(message.subject, html, text),
             key="k",
             outbox_id=OUTBOX,
             from_address="shop@example.com",

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from gesta import Done, Engine, Rejected
 from gesta.errors import BadInput, InvalidRequest
 from gesta.flows import email
-from gesta.flows.email.html_refs import NoBody, read_file, read_ref
+from gesta.flows.email.bodies import NoBody, read_file, read_ref
 from gesta.testing.plugin import Harness
 from tests.flows.email.jobs import OUTBOX
 

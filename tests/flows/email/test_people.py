@@ -12,9 +12,8 @@ import pytest
 from gesta import Done, Engine, Rejected
 from gesta.errors import BadInput
 from gesta.flows import email
-from gesta.flows.email import recipients
-from gesta.flows.email.addresses import ADDRESSES
-from gesta.flows.email.message import Message, Recipient
+from gesta.flows.email import keeping
+from gesta.flows.email.message import ADDRESSES, Message, Recipient
 from gesta.tenants.flow_records import FlowRecord, TenantRecords
 from gesta.tenants.suppression import suppress
 from gesta.testing.plugin import Harness
@@ -33,7 +32,7 @@ def records(engine: Engine) -> TenantRecords:
 
 
 async def upsert(records: TenantRecords, address: str = "ana@example.com", **told: str) -> str:
-    return await recipients.upsert(
+    return await keeping.upsert(
         records, Message(address, "x", OUTBOX, recipient=Recipient(address, **told))
     )
 
@@ -41,20 +40,20 @@ async def upsert(records: TenantRecords, address: str = "ana@example.com", **tol
 async def test_a_recipient_is_made_once_and_brought_up_to_date(records):
     first = await upsert(records, external_id="7", nome="Ana")
     assert await upsert(records, external_id="7", razao_social="Lima SA") == first  # R2-32
-    known = await recipients.person(records, first)
-    assert known == recipients.Person(
+    known = await keeping.person(records, first)
+    assert known == keeping.Person(
         first, "ana@example.com", external_id="7", nome="Ana", razao_social="Lima SA"
     )  # S2-28: what is not told stays
     assert await upsert(records, "ana@example.org", external_id="7", nome="Ana Lima") == first
-    known = await recipients.person(records, first)
+    known = await keeping.person(records, first)
     assert known is not None
     assert (known.email, known.nome) == ("ana@example.org", "Ana Lima")
 
 
 async def test_a_letter_without_a_recipient_is_for_its_address(records):
-    first = await recipients.upsert(records, Message("ana@example.com", "x", OUTBOX))
+    first = await keeping.upsert(records, Message("ana@example.com", "x", OUTBOX))
     assert await upsert(records, external_id="7") == first
-    assert await recipients.upsert(records, Message("Ana@example.com", "x", OUTBOX)) == first
+    assert await keeping.upsert(records, Message("Ana@example.com", "x", OUTBOX)) == first
 
 
 async def test_the_strongest_identifier_decides(records):
@@ -80,9 +79,9 @@ async def test_the_strongest_identifier_decides(records):
 async def test_another_tenants_recipient_is_refused(gesta, engine, records):
     await upsert(records, recipient_id=OUTBOX)
     theirs = engine.pipeline.records.of("other")
-    with pytest.raises(recipients.OthersRecipient):
+    with pytest.raises(keeping.OthersRecipient):
         await upsert(theirs, recipient_id=OUTBOX)  # S2-28
-    assert await recipients.person(theirs, OUTBOX) is None
+    assert await keeping.person(theirs, OUTBOX) is None
     assert await upsert(theirs, external_id="7") != await upsert(records, external_id="7")
     await engine.admin.put_config(
         "email.sender",
@@ -118,7 +117,7 @@ async def test_two_workers_at_once_make_one_person(records, monkeypatch):
         *(upsert(records, external_id="7", nome=f"Ana {n}") for n in range(6))
     )
     assert len(set(found)) == 1  # S2-28
-    known = await recipients.person(records, found[0])
+    known = await keeping.person(records, found[0])
     assert known is not None
     assert known.external_id == "7"
 
@@ -145,16 +144,16 @@ async def test_a_crash_between_two_steps_is_made_good_by_the_next_letter(records
         assert died is (dies_at <= 4)
         first = await upsert(records, f"p{dies_at}@example.com", **told)
         assert await upsert(records, f"p{dies_at}@example.com") == first
-        assert await recipients.person(records, first) is not None
+        assert await keeping.person(records, first) is not None
 
 
 async def test_an_erased_person_is_made_anew(engine, records):
     first = await upsert(records, external_id="7", nome="Ana")
     await engine.erase("ana@example.com")
-    assert await recipients.person(records, first) is None
+    assert await keeping.person(records, first) is None
     second = await upsert(records, external_id="7")
     assert second != first
-    known = await recipients.person(records, second)
+    known = await keeping.person(records, second)
     assert known is not None
     assert known.nome is None
 

@@ -10,7 +10,7 @@ import pytest
 from gesta import Done, Engine, Rejected, Retry, Unknown
 from gesta.flows import email
 from gesta.flows.deferrals import CredentialRefused
-from gesta.flows.email.smtp import THROTTLED_SECONDS, SmtpVerdict, after_mail_fault, verdict_of
+from gesta.flows.email.sender import THROTTLED_SECONDS, SmtpVerdict, after_mail_fault, verdict_of
 from gesta.outbound.smtp import MailAnswer, MailFault, MailReply
 from gesta.tenants.config import not_stored
 

@@ -25,7 +25,7 @@ from gesta.domain.commands import Rules
 from gesta.domain.events import Actor
 from gesta.domain.state import State
 from gesta.maintenance.store_copy.copy import Copy, CopyReport
-from gesta.maintenance.store_copy.selection import Home
+from gesta.maintenance.store_copy.plan import CopyPlan, Home
 from gesta.ports.stores import Stores
 from gesta.runtime.clock import SystemRuntime
 from gesta.runtime.settings import Settings
@@ -108,12 +108,11 @@ class Stage:
         async with self.stores(source, target) as (giving, taking):
             homes = Home(giving, self.url(source)), Home(taking, self.url(target))
             copy = Copy(
-                *homes,
-                tenant,
+                CopyPlan(*homes, tenant),
                 MasterKey(key, "the test"),
-                SystemRuntime(),
-                lambda *_: None,
-                self.told.append,
+                runtime=SystemRuntime(),
+                progress=lambda *_: None,
+                tell=self.told.append,
             )
             return await copy.run(wait_seconds, OPERATOR)
 

@@ -9,7 +9,7 @@ from gesta import Conflict, Erased, Event
 from gesta.errors import BadInput, Fenced, StoreError, WrongMasterKey
 from gesta.maintenance.store_copy import copy as copying
 from gesta.maintenance.store_copy import roles, transfer
-from gesta.maintenance.store_copy.selection import Home
+from gesta.maintenance.store_copy.plan import Home
 from gesta.ports import event_store
 from gesta.ports.fences import Fence
 from gesta.ports.job_queue import Job

@@ -9,7 +9,7 @@ from gesta import Erased
 from gesta.errors import AccessDenied, BadInput, Fenced, StoreError
 from gesta.maintenance.store_copy import copy as copying
 from gesta.maintenance.store_copy import roles
-from gesta.maintenance.store_copy.selection import Home
+from gesta.maintenance.store_copy.plan import Home
 from tests.maintenance.store_copy.stage import OPERATOR, Letter, Stage, ended, eventually
 
 

@@ -22,10 +22,12 @@ from hypothesis import strategies as st
 
 from gesta.errors import RendererDown
 from gesta.runtime.clock import ManualRuntime, SystemRuntime, turn
-from gesta.tenants.templates import ChildRenderer, InlineRenderer, Template, child, child_process
-from gesta.tenants.templates.frames import Batch
+from gesta.tenants.templates import child, child_renderer
+from gesta.tenants.templates.child import Batch
+from gesta.tenants.templates.child_renderer import ChildRenderer
 from gesta.tenants.templates.press import Fault, Names, Sheet
-from gesta.tenants.templates.renderer import KEPT, Shelf
+from gesta.tenants.templates.renderer import KEPT, InlineRenderer, Shelf
+from gesta.tenants.templates.templates import Template
 from tests.tenants.templates.corpus import HOSTILE
 
 GOOD = Template(text="Hello {{ name }}")
@@ -74,13 +76,13 @@ async def test_the_child_starts_with_the_first_template_and_ends_with_the_render
 def sizes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """For how many each batch was."""
     sizes: list[int] = []
-    ask = child_process.Child.ask
+    ask = child_renderer.Child.ask
 
-    def noted(child: child_process.Child, batch: Batch) -> None:
+    def noted(child: child_renderer.Child, batch: Batch) -> None:
         sizes.append(sum(len(order.data) for order in batch.orders))
         ask(child, batch)
 
-    monkeypatch.setattr(child_process.Child, "ask", noted)
+    monkeypatch.setattr(child_renderer.Child, "ask", noted)
     return sizes
 
 
@@ -275,14 +277,14 @@ async def test_a_fresh_child_that_is_killed_is_no_fault_of_the_template(
     renderer: ChildRenderer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     killed: list[int] = []
-    ask = child_process.Child.ask
+    ask = child_renderer.Child.ask
 
-    def kill(child: child_process.Child, batch: Batch) -> None:
+    def kill(child: child_renderer.Child, batch: Batch) -> None:
         killed.extend(children())
         os.kill(killed[-1], signal.SIGKILL)
         ask(child, batch)
 
-    monkeypatch.setattr(child_process.Child, "ask", kill)
+    monkeypatch.setattr(child_renderer.Child, "ask", kill)
     with pytest.raises(RendererDown, match="its process was killed"):
         await greeted(renderer)
     monkeypatch.undo()
@@ -298,7 +300,7 @@ async def test_a_child_that_does_not_answer_is_given_up() -> None:
     for _ in range(5):
         await turn()
     assert not waiting.done()
-    runtime.advance(child_process.STALL_SECONDS)
+    runtime.advance(child_renderer.STALL_SECONDS)
     # It has waited as long as the child was given: whoever asked hears of it before an attempt
     # would be cut.
     runtime.advance(1)
@@ -335,7 +337,8 @@ async def test_signals_that_stop_the_parent_do_not_stop_the_child(renderer: Chil
 
 PARENT = """
 import asyncio
-from gesta.tenants.templates import ChildRenderer, Template
+from gesta.tenants.templates.child_renderer import ChildRenderer
+from gesta.tenants.templates.templates import Template
 from gesta.runtime.clock import SystemRuntime
 from tests.tenants.templates.test_child_renderer import children
 

@@ -9,9 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gesta.runtime.clock import SystemRuntime
-from gesta.tenants.templates import ChildRenderer
-from gesta.tenants.templates.dressing import dress
-from gesta.tenants.templates.plain_text import plain_text
+from gesta.tenants.templates.child_renderer import ChildRenderer
+from gesta.tenants.templates.email_html import dress, plain_text
 from gesta.tenants.templates.press import Fault, Sheet
 
 

@@ -15,8 +15,8 @@ from gesta.domain.commands import Rules
 from gesta.domain.retry_policy import RetryPolicy
 from gesta.errors import BadConfig, RendererDown
 from gesta.tenants.config import TenantConfig
-from gesta.tenants.templates import TEMPLATE, InlineRenderer, Template, Templates
-from gesta.tenants.templates.template import codes
+from gesta.tenants.templates.renderer import InlineRenderer
+from gesta.tenants.templates.templates import TEMPLATE, Template, Templates, codes
 from gesta.testing.plugin import Harness
 
 URL = "sqlite:///templates.db"

@@ -215,7 +215,7 @@ async def test_a_possibly_executed_job_is_not_released_as_clean_when_the_store_f
     async with warehouse() as engine:
         request = await engine.submit(Pick())
         await restored(engine, gesta, request)
-        ports.views.fail("get")
+        ports.read_model.fail("get")
         ports.events.fail("read")
         with pytest.raises(StoreError):
             await engine.external.take(FLOW)

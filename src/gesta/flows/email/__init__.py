@@ -14,33 +14,23 @@ may show two after a lost answer; that is this channel's window for a duplicate.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
+from html import escape
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal
 
 from gesta.domain.commands import Rules
+from gesta.domain.ids import id_text
 from gesta.domain.retry_policy import RetryPolicy
 from gesta.errors import BadFlow, MissingExtra
-from gesta.flows.email.addresses import ADDRESSES
 from gesta.flows.email.aws import AwsClients
-from gesta.flows.email.bodies import BODIES, Bodies
-from gesta.flows.email.contract import EMAIL_JOB_CONFIG, NAME, Asked, read_job, submit_job
-from gesta.flows.email.documents import DocumentHash, document_hash, normal_document
-from gesta.flows.email.execution import executor
-from gesta.flows.email.keeping import (
-    document_hashes,
-    drop_body,
-    hash_document,
-    recipient,
-    rotate_document_key,
-    store_body,
-    suppress,
-    suppressed,
-    unsuppress,
-)
-from gesta.flows.email.log import (
+from gesta.flows.email.bodies import BODIES, BODY, Bodies
+from gesta.flows.email.contract import (
+    EMAIL_JOB_CONFIG,
     AlreadySent,
+    Asked,
     EmailLog,
     JobResult,
     already_sent,
@@ -48,17 +38,43 @@ from gesta.flows.email.log import (
     job_result,
     log_row,
     log_status,
+    read_job,
+    submit_job,
 )
-from gesta.flows.email.masks import mask_email, mask_hash
-from gesta.flows.email.message import DEFAULT, Message, Recipient
-from gesta.flows.email.notices import NOTICES
-from gesta.flows.email.recipients import Person
+from gesta.flows.email.execution import executor
+from gesta.flows.email.keeping import (
+    DocumentHash,
+    Person,
+    document_hash,
+    document_hashes,
+    drop_body,
+    hash_document,
+    normal_document,
+    recipient,
+    rotate_document_key,
+    store_body,
+    suppress,
+    suppressed,
+    unsuppress,
+)
+from gesta.flows.email.message import (
+    ADDRESSES,
+    DEFAULT,
+    NAME,
+    SUBJECT_LENGTH_MAX,
+    Message,
+    Recipient,
+    address_fault,
+    mask_email,
+    mask_hash,
+)
 from gesta.flows.email.reports import reporting
 from gesta.flows.email.rules import faults_of
 from gesta.flows.email.sender import SENDER, Sender, credential
-from gesta.flows.flow import Flow
+from gesta.flows.flow import Flow, Notice, Notices, Payload
 from gesta.tenants.config import TenantConfig
-from gesta.tenants.templates import TEMPLATE, Template, Templates
+from gesta.tenants.flow_records import TenantRecords
+from gesta.tenants.templates.templates import TEMPLATE, Template, Templates
 
 __all__ = [
     "BODIES",
@@ -171,7 +187,7 @@ def flow(
         stand_ins=lambda _: {
             SENDER: Sender("smtp", "sandbox@example.org", host="sandbox.example.org")
         },
-        notices=NOTICES,
+        notices=Notices(_notice, _notice_error),
         reports=reporting(),
         addresses=ADDRESSES,
     )
@@ -217,3 +233,18 @@ async def _check(
     if faults or message.template is None:
         return faults
     return await templates.missing(message.template, message.data, message.locale)
+
+
+async def _notice(address: str, notice: Notice, records: TenantRecords) -> Payload:
+    html = f"<p>{escape(notice.text)}</p>".encode()
+    name = id_text(hashlib.sha256(notice.key.encode() + b"\0" + html).digest()[:16])
+    # Written before already: it is the same.
+    await records.put(BODY, name, 1, html)
+    subject = f"gesta: {notice.title}"
+    return Message(address, subject[:SUBJECT_LENGTH_MAX], f"db:{name}")
+
+
+def _notice_error(address: str, config: TenantConfig) -> str:
+    if fault := address_fault(address):
+        return f"the address {fault}"
+    return "" if config.find(SENDER, DEFAULT) is not None else f"there is no {SENDER} {DEFAULT}"

@@ -24,7 +24,7 @@ CLIENTS_MAX = 100
 _door: ContextVar[Http] = ContextVar("gesta_aws_door")
 
 
-class Account(msgspec.Struct, frozen=True):
+class AwsAccount(msgspec.Struct, frozen=True):
     """Whose client it is."""
 
     region: str
@@ -33,7 +33,7 @@ class Account(msgspec.Struct, frozen=True):
     endpoint_url: str = ""
 
     def __repr__(self) -> str:
-        return f"Account({self.region})"
+        return f"AwsAccount({self.region})"
 
 
 class AwsError(Exception):
@@ -63,7 +63,12 @@ class AwsClients:
         self._clients: dict[tuple[str, str, str, str, bytes], Any] = {}
 
     async def call(
-        self, http: Http, service: str, account: Account, operation: str, arguments: dict[str, Any]
+        self,
+        http: Http,
+        service: str,
+        account: AwsAccount,
+        operation: str,
+        arguments: dict[str, Any],
     ) -> dict[str, Any]:
         """What the service answers. Raises AwsError; a missing answer ends the attempt."""
         if find_spec("aiobotocore") is None:
@@ -103,7 +108,7 @@ class AwsClients:
         finally:
             _door.reset(before)
 
-    async def _client(self, service: str, account: Account) -> Any:
+    async def _client(self, service: str, account: AwsAccount) -> Any:
         from aiobotocore.config import AioConfig  # type: ignore[import-untyped]
 
         if not account.access_key_id or not account.secret_access_key:

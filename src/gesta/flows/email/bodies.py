@@ -4,35 +4,143 @@ programs, with a text part.
 
 from __future__ import annotations
 
+import os
+import re
+import stat
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 
 from gesta.domain.outcome import Rejected, Retry, Unknown
 from gesta.errors import StoreError
 from gesta.flows.attempt import Attempt
-from gesta.flows.email.aws import Account, AwsClients, AwsError
-from gesta.flows.email.composing import Content
-from gesta.flows.email.html_refs import (
-    BODY_BYTES_MAX,
-    HtmlRef,
-    NoBody,
-    bounded,
-    html_text,
-    read_file,
-    read_ref,
-)
-from gesta.flows.email.keeping import BODY
-from gesta.flows.email.message import DEFAULT, Message
-from gesta.flows.email.rules import is_subject
+from gesta.flows.email.aws import AwsAccount, AwsClients, AwsError
+from gesta.flows.email.composing import EmailContent
+from gesta.flows.email.message import DEFAULT, Message, is_subject
 from gesta.flows.flow import ConfigBody, Secret
 from gesta.outbound.http import AttemptEnded
 from gesta.runtime.redaction import scrub
 
+#: Longer references are no references.
+REF_LENGTH_MAX = 512
+BODY_BYTES_MAX = 512 * 1024
+_UUID = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
+#: One part of a path: no control character, no backslash, no colon.
+_PART = re.compile(r"[\w .=@+()-]{1,255}")
+
+
+class HtmlRef(msgspec.Struct, frozen=True):
+    """A reference that was read."""
+
+    scheme: Literal["db", "file", "s3"]
+    name: str
+
+
+class NoBody(Exception):
+    """There is no such body for this tenant; or it cannot be one, which no second look would
+    change.
+    """
+
+    def __init__(
+        self, reason: Literal["html_not_found", "html_too_large", "html_unreadable"]
+    ) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+def ref_fault(text: str) -> str | None:
+    """What is wrong with a reference; None when it is one."""
+    if not text.strip():
+        return "must not be empty"
+    if len(text) > REF_LENGTH_MAX:
+        return f"at most {REF_LENGTH_MAX} characters"
+    return (
+        None
+        if read_ref(text) is not None
+        else "db:<uuid>, file:<path> or s3:<key>; relative, without '..' and not a URL"
+    )
+
+
+def read_ref(text: str) -> HtmlRef | None:
+    """The reference that a text is; None when it is none."""
+    if _UUID.fullmatch(text):
+        return HtmlRef("db", text.lower())
+    scheme, colon, name = text.partition(":")
+    if not colon or len(text) > REF_LENGTH_MAX:
+        return None
+    if scheme == "db":
+        return HtmlRef("db", name.lower()) if _UUID.fullmatch(name) else None
+    if scheme in ("file", "s3") and _is_path(name):
+        return HtmlRef("file" if scheme == "file" else "s3", name)
+    return None
+
+
+def _is_path(name: str) -> bool:
+    parts = name.split("/")
+    return all(_PART.fullmatch(part) is not None and part.strip(" .") != "" for part in parts)
+
+
+def read_file(files: Path, tenant: str, name: str) -> bytes:
+    """The file below the tenant's folder.
+
+    Every step is opened without following links, so nothing can be swapped under our feet.
+    """
+    *folders, last = (tenant, *name.split("/"))
+    opened: list[int] = []
+    try:
+        at = os.open(files, os.O_RDONLY | os.O_DIRECTORY)
+        opened.append(at)
+        for folder in folders:
+            at = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=at)
+            opened.append(at)
+        # Not blocking: a pipe in the place of the file would keep the whole process waiting for a
+        # writer.
+        at = os.open(last, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=at)
+        opened.append(at)
+        status = os.fstat(at)
+        if not stat.S_ISREG(status.st_mode):
+            raise NoBody("html_not_found")
+        return bounded(_read(at))
+    except OSError:
+        # Missing, a link, a folder, or closed to us: for whoever asked it is not there.
+        raise NoBody("html_not_found") from None
+    finally:
+        for one in reversed(opened):
+            os.close(one)
+
+
+def _read(descriptor: int) -> bytes:
+    parts, size = [], 0
+    while size <= BODY_BYTES_MAX and (part := os.read(descriptor, BODY_BYTES_MAX + 1 - size)):
+        parts.append(part)
+        size += len(part)
+    return b"".join(parts)
+
+
+def bounded(body: bytes) -> bytes:
+    """The body; raises NoBody when it is longer than a letter may be."""
+    if len(body) > BODY_BYTES_MAX:
+        raise NoBody("html_too_large")
+    return body
+
+
+def html_text(body: bytes) -> str:
+    """The body as text; raises NoBody when it is none: half a character, a zero, an image."""
+    try:
+        text = body.decode()
+    except UnicodeDecodeError:
+        raise NoBody("html_unreadable") from None
+    if "\0" in text:
+        raise NoBody("html_unreadable")
+    return text
+
+
 #: Where a tenant's `s3:` bodies are; its code is `default`.
 BODIES = "email.bodies"
+#: What `store_body` has put, among the tenant's records.
+BODY = "email.body"
 #: A body that is not there may be on its way: so many attempts look again.
 MISSING_TRIES = 2
 #: S3's names for what is not there. Without the right to list, it answers 403 for that, too.
@@ -55,7 +163,7 @@ class Bodies(ConfigBody, frozen=True):
 
 async def content_of(
     message: Message, attempt: Attempt, files: Path | None, clients: AwsClients
-) -> Content:
+) -> EmailContent:
     """What the letter says. Ends the attempt when there is nothing to say; nothing was sent
     then.
     """
@@ -74,10 +182,10 @@ async def content_of(
     except StoreError as error:
         raise AttemptEnded(Retry("vault_unavailable", scrub(str(error)))) from None
     dressed = await attempt.templates.dress("html", html)
-    return Content(message.subject, dressed["html"], dressed["text"])
+    return EmailContent(message.subject, dressed["html"], dressed["text"])
 
 
-async def _from_template(message: Message, attempt: Attempt) -> Content:
+async def _from_template(message: Message, attempt: Attempt) -> EmailContent:
     assert message.template is not None
     rendered = await attempt.templates.render(message.template, message.data, message.locale)
     parts = rendered.parts
@@ -103,7 +211,7 @@ async def _from_template(message: Message, attempt: Attempt) -> Content:
                 f"template {message.template}: the letter has no fit subject",
             )
         )
-    return Content(subject, html, text)
+    return EmailContent(subject, html, text)
 
 
 async def _fetched(
@@ -129,7 +237,7 @@ async def _from_bucket(name: str, attempt: Attempt, clients: AwsClients) -> byte
     place = entity.body
     assert isinstance(place, Bodies)
     secrets = await attempt.config.secrets(BODIES, DEFAULT, "secret_access_key")
-    account = Account(
+    account = AwsAccount(
         place.region, place.access_key_id, secrets[0] if secrets else "", place.endpoint_url
     )
     # One byte more than is taken tells that there is more.

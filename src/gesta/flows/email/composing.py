@@ -15,14 +15,13 @@ from typing import Any
 
 import msgspec
 
-from gesta.flows.email.addresses import ascii_address, has_controls
-from gesta.flows.email.message import Message
+from gesta.flows.email.message import Message, ascii_address, has_controls
 
 #: RFC 5322, CRLF not counted.
 _LINE_BYTES_MAX = 998
 
 
-class Content(msgspec.Struct, frozen=True):
+class EmailContent(msgspec.Struct, frozen=True):
     """What a letter says; without HTML it is a text alone."""
 
     subject: str
@@ -30,14 +29,14 @@ class Content(msgspec.Struct, frozen=True):
     text: str
 
 
-class Letter(msgspec.Struct, frozen=True):
+class ComposedEmail(msgspec.Struct, frozen=True):
     """A letter ready to be handed in: its bytes and what it is known by."""
 
     message_id: str
     message: bytes
 
     def __repr__(self) -> str:
-        return f"Letter({self.message_id})"
+        return f"ComposedEmail({self.message_id})"
 
 
 #: Headers that the library knows how to fold: by words and by addresses.
@@ -76,7 +75,7 @@ def message_id(key: str, from_address: str) -> str:
 
 def compose(
     message: Message,
-    content: Content,
+    content: EmailContent,
     *,
     key: str,
     outbox_id: str,
@@ -84,7 +83,7 @@ def compose(
     from_name: str,
     cc: list[str],
     sent_at_ms: int,
-) -> Letter:
+) -> ComposedEmail:
     """The letter.
 
     Raises ValueError when a header cannot be written: nothing of it would be safe to send.
@@ -112,7 +111,7 @@ def compose(
         letter.add_alternative(content.html, subtype="html", charset="utf-8")
         # A boundary of its own choice would be another one at every attempt.
         letter.set_boundary(f"=_{hashlib.sha256(known_as.encode()).hexdigest()[:40]}")
-    return Letter(known_as, letter.as_bytes(policy=_POLICY))
+    return ComposedEmail(known_as, letter.as_bytes(policy=_POLICY))
 
 
 def _unsubscribe(letter: EmailMessage, message: Message) -> None:

@@ -13,17 +13,23 @@ from gesta.domain.outcome import Done, Outcome, Rejected, Retry
 from gesta.errors import StoreError
 from gesta.flows.attempt import Attempt
 from gesta.flows.deferrals import SECRET_MISSING, CredentialRefused
-from gesta.flows.email import recipients
-from gesta.flows.email.addresses import ADDRESSES, ascii_address
 from gesta.flows.email.aws import AwsClients
 from gesta.flows.email.bodies import content_of
 from gesta.flows.email.composing import compose
-from gesta.flows.email.log import note
-from gesta.flows.email.message import Message
+from gesta.flows.email.contract import note
+from gesta.flows.email.keeping import OthersRecipient, upsert
+from gesta.flows.email.message import ADDRESSES, Message, ascii_address
 from gesta.flows.email.rules import faults_of
-from gesta.flows.email.sender import Sender, credential, secret_of, sender_of
-from gesta.flows.email.ses import limit_name, send_by_ses
-from gesta.flows.email.smtp import after_mail_fault, verdict_of
+from gesta.flows.email.sender import (
+    Sender,
+    after_mail_fault,
+    credential,
+    limit_name,
+    secret_of,
+    send_by_ses,
+    sender_of,
+    verdict_of,
+)
 from gesta.outbound.http import AttemptEnded
 from gesta.outbound.rate_limits import Limit
 from gesta.outbound.smtp import Envelope, MailFault, MailServer
@@ -131,8 +137,8 @@ async def _copies(message: Message, attempt: Attempt) -> Copies:
 
 async def _recipient(message: Message, attempt: Attempt) -> str:
     try:
-        return await recipients.upsert(_records(attempt), message)
-    except recipients.OthersRecipient:
+        return await upsert(_records(attempt), message)
+    except OthersRecipient:
         raise AttemptEnded(
             Rejected("recipient_not_found", "the tenant has no recipient of this recipientId")
         ) from None

@@ -6,28 +6,194 @@ All of it belongs to a tenant and lies sealed in the vault.
 
 from __future__ import annotations
 
+import hashlib
+import hmac
+import re
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from gesta.domain.ids import TENANT, TENANT_RULE
 from gesta.errors import BadInput, StoreError
-from gesta.flows.email import recipients
-from gesta.flows.email.addresses import ADDRESSES, address_fault, normal
-from gesta.flows.email.contract import NAME
-from gesta.flows.email.documents import DocumentHash, document_hash, normal_document
-from gesta.flows.email.html_refs import BODY_BYTES_MAX, NoBody, bounded, html_text
-from gesta.flows.email.recipients import Person
+from gesta.flows.email.bodies import BODY, BODY_BYTES_MAX, NoBody, bounded, html_text
+from gesta.flows.email.message import ADDRESSES, NAME, Message, Recipient, address_fault, normal
 from gesta.tenants import suppression
-from gesta.tenants.flow_records import TenantRecords
+from gesta.tenants.flow_records import FlowRecord, TenantRecords
 from gesta.tenants.suppression import Suppressed
 
 if TYPE_CHECKING:
     from gesta.domain.events import Actor
     from gesta.engine.engine import Engine
 
-BODY = "email.body"
+_CPF = re.compile(r"[0-9]{11}")
+#: Since 2026 the first twelve places may be letters.
+_CNPJ = re.compile(r"[0-9A-Z]{12}[0-9]{2}")
+_PUNCTUATION = re.compile(r"[.\-/\s]")
+
+
+class DocumentHash(msgspec.Struct, frozen=True):
+    """What stands for a document. `key_id` tells under which of the tenant's keys it was made."""
+
+    hash: str
+    key_id: int
+
+
+def normal_document(text: str) -> str:
+    """11 digits or 14 characters, without punctuation and in upper case.
+
+    Raises BadInput, which does not repeat the number.
+    """
+    found = _PUNCTUATION.sub("", text).upper()
+    # Other scripts have digits, too, and upper case may be two letters; the patterns are ASCII
+    # only.
+    if not (_is_cpf(found) or _is_cnpj(found)):
+        raise BadInput("not a CPF or CNPJ: 11 digits or 14 characters whose check digits are right")
+    return found
+
+
+def document_hash(document: str, key: bytes) -> str:
+    """HMAC-SHA-256 of the document in its one spelling: 64 hexadecimal digits."""
+    return hmac.new(key, normal_document(document).encode(), hashlib.sha256).hexdigest()
+
+
+def _is_cpf(text: str) -> bool:
+    # Eleven equal digits pass the arithmetic and belong to nobody.
+    return (
+        _CPF.fullmatch(text) is not None
+        and len(set(text)) > 1
+        and text[9:] == _check_digits(text[:9], longest=11)
+    )
+
+
+def _is_cnpj(text: str) -> bool:
+    return (
+        _CNPJ.fullmatch(text) is not None
+        and len(set(text)) > 1
+        and text[12:] == _check_digits(text[:12], longest=9)
+    )
+
+
+def _check_digits(stem: str, longest: int) -> str:
+    """Both check digits: weights 2 to `longest` from the right, again and again; a letter counts as
+    its code less that of '0'.
+    """
+    found = ""
+    for _ in range(2):
+        values = [ord(character) - ord("0") for character in reversed(stem + found)]
+        cycle = longest - 1
+        rest = sum(value * (2 + place % cycle) for place, value in enumerate(values)) % 11
+        found += str(0 if rest < 2 else 11 - rest)
+    return found
+
+
+PERSON, POINTER = "email.recipient", "email.recipient-by"
+TRIES = 10
+
+
+class Person(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """What is known of somebody."""
+
+    recipient_id: str
+    email: str
+    external_id: str | None = None
+    cpf_cnpj_hash: str | None = None
+    razao_social: str | None = None
+    nome: str | None = None
+
+
+class OthersRecipient(Exception):
+    """The recipientId belongs to another tenant."""
+
+
+async def upsert(records: TenantRecords, message: Message) -> str:
+    """The id of the person the letter is for, who is made or brought up to date.
+
+    Raises OthersRecipient.
+    """
+    told = message.recipient or Recipient(message.to)
+    for _ in range(TRIES):
+        found = await _try(records, told)
+        if found is not None:
+            return found
+    raise StoreError(f"a recipient changed {TRIES} times meanwhile; try again")
+
+
+async def person(records: TenantRecords, recipient_id: str) -> Person | None:
+    """What is known of somebody; None when nothing is, or they were erased."""
+    return _person(await records.get(PERSON, recipient_id.lower()))
+
+
+async def _try(records: TenantRecords, told: Recipient) -> str | None:
+    """None when somebody else was writing: look again."""
+    names = _names(told)
+    pointers = await records.get_many([(POINTER, name) for name in names])
+    known = [None if one is None or one.value is None else one.value.decode() for one in pointers]
+    recipient_id = told.recipient_id or next((one for one in known if one is not None), None)
+    if recipient_id is None:
+        recipient_id = records.new_id()
+    record = await records.get(PERSON, recipient_id)
+    if record is None and not await records.claim(PERSON, recipient_id):
+        raise OthersRecipient
+    # First the pointers: a second worker with the same letter then finds them, and makes nobody
+    # twice.
+    for name, pointer, leads_to in zip(names, pointers, known, strict=True):
+        if leads_to is None:
+            version = 1 if pointer is None else pointer.version + 1
+            if not await records.put(
+                POINTER, name, version, recipient_id.encode(), about=told.email
+            ):
+                return None
+    return recipient_id if await _save(records, recipient_id, record, told) else None
+
+
+async def _save(
+    records: TenantRecords, recipient_id: str, record: FlowRecord | None, told: Recipient
+) -> bool:
+    before = _person(record)
+    after = _merged(recipient_id, before, told)
+    if after == before:
+        return True
+    version = 1 if record is None else record.version + 1
+    if not await records.put(
+        PERSON, recipient_id, version, msgspec.json.encode(after), about=told.email
+    ):
+        return False
+    if record is not None:
+        # What was known before may be about an address that is not theirs any more.
+        await records.forget(PERSON, recipient_id, upto=record.version)
+    return True
+
+
+def _merged(recipient_id: str, before: Person | None, told: Recipient) -> Person:
+    """What is told now counts; what is not told stays."""
+    fields = ("external_id", "cpf_cnpj_hash", "razao_social", "nome")
+    kept = {
+        name: getattr(told, name) or (None if before is None else getattr(before, name))
+        for name in fields
+    }
+    return Person(recipient_id, told.email, **kept)
+
+
+def _person(record: FlowRecord | None) -> Person | None:
+    return (
+        None
+        if record is None or record.value is None
+        else msgspec.json.decode(record.value, type=Person)
+    )
+
+
+def _names(told: Recipient) -> list[str]:
+    """The pointers of somebody, the strongest first."""
+    given = (
+        ("externalId", told.external_id),
+        ("cpfCnpjHash", told.cpf_cnpj_hash),
+        ("email", told.email.lower()),
+    )
+    return [f"{kind}:{value}" for kind, value in given if value]
+
+
 _DOCUMENT_KEY, _ONLY = "email.document-key", "cpfCnpj"
 _KEY_BYTES = 32
-_TRIES = 5
 
 
 async def store_body(
@@ -92,7 +258,7 @@ async def suppressed(engine: Engine, address: str, *, tenant: str = "default") -
 
 async def recipient(engine: Engine, recipient_id: str, *, tenant: str = "default") -> Person | None:
     """What is known of a recipient; None when nothing is, or they were erased."""
-    return await recipients.person(_records(engine, tenant), recipient_id)
+    return await person(_records(engine, tenant), recipient_id)
 
 
 async def hash_document(engine: Engine, document: str, *, tenant: str = "default") -> DocumentHash:
@@ -102,18 +268,15 @@ async def hash_document(engine: Engine, document: str, *, tenant: str = "default
     """
     normal_document(document)
     records = _records(engine, tenant)
-    for _ in range(_TRIES):
-        held = await records.get(_DOCUMENT_KEY, _ONLY)
-        if held is not None and held.value is not None:
-            return DocumentHash(document_hash(document, held.value), held.version)
-        # Whoever is first makes the key; the others find it.
-        await records.put(
-            _DOCUMENT_KEY,
-            _ONLY,
-            1 if held is None else held.version + 1,
-            records.random_bytes(_KEY_BYTES),
-        )
-    raise StoreError("the key of the tenant's documents kept changing; try again")
+    # The first process that asks makes the key; the others find it.
+    held = await records.change(
+        _DOCUMENT_KEY,
+        _ONLY,
+        lambda key: records.random_bytes(_KEY_BYTES) if key is None else None,
+    )
+    assert held is not None
+    assert held.value is not None
+    return DocumentHash(document_hash(document, held.value), held.version)
 
 
 async def document_hashes(
@@ -137,12 +300,9 @@ async def rotate_document_key(engine: Engine, *, tenant: str = "default") -> int
     Hashes under the old ones are still found by `document_hashes`.
     """
     records = _records(engine, tenant)
-    for _ in range(_TRIES):
-        held = await records.get(_DOCUMENT_KEY, _ONLY)
-        key_id = 1 if held is None else held.version + 1
-        if await records.put(_DOCUMENT_KEY, _ONLY, key_id, records.random_bytes(_KEY_BYTES)):
-            return key_id
-    raise StoreError("the key of the tenant's documents kept changing; try again")
+    held = await records.change(_DOCUMENT_KEY, _ONLY, lambda _: records.random_bytes(_KEY_BYTES))
+    assert held is not None
+    return held.version
 
 
 def _records(engine: Engine, tenant: str) -> TenantRecords:

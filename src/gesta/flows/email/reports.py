@@ -21,7 +21,7 @@ from gesta.domain.commands import RecordReceipt
 from gesta.domain.ids import REQUEST_ID
 from gesta.errors import Forged
 from gesta.flows.email.sender import SENDER, Sender
-from gesta.flows.email.sns import Certificates, confirm, open_envelope
+from gesta.flows.email.sns import Certificates, confirm, open_message
 from gesta.intake.provider_reports import Incoming, ProviderReport, ReportContext, Reporting
 from gesta.tenants.config import Entity
 
@@ -33,35 +33,35 @@ _NO_COMPLAINT: Final = "not-spam"
 PEOPLE_MAX: Final = 50
 
 
-class Header(msgspec.Struct, frozen=True):
+class MailHeader(msgspec.Struct, frozen=True):
     name: str
     value: str
 
 
-class Mail(msgspec.Struct, frozen=True, rename="camel"):
+class ReportedMail(msgspec.Struct, frozen=True, rename="camel"):
     message_id: str = ""
     tags: dict[str, list[str]] = {}
-    headers: list[Header] = []
+    headers: list[MailHeader] = []
 
 
-class Person(msgspec.Struct, frozen=True, rename="camel"):
+class ReportedPerson(msgspec.Struct, frozen=True, rename="camel"):
     email_address: str
 
     def __repr__(self) -> str:
-        return "Person()"
+        return "ReportedPerson()"
 
 
 class Bounce(msgspec.Struct, frozen=True, rename="camel"):
     bounce_type: str = ""
     bounce_sub_type: str = ""
-    bounced_recipients: list[Person] = []
+    bounced_recipients: list[ReportedPerson] = []
     feedback_id: str = ""
     timestamp: str = ""
 
 
 class Complaint(msgspec.Struct, frozen=True, rename="camel"):
     complaint_feedback_type: str | None = None
-    complained_recipients: list[Person] = []
+    complained_recipients: list[ReportedPerson] = []
     feedback_id: str = ""
     timestamp: str = ""
 
@@ -70,14 +70,14 @@ class Delivery(msgspec.Struct, frozen=True, rename="camel"):
     timestamp: str = ""
 
 
-class Content(msgspec.Struct, frozen=True, rename="camel"):
+class SesEvent(msgspec.Struct, frozen=True, rename="camel"):
     """What SES says.
 
     Events of a configuration set and notifications of an identity differ in how they name their
     type.
     """
 
-    mail: Mail = Mail()
+    mail: ReportedMail = ReportedMail()
     event_type: str = ""
     notification_type: str = ""
     bounce: Bounce | None = None
@@ -97,23 +97,23 @@ def reporting() -> Reporting:
             if one.kind == SENDER and isinstance(one, Entity) and isinstance(one.body, Sender)
             for topic in one.body.report_topics
         )
-        envelope = await open_envelope(incoming.body, topics, certificates, context)
-        if envelope.type == "SubscriptionConfirmation":
-            await confirm(envelope, context)
-        if envelope.type != "Notification":
+        posted = await open_message(incoming.body, topics, certificates, context)
+        if posted.type == "SubscriptionConfirmation":
+            await confirm(posted, context)
+        if posted.type != "Notification":
             return []
-        told = told_of(envelope.message)
+        told = report_of(posted.message)
         return [] if told is None else [told]
 
     return Reporting(PROVIDER, read)
 
 
-def told_of(message: str) -> ProviderReport | None:
+def report_of(message: str) -> ProviderReport | None:
     """The report in a verified message; None when it is none of ours, or of something that is not
     recorded.
     """
     try:
-        content = msgspec.json.decode(message, type=Content)
+        content = msgspec.json.decode(message, type=SesEvent)
     except (msgspec.MsgspecError, RecursionError):
         # Signed all the same: SNS says hello in plain words, and topics carry what people put
         # there.
@@ -168,7 +168,7 @@ def told_of(message: str) -> ProviderReport | None:
     return None
 
 
-def _request_id(mail: Mail) -> str | None:
+def _request_id(mail: ReportedMail) -> str | None:
     tagged = mail.tags.get("outboxId", [])
     found = tagged or [
         header.value for header in mail.headers if header.name.lower() == "x-outbox-id"
@@ -199,5 +199,5 @@ def _moment(text: str) -> int | None:
         return None
 
 
-def _people(recipients: Sequence[Person]) -> tuple[str, ...]:
+def _people(recipients: Sequence[ReportedPerson]) -> tuple[str, ...]:
     return tuple(one.email_address for one in recipients[:PEOPLE_MAX])

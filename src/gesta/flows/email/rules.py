@@ -10,10 +10,16 @@ import re
 from collections.abc import Mapping
 from urllib.parse import urlsplit
 
-from gesta.flows.email.addresses import ENCODED_WORD, address_fault, has_controls
-from gesta.flows.email.documents import HASH
-from gesta.flows.email.html_refs import ref_fault
-from gesta.flows.email.message import Message, Recipient
+from gesta.flows.email.bodies import ref_fault
+from gesta.flows.email.message import (
+    ENCODED_WORD,
+    SUBJECT_LENGTH_MAX,
+    Message,
+    Recipient,
+    address_fault,
+    has_controls,
+    is_subject,
+)
 
 #: V6 and V7, word for word.
 RECIPIENT_EMAIL = "recipient.email must match to"
@@ -21,7 +27,6 @@ RECIPIENT_IDENTIFIER = "At least one recipient identifier required"
 
 COPIES_MAX = 5
 TAGS_MAX = 5
-SUBJECT_LENGTH_MAX = 150
 HEADERS_MAX = 20
 #: RFC 5322: a line has at most 998 bytes.
 HEADER_BYTES_MAX = 998
@@ -29,6 +34,7 @@ CODE_LENGTH_MAX = 100
 NOT_A_UUID = "must be a UUID"
 
 UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
+_HASH = re.compile(r"[a-f0-9]{64}")
 _TAG = re.compile(r"[A-Za-z0-9_-]{1,50}")
 _X_HEADER = re.compile(r"x-[a-z0-9-]{1,70}")
 #: Beside X-…, the headers that a caller may set. All others are the sender's: From, Bcc and DKIM
@@ -71,13 +77,6 @@ def faults_of(message: Message) -> dict[str, str]:
     return faults
 
 
-def is_subject(text: object) -> bool:
-    """Whether a text may be the subject line; one made by a template is asked, too."""
-    if not isinstance(text, str) or not 0 < len(text) <= SUBJECT_LENGTH_MAX or not text.strip():
-        return False
-    return not has_controls(text) and ENCODED_WORD.search(text) is None
-
-
 def recipient_faults(recipient: Recipient, to: str) -> dict[str, str]:
     faults: dict[str, str] = {}
     if recipient.email != to:
@@ -86,7 +85,7 @@ def recipient_faults(recipient: Recipient, to: str) -> dict[str, str]:
         faults["recipient"] = RECIPIENT_IDENTIFIER
     if recipient.recipient_id is not None and not _is_uuid(recipient.recipient_id):
         faults["recipient.recipientId"] = NOT_A_UUID
-    if recipient.cpf_cnpj_hash is not None and not HASH.fullmatch(recipient.cpf_cnpj_hash):
+    if recipient.cpf_cnpj_hash is not None and not _HASH.fullmatch(recipient.cpf_cnpj_hash):
         faults["recipient.cpfCnpjHash"] = (
             "must be 64 hexadecimal digits in lower case; the number itself is never taken"
         )

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Literal
+import re
+from typing import Annotated, Any, ClassVar, Literal
 
 import msgspec
 
-from gesta.domain.outcome import Rejected, Retry
+from gesta.domain.outcome import Outcome, Rejected, Retry, Unknown
 from gesta.flows.attempt import Attempt
+from gesta.flows.deferrals import CredentialRefused, Postponed
+from gesta.flows.email.aws import AwsAccount, AwsClients, AwsError
 from gesta.flows.flow import ConfigBody, Secret
 from gesta.outbound.http import AttemptEnded
 from gesta.outbound.rate_limits import PerSecond
+from gesta.outbound.smtp import Envelope, MailAnswer, MailFault, MailReply
 from gesta.tenants.config import not_stored
 
 SENDER = "email.sender"
@@ -84,3 +88,168 @@ async def secret_of(attempt: Attempt, code: str, field: str) -> str:
     """The newest version of a sender's secret, empty when it has none."""
     found = await attempt.config.secrets(SENDER, code, field)
     return found[0] if found else ""
+
+
+#: After a throttled answer nobody uses the account for so long; whom it was said to waits longer
+#: each time, by the schedule.
+THROTTLED_SECONDS = 1.0
+#: Asking again cannot help: the address itself is refused.
+_HOPELESS = frozenset({"private_address", "plain_smtp", "unsendable"})
+_ENHANCED = re.compile(r"^\s*([245])\.(\d{1,3})\.(\d{1,3})\b")
+_LOGIN_REFUSED = frozenset({530, 534, 535, 538})
+#: The mailbox or its domain does not exist, or the address is none.
+_BAD_ADDRESS = frozenset({(1, 1), (1, 2), (1, 3), (1, 10)})
+#: Codes that may be part of a reason: reasons are labels of a metric, so a server must not be able
+#: to invent them.
+_NAMED = frozenset({421, 450, 451, 452, 454, 550, 551, 552, 553, 554})
+
+
+class SmtpVerdict(msgspec.Struct, frozen=True):
+    """What an answer means. `outcome` is None when the letter was taken."""
+
+    outcome: Outcome | None = None
+    #: `to` has no mailbox: no more letters to it.
+    suppress: bool = False
+    #: Nobody should use the account for so long.
+    close_seconds: float = 0.0
+
+
+def after_mail_fault(fault: MailFault) -> Outcome:
+    """What an attempt came to that got no answer."""
+    if fault.sent:
+        return Unknown(fault.reason, fault.detail)
+    return (
+        Rejected(fault.reason, fault.detail)
+        if fault.reason in _HOPELESS
+        else Retry(fault.reason, fault.detail)
+    )
+
+
+def verdict_of(answer: MailAnswer, sender_code: str) -> SmtpVerdict:
+    """What an answer means. Raises CredentialRefused when the account itself is refused."""
+    reply = answer.reply
+    if answer.is_accepted:
+        return SmtpVerdict()
+    enhanced = _enhanced(reply)
+    more = "" if enhanced is None else f" {reply.code // 100}.{enhanced[0]}.{enhanced[1]}"
+    detail = f"answered {reply.code}{more} at {answer.stage}"
+    if reply.code in _LOGIN_REFUSED or (
+        reply.code >= 500 and answer.stage in ("login", "sender") and enhanced == (7, 8)
+    ):
+        raise CredentialRefused(credential(sender_code), "login_refused", detail)
+    if 400 <= reply.code < 500:
+        is_throttled = enhanced is not None and enhanced[0] == 7
+        after = THROTTLED_SECONDS if is_throttled else 0.0
+        return SmtpVerdict(
+            Retry("throttled" if is_throttled else _reason(reply), detail, after),
+            close_seconds=after,
+        )
+    if reply.code < 500:
+        # Neither yes nor no: whether a letter went out with it nobody can say.
+        return SmtpVerdict(
+            Unknown("bad_answer", detail) if answer.stage == "data" else Retry("bad_answer", detail)
+        )
+    if enhanced in _BAD_ADDRESS and answer.stage in ("recipient", "data"):
+        return SmtpVerdict(Rejected("invalid_email", detail), suppress=enhanced == (1, 1))
+    return SmtpVerdict(Rejected(_reason(reply), detail))
+
+
+def _enhanced(reply: MailReply) -> tuple[int, int] | None:
+    """Subject and detail of the enhanced status code (RFC 3463), where it fits the plain one."""
+    match = _ENHANCED.match(reply.text)
+    if match is None or int(match[1]) != reply.code // 100:
+        return None
+    return int(match[2]), int(match[3])
+
+
+def _reason(reply: MailReply) -> str:
+    return f"smtp_{reply.code}" if reply.code in _NAMED else f"smtp_{reply.code // 100}xx"
+
+
+RATE_SECONDS = 1.0
+#: Amazon counts the last 24 hours, so letters become possible again one by one; it advises to wait
+#: up to ten minutes.
+QUOTA_SECONDS = 600.0
+_HELD = frozenset(
+    """AccountSuspendedException SendingPausedException AccountSendingPausedException
+    ConfigurationSetSendingPausedException MailFromDomainNotVerifiedException NotFoundException
+    ConfigurationSetDoesNotExistException AccessDenied AccessDeniedException
+    UnrecognizedClientException InvalidClientTokenId SignatureDoesNotMatch
+    InvalidSignatureException ExpiredToken ExpiredTokenException IncompleteSignature
+    MissingAuthenticationToken MissingAuthenticationTokenException NotAuthorized OptInRequired""".split()
+)
+_THROTTLED = frozenset(
+    {"TooManyRequestsException", "Throttling", "ThrottlingException", "RequestLimitExceeded"}
+)
+_REASONS = {"MessageRejected": "message_rejected", "BadRequestException": "bad_request"}
+
+
+async def send_by_ses(
+    attempt: Attempt,
+    clients: AwsClients,
+    sender: Sender,
+    secret: str,
+    code: str,
+    envelope: Envelope,
+    cc: list[str],
+    tags: list[str],
+) -> str | Outcome:
+    """SES's id of the letter; or the outcome, when it was not taken."""
+    account = AwsAccount(sender.region, sender.access_key_id, secret, sender.endpoint_url)
+    copies = set(cc)
+    destination = {
+        "ToAddresses": [envelope.to],
+        "CcAddresses": [one for one in envelope.copies if one in copies],
+        "BccAddresses": [one for one in envelope.copies if one not in copies],
+    }
+    arguments: dict[str, Any] = {
+        "FromEmailAddress": envelope.sender,
+        "Destination": {name: found for name, found in destination.items() if found},
+        "Content": {"Raw": {"Data": envelope.message}},
+        "EmailTags": [
+            {"Name": "outboxId", "Value": attempt.request_id},
+            *({"Name": f"tag{n}", "Value": tag} for n, tag in enumerate(tags, 1)),
+        ],
+    }
+    if sender.configuration_set:
+        arguments["ConfigurationSetName"] = sender.configuration_set
+    try:
+        answer = await clients.call(attempt.http, "sesv2", account, "send_email", arguments)
+    except AwsError as error:
+        return await _after_error(error, attempt, code)
+    found = answer.get("MessageId")
+    return (
+        found
+        if isinstance(found, str) and found
+        else Unknown("bad_answer", "answered without a MessageId")
+    )
+
+
+async def _after_error(error: AwsError, attempt: Attempt, code: str) -> Outcome:
+    name, status, detail = error.code, error.status, error.detail
+    if name in _THROTTLED or status == 429:
+        seconds = QUOTA_SECONDS if "quota" in error.text.lower() else RATE_SECONDS
+        await attempt.limits.close(limit_name(code), seconds)
+        raise Postponed(seconds)
+    if name in _HELD or status in (401, 403):
+        raise CredentialRefused(credential(code), _held_reason(name), detail)
+    if name == "LimitExceededException":
+        return Retry("limit_exceeded", detail)
+    if 400 <= status < 500:
+        return Rejected(_REASONS.get(name, "ses_4xx"), detail)
+    return Unknown("ses_5xx" if status >= 500 else "bad_answer", detail)
+
+
+def _held_reason(name: str) -> str:
+    if "Paused" in name or "Suspended" in name:
+        return "sending_paused"
+    return (
+        "sender_misconfigured"
+        if name in ("MailFromDomainNotVerifiedException", "NotFoundException")
+        else "login_refused"
+    )
+
+
+def limit_name(code: str) -> str:
+    """The bucket of an account."""
+    return f"email/{code}"

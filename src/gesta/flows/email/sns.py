@@ -62,7 +62,7 @@ _SIGNED: Final[dict[str, tuple[str, ...]]] = {
 }
 
 
-class Envelope(
+class SnsMessage(
     msgspec.Struct,
     frozen=True,
     rename={
@@ -94,7 +94,7 @@ class Envelope(
     subscribe_url: str | None = None
 
     def __repr__(self) -> str:
-        return f"Envelope({self.type} {self.id})"
+        return f"SnsMessage({self.type} {self.id})"
 
     def signed(self) -> bytes:
         values = {
@@ -200,17 +200,17 @@ def _key_of(pem: bytes, now_ms: int) -> RSAPublicKey:
     return key
 
 
-async def open_envelope(
+async def open_message(
     body: bytes, topics: frozenset[str], certificates: Certificates, context: ReportContext
-) -> Envelope:
-    """The envelope, once it is shown to be SNS's own, on one of these topics, and of our days.
+) -> SnsMessage:
+    """The message, once it is shown to be SNS's own, on one of these topics, and of our days.
 
     Raises Forged.
     """
     try:
-        envelope = msgspec.json.decode(body, type=Envelope)
-        signature = base64.b64decode(envelope.signature, validate=True)
-        moment_ms = datetime.fromisoformat(envelope.timestamp).timestamp() * 1000
+        posted = msgspec.json.decode(body, type=SnsMessage)
+        signature = base64.b64decode(posted.signature, validate=True)
+        moment_ms = datetime.fromisoformat(posted.timestamp).timestamp() * 1000
     except (
         msgspec.MsgspecError,
         UnicodeDecodeError,
@@ -220,23 +220,23 @@ async def open_envelope(
         OverflowError,
     ):
         raise Forged from None
-    if envelope.topic not in topics:
+    if posted.topic not in topics:
         # Before anything is fetched: a stranger cannot make us ask Amazon.
         raise Forged
-    key = await certificates.key(envelope.certificate, context)
+    key = await certificates.key(posted.certificate, context)
     try:
-        algorithm = hashes.SHA1() if envelope.version == "1" else hashes.SHA256()  # noqa: S303 -- version 1 is SHA-1, and still SNS's default
-        key.verify(signature, envelope.signed(), PKCS1v15(), algorithm)
+        algorithm = hashes.SHA1() if posted.version == "1" else hashes.SHA256()  # noqa: S303 -- version 1 is SHA-1, and still SNS's default
+        key.verify(signature, posted.signed(), PKCS1v15(), algorithm)
     except InvalidSignature:
         raise Forged from None
     if abs(context.now_ms - moment_ms) > AGE_MS:
         raise Forged
-    return envelope
+    return posted
 
 
-async def confirm(envelope: Envelope, context: ReportContext) -> None:
-    """Say yes to a subscription, by the URL that the envelope names, which is signed."""
-    url = envelope.subscribe_url or ""
+async def confirm(posted: SnsMessage, context: ReportContext) -> None:
+    """Say yes to a subscription, by the URL that the posted names, which is signed."""
+    url = posted.subscribe_url or ""
     if not is_amazons(url, context.scratch_url):
         raise Forged
     try:

@@ -45,19 +45,20 @@ from gesta.domain.outcome import Done, Outcome, Rejected, Unknown
 from gesta.domain.retry_policy import RetryPolicy
 from gesta.flows.attempt import Attempt
 from gesta.flows.deferrals import CredentialRefused, Postponed
-from gesta.flows.flow import ConfigBody, Flow
-from gesta.flows.slack.answers import (
+from gesta.flows.flow import ConfigBody, Flow, Notice, Notices, Payload
+from gesta.flows.slack.asking import ask, marked
+from gesta.flows.slack.client import (
     LATER_SECONDS,
     MEANINGS,
     OTHER,
     THROTTLED_SECONDS,
+    SlackApi,
+    SlackRefusal,
     meaning_of,
     outcome_of,
+    require_library,
     word_of,
 )
-from gesta.flows.slack.asking import ask, marked
-from gesta.flows.slack.client import SlackApi, SlackRefusal, require_library
-from gesta.flows.slack.contract import SendMessageJob, job_of, snapshot
 from gesta.flows.slack.destination import (
     Destination,
     credential_of,
@@ -72,20 +73,24 @@ from gesta.flows.slack.message import (
     CHANNEL,
     DEFAULT,
     NAME,
+    PLACE,
     TEXT_LENGTH_MAX,
     WORKSPACE,
     App,
     Channel,
     Message,
+    SendMessageJob,
     Workspace,
     faults_of,
+    job_of,
+    snapshot,
     tags_of,
 )
-from gesta.flows.slack.notices import notices
 from gesta.outbound.http import AttemptEnded, HttpResponse
 from gesta.outbound.rate_limits import Limit
 from gesta.tenants.config import TenantConfig, not_stored
-from gesta.tenants.templates import TEMPLATE, Template, Templates
+from gesta.tenants.flow_records import TenantRecords
+from gesta.tenants.templates.templates import TEMPLATE, Template, Templates
 
 __all__ = [
     "NAME",
@@ -303,3 +308,34 @@ async def _ending(
 async def _throttled(attempt: Attempt, key: Limit, seconds: float) -> NoReturn:
     await attempt.limits.close(key.name, seconds)
     raise Postponed(seconds)
+
+
+def notices(*, is_declared: bool) -> Notices:
+    """`is_declared`: the program itself has the workspace `default`."""
+
+    def fault(channel: str, config: TenantConfig) -> str:
+        if not PLACE.fullmatch(channel):
+            found = getattr(config.find(CHANNEL, channel), "body", None)
+            if not isinstance(found, Channel):
+                return f"there is no {CHANNEL} {channel}"
+            if found.disabled:
+                return (
+                    f"the {CHANNEL} {channel} is disabled:"
+                    f" {found.disabled_reason or 'no reason given'}"
+                )
+            if found.workspace != DEFAULT:
+                return (
+                    f"the {CHANNEL} {channel} is not in the workspace {DEFAULT}, from which alerts"
+                    " are sent"
+                )
+        return (
+            ""
+            if is_declared or config.find(WORKSPACE, DEFAULT) is not None
+            else f"there is no {WORKSPACE} {DEFAULT}"
+        )
+
+    return Notices(_write, fault)
+
+
+async def _write(channel: str, notice: Notice, _: TenantRecords) -> Payload:
+    return Message(channel, notice.text)

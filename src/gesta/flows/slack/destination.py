@@ -26,7 +26,7 @@ from gesta.flows.slack.message import (
 from gesta.outbound.http import AttemptEnded
 from gesta.outbound.rate_limits import Limit
 from gesta.tenants.config import Entity, TenantConfig, not_stored
-from gesta.tenants.templates import TEMPLATE, find_template
+from gesta.tenants.templates.templates import TEMPLATE, find_template
 
 #: After a rest a workspace may send so many at once.
 _BURST = 10

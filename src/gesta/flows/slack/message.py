@@ -5,12 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Final
+from uuid import UUID
 
 import msgspec
 from msgspec.structs import force_setattr
 
 from gesta.flows.flow import ConfigBody, Payload, Secret
 from gesta.outbound.rate_limits import PerSecond
+from gesta.ports.read_model import View
 
 NAME: Final = "notification.slack"
 #: The config kinds of this channel.
@@ -163,3 +165,49 @@ def tags_of(message: Message, request_id: str) -> Mapping[str, str]:
     if message.channel_code is not None:
         tags["channelCode"] = message.channel_code
     return tags
+
+
+_decode = msgspec.json.Decoder(Message).decode
+
+
+class SendMessageJob(
+    msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, rename="camel"
+):
+    """A pointer to a request, and nothing else: no object and no secret fits in.
+
+    `thread_ts` is a hint; the request has it too.
+    """
+
+    message_request_id: UUID
+    tenant: str
+    thread_ts: Ts | None = None
+
+
+def job_of(view: View) -> SendMessageJob:
+    return SendMessageJob(UUID(view.state.id), view.state.tenant, _decode(view.payload).thread_ts)
+
+
+def snapshot(view: View) -> dict[str, Any]:
+    """A request's fields by their names in the contract; codes that it does not name are left
+    out.
+    """
+    message, state = _decode(view.payload), view.state
+    codes = {
+        "templateCode": message.template,
+        "channelCode": message.channel_code,
+        "recipient": message.recipient,
+        "threadTs": message.thread_ts,
+    }
+    return {
+        "id": state.id,
+        "tenant": state.tenant,
+        "workspaceCode": message.workspace,
+        **{name: code for name, code in codes.items() if code is not None},
+        "data": message.data,
+        "status": state.status,
+        "version": state.version,
+        "createdAt": state.created_at,
+        "updatedAt": state.updated_at,
+        # A stream's first event has revision 0.
+        "lastStreamRevision": state.version - 1,
+    }

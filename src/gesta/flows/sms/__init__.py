@@ -38,8 +38,7 @@ from gesta.domain.retry_policy import RetryPolicy
 from gesta.errors import BadFlow, StoreError
 from gesta.flows.attempt import Attempt
 from gesta.flows.deferrals import SECRET_MISSING, CredentialRefused, Postponed
-from gesta.flows.flow import Flow
-from gesta.flows.sms.answers import MEANINGS, OTHER, THROTTLED_SECONDS, meaning_of, outcome_of
+from gesta.flows.flow import Flow, Notice, Notices, Payload
 from gesta.flows.sms.message import (
     ACCOUNT,
     ADDRESSES,
@@ -52,18 +51,26 @@ from gesta.flows.sms.message import (
     e164,
     faults_of,
     require_library,
+    segments_of,
     tags_of,
 )
-from gesta.flows.sms.notices import notices
 from gesta.flows.sms.reports import callback_url, reporting
-from gesta.flows.sms.segments import segments_of
-from gesta.flows.sms.twilio import Twilio, TwilioRefusal
+from gesta.flows.sms.twilio import (
+    MEANINGS,
+    OTHER,
+    THROTTLED_SECONDS,
+    Twilio,
+    TwilioRefusal,
+    meaning_of,
+    outcome_of,
+)
 from gesta.outbound.http import AttemptEnded, HttpResponse
 from gesta.outbound.rate_limits import Limit
 from gesta.runtime.redaction import scrub
 from gesta.tenants.config import TenantConfig, not_stored
+from gesta.tenants.flow_records import TenantRecords
 from gesta.tenants.suppression import suppressions
-from gesta.tenants.templates import TEMPLATE, Template, Templates
+from gesta.tenants.templates.templates import TEMPLATE, Template, Templates
 
 __all__ = ["Account", "Message", "flow"]
 
@@ -280,3 +287,19 @@ async def _ending(
         await attempt.limits.close(_limit(message, account).name, seconds)
         raise Postponed(seconds)
     return outcome_of(response, retry_after)
+
+
+def notices(declared: Account | None) -> Notices:
+    def fault(number: str, config: TenantConfig) -> str:
+        account = getattr(config.find(ACCOUNT, DEFAULT), "body", declared)
+        if not isinstance(account, Account):
+            return f"there is no {ACCOUNT} {DEFAULT}"
+        return (
+            "" if e164(number, account.default_region) is not None else f"the number {NOT_A_NUMBER}"
+        )
+
+    return Notices(_write, fault)
+
+
+async def _write(number: str, notice: Notice, _: TenantRecords) -> Payload:
+    return Message(number, notice.text[:BODY_LENGTH_MAX])

@@ -1,6 +1,6 @@
 """A store, or one tenant's part of it, into another store: `gesta copy`. Speaks to the ports only.
 
-1. check.py looks whether it may be done; nothing has been written so far.
+1. plan.py looks whether it may be done; nothing has been written so far.
 2. The target is fenced (`filling`): no job is put or taken there until the end.
 3. transfer.py copies secrets, events in their order, and claims, while the source stays in use; the
    views are folded along without dispatching.

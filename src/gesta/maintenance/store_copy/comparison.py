@@ -10,8 +10,7 @@ from collections.abc import Awaitable, Callable
 from gesta.domain.state import State
 from gesta.domain.stream_names import request_stream
 from gesta.errors import StoreError
-from gesta.maintenance.store_copy.selection import PAGE, Home, Selection, meta_of
-from gesta.maintenance.store_copy.transfer import ref_of
+from gesta.maintenance.store_copy.plan import PAGE, CopyPlan, Home, meta_of, ref_of
 from gesta.ports.event_store import Recorded
 from gesta.projector.batch_fold import CONFIG
 from gesta.requests.loader import Loader
@@ -46,13 +45,9 @@ class Tally:
 
 
 class Comparison:
-    def __init__(self, source: Home, target: Home, selection: Selection, looked: Looked) -> None:
-        self._source, self._target, self._selection, self._looked = (
-            source,
-            target,
-            selection,
-            looked,
-        )
+    def __init__(self, plan: CopyPlan, looked: Looked) -> None:
+        self._source, self._target = plan.source, plan.target
+        self._plan, self._looked = plan, looked
         #: Requests of other tenants than the one that is copied.
         self.others: frozenset[str] = frozenset()
 
@@ -80,9 +75,9 @@ class Comparison:
             )
 
     async def check_claims(self) -> None:
-        if self._selection.tenant is None and await self._claims(
-            self._source
-        ) != await self._claims(self._target):
+        if self._plan.tenant is None and await self._claims(self._source) != await self._claims(
+            self._target
+        ):
             raise StoreError(
                 f"{self._target.url} does not have the keys that {self._source.url} has; it stays"
                 " on hold"
@@ -103,7 +98,7 @@ class Comparison:
         while page := await home.stores.events.follow(after, PAGE):
             after = page[-1].position
             for one in page:
-                is_copied = self._selection.has_event(one)
+                is_copied = self._plan.has_event(one)
                 if is_copied:
                     tally.add(
                         one.stream.encode(),
@@ -114,7 +109,7 @@ class Comparison:
                         one.meta,
                     )
                 if (
-                    self._selection.tenant is not None
+                    self._plan.tenant is not None
                     and (meta := meta_of(one)) is not None
                     and meta.flow != CONFIG
                 ):
@@ -135,7 +130,7 @@ class Comparison:
         tally, after = Tally(), ("", "", 0)
         while page := await home.stores.vault.listed(after, PAGE):
             after = ref_of(page[-1])
-            for one in filter(self._selection.has_secret, page):
+            for one in filter(self._plan.has_secret, page):
                 tally.add(one.tenant.encode(), one.name.encode(), b"%d" % one.version, one.box)
         return tally
 
@@ -157,7 +152,7 @@ class Comparison:
             after = page[-1].position
             streams = list(
                 dict.fromkeys(
-                    recorded.stream for recorded in page if self._selection.has_event(recorded)
+                    recorded.stream for recorded in page if self._plan.has_event(recorded)
                 )
             )
             for start in range(0, len(streams), STREAMS_AT_ONCE):

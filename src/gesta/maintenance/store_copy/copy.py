@@ -10,10 +10,9 @@ from msgspec.structs import replace
 from gesta.domain.events import Actor
 from gesta.domain.stream_names import checkpoint_of
 from gesta.errors import StoreError
-from gesta.maintenance.store_copy.check import check, filling_fence, left_fence
 from gesta.maintenance.store_copy.comparison import Comparison
+from gesta.maintenance.store_copy.plan import PAGE, CopyPlan, Home, check
 from gesta.maintenance.store_copy.roles import Roles
-from gesta.maintenance.store_copy.selection import PAGE, Home, Selection
 from gesta.maintenance.store_copy.transfer import Transfer
 from gesta.ports.job_queue import Job, QueueStanding
 from gesta.ports.outbox import Prepared
@@ -61,21 +60,21 @@ class CopyReport:
 class Copy:
     def __init__(
         self,
-        source: Home,
-        target: Home,
-        tenant: str | None,
+        plan: CopyPlan,
         master: MasterKey,
+        *,
         runtime: Runtime,
         progress: Progress,
         tell: Tell,
     ) -> None:
-        self._source, self._target, self._selection = source, target, Selection(tenant)
+        source, target = plan.source, plan.target
+        self._plan, self._source, self._target = plan, source, target
         self._master, self._progress, self._tell = master, progress, tell
         self._source_clock = OnClock(runtime, source.stores.now_ms)
         self._target_clock = OnClock(runtime, target.stores.now_ms)
-        self._transfer = Transfer(source, target, self._selection)
+        self._transfer = Transfer(plan)
         owner = f"copy:{Ids(runtime).new()}"
-        self._roles = Roles(source, target, owner, runtime)
+        self._roles = Roles(plan, owner, runtime)
         process = Process(self._target_clock, Ids(self._target_clock), Telemetry(), owner)
         self._projector = Projector(target.stores, process)
 
@@ -84,13 +83,13 @@ class Copy:
 
         `wait_seconds`: how long running attempts may take to end before the fence.
         """
-        start = await check(self._source, self._target, self._selection, self._master)
+        start = await check(self._plan, self._master)
         if start == "done":
             return CopyReport(is_new=False)
         await self._roles.hold()
         if start == "fresh":
             await self._finish_own_work()
-        await self._target.stores.fences.put_up(filling_fence(self._source, self._selection))
+        await self._target.stores.fences.put_up(self._plan.filling_fence)
         if not await self._is_left():
             await self._copy_bulk()
             await self._pause_and_fence(wait_seconds, actor)
@@ -99,9 +98,7 @@ class Copy:
         return report
 
     async def _is_left(self) -> bool:
-        return (
-            left_fence(self._target, self._selection) in await self._source.stores.fences.standing()
-        )
+        return self._plan.left_fence in await self._source.stores.fences.standing()
 
     async def _finish_own_work(self) -> None:
         """What the target had before is dispatched as usual: what we append is not, and the mark
@@ -124,7 +121,7 @@ class Copy:
                     break
             if await self._source.stores.events.behind(position) < PAGE:
                 break
-        if self._selection.tenant is None:
+        if self._plan.tenant is None:
             await self._transfer.claims()
 
     async def _fold(self) -> None:
@@ -148,20 +145,20 @@ class Copy:
         The pause is copied: so the target starts on hold.
         """
         pausing = self._pausing()
-        await pausing.pause(self._selection.scope, f"copied to {self._target.url}"[:500], actor)
+        await pausing.pause(self._plan.scope, f"copied to {self._target.url}"[:500], actor)
         leased = await self._drain(wait_seconds)
-        if leased and self._selection.tenant is not None:
+        if leased and self._plan.tenant is not None:
             # A tenant's fence stops its events, not the leases of workers: an attempt that still
             # runs could not say how it ended.
-            await pausing.resume(self._selection.scope, actor)
+            await pausing.resume(self._plan.scope, actor)
             raise StoreError(
-                f"{leased} attempts of tenant {self._selection.tenant} have not ended in"
+                f"{leased} attempts of tenant {self._plan.tenant} have not ended in"
                 f" {self._source.url}; the tenant goes on there, and nothing was sent from the"
                 " copy. Repeat it with --wait; if a worker died amid them, `gesta serve` there"
                 " ends them"
             )
         if not await self._fence():
-            await pausing.resume(self._selection.scope, actor)
+            await pausing.resume(self._plan.scope, actor)
             raise StoreError(
                 f"requests of callers' own transactions wait in the outbox of {self._source.url};"
                 " it goes on as before, and nothing was sent from the copy. See that `gesta"
@@ -179,7 +176,7 @@ class Copy:
         """Whether it stands, with nothing left behind that callers' own transactions have
         committed.
         """
-        stores, fence = self._source.stores, left_fence(self._target, self._selection)
+        stores, fence = self._source.stores, self._plan.left_fence
         for _ in range(FENCE_TRIES):
             if stores.outbox is not None:
                 waiting = await stores.outbox.waiting((), 0, (), PAGE)
@@ -212,7 +209,7 @@ class Copy:
         return leased
 
     async def _leased(self) -> int:
-        if self._selection.tenant is None:
+        if self._plan.tenant is None:
             return sum(
                 flow.leased
                 for flow in (await self._source.stores.job_inspection.backlog()).values()
@@ -225,7 +222,7 @@ class Copy:
         after = ""
         while page := await self._source.stores.job_inspection.jobs(after, PAGE):
             after = page[-1].job.id
-            found += [one for one in page if self._selection.has_job(one.job)]
+            found += [one for one in page if self._plan.has_job(one.job)]
             await self._roles.hold()
         return found
 
@@ -252,7 +249,7 @@ class Copy:
             await self._fold()
             await self._roles.hold()
         await self._fold()
-        comparison = Comparison(self._source, self._target, self._selection, self._look)
+        comparison = Comparison(self._plan, self._look)
         self._looked, self._to_look = 0, 2 * await self._source.stores.events.behind(0)
         expected = await comparison.read_source()
         claims, secrets = (
@@ -265,7 +262,7 @@ class Copy:
         await comparison.check_events(expected)
         await comparison.check_claims()
         await comparison.check_secrets()
-        if self._selection.tenant is None:
+        if self._plan.tenant is None:
             await self._copy_subscriptions()
         jobs = await self._jobs()
         if leased:
@@ -274,9 +271,7 @@ class Copy:
             left = fenced_at + LEASE_SECONDS - self._source_clock.monotonic()
             await sleep(self._source_clock, max(0.0, left))
             await self._roles.hold()
-        await self._target.stores.fences.take_down(
-            filling_fence(self._source, self._selection), jobs
-        )
+        await self._target.stores.fences.take_down(self._plan.filling_fence, jobs)
         return CopyReport(
             is_new=True,
             events=expected.count,
@@ -312,7 +307,7 @@ class Copy:
         }
         undispatched = self._source.stores.undispatched_jobs
         for job in [] if undispatched is None else await undispatched.undispatched(ALL):
-            if self._selection.has_job(job):
+            if self._plan.has_job(job):
                 # One that was put and not yet forgotten stands in the queue with all that is known
                 # of it.
                 found.setdefault(job.id, job)

@@ -7,7 +7,7 @@ the source.
 from __future__ import annotations
 
 from gesta.errors import Fenced, StoreError
-from gesta.maintenance.store_copy.selection import Home
+from gesta.maintenance.store_copy.plan import CopyPlan, Home
 from gesta.maintenance.sweeper import ROLE as SWEEP
 from gesta.ports.leases import RENEWAL_SECONDS
 from gesta.projector.partitions import CHECKPOINT, projects
@@ -20,8 +20,9 @@ LOOK_SECONDS = 0.2
 
 
 class Roles:
-    def __init__(self, source: Home, target: Home, owner: str, runtime: Runtime) -> None:
-        self._source, self._target, self._owner, self._runtime = source, target, owner, runtime
+    def __init__(self, plan: CopyPlan, owner: str, runtime: Runtime) -> None:
+        self._source, self._target = plan.source, plan.target
+        self._owner, self._runtime = owner, runtime
         self._renewed_at = float("-inf")
 
     async def hold(self) -> None:

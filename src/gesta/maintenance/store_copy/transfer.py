@@ -6,10 +6,9 @@ Everything may be repeated: what stands there already is recognised.
 from __future__ import annotations
 
 from gesta.errors import StoreError
-from gesta.maintenance.store_copy.selection import PAGE, Home, Selection
+from gesta.maintenance.store_copy.plan import PAGE, CopyPlan, ref_of
 from gesta.ports.checkpoints import Move, dispatched_of
 from gesta.ports.event_store import Append, Appended, NewEvent, Recorded
-from gesta.ports.vault import Encrypted
 from gesta.projector.partitions import checkpoints_of, stands_of
 
 #: What a checkpoint is called that says how far a copy has come; the source's URL and the tenant
@@ -18,10 +17,10 @@ PLACE = "copy/"
 
 
 class Transfer:
-    def __init__(self, source: Home, target: Home, selection: Selection) -> None:
-        self._source, self._target, self._selection = source, target, selection
+    def __init__(self, plan: CopyPlan) -> None:
+        self._source, self._target, self._plan = plan.source, plan.target, plan
         #: Of the source's log, kept beside the target's views until the copy is done.
-        self.place = f"{PLACE}{selection.tenant or '*'}/{source.url}"
+        self.place = f"{PLACE}{plan.tenant or '*'}/{plan.source.url}"
 
     async def events(self) -> tuple[int, int]:
         """Copy the next page of the log: how many events it had, and the position up to which the
@@ -32,7 +31,7 @@ class Transfer:
         page = await self._source.stores.events.follow(before, PAGE)
         if not page:
             return 0, before
-        chosen = [recorded for recorded in page if self._selection.has_event(recorded)]
+        chosen = [recorded for recorded in page if self._plan.has_event(recorded)]
         # One append for each, so that all keep their order: who follows the log goes on in the
         # target where it stood in the source.
         verdicts = (
@@ -80,7 +79,7 @@ class Transfer:
         events = self._target.stores.events
         while page := await self._source.stores.events.follow(position, PAGE):
             following = next(
-                (recorded for recorded in page if self._selection.has_event(recorded)), None
+                (recorded for recorded in page if self._plan.has_event(recorded)), None
             )
             if following is not None:
                 found = await events.read([(following.stream, following.version - 1)])
@@ -120,7 +119,7 @@ class Transfer:
         after = ("", "", 0)
         while page := await self._source.stores.vault.listed(after, PAGE):
             after = ref_of(page[-1])
-            chosen = [encrypted for encrypted in page if self._selection.has_secret(encrypted)]
+            chosen = [encrypted for encrypted in page if self._plan.has_secret(encrypted)]
             written = await vault.put(chosen) if chosen else []
             gone = [
                 ref_of(one)
@@ -142,10 +141,6 @@ class Transfer:
             f"{self._target.url} has other events than {self._source.url} in the stream {stream}; "
             "somebody worked on both. Nothing was sent from the copy; choose another target"
         )
-
-
-def ref_of(encrypted: Encrypted) -> tuple[str, str, int]:
-    return encrypted.tenant, encrypted.name, encrypted.version
 
 
 def _append(recorded: Recorded) -> Append:

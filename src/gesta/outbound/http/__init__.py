@@ -2,7 +2,7 @@
 
 Receives calls from a flow (`attempt.http`); a fault comes back as Retry, Unknown or Rejected.
 
-`transport.py` is the port, `aiohttp_transport.py` the real one, `gesta.sandbox.transport` its
+`transport.py` is the port, `aiohttp_transport.py` the real one, `gesta.sandbox` its
 double; `guard.py` says which
 addresses may be reached and `http.py` what a flow sees. aiohttp is imported by the real transport
 only.
@@ -15,9 +15,9 @@ from gesta.outbound.http.client import (
     Http,
     after_fault,
     after_status,
+    retry_after_seconds,
     status_reason,
 )
-from gesta.outbound.http.retry_after import retry_after_seconds
 from gesta.outbound.http.transport import (
     FaultReason,
     Headers,

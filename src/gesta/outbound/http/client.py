@@ -25,12 +25,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from datetime import UTC
+from email.utils import parsedate_to_datetime
 from typing import Any, Final, TypedDict, Unpack
 
 import msgspec
 
 from gesta.domain.outcome import Outcome, Rejected, Retry, Unknown
-from gesta.outbound.http.retry_after import retry_after_seconds
 from gesta.outbound.http.transport import (
     FaultReason,
     Headers,
@@ -40,6 +41,37 @@ from gesta.outbound.http.transport import (
     TransportFault,
 )
 from gesta.runtime.clock import Runtime
+
+#: Nobody is waited for longer than this, whatever the header says.
+RETRY_AFTER_SECONDS_MAX = 86_400.0
+
+#: Fractions are not in the RFC, but providers send them. More digits than this are far beyond the
+#: limit anyway.
+_SECONDS = re.compile(r"[0-9]{1,15}(\.[0-9]{1,15})?")
+
+
+def retry_after_seconds(value: str | None, now_ms: int) -> float | None:
+    """Seconds from now, between 0 and a day.
+
+    None when there is no such header or its value cannot be read.
+    """
+    if value is None:
+        return None
+    text = value.strip()
+    seconds = float(text) if _SECONDS.fullmatch(text) else _seconds_until(text, now_ms)
+    return None if seconds is None else min(max(seconds, 0.0), RETRY_AFTER_SECONDS_MAX)
+
+
+def _seconds_until(http_date: str, now_ms: int) -> float | None:
+    try:
+        moment = parsedate_to_datetime(http_date)
+        if moment.tzinfo is None:
+            # asctime dates name no zone; HTTP means GMT.
+            moment = moment.replace(tzinfo=UTC)
+        return moment.timestamp() - now_ms / 1000
+    except (ValueError, TypeError, OverflowError, IndexError):
+        return None
+
 
 #: Asking again cannot help: the address itself is refused.
 _HOPELESS: Final[frozenset[FaultReason]] = frozenset(

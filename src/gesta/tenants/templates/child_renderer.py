@@ -12,20 +12,131 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import os
+import signal
+import socket
+import subprocess
+import sys
 from collections import deque
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import TypeVar, cast
 
 import msgspec
 
 from gesta.errors import RendererDown
 from gesta.runtime.clock import Runtime, spawn, turn
-from gesta.tenants.templates.child_process import Child, ChildEnded
-from gesta.tenants.templates.dressing import Markup
-from gesta.tenants.templates.frames import Answer, Batch, Order, Task
+from gesta.tenants.templates.child import (
+    FRAME_BYTES_MAX,
+    HEAD_BYTES,
+    Answer,
+    Batch,
+    Order,
+    Task,
+    frame,
+    read_answers,
+)
+from gesta.tenants.templates.email_html import Markup
 from gesta.tenants.templates.press import Fault, Names, Sheet
-from gesta.tenants.templates.renderer import KEPT
-from gesta.tenants.templates.template import Template, sources, weight
+from gesta.tenants.templates.renderer import KEPT, Shelf, refuse_missing_engine
+from gesta.tenants.templates.templates import Template, sources, weight
+
+#: A child that has not answered after this is killed. Its CPU time is bounded by itself; this is
+#: for a machine that does not let it run.
+STALL_SECONDS = 10.0
+
+
+class ChildEnded(Exception):
+    """The child is gone in the middle of a batch.
+
+    `by_itself`: not because somebody killed it, so something it was asked made it end.
+    """
+
+    def __init__(self, status: int) -> None:
+        super().__init__(f"the renderer's process ended with {status}")
+        self.by_itself = status not in (0, -signal.SIGKILL)
+        self.told = "takes too much time" if status == -signal.SIGPROF else "takes too much memory"
+
+
+class Child:
+    """A process that renders, and what it knows."""
+
+    def __init__(
+        self,
+        process: subprocess.Popen[bytes],
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        runtime: Runtime,
+    ) -> None:
+        self._process, self._reader, self._writer, self._runtime = process, reader, writer, runtime
+        self.shelf = Shelf()
+        #: It has not been asked anything yet.
+        self.is_fresh = True
+
+    @classmethod
+    async def start(cls, runtime: Runtime) -> Child:
+        """Raises RendererDown when no process can be had, or it does not come to life."""
+        refuse_missing_engine()
+        try:
+            ours, theirs = socket.socketpair()
+            with theirs:
+                process = _process(ours, theirs)
+            reader, writer = await asyncio.open_unix_connection(sock=ours)
+        except OSError as error:
+            raise RendererDown(
+                f"its process cannot be started: {error.strerror or error}"
+            ) from None
+        child = cls(process, reader, writer, runtime)
+        try:
+            await child.answers()
+        except ChildEnded:
+            raise RendererDown(
+                "its process ended while it started; is there memory left?"
+            ) from None
+        except BaseException:
+            child.end()
+            raise
+        return child
+
+    def ask(self, batch: Batch) -> None:
+        self.is_fresh = False
+        self._writer.write(frame(batch))
+
+    async def answers(self) -> list[Answer]:
+        """The next answers to the batch, in its order. Raises ChildEnded when none will come."""
+        timer = self._runtime.call_later(STALL_SECONDS, self._process.kill)
+        try:
+            length = int.from_bytes(await self._reader.readexactly(HEAD_BYTES), "big")
+            if length <= FRAME_BYTES_MAX:
+                return read_answers(await self._reader.readexactly(length))
+        except (asyncio.IncompleteReadError, ConnectionError, msgspec.DecodeError):
+            pass
+        finally:
+            timer.cancel()
+        raise ChildEnded(self.end())
+
+    def end(self) -> int:
+        """Kill it unless it is gone already; what it ended with."""
+        self._writer.transport.abort()
+        self._process.kill()
+        return self._process.wait()
+
+
+def _process(ours: socket.socket, theirs: socket.socket) -> subprocess.Popen[bytes]:
+    # The modules of this process and nothing else of its environment: there may be secrets in it.
+    path = os.pathsep.join(str(Path(entry).absolute()) for entry in sys.path)
+    try:
+        return subprocess.Popen(
+            [sys.executable, "-P", "-m", "gesta.tenants.templates.child"],
+            stdin=theirs.fileno(),
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            env={"PYTHONPATH": path},
+        )
+    except OSError:
+        ours.close()
+        raise
+
 
 T = TypeVar("T")
 

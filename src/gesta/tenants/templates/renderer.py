@@ -10,9 +10,9 @@ from importlib.util import find_spec
 from typing import Protocol
 
 from gesta.errors import RendererDown
-from gesta.tenants.templates.dressing import Markup, dress
+from gesta.tenants.templates.email_html import Markup, dress
 from gesta.tenants.templates.press import Fault, Names, Press, Sheet
-from gesta.tenants.templates.template import Template, sources, weight
+from gesta.tenants.templates.templates import Template, sources, weight
 
 #: Templates that are kept compiled, and characters of their sources.
 KEPT = 500

@@ -38,8 +38,7 @@ from gesta.flows.personal_fields import plan_of
 from gesta.ports.job_queue import Job
 from gesta.runtime.clock import sleep
 from gesta.runtime.settings import Settings
-from gesta.sandbox import Sandbox
-from gesta.sandbox.transport import SandboxTransport
+from gesta.sandbox import Sandbox, SandboxTransport
 
 #: What goes wrong with the next call. permanent: the provider will never take it. throttled: come
 #: back in THROTTLED_SECONDS.

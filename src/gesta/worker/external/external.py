@@ -34,7 +34,7 @@ from gesta.ports.job_queue import Job, LeasedJob
 from gesta.ports.read_model import View, key_of
 from gesta.ports.stores import Stores
 from gesta.requests.loader import Loader
-from gesta.requests.recorder import Recorder
+from gesta.requests.recorder import Origin, Recorder
 from gesta.runtime.component import Process
 from gesta.runtime.redaction import scrubbed_name
 from gesta.runtime.telemetry import LogContext
@@ -223,10 +223,10 @@ class External:
             causation_id=(
                 leased.job.id if report.causation_id is None else scrubbed_name(report.causation_id)
             ),
-            actor=report.actor or by,
-            cause=cause,
-            correlation_id=(
-                None if report.correlation_id is None else scrubbed_name(report.correlation_id)
+            origin=Origin(
+                report.actor or by,
+                cause,
+                None if report.correlation_id is None else scrubbed_name(report.correlation_id),
             ),
         )
         state, line = (
