@@ -348,7 +348,7 @@ async def test_an_external_lease_neither_waits_for_a_job_that_another_process_lo
         await stores.queue.put([locked, free])
         async with locking(url, locked.id):
             leased = await asyncio.wait_for(
-                stores.queue.lease_external("one", "@test.pick/acme", 2, 10.0), 10
+                stores.external_leases.lease_external("one", "@test.pick/acme", 2, 10.0), 10
             )
             assert [one.job.id for one in leased] == [free.id]
 
