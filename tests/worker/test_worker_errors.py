@@ -65,7 +65,10 @@ async def test_an_answer_that_is_no_outcome_is_unknown_never_done(gesta, answer)
         (Done(id="p-1", detail=None), Done("p-1")),  # type: ignore[arg-type]
         (Done(id="a\ud800b"), Done("a?b")),
         (Done(id="x" * 5_000), Done("x" * 500)),
-        (Rejected(404, {"error": "gone"}), Rejected("404", "{'error': 'gone'}")),  # type: ignore[arg-type]
+        (
+            Rejected(404, {"error": "gone"}),  # type: ignore[arg-type]
+            Rejected("404", "{'error': 'gone'}"),
+        ),
         (
             Rejected("no", "sent to ann@example.com with xoxb-1234567890-abc"),
             Rejected("no", "sent to [email] with [token]"),
