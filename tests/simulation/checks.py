@@ -374,7 +374,9 @@ class FlowChecks:
                 f"{name} is {state.status}",
             )
             self._holds(
-                "completed means that it happened", state.status != "completed" or residual >= 0, name
+                "completed means that it happened",
+                state.status != "completed" or residual >= 0,
+                name,
             )
             if world.queue_was_lost and request_id in self._ended_early:
                 # A job that is absent counts as one that nobody held: lost with the queue, that may
