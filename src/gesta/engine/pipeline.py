@@ -46,7 +46,7 @@ from gesta.security.cursors import Cursors
 from gesta.security.envelope_encryption import IDENTITY, KeyRing
 from gesta.security.keyed_digests import KeyedDigests
 from gesta.security.subject_keys import SubjectKeys
-from gesta.subscriptions.alerts import Alerting, Alerts, Destination
+from gesta.subscriptions.alerts import AlertDestination, Alerting, Alerts
 from gesta.subscriptions.handlers import Subscription, Subscriptions
 from gesta.subscriptions.log_consumer import Log, LogConsumer
 from gesta.subscriptions.status_webhooks import StatusWebhooks
@@ -255,9 +255,7 @@ class Pipeline:
             events=stores.events,
             checkpoints=stores.checkpoints,
             leases=stores.leases,
-            runtime=self.runtime,
-            telemetry=self.telemetry,
-            owner=self.owner,
+            process=self.process,
         )
         #: None where no webhook flow is declared, and where no address for alerts is set.
         self.telling: StatusWebhooks | None = None
@@ -271,14 +269,12 @@ class Pipeline:
             own.append(self.telling)
         if settings.alerts_to is not None:
             self.alerts = Alerts(
-                Destination(settings.alerts_to, settings.tenant),
+                AlertDestination(settings.alerts_to, settings.tenant),
                 flows=self.flows,
                 intake=self.intake,
                 config=self.config,
                 records=self.records,
-                runtime=self.runtime,
-                telemetry=self.telemetry,
-                process=self.owner,
+                process=self.process,
             )
             if self.alerts.can_be_sent:
                 self.telemetry.alarm = self.alerts.met

@@ -30,8 +30,9 @@ from gesta.intake.submit import Intake
 from gesta.intake.submit_options import Options
 from gesta.ports.event_store import Recorded
 from gesta.projector.batch_fold import CONFIG
-from gesta.runtime.clock import Runtime, sleep
-from gesta.runtime.telemetry import Telemetry, reason_label
+from gesta.runtime.clock import sleep
+from gesta.runtime.component import Process, repeat
+from gesta.runtime.telemetry import reason_label
 from gesta.subscriptions.log_consumer import BATCH, OWN, Log, LogConsumer
 from gesta.tenants.config import ConfigCache
 from gesta.tenants.flow_records import Records
@@ -101,7 +102,7 @@ Name = tuple[str, str, str]
 
 
 @dataclass(frozen=True)
-class Destination:
+class AlertDestination:
     """Who hears of alerts: `flow:address`, and the tenant whose config and templates are used."""
 
     to: str
@@ -113,21 +114,19 @@ class Alerts:
 
     def __init__(
         self,
-        destination: Destination,
+        destination: AlertDestination,
         *,
         flows: Mapping[str, Flow],
         intake: Intake,
         config: ConfigCache,
         records: Records,
-        runtime: Runtime,
-        telemetry: Telemetry,
-        process: str,
+        process: Process,
     ) -> None:
         self.to, self._tenant, self._process = destination.to, destination.tenant, process
         flow, _, self._destination = destination.to.partition(":")
         self._flow, self._flow_name = flows.get(flow), flow
         self._flows, self._intake, self._config, self._records = flows, intake, config, records
-        self._runtime, self._telemetry = runtime, telemetry
+        self._runtime, self._telemetry = process.runtime, process.telemetry
         self._said: dict[Name, int] = {}
         #: What this process has met itself.
         self._own: dict[Name, Group] = {}
@@ -158,16 +157,15 @@ class Alerts:
 
     def met(self, kind: str, reason: str, example: str) -> None:
         """Something in this process that no event tells of."""
-        add(self._own, Group(kind, "", reason, "", example or self._process))
+        add(self._own, Group(kind, "", reason, "", example or self._process.owner))
 
     async def run(self) -> None:
         """Say what this process has met itself, for ever."""
-        while True:
-            try:
-                await self.say(self._own)
-            except StoreError as error:
-                self._telemetry.store_failed("alerts", error)
-            await sleep(self._runtime, FLUSH_SECONDS)
+        await repeat(self._flush, "alerts", self._process)
+
+    async def _flush(self) -> None:
+        await self.say(self._own)
+        await sleep(self._runtime, FLUSH_SECONDS)
 
     async def say(self, groups: dict[Name, Group]) -> None:
         """Say what may be said in this window, and take it out of the groups.

@@ -19,6 +19,7 @@ from gesta.domain.stream_names import checkpoint_of
 from gesta.errors import BadSubscription, StoreError
 from gesta.ports.leases import RENEWAL_SECONDS, Role
 from gesta.runtime.clock import sleep
+from gesta.runtime.component import repeat
 from gesta.subscriptions.log_consumer import BATCH, OWN, Log, LogConsumer, Since
 
 __all__ = ["Handler", "Since", "Subscriber", "Subscription", "Subscriptions"]
@@ -124,7 +125,7 @@ class Subscriptions:
     """All of a process's, and the engine's own followers beside them."""
 
     def __init__(self, asked: Sequence[Subscription], own: Sequence[LogConsumer], log: Log) -> None:
-        self._runtime, self._telemetry = log.runtime, log.telemetry
+        self._process = log.process
         self.subscribers: list[LogConsumer] = [*(Subscriber(one, log) for one in asked), *own]
 
     def stop(self) -> None:
@@ -152,11 +153,13 @@ class Subscriptions:
 
     async def _keep_roles(self) -> None:
         """A handler may take its time, and its role must not go to another process meanwhile."""
-        while True:
-            for one in self.subscribers:
-                if one.role.was_ours:
-                    try:
-                        await one.role.is_ours()
-                    except StoreError as error:
-                        self._telemetry.store_failed(one.checkpoint, error)
-            await sleep(self._runtime, RENEWAL_SECONDS)
+        await repeat(self._renew_roles, "subscriptions", self._process)
+
+    async def _renew_roles(self) -> None:
+        for one in self.subscribers:
+            if one.role.was_ours:
+                try:
+                    await one.role.is_ours()
+                except StoreError as error:
+                    self._process.telemetry.store_failed(one.checkpoint, error)
+        await sleep(self._process.runtime, RENEWAL_SECONDS)

@@ -27,9 +27,9 @@ from gesta.ports.leases import RENEWAL_SECONDS, Leases, Role
 from gesta.ports.read_model import Quarantined, View
 from gesta.projector.batch_fold import CONFIG
 from gesta.requests.loader import apply_event
-from gesta.runtime.clock import Runtime, Signal, is_cancelled, sleep
+from gesta.runtime.clock import Signal, is_cancelled, sleep
+from gesta.runtime.component import Process, repeat
 from gesta.runtime.redaction import scrub
-from gesta.runtime.telemetry import Telemetry
 
 Since = Literal["now", "beginning"]
 #: Position → the word that an event may be told under, and its metadata.
@@ -57,10 +57,7 @@ class Log:
     events: EventStore
     checkpoints: Checkpoints
     leases: Leases
-    runtime: Runtime
-    telemetry: Telemetry
-    #: This process, for people who ask which one plays a role.
-    owner: str
+    process: Process
 
 
 class LogConsumer(ABC):
@@ -69,8 +66,10 @@ class LogConsumer(ABC):
     def __init__(self, name: str, since: Since, log: Log) -> None:
         self.name, self.checkpoint, self._since = name, checkpoint_of(name), since
         self._events, self._checkpoints = log.events, log.checkpoints
-        self._runtime, self._telemetry = log.runtime, log.telemetry
-        self.role = Role(self.checkpoint, log.owner, log.leases, log.runtime)
+        self._process = log.process
+        self._runtime, self._telemetry = log.process.runtime, log.process.telemetry
+        self.role = Role(self.checkpoint, log.process.owner, log.leases, self._runtime)
+        self._has_begun = False
         #: Where the checkpoint stands, and how far everything has been told. None: to be read.
         self._position: int | None = None
         self._told = 0
@@ -80,7 +79,7 @@ class LogConsumer(ABC):
         #: Whether the handler is at work right now.
         self.is_telling = False
         self._is_stopping = False
-        self._ended = Signal(log.runtime)
+        self._ended = Signal(self._runtime)
 
     #: Whether it stands aside until somebody wants it, and plays its role only then.
     waits_to_be_wanted = False
@@ -95,24 +94,29 @@ class LogConsumer(ABC):
         return self._again_ms if self._failures < TRIES_TO_SETTLE else None
 
     async def run(self) -> None:
-        """Tell until stopped, while the role is ours."""
-        has_begun = False
-        while not self._is_stopping:
-            try:
-                if not has_begun:
-                    # Whoever has the role: from here on nothing may be missed.
-                    await self._begin()
-                    has_begun = True
-                if not await self.role.is_ours():
-                    self._position = None
-                    await sleep(self._runtime, RENEWAL_SECONDS)
-                elif await self.step() == 0:
-                    await self._events.changed(POLL_SECONDS)
-            except StoreError as error:
-                self._telemetry.store_failed(self.checkpoint, error)
-                self._position = None
-                await sleep(self._runtime, POLL_SECONDS)
+        """Consume until stopped, while the role is ours."""
+        await repeat(
+            self._turn,
+            self.checkpoint,
+            self._process,
+            outage=self._lose_position,
+            is_over=lambda: self._is_stopping,
+        )
         await self.finish()
+
+    async def _turn(self) -> None:
+        if not self._has_begun:
+            # Whichever process has the role: from here on nothing may be missed.
+            await self._begin()
+            self._has_begun = True
+        if not await self.role.is_ours():
+            self._lose_position()
+            await sleep(self._runtime, RENEWAL_SECONDS)
+        elif await self.step() == 0:
+            await self._events.changed(POLL_SECONDS)
+
+    def _lose_position(self) -> None:
+        self._position = None
 
     def stop(self) -> None:
         """Call the handler no more; one that is at work may come to its end."""

@@ -22,13 +22,14 @@ from gesta.domain.ids import KEY_LENGTH_MAX, covers
 from gesta.domain.state import State
 from gesta.domain.status_events import OWN_SOURCES, STATUS_WEBHOOKS, Event
 from gesta.domain.stream_names import config_stream
-from gesta.errors import Conflict, Fenced, InvalidRequest, StoreError
+from gesta.errors import Conflict, Fenced, InvalidRequest
 from gesta.flows.flow import Flow, Payload
 from gesta.flows.webhook import TOLD, Message, WebhookSubscription, endpoint_fault
 from gesta.intake.submit import Intake
 from gesta.intake.submit_options import Options
 from gesta.requests.dead_letters import iso
 from gesta.runtime.clock import Signal
+from gesta.runtime.component import repeat
 from gesta.subscriptions.log_consumer import OWN, POLL_SECONDS, Log, LogConsumer
 from gesta.tenants.config import ConfigCache, Entity, TenantConfig
 
@@ -74,7 +75,7 @@ class StatusWebhooks(LogConsumer):
     def __init__(self, *, log: Log, flow: Flow, intake: Intake, config: ConfigCache) -> None:
         super().__init__(f"{OWN}webhooks", "now", log)
         self._flow, self._intake, self._config = flow, intake, config
-        self._wanted = Signal(log.runtime)
+        self._wanted, self._is_needed = Signal(self._runtime), False
         #: Tenant → version of its config, and what it has subscribed.
         self._known: dict[str, tuple[int, list[Listening]]] = {}
         #: Subscriptions that were said to be broken: once each.
@@ -94,13 +95,18 @@ class StatusWebhooks(LogConsumer):
         self._wanted.set()
 
     async def run(self) -> None:
-        while not self._is_stopping:
-            try:
-                if await self._is_wanted():
-                    await super().run()
-                    return
-            except StoreError as error:
-                self._telemetry.store_failed(self.checkpoint, error)
+        await repeat(
+            self._wait_to_be_wanted,
+            self.checkpoint,
+            self._process,
+            is_over=lambda: self._is_stopping or self._is_needed,
+        )
+        if self._is_needed:
+            await super().run()
+
+    async def _wait_to_be_wanted(self) -> None:
+        self._is_needed = await self._is_wanted()
+        if not self._is_needed:
             await self._wanted.wait(POLL_SECONDS)
 
     async def finish(self) -> None:
