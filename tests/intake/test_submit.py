@@ -244,7 +244,9 @@ def _room_for_one_call() -> Any:
 
 
 async def test_all_faults_of_payload_and_options_are_told_at_once(engine):
-    payload = Order("seven", lines=[1], total="much", code="four")  # type: ignore[arg-type,list-item]
+    wrong: Any = {"lines": [1], "total": "much", "code": "four"}
+    number: Any = "seven"
+    payload = Order(number, **wrong)
     found = await faults(
         engine,
         payload,

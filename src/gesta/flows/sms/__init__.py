@@ -1,30 +1,20 @@
 """notification.sms: a text by Twilio's REST API.
 
-| Twilio                                             | outcome
-|
-|----------------------------------------------------|---------------------------------------------------------------------------|
-| 201                                                | Done, with the sid as id and the segments as
-detail. Whether it arrived   |
-|                                                    | is not known then: that comes by status
-callbacks                         |
-| too fast (429, 20429), too many failures (70005)   | never processed: the account's key is closed
-for all processes, the       |
-|                                                    | request waits and spends no attempt
-|
-| 500 (20500), any 5xx, a lost answer                | Unknown: Twilio is asked for the texts to
-this number                     |
-| 401, 403, 20003                                    | everything of the account is held until its
-token changes                 |
-| 21211, 21610 and their like                        | Rejected by a word of ours
-|
-| a code that answers.py does not have               | Rejected `twilio_other`, and an alarm in the
-log                          |
+What Twilio answers, and the outcome:
+
+- 201: Done, with the sid as id and the segments as detail. Whether it arrived comes later, by
+  status callbacks.
+- Too fast (429, 20429), too many failures (70005): never processed. The account's key is closed for
+  all processes; the request waits and spends no attempt.
+- 500 (20500), any 5xx, a lost answer: Unknown. Twilio is asked for the texts to this number.
+- 401, 403, 20003: everything of the account is held until its token changes.
+- 21211, 21610 and their like: Rejected by a word of ours.
+- A code that the table in twilio.py lacks: Rejected `twilio_other`, and an error in the log.
 
 Twilio has no idempotency key and a text carries no mark, so a lost one is found by number, text,
-sender and time. Where two alike were
-sent to one person within that time the doubt stays, and a person decides. The window for a mistake:
-of two requests alike within about a
-minute, one done and one lost before Twilio had it, the lost one is taken for the other.
+sender and time. Where two alike were sent to one person within that time the outcome stays unknown,
+and a person decides. The window for a mistake: of two requests alike within about a minute, one
+done and one lost before Twilio had it, the lost one is taken for the other.
 """
 
 from __future__ import annotations
