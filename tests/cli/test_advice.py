@@ -10,8 +10,8 @@ import shlex
 import pytest
 
 from gesta.admin.doctor.explain import how_to_resume, nobody_executes
+from gesta.admin.wording import HERE, Target, options
 from gesta.cli.invocation import Invocation
-from gesta.cli.target import HERE, Target, options
 from gesta.tenants.pauses import EVERYTHING, Scope
 from tests.cli.running import work
 from tests.cli.shop import APP

@@ -14,7 +14,7 @@ def put_job() -> None:
     db = apsw.Connection("gesta.db")
     names = (
         "id, tenant, flow, request_id, dispatch_version, kind, state, due_ms, priority, score,"
-        " suspect"
+        " possibly_executed"
     )
     db.execute(
         f"insert into jobs ({names}) values ('r-1', 'default', 'shop.note', 'r', 1, 'execute', 0,"

@@ -3,7 +3,7 @@
 import pytest
 
 from gesta import Done, Engine, Flow
-from gesta.cli.lookup import find_view
+from gesta.cli.backend import find_view
 from gesta.domain.commands import Rules
 from gesta.errors import BadInput, NotFound
 from tests.world import URL, Note, Provider, note_flow

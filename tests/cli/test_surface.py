@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from gesta import errors
-from gesta.cli.exit_codes import exit_code
+from gesta.cli.command import exit_code
 from gesta.cli.main import COMMANDS, GROUPS
 from gesta.domain.commands import CommandRefused as DomainRefused
 from gesta.domain.state import State

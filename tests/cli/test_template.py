@@ -93,7 +93,7 @@ def test_files_that_are_not_stored_need_no_store(cli: Cli, folder: Path) -> None
         (
             ["welcome"],
             2,
-            "subject: line 1: name is missing. An attempt would end as template_render_failed",
+            "template welcome: variables.name: the template welcome needs it",
         ),
         (["other"], 3, "no template 'other' for this tenant"),
         (["welcome", "--tenant", "b"], 3, "no template 'welcome' for this tenant"),

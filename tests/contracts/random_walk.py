@@ -12,6 +12,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from gesta.domain.ids import external_queue_of, external_queues_of
+from gesta.domain.lifecycles import lifecycle_of
 from gesta.ports.checkpoints import Move
 from gesta.ports.event_store import Append, Appended
 from gesta.ports.job_queue import Ack, Drop, Hold, LeasedJob, Release, Settlement
@@ -255,10 +256,12 @@ class Walk:
 
     def _view(self) -> View:
         view, now_ms, dice = self._dice.choice(self._requests), self._now_ms(), self._dice
+        version, status = dice.randint(1, 9), dice.choice(STATUSES)
         state = replace(
             view.state,
-            version=dice.randint(1, 9),
-            status=dice.choice(STATUSES),
+            version=version,
+            status=status,
+            phase=lifecycle_of(view.state.flow).phase_of(status),
             updated_at=now_ms - dice.choice((0, 1000, 100_000)),
             due_at=dice.choice((None, now_ms, now_ms + 5000, now_ms + 1_000_000)),
             expires_at=dice.choice((None, now_ms, now_ms + 3000)),

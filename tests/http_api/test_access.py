@@ -7,7 +7,7 @@ import asyncio
 import msgspec
 import pytest
 
-from gesta.http_api.rate import KeyRates
+from gesta.http_api.endpoint import KeyRates
 from tests.http_api.served import served
 
 BODY = {"flow": "shop.note", "payload": {"text": "hello"}}

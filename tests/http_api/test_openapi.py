@@ -199,7 +199,7 @@ def test_a_payload_that_has_no_schema_is_any_object():
 
 
 def test_a_page_shows_no_markup_of_a_flows_words():
-    from gesta.http_api.page import page_of
+    from gesta.http_api.description import page_of
 
     document = msgspec.json.decode(msgspec.json.encode(DOCUMENT))
     document["components"]["schemas"]["FlowName"]["description"] = "<script>alert(1)</script> `<b>`"

@@ -51,7 +51,7 @@ async def test_where_the_ports_share_a_database_nothing_is_pending_and_no_relay_
         await (await engine.submit(Note())).outcome()
         assert "relay" not in engine.pipeline.components.tasks
         assert ports.read_model.calls.keys().isdisjoint(
-            {"save_with_jobs", "undispatched", "are_undispatched", "relayed"}
+            {"save_with_jobs", "undispatched", "find_undispatched", "remove_undispatched"}
         )
 
 

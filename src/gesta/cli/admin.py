@@ -1,4 +1,4 @@
-"""rebuild, erase and settings: what people who run gesta need now and then."""
+"""rebuild, erase, settings, openapi: what people who run gesta need now and then."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ async def erase(
     """
     name = field_value("subject", subject) if subject == "-" else subject
     async with call.backend() as backend:
-        destroyed = await backend.erase(name, call.actor(by).user_id)
+        destroyed = await backend.client.erase(name, by=call.actor(by).user_id)
     if as_json:
         print_json({"keys": destroyed})
         return
@@ -93,6 +93,17 @@ def list_settings(call: Invocation, as_json: Json = False) -> None:
         )
     )
     tell_of_odd_variables()
+
+
+def openapi(call: Invocation) -> None:
+    """Print the OpenAPI 3.1 description of the HTTP API, with the payloads of this process's
+    flows.
+    """
+    from gesta.cli.flows import flows_of
+    from gesta.http_api.app import ROUTES
+    from gesta.http_api.openapi import describe
+
+    print_json(describe(ROUTES, {flow.name: flow for flow in flows_of(call.settings)}))
 
 
 def _rows(settings: Settings) -> Iterator[tuple[str, Any, str]]:

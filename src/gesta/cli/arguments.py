@@ -46,6 +46,10 @@ def point_in_time(text: str) -> datetime:
         ) from None
 
 
+Id = Annotated[
+    str,
+    typer.Argument(metavar="ID", help="The request's id, or the key that it was submitted with."),
+]
 Ttl = Annotated[
     timedelta | None,
     typer.Option(

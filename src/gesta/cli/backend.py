@@ -1,129 +1,231 @@
-"""Where a command is carried out: on the store, opened here, or by a server that runs.
+"""Where a command is carried out: by a running server, or by the API in this process, on the store.
 
-Commands see a Desk and never know which.
+Commands talk to the client in both cases. What only the store can do asks for the engine.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
-from dataclasses import dataclass
-from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote, urlencode
+
+from gesta.api_types.admin import PauseRepresentation
+from gesta.api_types.requests import RequestRepresentation, Whole
+from gesta.cli.output import tell
+from gesta.client import Client
+from gesta.client.clock import SystemClock
+from gesta.client.connection import Ask, Connection, content_of, query_of
+from gesta.domain.ids import REQUEST_ID
+from gesta.errors import AccessDenied, BadInput, NotFound
 
 if TYPE_CHECKING:
-    from gesta.api_types.admin import PauseRepresentation, QuarantinedRepresentation
-    from gesta.api_types.config import EntityRepresentation, Previewed
-    from gesta.api_types.decisions import DeadLetter
-    from gesta.api_types.keys import KeyRepresentation, MadeKey
-    from gesta.api_types.requests import (
-        AttemptRepresentation,
-        EventRepresentation,
-        RequestRepresentation,
-        StreamEvent,
-        Submitted,
-        Whole,
-    )
-    from gesta.domain.outcome import Outcome
-    from gesta.intake.submit_options import Options
+    from gesta.admin.wording import Target
+    from gesta.cli.invocation import Invocation
+    from gesta.engine.engine import Engine
+    from gesta.http_api.app import Web
+    from gesta.ports.read_model import View
 
-Fields = dict[str, Any]
-Resolution = Literal["executed", "not_executed", "rejected"]
+#: Of what a key led to, so many are named.
+MANY = 10
+NOT_A_TENANTS = (
+    "that is for everybody, and a server takes it from no tenant; do it on the store: leave the"
+    " setting `server` out"
+)
 
 
-@dataclass(frozen=True)
-class ConfigKind:
-    """A kind of config: its fields, in JSON, which of them are secrets, and which can be texts."""
+class InProcess(Connection):
+    """Calls the API of this process without a socket. The first call opens the store: what is wrong
+    with a payload or a kind of config is told before one is made.
+    """
 
-    names: list[str]
-    secrets: frozenset[str]
-    texts: frozenset[str]
+    loses_answers = False
+
+    def __init__(self, opened: Callable[[], Awaitable[Web]]) -> None:
+        self.server, self.clock, self._attempts = "this process", SystemClock(), 1
+        self._session = None
+        self._opened_web = opened
+
+    async def exchange(self, ask: Ask) -> bytes:
+        headers, body = content_of(ask)
+        status, parts = 0, []
+
+        async def send(message: Mapping[str, Any]) -> None:
+            nonlocal status
+            status = message.get("status", status)
+            parts.append(message.get("body", b""))
+
+        scope = _scope(ask.method, ask.path, query_of(ask), headers)
+        await (await self._opened_web())(scope, _receive(body or b""), send)
+        raw = b"".join(parts)
+        if status < 300:
+            return raw
+        raise self.refusal(status, raw, None)
+
+    async def stream(
+        self, path: str, query: Mapping[str, str], headers: Mapping[str, str]
+    ) -> AsyncGenerator[bytes]:
+        from gesta.runtime.clock import spawn
+
+        chunks: asyncio.Queue[bytes] = asyncio.Queue()
+
+        async def send(message: Mapping[str, Any]) -> None:
+            chunks.put_nowait(message.get("body", b""))
+
+        web = await self._opened_web()
+        answering = spawn(
+            web(_scope("GET", path, query, headers), _receive(b""), send), "gesta-api"
+        )
+        answering.add_done_callback(lambda _: chunks.put_nowait(b""))
+        try:
+            while not answering.done() or not chunks.empty():
+                if chunk := await chunks.get():
+                    yield chunk
+            answering.result()
+        finally:
+            answering.cancel()
 
 
-def kind_of(schema: Mapping[str, Any]) -> ConfigKind:
-    """The kind that a JSON schema of its fields tells of."""
-    inside = schema.get("$defs", {})
-    whole = inside[schema["$ref"].rpartition("/")[2]] if "$ref" in schema else schema
-    fields: Mapping[str, Any] = whole.get("properties", {})
-    secrets = frozenset(name for name, field in fields.items() if field.get("writeOnly"))
-    return ConfigKind(
-        list(fields),
-        secrets,
-        frozenset(name for name, field in fields.items() if _takes_text(field)),
-    )
+def _scope(
+    method: str, path: str, query: Mapping[str, str], headers: Mapping[str, str]
+) -> dict[str, Any]:
+    return {
+        "type": "http",
+        "method": method,
+        "path": unquote(path),
+        "query_string": urlencode(query).encode(),
+        "headers": [(name.lower().encode(), value.encode()) for name, value in headers.items()],
+    }
 
 
-def _takes_text(field: Mapping[str, Any]) -> bool:
-    if "enum" in field:
-        return any(isinstance(one, str) for one in field["enum"])
-    return field.get("type") == "string" or any(map(_takes_text, field.get("anyOf", ())))
+def _receive(body: bytes) -> Callable[[], Awaitable[dict[str, Any]]]:
+    """The body, once; then nobody goes away."""
+    left: list[dict[str, Any]] = [{"type": "http.request", "body": body}]
+
+    async def receive() -> dict[str, Any]:
+        return left.pop() if left else await asyncio.get_running_loop().create_future()
+
+    return receive
 
 
-class Backend(Protocol):
-    """What commands do. `by` is who decides."""
+class Backend:
+    """The client of one command. `open_store` gives the engine, where the store is opened here."""
+
+    def __init__(
+        self,
+        call: Invocation,
+        client: Client,
+        *,
+        tenant: str | None = None,
+        engine: Engine | None = None,
+        open_store: Callable[[], Awaitable[Engine]] | None = None,
+    ) -> None:
+        self.call, self.client, self.engine = call, client, engine
+        self._tenant, self._open_store = tenant, open_store
 
     @property
-    def tenant(self) -> str: ...
-    def now_ms(self) -> int: ...
+    def tenant(self) -> str:
+        return self.call.tenant_name if self._tenant is None else self._tenant
 
-    async def submit(self, flow: str, fields: object, options: Options) -> Submitted: ...
-    async def outcome(self, flow: str, request_id: str, timeout_seconds: float) -> Outcome: ...
-    async def find(
-        self, flow: str | None, status: str | None, key: str | None, limit: int
-    ) -> list[tuple[RequestRepresentation, PauseRepresentation | None]]: ...
-    async def whole(self, request_id: str) -> tuple[Whole, PauseRepresentation | None]: ...
-    async def events(self, flow: str, request_id: str) -> list[EventRepresentation]: ...
-    async def attempts(self, flow: str, request_id: str) -> list[AttemptRepresentation]: ...
-    def follow(self) -> AsyncIterator[StreamEvent | None]:
-        """New events, without an end; the first None says that nothing is missed from now on."""
-        ...
+    def now_ms(self) -> int:
+        """On the clock of the store where it is open here."""
+        if self.engine is not None and self.engine.is_running:
+            return self.engine.pipeline.runtime.now_ms()
+        return self.client.line.clock.now_ms()
 
-    async def quarantined(self, limit: int) -> list[QuarantinedRepresentation]: ...
+    async def store(self, what: str) -> Engine:
+        """The engine, for what concerns every tenant; a server takes that from none."""
+        if self._open_store is None:
+            raise BadInput(f"{what}: {NOT_A_TENANTS}")
+        return await self._open_store()
 
-    async def cancel(self, request_id: str, by: str) -> str: ...
-    async def retry(self, request_id: str, by: str) -> str: ...
-    async def redrive(
-        self, request_id: str, ttl: timedelta | None, again: bool, by: str
-    ) -> str: ...
-    async def resolve(
-        self, request_id: str, result: Resolution, evidence: str, provider_id: str, by: str
-    ) -> str: ...
+    async def request(self, named: str) -> Whole:
+        """The request that is named by its id or by its key; raises NotFound."""
+        try:
+            return await self.client.look_up(named)
+        except NotFound as error:
+            ids = [one.id async for one in self.client.find(key=named, limit=MANY)]
+            return await self.client.look_up(_only(ids, named, self.tenant, error))
 
-    async def dead_letters(
-        self, flow: str | None, reason: str | None, limit: int
-    ) -> list[DeadLetter]: ...
-    async def dead_letter(self, request_id: str) -> DeadLetter: ...
-    async def purge(self, letter: DeadLetter, by: str) -> None: ...
+    async def decidable(self, named: str) -> Whole:
+        """A request to decide about: that needs its flow's rules."""
+        found = await self.request(named)
+        if found.payload is None and self.engine is not None:
+            from gesta.cli.flows import how_to_get
 
-    async def kinds(self) -> Mapping[str, ConfigKind]: ...
-    async def entities(self) -> list[EntityRepresentation]: ...
-    async def entity(self, kind: str, code: str) -> EntityRepresentation: ...
-    async def put(
-        self, kind: str, code: str, fields: Fields, keep: bool, by: str
-    ) -> EntityRepresentation: ...
-    async def delete(self, kind: str, code: str, by: str) -> None: ...
-    async def preview(self, code: str, fields: Fields, locale: str | None) -> Previewed: ...
+            raise BadInput(
+                f"request {found.id} is of flow {found.flow!r}, which is not declared here;"
+                f" {how_to_get(found.flow, self.engine.settings)}"
+            )
+        return found
 
-    async def pauses(self) -> list[PauseRepresentation]: ...
-    async def pause(
-        self, flow: str | None, tenant: str | None, credential: str | None, reason: str, by: str
-    ) -> PauseRepresentation: ...
-    async def resume(
-        self, flow: str | None, tenant: str | None, credential: str | None, by: str
-    ) -> int: ...
-    async def pause_everything(self, reason: str, by: str) -> PauseRepresentation: ...
-    async def resume_everything(self, by: str) -> int: ...
-    async def erase(self, subject: str, by: str) -> int: ...
+    async def pauses_of(
+        self, requests: Sequence[RequestRepresentation]
+    ) -> dict[str | None, PauseRepresentation]:
+        """Scope → the pause, of those that hold one of these.
 
-    async def create_key(
-        self, name: str, scopes: Sequence[str], expires_at: datetime | None, test: bool, by: str
-    ) -> MadeKey: ...
-    async def keys(self) -> list[KeyRepresentation]: ...
-    async def revoke_key(self, key_id: str, by: str) -> KeyRepresentation: ...
+        A key that may not see them leaves their names.
+        """
+        held = {one.held_by for one in requests if one.held_by is not None}
+        if not held:
+            return {}
+        known: dict[str | None, PauseRepresentation] = {
+            scope: PauseRepresentation(
+                scope, None, None, None, "", "", refused=False, by=None, held=0
+            )
+            for scope in held
+        }
+        try:
+            return known | {one.scope: one for one in await self.client.pauses()}
+        except AccessDenied:
+            return known
 
     async def warn_if_idle(self) -> None:
-        """Say so when what is asked for will wait because nobody works on the store."""
-        ...
+        """Say so when what is asked for will wait because nothing works on the store. A server that
+        answers knows better.
+        """
+        if self._open_store is not None:
+            engine = await self._open_store()
+            if not await engine.admin.is_worked_on():
+                tell(_start_a_server(self.call.place), "yellow")
 
     async def warn_of_lag(self) -> None:
-        """Say so when a list does not show everything, and will not soon."""
-        ...
+        """A listing comes from the views: say so when they are behind and will stay so."""
+        if self._open_store is None:
+            return
+        admin = (await self._open_store()).admin
+        unseen = await admin.unseen()
+        if unseen and not await admin.is_worked_on():
+            advice = _start_a_server(self.call.place)
+            tell(f"newer events that this list does not show yet: {unseen}; {advice}", "yellow")
+
+
+def _start_a_server(place: Target) -> str:
+    return f"nothing works on this store right now; start `{place.process('serve')}`"
+
+
+async def find_view(engine: Engine, named: str, tenant: str) -> View:
+    """A request of any flow that the tenant has ever used, named by its id or its key; raises
+    NotFound.
+    """
+    try:
+        return await engine.admin.look_up(named, tenant)
+    except NotFound as error:
+        found = {
+            view.state.id: view for view in await engine.find(key=named, tenant=tenant, limit=MANY)
+        }
+        return found[_only(list(found), named, tenant, error)]
+
+
+def _only(ids: list[str], named: str, tenant: str, error: NotFound) -> str:
+    if not ids and not REQUEST_ID.fullmatch(named):
+        raise NotFound(
+            "request", named, f" ({tenant}), by its id or its key; another tenant's: --tenant NAME"
+        )
+    if not ids:
+        raise error
+    if len(ids) > 1:
+        raise BadInput(
+            f"the key {named!r} led to several requests: {', '.join(ids)}; give the id of one"
+        )
+    return ids[0]

@@ -6,16 +6,37 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
+from dataclasses import fields, is_dataclass
 from typing import TYPE_CHECKING, Any
 
 import typer
 
-from gesta.cli.exit_codes import FAILED, exit_code
 from gesta.cli.invocation import Call, Invocation, silence_log
 from gesta.cli.output import tell
 
 if TYPE_CHECKING:
     from gesta.errors import GestaError
+
+#: What the exit code of a command says. Scripts build on it; a change is a line in CHANGELOG.md.
+FAILED = 1
+BAD_INPUT = 2
+NOT_FOUND = 3
+CONFLICT = 4
+NOT_YET = 5
+STORE_UNUSABLE = 6
+TRY_LATER = 7
+
+MEANINGS = {
+    0: "done",
+    FAILED: "failed or refused",
+    BAD_INPUT: "wrong usage or bad input, nothing was written",
+    NOT_FOUND: "not found",
+    CONFLICT: "the key was used with other content",
+    NOT_YET: "no outcome within the time given",
+    STORE_UNUSABLE: "the store cannot be used",
+    TRY_LATER: "too much is waiting or the disk is nearly full, nothing was written",
+    130: "interrupted",
+}
 
 #: Takes a Call or an Invocation first, then what the command itself asks for. May be a coroutine
 #: function.
@@ -25,17 +46,31 @@ Handler = Callable[..., Any]
 def as_command(handler: Handler) -> Callable[..., None]:
     """The handler as typer wants it.
 
-    Each field of its first parameter's type becomes an option beside its own.
+    Its first parameter is the call, whose options come last in the help. Each field of a parameter
+    that is a dataclass becomes an option or argument of its own.
     """
     first, *own = inspect.signature(handler, eval_str=True).parameters.values()
-    kind: type[Call] = first.annotation
-    shared = inspect.signature(kind, eval_str=True).parameters.values()
+    groups: dict[str, Any] = {
+        one.name: one.annotation for one in (first, *own) if is_dataclass(one.annotation)
+    }
 
     def command(**given: Any) -> None:
-        call = kind(**{one.name: given.pop(one.name) for one in shared})
-        _run(handler, call, given)
+        made = {
+            name: kind(**{one.name: given.pop(one.name) for one in fields(kind)})
+            for name, kind in groups.items()
+        }
+        _run(handler, made.pop(first.name), {**given, **made})
 
-    parameters = [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in (*own, *shared)]
+    flat = [
+        part
+        for one in (*own, first)
+        for part in (
+            inspect.signature(one.annotation, eval_str=True).parameters.values()
+            if one.name in groups
+            else (one,)
+        )
+    ]
+    parameters = [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in flat]
     command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     command.__name__, command.__doc__ = handler.__name__, handler.__doc__
     return command
@@ -99,3 +134,19 @@ def _told(error: GestaError, call: Call) -> str:
             text = text.partition(added)[0]
         text = f"{text}; {how_to_get(error.name, call.settings)}"
     return text
+
+
+def exit_code(error: GestaError) -> int:
+    """The code of the error's nearest kind; what has none of its own failed or was refused."""
+    from gesta import errors as e
+
+    codes: dict[type, int] = {
+        e.BadInput: BAD_INPUT,
+        e.NotFound: NOT_FOUND,
+        e.Conflict: CONFLICT,
+        e.NotYet: NOT_YET,
+        e.PoisonEvent: STORE_UNUSABLE,
+        e.StoreError: STORE_UNUSABLE,
+        e.TryLater: TRY_LATER,
+    }
+    return next((codes[kind] for kind in type(error).__mro__ if kind in codes), FAILED)

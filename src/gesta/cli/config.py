@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -25,7 +26,7 @@ from gesta.cli.output import (
 )
 
 if TYPE_CHECKING:
-    from gesta.cli.backend import ConfigKind as Known
+    from gesta.cli.backend import Backend
     from gesta.engine.engine import Engine
     from gesta.flows.flow import ConfigBody
 
@@ -37,7 +38,7 @@ Fields = dict[str, Any]
 async def list_entities(call: Invocation, as_json: JsonLines = False) -> None:
     """List a tenant's config."""
     async with call.backend() as backend:
-        entities = await backend.entities()
+        entities = [one async for one in backend.client.config()]
         if as_json:
             for one in entities:
                 print_json_line(one)
@@ -49,14 +50,14 @@ async def list_entities(call: Invocation, as_json: JsonLines = False) -> None:
             show(table(("kind", "code", "fields", "sealed"), rows, folded=("code", "fields")))
         else:
             tell("no config yet; this process knows:")
-            for kind, known in (await backend.kinds()).items():
+            for kind, known in (await _known_kinds(backend)).items():
                 tell(f"  {kind}: {', '.join(known.names)}")
 
 
 async def get_entity(call: Invocation, kind: ConfigKind, code: Code, as_json: Json = False) -> None:
     """Show an entity of a tenant's config, without its secrets."""
     async with call.backend() as backend:
-        found = await backend.entity(kind, code)
+        found = await backend.client.get_config(kind, code)
         if as_json:
             print_json(found)
             return
@@ -95,13 +96,20 @@ async def put_entity(
     What is left out of one that is there keeps its value; a new secret overlaps with the old one
     for a day.
     """
+    from gesta.errors import BadConfig, InvalidRequest
+
     async with call.backend(create=True) as backend:
-        known = _known(await backend.kinds(), kind, call)
+        known = _known(await _known_kinds(backend), kind, call)
         written = assignments(fields)
         texts = {name: field_value(name, text) for name, text in written.items()}
         _warn_of_history(known, {name for name, text in texts.items() if text == written[name]})
         values = {name: _value(name, text, known) for name, text in texts.items()}
-        stored = await backend.put(kind, code, values, not replace, call.actor(by).user_id)
+        try:
+            stored = await backend.client.put_config(
+                kind, code, values, keep=not replace, by=call.actor(by).user_id
+            )
+        except InvalidRequest as error:
+            raise BadConfig(kind, code, error.fields) from None
         if as_json:
             print_json(stored)
         else:
@@ -126,7 +134,7 @@ def _value(name: str, text: str, known: Known) -> Any:
 async def delete_entity(call: Invocation, kind: ConfigKind, code: Code, by: By = None) -> None:
     """Remove an entity from a tenant's config."""
     async with call.backend() as backend:
-        await backend.delete(kind, code, call.actor(by).user_id)
+        await backend.client.delete_config(kind, code, by=call.actor(by).user_id)
         tell(f"removed {kind}/{code}")
 
 
@@ -226,6 +234,43 @@ def _tables(document: Fields, path: str, kinds: list[str]) -> Iterator[tuple[str
             yield from _tables(value, deeper, kinds)
         else:
             yield path, name, value
+
+
+@dataclass(frozen=True)
+class Known:
+    """A kind of config: its fields, in JSON, which of them are secrets, and which can be texts."""
+
+    names: list[str]
+    secrets: frozenset[str]
+    texts: frozenset[str]
+
+
+async def _known_kinds(backend: Backend) -> Mapping[str, Known]:
+    """Without a store, where the flows are those of this process."""
+    from gesta.flows.schemas import config_schema
+
+    if backend.engine is not None:
+        kinds = _kinds(backend.engine)
+        return {kind: _known_of(config_schema(body)) for kind, body in kinds.items()}
+    return {one.kind: _known_of(one.schema) for one in await backend.client.config_kinds()}
+
+
+def _known_of(schema: Mapping[str, Any]) -> Known:
+    """The kind that a JSON schema of its fields describes."""
+    inside = schema.get("$defs", {})
+    whole = inside[schema["$ref"].rpartition("/")[2]] if "$ref" in schema else schema
+    fields: Mapping[str, Any] = whole.get("properties", {})
+    return Known(
+        list(fields),
+        frozenset(name for name, field in fields.items() if field.get("writeOnly")),
+        frozenset(name for name, field in fields.items() if _takes_text(field)),
+    )
+
+
+def _takes_text(field: Mapping[str, Any]) -> bool:
+    if "enum" in field:
+        return any(isinstance(one, str) for one in field["enum"])
+    return field.get("type") == "string" or any(map(_takes_text, field.get("anyOf", ())))
 
 
 def _kinds(engine: Engine) -> dict[str, type[ConfigBody]]:

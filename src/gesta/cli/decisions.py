@@ -4,18 +4,20 @@ decided.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from gesta.cli.arguments import Ttl
+from gesta.cli.arguments import Id, Ttl
 from gesta.cli.invocation import By, Invocation
-from gesta.cli.lookup import Id, id_of
 from gesta.cli.output import Json, print_json, say, tell
 
 if TYPE_CHECKING:
-    from gesta.cli.backend import Backend, Resolution
+    from gesta.api_types.requests import Decided
+    from gesta.cli.backend import Backend
 
+Resolution = Literal["executed", "not_executed", "rejected"]
 Again = Annotated[
     bool,
     typer.Option(
@@ -28,22 +30,22 @@ Again = Annotated[
 async def retry(call: Invocation, request_id: Id, by: By = None, as_json: Json = False) -> None:
     """Make the next attempt of a waiting request due now, under the same key."""
     async with call.backend() as backend:
-        request_id = await id_of(backend, request_id)
-        status = await backend.retry(request_id, call.actor(by).user_id)
-        await _tell(backend, request_id, status, "its next attempt is due now", as_json=as_json)
+        request = await backend.decidable(request_id)
+        decided = await backend.client.retry(request.flow, request.id, by=call.actor(by).user_id)
+        await _tell(backend, decided, "its next attempt is due now", as_json=as_json)
 
 
 async def cancel(call: Invocation, request_id: Id, by: By = None, as_json: Json = False) -> None:
     """Call a request back. While an attempt runs, its end decides: a success stays."""
     async with call.backend() as backend:
-        request_id = await id_of(backend, request_id)
-        status = await backend.cancel(request_id, call.actor(by).user_id)
+        request = await backend.decidable(request_id)
+        decided = await backend.client.cancel(request.flow, request.id, by=call.actor(by).user_id)
         done = (
             "it will not be executed"
-            if status == "cancelled"
+            if decided.status == "cancelled"
             else "an attempt is running: a success stays, anything else is cancelled"
         )
-        await _tell(backend, request_id, status, done, as_json=as_json)
+        await _tell(backend, decided, done, as_json=as_json)
 
 
 async def redrive(
@@ -60,55 +62,62 @@ async def redrive(
     It is due at once, whatever --deliver-at said, and has no time to live unless --ttl gives one.
     """
     async with call.backend() as backend:
-        request_id = await id_of(backend, request_id)
-        status = await backend.redrive(request_id, ttl, again, call.actor(by).user_id)
-        await _tell(backend, request_id, status, "it is executed now", as_json=as_json)
+        request = await backend.decidable(request_id)
+        decided = await backend.client.redrive(
+            request.flow, request.id, ttl=ttl, again=again, by=call.actor(by).user_id
+        )
+        await _tell(backend, decided, "it is executed now", as_json=as_json)
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What became of a request whose outcome was unknown, and how that is known."""
+
+    evidence: Annotated[
+        str, typer.Option(help="How you know, e.g. what the provider's own records show.")
+    ]
+    executed: Annotated[bool, typer.Option("--executed", help="The effect happened.")] = False
+    not_executed: Annotated[
+        bool, typer.Option("--not-executed", help="It did not; it is tried again.")
+    ] = False
+    rejected: Annotated[bool, typer.Option("--rejected", help="It did not and never will.")] = False
+    provider_id: Annotated[str, typer.Option(help="The provider's own name for what it did.")] = ""
+
+    @property
+    def result(self) -> Resolution:
+        if self.executed + self.not_executed + self.rejected != 1:
+            raise typer.BadParameter("say exactly one of --executed, --not-executed and --rejected")
+        return "executed" if self.executed else "rejected" if self.rejected else "not_executed"
 
 
 async def resolve(
-    call: Invocation,
-    request_id: Id,
-    evidence: Annotated[
-        str, typer.Option(help="How you know, e.g. what the provider's own records show.")
-    ],
-    executed: Annotated[bool, typer.Option("--executed", help="The effect happened.")] = False,
-    not_executed: Annotated[
-        bool, typer.Option("--not-executed", help="It did not; it is tried again.")
-    ] = False,
-    rejected: Annotated[
-        bool, typer.Option("--rejected", help="It did not and never will.")
-    ] = False,
-    provider_id: Annotated[str, typer.Option(help="The provider's own name for what it did.")] = "",
-    by: By = None,
-    as_json: Json = False,
+    call: Invocation, request_id: Id, finding: Finding, by: By = None, as_json: Json = False
 ) -> None:
     """End the doubt about an `unknown` outcome by your word."""
-    if executed + not_executed + rejected != 1:
-        raise typer.BadParameter("say exactly one of --executed, --not-executed and --rejected")
-    if not evidence.strip():
+    result = finding.result
+    if not finding.evidence.strip():
         raise typer.BadParameter("say how you know", param_hint="--evidence")
-    result: Resolution = "executed" if executed else "rejected" if rejected else "not_executed"
     person = call.actor(by).user_id
     async with call.backend() as backend:
-        request_id = await id_of(backend, request_id)
-        status = await backend.resolve(request_id, result, evidence, provider_id, person)
-        then = "; it is executed again" if status == "queued" else ""
-        await _tell(
-            backend,
-            request_id,
-            status,
-            f"on record as {result.replace('_', ' ')} by {person}{then}",
-            as_json=as_json,
+        request = await backend.decidable(request_id)
+        decided = await backend.client.resolve(
+            request.flow,
+            request.id,
+            result,
+            evidence=finding.evidence,
+            provider_id=finding.provider_id,
+            by=person,
         )
+        then = "; it is executed again" if decided.status == "queued" else ""
+        done = f"on record as {result.replace('_', ' ')} by {person}{then}"
+        await _tell(backend, decided, done, as_json=as_json)
 
 
-async def _tell(
-    backend: Backend, request_id: str, status: str, what: str, *, as_json: bool
-) -> None:
+async def _tell(backend: Backend, decided: Decided, what: str, *, as_json: bool) -> None:
     if as_json:
-        print_json({"id": request_id, "status": status})
+        print_json({"id": decided.id, "status": decided.status})
     else:
-        say(status)
+        say(decided.status)
         tell(what)
-    if status == "queued":
+    if decided.status == "queued":
         await backend.warn_if_idle()

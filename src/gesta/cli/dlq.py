@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gesta.cli.arguments import Ttl
+from gesta.cli.arguments import Id, Ttl
+from gesta.cli.command import FAILED
 from gesta.cli.decisions import Again
-from gesta.cli.exit_codes import FAILED
 from gesta.cli.invocation import By, Invocation
-from gesta.cli.lookup import Id, id_of
 from gesta.cli.output import Json, JsonLines, facts, print_json, print_json_line, show, table, tell
 
 if TYPE_CHECKING:
@@ -21,17 +21,28 @@ if TYPE_CHECKING:
 #: More dead letters than anybody keeps; a bound, so that memory has one too.
 MANY = 100_000
 
-OneId = Annotated[
-    str | None, typer.Argument(metavar="ID", help="One request's id, or its key; or --all.")
-]
-All = Annotated[
-    bool, typer.Option("--all", help="All dead letters, or those that the filters leave.")
-]
 OfFlow = Annotated[str | None, typer.Option("--flow", help="Only of this flow.")]
 OfReason = Annotated[
     str | None, typer.Option("--reason", help="Only those that failed for this reason.")
 ]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Only tell which ones it would be.")]
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Which dead letters: one, or all that the filters leave."""
+
+    request_id: Annotated[
+        str | None, typer.Argument(metavar="ID", help="One request's id, or its key; or --all.")
+    ] = None
+    every: Annotated[
+        bool, typer.Option("--all", help="All dead letters, or those that the filters leave.")
+    ] = False
+    flow: OfFlow = None
+    reason: OfReason = None
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only tell which ones it would be.")
+    ] = False
+
 
 Act = Callable[["DeadLetter"], Awaitable[str]]
 
@@ -46,7 +57,8 @@ async def list_letters(
     """List requests that failed for good, newest first."""
     async with call.backend() as backend:
         await backend.warn_of_lag()
-        letters = (await backend.dead_letters(flow, reason, MANY))[:limit]
+        found = backend.client.dead_letters(flow=flow, reason=reason, limit=limit)
+        letters = [one async for one in found]
         if as_json:
             for letter in letters:
                 print_json_line(letter)
@@ -59,7 +71,7 @@ async def list_letters(
 async def show_letter(call: Invocation, request_id: Id, as_json: Json = False) -> None:
     """Show a dead letter: why it failed, how often it was tried, until when it is kept."""
     async with call.backend() as backend:
-        letter = await backend.dead_letter(await id_of(backend, request_id))
+        letter = await _letter(backend, request_id)
         if as_json:
             print_json(letter)
             return
@@ -87,11 +99,7 @@ async def show_letter(call: Invocation, request_id: Id, as_json: Json = False) -
 
 async def redrive_letters(
     call: Invocation,
-    request_id: OneId = None,
-    every: All = False,
-    flow: OfFlow = None,
-    reason: OfReason = None,
-    dry_run: DryRun = False,
+    choice: Choice,
     ttl: Ttl = None,
     again: Again = False,
     by: By = None,
@@ -104,46 +112,47 @@ async def redrive_letters(
     async with call.backend() as backend:
 
         async def act(letter: DeadLetter) -> str:
-            return await backend.redrive(letter.original.request_id, ttl, again, person)
+            request = await backend.decidable(letter.original.request_id)
+            decided = await backend.client.redrive(
+                request.flow, request.id, ttl=ttl, again=again, by=person
+            )
+            return decided.status
 
-        letters = await _named(backend, request_id, flow, reason, every=every)
-        await _act_on_all(letters, act, dry_run=dry_run, as_json=as_json)
-        if not dry_run:
+        letters = await _chosen(backend, choice)
+        await _act_on_all(letters, act, dry_run=choice.dry_run, as_json=as_json)
+        if not choice.dry_run:
             await backend.warn_if_idle()
 
 
 async def purge_letters(
-    call: Invocation,
-    request_id: OneId = None,
-    every: All = False,
-    flow: OfFlow = None,
-    reason: OfReason = None,
-    dry_run: DryRun = False,
-    by: By = None,
-    as_json: JsonLines = False,
+    call: Invocation, choice: Choice, by: By = None, as_json: JsonLines = False
 ) -> None:
     """Remove requests from the dead letters; their events stay."""
     person = call.actor(by).user_id
     async with call.backend() as backend:
 
         async def act(letter: DeadLetter) -> str:
-            await backend.purge(letter, person)
+            await backend.client.purge(letter.original.flow, letter.original.request_id, by=person)
             return "purged"
 
-        letters = await _named(backend, request_id, flow, reason, every=every)
-        await _act_on_all(letters, act, dry_run=dry_run, as_json=as_json)
+        letters = await _chosen(backend, choice)
+        await _act_on_all(letters, act, dry_run=choice.dry_run, as_json=as_json)
 
 
-async def _named(
-    backend: Backend, request_id: str | None, flow: str | None, reason: str | None, *, every: bool
-) -> list[DeadLetter]:
-    """The letter of one id, or all that the filters leave."""
-    if every == (request_id is not None) or (request_id is not None and (flow or reason)):
+async def _chosen(backend: Backend, choice: Choice) -> list[DeadLetter]:
+    one, flow, reason = choice.request_id, choice.flow, choice.reason
+    if choice.every == (one is not None) or (one is not None and (flow or reason)):
         raise typer.BadParameter("name one ID, or say --all, with --flow and --reason to choose")
-    if request_id is not None:
-        return [await backend.dead_letter(await id_of(backend, request_id))]
+    if one is not None:
+        return [await _letter(backend, one)]
     await backend.warn_of_lag()
-    return await backend.dead_letters(flow, reason, MANY)
+    found = backend.client.dead_letters(flow=flow, reason=reason, limit=MANY)
+    return [letter async for letter in found]
+
+
+async def _letter(backend: Backend, named: str) -> DeadLetter:
+    request = await backend.request(named)
+    return await backend.client.dead_letter(request.flow, request.id)
 
 
 async def _act_on_all(letters: list[DeadLetter], act: Act, *, dry_run: bool, as_json: bool) -> None:
@@ -181,7 +190,7 @@ async def _act_on_all(letters: list[DeadLetter], act: Act, *, dry_run: bool, as_
 
 
 def _show(letters: list[DeadLetter]) -> None:
-    from gesta.cli.wording import joined, tries
+    from gesta.admin.wording import joined, tries
 
     rows = [
         (

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 import msgspec
 import typer
 
-from gesta.cli.exit_codes import FAILED, exit_code
+from gesta.cli.command import FAILED, exit_code
 from gesta.cli.invocation import Invocation
-from gesta.cli.lookup import find_view
 from gesta.cli.output import Json, print_json, say, show, table, tell
 
 if TYPE_CHECKING:
@@ -68,6 +67,7 @@ async def doctor(
 async def _tell_why(engine: Engine, request_id: str, call: Invocation, *, as_json: bool) -> None:
     from gesta.admin.doctor.collect import examine_request
     from gesta.admin.doctor.explain import why_not_sent
+    from gesta.cli.backend import find_view
 
     view = await find_view(engine, request_id, call.tenant_name)
     state, sentence = (

@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import os
 import pwd
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from functools import cached_property
@@ -19,11 +19,12 @@ import typer
 from gesta.cli.output import tell
 
 if TYPE_CHECKING:
+    from gesta.admin.wording import Target
     from gesta.cli.backend import Backend
-    from gesta.cli.target import Target
     from gesta.domain.events import Actor
     from gesta.engine.engine import Engine
     from gesta.engine.process_roles import Work
+    from gesta.http_api.app import Web
     from gesta.runtime.settings import Settings
 
 _PANEL = "Everywhere"
@@ -136,7 +137,7 @@ class Invocation(Call):
     @property
     def place(self) -> Target:
         """What a command that is advised has to repeat of this call."""
-        from gesta.cli.target import Target, options
+        from gesta.admin.wording import Target, options
         from gesta.runtime.redaction import scrub
 
         # A password is not shown, wherever it came from.
@@ -190,20 +191,45 @@ class Invocation(Call):
             async with self._at_server(self.server_address) as backend:
                 yield backend
             return
-        from gesta.cli.local_backend import LocalBackend
+        from gesta.cli.backend import Backend, InProcess
+        from gesta.client import Client
 
         engine = self.engine()
         async with AsyncExitStack() as stack:
-            yield LocalBackend(
-                engine,
-                lambda: self.tenant_name,
-                lambda: stack.enter_async_context(self.opened(engine, create=create)),
-                self.place,
-            )
+
+            async def opened() -> Engine:
+                if not engine.is_running:
+                    await stack.enter_async_context(self.opened(engine, create=create))
+                return engine
+
+            line = InProcess(self._web_of(opened))
+            yield Backend(self, Client(line=line), engine=engine, open_store=opened)
+
+    def _web_of(self, opened: Callable[[], Awaitable[Engine]]) -> Callable[[], Awaitable[Web]]:
+        """The API of the engine, once it is open: whoever may read the store may do everything."""
+        made: list[Web] = []
+
+        async def web() -> Web:
+            if not made:
+                from gesta.http_api.app import Web
+                from gesta.tenants.api_keys import Grant
+
+                grant = Grant(
+                    key_id="",
+                    tenant=self.tenant_name,
+                    scopes=frozenset({"admin"}),
+                    name=user_name(),
+                    is_test=False,
+                    expires_ms=None,
+                )
+                made.append(Web(await opened(), grant=grant))
+            return made[0]
+
+        return web
 
     @asynccontextmanager
     async def _at_server(self, server: str) -> AsyncIterator[Backend]:
-        from gesta.cli.remote_backend import RemoteBackend
+        from gesta.cli.backend import Backend
         from gesta.client import Client
         from gesta.errors import BadInput, BadSettings
 
@@ -220,7 +246,7 @@ class Invocation(Call):
                     f"--tenant: the API key is of tenant {tenant}; one of another tenant is a key"
                     " of its own"
                 )
-            yield RemoteBackend(client, tenant)
+            yield Backend(self, client, tenant=tenant)
 
     @asynccontextmanager
     async def opened(

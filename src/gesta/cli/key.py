@@ -61,8 +61,12 @@ async def create(
                 "--expires is beyond every calendar; leave it out for a key that does not end by"
                 " itself"
             ) from None
-        made = await backend.create_key(
-            name, scope or ("read", "submit"), expires_at, test, call.actor(by).user_id
+        made = await backend.client.create_key(
+            name,
+            scopes=scope or ("read", "submit"),
+            expires_at=expires_at,
+            test=test,
+            by=call.actor(by).user_id,
         )
         if as_json:
             print_json(made)
@@ -76,11 +80,10 @@ async def create(
 
 async def list_keys(call: Invocation, as_json: JsonLines = False) -> None:
     """List the tenant's API keys, without their texts."""
-    from gesta.cli.shown import ms_of
-    from gesta.cli.wording import moment
+    from gesta.admin.wording import moment, ms_of
 
     async with call.backend() as backend:
-        keys = await backend.keys()
+        keys = await backend.client.keys()
         if as_json:
             for one in keys:
                 print_json_line(one)
@@ -114,7 +117,7 @@ async def revoke(
 ) -> None:
     """End an API key for good."""
     async with call.backend() as backend:
-        ended = await backend.revoke_key(key_id, call.actor(by).user_id)
+        ended = await backend.client.revoke_key(key_id, by=call.actor(by).user_id)
         if as_json:
             print_json(ended)
         else:
@@ -123,8 +126,7 @@ async def revoke(
 
 
 def _described(key: KeyRepresentation) -> str:
-    from gesta.cli.shown import ms_of
-    from gesta.cli.wording import moment
+    from gesta.admin.wording import moment, ms_of
 
     kind = "a test key" if key.test else "a key"
     ends = "" if key.expires_at is None else f", until {moment(ms_of(key.expires_at))}"
@@ -132,7 +134,7 @@ def _described(key: KeyRepresentation) -> str:
 
 
 def _standing(key: KeyRepresentation, now_ms: int) -> str:
-    from gesta.cli.shown import ms_of
+    from gesta.admin.wording import ms_of
 
     if key.revoked_at is not None:
         return f"revoked by {key.revoked_by}"

@@ -18,16 +18,13 @@ from gesta.cli import (
     dlq,
     doctor,
     key,
-    openapi,
     pauses,
     requests,
     serve,
     show,
-    tail,
     template,
 )
-from gesta.cli.command import Handler, as_command
-from gesta.cli.exit_codes import MEANINGS
+from gesta.cli.command import MEANINGS, Handler, as_command
 
 EPILOG = (
     "Exit codes: " + " · ".join(f"{code} {meaning}" for code, meaning in MEANINGS.items()) + "."
@@ -42,13 +39,13 @@ COMMANDS: dict[str, dict[str, Handler]] = {
         "projector": serve.projector,
         "worker": serve.worker,
         "sweeper": serve.sweeper,
-        "openapi": openapi.openapi,
+        "openapi": admin.openapi,
     },
     "Requests": {
         "send": requests.send,
         "show": show.show,
         "list": requests.list_requests,
-        "tail": tail.tail,
+        "tail": show.tail,
         "retry": decisions.retry,
         "cancel": decisions.cancel,
         "redrive": decisions.redrive,

@@ -12,8 +12,10 @@ from gesta.cli.invocation import By, Invocation
 from gesta.cli.output import Json, print_json, say, show, table, tell
 
 if TYPE_CHECKING:
+    from gesta.admin.wording import Target
+    from gesta.api_types.admin import PauseRepresentation
     from gesta.cli.backend import Backend
-    from gesta.cli.target import Target
+    from gesta.engine.engine import Engine
     from gesta.errors import NotFound
     from gesta.tenants.pauses import Scope
 
@@ -68,10 +70,14 @@ async def pause(
         if is_asked:
             await _list(backend, call.place, as_json=as_json)
             return
-        if everything:
-            made = await backend.pause_everything(reason, person)
+        if flow is not None and backend.engine is not None:
+            await _refuse_unknown(await backend.store("--flow"), flow)
+        if tenant is None:
+            made = await _pause_everybody(backend, flow, reason, person)
         else:
-            made = await backend.pause(flow, tenant, credential, reason, person)
+            made = await backend.client.pause(
+                flow=flow, credential=credential, reason=reason, by=person
+            )
         if as_json:
             print_json(made)
         else:
@@ -107,10 +113,10 @@ async def resume(
     person = call.actor(by).user_id
     async with call.backend() as backend:
         try:
-            if everything:
-                held = await backend.resume_everything(person)
+            if tenant is None:
+                held = await _resume_everybody(backend, flow, person)
             else:
-                held = await backend.resume(flow, tenant, credential, person)
+                held = await backend.client.resume(flow=flow, credential=credential, by=person)
         except NotFound:
             raise await _not_paused(backend, Scope(flow, tenant, credential), call.place) from None
         if as_json:
@@ -118,6 +124,49 @@ async def resume(
         else:
             say(str(held))
             tell("jobs were held and go on" if held else "it goes on; no job was held")
+
+
+async def _pause_everybody(
+    backend: Backend, flow: str | None, reason: str, person: str
+) -> PauseRepresentation:
+    from gesta.admin.representations import pause_representation
+    from gesta.domain.events import Actor
+
+    admin = (await backend.store(_everybodys(backend, flow))).admin
+    if flow is None:
+        return pause_representation(await admin.pause_everything(reason, Actor(person)), 0)
+    made = await admin.pause(flow=flow, reason=reason, actor=Actor(person))
+    return pause_representation(made, 0)
+
+
+async def _resume_everybody(backend: Backend, flow: str | None, person: str) -> int:
+    from gesta.domain.events import Actor
+
+    admin = (await backend.store(_everybodys(backend, flow))).admin
+    if flow is None:
+        return await admin.resume_everything(Actor(person))
+    return await admin.resume(flow=flow, actor=Actor(person))
+
+
+def _everybodys(backend: Backend, flow: str | None) -> str:
+    """What a server refuses, and how to name it so that the server takes it."""
+    if flow is None:
+        return "--everything"
+    return f"--flow of every tenant (name yours with --tenant {backend.tenant})"
+
+
+async def _refuse_unknown(engine: Engine, flow: str) -> None:
+    """Whoever pauses a misspelt flow would believe that the right one stands still."""
+    from gesta.cli.flows import how_to_get
+    from gesta.errors import BadInput
+
+    known = {*engine.flows, *(name for name, _ in await engine.admin.counts())}
+    if flow not in known:
+        raise BadInput(
+            f"no flow {flow!r} is declared here, and no request of it is stored; known:"
+            f" {', '.join(sorted(known))}. Nothing was paused. If it is right,"
+            f" {how_to_get(flow, engine.settings)}"
+        )
 
 
 def _tenant(
@@ -147,7 +196,7 @@ async def _not_paused(backend: Backend, scope: Scope, place: Target) -> NotFound
     from gesta.errors import NotFound
     from gesta.tenants.pauses import Scope
 
-    found = [one for one in await backend.pauses() if one.tenant in (None, backend.tenant)]
+    found = [one for one in await backend.client.pauses() if one.tenant in (None, backend.tenant)]
     named = [
         f"{one.scope} ({how_to_resume(Scope(one.flow, one.tenant, one.credential), place)})"
         for one in found
@@ -161,10 +210,9 @@ async def _not_paused(backend: Backend, scope: Scope, place: Target) -> NotFound
 
 
 async def _list(backend: Backend, place: Target, *, as_json: bool) -> None:
-    from gesta.cli.shown import ms_of
-    from gesta.cli.wording import moment
+    from gesta.admin.wording import moment, ms_of
 
-    found = await backend.pauses()
+    found = await backend.client.pauses()
     if as_json:
         print_json(found)
     elif found:
@@ -181,7 +229,5 @@ async def _list(backend: Backend, place: Target, *, as_json: bool) -> None:
         )
     else:
         other = place.process("pause --list --tenant NAME")
-        tell(
-            f"nothing is paused for everybody or for tenant {backend.tenant}, and no jobs are held; of"
-            f" another tenant: {other}"
-        )
+        nothing = f"nothing is paused for everybody or for tenant {backend.tenant}"
+        tell(f"{nothing}, and no jobs are held; of another tenant: {other}")

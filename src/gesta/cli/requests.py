@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -9,7 +10,7 @@ import msgspec
 import typer
 
 from gesta.cli.arguments import Ttl, json_document, point_in_time
-from gesta.cli.exit_codes import FAILED
+from gesta.cli.command import FAILED
 from gesta.cli.invocation import Invocation
 from gesta.cli.output import Json, JsonLines, print_json, print_json_line, say, show, table, tell
 
@@ -19,7 +20,26 @@ if TYPE_CHECKING:
     from gesta.domain.outcome import Outcome
     from gesta.errors import InvalidRequest
 
+#: Of what was quarantined, so many are listed.
+QUARANTINED_MAX = 1_000
 Status = Literal["queued", "sent", "completed", "failed", "expired", "cancelled", "unknown"]
+
+
+@dataclass(frozen=True)
+class Delivery:
+    """How a request is to be treated, beside its payload."""
+
+    key: Annotated[
+        str | None, typer.Option(help="Your own name for it: the same key is executed once.")
+    ] = None
+    deliver_at: Annotated[
+        datetime | None,
+        typer.Option(
+            parser=point_in_time, metavar="TIME", help="Not before, e.g. 2030-01-31T09:00:00Z."
+        ),
+    ] = None
+    ttl: Ttl = None
+    priority: Annotated[int, typer.Option(help="1 (most urgent) to 10.")] = 5
 
 
 async def send(
@@ -31,17 +51,7 @@ async def send(
             metavar="JSON|@FILE|-", help="The payload: JSON itself, a file, or - for stdin."
         ),
     ],
-    key: Annotated[
-        str | None, typer.Option(help="Your own name for it: the same key is executed once.")
-    ] = None,
-    deliver_at: Annotated[
-        datetime | None,
-        typer.Option(
-            parser=point_in_time, metavar="TIME", help="Not before, e.g. 2030-01-31T09:00:00Z."
-        ),
-    ] = None,
-    ttl: Ttl = None,
-    priority: Annotated[int, typer.Option(help="1 (most urgent) to 10.")] = 5,
+    delivery: Delivery,
     wait: Annotated[
         float | None,
         typer.Option(
@@ -54,19 +64,40 @@ async def send(
 ) -> None:
     """Submit a request; its id is printed once it is on disk."""
     from gesta.errors import InvalidRequest
-    from gesta.intake.submit_options import Options
 
-    options = Options(key, call.settings.tenant, deliver_at, ttl, priority, actor=call.actor())
     async with call.backend(create=True) as backend:
         try:
-            answer = await backend.submit(flow, json_document(payload), options)
+            answer = await _submitted(backend, flow, json_document(payload), delivery)
         except InvalidRequest as error:
-            raise _for_a_shell(error, deliver_at) from None
+            raise _for_a_shell(InvalidRequest(flow, error.fields), delivery.deliver_at) from None
         if not as_json:
             say(answer.id)
             tell(f"{answer.verdict}; see it with: {call.place.command(f'show {answer.id}')}")
         await backend.warn_if_idle()
         await _end(backend, answer, wait, as_json=as_json)
+
+
+async def _submitted(backend: Backend, flow: str, fields: object, delivery: Delivery) -> Submitted:
+    from gesta.errors import InvalidRequest
+    from gesta.intake.submit_options import Options
+
+    call, actor = backend.call, backend.call.actor()
+    if backend.engine is not None:
+        # What is wrong is told before a store is made.
+        tenant, given = call.settings.tenant, delivery
+        options = Options(given.key, tenant, given.deliver_at, given.ttl, given.priority)
+        backend.engine.payload(flow, fields, options)
+    if not isinstance(fields, dict):
+        raise InvalidRequest(flow, {"payload": "must be a JSON object"})
+    return await backend.client.submit(
+        flow,
+        fields,
+        key=delivery.key,
+        deliver_at=delivery.deliver_at,
+        ttl=delivery.ttl,
+        priority=delivery.priority,
+        by=actor.user_id,
+    )
 
 
 def _for_a_shell(error: InvalidRequest, deliver_at: datetime | None) -> InvalidRequest:
@@ -84,14 +115,17 @@ def _for_a_shell(error: InvalidRequest, deliver_at: datetime | None) -> InvalidR
 
 async def _end(backend: Backend, request: Submitted, wait: float | None, *, as_json: bool) -> None:
     """Wait for the outcome if that is wanted, and tell it."""
+    from gesta.admin.wording import state_of
     from gesta.domain.outcome import Done
     from gesta.errors import NotYet
+    from gesta.requests.waiters import outcome_of
 
     outcome: Outcome | None = None
     late: NotYet | None = None
     if wait is not None:
         try:
-            outcome = await backend.outcome(request.flow, request.id, wait)
+            ended = await backend.client.wait(request.flow, request.id, wait)
+            outcome = outcome_of(state_of(ended))
         except NotYet as error:
             late = error
     if as_json:
@@ -132,8 +166,7 @@ async def list_requests(
     as_json: JsonLines = False,
 ) -> None:
     """List requests, newest first."""
-    from gesta.cli.shown import state_of
-    from gesta.cli.wording import note, span
+    from gesta.admin.wording import note, span, state_of
 
     async with call.backend() as backend:
         if key is None:
@@ -142,12 +175,14 @@ async def list_requests(
             await _list_parked(backend, limit, as_json=as_json)
             return
         # One more than is shown tells whether there are more.
-        found = await backend.find(flow, status, key, limit + 1)
+        listed = backend.client.find(flow=flow, status=status, key=key, limit=limit + 1)
+        found = [one async for one in listed]
         has_more, found = len(found) > limit, found[:limit]
         if as_json:
-            for shown, _ in found:
-                print_json_line(shown)
+            for one in found:
+                print_json_line(one)
             return
+        pauses = await backend.pauses_of(found)
         now = backend.now_ms()
         rows = [
             (
@@ -158,7 +193,7 @@ async def list_requests(
                 one.key or "",
                 note(one, now, pause),
             )
-            for one, pause in ((state_of(shown), pause) for shown, pause in found)
+            for one, pause in ((state_of(one), pauses.get(one.held_by)) for one in found)
         ]
         if rows:
             show(
@@ -171,10 +206,9 @@ async def list_requests(
 
 
 async def _list_parked(backend: Backend, limit: int, *, as_json: bool) -> None:
-    from gesta.cli.shown import ms_of
-    from gesta.cli.wording import moment
+    from gesta.admin.wording import moment, ms_of
 
-    found = await backend.quarantined(limit)
+    found = await backend.client.quarantined(min(limit, QUARANTINED_MAX))
     if as_json:
         for one in found:
             print_json_line(one)

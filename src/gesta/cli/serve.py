@@ -4,23 +4,68 @@ stations in one, or one part of the road each.
 
 from __future__ import annotations
 
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from importlib.metadata import version
+from ipaddress import ip_address
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gesta.cli.api_port import ApiHost, ApiPort, NoApi, api_port
-from gesta.cli.health_port import HOST, HealthHost, HealthPort, health_port
 from gesta.cli.invocation import Invocation
 from gesta.cli.output import tell
 from gesta.cli.stop_signal import StopSignal
 
 if TYPE_CHECKING:
     from gesta.engine.engine import Engine
+    from gesta.engine.health import ProcessHealth
     from gesta.engine.process_roles import Work
+    from gesta.runtime.settings import Settings
 
+_API = "API"
+
+ApiPort = Annotated[
+    int | None,
+    typer.Option(
+        "--port",
+        min=0,
+        max=65535,
+        metavar="PORT",
+        help="The API's port; 0 takes a free one. Without it, api_port.",
+        rich_help_panel=_API,
+    ),
+]
+ApiHost = Annotated[
+    str | None,
+    typer.Option(
+        "--host",
+        metavar="HOST",
+        help="The API's address. Without it, api_host.",
+        rich_help_panel=_API,
+    ),
+]
+NoApi = Annotated[bool, typer.Option("--no-api", help="Answer no HTTP.", rich_help_panel=_API)]
+
+_HEALTH = "Health"
+HOST = "127.0.0.1"
+HealthPort = Annotated[
+    int | None,
+    typer.Option(
+        "--health-port",
+        min=0,
+        max=65535,
+        metavar="PORT",
+        help="Answer GET /live, /ready and /metrics on this port; 0 takes a free one.",
+        rich_help_panel=_HEALTH,
+    ),
+]
+HealthHost = Annotated[
+    str,
+    typer.Option(
+        "--health-host", metavar="HOST", help="The address of that port.", rich_help_panel=_HEALTH
+    ),
+]
 OnlyFlows = Annotated[
     list[str] | None,
     typer.Option(
@@ -180,3 +225,58 @@ async def _tell_of_strangers(engine: Engine, work: Work) -> None:
                 f"left alone: {count} of {name}, a flow that is not declared here; {remedy}",
                 "yellow",
             )
+
+
+@asynccontextmanager
+async def api_port(
+    engine: Engine, settings: Settings, host: str | None, port: int | None
+) -> AsyncIterator[None]:
+    """Answer for as long as the body runs.
+
+    Raises where the port is taken: whoever calls it would reach another server, with another's
+    keys.
+    """
+    from gesta.http_api.app import Web
+    from gesta.http_api.server import address_of, bind, serving
+
+    listener = bind(host or settings.api_host, settings.api_port if port is None else port)
+    web = Web(engine)
+    async with serving(web, listener):
+        tell(f"api: {address_of(listener)}/v1")
+        if is_loopback(listener.getsockname()[0]):
+            if (path := await web.offer_first_key()) is not None:
+                tell(
+                    "no admin key yet; for the next hour this link makes the first one:"
+                    f" {address_of(listener)}{path}"
+                )
+        else:
+            tell(
+                "note: this is plain HTTP beyond this machine; keys travel in clear unless a proxy"
+                " in front of it speaks TLS"
+            )
+        yield
+
+
+def is_loopback(host: str) -> bool:
+    return ip_address(host).is_loopback
+
+
+@asynccontextmanager
+async def health_port(port: int | None, host: str) -> AsyncIterator[ProcessHealth]:
+    """Answer for as long as the body runs: from before the engine starts until it has stopped.
+
+    Without a port nobody is answered.
+    """
+    from gesta.engine.health import ProcessHealth
+
+    health = ProcessHealth()
+    if port is None:
+        yield health
+        return
+    from gesta.http_api.health import HealthApp
+    from gesta.http_api.server import address_of, bind, serving
+
+    listener = bind(host, port, "--health-port", "choose another one")
+    async with serving(HealthApp(health), listener):
+        tell(f"health: {address_of(listener)}/ready")
+        yield health

@@ -1,24 +1,34 @@
-"""show: one request with everything that is on record about it."""
+"""show and tail: one request with everything that is on record about it, and events as they are
+appended, by any process.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections import deque
+from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
+import typer
 
+from gesta.cli.arguments import Id
 from gesta.cli.invocation import Invocation
-from gesta.cli.lookup import Id, id_of
-from gesta.cli.output import Json, facts, print_json, table, tell
+from gesta.cli.output import Json, JsonLines, facts, print_json, print_json_line, say, table, tell
 from gesta.cli.output import show as print_tables
+from gesta.cli.stop_signal import StopSignal
 
 if TYPE_CHECKING:
     from rich.table import Table
 
+    from gesta.admin.wording import Target
     from gesta.api_types.admin import PauseRepresentation
-    from gesta.api_types.requests import AttemptRepresentation, EventRepresentation
-    from gesta.cli.backend import Fields
-    from gesta.cli.target import Target
+    from gesta.api_types.requests import AttemptRepresentation, EventRepresentation, StreamEvent
+    from gesta.cli.backend import Backend
     from gesta.domain.state import State
+
+
+#: How soon a signal to stop is noticed.
+POLL_SECONDS = 0.1
 
 
 async def show(call: Invocation, request_id: Id, as_json: Json = False) -> None:
@@ -26,13 +36,13 @@ async def show(call: Invocation, request_id: Id, as_json: Json = False) -> None:
 
     What is sealed in the payload is not shown.
     """
-    from gesta.cli.shown import state_of
+    from gesta.admin.wording import state_of
 
     async with call.backend() as backend:
-        request_id = await id_of(backend, request_id)
-        request, pause = await backend.whole(request_id)
-        history = await backend.events(request.flow, request_id)
-        attempts = await backend.attempts(request.flow, request_id)
+        request = await backend.request(request_id)
+        pause = (await backend.pauses_of([request])).get(request.held_by)
+        history = await backend.client.events(request.flow, request.id)
+        attempts = await backend.client.attempts(request.flow, request.id)
         if as_json:
             print_json({**msgspec.to_builtins(request), "attempts": attempts, "history": history})
             return
@@ -50,9 +60,9 @@ async def show(call: Invocation, request_id: Id, as_json: Json = False) -> None:
 
 
 def _summary(
-    state: State, payload: Fields | None, pause: PauseRepresentation | None, now_ms: int
+    state: State, payload: dict[str, Any] | None, pause: PauseRepresentation | None, now_ms: int
 ) -> Table:
-    from gesta.cli.wording import moment_and_distance, paused
+    from gesta.admin.wording import moment_and_distance, paused
 
     content = f"(flow {state.flow} is not declared here; name its program with --app)"
     if payload is not None:
@@ -86,8 +96,7 @@ def _summary(
 
 
 def _history(state: State, history: list[EventRepresentation]) -> Table:
-    from gesta.cli.shown import event_of, ms_of
-    from gesta.cli.wording import describe, event_name, moment
+    from gesta.admin.wording import describe, event_name, event_of, moment, ms_of
 
     rows = []
     for one in history:
@@ -131,7 +140,7 @@ def _attempts(attempts: list[AttemptRepresentation]) -> Table:
     )
 
 
-def _next_step(state: State, payload: Fields | None, place: Target) -> str:
+def _next_step(state: State, payload: dict[str, Any] | None, place: Target) -> str:
     """What a person can do about a request that does not go on by itself."""
     from gesta.admin.representations import ERASED
 
@@ -152,3 +161,66 @@ def _next_step(state: State, payload: Fields | None, place: Target) -> str:
     if state.status in ("queued", "unknown") and state.due_at is not None:
         return f"at once: {place.command(f'retry {state.id}')}"
     return ""
+
+
+async def tail(
+    call: Invocation,
+    flow: Annotated[str | None, typer.Option(help="Only of this flow.")] = None,
+    count: Annotated[int | None, typer.Option(min=1, help="Stop after so many events.")] = None,
+    as_json: JsonLines = False,
+) -> None:
+    """Follow new events until Ctrl-C."""
+    left = count
+    async with StopSignal() as stop, call.backend() as backend:
+        async for event in _until(stop, backend):
+            if flow not in (None, event.flow):
+                continue
+            _print_event(event, backend.tenant, as_json=as_json)
+            if left is not None:
+                left -= 1
+                if left == 0:
+                    return
+
+
+async def _until(stop: StopSignal, backend: Backend) -> AsyncIterator[StreamEvent]:
+    """What is followed, until a signal stops it."""
+    from gesta.client.events import follow
+    from gesta.runtime.clock import Signal, SystemRuntime, spawn
+
+    arrived: deque[StreamEvent] = deque()
+    arrival = Signal(SystemRuntime())
+
+    async def gather() -> None:
+        is_announced = False
+        async for event in follow(backend.client.line, {}):
+            if event is not None:
+                arrived.append(event)
+                arrival.set()
+            elif not is_announced:
+                tell("following; Ctrl-C stops it")
+                is_announced = True
+
+    following = spawn(gather(), "gesta-tail")
+    following.add_done_callback(lambda _: arrival.set())
+    try:
+        while not stop.has_come and not following.done():
+            while arrived:
+                yield arrived.popleft()
+            await arrival.wait(POLL_SECONDS)
+        if following.done():
+            following.result()
+    finally:
+        following.cancel()
+
+
+def _print_event(event: StreamEvent, tenant: str, *, as_json: bool) -> None:
+    from gesta.admin.wording import describe, event_name, event_of, moment, ms_of
+
+    if as_json:
+        told = msgspec.to_builtins(event)
+        first = {"requestId": told.pop("requestId"), "flow": told.pop("flow"), "tenant": tenant}
+        print_json_line({**first, **told})
+        return
+    at = ms_of(event.at)
+    name, words = event_name(event.type, event.flow), describe(event_of(event, event.flow), at)
+    say(f"{moment(at)[11:]}  {event.request_id}  {event.flow}  {name:<15} {words}".rstrip())

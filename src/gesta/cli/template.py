@@ -63,7 +63,7 @@ async def preview(
         parts = await _filled(_of_files(source or []), fields)
     else:
         async with call.backend() as backend:
-            previewed = await backend.preview(code, fields, locale)
+            previewed = await backend.client.preview_template(code, fields, locale=locale)
         parts, about = previewed.parts, {"code": previewed.code, "version": previewed.version}
     if part is not None:
         if part not in parts:

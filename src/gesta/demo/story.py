@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 
-from gesta.cli.wording import describe, event_name
+from gesta.admin.wording import describe, event_name
 from gesta.demo.orders import (
     NEW_TOKEN,
     OLD_TOKEN,

@@ -29,6 +29,7 @@ from gesta.outbound.http import Http
 from gesta.outbound.rate_limits import Tokens
 from gesta.outbound.smtp import Mail
 from gesta.ports.leases import Role
+from gesta.ports.stores import refuse_missing
 from gesta.projector.inline import InlineProjection
 from gesta.projector.job_relay import Relay
 from gesta.projector.partitions import Partitions
@@ -298,6 +299,8 @@ class Pipeline:
         retention_days: int | None = None,
     ) -> Pipeline:
         """Open the vault, which proves the master key, and wire the components."""
+        if any(flow.is_external for flow in flows.values()):
+            refuse_missing(environment.stores.external_leases)
         key_ring = KeyRing(environment.stores.vault, environment.master, environment.runtime)
         pipeline = cls(
             flows=flows,

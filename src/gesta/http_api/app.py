@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -12,70 +13,62 @@ from starlette.routing import Router
 
 from gesta.engine.health import ProcessHealth
 from gesta.http_api import (
-    about,
+    admin,
     configs,
-    dead_letters,
     decisions,
     description,
-    endpoints,
     first_key,
     health,
     keys,
-    lookup,
-    pauses,
-    people,
     reports,
     requests,
     stream,
     subscriptions,
-    suppression,
     templates,
-    unknowns,
     work,
 )
 from gesta.http_api.description import Description
-from gesta.http_api.endpoint import Endpoint, Patience, send_answer
+from gesta.http_api.endpoint import Endpoint, KeyRates, Patience, send_answer
 from gesta.http_api.first_key import FirstKey
 from gesta.http_api.problem import Problem
-from gesta.http_api.rate import KeyRates
 from gesta.http_api.route import Route
 
 if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send
 
     from gesta.engine.engine import Engine
+    from gesta.tenants.api_keys import Grant
 
 #: Where the routes are. The first ones are called most: they are looked through in this order.
 TABLE = (
     requests,
-    lookup,
     decisions,
     work,
     stream,
     health,
-    about,
+    admin,
     configs,
-    endpoints,
     templates,
-    dead_letters,
-    unknowns,
-    pauses,
-    people,
     keys,
     first_key,
     reports,
-    suppression,
     subscriptions,
     description,
 )
+#: Of one body that comes from this process: more than any command reads.
+LOCAL_BYTES_MAX = 16 * 1024 * 1024
 ROUTES: list[Route] = [route for part in TABLE for route in part.ROUTES]
 
 
 class Web:
-    """The API of one engine."""
+    """The API of one engine.
 
-    def __init__(self, engine: Engine) -> None:
-        self.engine = engine
+    With a `grant` it answers calls of this process alone, without a key or a rate, in the name of
+    the grant. What the engine raises comes through to such a caller as it is.
+    """
+
+    def __init__(self, engine: Engine, *, grant: Grant | None = None) -> None:
+        self.engine, self.grant = engine, grant
         self.rates = KeyRates(engine.settings.api_rate)
         #: Tenant → its streams that are open.
         self.streams: Counter[str] = Counter()
@@ -85,8 +78,11 @@ class Web:
         self.previews: Counter[str] = Counter()
         self.health = ProcessHealth()
         self.patience = Patience(engine)
+        routes = ROUTES
+        if grant is not None:
+            routes = [replace(one, body_bytes_max=LOCAL_BYTES_MAX) for one in ROUTES]
         answering = {
-            path: _Methods([r for r in ROUTES if r.path == path], self) for path in _paths(ROUTES)
+            path: _Methods([r for r in routes if r.path == path], self) for path in _paths(routes)
         }
         #: Who answers at a path without a name in it, found at once: most calls are submits.
         self._inline = {

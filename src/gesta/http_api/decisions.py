@@ -1,4 +1,4 @@
-"""/v1/requests/{flow}/{id}/…: what can still be decided about a request.
+"""/v1/requests/{flow}/{id}/…, /v1/dead-letters and /v1/unknown: what people decide about requests.
 
 Each decision is an event that says who took it.
 """
@@ -10,13 +10,30 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from gesta.api_types.requests import Decided, TtlSeconds
-from gesta.api_types.structs import Asked
+from gesta.api_types.decisions import (
+    DeadLetter,
+    DeadLetters,
+    Redriven,
+    RedrivenMany,
+    UnknownOutcome,
+    UnknownOutcomes,
+)
+from gesta.api_types.requests import Decided, FlowName, TtlSeconds
+from gesta.api_types.structs import PAGE_MAX, Asked
+from gesta.domain.ids import REQUEST_ID
 from gesta.domain.lifecycles import Status
+from gesta.domain.state import State
+from gesta.engine.request import Request
+from gesta.errors import BadCursor, GestaError, Refused, UnknownFlow
+from gesta.http_api.problem import Problem, problem_of
 from gesta.http_api.requests import handle_of
 from gesta.http_api.route import Answer, Call, Route
+from gesta.requests.dead_letters import iso
 
 Text = Annotated[str, msgspec.Meta(min_length=1, max_length=2_000)]
+_DECISIONS = "/v1/requests/{flow}/{id}"
+REDRIVE_MAX = 1_000
+_DEAD_LETTERS = "/v1/dead-letters/{flow}/{id}"
 
 
 class Redrive(Asked, frozen=True):
@@ -80,11 +97,160 @@ def _decided(call: Call, status: Status) -> Answer:
     return Answer(Decided(call.params["id"], call.params["flow"], status))
 
 
-_HERE = "/v1/requests/{flow}/{id}"
+class Choice(Asked, frozen=True):
+    flow: FlowName | None = None
+    reason: str | None = None
+    cursor: str | None = None
+    limit: Annotated[int, msgspec.Meta(ge=1, le=PAGE_MAX)] = 50
+
+
+class RedriveMany(Asked, frozen=True):
+    """Of the dead letters that the filters leave, `limit` at most; `cursor` is the `next` of an
+    answer before this one.
+    """
+
+    flow: FlowName | None = None
+    reason: str | None = None
+    cursor: str | None = None
+    limit: Annotated[int, msgspec.Meta(ge=1, le=REDRIVE_MAX)] = 100
+    ttl_seconds: TtlSeconds | None = None
+    again: bool = False
+
+
+async def list_dead_letters(call: Call) -> Answer:
+    """Requests that failed for good, newest first."""
+    asked: Choice = call.query
+    page = await call.engine.admin.dead_letter_page(
+        call.tenant,
+        asked.flow,
+        reason=asked.reason,
+        before_id=_cursor(asked.cursor),
+        limit=asked.limit,
+    )
+    return Answer(DeadLetters(page.items, page.next))
+
+
+async def get_dead_letter(call: Call) -> Answer:
+    """Why one failed, how often it was tried, until when it is kept."""
+    return Answer(await _letter(call))
+
+
+async def redrive_dead_letter(call: Call) -> Answer:
+    """Execute one again, with a fresh budget of attempts."""
+    request = call.engine.admin.request(await _letter(call))
+    asked: Redrive = call.body
+    status = await request.redrive(ttl=_ttl(asked.ttl_seconds), again=asked.again, actor=call.actor)
+    return Answer(Decided(request.id, request.flow, status))
+
+
+async def purge_dead_letter(call: Call) -> Answer:
+    """Remove one from the dead letters; its events stay."""
+    await call.engine.admin.request(await _letter(call)).purge(actor=call.actor)
+    return Answer(status=204)
+
+
+async def redrive_dead_letters(call: Call) -> Answer:
+    """Execute many again. Each gets a verdict, and one that is refused holds back no other.
+
+    Safe to repeat: those that were redriven are none any more.
+    """
+    asked: RedriveMany = call.body
+    page = await call.engine.admin.dead_letter_page(
+        call.tenant,
+        asked.flow,
+        reason=asked.reason,
+        before_id=_cursor(asked.cursor),
+        limit=asked.limit,
+    )
+    results: list[Redriven] = []
+    for letter in page.items:
+        request = call.engine.admin.request(letter)
+        try:
+            results.append(await _redriven(request, asked, call))
+        except GestaError as error:
+            problem = problem_of(error)
+            if problem is None:
+                raise
+            # What was done is done; the same call does the rest.
+            raise Problem(
+                problem.status,
+                problem.representation.code,
+                problem.representation.detail,
+                results=list(results),
+                headers=problem.headers,
+            ) from None
+    done = sum(one.verdict == "redriven" for one in results)
+    return Answer(RedrivenMany(done, len(results) - done, results, page.next))
+
+
+async def _redriven(request: Request, asked: RedriveMany, call: Call) -> Redriven:
+    try:
+        await request.redrive(ttl=_ttl(asked.ttl_seconds), again=asked.again, actor=call.actor)
+    except (Refused, UnknownFlow) as error:
+        # Of a flow that only other processes declare, this one cannot know the rules.
+        problem = problem_of(error)
+        return Redriven(
+            request.id, request.flow, "refused", None if problem is None else problem.representation
+        )
+    return Redriven(request.id, request.flow, "redriven")
+
+
+async def _letter(call: Call) -> DeadLetter:
+    flow, request_id = call.params["flow"], call.params["id"]
+    if flow not in call.engine.flows or not REQUEST_ID.fullmatch(request_id):
+        raise Problem(
+            404, "not_found", f"no dead letter {request_id!r} of flow {flow!r} for this tenant"
+        )
+    return await call.engine.admin.dead_letter(request_id, call.tenant, flow=flow)
+
+
+def _cursor(given: str | None) -> str | None:
+    if given is not None and not REQUEST_ID.fullmatch(given):
+        raise BadCursor
+    return given
+
+
+def _ttl(seconds: float | None) -> timedelta | None:
+    return None if seconds is None else timedelta(seconds=seconds)
+
+
+class UnknownChoice(Asked, frozen=True):
+    flow: FlowName | None = None
+    cursor: str | None = None
+    limit: Annotated[int, msgspec.Meta(ge=1, le=PAGE_MAX)] = 50
+
+
+async def list_unknown(call: Call) -> Answer:
+    """Requests whose outcome waits for a person's word, with age and reason."""
+    asked: UnknownChoice = call.query
+    if asked.cursor is not None and not REQUEST_ID.fullmatch(asked.cursor):
+        raise BadCursor
+    page = await call.engine.admin.undecided_page(
+        call.tenant, asked.flow, before_id=asked.cursor, limit=asked.limit
+    )
+    now = call.pipeline.runtime.now_ms()
+    return Answer(UnknownOutcomes([_unknown(state, now) for state in page.items], page.next))
+
+
+def _unknown(state: State, now_ms: int) -> UnknownOutcome:
+    return UnknownOutcome(
+        state.id,
+        state.flow,
+        state.key,
+        state.reason,
+        state.detail,
+        state.attempts,
+        iso(state.created_at),
+        iso(state.updated_at),
+        max(0, now_ms - state.updated_at) // 1000,
+        state.correlation_id,
+    )
+
+
 ROUTES = [
     Route(
         "POST",
-        f"{_HERE}/cancel",
+        f"{_DECISIONS}/cancel",
         cancel,
         "operate",
         "Call a request back",
@@ -94,7 +260,7 @@ ROUTES = [
     ),
     Route(
         "POST",
-        f"{_HERE}/retry",
+        f"{_DECISIONS}/retry",
         retry,
         "operate",
         "The next attempt now",
@@ -104,7 +270,7 @@ ROUTES = [
     ),
     Route(
         "POST",
-        f"{_HERE}/redrive",
+        f"{_DECISIONS}/redrive",
         redrive,
         "operate",
         "Again after a final failure",
@@ -116,7 +282,7 @@ ROUTES = [
     ),
     Route(
         "POST",
-        f"{_HERE}/resolve",
+        f"{_DECISIONS}/resolve",
         resolve,
         "operate",
         "End the doubt of an unknown outcome",
@@ -125,5 +291,70 @@ ROUTES = [
         answer=Decided,
         problems=(404, 409),
         example={"result": "executed", "evidence": "the receiver's log of 12:04"},
+    ),
+    Route(
+        "GET",
+        "/v1/dead-letters",
+        list_dead_letters,
+        "read",
+        "List dead letters",
+        "dead letters",
+        query=Choice,
+        answer=DeadLetters,
+    ),
+    Route(
+        "POST",
+        "/v1/dead-letters/redrive",
+        redrive_dead_letters,
+        "operate",
+        "Execute many dead letters again",
+        "dead letters",
+        body=RedriveMany,
+        answer=RedrivenMany,
+        example={"flow": "notification.slack", "limit": 100},
+        weighs=lambda body: body.limit,
+        is_broad=True,
+    ),
+    Route(
+        "GET",
+        _DEAD_LETTERS,
+        get_dead_letter,
+        "read",
+        "One dead letter",
+        "dead letters",
+        answer=DeadLetter,
+        problems=(404,),
+    ),
+    Route(
+        "POST",
+        f"{_DEAD_LETTERS}/redrive",
+        redrive_dead_letter,
+        "operate",
+        "Execute a dead letter again",
+        "dead letters",
+        body=Redrive,
+        answer=Decided,
+        problems=(404, 409),
+        example={},
+    ),
+    Route(
+        "DELETE",
+        _DEAD_LETTERS,
+        purge_dead_letter,
+        "operate",
+        "Remove a request from the dead letters",
+        "dead letters",
+        status=204,
+        problems=(404, 409),
+    ),
+    Route(
+        "GET",
+        "/v1/unknown",
+        list_unknown,
+        "read",
+        "Outcomes that wait for a person",
+        "decisions",
+        query=UnknownChoice,
+        answer=UnknownOutcomes,
     ),
 ]

@@ -8,20 +8,22 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
 from functools import partial
+from math import ceil
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from gesta.errors import AccessDenied, GestaError
-from gesta.http_api.exchange import Exchange, exchange_of
 from gesta.http_api.problem import Problem, problem_of
 from gesta.http_api.reading import (
     CallerGone,
+    Exchange,
     Headers,
     body_at_once,
     check_actor,
     decode_body,
     decode_query,
+    exchange_of,
     read_body,
     refuse_body,
 )
@@ -35,13 +37,14 @@ if TYPE_CHECKING:
 
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 Scope = Mapping[str, Any]
-
 #: Who calls a route that asks for no key.
 OPEN = Grant(key_id="", tenant="", scopes=frozenset(), name="", is_test=False, expires_ms=None)
 #: How long a caller may take to send a body.
 BODY_SECONDS = 20.0
 #: On every answer: nothing here is for a cache or for a guess.
 ALWAYS = [(b"cache-control", b"no-store"), (b"x-content-type-options", b"nosniff")]
+#: Keys whose rate is remembered. Those that rest are full again, so they can be forgotten.
+KEYS_MAX = 10_000
 
 
 class Endpoint:
@@ -64,9 +67,13 @@ class Endpoint:
                 401, "key_refused", str(denied), headers={"WWW-Authenticate": "Bearer"}
             ).answer()
         except GestaError as error:
+            if self._web.grant is not None:
+                raise
             problem_told = problem_of(error)
             answer = self._fault(error) if problem_told is None else problem_told.answer()
-        except Exception as error:  # noqa: BLE001 -- whatever it is, the caller gets an answer and the log the rest
+        except Exception as error:  # whatever it is, the caller gets an answer and the log the rest
+            if self._web.grant is not None:
+                raise
             answer = self._fault(error)
         if isinstance(answer, Stream):
             await send_stream(answer, receive, send)
@@ -87,7 +94,7 @@ class Endpoint:
             )
         pipeline = web.engine.pipeline
         headers = Headers(scope["headers"])
-        grant = OPEN if route.scope is None else await self._grant(headers)
+        grant = OPEN if route.scope is None else web.grant or await self._grant(headers)
         if grant is not OPEN:
             # Before anything is read: what is wrong costs as much as what is right.
             self._weigh(grant, 1, limits)
@@ -149,6 +156,8 @@ class Endpoint:
 
     def _weigh(self, grant: Grant, weight: int, limits: list[tuple[bytes, bytes]]) -> None:
         """Count the call against its key's rate; the headers tell what is left."""
+        if self._web.grant is not None:
+            return
         rates = self._web.rates
         left, wait = rates.take(grant.key_id, weight, self._web.engine.pipeline.runtime.monotonic())
         limits[:] = ((b"ratelimit-limit", rates.told), (b"ratelimit-remaining", b"%d" % left))
@@ -305,3 +314,30 @@ async def send_stream(stream: Stream, receive: Receive, send: Send) -> None:
         await while_there(all_parts(), receive)
     except CallerGone:
         return
+
+
+class KeyRates:
+    """A bucket per key, in this process: it keeps one caller from taking the machine, not from
+    adding up over many.
+    """
+
+    def __init__(self, per_second: float) -> None:
+        self._per_second = per_second
+        self.burst = max(1, round(per_second * 2))
+        #: As a header tells it.
+        self.told = b"%d" % self.burst
+        #: Key → tokens that were left, and when.
+        self._buckets: dict[str, tuple[float, float]] = {}
+
+    def take(self, key_id: str, weight: int, now: float) -> tuple[int, int]:
+        """How many are left, and after how many seconds this call would be taken; 0: it is."""
+        left, at = self._buckets.get(key_id, (float(self.burst), now))
+        left = min(float(self.burst), left + (now - at) * self._per_second)
+        # A batch that is larger than any bucket must not wait for ever: it takes a full one.
+        needed = min(weight, self.burst)
+        if needed > left:
+            return 0, max(1, ceil((needed - left) / self._per_second))
+        if len(self._buckets) >= KEYS_MAX and key_id not in self._buckets:
+            self._buckets.clear()
+        self._buckets[key_id] = left - needed, now
+        return int(left - needed), 0

@@ -58,10 +58,13 @@ $content
 </html>
 """)
 _ASK: Final = Template(
-    """<p>No admin key exists yet. This makes the first one, for the tenant <code>$tenant</code>. It is shown once.</p>
-<form method="post" action="first-key"><input type="hidden" name="token" value="$token"><button>Make the first admin key</button></form>
+    """<p>No admin key exists yet. This makes the first one, for the tenant
+<code>$tenant</code>. It is shown once.</p>
+<form method="post" action="first-key"><input type="hidden" name="token" value="$token"
+><button>Make the first admin key</button></form>
 <p>Or by curl:</p>
-<p><code>curl '$place/v1/first-key' -H 'Content-Type: application/json' -d '{"token": "$token"}'</code></p>"""
+<p><code>curl '$place/v1/first-key' -H 'Content-Type: application/json' \
+-d '{"token": "$token"}'</code></p>"""
 )
 #: What may stand between quotes in a shell. A Host header comes from the caller.
 _PLACE: Final = re.compile(r"[\w.:\[\]/-]+", re.ASCII)
@@ -69,9 +72,11 @@ _MISPLACED: Final = {
     "token": 'not in the query; POST it to /v1/first-key in the body: {"token": "…"}'
 }
 _SHOW: Final = Template(
-    """<p>This is the admin key of the tenant <code>$tenant</code>. Keep it now: nobody can show it again.</p>
+    """<p>This is the admin key of the tenant <code>$tenant</code>.
+Keep it now: nobody can show it again.</p>
 <p><code>$key</code></p>
-<p>Send it as <code>Authorization: Bearer</code>. Make others with it at <code>POST /v1/keys</code>; end it with <code>gesta key revoke $id</code>.</p>"""
+<p>Send it as <code>Authorization: Bearer</code>. Make others with it at
+<code>POST /v1/keys</code>; end it with <code>gesta key revoke $id</code>.</p>"""
 )
 #: Nothing is loaded, nothing is run, nobody frames it, and where it came from is told to nobody.
 _HEADERS: Final = {

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import cache
-from typing import Any
+from typing import Any, Protocol
 from urllib.parse import parse_qsl
 
 import msgspec
@@ -15,7 +15,6 @@ from gesta.api_types.requests import ACTOR
 from gesta.api_types.structs import Asked
 from gesta.domain.ids import KEY_LENGTH_MAX
 from gesta.flows.validation import decode_fields, fault_text, field_errors, fields_of
-from gesta.http_api.exchange import Exchange
 from gesta.http_api.problem import Problem, invalid
 from gesta.http_api.route import JSON, Receive, Route
 from gesta.intake.submit_options import is_text
@@ -25,6 +24,8 @@ Beside = Callable[[dict[str, Any]], Awaitable[Mapping[str, str]]]
 PARAMETERS_MAX = 50
 #: What reading JSON raises where it is none.
 UNREADABLE = (msgspec.DecodeError, RecursionError, UnicodeDecodeError)
+#: Where it stands among a scope's extensions.
+EXCHANGE = "gesta.exchange"
 
 
 class CallerGone(Exception):
@@ -211,3 +212,30 @@ def unreadable(error: Exception, raw: bytes | msgspec.Raw) -> Problem:
     if isinstance(error, RecursionError):
         return Problem(400, "too_deep", "the JSON is nested too deeply")
     return Problem(400, "malformed_json", f"the body is no JSON: {error}")
+
+
+class Exchange(Protocol):
+    """One call and its answer, where our own server runs the API.
+
+    Most calls are small. Through ASGI, head and body of an answer are two system calls and two
+    packets, and a body that has come already is waited for. Any other server offers ASGI alone.
+    """
+
+    def body(self) -> bytes | None:
+        """All of the body, which nobody will receive again; None: it is not all there, receive
+        it.
+        """
+        ...
+
+    def answer(self, status: int, headers: Sequence[tuple[bytes, bytes]], body: bytes) -> bool:
+        """Answer; False: nothing was sent, send it.
+
+        The headers tell the length and nothing of the connection, in names and values that HTTP
+        allows.
+        """
+        ...
+
+
+def exchange_of(scope: Mapping[str, Any]) -> Exchange | None:
+    extensions = scope.get("extensions")
+    return None if extensions is None else extensions.get(EXCHANGE)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Annotated, Any
@@ -15,6 +16,7 @@ from gesta.admin.representations import (
 )
 from gesta.api_types.requests import (
     BATCH_MAX,
+    WAIT_SECONDS_MAX,
     Attempts,
     BatchResult,
     FlowName,
@@ -29,7 +31,7 @@ from gesta.api_types.requests import (
 )
 from gesta.api_types.structs import PAGE_MAX, Asked
 from gesta.domain.events import Actor
-from gesta.domain.ids import KEY_LENGTH_MAX, REQUEST_ID
+from gesta.domain.ids import FLOW, KEY_LENGTH_MAX, REQUEST_ID
 from gesta.domain.lifecycles import Status
 from gesta.engine.request import Request
 from gesta.errors import (
@@ -47,7 +49,6 @@ from gesta.flows.validation import decode_fields
 from gesta.http_api.problem import Problem, invalid, problem_of
 from gesta.http_api.reading import UNREADABLE, unreadable
 from gesta.http_api.route import Answer, Call, Route
-from gesta.http_api.waiting import Wait, wait_seconds
 from gesta.intake.submit import Accepted
 from gesta.intake.submit_options import Options, option_errors
 
@@ -63,9 +64,10 @@ _OPTIONS = {
     "correlation_id": "correlationId",
     "causation_id": "causationId",
 }
-
-
 _decode_submit = msgspec.json.Decoder(Submit).decode
+_DURATION = re.compile(r"([0-9]{1,5})(ms|s)?")
+#: The same with its bound, for those who read about it.
+_PATTERN = r"^(([1-5]?[0-9]|60)s?|([1-5]?[0-9]{1,4}|60000)ms)$"
 
 
 class Batch(Asked, frozen=True):
@@ -212,8 +214,8 @@ async def listing(call: Call) -> Answer:
 
 
 async def timeline(call: Call) -> Answer:
-    """Every event of a request, in order."""
-    request_id, flow = named(call)
+    """Every event of a request, in order, also of a flow that this process does not declare."""
+    request_id, flow = _addressed(call)
     history = await call.engine.history(request_id, flow=flow, tenant=call.tenant)
     return Answer(
         Timeline(
@@ -224,7 +226,7 @@ async def timeline(call: Call) -> Answer:
 
 async def attempts(call: Call) -> Answer:
     """What each attempt came to."""
-    request_id, flow = named(call)
+    request_id, flow = _addressed(call)
     return Answer(
         Attempts(
             attempt_representations(
@@ -235,13 +237,23 @@ async def attempts(call: Call) -> Answer:
 
 
 def named(call: Call) -> tuple[str, str]:
+    """The request that the path names, of a flow that this process declares."""
+    request_id, flow = _addressed(call)
+    if flow not in call.engine.flows:
+        raise _no_request(request_id, flow)
+    return request_id, flow
+
+
+def _addressed(call: Call) -> tuple[str, str]:
     """The request that the path names. What no request can be called is not there."""
     request_id, flow = call.params["id"], call.params["flow"]
-    if not REQUEST_ID.fullmatch(request_id) or flow not in call.engine.flows:
-        raise Problem(
-            404, "not_found", f"no request {request_id!r} of flow {flow!r} for this tenant"
-        )
+    if not REQUEST_ID.fullmatch(request_id) or not FLOW.fullmatch(flow):
+        raise _no_request(request_id, flow)
     return request_id, flow
+
+
+def _no_request(request_id: str, flow: str) -> Problem:
+    return Problem(404, "not_found", f"no request {request_id!r} of flow {flow!r} for this tenant")
 
 
 async def handle_of(call: Call) -> Request:
@@ -368,6 +380,34 @@ async def faults_beside(
     )
 
 
+class Wait(Asked, frozen=True):
+    wait: (
+        Annotated[str, msgspec.Meta(extra_json_schema={"pattern": _PATTERN, "examples": ["20s"]})]
+        | None
+    ) = None
+
+
+def wait_seconds(text: str | None) -> float:
+    """The seconds that the text tells, at most 60; 0 for none."""
+    if text is None:
+        return 0.0
+    match = _DURATION.fullmatch(text)
+    if match is None:
+        raise invalid({"wait": "write it like 20s or 500ms; at most 60s"})
+    number = int(match[1])
+    seconds = number / 1000 if match[2] == "ms" else float(number)
+    if seconds > WAIT_SECONDS_MAX:
+        raise invalid({"wait": f"at most {WAIT_SECONDS_MAX:g}s"})
+    return seconds
+
+
+async def look_up(call: Call) -> Answer:
+    """A request as it is now, of whatever flow the tenant has used."""
+    return Answer(
+        await whole(call, await call.engine.admin.look_up(call.params["id"], call.tenant))
+    )
+
+
 ROUTES = [
     Route(
         "POST",
@@ -436,6 +476,16 @@ ROUTES = [
         "What each attempt came to",
         "requests",
         answer=Attempts,
+        problems=(404,),
+    ),
+    Route(
+        "GET",
+        "/v1/requests/{id}",
+        look_up,
+        "read",
+        "A request by its id alone",
+        "requests",
+        answer=Whole,
         problems=(404,),
     ),
 ]

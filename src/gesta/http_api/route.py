@@ -91,6 +91,8 @@ class Call:
         Gesta-Actor names one.
         """
         key, person = f"key:{self.grant.key_id}", self.header("gesta-actor")
+        if self.web.grant is not None:
+            return Actor(person or self.grant.name)
         return Actor(key) if person is None else Actor(person, (key,))
 
 

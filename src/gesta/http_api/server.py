@@ -19,9 +19,9 @@ from uvicorn.protocols.http.httptools_impl import (
 )
 
 from gesta.errors import BadInput
-from gesta.http_api import exchange
 from gesta.http_api.endpoint import send_answer
 from gesta.http_api.problem import MEDIA_TYPE, Problem
+from gesta.http_api.reading import EXCHANGE
 from gesta.runtime.clock import Runtime, Signal, SystemRuntime, Timer, sleep, spawn, turn
 
 #: From the first byte of a request to the end of its headers, and from the connection to the first
@@ -44,7 +44,7 @@ _DATE_SECONDS = 1.0
 class _Exchange:
     """The short way to read and to answer, in the steps of the cycle's own `receive` and `send`.
 
-    See exchange.py.
+    See reading.Exchange.
     """
 
     __slots__ = ("_cycle",)
@@ -143,7 +143,7 @@ class _Protocol(HttpToolsProtocol):
         finally:
             self.app = app
         # The application is given this very scope, at its first turn.
-        self.scope["extensions"] = {exchange.NAME: _Exchange(self.cycle)}  # type: ignore[dict-item]
+        self.scope["extensions"] = {EXCHANGE: _Exchange(self.cycle)}  # type: ignore[dict-item]
 
     def send_400_response(self, msg: str) -> None:
         """Told like everything that is no success; uvicorn's own answer is plain text."""
@@ -231,7 +231,11 @@ class _Server(uvicorn.Server):
             task.cancel()
 
 
-def bind(host: str, port: int) -> socket.socket:
+#: What to do about a port of the API that is taken.
+REMEDY = "choose another one with --port or GESTA_API_PORT; `gesta serve --no-api` answers none"
+
+
+def bind(host: str, port: int, what: str = "port", remedy: str = REMEDY) -> socket.socket:
     """A socket that listens there; raises BadInput where that is not possible."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)
@@ -240,10 +244,7 @@ def bind(host: str, port: int) -> socket.socket:
         listener.bind((host, port))
     except OSError as error:
         listener.close()
-        raise BadInput(
-            f"port {port} on {host}: {error.strerror or error}; choose another one with --port or"
-            " GESTA_API_PORT; `gesta serve --no-api` answers none"
-        ) from None
+        raise BadInput(f"{what} {port} on {host}: {error.strerror or error}; {remedy}") from None
     return listener
 
 

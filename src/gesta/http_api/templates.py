@@ -1,6 +1,6 @@
-"""/v1/templates: looked at and tried out before anybody gets one.
+"""/v1/templates and /v1/endpoints: looked at and tried out before anybody gets a message.
 
-Templates themselves are config of kind template.
+Templates are config of kind template, webhook endpoints of kind webhook.endpoint.
 """
 
 from __future__ import annotations
@@ -15,23 +15,27 @@ from gesta.api_types.config import Previewed
 from gesta.api_types.requests import Submit, Submitted
 from gesta.api_types.structs import Asked
 from gesta.errors import UnknownFlow
+from gesta.flows import webhook
 from gesta.flows.flow import Flow
 from gesta.http_api import requests
 from gesta.http_api.problem import Problem, invalid
+from gesta.http_api.requests import Wait
 from gesta.http_api.route import Answer, Call, Route
-from gesta.http_api.waiting import Wait
 from gesta.tenants.templates.templates import TEMPLATE
 
 #: What the request of a test is marked by: its correlation id.
-MARK = "test:template/"
+TEMPLATE_MARK = "test:template/"
 #: Previews of one process at a time, and of one tenant: what is really sent waits for the same
 #: renderer, and so do the others.
 PREVIEWS_MAX, TENANTS_MAX = 8, 2
 #: What a flow that takes templates calls its fields, in Python: code, what to fill in, and the
 #: locale.
 _FIELDS = ("template", "data", "locale")
-
 Locale = Annotated[str, msgspec.Meta(min_length=1, max_length=35)]
+_TEMPLATES = "/v1/templates/{code}"
+#: The type of the message, and what its request is marked by: its correlation id.
+TYPE = "gesta.test"
+ENDPOINT_MARK = "test:webhook.endpoint/"
 
 
 class Preview(Asked, frozen=True):
@@ -102,7 +106,7 @@ async def try_template(call: Call) -> Answer:
         payload[names["locale"]] = asked.locale
     try:
         return await requests.submit(
-            replace(call, body=Submit(flow.name, payload, correlation_id=MARK + code))
+            replace(call, body=Submit(flow.name, payload, correlation_id=TEMPLATE_MARK + code))
         )
     except Problem as problem:
         if problem.status != 422:
@@ -133,11 +137,33 @@ def _of_this_body(faults: Mapping[str, str], names: Mapping[str, str]) -> dict[s
     return told
 
 
-_HERE = "/v1/templates/{code}"
+async def try_endpoint(call: Call) -> Answer:
+    """Send a signed test message to an endpoint, on the road like any other. 202: where to look
+    what became of it.
+    """
+    code = call.params["code"]
+    flow, kind = call.engine.flows.get(webhook.NAME), webhook.ENDPOINT
+    is_stored = bool(await call.engine.admin.config_version(kind, code, tenant=call.tenant))
+    if flow is None or not (is_stored or f"{kind}/{code}" in flow.declared):
+        raise Problem(
+            404,
+            "not_found",
+            f"no endpoint {code!r} for this tenant; put it: PUT /v1/config/{kind}/{{code}}",
+        )
+    payload = {
+        "type": TYPE,
+        "data": {"endpoint": code, "note": "a test message of gesta"},
+        "endpoint": code,
+    }
+    return await requests.submit(
+        replace(call, body=Submit(webhook.NAME, payload, correlation_id=ENDPOINT_MARK + code))
+    )
+
+
 ROUTES = [
     Route(
         "POST",
-        f"{_HERE}/preview",
+        f"{_TEMPLATES}/preview",
         preview_template,
         "read",
         "What a template makes of some variables",
@@ -149,7 +175,7 @@ ROUTES = [
     ),
     Route(
         "POST",
-        f"{_HERE}/test",
+        f"{_TEMPLATES}/test",
         try_template,
         "submit",
         "Send a template to somebody",
@@ -164,6 +190,19 @@ ROUTES = [
             "destination": {"channel": "C012AB3CD"},
             "variables": {"name": "Ada"},
         },
+        headers={"Idempotency-Key": "Makes it safe to send this call again"},
+    ),
+    Route(
+        "POST",
+        "/v1/endpoints/{code}/test",
+        try_endpoint,
+        "submit",
+        "Send a test message to a webhook endpoint",
+        "config",
+        query=Wait,
+        answer=Submitted,
+        status=202,
+        problems=(200, 404, 409),
         headers={"Idempotency-Key": "Makes it safe to send this call again"},
     ),
 ]

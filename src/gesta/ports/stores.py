@@ -174,6 +174,13 @@ def methods_of(protocol: type) -> list[str]:
 
 def required(port: T | None, missing: Missing) -> T:
     """The port. Raises BadSettings if the adapter lacks it."""
-    if port is None or isinstance(port, Missing):
+    if port is None:
         raise BadSettings(missing.sentence)
+    refuse_missing(port)
     return port
+
+
+def refuse_missing(port: object) -> None:
+    """Raise BadSettings if this is a port that the adapter lacks."""
+    if isinstance(port, Missing):
+        raise BadSettings(port.sentence)

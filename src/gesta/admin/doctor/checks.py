@@ -12,8 +12,7 @@ from typing import Literal
 import msgspec
 
 from gesta.admin.doctor.explain import OTHER_WORDS, how_to_change, how_to_resume, nobody_executes
-from gesta.cli.target import HERE, Target
-from gesta.cli.wording import ago, count_of, owner_name, size, span, verb
+from gesta.admin.wording import HERE, Target, ago, count_of, owner_name, size, span, verb
 from gesta.domain.ids import (
     FLOW,
     TENANT,

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 
 from gesta.admin.doctor.checks import Facts, suspicious_fields
 from gesta.admin.doctor.explain import RequestFacts
-from gesta.cli.target import HERE, Target
+from gesta.admin.wording import HERE, Target
 from gesta.domain.codec import decode_meta
 from gesta.engine.pipeline import Pipeline
 from gesta.flows.webhook import NAME as WEBHOOK

@@ -6,8 +6,7 @@ import shlex
 
 import msgspec
 
-from gesta.cli.target import HERE, Target, options
-from gesta.cli.wording import ago, joined, moment, span, tries
+from gesta.admin.wording import HERE, Target, ago, joined, moment, options, span, tries
 from gesta.domain.lifecycles import lifecycle_of
 from gesta.domain.state import State
 from gesta.flows.deferrals import SECRET_MISSING

@@ -10,6 +10,7 @@ import apsw
 import msgspec
 
 from gesta.domain.fair_queue import QueueLine, score_of
+from gesta.ports.eager_dispatch import FreeSlots, chosen_of
 from gesta.ports.job_queue import (
     Ack,
     Backlog,
@@ -26,12 +27,6 @@ from gesta.ports.job_queue import (
 )
 from gesta.runtime.clock import Runtime, Signal
 from gesta.stores.sqlite.database import Database
-from gesta.stores.sqlite.external_queues import (
-    expired_leases_step,
-    lease_external_step,
-    prolong_step,
-    stocked_rows,
-)
 from gesta.stores.sqlite.fair_queue import give, serve
 from gesta.stores.sqlite.statements import ask_many, run_many, sql
 
@@ -84,9 +79,7 @@ class SqliteJobQueue:
         def lease_external(db: apsw.Connection) -> str | None:
             now = self._runtime.now_ms()
             _make_ready(db, db.execute(sql("due_jobs"), (now, WAKE_BATCH)).fetchall())
-            return lease_external_step(
-                db, token, external_queue, limit, now + round(lease_seconds * 1000)
-            )
+            return _lease_ready(db, external_queue, limit, token, now + round(lease_seconds * 1000))
 
         text = await self._database.write(lease_external, durable=True)
         return [] if text is None else [_leased(row, token) for row in _decode_rows(text)]
@@ -94,26 +87,33 @@ class SqliteJobQueue:
     async def prolong(self, job_id: str, token: str, lease_seconds: float) -> int | None:
         def prolong(db: apsw.Connection) -> int | None:
             now = self._runtime.now_ms()
-            return prolong_step(db, job_id, token, now, now + round(lease_seconds * 1000))
+            values = (job_id, token, now, now + round(lease_seconds * 1000))
+            rows = db.execute(sql("extend_external_lease"), values).fetchall()
+            return cast(int, rows[0][0]) if rows else None
 
         return await self._database.write(prolong, durable=False)
 
     async def expired_leases(
         self, token: str, external_queues: str, limit: int, lease_seconds: float
     ) -> list[LeasedJob]:
-        def expired_leases(db: apsw.Connection) -> list[Any]:
-            now = self._runtime.now_ms()
-            return expired_leases_step(
-                db, token, external_queues, limit, now, now + round(lease_seconds * 1000)
-            )
+        # The first text after all that begin with the prefix.
+        end = external_queues[:-1] + chr(ord(external_queues[-1]) + 1)
 
-        return [
-            _leased(row, token) for row in await self._database.write(expired_leases, durable=False)
-        ]
+        def take_over(db: apsw.Connection) -> list[Any]:
+            now = self._runtime.now_ms()
+            values = (now, external_queues, end, limit, token, now + round(lease_seconds * 1000))
+            return db.execute(sql("take_over_expired"), values).fetchall()
+
+        rows = await self._database.write(take_over, durable=False)
+        return [_leased(row, token) for row in rows]
 
     async def stocked(self, external_queues: Sequence[str]) -> set[str]:
         now = self._runtime.now_ms()
-        return await self._database.read(lambda db: stocked_rows(db, external_queues, now))
+        flat: list[Any] = [value for queue in external_queues for value in (queue, now)]
+        rows = await self._database.read(
+            lambda db: ask_many(db, "external_queues_with_jobs", 2, flat)
+        )
+        return {str(row[0]) for row in rows}
 
     async def settle(self, settlements: Sequence[Settlement]) -> list[Settled]:
         now = self._runtime.now_ms()
@@ -196,6 +196,67 @@ def put_step(db: apsw.Connection, jobs: Sequence[Job], now_ms: int) -> int:
     return run_many(db, "put_jobs", 11, flat)
 
 
+def put_eager(
+    db: apsw.Connection, jobs: Sequence[Job], now_ms: int, free_slots: FreeSlots | None
+) -> list[LeasedJob]:
+    """Put all jobs; the result are those that a worker leases by that, in its free slots."""
+    chosen = [] if free_slots is None else _chosen(db, jobs, now_ms, free_slots)
+    if free_slots is None or not chosen or not _put_leased(db, chosen, now_ms, free_slots):
+        put_step(db, jobs, now_ms)
+        return []
+    if len(chosen) < len(jobs):
+        ours = {job.id for job in chosen}
+        put_step(db, [job for job in jobs if job.id not in ours], now_ms)
+    return [LeasedJob(job, free_slots.token, 1, now_ms) for job in chosen]
+
+
+def _chosen(
+    db: apsw.Connection, jobs: Sequence[Job], now_ms: int, free_slots: FreeSlots
+) -> list[Job]:
+    if (
+        db.execute(sql("any_expired_lease"), (now_ms,)).get is not None
+        or db.execute(sql("any_due"), (now_ms,)).get is not None
+    ):
+        # A take brings those jobs back, or wakes them: they come before these.
+        return []
+    wanted = {job.flow for job in jobs}
+    free = {
+        flow: slots
+        for flow, slots in free_slots.free.items()
+        if flow in wanted and db.execute(sql("any_ready"), (flow,)).get is None
+    }
+    return chosen_of(jobs, free, now_ms)
+
+
+def _put_leased(
+    db: apsw.Connection, jobs: Sequence[Job], now_ms: int, free_slots: FreeSlots
+) -> bool:
+    """All of them, or none where a job of the same id is live already."""
+    flat: list[Any] = []
+    for job in jobs:
+        flat += (
+            job.id,
+            job.tenant,
+            job.flow,
+            job.request_id,
+            job.dispatch_version,
+            job.kind,
+            now_ms,
+            job.priority,
+            free_slots.token,
+        )
+    db.execute("savepoint leasing")
+    is_whole = run_many(db, "put_leased_jobs", 9, flat) == len(jobs)
+    if is_whole:
+        db.execute(
+            sql("save_lease"), (free_slots.token, now_ms + round(free_slots.lease_seconds * 1000))
+        )
+    else:
+        db.execute("rollback to leasing")
+    db.execute("release leasing")
+    return is_whole
+
+
 def put_new(db: apsw.Connection, jobs: Sequence[Job], now_ms: int) -> list[bool]:
     live = {row[0] for row in ask_many(db, "live_jobs", 1, [job.id for job in jobs])}
     created: list[bool] = []
@@ -217,17 +278,28 @@ def take_step(
         db.execute(sql("reclaim_expired_jobs"), (now_ms,))
         db.execute(sql("forget_leases"), (now_ms,))
     _make_ready(db, db.execute(sql("due_jobs"), (now_ms, WAKE_BATCH)).fetchall())
-    texts = []
-    for flow, free in flows.items():
-        text, count, score = db.execute(sql("select_ready"), (flow, free)).fetchall()[0]
-        if count:
-            db.execute(sql("take_jobs"), (flow, free, token))
-            serve(db, flow, cast(int, score), is_drained=cast(int, count) < free)
-            texts.append(cast(str, text))
+    leased = [_lease_ready(db, flow, free, token, None) for flow, free in flows.items()]
+    texts = [text for text in leased if text is not None]
     if texts:
         db.execute(sql("save_lease"), (token, now_ms + lease_ms))
     moments = [db.execute(sql("next_due")).get, db.execute(sql("next_lease_end"), (token,)).get]
     return texts, min((moment for moment in moments if moment is not None), default=None)
+
+
+def _lease_ready(
+    db: apsw.Connection, flow: str, limit: int, token: str, until_ms: int | None
+) -> str | None:
+    """The leased jobs as one JSON text; None when none is ready. `until_ms`: the end of a lease to
+    an external worker.
+    """
+    text, count, score = cast(
+        tuple[str, int, int], db.execute(sql("select_ready"), (flow, limit)).fetchall()[0]
+    )
+    if not count:
+        return None
+    db.execute(sql("take_jobs"), (flow, limit, token, until_ms))
+    serve(db, flow, score, is_drained=count < limit)
+    return text
 
 
 def _make_ready(db: apsw.Connection, rows: Sequence[tuple[Any, ...]]) -> int:

@@ -19,7 +19,6 @@ from gesta.ports.read_model import Quarantined, View
 from gesta.ports.transactions import Entry, Projection, Recording
 from gesta.stores.recent_views import Saved
 from gesta.stores.sqlite.database import Database
-from gesta.stores.sqlite.eager_dispatch import put_eager
 from gesta.stores.sqlite.event_store import (
     SqliteEventStore,
     Written,
@@ -27,7 +26,7 @@ from gesta.stores.sqlite.event_store import (
     append_step,
     attempt_all,
 )
-from gesta.stores.sqlite.job_queue import SqliteJobQueue, settle_step
+from gesta.stores.sqlite.job_queue import SqliteJobQueue, put_eager, settle_step
 from gesta.stores.sqlite.read_model import SqliteReadModel, save_step
 from gesta.stores.sqlite.statements import run_many, sql
 

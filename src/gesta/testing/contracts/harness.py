@@ -6,6 +6,7 @@ A harness declares the capabilities of its store; every contract whose `needs` i
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import ClassVar, Literal
 
@@ -48,7 +49,7 @@ Capability = Literal[
 EVERYTHING: frozenset[Capability] = frozenset(Capability.__args__)  # type: ignore[attr-defined]
 
 
-class Harness:
+class Harness(ABC):
     """One store for one test. A test may assume nothing empty but what it named itself.
 
     A harness has the attributes of those ports that are among its capabilities.
@@ -77,9 +78,9 @@ class Harness:
         """`folder` is empty and belongs to this test: the place for a store that lives in files."""
         self.runtime, self.folder = ManualRuntime(), folder
 
+    @abstractmethod
     async def open_ports(self) -> QueuePorts:
         """Open the store. After a close: the same store again, on the same clock."""
-        raise NotImplementedError
 
     async def open(self) -> None:
         """Set the attributes of the ports."""

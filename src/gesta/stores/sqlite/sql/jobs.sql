@@ -42,9 +42,10 @@ select json_group_array(json_array(id, tenant, flow, request_id, dispatch_versio
 from (select * from jobs where state = 1 and flow = ?1 order by score limit ?2);
 
 -- name: take_jobs
--- Lease the ready jobs of a flow in the order of their score.
--- in: ?1 flow, ?2 limit, ?3 token
-update jobs set state = 2, token = ?3, lease_count = lease_count + 1
+-- Lease the ready jobs of a flow in the order of their score. until: the end of the lease of each
+-- job to an external worker; null: the worker's own lease holds all of its jobs.
+-- in: ?1 flow, ?2 limit, ?3 token, ?4 until or null
+update jobs set state = 2, token = ?3, lease_count = lease_count + 1, lease_until = ?4
 where id in (select id from jobs where state = 1 and flow = ?1 order by score limit ?2);
 
 -- name: leased_by
@@ -169,13 +170,6 @@ select queue from wanted
 where exists (select 1 from jobs where state = 1 and flow = wanted.queue)
    or exists (select 1 from jobs where state = 0 and due_ms <= wanted.now and flow = wanted.queue);
 
--- name: lease_external_jobs
--- Lease the ready jobs of an external queue in the order of their score, each with a lease of its
--- own.
--- in: ?1 queue, ?2 limit, ?3 token, ?4 until
-update jobs set state = 2, token = ?3, lease_count = lease_count + 1, lease_until = ?4
-where id in (select id from jobs where state = 1 and flow = ?1 order by score limit ?2);
-
 -- name: extend_external_lease
 -- Extend the lease of an external worker on one job, while it lasts. A lease that ends later than
 -- any lease lasts was made before the clock was set back: it has expired, too.
@@ -185,20 +179,19 @@ update jobs set lease_until = max(lease_until, ?4)
 where id = ?1 and token = ?2 and state = 2 and lease_until > ?3 and lease_until <= ?3 + 600000
 returning lease_until;
 
--- name: expired_external_jobs
--- Jobs of external queues between two names whose leases have expired, oldest first. A lease that
--- ends later than any lease lasts was made before the clock was set back: it has expired, too.
--- in: ?1 now, ?2 from, ?3 to, ?4 limit
+-- name: take_over_expired
+-- Take over jobs of external queues between two names whose leases have expired, oldest first. A
+-- lease that ends later than any lease lasts was made before the clock was set back: it has
+-- expired, too.
+-- in: ?1 now, ?2 from, ?3 to, ?4 limit, ?5 token, ?6 until
 -- out: id, tenant, flow, request_id, dispatch_version, kind, due_ms, priority, possibly_executed,
---      lease_count after the next lease
-select id, tenant, flow, request_id, dispatch_version, kind, due_ms, priority, possibly_executed,
-    lease_count + 1
-from jobs
-where state = 2 and lease_until is not null and (lease_until <= ?1 or lease_until > ?1 + 600000)
-    and flow >= ?2 and flow < ?3
-order by lease_until limit ?4;
-
--- name: take_over_job
--- Give a job of an external queue to another holder.
--- in: ?1 id, ?2 token, ?3 until
-update jobs set token = ?2, lease_count = lease_count + 1, lease_until = ?3 where id = ?1;
+--      lease_count
+update jobs set token = ?5, lease_count = lease_count + 1, lease_until = ?6
+where id in (
+    select id from jobs
+    where state = 2 and lease_until is not null and (lease_until <= ?1 or lease_until > ?1 + 600000)
+        and flow >= ?2 and flow < ?3
+    order by lease_until limit ?4
+)
+returning id, tenant, flow, request_id, dispatch_version, kind, due_ms, priority,
+    possibly_executed, lease_count;

@@ -1,13 +1,21 @@
-"""Events, times and durations in words, for tables."""
+"""What people read and are advised to type: events, times and durations in words, and commands
+that work where they are typed.
+"""
 
 from __future__ import annotations
 
+import shlex
 from datetime import UTC, datetime
+from typing import Any
 
 import msgspec
 
 from gesta.api_types.admin import PauseRepresentation
+from gesta.api_types.requests import EventRepresentation, RequestRepresentation
 from gesta.domain import events as e
+from gesta.domain.codec import event_types
+from gesta.domain.events import Event
+from gesta.domain.lifecycles import lifecycle_of
 from gesta.domain.state import State
 from gesta.flows.deferrals import SECRET_MISSING
 
@@ -159,3 +167,78 @@ def _next(what: str, at_ms: int | None, from_ms: int) -> str:
 def joined(*parts: object) -> str:
     """The parts that say anything, with commas between."""
     return ", ".join(str(part) for part in parts if part)
+
+
+def ms_of(text: str) -> int:
+    """ISO-8601 as epoch milliseconds."""
+    return round(datetime.fromisoformat(text).astimezone(UTC).timestamp() * 1000)
+
+
+def state_of(shown: RequestRepresentation) -> State:
+    """The request as its events tell it, as far as it is shown."""
+    fields = {field.name for field in msgspec.structs.fields(State)}
+    known: dict[str, Any] = {
+        name: value for name, value in msgspec.structs.asdict(shown).items() if name in fields
+    }
+    times = {
+        name: ms_of(value)
+        for name, value in known.items()
+        if name.endswith("_at") and value is not None
+    }
+    phase = lifecycle_of(shown.flow).phase_of(shown.status)
+    return State(**{**known, **times, "attempts": shown.attempt_count, "phase": phase})
+
+
+def event_of(shown: EventRepresentation, flow: str) -> Event | None:
+    """What happened; None for what a newer gesta has written."""
+    times = {
+        name: ms_of(value)
+        for name, value in shown.data.items()
+        if name.endswith("At") and isinstance(value, str)
+    }
+    # The payload stands with its request and not here, and an event that has one cannot be read
+    # without.
+    data = {"payload": {}, **shown.data, **times}
+    try:
+        return event_types(flow).decode(shown.type, msgspec.json.encode(data))
+    except ValueError:
+        return None
+
+
+class Target(msgspec.Struct, frozen=True):
+    """The options of a call that a further command must repeat to be about the same requests.
+
+    What comes from the settings need not be repeated.
+    """
+
+    tenant: str = ""
+    app: str = ""
+    #: The store, or the server that was asked.
+    store: str = ""
+
+    def command(self, words: str) -> str:
+        """A command about requests of this tenant."""
+        return f"gesta {words}{self.tenant}{self.app}{self.store}"
+
+    def process(self, words: str) -> str:
+        """A command for every tenant: a process of this very program, or one that names whose it is
+        about itself.
+        """
+        return f"gesta {words}{self.app}{self.store}"
+
+    def process_of_another(self, words: str) -> str:
+        """A process of a program that is not known here."""
+        return f"gesta {words} --app …{self.store}"
+
+
+#: Where nothing has to be repeated.
+HERE = Target()
+
+
+def options(**given: str | None) -> str:
+    """Options as they are written behind a command, with a blank before each; those that were not
+    given are left out.
+    """
+    return "".join(
+        f" --{name} {shlex.quote(value)}" for name, value in given.items() if value is not None
+    )

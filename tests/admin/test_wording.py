@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from gesta.admin.representations import attempt_representations
-from gesta.cli.wording import describe, span
+from gesta.admin.wording import describe, span
 from gesta.domain import events as e
 
 
