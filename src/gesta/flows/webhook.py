@@ -38,7 +38,7 @@ from gesta.domain.status_events import WORDS
 from gesta.errors import BadFlow
 from gesta.flows.attempt import Attempt
 from gesta.flows.deferrals import SECRET_MISSING, CredentialRefused
-from gesta.flows.flow import ConfigBody, Flow, Notice, Notices, Payload, Secret
+from gesta.flows.flow import ConfigBody, Executor, Flow, Notice, Notices, Payload, Secret
 from gesta.outbound import signatures
 from gesta.outbound.http import AttemptEnded, HttpResponse, status_reason
 from gesta.runtime.redaction import masked_host
@@ -129,6 +129,40 @@ def flow(
     """
     declared = None if url is None else _declared(url, secret)
 
+    def target(message: Message) -> str:
+        return (
+            masked_host(declared.url)
+            if declared is not None and message.endpoint == DEFAULT
+            else message.endpoint
+        )
+
+    return Flow(
+        NAME,
+        Message,
+        _executor(declared, timeout_seconds),
+        Rules(
+            RetryPolicy(attempts=len(SCHEDULE_SECONDS) + 1, schedule_seconds=SCHEDULE_SECONDS),
+            "same_key",
+        ),
+        timeout_seconds=timeout_seconds + _MARGIN_SECONDS,
+        concurrency=concurrency,
+        config={ENDPOINT: Endpoint, TOLD: WebhookSubscription},
+        example={"type": "order.paid", "data": {"order": 7}},
+        target=target,
+        credential=lambda message: f"{ENDPOINT}/{message.endpoint}",
+        declared=(
+            {} if declared is None else {f"{ENDPOINT}/{DEFAULT}": (declared.url, declared.secret)}
+        ),
+        sandbox=True,
+        stand_ins=lambda _: {ENDPOINT: Endpoint("https://sandbox.example.org/", "")},
+        notices=Notices(
+            _notice,
+            lambda code, config: endpoint_fault(code, config, is_declared=declared is not None),
+        ),
+    )
+
+
+def _executor(declared: Endpoint | None, timeout_seconds: float) -> Executor:
     async def execute(message: Message, attempt: Attempt) -> Outcome:
         endpoint, secrets = await _endpoint(message.endpoint, declared, attempt)
         message_id = _message_id(attempt.key)
@@ -152,37 +186,7 @@ def flow(
             )
         return _outcome(response, message_id, attempt)
 
-    def target(message: Message) -> str:
-        return (
-            masked_host(declared.url)
-            if declared is not None and message.endpoint == DEFAULT
-            else message.endpoint
-        )
-
-    return Flow(
-        NAME,
-        Message,
-        execute,
-        Rules(
-            RetryPolicy(attempts=len(SCHEDULE_SECONDS) + 1, schedule_seconds=SCHEDULE_SECONDS),
-            "same_key",
-        ),
-        timeout_seconds=timeout_seconds + _MARGIN_SECONDS,
-        concurrency=concurrency,
-        config={ENDPOINT: Endpoint, TOLD: WebhookSubscription},
-        example={"type": "order.paid", "data": {"order": 7}},
-        target=target,
-        credential=lambda message: f"{ENDPOINT}/{message.endpoint}",
-        declared=(
-            {} if declared is None else {f"{ENDPOINT}/{DEFAULT}": (declared.url, declared.secret)}
-        ),
-        sandbox=True,
-        stand_ins=lambda _: {ENDPOINT: Endpoint("https://sandbox.example.org/", "")},
-        notices=Notices(
-            _notice,
-            lambda code, config: endpoint_fault(code, config, is_declared=declared is not None),
-        ),
-    )
+    return execute
 
 
 async def _notice(code: str, notice: Notice, _: TenantRecords) -> Payload:

@@ -90,7 +90,7 @@ def add_reports(app: web.Application, sandbox: Sandbox, runtime: Runtime) -> Non
 
 
 #: What whoever knocks is told.
-HELP = """fakes of providers on a port of this machine; point a channel's api_url, host or url at one
+HELP = """fakes of providers on a port of this machine; point a channel's api_url, host or url there
 
 POST   /sandbox/FACE/faults    {"status": 429, "retry_after": 30}  the next call goes wrong; also
                                "error" (the provider's word for it), "slow_seconds": 9, "times": 3,

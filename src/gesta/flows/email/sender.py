@@ -1,4 +1,4 @@
-"""Who sends a tenant's e-mails (config of kind `email.sender`, by code), and what their answers mean.
+"""Who sends a tenant's e-mails (config of kind `email.sender`, by code), and what answers mean.
 
 SMTP:
 

@@ -37,7 +37,7 @@ from gesta.domain.outcome import Done, Outcome, Rejected, Unknown
 from gesta.domain.retry_policy import RetryPolicy
 from gesta.flows.attempt import Attempt
 from gesta.flows.deferrals import CredentialRefused, Postponed
-from gesta.flows.flow import ConfigBody, Flow, Notice, Notices, Payload
+from gesta.flows.flow import ConfigBody, Executor, Flow, Notice, Notices, Payload
 from gesta.flows.slack.asking import ask, marked
 from gesta.flows.slack.client import (
     LATER_SECONDS,
@@ -139,7 +139,30 @@ def flow(
     workspace `default` goes first.
     """
     require_library()
+    return Flow(
+        NAME,
+        Message,
+        _executor(token, timeout_seconds),
+        Rules(RetryPolicy(attempts=5), "ask", ask_after_seconds=ASK_AFTER_SECONDS),
+        _reconciler(token, timeout_seconds),
+        timeout_seconds=timeout_seconds + _MARGIN_SECONDS,
+        concurrency=concurrency,
+        config={WORKSPACE: Workspace, CHANNEL: Channel, APP: App, TEMPLATE: Template},
+        example={"channel": "C012AB3CD", "text": "hello"},
+        target=lambda message: message.channel_code or message.recipient or "",
+        credential=credential_of,
+        declared={} if token is None else {f"{WORKSPACE}/{DEFAULT}": (token,)},
+        check=_check,
+        tags=tags_of,
+        reasons=_REASONS,
+        alarms=frozenset({OTHER}),
+        sandbox=True,
+        stand_ins=_stand_ins,
+        notices=notices(is_declared=token is not None),
+    )
 
+
+def _executor(token: str | None, timeout_seconds: float) -> Executor:
     async def execute(message: Message, attempt: Attempt) -> Outcome:
         code = message.template
         destination = (
@@ -182,6 +205,10 @@ def flow(
             str(answer.get("warning", "")),
         )
 
+    return execute
+
+
+def _reconciler(token: str | None, timeout_seconds: float) -> Executor:
     async def reconcile(message: Message, attempt: Attempt) -> Outcome:
         destination = destination_of(message, attempt, token)
         secret = token_at_hand(message, attempt, destination, token)
@@ -212,27 +239,7 @@ def flow(
                 else outcome
             )
 
-    return Flow(
-        NAME,
-        Message,
-        execute,
-        Rules(RetryPolicy(attempts=5), "ask", ask_after_seconds=ASK_AFTER_SECONDS),
-        reconcile,
-        timeout_seconds=timeout_seconds + _MARGIN_SECONDS,
-        concurrency=concurrency,
-        config={WORKSPACE: Workspace, CHANNEL: Channel, APP: App, TEMPLATE: Template},
-        example={"channel": "C012AB3CD", "text": "hello"},
-        target=lambda message: message.channel_code or message.recipient or "",
-        credential=credential_of,
-        declared={} if token is None else {f"{WORKSPACE}/{DEFAULT}": (token,)},
-        check=_check,
-        tags=tags_of,
-        reasons=_REASONS,
-        alarms=frozenset({OTHER}),
-        sandbox=True,
-        stand_ins=_stand_ins,
-        notices=notices(is_declared=token is not None),
-    )
+    return reconcile
 
 
 def _stand_ins(message: Message) -> Mapping[str, ConfigBody]:
