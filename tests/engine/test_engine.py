@@ -361,11 +361,17 @@ def executor(**_: Any) -> Any:
     [
         (lambda: flow("receipt")(executor()), "two or more parts"),
         (lambda: flow("billing.Receipt")(executor()), "two or more parts"),
-        (lambda: flow("a.b", on_unknown="guess")(executor()), "on_unknown must be"),  # type: ignore[arg-type]
+        (
+            lambda: flow("a.b", on_unknown="guess")(executor()),  # type: ignore[arg-type]
+            "on_unknown must be",
+        ),
         (lambda: flow("a.b", on_unknown="ask")(executor()), "needs reconcile="),
         (lambda: flow("a.b", attempts=0)(executor()), "must be positive"),
         (lambda: flow("a.b", timeout_seconds=0)(executor()), "must be positive"),
-        (lambda: flow("a.b")(lambda *_: Done()), "must be an async function"),  # type: ignore[arg-type]
+        (
+            lambda: flow("a.b")(lambda *_: Done()),  # type: ignore[arg-type]
+            "must be an async function",
+        ),
         (lambda: Engine(URL, flows=[executor()]), "not a flow"),
         (
             lambda: Engine(URL, flows=[note_flow(Provider()), note_flow(Provider())]),

@@ -111,9 +111,7 @@ async def test_a_worker_takes_jobs_of_its_flows_only(gesta):
 
 
 @pytest.mark.parametrize("pattern", ["payments.*", "test", "test.notes", "test.note.*", ""])
-async def test_a_pattern_that_fits_no_flow_is_told_with_the_flows_there_are_before_anything_is_opened(
-    gesta, pattern
-):
+async def test_a_pattern_that_fits_no_flow_is_refused_before_anything_is_opened(gesta, pattern):
     engine = Engine(
         URL, flows=[note_flow(Provider())], work=work("worker", flows=("test.*", pattern))
     )

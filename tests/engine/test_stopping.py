@@ -187,7 +187,7 @@ async def test_a_job_that_was_taken_while_the_engine_stopped_is_given_back_innoc
 LARGE = 3000
 
 
-async def test_attempts_of_a_large_take_that_had_not_begun_when_the_engine_stopped_are_given_back_innocent(
+async def test_attempts_of_a_large_batch_that_had_not_begun_at_the_stop_are_released_clean(
     gesta,
 ):
     stopping: list[asyncio.Future[None]] = []

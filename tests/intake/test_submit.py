@@ -245,8 +245,7 @@ def _room_for_one_call() -> Any:
 
 async def test_all_faults_of_payload_and_options_are_told_at_once(engine):
     wrong: Any = {"lines": [1], "total": "much", "code": "four"}
-    number: Any = "seven"
-    payload = Order(number, **wrong)
+    payload = Order("seven", **wrong)  # type: ignore[arg-type]
     found = await faults(
         engine,
         payload,

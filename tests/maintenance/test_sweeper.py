@@ -332,3 +332,61 @@ async def test_a_scheduled_request_whose_job_was_lost_comes_to_its_end(gesta):
         await pass_time(gesta, 200, 1.0)
         assert await (await engine.request(request.id)).status() == "sent"
         assert provider.keys[0] == provider.keys[1]
+
+
+async def test_an_expiry_that_records_nothing_takes_no_job_away(gesta, ports):
+    provider = Provider()
+    async with Engine(URL, flows=[note_flow(provider)], work=False) as engine:
+        request = await engine.submit(Note(), ttl=timedelta(seconds=5))
+        await engine.pipeline.projector.step()
+        gesta.advance(10)
+
+        async def redriven_meanwhile(original, entries):
+            ports.transactions.heal()
+            await append_raw(engine, request.id, 1, "Failed.v1", b'{"reason":"no","attempts":1}')
+            await append_raw(
+                engine,
+                request.id,
+                2,
+                "RequestUpdated.v1",
+                b'{"change":"redrive","status":"queued","intent":2,"dueAt":1}',
+            )
+            await engine.pipeline.projector.step()
+            return await original(entries)
+
+        ports.transactions.replace("record", redriven_meanwhile)
+        sweeping = asyncio.ensure_future(engine.pipeline.sweep.step())
+        await pass_time(gesta, 1)
+        await sweeping
+        job = (await request.view()).state.job_id
+        assert await engine.pipeline.environment.stores.queue.find([job]) == {job}
+    async with engine_of(provider):
+        await let_run(gesta)
+    assert provider.keys == [f"default:{request.id}:send:2"]
+
+
+async def test_a_job_is_not_restored_for_a_request_whose_view_lags_behind_its_stream(gesta):
+    """The projector puts the job of the new state.
+
+    A restored one would count as possibly executed.
+    """
+    provider = Provider()
+    flow = note_flow(provider, on_unknown="park")
+    async with Engine(URL, flows=[flow], work=False) as asking:
+        request = await asking.submit(Note())
+        await asking.pipeline.projector.step()
+        await lose_the_queue(asking)
+        await append_raw(asking, request.id, 1, "Failed.v1", b'{"reason":"no","attempts":1}')
+        await append_raw(
+            asking,
+            request.id,
+            2,
+            "RequestUpdated.v1",
+            b'{"change":"redrive","status":"queued","intent":2,"dueAt":1}',
+        )
+        gesta.advance(61)
+        await asking.pipeline.sweep.step()
+        assert await asking.pipeline.environment.stores.job_inspection.count(10) == 0
+    async with Engine(URL, flows=[flow]) as engine:
+        await let_run(gesta)
+        assert await (await engine.request(request.id)).status() == "sent"

@@ -56,7 +56,7 @@ async def test_of_two_of_each_kind_one_is_killed_and_nothing_is_lost_or_doubled(
     lines, accepted = Lines(tmp_path), list[Request]()
     with parts(tmp_path) as start:
         pairs = {
-            part: [start(part, *options), start(part, *options)]
+            part: [start(part, *options, app="brisk") for _ in range(2)]
             for part, options in {
                 "projector": (),
                 "sweeper": (),
@@ -198,7 +198,7 @@ async def test_whatever_an_executor_does_the_process_ends_with_0_and_the_request
 async def test_a_second_signal_ends_at_once_and_the_next_worker_knows_of_the_doubt(tmp_path):
     with parts(tmp_path) as start:
         start("projector")
-        worker = start("worker")
+        worker = start("worker", app="brisk")
         async with engine_on(tmp_path) as engine:
             request = await engine.submit(Card(1, seconds=ENDLESS_SECONDS))
             await until(partial(has_begun, Lines(tmp_path), 1), "the call")

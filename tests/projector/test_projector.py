@@ -455,7 +455,7 @@ async def test_a_request_that_waits_for_its_retry_is_not_sent_earlier_by_a_rebui
     assert len(provider.calls) == 2
 
 
-async def test_a_rebuild_that_dies_after_its_swap_leaves_no_view_behind_though_nothing_happens_any_more(
+async def test_a_rebuild_that_dies_after_its_swap_leaves_no_view_behind_in_an_idle_process(
     gesta, monkeypatch
 ):
     async def dies() -> int:

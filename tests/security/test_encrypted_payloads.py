@@ -357,3 +357,21 @@ async def test_a_payload_that_no_longer_fits_its_type_is_told(gesta):
     async with Engine(URL, flows=[flow_of(Provider(), Longer, "test.other")]) as engine:
         with pytest.raises(UnknownFlow):
             await (await engine.request(request.id, flow="test.letter")).payload()
+
+
+async def test_a_key_newer_than_the_restored_copy_of_the_vault_is_missing_and_not_erased(gesta):
+    provider = Provider(Done(), Retry("busy", after_seconds=60))
+    async with engine_of(provider, retry=RetryPolicy(base_seconds=10)) as engine:
+        await engine.submit(Letter("Ana"))
+        await let_run(gesta)
+        await engine.erase("Ana")
+        vault = vaults(gesta)[0]
+        copy = dict(vault._boxes), dict(vault._versions)
+        request = await engine.submit(Letter("Ana"))
+        await let_run(gesta)
+        vault._boxes, vault._versions = copy
+        await pass_time(gesta, 61)
+        state = (await request.view()).state
+        assert (state.status, state.reason) == ("queued", "key_missing")
+        with pytest.raises(StoreError, match="the vault does not have the key"):
+            await request.payload()

@@ -86,7 +86,7 @@ async def paused_events(engine: Engine, tenant: str = "default") -> list[dict[st
 
 
 @pytest.mark.slow
-async def test_thousands_of_requests_are_held_by_one_revoked_credential_and_sent_when_it_is_put_again(
+async def test_thousands_of_requests_held_by_one_revoked_credential_are_sent_when_it_is_put(
     gesta,
 ):
     bank, count = Bank(), 3_000

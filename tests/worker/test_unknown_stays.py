@@ -82,7 +82,7 @@ async def test_whatever_goes_wrong_while_pauses_are_looked_up_parks_one_job_and_
         assert engine.pipeline.pool.lease.held == 0
 
 
-async def test_a_lost_job_that_a_process_leaves_to_the_end_of_its_lease_is_not_kept_by_its_other_work(
+async def test_a_lost_job_left_to_the_end_of_its_lease_is_not_kept_by_other_work(
     gesta, monkeypatch
 ):
     """The process stands still for three and a half seconds right after it has taken the job, then

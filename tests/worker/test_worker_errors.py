@@ -65,7 +65,10 @@ async def test_an_answer_that_is_no_outcome_is_unknown_never_done(gesta, answer)
         (Done(id="p-1", detail=None), Done("p-1")),  # type: ignore[arg-type]
         (Done(id="a\ud800b"), Done("a?b")),
         (Done(id="x" * 5_000), Done("x" * 500)),
-        (Rejected(404, {"error": "gone"}), Rejected("404", "{'error': 'gone'}")),  # type: ignore[arg-type]
+        (
+            Rejected(404, {"error": "gone"}),  # type: ignore[arg-type]
+            Rejected("404", "{'error': 'gone'}"),
+        ),
         (
             Rejected("no", "sent to ann@example.com with xoxb-1234567890-abc"),
             Rejected("no", "sent to [email] with [token]"),
@@ -414,3 +417,21 @@ async def test_a_call_back_that_met_a_running_attempt_holds_after_its_failure(ge
         await gesta.settle()
         assert await result(request) == Rejected("cancelled")
     assert len(provider.calls) == 1
+
+
+async def test_a_second_cut_does_not_extend_the_grace_period_of_an_executor(gesta, ports):
+    deaf = Deaf()
+    async with engine_of(
+        Provider(deaf), on_unknown="park", timeout_seconds=10, concurrency=1
+    ) as engine:
+        await engine.submit(Note())
+        await pass_time(gesta, 11)
+        following = await engine.submit(Note())
+        # The lease is lost between the first cut and the end of its grace period.
+        ports.queue.fail("extend", times=100)
+        await pass_time(gesta, 3.5)
+        ports.queue.heal()
+        await pass_time(gesta, 1.5)
+        status = await following.status()
+        deaf.opened.set()
+    assert status == "sent"

@@ -15,12 +15,31 @@ import pytest
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 
-from gesta import Attempt, Conflict, Done, Engine, Flow, NotFound, Outcome, Rejected
+from gesta import (
+    Attempt,
+    Conflict,
+    Done,
+    Engine,
+    Flow,
+    NotFound,
+    Outcome,
+    Rejected,
+    Settings,
+    TryLater,
+)
 from gesta.domain.commands import Rules
 from gesta.engine.process_roles import Work
 from gesta.errors import BadTransaction, StoreError
 from gesta.stores.postgresql.address import address_of
-from tests.stores.postgresql.places import NOTE, Note, drained, engine_at, fresh_url, projected
+from tests.stores.postgresql.places import (
+    MASTER_KEY,
+    NOTE,
+    Note,
+    drained,
+    engine_at,
+    fresh_url,
+    projected,
+)
 
 #: Programs that only submit, beside those that work.
 DRAINS_ONLY = Work(frozenset({"projector"}))
@@ -331,3 +350,17 @@ async def test_another_process_drains_what_the_one_with_the_role_leaves():
             )
             request = await drained(engine, str(request_id))
             assert await request.outcome() == Done("raw")
+
+
+async def test_what_waits_in_the_outbox_counts_as_backlog():
+    url = await fresh_url()
+    async with (
+        engine_at(url, work=False) as engine,
+        transaction(Asyncpg, url) as connection,
+    ):
+        await engine.submit(Note(), within=connection)
+    settings = Settings(url=url, master_key=MASTER_KEY, backlog_max=1)
+    async with Engine(settings=settings, flows=[NOTE], work=False) as engine:
+        assert await left_in(engine) == 1
+        with pytest.raises(TryLater, match="backlog_max"):
+            await engine.submit(Note())

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
-from gesta import Engine
+from gesta import Engine, Request
 from gesta.errors import StoreError
+from gesta.ports.job_queue import Drop
+from gesta.runtime.clock import spawn
 from gesta.runtime.settings import Settings
 from gesta.stores.memory.job_queue import MemoryJobQueue
+from gesta.testing.plugin import Harness
 from gesta.worker.external import RecordFailed, RecordSent
 from tests.worker.external.leased import (
     FLOW,
@@ -193,3 +198,55 @@ async def test_a_poison_request_is_parked_and_the_others_are_handed_out(gesta, p
         ports.read_model.replace("get", fail_on_poison)
         assert [item.id for item in await engine.external.take(FLOW, limit=10)] == [good.id]
         assert [one.what for one in await engine.admin.quarantined()] == ["job"]
+
+
+async def restored(engine: Engine, gesta: Harness, request: Request) -> None:
+    """Lose the job of a request and let the sweeper put it back, possibly executed."""
+    await let_run(gesta)
+    job = (await request.view()).state.job_id
+    queue = engine.pipeline.environment.stores.queue
+    await queue.settle([Drop(job)])
+    assert await queue.find([job]) == set()
+    await pass_time(gesta, 130)
+    assert await queue.find([job]) == {job}
+
+
+async def test_a_possibly_executed_job_is_not_released_as_clean_when_the_store_fails(gesta, ports):
+    async with warehouse() as engine:
+        request = await engine.submit(Pick())
+        await restored(engine, gesta, request)
+        ports.read_model.fail("get")
+        ports.events.fail("read")
+        with pytest.raises(StoreError):
+            await engine.external.take(FLOW)
+        assert await take(engine, gesta) == []
+        await pass_time(gesta, LEASE_SECONDS + NOTICED_SECONDS)
+        state = (await request.view()).state
+        assert (state.status, state.reason) == ("unknown", "no_report")
+
+
+async def test_a_possibly_executed_job_is_not_released_as_clean_when_its_caller_leaves(
+    gesta, ports
+):
+    async with warehouse() as engine:
+        request = await engine.submit(Pick())
+        await restored(engine, gesta, request)
+        reached, go_on = asyncio.Event(), asyncio.Event()
+
+        async def slow(original, *args):
+            leased = await original(*args)
+            reached.set()
+            await go_on.wait()
+            return leased
+
+        ports.queue.replace("lease_external", slow)
+        taking = spawn(engine.external.take(FLOW), "gesta-test")
+        await reached.wait()
+        taking.cancel()
+        await asyncio.wait([taking])
+        ports.queue.heal()
+        go_on.set()
+        assert await take(engine, gesta) == []
+        await pass_time(gesta, LEASE_SECONDS + NOTICED_SECONDS)
+        state = (await request.view()).state
+        assert (state.status, state.reason) == ("unknown", "no_report")
