@@ -13,6 +13,7 @@ from gesta.ports.checkpoints import Checkpoint, Move, dispatched_of
 from gesta.ports.job_queue import Job
 from gesta.ports.leases import RoleLease, fair_part
 from gesta.ports.read_model import (
+    UNINDEXED,
     WANTING,
     Cursor,
     Filter,
@@ -298,7 +299,7 @@ def _old(
 
 def _list(db: apsw.Connection, chosen: Filter) -> list[View]:
     values = (chosen.tenant, chosen.flow, chosen.status, chosen.before_id, chosen.limit)
-    if chosen.status not in (None, "sent"):
+    if chosen.status is not None and chosen.status not in UNINDEXED:
         return [view_of(row) for row in db.execute(sql("list_views_by_status"), values).fetchall()]
     flows = (
         [chosen.flow]
