@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count
+from pathlib import Path
 from typing import Any
 
 from msgspec.structs import replace
@@ -29,7 +30,7 @@ from gesta.ports.job_queue import Ack, Drop, LeasedJob, Settled, Settlement
 from gesta.ports.transactions import Entry, Projection
 from gesta.projector import partitions
 from gesta.projector.batch_fold import Folding
-from gesta.projector.partitions import place_of
+from gesta.projector.partitions import projected_position
 from gesta.projector.projector import Projector
 from gesta.projector.rebuild import Rebuild
 from gesta.requests.loader import Loader
@@ -87,6 +88,9 @@ class Bug:
 
 #: Within so many seeds a bug has to be found.
 SEEDS_MAX = 400
+#: Bug → the seed that found it when they were last looked for: `python -m tests.simulation --pin`.
+#: It is tried first; code that draws a random number or awaits may move a bug to another seed.
+PINNED = Path(__file__).with_name("pinned.json")
 
 BUGS: dict[str, Bug] = {}
 
@@ -186,20 +190,20 @@ _fresh = count()
     rates=Rates(crash_at_store=0.02),
 )
 async def checkpoint_before_effect(self: Projector, *, again: bool = False) -> int:
-    places = self._places or await self._read_places()
-    stretch = places.next_stretch(again=again)
-    if stretch is None:
+    positions = self._positions or await self._read_positions()
+    span = positions.next_span(again=again)
+    if span is None:
         return 0
-    batch, reached = await self._next_events(stretch)
-    if reached == stretch.place:
+    batch, reached = await self._next_events(span)
+    if reached == span.position:
         return 0
-    if not await self._checkpoints.move(places.moves(stretch, reached)):
-        self._places = None
+    if not await self._checkpoints.move(positions.moves(span, reached)):
+        self._positions = None
         return 0
-    views, jobs, quarantined = await self._folding.fold(batch, stretch.quiet_until)
+    views, jobs, quarantined = await self._folding.fold(batch, span.quiet_until)
     await self._transactions.project(views, jobs, quarantined, [Move("nobody's", 0, 0)])
-    places.moved(stretch.numbers, reached)
-    return reached - stretch.place
+    positions.moved(span.numbers, reached)
+    return reached - span.position
 
 
 @plants(Rebuild, "_build", "a rebuild dispatches nothing")
@@ -207,7 +211,9 @@ async def rebuild_that_dispatches(self: Rebuild, role: Any, progress: Any) -> in
     """Every opening that it meets becomes a job once more."""
     shadow = await self._views.shadow()
     folding = Folding(self._events, shadow.get, self._process)
-    for recorded in await self._events.follow(0, await place_of(self._checkpoints, self._count)):
+    for recorded in await self._events.follow(
+        0, await projected_position(self._checkpoints, self._count)
+    ):
         views, jobs, _ = await folding.fold([recorded], quiet_until=0)
         await shadow.save(views)
         await self._projector._transactions.project([], jobs, [], [Move("nobody's", 0, 0)])
@@ -372,7 +378,7 @@ def lost_attempts_look_innocent(
     skews_ms=(0, 0, 0),
 )
 def late_failure_overwrites_success(state: State, command: Any, *rest: Any) -> list[e.Event]:
-    if state.status == "sent" and not isinstance(command.outcome, Done):
+    if state.status == "completed" and not isinstance(command.outcome, Done):
         return [e.Failed("late", state.attempts)]
     return record(state, command, *rest)
 
@@ -389,7 +395,7 @@ def late_success_is_dropped(state: State, outcome: Done, number: int, *_: object
     return (
         []
         if state.is_terminal or state.status == "unknown"
-        else [e.Sent(max(number, state.attempts), outcome.id)]
+        else [e.Completed(max(number, state.attempts), outcome.id)]
     )
 
 
