@@ -89,7 +89,8 @@ async def test_a_rebuild_beside_a_process_under_load_loses_nothing_and_doubles_n
             lines.append(await asyncio.wait_for(process.stdout.readline(), 20))
             reading = asyncio.create_task(process.stdout.read())
             async with open_engine(str(path), url, work=False) as engine:
-                database = engine.pipeline.environment.stores.close.__self__  # type: ignore[attr-defined]
+                stores: Any = engine.pipeline.environment.stores
+                database = stores.close.__self__
                 # The process acknowledges before it projects, and on a busy machine long before.
                 await eventually(lambda: projected(engine), "nothing was projected")
                 for _ in range(4):
