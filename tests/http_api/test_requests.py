@@ -23,7 +23,7 @@ async def test_a_request_is_accepted_with_its_place_and_done(api):
     assert made.body["verdict"] == "created"
     assert made.headers["Location"] == f"/v1/requests/shop.note/{made.body['id']}"
     shown = await api.call("GET", made.headers["Location"] + "?wait=20s", key=key)
-    assert (shown.status, shown.body["status"], shown.body["key"]) == (200, "sent", "order-7")
+    assert (shown.status, shown.body["status"], shown.body["key"]) == (200, "completed", "order-7")
     assert shown.body["payload"] == {"text": "hello", "to": ""}
 
 

@@ -131,7 +131,7 @@ async def test_every_event_of_a_life_carries_the_same_metadata_fields(gesta):
             "RequestCreated",
             "OutcomeUnknown",
             "OutcomeUnknown",
-            "Sent",
+            "Completed",
         ]
     metas = [fields(event.meta) for event in stored]
     expected = {

@@ -57,7 +57,7 @@ def write_down(engine: Engine, file: str) -> None:
     checkpoint repeats it.
     """
 
-    @engine.on("walk.*", "sent", "failed", "unknown", name="ledger")
+    @engine.on("walk.*", "completed", "failed", "unknown", name="ledger")
     async def tell(event: Event) -> None:
         await asyncio.sleep(0)
         with Path(file).open("a") as out:

@@ -80,7 +80,7 @@ class Load:
         self._is_over = True
         await self._submitting
         await all_at_rest(self.accepted)
-        assert {await request.status() for request in self.accepted} == {"sent"}
+        assert {await request.status() for request in self.accepted} == {"completed"}
         assert calls(self._lines) == Counter(range(len(self.accepted)))
         async with connected(self._url) as (connection, database):
             assert await connection.fetch(database.sql.filled(PUT_TWICE)) == []

@@ -376,7 +376,7 @@ def lost_attempts_look_innocent(
     skews_ms=(0, 0, 0),
 )
 def late_failure_overwrites_success(state: State, command: Any, *rest: Any) -> list[e.Event]:
-    if state.status == "sent" and not isinstance(command.outcome, Done):
+    if state.status == "completed" and not isinstance(command.outcome, Done):
         return [e.Failed("late", state.attempts)]
     return record(state, command, *rest)
 
@@ -393,7 +393,7 @@ def late_success_is_dropped(state: State, outcome: Done, number: int, *_: object
     return (
         []
         if state.is_terminal or state.status == "unknown"
-        else [e.Sent(max(number, state.attempts), outcome.id)]
+        else [e.Completed(max(number, state.attempts), outcome.id)]
     )
 
 

@@ -241,8 +241,8 @@ async def test_without_tls_only_what_the_operator_names_is_reached():
 
         async def close(self) -> None: ...
 
-    resolver: Any = Public()
-    transport = SmtpTransport(LOOPBACK, SystemRuntime(), resolver=resolver)
+    public: Any = Public()
+    transport = SmtpTransport(LOOPBACK, SystemRuntime(), resolver=public)
     try:
         assert await fault_of(transport, MailServer("mail.example.com", 25, "none")) == (
             "plain_smtp",

@@ -159,7 +159,7 @@ async def test_what_is_committed_is_done_once_and_what_is_rolled_back_leaves_not
             kept = await engine.submit(Note("kept"), key="kept", within=connection)
         assert await kept.outcome() == Done("kept")
         await projected(engine)
-        assert await engine.admin.counts() == {("test.note", "sent"): 1}
+        assert await engine.admin.counts() == {("test.note", "completed"): 1}
         assert (await engine.history(kept.id))[0][0] == "test.note.RequestCreated.v1"
         with pytest.raises(NotFound, match=lost.id):
             await engine.get(lost.id)
@@ -179,7 +179,7 @@ async def test_before_the_commit_it_is_not_there_and_nobody_waits_for_it():
             # The counter row is free meanwhile: others append, work and are done.
             other = await engine.submit(Note("other"))
             assert await other.outcome() == Done("other")
-        assert await request.status() in ("queued", "sent")
+        assert await request.status() in ("queued", "completed")
         assert await request.outcome() == Done("later")
 
 
@@ -228,7 +228,7 @@ async def test_two_transactions_with_one_key_do_not_wait_for_each_other_and_the_
             )
             await projected(engine)
             assert await engine.admin.counts() == {
-                ("test.note", "sent"): 1,
+                ("test.note", "completed"): 1,
                 ("test.note", "cancelled"): 1,
                 ("test.note", "failed"): 1,
             }

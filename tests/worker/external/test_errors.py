@@ -41,7 +41,7 @@ async def test_a_token_is_good_in_another_process_and_after_a_restart(gesta):
         assert (await other.external.fetch(FLOW, item.id, item.token)).attempt == 1
         assert (
             await other.external.report(FLOW, item.id, item.token, RecordSent(attempts=1))
-        ).status == "sent"
+        ).status == "completed"
 
 
 async def test_after_the_death_of_everybody_unreported_work_is_noticed(gesta):
@@ -122,7 +122,7 @@ async def test_a_report_that_did_not_reach_the_store_can_be_repeated(gesta, port
                 await engine.external.report(FLOW, item.id, item.token, RecordSent(attempts=1))
         assert (
             await engine.external.report(FLOW, item.id, item.token, RecordSent(attempts=1))
-        ).status == "sent"
+        ).status == "completed"
 
 
 async def test_a_success_is_recorded_although_the_vault_is_out_of_reach(gesta, ports):
@@ -131,7 +131,9 @@ async def test_a_success_is_recorded_although_the_vault_is_out_of_reach(gesta, p
         item = await take_one(engine, gesta)
         ports.vault.is_down = True
         report = RecordSent(attempts=1, provider_message_id="box-9", target_id="Ada's door")
-        assert (await engine.external.report(FLOW, item.id, item.token, report)).status == "sent"
+        assert (
+            await engine.external.report(FLOW, item.id, item.token, report)
+        ).status == "completed"
         ports.vault.heal()
         state = (await engine.get(item.id)).state
         assert (state.provider_id, state.target_id) == ("box-9", "")
@@ -164,7 +166,7 @@ async def test_a_report_and_the_sweep_that_meet_come_to_the_same_end(gesta, port
 
         ports.queue.replace("expired_leases", report_first)
         await pass_time(gesta, LEASE_SECONDS + NOTICED_SECONDS)
-        assert (await engine.get(item.id)).state.status == "sent"
+        assert (await engine.get(item.id)).state.status == "completed"
         await pass_time(gesta, 40)
         assert await engine.pipeline.environment.stores.job_inspection.count(10) == 0
 
@@ -180,7 +182,7 @@ async def test_with_the_queue_in_another_database_it_is_the_same(gesta):
         assert (second.id, second.attempt, second.key) == (request.id, 2, first.key)
         assert (
             await engine.external.report(FLOW, second.id, second.token, RecordSent(attempts=2))
-        ).status == "sent"
+        ).status == "completed"
         await pass_time(gesta, 1)
         assert await engine.pipeline.environment.stores.job_inspection.count(10) == 0
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
+from functools import partial
 from typing import Any
+
+import msgspec
 
 from gesta.domain.ids import id_end, id_floor
 from gesta.domain.state import State
@@ -11,6 +14,7 @@ from gesta.ports.checkpoints import Checkpoint, Move, dispatched_of
 from gesta.ports.job_queue import Job
 from gesta.ports.leases import RoleLease
 from gesta.ports.read_model import (
+    UNINDEXED,
     WANTING,
     Cursor,
     Filter,
@@ -25,16 +29,11 @@ from gesta.ports.transactions import Projection
 from gesta.runtime.clock import Runtime
 from gesta.stores.postgresql.connections import Connection, Row
 from gesta.stores.postgresql.database import Database
-from gesta.stores.postgresql.shadow import PostgresqlShadow
-from gesta.stores.postgresql.undispatched import add_undispatched, job_of
-from gesta.stores.postgresql.view_rows import (
-    quarantined_columns,
-    state_of,
-    text_of,
-    view_of,
-    view_values,
-)
+from gesta.stores.postgresql.statements import Statements
 from gesta.stores.recent_views import RecentViews, Saved
+
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder(State).decode
 
 #: No line, no present, no job.
 _NO_JOBS: list[list[Any]] = [[]] * 7
@@ -164,7 +163,7 @@ class PostgresqlReadModel:
 
     async def find(self, chosen: Filter) -> list[View]:
         values = (chosen.tenant, chosen.flow, chosen.status, chosen.before_id, chosen.limit)
-        if chosen.status not in (None, "sent"):
+        if chosen.status is not None and chosen.status not in UNINDEXED:
             return [
                 view_of(row) for row in await self._database.ask("list_views_by_status", *values)
             ]
@@ -311,3 +310,156 @@ def _projection(
     # By key, which is what they begin with.
     rows.sort()
     return [names, *places, *marks, rows, *quarantined_columns(quarantined), *jobs]
+
+
+def view_values(views: Sequence[View]) -> list[tuple[Any, ...]]:
+    """Views as `view_row`s."""
+    rows = []
+    for view in views:
+        state = view.state
+        rows.append(
+            (
+                state.tenant,
+                state.flow,
+                state.id,
+                state.status,
+                state.version,
+                state.updated_at,
+                state.sweep_at,
+                _encode(state),
+                view.payload,
+            )
+        )
+    return rows
+
+
+def quarantined_columns(quarantined: Sequence[Quarantined]) -> list[list[Any]]:
+    return [
+        [one.stream for one in quarantined],
+        [one.version for one in quarantined],
+        [one.what for one in quarantined],
+        [one.tenant for one in quarantined],
+        [text_of(one.error) for one in quarantined],
+        [one.at_ms for one in quarantined],
+    ]
+
+
+def text_of(told: str) -> str:
+    """What an error says, as text that PostgreSQL takes."""
+    return told.replace("\x00", "").encode(errors="replace").decode()
+
+
+def view_of(row: Row) -> View:
+    return View(_decode(row[0]), row[1])
+
+
+def state_of(row: Row) -> State:
+    return _decode(row[0])
+
+
+class PostgresqlShadow:
+    """A table of its own. `swapped` is called once it has taken the place of `requests`."""
+
+    def __init__(
+        self, database: Database, table: str, removals: int, swapped: Callable[[], None]
+    ) -> None:
+        self._database, self._table, self._removals, self._swapped = (
+            database,
+            table,
+            removals,
+            swapped,
+        )
+
+    @classmethod
+    async def make(cls, database: Database, swapped: Callable[[], None]) -> PostgresqlShadow:
+        for (left,) in await database.ask("leftover_shadows", database.address.schema):
+            text = database.sql("drop_shadow", left)
+            await database.transact(partial(_alone, database, text), durable=False)
+        ((number,),) = await database.ask("next_shadow")
+        table = f"requests_shadow_{number}"
+
+        async def make(connection: Connection) -> int:
+            await connection.execute(database.sql("make_shadow", table))
+            # What is removed from now on is noticed by the swap.
+            ((count,),) = await connection.fetch(database.sql("count_removals"))
+            return int(count)
+
+        return cls(database, table, await database.transact(make, durable=False), swapped)
+
+    async def get(self, keys: Sequence[Key]) -> dict[Key, View]:
+        columns = (
+            [tenant for _, tenant, _ in keys],
+            [flow for flow, _, _ in keys],
+            [request_id for _, _, request_id in keys],
+        )
+        rows = await self._database.ask_text(self._database.sql("get_views", self._table), *columns)
+        return {key_of(view.state): view for view in map(view_of, rows)}
+
+    async def save(self, views: Sequence[View]) -> None:
+        text, rows = self._database.sql("save_shadow", self._table), view_values(views)
+        await self._database.transact(
+            lambda connection: connection.fetch(text, rows), durable=False
+        )
+
+    async def swap(
+        self, names: Sequence[str], position: int, quarantined: Sequence[Quarantined]
+    ) -> bool:
+        sql, marks = self._database.sql, [dispatched_of(name) for name in names]
+
+        async def swap(connection: Connection) -> bool:
+            stood = [row[0] for row in await connection.fetch(sql("lock_checkpoints"), list(names))]
+            ((removals,),) = await connection.fetch(sql("lock_removals"))
+            # One that is not there stands at 0.
+            lowest = min(stood) if len(stood) == len(names) else 0
+            if lowest < position or removals != self._removals:
+                return False
+            await connection.fetch(sql("note_dispatched"), list(names), marks)
+            await connection.fetch(sql("move_checkpoints_back"), list(names), position)
+            await _alone(self._database, sql("swap_views", self._table), connection)
+            await connection.fetch(sql("quarantine"), *quarantined_columns(quarantined))
+            return True
+
+        # Durable: a job put after this must not outlive the mark that keeps it from being put
+        # again.
+        is_done = await self._database.transact(swap, durable=True)
+        if is_done:
+            self._swapped()
+        return is_done
+
+
+async def _alone(database: Database, text: str, connection: Connection) -> None:
+    """Run what needs a table for itself."""
+    await connection.execute(database.sql("limit_lock_wait"))
+    await connection.execute(text)
+
+
+async def add_undispatched(connection: Connection, sql: Statements, jobs: Sequence[Job]) -> None:
+    """A tenant's jobs have rising numbers, starting where the others are: the tenants come in turn,
+    and no newcomer overtakes for long.
+    """
+    rows = await connection.fetch(
+        sql("last_undispatched_turns"), list({job.tenant for job in jobs})
+    )
+    last: dict[str, int] = {tenant: turn or 0 for tenant, turn in rows if tenant is not None}
+    first = next(turn for tenant, turn in rows if tenant is None) or 1
+    turns = []
+    for job in jobs:
+        last[job.tenant] = max(last.get(job.tenant, 0) + 1, first)
+        turns.append(last[job.tenant])
+    await connection.fetch(
+        sql("add_undispatched"),
+        [job.id for job in jobs],
+        [job.tenant for job in jobs],
+        [job.flow for job in jobs],
+        [job.request_id for job in jobs],
+        [job.dispatch_version for job in jobs],
+        [job.kind for job in jobs],
+        [job.due_ms for job in jobs],
+        [job.priority for job in jobs],
+        [job.possibly_executed for job in jobs],
+        turns,
+    )
+
+
+def job_of(row: Row) -> Job:
+    return Job(*row)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import apsw
+import msgspec
 
 from gesta.domain.ids import id_end, id_floor
 from gesta.domain.state import State
@@ -13,6 +14,7 @@ from gesta.ports.checkpoints import Checkpoint, Move, dispatched_of
 from gesta.ports.job_queue import Job
 from gesta.ports.leases import RoleLease, fair_part
 from gesta.ports.read_model import (
+    UNINDEXED,
     WANTING,
     Cursor,
     Filter,
@@ -26,7 +28,6 @@ from gesta.ports.read_model import (
 from gesta.runtime.clock import Runtime
 from gesta.stores.recent_views import RecentViews, Saved
 from gesta.stores.sqlite.database import Database
-from gesta.stores.sqlite.shadow import SqliteShadow
 from gesta.stores.sqlite.statements import ask_many, run_many, sql
 from gesta.stores.sqlite.undispatched import (
     add_undispatched,
@@ -34,7 +35,13 @@ from gesta.stores.sqlite.undispatched import (
     remove_undispatched,
     which_undispatched,
 )
-from gesta.stores.sqlite.view_rows import quarantine_step, state_of, view_of, view_rows
+
+#: Rows taken away per commit: other processes wait for the file no longer than for any other
+#: commit.
+STEP = 5_000
+
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder(State).decode
 
 #: Later than every moment.
 NEVER_MS = 2**63 - 1
@@ -298,7 +305,7 @@ def _old(
 
 def _list(db: apsw.Connection, chosen: Filter) -> list[View]:
     values = (chosen.tenant, chosen.flow, chosen.status, chosen.before_id, chosen.limit)
-    if chosen.status not in (None, "sent"):
+    if chosen.status is not None and chosen.status not in UNINDEXED:
         return [view_of(row) for row in db.execute(sql("list_views_by_status"), values).fetchall()]
     flows = (
         [chosen.flow]
@@ -313,3 +320,127 @@ def _list(db: apsw.Connection, chosen: Filter) -> list[View]:
         found += map(view_of, rows)
     found.sort(key=lambda view: view.state.id, reverse=True)
     return found[: chosen.limit]
+
+
+def quarantine_step(db: apsw.Connection, quarantined: Sequence[Quarantined]) -> None:
+    flat: list[Any] = []
+    for one in quarantined:
+        flat += (one.stream, one.version, one.what, one.tenant, one.error, one.at_ms)
+    run_many(db, "quarantine", 6, flat)
+
+
+def view_rows(views: Sequence[View]) -> list[Any]:
+    flat: list[Any] = []
+    for view in views:
+        state = view.state
+        flat += (
+            state.tenant,
+            state.flow,
+            state.id,
+            state.status,
+            state.version,
+            state.updated_at,
+            state.sweep_at,
+            _encode(state),
+            view.payload,
+        )
+    return flat
+
+
+def view_of(row: tuple[Any, ...]) -> View:
+    return View(_decode(row[0]), row[1])
+
+
+def state_of(row: tuple[Any, ...]) -> State:
+    return _decode(row[0])
+
+
+class SqliteShadow:
+    """A table of its own.
+
+    `swapped` is called in the event loop once it has taken the place of `requests`.
+    """
+
+    def __init__(
+        self, database: Database, made: tuple[str, int], swapped: Callable[[], None]
+    ) -> None:
+        self._database, self._swapped = database, swapped
+        self._table, self._removals = made
+
+    @classmethod
+    async def make(cls, database: Database, swapped: Callable[[], None]) -> SqliteShadow:
+        await _take_away(database)
+        return cls(database, await database.write(_make, durable=False), swapped)
+
+    async def get(self, keys: Sequence[Key]) -> dict[Key, View]:
+        flat: list[Any] = [
+            value for flow, tenant, request_id in keys for value in (tenant, flow, request_id)
+        ]
+        rows = await self._database.read(lambda db: ask_many(db, "get_views", 3, flat, self._table))
+        return {key_of(view.state): view for view in map(view_of, rows)}
+
+    async def save(self, views: Sequence[View]) -> None:
+        await self._database.write(
+            lambda db: run_many(db, "save_views", 9, view_rows(views), self._table), durable=False
+        )
+
+    async def swap(
+        self, names: Sequence[str], position: int, quarantined: Sequence[Quarantined]
+    ) -> bool:
+        # Durable: a job put after this must not outlive the mark that keeps it from being put
+        # again.
+        is_done = await self._database.write(
+            lambda db: _swap(db, self._table, self._removals, names, position, quarantined),
+            durable=True,
+        )
+        if is_done:
+            self._swapped()
+            await _take_away(self._database)
+        return is_done
+
+
+async def _take_away(database: Database) -> None:
+    """What nobody reads any more, in small steps: dropping a large table at once would hold the
+    file for long.
+    """
+    while await database.write(_take_step, durable=False):
+        pass
+
+
+def _make(db: apsw.Connection) -> tuple[str, int]:
+    """The new table, and how many requests had been removed when it was made."""
+    # The number rises with every change of the schema, so nothing of this name is left from an
+    # earlier rebuild.
+    table = f"requests_shadow_{db.execute('pragma schema_version').get}"
+    db.execute(sql("make_shadow").replace("{table}", table)).fetchall()
+    return table, int(db.execute(sql("count_removals")).get)
+
+
+def _take_step(db: apsw.Connection) -> bool:
+    """Whether there may be more to take away."""
+    table = db.execute(sql("leftover_shadows")).get
+    if table is None:
+        return False
+    db.execute(sql("empty_shadow").replace("{table}", str(table)), (STEP,)).fetchall()
+    if not db.changes():
+        db.execute(sql("drop_shadow").replace("{table}", str(table)))
+    return True
+
+
+def _swap(
+    db: apsw.Connection,
+    table: str,
+    removals: int,
+    names: Sequence[str],
+    position: int,
+    quarantined: Sequence[Quarantined],
+) -> bool:
+    stood = [db.execute(sql("get_checkpoint"), (name,)).get or 0 for name in names]
+    if min(stood) < position or db.execute(sql("count_removals")).get != removals:
+        return False
+    for name in names:
+        db.execute(sql("note_dispatched"), (name, dispatched_of(name)))
+        db.execute(sql("move_checkpoints_back"), (name, position))
+    db.execute(sql("swap_views").replace("{table}", table)).fetchall()
+    quarantine_step(db, quarantined)
+    return True
