@@ -26,7 +26,7 @@ from gesta.intake.submit import Accepted
 from gesta.intake.submit_options import subject_errors
 from gesta.ports.job_queue import HeldJob
 from gesta.ports.read_model import Filter, Quarantined, View
-from gesta.projector.partitions import place_of, projects
+from gesta.projector.partitions import projected_position, projects
 from gesta.projector.rebuild import Progress
 from gesta.requests.dead_letters import dead_letter
 from gesta.requests.pages import Page, page_of
@@ -138,7 +138,9 @@ class Admin:
         """
         stores = self._pipeline.environment.stores
         return len(
-            await stores.events.follow(await place_of(stores.checkpoints, stores.partitions), limit)
+            await stores.events.follow(
+                await projected_position(stores.checkpoints, stores.partitions), limit
+            )
         )
 
     async def quarantined(self, tenant: str | None = None, limit: int = 100) -> list[Quarantined]:
