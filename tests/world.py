@@ -51,8 +51,8 @@ class Provider:
         if isinstance(play, BaseException):
             raise play
         if callable(play):
-            return await play(payload, attempt)  # type: ignore[no-any-return]
-        return play  # type: ignore[return-value]
+            return await play(payload, attempt)  # type: ignore[return-value]
+        return play
 
     @property
     def keys(self) -> list[str]:

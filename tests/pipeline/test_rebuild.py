@@ -27,7 +27,8 @@ from tests.pipeline.test_kill import child, states_at_rest
 
 fold = TASK.fold
 
-SPOIL = "update requests set status = 'failed', sweep_at = 1 where status = 'completed' and rowid % 7 = 0"
+SPOIL = """update requests set status = 'failed', sweep_at = 1
+    where status = 'completed' and rowid % 7 = 0"""
 
 decode_state = msgspec.json.Decoder(State).decode
 
