@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from typing import Any
+from collections.abc import Callable, Collection, Sequence
+from typing import Any, cast
 
 import apsw
+import msgspec
 
 from gesta.domain.ids import id_end, id_floor
 from gesta.domain.state import State
@@ -26,18 +27,16 @@ from gesta.ports.read_model import (
 from gesta.runtime.clock import Runtime
 from gesta.stores.recent_views import RecentViews, Saved
 from gesta.stores.sqlite.database import Database
-from gesta.stores.sqlite.shadow import SqliteShadow
 from gesta.stores.sqlite.statements import ask_many, run_many, sql
-from gesta.stores.sqlite.undispatched import (
-    add_undispatched,
-    first_undispatched,
-    remove_undispatched,
-    which_undispatched,
-)
-from gesta.stores.sqlite.view_rows import quarantine_step, state_of, view_of, view_rows
 
 #: Later than every moment.
 NEVER_MS = 2**63 - 1
+#: Rows of a replaced table deleted per commit: other processes wait for the file no longer than for
+#: any other commit.
+STEP = 5_000
+
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder(State).decode
 
 
 class SqliteReadModel:
@@ -54,7 +53,7 @@ class SqliteReadModel:
                 for value in (tenant, flow, request_id)
             ]
             rows = await self._database.read(lambda db: ask_many(db, "get_views", 3, flat))
-            for view in map(view_of, rows):
+            for view in map(_view_of, rows):
                 found[key_of(view.state)] = view
         return found
 
@@ -79,7 +78,7 @@ class SqliteReadModel:
         def save(db: apsw.Connection) -> Saved:
             saved = save_step(db, views, quarantined, moves)
             if saved.moved and jobs:
-                add_undispatched(db, jobs)
+                _add_undispatched(db, jobs)
             return saved
 
         saved = await self._database.write(save, durable=False)
@@ -87,15 +86,22 @@ class SqliteReadModel:
         return saved.moved
 
     async def undispatched(self, limit: int) -> list[Job]:
-        return await self._database.read(lambda db: first_undispatched(db, limit))
+        rows: list[Any] = await self._database.read(
+            lambda db: db.execute(sql("first_undispatched"), (limit,)).fetchall()
+        )
+        return [Job(*values, possibly_executed=bool(executed)) for *values, executed in rows]
 
     async def find_undispatched(self, job_ids: Sequence[str]) -> set[str]:
-        return await self._database.read(lambda db: which_undispatched(db, job_ids))
+        rows = await self._database.read(
+            lambda db: ask_many(db, "which_undispatched", 1, list(job_ids))
+        )
+        return {str(row[0]) for row in rows}
 
     async def remove_undispatched(self, job_ids: Sequence[str]) -> set[str]:
-        return await self._database.write(
-            lambda db: remove_undispatched(db, job_ids), durable=False
+        rows = await self._database.write(
+            lambda db: ask_many(db, "remove_undispatched", 1, list(job_ids)), durable=False
         )
+        return {str(row[0]) for row in rows}
 
     async def position(self, name: str) -> int:
         self.recent.forget()
@@ -140,7 +146,7 @@ class SqliteReadModel:
     async def due(self, now_ms: int, limit: int) -> tuple[list[View], int | None]:
         def ask(db: apsw.Connection) -> tuple[list[View], int | None]:
             rows = db.execute(sql("due_views"), (now_ms, limit)).fetchall()
-            return [view_of(row) for row in rows], db.execute(sql("next_sweep"), (now_ms,)).get
+            return [_view_of(row) for row in rows], db.execute(sql("next_sweep"), (now_ms,)).get
 
         return await self._database.read(ask)
 
@@ -210,8 +216,8 @@ def save_step(
     """Checkpoints first: if one is not ours to move, nothing else is written."""
     if not _move_all(db, moves):
         return Saved(moved=False, all_newer=False)
-    written = run_many(db, "save_views", 9, view_rows(views))
-    quarantine_step(db, quarantined)
+    written = run_many(db, "save_views", 9, _view_rows(views))
+    _quarantine_step(db, quarantined)
     return Saved(moved=True, all_newer=written == len(views))
 
 
@@ -265,7 +271,7 @@ def _stale(
     """
     status, *place = after or (WANTING[0], "", 0, 0)
     rows: list[Any] = db.execute(sql("stale_views"), (before_ms, status, *place, limit)).fetchall()
-    page = [(state_of(row), row[1]) for row in rows if row[0] is not None]
+    page = [(_state_of(row), row[1]) for row in rows if row[0] is not None]
     found = [
         state for state, sweep_at_ms in page if should_have_a_job(state, sweep_at_ms, before_ms)
     ]
@@ -284,7 +290,7 @@ def _old(
     tenant, flow, after_id = after
     before_id = id_end() if flow in foreign else id_floor(before_ms)
     rows = db.execute(sql("old_views"), (tenant, flow, after_id, before_id, limit)).fetchall()
-    states = [state_of(row) for row in rows]
+    states = [_state_of(row) for row in rows]
     found = [state for state in states if state.is_terminal and state.updated_at < before_ms]
     if len(states) == limit:
         return found, (tenant, flow, states[-1].id)
@@ -299,7 +305,7 @@ def _old(
 def _list(db: apsw.Connection, chosen: Filter) -> list[View]:
     values = (chosen.tenant, chosen.flow, chosen.status, chosen.before_id, chosen.limit)
     if chosen.status not in (None, "sent"):
-        return [view_of(row) for row in db.execute(sql("list_views_by_status"), values).fetchall()]
+        return [_view_of(row) for row in db.execute(sql("list_views_by_status"), values).fetchall()]
     flows = (
         [chosen.flow]
         if chosen.flow is not None
@@ -310,6 +316,157 @@ def _list(db: apsw.Connection, chosen: Filter) -> list[View]:
         rows = db.execute(
             sql("list_views"), (chosen.tenant, flow, chosen.status, chosen.before_id, chosen.limit)
         ).fetchall()
-        found += map(view_of, rows)
+        found += map(_view_of, rows)
     found.sort(key=lambda view: view.state.id, reverse=True)
     return found[: chosen.limit]
+
+
+def _add_undispatched(db: apsw.Connection, jobs: Sequence[Job]) -> None:
+    """The jobs of a tenant get rising turns, starting where the others are: the tenants come in
+    turn, and no newcomer overtakes for long.
+    """
+    first = cast(int, db.execute(sql("first_undispatched_turn")).get or 1)
+    tenants: list[Any] = list({job.tenant for job in jobs})
+    last = {
+        str(tenant): cast(int, turn or 0)
+        for tenant, turn in ask_many(db, "last_undispatched_turns", 1, tenants)
+    }
+    flat: list[Any] = []
+    for job in jobs:
+        turn = last[job.tenant] = max(last.get(job.tenant, 0) + 1, first)
+        flat += (
+            job.id,
+            job.tenant,
+            job.flow,
+            job.request_id,
+            job.dispatch_version,
+            job.kind,
+            job.due_ms,
+            job.priority,
+            int(job.possibly_executed),
+            turn,
+        )
+    run_many(db, "add_undispatched", 10, flat)
+
+
+def _quarantine_step(db: apsw.Connection, quarantined: Sequence[Quarantined]) -> None:
+    flat: list[Any] = []
+    for one in quarantined:
+        flat += (one.stream, one.version, one.what, one.tenant, one.error, one.at_ms)
+    run_many(db, "quarantine", 6, flat)
+
+
+def _view_rows(views: Sequence[View]) -> list[Any]:
+    flat: list[Any] = []
+    for view in views:
+        state = view.state
+        flat += (
+            state.tenant,
+            state.flow,
+            state.id,
+            state.status,
+            state.version,
+            state.updated_at,
+            state.sweep_at,
+            _encode(state),
+            view.payload,
+        )
+    return flat
+
+
+def _view_of(row: tuple[Any, ...]) -> View:
+    return View(_decode(row[0]), row[1])
+
+
+def _state_of(row: tuple[Any, ...]) -> State:
+    return _decode(row[0])
+
+
+class SqliteShadow:
+    """Views rebuilt in a second table, while all processes continue with the first. `swapped` is
+    called in the event loop once it has taken the place of `requests`.
+    """
+
+    def __init__(
+        self, database: Database, made: tuple[str, int], swapped: Callable[[], None]
+    ) -> None:
+        self._database, self._swapped = database, swapped
+        self._table, self._removals = made
+
+    @classmethod
+    async def make(cls, database: Database, swapped: Callable[[], None]) -> SqliteShadow:
+        await _take_away(database)
+        return cls(database, await database.write(_make, durable=False), swapped)
+
+    async def get(self, keys: Sequence[Key]) -> dict[Key, View]:
+        flat: list[Any] = [
+            value for flow, tenant, request_id in keys for value in (tenant, flow, request_id)
+        ]
+        rows = await self._database.read(lambda db: ask_many(db, "get_views", 3, flat, self._table))
+        return {key_of(view.state): view for view in map(_view_of, rows)}
+
+    async def save(self, views: Sequence[View]) -> None:
+        await self._database.write(
+            lambda db: run_many(db, "save_views", 9, _view_rows(views), self._table), durable=False
+        )
+
+    async def swap(
+        self, names: Sequence[str], position: int, quarantined: Sequence[Quarantined]
+    ) -> bool:
+        # Durable: a job put after this must not outlive the mark that keeps it from being put
+        # again.
+        is_done = await self._database.write(
+            lambda db: _swap(db, self._table, self._removals, names, position, quarantined),
+            durable=True,
+        )
+        if is_done:
+            self._swapped()
+            await _take_away(self._database)
+        return is_done
+
+
+async def _take_away(database: Database) -> None:
+    """Delete tables that no process reads any more, in small steps: dropping a large table in one
+    commit would hold the file for long.
+    """
+    while await database.write(_take_step, durable=False):
+        pass
+
+
+def _make(db: apsw.Connection) -> tuple[str, int]:
+    """The new table, and how many requests had been removed when it was made."""
+    # The number rises with every change of the schema, so nothing of this name is left from an
+    # earlier rebuild.
+    table = f"requests_shadow_{db.execute('pragma schema_version').get}"
+    db.execute(sql("make_shadow").replace("{table}", table)).fetchall()
+    return table, int(db.execute(sql("count_removals")).get)
+
+
+def _take_step(db: apsw.Connection) -> bool:
+    """Whether there may be more to take away."""
+    table = db.execute(sql("leftover_shadows")).get
+    if table is None:
+        return False
+    db.execute(sql("empty_shadow").replace("{table}", str(table)), (STEP,)).fetchall()
+    if not db.changes():
+        db.execute(sql("drop_shadow").replace("{table}", str(table)))
+    return True
+
+
+def _swap(
+    db: apsw.Connection,
+    table: str,
+    removals: int,
+    names: Sequence[str],
+    position: int,
+    quarantined: Sequence[Quarantined],
+) -> bool:
+    stood = [db.execute(sql("get_checkpoint"), (name,)).get or 0 for name in names]
+    if min(stood) < position or db.execute(sql("count_removals")).get != removals:
+        return False
+    for name in names:
+        db.execute(sql("note_dispatched"), (name, dispatched_of(name)))
+        db.execute(sql("move_checkpoints_back"), (name, position))
+    db.execute(sql("swap_views").replace("{table}", table)).fetchall()
+    _quarantine_step(db, quarantined)
+    return True
