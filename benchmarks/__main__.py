@@ -14,7 +14,7 @@ from benchmarks.command import (
     run_processes_bench,
 )
 from benchmarks.figures import Plan
-from gesta.cli.exit_codes import exit_code
+from gesta.cli.command import exit_code
 from gesta.errors import GestaError
 
 REQUESTS, FLOOD_REQUESTS = 20_000, 100_000

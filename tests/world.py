@@ -86,6 +86,7 @@ class Deaf(Gate):
 def note_flow(
     provider: Provider,
     *,
+    name: str = FLOW,
     on_unknown: UnknownPolicy = "same_key",
     retry: RetryPolicy | None = None,
     reconcile: Provider | None = None,
@@ -94,7 +95,7 @@ def note_flow(
 ) -> Flow:
     rules = Rules(retry or RetryPolicy(), on_unknown, key_protects_seconds)
     asks = None if reconcile is None else reconcile.execute
-    return Flow(FLOW, Note, provider.execute, rules, reconcile=asks, **options)
+    return Flow(name, Note, provider.execute, rules, reconcile=asks, **options)
 
 
 def engine_of(provider: Provider, url: str = URL, **options: Any) -> Engine:
@@ -146,10 +147,10 @@ async def result(request: Request) -> Outcome | None:
     return outcome_of((await request.view()).state)
 
 
-def events_of(engine: Engine, request_id: str) -> Awaitable[list[Recorded]]:
+def events_of(engine: Engine, request_id: str, *, flow: str = FLOW) -> Awaitable[list[Recorded]]:
     """The stored events of a request of the flow of these tests."""
     return engine.pipeline.environment.stores.events.read(
-        [(f"{FLOW}.request-default-{request_id}", 0)]
+        [(f"{flow}.request-default-{request_id}", 0)]
     )
 
 
@@ -165,13 +166,15 @@ async def append_raw(
     type_name: str,
     data: bytes,
     meta: bytes | None = None,
+    *,
+    flow: str = FLOW,
 ) -> None:
     """Write an event as another process, another version of the code, or a fault would have written
     it.
     """
     names = {
         "tenant": "default",
-        "flow": FLOW,
+        "flow": flow,
         "requestId": request_id,
         "correlationId": "c",
         "causationId": "c",
@@ -182,10 +185,10 @@ async def append_raw(
         else meta
     )
     event = NewEvent(
-        event_id(engine.pipeline.process.ids.new_bytes(), 0), f"{FLOW}.{type_name}", data, meta
+        event_id(engine.pipeline.process.ids.new_bytes(), 0), f"{flow}.{type_name}", data, meta
     )
     await engine.pipeline.environment.stores.events.append(
-        [Append(f"{FLOW}.request-default-{request_id}", expected, (event,))]
+        [Append(f"{flow}.request-default-{request_id}", expected, (event,))]
     )
 
 

@@ -303,7 +303,7 @@ JOB = QueueStanding(Job("r-1-1", "default", FLOW, "r-1", 1, due_ms=NOW - 5_000),
     ("state", "facts", "words"),
     [
         (
-            {"status": "sent", "provider_id": "p-1"},
+            {"status": "completed", "provider_id": "p-1"},
             {},
             "it was sent at 2027-01-15 07:59:50.000Z (10 s ago); the provider calls it p-1",
         ),

@@ -60,7 +60,7 @@ def test_every_attempt_has_one_record_whatever_its_events():
         e.Failed("max_attempts_exceeded", 2, retryable=True, last_error="busy"),
         e.Updated("redrive", intent=2),
         e.Failed("bad_address", 3),
-        e.SentLate(3, "note-3"),
+        e.CompletedLate(3, "note-3"),
     ]
     attempts = msgspec.to_builtins(
         attempt_representations([("type", event, meta) for event in history])

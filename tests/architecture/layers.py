@@ -148,3 +148,18 @@ def _imports_at_run_time(module: Module) -> list[tuple[str, ast.AST]]:
         for inner in ast.walk(statement)
     }
     return [(name, node) for name, node in imports(module) if id(node) not in typing_only]
+
+
+#: The value `Lifecycle` and the choice of one by a flow's name are for everyone, their rules not.
+LIFECYCLES = ("gesta.domain.notification", "gesta.domain.operation", "gesta.domain.task")
+
+
+def check_lifecycles(root: Path) -> list[str]:
+    """Only the domain and the flows know a lifecycle by name; the pipeline uses `Lifecycle`."""
+    return [
+        module.at(node, f"{room_of(module.name)} may not know a lifecycle: {name}")
+        for module in modules(root)
+        if (room_of(module.name) or "").partition(".")[0] not in ("domain", "flows")
+        for name, node in imports(module)
+        if f"{name}.".startswith(tuple(f"{one}." for one in LIFECYCLES))
+    ]

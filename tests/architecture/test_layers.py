@@ -126,3 +126,27 @@ def test_an_impure_import_in_the_domain_is_found(tmp_path, line):
 def test_pure_imports_in_the_domain_are_left_alone(tmp_path):
     text = "import math\nimport msgspec\nfrom gesta.domain.ids import id_text\n"
     assert layers.check_domain(plant(tmp_path, {"src/gesta/domain/a.py": text})) == []
+
+
+def test_the_pipeline_knows_no_lifecycle_by_name():
+    assert layers.check_lifecycles(ROOT) == []
+
+
+@pytest.mark.parametrize(
+    ("place", "line", "is_found"),
+    [
+        (
+            "worker/preflight.py",
+            "from gesta.domain.notification.lifecycle import NOTIFICATION",
+            True,
+        ),
+        ("intake/submit.py", "from gesta.domain.task import TASK", True),
+        ("requests/recorder.py", "from gesta.domain.operation.decide import DECISIONS", True),
+        ("worker/preflight.py", "from gesta.domain.lifecycles import lifecycle_of", False),
+        ("flows/slack/__init__.py", "from gesta.domain.notification import lifecycle", False),
+        ("domain/codec.py", "from gesta.domain.notification import lifecycle", False),
+    ],
+)
+def test_an_import_of_a_lifecycle_is_found(tmp_path, place, line, is_found):
+    found = layers.check_lifecycles(plant(tmp_path, {f"src/gesta/{place}": line}))
+    assert len(found) == is_found

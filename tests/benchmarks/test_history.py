@@ -87,7 +87,7 @@ async def test_copies_can_be_read_like_any_request(stored):
             if event is not None and meta.request_id == copy.id
         ]
         assert types == [name for name, _, _ in await engine.history(sample.id)]
-        assert await engine.admin.counts() == {("bench.plain", "sent"): COUNT + 1}
+        assert await engine.admin.counts() == {("bench.plain", "completed"): COUNT + 1}
 
 
 @pytest.mark.slow
@@ -104,7 +104,7 @@ async def test_the_projector_goes_on_after_the_copies(stored):
             # A request of the past has no event after that position: the count would notice a lost
             # one.
             assert await check.faults(engine, subject, mark, [request.id, sample.id], 2, 0) == [
-                "1 of 2 requests have no Sent event"
+                "1 of 2 requests have no Completed event"
             ]
 
 

@@ -28,7 +28,7 @@ def test_copy_says_what_was_copied_and_what_is_next(cli, shop):
         assert text in said
     shutil.copy("gesta.key", "new.key")
     url = ("--url", "sqlite:///new.db", "--app", APP)
-    assert cli("show", request_id, *url, "--json").json["status"] == "sent"
+    assert cli("show", request_id, *url, "--json").json["status"] == "completed"
     again = cli(
         "send",
         "shop.note",

@@ -94,7 +94,7 @@ def test_a_process_that_drains_is_alive_and_not_ready_until_its_attempts_have_en
     assert ask(server, "/live") == (200, {"live": True, "wrong": {}})
     Path("busy").unlink()
     assert server.end().code == 0
-    assert cli("show", sent, "--json", "--app", SLOW_APP).json["status"] == "sent"
+    assert cli("show", sent, "--json", "--app", SLOW_APP).json["status"] == "completed"
     for one in beside:
         one.wait_for("ready; Ctrl-C")
         assert one.end(signal.SIGTERM).code == 0

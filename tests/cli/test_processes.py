@@ -56,7 +56,7 @@ def test_a_request_sent_beside_a_server_is_executed_and_sigterm_lets_a_running_a
     assert "Done(" in sent.err
     assert "start `gesta serve`" not in sent.err
     shown = cli("show", sent.out.strip(), "--json").json
-    assert shown["status"] == "sent"
+    assert shown["status"] == "completed"
     assert [event["type"] for event in shown["history"]] == [
         "notification.webhook.RequestCreated.v1",
         "notification.webhook.Sent.v1",
@@ -64,7 +64,7 @@ def test_a_request_sent_beside_a_server_is_executed_and_sigterm_lets_a_running_a
     assert [effect.data for effect in receiver.sandbox.webhook.effects] == [{"n": 1}]
     # Beside the running server: nothing is sent again.
     assert cli("rebuild", "--json").json == {"events": 2}
-    assert cli("list", "--json").lines[0]["status"] == "sent"
+    assert cli("list", "--json").lines[0]["status"] == "completed"
     assert receiver.sandbox.webhook.calls == 1
 
     receiver.sandbox.webhook.next(slow_seconds=0.7)
@@ -75,7 +75,7 @@ def test_a_request_sent_beside_a_server_is_executed_and_sigterm_lets_a_running_a
     assert ended.out == ""
     assert "attempts that may end first: 1" in ended.err
     assert "stopped" in ended.err
-    assert cli("show", slow, "--json").json["status"] == "sent"
+    assert cli("show", slow, "--json").json["status"] == "completed"
     assert cli("rebuild", "--json").json == {"events": 4}
 
 

@@ -70,7 +70,7 @@ async def test_a_submit_whose_answers_are_lost_is_one_request_and_one_effect(sto
         made = await client.submit("shop.parcel", {"name": "a"})
         assert wire.lost == 3
         assert made.verdict == "duplicate"  # S1-30
-        assert (await client.wait("shop.parcel", made.id)).status == "sent"
+        assert (await client.wait("shop.parcel", made.id)).status == "completed"
         assert [one.state.id for one in await api.engine.find()] == [made.id]
         assert len(effects) == 1
 
@@ -83,7 +83,7 @@ async def test_a_batch_whose_answers_are_lost_is_done_once(store_url):
         )
         assert [one.verdict for one in results] == ["duplicate"] * 20
         for one in results:
-            assert (await client.wait("shop.parcel", one.id or "")).status == "sent"
+            assert (await client.wait("shop.parcel", one.id or "")).status == "completed"
         assert len(effects) == len(set(effects)) == 20
         assert len(await api.engine.find()) == 20
 
@@ -161,7 +161,7 @@ async def test_a_list_comes_page_by_page(client, monkeypatch):
         (await client.submit("shop.note", {"text": str(number)}, wait=20)).id for number in range(5)
     ]
     assert [one.id async for one in client.find()] == ids[::-1]
-    assert [one.id async for one in client.find(limit=3, status="sent")] == ids[:1:-1]
+    assert [one.id async for one in client.find(limit=3, status="completed")] == ids[:1:-1]
     assert [one.id async for one in client.find(flow="shop.nothing")] == []
     keyed = await client.submit("shop.note", {"text": "keyed"}, key="order-7")
     assert [one.id async for one in client.find(key="order-7")] == [keyed.id]
@@ -257,13 +257,13 @@ async def test_dead_letters_and_doubts_are_decided_over_http(client):
     decided = await client.resolve(
         "shop.note", doubt.id, "executed", evidence="their log", by="ada"
     )
-    assert decided.status == "sent"
+    assert decided.status == "completed"
     assert (await client.events("shop.note", doubt.id))[-1].actor.partition(" ")[0] == "ada"
     while ("shop.note", "unknown") in (
         counts := {(one.flow, one.status): one.count for one in await client.counts() if one.count}
     ):
         await asyncio.sleep(0.01)
-    assert counts["shop.note", "sent"] == 1
+    assert counts["shop.note", "completed"] == 1
     assert await client.quarantined() == []
 
 
@@ -281,7 +281,7 @@ async def test_work_is_taken_and_reported_over_a_wire_that_loses_answers(store_u
         assert not (await client.extend_work("shop.pick", work.id, work.token, 60)).cancel_requested
         wire.lose = 2
         recorded = await client.report_sent(work, provider_message_id="box-9")
-        assert (wire.lost, recorded.status) == (2, "sent")
+        assert (wire.lost, recorded.status) == (2, "completed")
         assert [one.outcome for one in await client.attempts("shop.pick", work.id)] == ["done"]
 
 

@@ -188,7 +188,7 @@ async def test_the_client_without_a_loop_does_the_same(api):
     def program():
         with SyncClient(api.address, key) as client:
             made = client.submit("shop.note", {"text": "hello"}, key="order-7")
-            assert client.wait("shop.note", made.id).status == "sent"
+            assert client.wait("shop.note", made.id).status == "completed"
             assert [one.id for one in client.find()] == [made.id]
             with pytest.raises(NotFound):
                 client.look_up("nothing")

@@ -12,7 +12,6 @@ from typing import Any
 from msgspec.structs import replace
 
 from gesta.domain.ids import external_queue_of, external_queues_of
-from gesta.domain.lifecycles import lifecycle_of
 from gesta.ports.checkpoints import Move
 from gesta.ports.event_store import Append, Appended
 from gesta.ports.job_queue import Ack, Drop, Hold, LeasedJob, Release, Settlement
@@ -26,6 +25,7 @@ from gesta.testing.contracts.samples import (
     fresh_name,
     fresh_view,
     key_of,
+    phase_of,
 )
 from gesta.testing.contracts.sweep_index import walk
 
@@ -36,7 +36,7 @@ TOKENS = ("A", "B", "C")
 HOLDERS = ("X", "Y")
 TENANTS = ("one", "two")
 SCOPES = ("flow:a", "tenant:b")
-STATUSES = ("queued", "queued", "unknown", "sent", "failed")
+STATUSES = ("queued", "queued", "unknown", "completed", "failed")
 
 
 class Walk:
@@ -261,7 +261,7 @@ class Walk:
             view.state,
             version=version,
             status=status,
-            phase=lifecycle_of(view.state.flow).phase_of(status),
+            phase=phase_of(status),
             updated_at=now_ms - dice.choice((0, 1000, 100_000)),
             due_at=dice.choice((None, now_ms, now_ms + 5000, now_ms + 1_000_000)),
             expires_at=dice.choice((None, now_ms, now_ms + 3000)),

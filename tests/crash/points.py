@@ -24,35 +24,35 @@ Victims = Callable[[Sequence[Any], Any], Sequence[str]]
 
 #: Nobody can have called: as if nothing had happened.
 UNHARMED: Mapping[str, End] = {
-    "order": ("sent", 1, 1),
-    "letter": ("sent", 1, 1),
-    "parcel": ("sent", 1, 1),
+    "order": ("completed", 1, 1),
+    "letter": ("completed", 1, 1),
+    "parcel": ("completed", 1, 1),
 }
 #: A call may have been made, and was not: the key is sent, the provider is asked and then called,
 #: the rest is left to a person.
 NOT_CALLED: Mapping[str, End] = {
-    "order": ("sent", 1, 1),
-    "letter": ("sent", 1, 1),
+    "order": ("completed", 1, 1),
+    "letter": ("completed", 1, 1),
     "parcel": ("unknown", 0, 0),
 }
 #: The call had its effect: the repeat is deduped, the question finds it, the rest is left to a
 #: person.
 CALLED: Mapping[str, End] = {
-    "order": ("sent", 1, 2),
-    "letter": ("sent", 1, 1),
+    "order": ("completed", 1, 2),
+    "letter": ("completed", 1, 1),
     "parcel": ("unknown", 1, 1),
 }
 #: As CALLED, and the caller came back with its evidence.
 CALLED_AND_TOLD: Mapping[str, End] = {
-    "order": ("sent", 1, 2),
-    "letter": ("sent", 1, 1),
-    "parcel": ("sent", 1, 1),
+    "order": ("completed", 1, 2),
+    "letter": ("completed", 1, 1),
+    "parcel": ("completed", 1, 1),
 }
 #: Refused once with a time to come back, then done.
 THROTTLED: Mapping[str, End] = {
-    "order": ("sent", 1, 2),
-    "letter": ("sent", 1, 2),
-    "parcel": ("sent", 1, 2),
+    "order": ("completed", 1, 2),
+    "letter": ("completed", 1, 2),
+    "parcel": ("completed", 1, 2),
 }
 
 

@@ -26,10 +26,7 @@ import msgspec
 
 import gesta.maintenance.sweeper
 import gesta.ports.leases
-import gesta.projector.job_relay
 import gesta.projector.partitions
-import gesta.projector.projector
-import gesta.worker.lease
 import gesta.worker.pool
 from gesta import (
     Attempt,
@@ -56,6 +53,7 @@ from gesta.stores import open_stores
 from gesta.stores.separate_queue import with_separate_queue
 from gesta.stores.sqlite.database import Database
 from tests.crash.points import POINTS, Layout, Point
+from tests.short_leases import shorten_leases
 
 T = TypeVar("T")
 
@@ -297,17 +295,8 @@ async def wire(plan: Plan, settings: Settings, watch: Watch) -> Environment:
 
 
 def hurry(plan: Plan) -> None:
-    """Short leases, so that a successor does not wait long: the same code, and more of its
-    edges.
-    """
-    gesta.worker.lease.LEASE_SECONDS = gesta.ports.leases.LEASE_SECONDS = plan.lease_seconds
-    gesta.worker.pool.LEASE_SECONDS = gesta.worker.eager_dispatch.LEASE_SECONDS = plan.lease_seconds  # type: ignore[attr-defined]
-    gesta.worker.lease.RENEWAL_SECONDS = gesta.worker.lease.MARGIN_SECONDS = (
-        gesta.ports.leases.RENEWAL_SECONDS
-    ) = 0.2
-    gesta.projector.partitions.LEASE_SECONDS = plan.lease_seconds  # type: ignore[attr-defined]
-    gesta.projector.partitions.RENEWAL_SECONDS = 0.2  # type: ignore[attr-defined]
-    gesta.projector.projector.RENEWAL_SECONDS = gesta.projector.job_relay.RENEWAL_SECONDS = 0.2  # type: ignore[attr-defined]
+    """Short leases, and a sweeper that looks often."""
+    shorten_leases(plan.lease_seconds, 0.2)
     gesta.maintenance.sweeper.PERIOD_SECONDS = 0.1
     gesta.maintenance.sweeper.LOST_AGE_MS, gesta.maintenance.sweeper.LOST_PERIOD_SECONDS = (
         plan.lost_ms,

@@ -203,20 +203,22 @@ async def check_promises(
             f"calls {on.calls[number]}",
         )
         # G2: it ended, or stands visibly in unknown with a reason. Nothing of all this expired.
-        assert state.status == "sent" or (
+        assert state.status == "completed" or (
             kind == "parcel" and state.status == "unknown" and state.reason
         ), told_of
         # G3: one effect where the receiver dedupes or can be asked, and never one too many where it
         # can do neither.
         allowed = {1, 1 + duplicates} if kind == "letter" else {1}
-        assert effects[number] in (allowed if state.status == "sent" else allowed | {0}), told_of
+        assert effects[number] in (allowed if state.status == "completed" else allowed | {0}), (
+            told_of
+        )
     # G4: a success is final: nothing was appended to it.
     for state in states.values():
         history = [name for name, _, _ in await engine.history(state.id, flow=state.flow)]
-        if state.status == "sent":
-            assert sum("Sent" in name or "OutcomeResolved" in name for name in history[-1:]) == 1, (
-                history
-            )
+        if state.status == "completed":
+            assert (
+                sum("Completed" in name or "OutcomeResolved" in name for name in history[-1:]) == 1
+            ), history
     # G5: the same views again, and no job for any of them.
     await engine.admin.rebuild()
     assert await on.states(engine) == states

@@ -44,7 +44,7 @@ async def test_emptied_views_and_a_lost_queue_are_made_again(
             while await engine.pipeline.projector.step():
                 pass
             before = await on.states(engine)
-            sent = {state.id for state in before.values() if state.status == "sent"}
+            sent = {state.id for state in before.values() if state.status == "completed"}
             calls = {number_of(before[one]): list(on.calls[number_of(before[one])]) for one in sent}
             # Put and taken, but the relay died before it could forget them: they are put again, and
             # nobody can know of the first time.
@@ -73,7 +73,9 @@ async def test_emptied_views_and_a_lost_queue_are_made_again(
         effects = on.effects()
         for victim in victims:
             status, count, _ = (
-                NOT_CALLED[kind_of(states[victim])] if victim not in left else ("sent", 1, None)
+                NOT_CALLED[kind_of(states[victim])]
+                if victim not in left
+                else ("completed", 1, None)
             )
             assert (states[victim].status, effects[number_of(states[victim])]) == (status, count)
 
@@ -107,7 +109,7 @@ async def test_two_of_everything_at_once_do_each_thing_once(tmp_path, crash_seed
     assert len(fresh) == len(MORE)
     # K-13: one dispatch, so one attempt and one call each; one recovery of what the dead one left.
     assert {(state.status, state.attempts, len(on.calls[number_of(state)])) for state in fresh} == {
-        ("sent", 1, 1)
+        ("completed", 1, 1)
     }
     for victim in victims:
         end = (
@@ -141,7 +143,7 @@ async def test_a_clock_that_is_wrong_takes_nothing_early_and_expires_nothing(
     # Nothing expired.
     assert {
         (state.status, state.attempts, len(on.calls[number_of(state)])) for state in states.values()
-    } == {("sent", 1, 1)}
+    } == {("completed", 1, 1)}
     assert [
         state.id
         for state in states.values()

@@ -159,6 +159,15 @@ def test_every_link_inside_the_project_leads_somewhere(page):
     assert [link for link in links if not (page.parent / link).exists()] == []
 
 
+def test_a_request_is_followed_through_at_most_35_files_each_named_once():
+    """The page once crossed 49 files; a newcomer lost the thread."""
+    text = (ROOT / "docs" / "follow-a-request.md").read_text(encoding="utf-8")
+    files = re.findall(r"\]\(\.\./(src/[^)]+)\)", text)
+    assert len(files) == len(set(files)) <= 35
+    steps = [int(number) for number in re.findall(r"^\*\*(\d+)\.", text, re.MULTILINE)]
+    assert steps == list(range(1, 11))
+
+
 def test_no_program_in_the_documents_is_left_out():
     programs = [block for page in PAGES for block in blocks(page, "python")]
     assert len(programs) == 16

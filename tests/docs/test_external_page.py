@@ -60,7 +60,7 @@ def test_the_calls_of_the_page_bring_a_request_to_its_end(folder, start):
     )
     first, second = re.findall(r"\{[^{}]*\}", reported)
     assert first == second
-    assert msgspec.json.decode(first)["status"] == "sent"
+    assert msgspec.json.decode(first)["status"] == "completed"
     assert server.end(signal.SIGTERM).code == 0
 
 

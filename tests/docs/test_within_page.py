@@ -49,7 +49,7 @@ async def test_the_programs_of_the_page_about_transactions_do_what_it_says(capsy
         for block in blocks(PAGE, "sql"):
             await connection.execute(block)
         async with asyncio.timeout(20):
-            while await engine.admin.counts() != {("billing.receipt", "sent"): 3}:
+            while await engine.admin.counts() != {("billing.receipt", "completed"): 3}:
                 await asyncio.sleep(0.02)
         assert (await engine.submit(Receipt("9"), key="order-9")).verdict == "duplicate"
         granted = (

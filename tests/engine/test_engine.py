@@ -129,7 +129,7 @@ async def test_the_history_tells_every_event_with_its_metadata(gesta):
     assert [name for name, _, _ in history] == [
         f"{FLOW}.RequestCreated.v1",
         f"{FLOW}.AttemptFailed.v1",
-        f"{FLOW}.Sent.v1",
+        f"{FLOW}.Completed.v1",
     ]
     assert {meta.correlation_id for _, _, meta in history} == {"c-1"}
 
@@ -150,7 +150,7 @@ async def test_a_waiting_attempt_can_be_had_now_under_the_same_key(gesta):
         await let_run(gesta)
         assert await request.retry() == "queued"
         await let_run(gesta)
-        assert await request.status() == "sent"
+        assert await request.status() == "completed"
         with pytest.raises(Refused) as refused:
             await request.retry()
         assert refused.value.code == "not_waiting"
@@ -276,7 +276,7 @@ async def test_an_engine_can_be_started_again_after_it_was_stopped(gesta):
         async with engine:
             request = await engine.submit(Note())
             await let_run(gesta)
-            assert await request.status() == "sent"
+            assert await request.status() == "completed"
         with pytest.raises(GestaError, match="not running"):
             await engine.submit(Note())
     await engine.stop()
@@ -317,7 +317,7 @@ async def test_the_views_show_how_it_ended_when_the_engine_has_stopped(gesta):
         gate.opened.set()
         await let_run(gesta)
     async with Engine(URL, flows=[note_flow(Provider())], work=False) as asking:
-        assert [view.state.id for view in await asking.find(status="sent")] == [request.id]
+        assert [view.state.id for view in await asking.find(status="completed")] == [request.id]
 
 
 async def test_stopping_at_any_moment_loses_nothing(gesta):
@@ -331,9 +331,9 @@ async def test_stopping_at_any_moment_loses_nothing(gesta):
         await engine.stop()
         async with engine_of(provider, url) as engine:
             await gesta.settle()
-            assert await (await engine.request(request.id)).status() == "sent", turns
+            assert await (await engine.request(request.id)).status() == "completed", turns
             # Stopped in order, so nothing is in doubt: one call, one attempt.
-            assert await types_of(engine, request.id) == ["RequestCreated", "Sent"], turns
+            assert await types_of(engine, request.id) == ["RequestCreated", "Completed"], turns
         assert len(provider.calls) == 1, turns
 
 
@@ -345,7 +345,7 @@ async def test_two_engines_on_one_store_share_the_work_and_execute_each_request_
     ):
         requests = [await (first if n % 2 else second).submit(Note(str(n))) for n in range(40)]
         await gesta.settle()
-        assert {await (await first.request(one.id)).status() for one in requests} == {"sent"}
+        assert {await (await first.request(one.id)).status() for one in requests} == {"completed"}
     assert sorted(note.text for note in provider.payloads) == sorted(str(n) for n in range(40))
 
 
@@ -361,11 +361,17 @@ def executor(**_: Any) -> Any:
     [
         (lambda: flow("receipt")(executor()), "two or more parts"),
         (lambda: flow("billing.Receipt")(executor()), "two or more parts"),
-        (lambda: flow("a.b", on_unknown="guess")(executor()), "on_unknown must be"),  # type: ignore[arg-type]
+        (
+            lambda: flow("a.b", on_unknown="guess")(executor()),  # type: ignore[arg-type]
+            "on_unknown must be",
+        ),
         (lambda: flow("a.b", on_unknown="ask")(executor()), "needs reconcile="),
         (lambda: flow("a.b", attempts=0)(executor()), "must be positive"),
         (lambda: flow("a.b", timeout_seconds=0)(executor()), "must be positive"),
-        (lambda: flow("a.b")(lambda *_: Done()), "must be an async function"),  # type: ignore[arg-type]
+        (
+            lambda: flow("a.b")(lambda *_: Done()),  # type: ignore[arg-type]
+            "must be an async function",
+        ),
         (lambda: Engine(URL, flows=[executor()]), "not a flow"),
         (
             lambda: Engine(URL, flows=[note_flow(Provider()), note_flow(Provider())]),

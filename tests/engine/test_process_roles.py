@@ -61,7 +61,7 @@ async def test_a_projector_workers_and_a_sweeper_are_the_whole_road(gesta):
             + timedelta(days=2),
         )
         await gesta.settle()
-        assert await late.status() == "sent"
+        assert await late.status() == "completed"
         assert await holders(asking) == {
             CHECKPOINT: projector.pipeline.owner,
             SWEEP: sweeper.pipeline.owner,
@@ -81,7 +81,7 @@ async def test_what_a_process_was_not_asked_to_do_it_leaves_undone(gesta, missin
         assert provider.calls == []
         async with part_of(provider, missing):
             await pass_time(gesta, 70)
-            assert await request.status() == "sent"
+            assert await request.status() == "completed"
 
 
 async def test_a_worker_takes_jobs_of_its_flows_only(gesta):
@@ -111,9 +111,7 @@ async def test_a_worker_takes_jobs_of_its_flows_only(gesta):
 
 
 @pytest.mark.parametrize("pattern", ["payments.*", "test", "test.notes", "test.note.*", ""])
-async def test_a_pattern_that_fits_no_flow_is_told_with_the_flows_there_are_before_anything_is_opened(
-    gesta, pattern
-):
+async def test_a_pattern_that_fits_no_flow_is_refused_before_anything_is_opened(gesta, pattern):
     engine = Engine(
         URL, flows=[note_flow(Provider())], work=work("worker", flows=("test.*", pattern))
     )
@@ -130,7 +128,7 @@ async def test_handlers_are_told_by_the_projectors_process_and_by_no_other(gesta
     def listening(part: Part) -> Engine:
         engine = part_of(Provider(), part)
 
-        @engine.on("test.note", "sent", name="ledger")
+        @engine.on("test.note", "completed", name="ledger")
         async def book(event: Any) -> None:
             told[part].append(event.request_id)
 
@@ -216,7 +214,7 @@ async def test_what_was_taken_and_not_begun_goes_back_without_an_attempt_when_th
     assert provider.calls == []
     async with part_of(provider, *EVERYTHING.parts, on_unknown="park") as engine:
         await gesta.settle()
-        assert await types_of(engine, request.id) == ["RequestCreated", "Sent"]
+        assert await types_of(engine, request.id) == ["RequestCreated", "Completed"]
 
 
 async def test_a_part_of_a_batch_waits_for_another_process_that_projects(gesta):

@@ -95,7 +95,7 @@ async def test_one_that_was_cut_for_its_time_a_moment_before_does_not_prolong_th
 async def test_a_handler_that_swallows_its_cancellation_is_left_behind_and_told_again(gesta):
     deaf, told = Deaf(), []
     engine = engine_of(Provider())
-    engine.on(FLOW, "sent", name="ledger")(lambda_of(deaf))
+    engine.on(FLOW, "completed", name="ledger")(lambda_of(deaf))
     await engine.start()
     object.__setattr__(engine.pipeline.environment, "drain_seconds", DRAIN_SECONDS)
     request = await engine.submit(Note())
@@ -103,7 +103,7 @@ async def test_a_handler_that_swallows_its_cancellation_is_left_behind_and_told_
     assert await seconds_to_stop(gesta, engine) < STOP_SECONDS
     again = engine_of(Provider())
 
-    @again.on(FLOW, "sent", name="ledger")
+    @again.on(FLOW, "completed", name="ledger")
     async def book(event: Any) -> None:
         told.append(event.request_id)
 
@@ -180,14 +180,14 @@ async def test_a_job_that_was_taken_while_the_engine_stopped_is_given_back_innoc
     assert provider.calls == []
     async with engine_of(provider, on_unknown="park") as engine:
         await let_run(gesta)
-        assert await types_of(engine, request.id) == ["RequestCreated", "Sent"]
+        assert await types_of(engine, request.id) == ["RequestCreated", "Completed"]
 
 
 #: Their attempts begin in so many parts that a stop comes in between.
 LARGE = 3000
 
 
-async def test_attempts_of_a_large_take_that_had_not_begun_when_the_engine_stopped_are_given_back_innocent(
+async def test_attempts_of_a_large_batch_that_had_not_begun_at_the_stop_are_released_clean(
     gesta,
 ):
     stopping: list[asyncio.Future[None]] = []
@@ -213,6 +213,6 @@ async def test_attempts_of_a_large_take_that_had_not_begun_when_the_engine_stopp
     async with engine_of(provider, on_unknown="park", concurrency=LARGE + 1000) as engine:
         await let_run(gesta)
         assert [await (await engine.request(one.id)).status() for one in requests] == [
-            "sent"
+            "completed"
         ] * LARGE
     assert len(provider.calls) == LARGE

@@ -227,7 +227,7 @@ async def owners_record(api: Served) -> dict[str, Any]:
 
 
 @dataclass(frozen=True)
-class Sent:
+class Completed:
     """One call of a walk."""
 
     route: Route
@@ -266,7 +266,7 @@ def _texts(value: Any) -> Iterator[str]:
             yield from _texts(one)
 
 
-def calls_of(route: Route, planted: Planted) -> list[Sent]:
+def calls_of(route: Route, planted: Planted) -> list[Completed]:
     """Every call that the walk makes of a route."""
     parts = set(_PART.findall(route.path))
     places = [place for place in planted.places() if set(place) == parts] if parts else [{}]
@@ -281,7 +281,7 @@ def calls_of(route: Route, planted: Planted) -> list[Sent]:
         if isinstance(names.get(one.encode_name), str)
     ]
     return [
-        Sent(route, _path(route, place) + query, body, headers, is_theirs="id" in place)
+        Completed(route, _path(route, place) + query, body, headers, is_theirs="id" in place)
         for place in places
         for query in queries
         for body in _bodies(route, names)
@@ -340,7 +340,7 @@ async def walk(api: Served, routes: Sequence[Route], planted: Planted) -> None:
         )
 
 
-async def _called(api: Served, sent: Sent, key: str, planted: Planted) -> Reply:
+async def _called(api: Served, sent: Completed, key: str, planted: Planted) -> Reply:
     if sent.route.gives == "text/event-stream":
         return await _listened(api, sent, key, planted)
     raw = None if sent.route.takes == "application/json" else b"x=1"
@@ -349,7 +349,7 @@ async def _called(api: Served, sent: Sent, key: str, planted: Planted) -> Reply:
     )
 
 
-async def _listened(api: Served, sent: Sent, key: str, planted: Planted) -> Reply:
+async def _listened(api: Served, sent: Completed, key: str, planted: Planted) -> Reply:
     """What is heard until something of the listener's own comes, or of the owner's."""
     headers = {"Authorization": f"Bearer {key}"}
     async with api.session.get(
@@ -369,7 +369,7 @@ async def _listened(api: Served, sent: Sent, key: str, planted: Planted) -> Repl
         return Reply(200, answer.headers, None, heard.decode())
 
 
-def refuse_marks(sent: Sent, reply: Reply, planted: Planted) -> None:
+def refuse_marks(sent: Completed, reply: Reply, planted: Planted) -> None:
     """Raise where an answer has something in it that only the owner should know."""
     told = reply.text + "".join(f"\n{name}: {value}" for name, value in reply.headers.items())
     for word in sent.words():

@@ -104,7 +104,7 @@ async def test_counts_are_the_tenants_own(api):
         )
     expected = [
         {"flow": "shop.note", "status": "failed", "count": 1},
-        {"flow": "shop.note", "status": "sent", "count": 2},
+        {"flow": "shop.note", "status": "completed", "count": 2},
     ]
     while (await api.call("GET", "/v1/counts", key=key)).body["items"] != expected:
         pass

@@ -170,3 +170,10 @@ async def exchange(address: str, raw: bytes) -> bytes:
     answer = await asyncio.wait_for(reader.read(), 20)
     writer.close()
     return answer
+
+
+def test_a_key_that_rests_saves_up_no_more_than_its_burst():
+    rates = KeyRates(5)
+    assert rates.take("a", 1, 0.0) == (9, 0)
+    assert rates.take("a", 10, 3_600.0) == (0, 0)
+    assert rates.take("a", 1, 3_600.0)[1] == 1

@@ -62,7 +62,7 @@ async def test_a_doubt_is_ended_by_a_persons_word(api):
     answer = await api.call(
         "POST", f"{here}/resolve", {"result": "executed", "evidence": "seen in their log"}, key=key
     )
-    assert (answer.status, answer.body["status"]) == (200, "sent")
+    assert (answer.status, answer.body["status"]) == (200, "completed")
 
 
 async def test_a_waiting_attempt_is_made_now(api):

@@ -167,14 +167,14 @@ async def test_an_application_sends_once_whichever_worker_is_asked(framework, st
             ]
             assert {answer.status for answer in await asyncio.gather(*calls)} <= {200, 201}
             listed = await asyncio.wait_for(listing(session, address, 4), 60)
-            assert {one["status"] for one in listed} == {"sent"}
+            assert {one["status"] for one in listed} == {"completed"}
             body = {
                 "flow": "billing.receipt",
                 "payload": {"order": "7", "email": "ann@example.com"},
             }
             async with session.post(f"{address}/gesta/v1/requests?wait=20s", json=body) as answer:
                 made = await answer.json()
-                assert (answer.status, made["request"]["status"]) == (202, "sent")
+                assert (answer.status, made["request"]["status"]) == (202, "completed")
                 assert (
                     answer.headers["Location"] == f"/gesta/v1/requests/billing.receipt/{made['id']}"
                 )
@@ -189,6 +189,6 @@ async def listing(session: aiohttp.ClientSession, address: str, count: int) -> l
     while True:
         async with session.get(f"{address}/gesta/v1/requests?flow=notification.slack") as answer:
             items: list[dict[str, str]] = (await answer.json())["items"]
-        if sum(one["status"] in ("sent", "failed", "unknown") for one in items) >= count:
+        if sum(one["status"] in ("completed", "failed", "unknown") for one in items) >= count:
             return items
         await asyncio.sleep(0.05)

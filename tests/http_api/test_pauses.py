@@ -31,7 +31,7 @@ async def test_a_tenant_pauses_itself_and_goes_on(api):
     assert waited.body["request"]["heldBy"] == "tenant:default"
     assert (await api.call("DELETE", "/v1/pauses", key=key)).body == {"held": 2}
     done = await api.call("GET", held.headers["Location"] + "?wait=20s", key=submit)
-    assert done.body["status"] == "sent"
+    assert done.body["status"] == "completed"
     assert (await api.call("DELETE", "/v1/pauses", key=key)).status == 404
     assert (await api.call("GET", "/v1/pauses", key=key)).body == {"items": []}
 

@@ -20,7 +20,7 @@ async def test_a_person_is_erased_and_that_is_safe_to_repeat(api):
     request = await api.engine.request(made.body["id"])
     with pytest.raises(Exception, match="was erased"):
         await request.payload()
-    assert (await api.call("GET", made.headers["Location"], key=key)).body["status"] == "sent"
+    assert (await api.call("GET", made.headers["Location"], key=key)).body["status"] == "completed"
 
 
 async def test_another_tenants_person_stays(api):

@@ -59,7 +59,7 @@ async def test_a_status_callback_is_taken_once_and_a_forged_one_never(posted):
         "GET", f"/v1/requests/{sms.message.NAME}/{request_id}", key=await posted.key("read")
     )
     assert (shown.body["status"], shown.body["deliveredAt"] is None, shown.body["bouncedAt"]) == (
-        "sent",
+        "completed",
         False,
         None,
     )
@@ -186,7 +186,9 @@ async def test_what_cannot_be_suppressed_is_said(posted, path, body):
 
 async def test_subscriptions_are_shown_and_an_abandoned_one_is_forgotten(posted):
     engine = posted.engine
-    await engine.admin.put_config(webhook.TOLD, "shop", {"endpoint": "shop", "statuses": ["sent"]})
+    await engine.admin.put_config(
+        webhook.TOLD, "shop", {"endpoint": "shop", "statuses": ["completed"]}
+    )
     await engine.admin.put_config(webhook.TOLD, "theirs", {"endpoint": "default"}, tenant="acme")
     checkpoints = engine.pipeline.environment.stores.checkpoints
     await checkpoints.begin("subscription/old ledger", 1)
@@ -200,7 +202,7 @@ async def test_subscriptions_are_shown_and_an_abandoned_one_is_forgotten(posted)
         {
             "code": "shop",
             "flow": "*",
-            "statuses": ["sent"],
+            "statuses": ["completed"],
             "endpoint": "shop",
             "fault": "there is no webhook.endpoint shop",
         }
@@ -226,7 +228,7 @@ async def test_a_handler_that_is_told_is_not_forgotten(tmp_path):
 
     async with served(f"sqlite:///{tmp_path / 'gesta.db'}") as api:
         await api.engine.stop()
-        api.engine.on("shop.note", "sent", name="ledger")(listen)
+        api.engine.on("shop.note", "completed", name="ledger")(listen)
         await api.engine.start()
         key = await api.key()
         while not [one for one in await api.engine.admin.handlers() if one.is_held]:
@@ -240,7 +242,9 @@ async def test_an_endpoint_is_told_of_a_request_on_every_store(posted):
     endpoint = {"url": "https://shop.example/told", "secret": "whsec_" + "a" * 44}
     await engine.admin.put_config(webhook.ENDPOINT, "shop", endpoint)
     await engine.admin.put_config(
-        webhook.TOLD, "shop", {"endpoint": "shop", "flow": "shop.*", "statuses": ["sent", "failed"]}
+        webhook.TOLD,
+        "shop",
+        {"endpoint": "shop", "flow": "shop.*", "statuses": ["completed", "failed"]},
     )
     done = await posted.submit(key, "hello")
     refused = await posted.submit(key, "refuse")
@@ -251,7 +255,7 @@ async def test_an_endpoint_is_told_of_a_request_on_every_store(posted):
         (effect.data["status"], effect.data["requestId"])
         for effect in posted.sandbox.webhook.effects
     }
-    assert told == {("sent", done.body["id"]), ("failed", refused.body["id"])}
+    assert told == {("completed", done.body["id"]), ("failed", refused.body["id"])}
 
 
 async def test_the_sandbox_reports_by_sns_to_an_engine_that_was_told_to_believe_it(tmp_path):

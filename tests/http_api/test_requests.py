@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from dataclasses import replace
+
 import pytest
 
 from gesta import external
+from gesta.engine.environment import wire_really
+from gesta.errors import StoreError
 from gesta.flows import sms, webhook
 from gesta.runtime.clock import turn
 from tests.http_api.served import served
+from tests.world import Faulty
 
 
 async def test_a_request_is_accepted_with_its_place_and_done(api):
@@ -17,7 +23,7 @@ async def test_a_request_is_accepted_with_its_place_and_done(api):
     assert made.body["verdict"] == "created"
     assert made.headers["Location"] == f"/v1/requests/shop.note/{made.body['id']}"
     shown = await api.call("GET", made.headers["Location"] + "?wait=20s", key=key)
-    assert (shown.status, shown.body["status"], shown.body["key"]) == (200, "sent", "order-7")
+    assert (shown.status, shown.body["status"], shown.body["key"]) == (200, "completed", "order-7")
     assert shown.body["payload"] == {"text": "hello", "to": ""}
 
 
@@ -431,3 +437,38 @@ async def test_a_batch_that_is_a_bare_list_is_told_what_to_send(api_here):
         422,
         {"body": 'must be a JSON object; send {"requests": […]}'},
     )
+
+
+async def test_a_batch_that_is_partly_written_answers_for_every_request(tmp_path, monkeypatch):
+    appended = 0
+
+    async def fail_after_the_first_part(append, appends, *more):
+        nonlocal appended
+        if len(appends) > 1 and appended >= 100:
+            raise StoreError("no room left")
+        appended += len(appends)
+        return await append(appends, *more)
+
+    async def wire(settings):
+        environment = await wire_really(settings)
+        events = Faulty(environment.stores.events)
+        transactions = Faulty(environment.stores.transactions)
+        for port in (events, transactions):
+            port.replace("append", fail_after_the_first_part)
+        return replace(
+            environment,
+            stores=replace(environment.stores, events=events, transactions=transactions),
+        )
+
+    monkeypatch.setattr("tests.http_api.served.wire_really", wire)
+    async with served(f"sqlite:///{tmp_path / 'gesta.db'}", api_rate=1_000) as api:
+        key, other = await api.key("submit"), await api.key("submit", tenant="other")
+        one = {"flow": "shop.note", "payload": {"text": "later"}}
+        batch = {"requests": [7, *[one] * 250]}
+        # Parts are made only while several tenants are at work.
+        await api.submit(other)
+        answer = await api.call("POST", "/v1/requests/batch", batch, key=key)
+        verdicts = [one["verdict"] for one in answer.body["results"]]
+        assert Counter(verdicts) == {"invalid": 1, "created": 100, "not_written": 150}
+        assert verdicts[0] == "invalid"
+        assert verdicts[1:101] == ["created"] * 100

@@ -36,7 +36,7 @@ async def test_what_happens_is_told_as_it_happens(api):
     async with following(api, key) as content:
         made = await api.submit(key)
         events = await told(content, 2)
-    assert [name for _, name, _ in events] == ["created", "sent"]
+    assert [name for _, name, _ in events] == ["created", "completed"]
     assert {data["requestId"] for _, _, data in events} == {made.body["id"]}
     assert [data["version"] for _, _, data in events] == [1, 2]
 
@@ -54,7 +54,7 @@ async def test_a_stream_goes_on_behind_the_last_event_that_was_seen(api):
         (name, data["version"]) for _, name, data in later if data["requestId"] == second.body["id"]
     ] == [
         ("created", 1),
-        ("sent", 2),
+        ("completed", 2),
     ]
     assert seen[0][0] not in {event_id for event_id, _, _ in later}
 

@@ -110,7 +110,7 @@ async def test_work_goes_out_is_extended_seen_again_reported_and_on_record(house
     expected = {
         "flow": "warehouse.pick",
         "id": request_id,
-        "status": "sent",
+        "status": "completed",
         "attempts": 1,
         "reason": "",
         "nextAttemptAt": None,
@@ -120,12 +120,12 @@ async def test_work_goes_out_is_extended_seen_again_reported_and_on_record(house
     shown = await house.call(
         "GET", f"/v1/requests/warehouse.pick/{request_id}?wait=20s", key=reader
     )
-    assert (shown.body["status"], shown.body["providerId"]) == ("sent", "box-9")
+    assert (shown.body["status"], shown.body["providerId"]) == ("completed", "box-9")
     events = (
         await house.call("GET", f"/v1/requests/warehouse.pick/{request_id}/events", key=reader)
     ).body["events"]
     assert [(one["type"], one["actor"]) for one in events[1:]] == [
-        ("warehouse.pick.Sent.v1", "ada")
+        ("warehouse.pick.Completed.v1", "ada")
     ]
 
 
@@ -169,10 +169,10 @@ async def test_without_a_report_the_work_goes_to_another_and_the_late_one_hears_
     assert (
         await house.call("GET", here(late, "work"), key=key, headers={"Gesta-Lease": late["token"]})
     ).status == 409
-    assert (await report(house, key, late, type="recordSent")).body["status"] == "sent"
+    assert (await report(house, key, late, type="recordSent")).body["status"] == "completed"
     assert (await report(house, key, present, type="recordSent", attempts=2)).body[
         "status"
-    ] == "sent"
+    ] == "completed"
 
 
 async def test_another_tenants_work_is_not_there(house):

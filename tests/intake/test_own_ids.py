@@ -79,7 +79,7 @@ async def test_what_is_called_back_under_a_foreign_id_leaves_the_others_job_alon
         assert await own.cancel() == "cancelled"
         assert await standing(engine) == [("acme", job)]
         await pass_time(gesta, 300)
-        assert (await ours.status(), await own.status()) == ("sent", "cancelled")
+        assert (await ours.status(), await own.status()) == ("completed", "cancelled")
 
 
 async def test_neither_job_keeps_the_other_from_being_put_and_each_sends_its_own(gesta):
@@ -94,7 +94,7 @@ async def test_neither_job_keeps_the_other_from_being_put_and_each_sends_its_own
             ("acme", "ours"),
             ("globex", "own"),
         ]
-        assert (await ours.status(), await own.status()) == ("sent", "sent")
+        assert (await ours.status(), await own.status()) == ("completed", "completed")
 
 
 async def test_a_request_with_an_id_of_ours_has_the_job_id_it_always_had(gesta):
@@ -112,7 +112,7 @@ async def test_whoever_waits_is_not_told_what_anothers_request_of_that_id_came_t
         waiting = engine.pipeline.waiters.wait((FLOW, "acme", ours.id))
         own = await engine.submit(Letter("own", ours.id), tenant="globex")
         await pass_time(gesta, 1)
-        assert (await own.status(), waiting.done()) == ("sent", False)
+        assert (await own.status(), waiting.done()) == ("completed", False)
         await pass_time(gesta, 300)
         assert waiting.result().provider_id == "ours"
 
@@ -239,7 +239,7 @@ async def test_work_under_ones_own_id_is_handed_out_given_back_extended_and_repo
             flow.name, item.id, item.token, RecordSent(attempts=1), tenant="globex"
         )
         await let_run(gesta)
-        assert (await own.status(), await ours.status()) == ("sent", "queued")
+        assert (await own.status(), await ours.status()) == ("completed", "queued")
         assert (await take_one(engine, gesta, tenant="acme")).id == ours.id
 
 

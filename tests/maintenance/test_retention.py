@@ -69,7 +69,7 @@ async def test_without_the_setting_everything_is_kept(gesta):
         request = await engine.submit(Note())
         await gesta.settle()
         await days_pass(gesta, 4_000)
-        assert await request.status() == "sent"
+        assert await request.status() == "completed"
         with pytest.raises(NotFound) as raised:
             await engine.get("01000000-0000-7000-8000-000000000000")
         assert "retention" not in str(raised.value)
@@ -109,12 +109,12 @@ async def test_what_a_subscription_has_not_been_told_stays(gesta):
             raise ConnectionError
         told.append(event)
 
-    engine.on(FLOW, "sent", name="ledger")(book)
+    engine.on(FLOW, "completed", name="ledger")(book)
     async with engine:
         request = await engine.submit(Note())
         await let_run(gesta)
         await days_pass(gesta, 20)
-        assert await request.status() == "sent"
+        assert await request.status() == "completed"
         broken = False
         await days_pass(gesta, 1)
         assert [event.request_id for event in told] == [request.id]

@@ -79,7 +79,7 @@ async def test_the_time_to_live_of_a_scheduled_request_runs_from_its_delivery(ge
             Note(), deliver_at=moment(gesta, hours=2), ttl=timedelta(minutes=1)
         )
         await gesta.settle()
-        assert await request.status() == "sent"
+        assert await request.status() == "completed"
 
 
 async def test_a_running_attempt_is_not_expired_under_its_hands(gesta):
@@ -92,7 +92,7 @@ async def test_a_running_attempt_is_not_expired_under_its_hands(gesta):
         assert await request.status() == "queued"
         gate.opened.set()
         await let_run(gesta)
-        assert await request.status() == "sent"
+        assert await request.status() == "completed"
 
 
 async def test_nothing_unknown_ever_expires(gesta):
@@ -149,7 +149,7 @@ async def test_a_lost_job_is_put_again_from_the_stream_and_gives_the_same(gesta)
         await gesta.settle()
         await pass_time(gesta, 65)
         # R0-4: the job was only a pointer; S0-5: queued without a live job is found.
-        assert {(await engine.get(one.id)).state.status for one in requests} == {"sent"}
+        assert {(await engine.get(one.id)).state.status for one in requests} == {"completed"}
     assert sorted(note.text for note in provider.payloads) == ["0", "1", "2"]
 
 
@@ -200,7 +200,7 @@ async def test_a_running_job_is_not_taken_for_a_lost_one(gesta):
         assert len(provider.calls) == 1
         gate.opened.set()
         await let_run(gesta)
-        assert await types_of(engine, request.id) == ["RequestCreated", "Sent"]
+        assert await types_of(engine, request.id) == ["RequestCreated", "Completed"]
 
 
 async def test_a_lost_job_of_a_request_that_has_moved_on_is_left_alone(gesta):
@@ -226,7 +226,7 @@ async def test_one_poison_request_does_not_stop_the_sweep(gesta):
         await let_run(gesta)
         await append_raw(engine, poisoned.id, 1, "AttemptFailed.v1", b'{"attempt":"first"}')
         await gesta.settle(days=1)
-        assert {await one.status() for one in healthy} == {"sent"}
+        assert {await one.status() for one in healthy} == {"completed"}
     assert len(provider.calls) == 3
 
 
@@ -249,7 +249,7 @@ async def test_the_sweep_goes_on_after_the_store_failed_in_any_of_its_calls(gest
             port.fail(verb, times=2)
             await pass_time(gesta, 130, 0.5)
             port.heal()
-            assert await request.status() == "sent", verb
+            assert await request.status() == "completed", verb
     assert len(provider.calls) == 7
 
 
@@ -284,7 +284,7 @@ async def test_only_one_of_two_processes_sweeps_and_the_other_takes_over_when_it
         await die(first)
     async with engine_of(provider) as second:
         await gesta.settle()
-        assert await (await second.request(request.id)).status() == "sent"
+        assert await (await second.request(request.id)).status() == "completed"
     assert len(provider.calls) == 1
 
 
@@ -330,5 +330,63 @@ async def test_a_scheduled_request_whose_job_was_lost_comes_to_its_end(gesta):
         await die(dying)
     async with engine_of(provider) as engine:
         await pass_time(gesta, 200, 1.0)
-        assert await (await engine.request(request.id)).status() == "sent"
+        assert await (await engine.request(request.id)).status() == "completed"
         assert provider.keys[0] == provider.keys[1]
+
+
+async def test_an_expiry_that_records_nothing_takes_no_job_away(gesta, ports):
+    provider = Provider()
+    async with Engine(URL, flows=[note_flow(provider)], work=False) as engine:
+        request = await engine.submit(Note(), ttl=timedelta(seconds=5))
+        await engine.pipeline.projector.step()
+        gesta.advance(10)
+
+        async def redriven_meanwhile(original, entries):
+            ports.transactions.heal()
+            await append_raw(engine, request.id, 1, "Failed.v1", b'{"reason":"no","attempts":1}')
+            await append_raw(
+                engine,
+                request.id,
+                2,
+                "RequestUpdated.v1",
+                b'{"change":"redrive","status":"queued","intent":2,"dueAt":1}',
+            )
+            await engine.pipeline.projector.step()
+            return await original(entries)
+
+        ports.transactions.replace("record", redriven_meanwhile)
+        sweeping = asyncio.ensure_future(engine.pipeline.sweep.step())
+        await pass_time(gesta, 1)
+        await sweeping
+        job = (await request.view()).state.job_id
+        assert await engine.pipeline.environment.stores.queue.find([job]) == {job}
+    async with engine_of(provider):
+        await let_run(gesta)
+    assert provider.keys == [f"default:{request.id}:send:2"]
+
+
+async def test_a_job_is_not_restored_for_a_request_whose_view_lags_behind_its_stream(gesta):
+    """The projector puts the job of the new state.
+
+    A restored one would count as possibly executed.
+    """
+    provider = Provider()
+    flow = note_flow(provider, on_unknown="park")
+    async with Engine(URL, flows=[flow], work=False) as asking:
+        request = await asking.submit(Note())
+        await asking.pipeline.projector.step()
+        await lose_the_queue(asking)
+        await append_raw(asking, request.id, 1, "Failed.v1", b'{"reason":"no","attempts":1}')
+        await append_raw(
+            asking,
+            request.id,
+            2,
+            "RequestUpdated.v1",
+            b'{"change":"redrive","status":"queued","intent":2,"dueAt":1}',
+        )
+        gesta.advance(61)
+        await asking.pipeline.sweep.step()
+        assert await asking.pipeline.environment.stores.job_inspection.count(10) == 0
+    async with Engine(URL, flows=[flow]) as engine:
+        await let_run(gesta)
+        assert await (await engine.request(request.id)).status() == "sent"

@@ -274,3 +274,9 @@ def _own_certificate(folder: Path) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(path)
     return context
+
+
+@pytest.mark.parametrize("host", ["93.184.215.14", "[2606:4700::1111]"])
+async def test_plain_http_to_a_public_address_is_refused_before_it_is_connected_to(host):
+    async with opened(PrivateAddressGuard(allow=["127.0.0.0/8"])) as transport:
+        assert await fault_of(transport, f"http://{host}/") == "plain_http"  # S1-27: https only

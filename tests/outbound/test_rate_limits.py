@@ -308,7 +308,7 @@ async def test_a_flow_under_a_limit_sends_everything_and_spends_no_attempt_by_wa
     async with engine_of(provider) as engine:
         requests = [await engine.submit(Note(str(n))) for n in range(20)]
         await pass_time(gesta, 20)
-        assert {(await one.view()).state.status for one in requests} == {"sent"}
+        assert {(await one.view()).state.status for one in requests} == {"completed"}
         assert {(await one.view()).state.attempts for one in requests} == {1}
         sent = sorted([(await one.view()).state.updated_at for one in requests])
         assert (
@@ -333,7 +333,7 @@ async def test_a_429_pauses_everybody_who_uses_the_name(gesta):
         assert {(await one.view()).state.status for one in (first, *others)} == {"queued"}
         assert [(await one.view()).state.attempts for one in (first, *others)] == [1, 0, 0, 0]
         await pass_time(gesta, 10)
-        assert {(await one.view()).state.status for one in (first, *others)} == {"sent"}
+        assert {(await one.view()).state.status for one in (first, *others)} == {"completed"}
 
 
 async def test_names_of_tenants_are_apart(gesta):

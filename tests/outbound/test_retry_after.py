@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from datetime import UTC, datetime
 from email.utils import format_datetime
 
@@ -90,3 +91,13 @@ def test_a_date_means_the_same_as_the_seconds_until_it(seconds):
         == seconds
         == retry_after_seconds(str(seconds), NOW_MS)
     )
+
+
+def test_a_date_without_a_zone_is_gmt_wherever_the_process_runs(monkeypatch):
+    monkeypatch.setenv("TZ", "Asia/Tokyo")
+    time.tzset()
+    try:
+        assert retry_after_seconds("Sun Nov  6 08:50:37 1994", NOW_MS) == 60.0
+    finally:
+        monkeypatch.undo()
+        time.tzset()

@@ -13,12 +13,10 @@ import asyncio
 import itertools
 from pathlib import Path
 
-import gesta.ports.leases
-import gesta.worker.lease
-import gesta.worker.pool
 from gesta import Attempt, Done, Engine, Event, Flow, Outcome, Payload, RetryPolicy
 from gesta.domain.commands import Rules
 from gesta.runtime.settings import load
+from tests.short_leases import shorten_leases
 
 RETRY = RetryPolicy(attempts=100, base_seconds=0.02, cap_seconds=0.1)
 
@@ -54,23 +52,12 @@ def open_engine(path: str, url: str, *, work: bool = True) -> Engine:
     return Engine(flows=flows(url), settings=settings, work=work)
 
 
-def hurry() -> None:
-    """Leases of a second instead of four, so that a successor does not wait long: the same code,
-    and more of its edges.
-    """
-    gesta.worker.lease.LEASE_SECONDS = gesta.ports.leases.LEASE_SECONDS = 1.0
-    gesta.worker.pool.LEASE_SECONDS = 1.0  # type: ignore[attr-defined]
-    gesta.worker.lease.RENEWAL_SECONDS = gesta.worker.lease.MARGIN_SECONDS = (
-        gesta.ports.leases.RENEWAL_SECONDS
-    ) = 0.25
-
-
 def write_down(engine: Engine, file: str) -> None:
     """A handler that leaves a line for each end of a request; a kill after the line and before the
     checkpoint repeats it.
     """
 
-    @engine.on("walk.*", "sent", "failed", "unknown", name="ledger")
+    @engine.on("walk.*", "completed", "failed", "unknown", name="ledger")
     async def tell(event: Event) -> None:
         await asyncio.sleep(0)
         with Path(file).open("a") as out:
@@ -78,7 +65,7 @@ def write_down(engine: Engine, file: str) -> None:
 
 
 async def main(path: str, url: str, first: int, *, rest: bool, tell: str | None) -> None:
-    hurry()
+    shorten_leases()
     engine = open_engine(path, url)
     if tell is not None:
         write_down(engine, tell)

@@ -122,11 +122,13 @@ async def test_what_was_acknowledged_survives_any_kill_and_has_one_effect(tmp_pa
     orders, parcels = ({n: state for n, state in states.items() if n % 2 == odd} for odd in (1, 0))
     # G2, G3: where the receiver dedupes by our key, each ends as sent with exactly one effect,
     # whatever was killed.
-    assert {state.status for state in orders.values()} == {"sent"}
+    assert {state.status for state in orders.values()} == {"completed"}
     assert {n: effects["orders", n] for n in orders} == dict.fromkeys(orders, 1)
     # G2, G3: where it does not, nothing is sent twice; what a kill left in doubt stands visibly in
     # unknown.
-    assert {state.status for state in parcels.values()} <= {"sent", "unknown"}
-    assert all(effects["parcels", n] == 1 for n, state in parcels.items() if state.status == "sent")
+    assert {state.status for state in parcels.values()} <= {"completed", "unknown"}
+    assert all(
+        effects["parcels", n] == 1 for n, state in parcels.items() if state.status == "completed"
+    )
     assert max(effects.values()) == 1
     assert all(state.reason for state in parcels.values() if state.status == "unknown")

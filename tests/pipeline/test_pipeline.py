@@ -79,9 +79,9 @@ async def test_created_queued_executed_recorded_projected(tmp_path):
             (effect.id, effect.type, effect.data) for effect in server.sandbox.webhook.effects
         ] == [(outcome.id, "order.paid", {"order": 7})]
         async with engine_at(tmp_path, webhook.flow(), work=False) as looking:
-            (view,) = await looking.find(status="sent")  # R1-52
+            (view,) = await looking.find(status="completed")  # R1-52
             assert (view.state.id, view.state.provider_id) == (request.id, outcome.id)
-            assert await looking.admin.counts() == {("notification.webhook", "sent"): 1}
+            assert await looking.admin.counts() == {("notification.webhook", "completed"): 1}
 
 
 async def test_a_lost_answer_is_asked_for_again_under_the_same_key_and_has_one_effect(tmp_path):
@@ -99,7 +99,7 @@ async def test_a_lost_answer_is_asked_for_again_under_the_same_key_and_has_one_e
         assert isinstance(await request.outcome(timeout=10), Done)
         history = [name.split(".")[-2] for name, _, _ in await engine.history(request.id)]
     # R1-27: lost, throttled, answered.
-    assert history == ["RequestCreated", "OutcomeUnknown", "OutcomeUnknown", "Sent"]
+    assert history == ["RequestCreated", "OutcomeUnknown", "OutcomeUnknown", "Completed"]
     (effect,) = server.sandbox.http.effects
     assert (effect.receipts, server.sandbox.http.calls) == (2, 3)
 
@@ -175,7 +175,7 @@ async def test_views_folded_live_are_the_views_folded_from_the_file(tmp_path):
         await requests[1].outcome(timeout=10)
     async with engine_at(tmp_path, note_flow(execute), work=False) as engine:
         before = await engine.find(limit=100)
-        assert {view.state.status for view in before} == {"sent", "failed"}
+        assert {view.state.status for view in before} == {"completed", "failed"}
         await engine.admin.rebuild()
         assert await engine.find(limit=100) == before  # G5
 

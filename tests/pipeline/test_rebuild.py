@@ -15,8 +15,8 @@ import pytest
 
 from gesta import Engine
 from gesta.domain.codec import decode_meta, event_types
-from gesta.domain.notification.lifecycle import NOTIFICATION
 from gesta.domain.state import State
+from gesta.domain.task import TASK
 from gesta.errors import GestaError
 from gesta.ports.read_model import Filter
 from gesta.sandbox.server import SandboxServer
@@ -25,11 +25,9 @@ from tests.crash.stage import eventually
 from tests.pipeline.kill_program import open_engine
 from tests.pipeline.test_kill import child, states_at_rest
 
-fold = NOTIFICATION.fold
+fold = TASK.fold
 
-SPOIL = (
-    "update requests set status = 'failed', sweep_at = 1 where status = 'sent' and rowid % 7 = 0"
-)
+SPOIL = "update requests set status = 'failed', sweep_at = 1 where status = 'completed' and rowid % 7 = 0"
 
 decode_state = msgspec.json.Decoder(State).decode
 
@@ -56,7 +54,7 @@ async def assert_indexes_are_right(engine: Engine, db: apsw.Connection) -> None:
     views = engine.pipeline.environment.stores.read_model
     rows = db.execute("select flow, status, id, sweep_at from requests not indexed").fetchall()
     assert await views.counts() == Counter((flow, status) for flow, status, _, _ in rows)
-    for status in ("queued", "sent", "failed", "unknown"):
+    for status in ("queued", "completed", "failed", "unknown"):
         found = await views.find(Filter("default", status=status, limit=100_000))
         assert {view.state.id for view in found} == {
             id_ for _, state, id_, _ in rows if state == status
@@ -144,7 +142,7 @@ async def test_a_rebuild_beside_a_process_under_load_loses_nothing_and_doubles_n
     assert all(
         effects["parcels", n] == 1
         for n, state in states.items()
-        if not n % 2 and state.status == "sent"
+        if not n % 2 and state.status == "completed"
     )
 
 

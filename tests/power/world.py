@@ -250,7 +250,7 @@ def _fault_of(n: int, state: State | None, world: Outcomes) -> str | None:
     calls = sum(world.calls[n, key] for key in keys)
     if len(keys) > 1:
         return f"{n} was sent under {len(keys)} keys"
-    if state.status == "sent":
+    if state.status == "completed":
         if calls == 0:
             return f"{n} is sent, and nothing happened"
     elif state.status != "unknown" or n % 2:

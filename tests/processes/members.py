@@ -17,7 +17,7 @@ import msgspec
 from tests.processes.member import LOG
 
 ROOT = Path(__file__).parents[2]
-PATIENCE_SECONDS = 40.0
+PATIENCE_SECONDS = 100.0
 
 
 class Member:

@@ -2,8 +2,8 @@
 tests.processes.program:engine`, in the folder of the file, or of one that names
 a store elsewhere.
 
-What its executors do goes into the log that all processes share. `hurried` is the same engine in a
-process that has little time to stop.
+What its executors do goes into the log that all processes share. `brisk` is the same engine in a
+process with short leases; `hurried` has little time to stop, too.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from gesta.domain.commands import Rules
 from gesta.engine.environment import Environment, Wiring
 from gesta.runtime.settings import Settings, load
 from tests.processes.member import Log
+from tests.short_leases import shorten_leases
 
 RETRY = RetryPolicy(attempts=100, base_seconds=0.02, cap_seconds=0.1)
 #: Longer than any test waits: who ends before has not waited for it.
@@ -102,10 +103,12 @@ def engine_on(folder: Path) -> Engine:
 
 def __getattr__(name: str) -> Engine:
     # Only a process that runs the flows has a log in its folder.
-    if name not in ("engine", "hurried"):
+    if name not in ("engine", "brisk", "hurried"):
         raise AttributeError(name)
+    if name != "engine":
+        shorten_leases()
     if name == "hurried":
-        gesta.cli.stop_signal.STOP_SECONDS = 6.0
+        gesta.cli.stop_signal.STOP_SECONDS = 4.0
         wire = Wiring.wire
 
         async def hurried(settings: Settings) -> Environment:

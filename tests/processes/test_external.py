@@ -106,7 +106,7 @@ async def test_work_in_the_hands_of_one_who_was_killed_is_reported_by_another_wi
                 answer = await engine.external.report(
                     flow, line["id"], line["token"], RecordSent(attempts=1)
                 )
-                assert answer.status == "sent"
+                assert answer.status == "completed"
                 # The answer was lost, and the report is made once more.
                 assert (
                     await engine.external.report(
@@ -169,12 +169,12 @@ async def test_nothing_is_lost_however_those_around_it_die(url, tmp_path):
             state = (await engine.get(name)).state
             assert len(keys.get(name, set())) <= 1, "every attempt of an intent has the same key"
             if FLOWS[state.flow] == "same_key":
-                assert state.status == "sent"
+                assert state.status == "completed"
                 assert effects[name] >= 1
             else:
                 # What was in somebody's hands when they died stands visibly in doubt, and nobody
                 # else got it.
-                assert (state.status, state.reason) in {("sent", ""), ("unknown", "no_report")}
+                assert (state.status, state.reason) in {("completed", ""), ("unknown", "no_report")}
                 assert leased[name] <= 1
-                assert (effects[name] == 1) if state.status == "sent" else (effects[name] <= 1)
+                assert (effects[name] == 1) if state.status == "completed" else (effects[name] <= 1)
         assert await engine.admin.quarantined() == []

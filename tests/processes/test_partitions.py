@@ -31,8 +31,10 @@ TAKEOVER_SECONDS = 5.0
 #: nobody else.
 COUNT_PUTS = """
 create table {schema}.puts (id text not null);
-create function {schema}.count_put() returns trigger language plpgsql as $$ begin insert into {schema}.puts values (new.id); return new; end $$;
-create trigger count_put after insert on {schema}.jobs for each row execute function {schema}.count_put();
+create function {schema}.count_put() returns trigger language plpgsql as $$
+begin insert into {schema}.puts values (new.id); return new; end $$;
+create trigger count_put after insert on {schema}.jobs
+for each row execute function {schema}.count_put();
 """
 PUT_TWICE = "select id from {schema}.puts group by id having count(*) > 1"
 
@@ -78,7 +80,7 @@ class Load:
         self._is_over = True
         await self._submitting
         await all_at_rest(self.accepted)
-        assert {await request.status() for request in self.accepted} == {"sent"}
+        assert {await request.status() for request in self.accepted} == {"completed"}
         assert calls(self._lines) == Counter(range(len(self.accepted)))
         async with connected(self._url) as (connection, database):
             assert await connection.fetch(database.sql.filled(PUT_TWICE)) == []
@@ -132,7 +134,7 @@ async def test_a_projector_that_stands_still_past_its_lease_writes_nothing_when_
     async with load_on(tmp_path) as load:
         with parts(tmp_path) as start:
             pair, others = (
-                [start("projector"), start("projector")],
+                [start("projector", app="brisk"), start("projector", app="brisk")],
                 [start("worker"), start("sweeper")],
             )
             for frozen, heir in (pair, pair[::-1]):

@@ -56,7 +56,7 @@ async def test_of_two_of_each_kind_one_is_killed_and_nothing_is_lost_or_doubled(
     lines, accepted = Lines(tmp_path), list[Request]()
     with parts(tmp_path) as start:
         pairs = {
-            part: [start(part, *options), start(part, *options)]
+            part: [start(part, *options, app="brisk") for _ in range(2)]
             for part, options in {
                 "projector": (),
                 "sweeper": (),
@@ -95,11 +95,11 @@ async def test_of_two_of_each_kind_one_is_killed_and_nothing_is_lost_or_doubled(
                 status = await request.status()
                 if n % 2:
                     # Under one key, which the receiver remembers.
-                    assert status == "sent"
+                    assert status == "completed"
                 else:
                     # What was under way when its worker was killed stands in doubt, and nothing
                     # else does.
-                    assert (status, done[n]) in {("sent", 1), ("unknown", 0), ("unknown", 1)}
+                    assert (status, done[n]) in {("completed", 1), ("unknown", 0), ("unknown", 1)}
             # From one reading: what was submitted as the submitter was cancelled may still be done.
             keys = {(line["n"], line["key"]) for line in lines.of("effect")}
             assert len(keys) == len({n for n, _ in keys})
@@ -154,7 +154,7 @@ async def test_a_worker_that_is_stopped_under_load_ends_what_runs_and_gives_back
             # One attempt each, by the events: none was spent on what had not begun, and nothing is
             # in doubt.
             found = [await names(engine, request) for request in requests]
-        assert found == [["RequestCreated", "Sent"]] * len(requests)
+        assert found == [["RequestCreated", "Completed"]] * len(requests)
         assert calls(lines) == Counter(range(100))
         assert [*exits, *(one.end() for one in (*others, last))] == [0] * 6
 
@@ -198,7 +198,7 @@ async def test_whatever_an_executor_does_the_process_ends_with_0_and_the_request
 async def test_a_second_signal_ends_at_once_and_the_next_worker_knows_of_the_doubt(tmp_path):
     with parts(tmp_path) as start:
         start("projector")
-        worker = start("worker")
+        worker = start("worker", app="brisk")
         async with engine_on(tmp_path) as engine:
             request = await engine.submit(Card(1, seconds=ENDLESS_SECONDS))
             await until(partial(has_begun, Lines(tmp_path), 1), "the call")

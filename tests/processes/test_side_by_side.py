@@ -146,9 +146,9 @@ async def test_when_the_process_that_does_it_for_all_is_killed_another_takes_ove
     # G3: each under one key; where that key does not protect, at most once, and what is in doubt
     # stands visibly in unknown.
     assert max(len(keys) for keys in done.values()) == 1
-    assert {state.status for n, state in states.items() if n % 2} == {"sent"}
+    assert {state.status for n, state in states.items() if n % 2} == {"completed"}
     for n, state in states.items():
         calls = sum(done.get(n, Counter()).values())
-        assert (state.status, calls) in {("sent", 1), ("unknown", 0), ("unknown", 1)} or (
+        assert (state.status, calls) in {("completed", 1), ("unknown", 0), ("unknown", 1)} or (
             n % 2 and calls > 1
         )

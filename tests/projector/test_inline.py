@@ -70,7 +70,7 @@ async def test_a_request_is_in_the_views_when_it_is_accepted(gesta, inline):
         request = await engine.submit(Note())
         assert [view.state.id for view in await engine.find(status="queued")] == [request.id]
         await let_run(gesta)
-        assert [view.state.id for view in await engine.find(status="sent")] == [request.id]
+        assert [view.state.id for view in await engine.find(status="completed")] == [request.id]
         assert inline == ["at once"]
 
 
@@ -84,7 +84,7 @@ async def test_a_retry_and_its_end_reach_the_views(gesta, inline):
         )
         await engine.submit(Note())
         await gesta.settle()
-        assert seen == [(1, "queued"), (2, "queued"), (3, "sent")]
+        assert seen == [(1, "queued"), (2, "queued"), (3, "completed")]
 
 
 async def test_what_another_process_appends_is_found_and_then_goes_at_once_again(gesta, inline):
@@ -97,7 +97,10 @@ async def test_what_another_process_appends_is_found_and_then_goes_at_once_again
             )
         assert "left" in inline
         await pass_time(gesta, 1)
-        assert {view.state.id for view in await engine.find(status="sent")} == {theirs.id, ours.id}
+        assert {view.state.id for view in await engine.find(status="completed")} == {
+            theirs.id,
+            ours.id,
+        }
         inline.clear()
         await engine.submit(Note())
         assert inline == ["at once"]
@@ -116,7 +119,7 @@ async def test_a_batch_with_a_key_that_is_taken_is_left_to_the_projector(gesta, 
         assert isinstance(answers[0], Conflict)
         assert isinstance(answers[1], Request)
         await let_run(gesta)
-        assert {view.state.id for view in await engine.find(status="sent")} == {
+        assert {view.state.id for view in await engine.find(status="completed")} == {
             first.id,
             answers[1].id,
         }
@@ -140,7 +143,7 @@ async def test_an_outcome_that_was_projected_while_the_place_was_read_again_is_t
         ports.transactions.replace("append", forget)
         await engine.submit(Note())
         await let_run(gesta)
-        assert told == ["queued", "sent"]
+        assert told == ["queued", "completed"]
 
 
 async def test_an_append_whose_answer_was_lost_is_looked_for(gesta, inline, ports):
@@ -158,9 +161,9 @@ async def test_an_append_whose_answer_was_lost_is_looked_for(gesta, inline, port
         ports.transactions.heal()
         await pass_time(gesta, 2)
         (view,) = await engine.find()
-        assert (view.state.status, view.state.key) == ("sent", "k")
+        assert (view.state.status, view.state.key) == ("completed", "k")
         assert (await engine.submit(Note(), key="k")).verdict == "duplicate"
-        assert await engine.admin.counts() == {(FLOW, "sent"): 1}
+        assert await engine.admin.counts() == {(FLOW, "completed"): 1}
 
 
 async def test_steady_traffic_stays_at_once(gesta, inline):
@@ -206,7 +209,7 @@ async def test_what_another_process_appends_is_found_although_an_append_of_ours_
         with pytest.raises(StoreError, match="out of reach"):
             await waiting
         await pass_time(gesta, 0.25)
-        assert [view.state.id for view in await engine.find(status="sent")] == [theirs.id]
+        assert [view.state.id for view in await engine.find(status="completed")] == [theirs.id]
 
 
 def _possible(
@@ -283,7 +286,7 @@ async def test_a_request_that_is_taken_as_it_is_made_is_not_read_again_and_one_t
         await let_run(gesta)
         # Whatever has happened to it since: the stream says.
         assert len([stream for stream in streams if waiting.id in stream]) == 1  # S0-26
-        assert [view.state.id for view in await engine.find(status="sent")] == [
+        assert [view.state.id for view in await engine.find(status="completed")] == [
             waiting.id,
             leased.id,
         ]
@@ -302,7 +305,7 @@ async def test_a_pause_of_another_process_holds_what_is_taken_as_it_is_made(gest
         assert provider.calls == []
         await engine.admin.resume(flow=FLOW)
         await let_run(gesta)
-        assert await request.status() == "sent"
+        assert await request.status() == "completed"
 
 
 async def test_what_was_taken_as_it_was_made_is_read_after_all_when_it_had_to_wait(

@@ -147,7 +147,7 @@ async def _scheduled(gesta, engine):
     return request, standing.job
 
 
-async def test_a_job_that_a_relay_still_has_in_its_hands_is_not_put_while_its_request_is_called_back(
+async def test_a_job_that_a_relay_is_about_to_put_is_not_put_when_its_request_is_cancelled(
     gesta,
 ):
     async with engine_apart(Provider()) as engine:

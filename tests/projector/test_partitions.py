@@ -62,7 +62,7 @@ async def test_two_processes_share_and_every_request_is_sent_once(gesta):
                 engine.pipeline.projector.listen(lambda views: seen.append(len(views)))
             requests = [await first.submit(Note(str(n))) for n in range(REQUESTS)]
             await pass_time(gesta, 2)
-            assert {await request.status() for request in requests} == {"sent"}
+            assert {await request.status() for request in requests} == {"completed"}
             assert (
                 await first.pipeline.projector.place()
                 == await first.pipeline.environment.stores.events.end()
@@ -88,7 +88,7 @@ async def test_the_part_of_a_process_that_died_goes_to_the_others(gesta):
         await let_run(gesta)
         assert None in [await result(request) for request in requests]
         await pass_time(gesta, LEASE_SECONDS + RENEWAL_SECONDS)
-        assert {await request.status() for request in requests} == {"sent"}
+        assert {await request.status() for request in requests} == {"completed"}
     assert len(provider.calls) == REQUESTS
 
 
@@ -173,7 +173,7 @@ async def test_an_owner_that_stood_still_past_its_lease_writes_nothing(gesta, po
             goes_on.set()
             await pass_time(gesta, 3)
             assert answers[0] is False
-            assert {await request.status() for request in requests} == {"sent"}
+            assert {await request.status() for request in requests} == {"completed"}
     assert len(provider.calls) == REQUESTS
 
 

@@ -26,17 +26,26 @@ from tests.world import (
 )
 
 
-async def test_a_success_is_recorded_with_the_providers_names_and_the_attempts(gesta):
+@pytest.mark.parametrize(
+    ("flow", "event", "provider_id"),
+    [
+        ("notification.note", "Sent", "providerMessageId"),  # R1-4
+        ("test.note", "Completed", "providerTxnId"),  # R1-5, R1-11
+    ],
+)
+async def test_a_success_is_recorded_with_the_providers_names_and_the_attempts(
+    gesta, flow, event, provider_id
+):
     provider = Provider(TimeoutError(), Done(id="ts-1", target="C012", detail="posted"))
-    async with engine_of(provider) as engine:
+    async with engine_of(provider, name=flow) as engine:
         request = await engine.submit(Note(), correlation_id="c-1")
         await gesta.settle()
-        sent = (await events_of(engine, request.id))[-1]
+        sent = (await events_of(engine, request.id, flow=flow))[-1]
     # R1-4
-    assert sent.type == "test.note.Sent.v1"
+    assert sent.type == f"{flow}.{event}.v1"
     assert fields(sent.data) == {
         "attempts": 2,
-        "providerMessageId": "ts-1",
+        provider_id: "ts-1",
         "targetId": "C012",
         "detail": "posted",
     }
@@ -204,7 +213,7 @@ async def test_an_append_whose_answer_was_lost_is_recognised_and_not_written_twi
         # S1-16: the same event ids at the same place.
         assert [event.type for event in stored] == [
             "test.note.RequestCreated.v1",
-            "test.note.Sent.v1",
+            "test.note.Completed.v1",
         ]
         assert await engine.pipeline.environment.stores.queue.find([f"{request.id}-1"]) == set()
 
@@ -229,7 +238,7 @@ async def test_a_request_cancelled_while_an_attempt_runs_is_decided_by_its_end(g
             assert await types_of(engine, request.id) == ["RequestCreated", "RequestUpdated"]
             gate.opened.set()
         await pass_time(gesta, 1)
-        assert [await request.status() for request in requests] == ["sent", "cancelled"]
+        assert [await request.status() for request in requests] == ["completed", "cancelled"]
     assert len(provider.calls) == 2
 
 

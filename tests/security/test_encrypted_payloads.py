@@ -132,7 +132,9 @@ async def test_many_are_sealed_with_two_words_to_the_vault_and_opened_with_one(g
         await engine.submit(Note("plain"))
         await gesta.settle()
         assert not ports.vault.calls
-        assert [isinstance(one, Request) and await one.status() for one in sent] == ["sent"] * 12
+        assert [isinstance(one, Request) and await one.status() for one in sent] == [
+            "completed"
+        ] * 12
     assert len(provider.payloads) == 22
 
 
@@ -171,7 +173,7 @@ async def test_a_vault_out_of_reach_fails_nobody_and_holds_back_no_other_flow(ge
         note = await engine.submit(Note())
         await pass_time(gesta, 60)
         assert (await request.status(), (await request.view()).state.attempts) == ("queued", 0)
-        assert (await note.status(), provider.calls) == ("sent", [])
+        assert (await note.status(), provider.calls) == ("completed", [])
         ports.vault.heal()
         assert isinstance(await request.outcome(), Done)
         assert (await request.view()).state.attempts == 1
@@ -241,7 +243,7 @@ async def test_a_sealed_field_that_was_moved_from_another_request_is_told_and_th
         await pass_time(gesta, 61)
         state = (await first.view()).state
         assert (state.status, state.reason) == ("failed", "bad_payload")
-        assert await second.status() == "sent"
+        assert await second.status() == "completed"
     assert [letter.to for letter in provider.payloads[2:]] == ["bo@x.example"]
 
 
@@ -357,3 +359,21 @@ async def test_a_payload_that_no_longer_fits_its_type_is_told(gesta):
     async with Engine(URL, flows=[flow_of(Provider(), Longer, "test.other")]) as engine:
         with pytest.raises(UnknownFlow):
             await (await engine.request(request.id, flow="test.letter")).payload()
+
+
+async def test_a_key_newer_than_the_restored_copy_of_the_vault_is_missing_and_not_erased(gesta):
+    provider = Provider(Done(), Retry("busy", after_seconds=60))
+    async with engine_of(provider, retry=RetryPolicy(base_seconds=10)) as engine:
+        await engine.submit(Letter("Ana"))
+        await let_run(gesta)
+        await engine.erase("Ana")
+        vault = vaults(gesta)[0]
+        copy = dict(vault._boxes), dict(vault._versions)
+        request = await engine.submit(Letter("Ana"))
+        await let_run(gesta)
+        vault._boxes, vault._versions = copy
+        await pass_time(gesta, 61)
+        state = (await request.view()).state
+        assert (state.status, state.reason) == ("queued", "key_missing")
+        with pytest.raises(StoreError, match="the vault does not have the key"):
+            await request.payload()

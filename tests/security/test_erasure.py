@@ -87,7 +87,7 @@ async def test_whether_somebody_was_erased_need_not_be_known_to_redrive(gesta, p
         ports.vault.fail("get")
         assert await request.redrive() == "queued"
         await let_run(gesta)
-        assert await request.status() == "sent"
+        assert await request.status() == "completed"
 
 
 async def test_an_erasure_is_on_record_with_who_decided_and_not_with_who_was_erased(gesta):
@@ -325,7 +325,7 @@ async def test_a_process_may_die_at_any_moment_of_a_submit_and_an_erasure(gesta,
             await gesta.settle()
             state = (await request.view()).state
             # Taken and lost it may have been sent: then it is for a person, and no refusal.
-            assert state.status in ("sent", "failed") or (
+            assert state.status in ("completed", "failed") or (
                 state.waits_for_a_person and state.reason == "subject_erased"
             ), turns
             assert len(await engine.find()) == 1

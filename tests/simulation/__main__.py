@@ -12,6 +12,7 @@ from collections import Counter
 
 from tests.simulation.checks import Broken
 from tests.simulation.options import options
+from tests.simulation.pinning import pin
 from tests.simulation.replay import told
 from tests.simulation.world import World
 
@@ -20,7 +21,11 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.simulation", description=__doc__)
     parser.add_argument("--seed", type=int, default=0, help="the first seed")
     parser.add_argument("--runs", type=int, default=1, help="how many seeds; one is told in full")
+    parser.add_argument("--pin", action="store_true", help="look for the seeds of planted bugs")
     chosen = parser.parse_args()
+    if chosen.pin:
+        pin()
+        return 0
     return _one(chosen.seed) if chosen.runs == 1 else _many(chosen.seed, chosen.runs)
 
 

@@ -14,9 +14,9 @@ import msgspec
 from gesta.domain import events as e
 from gesta.domain.codec import decode_meta, event_types
 from gesta.domain.ids import idempotency_key
-from gesta.domain.notification.lifecycle import NOTIFICATION
 from gesta.domain.state import State
 from gesta.domain.stream_names import request_stream
+from gesta.domain.task import TASK
 from gesta.ports.event_store import Recorded
 from gesta.ports.job_queue import Job
 from gesta.ports.read_model import View
@@ -25,7 +25,7 @@ from gesta.requests.loader import apply_event
 from gesta.stores.separate_queue import PLACEHOLDER_MS
 from tests.simulation.provider import CARELESS, SLOTS
 
-evolve = NOTIFICATION.evolve
+evolve = TASK.evolve
 
 if TYPE_CHECKING:
     from tests.simulation.process import Process
@@ -299,11 +299,13 @@ class FlowChecks:
             )
             self._holds(
                 "a success is final",
-                state is None or state.status != "sent",
+                state is None or state.status != "completed",
                 f"{name}: {recorded.type} after it",
             )
             late = (
-                isinstance(event, e.SentLate) and state is not None and state.status == "cancelled"
+                isinstance(event, e.CompletedLate)
+                and state is not None
+                and state.status == "cancelled"
             )
             is_fair = (
                 not late
@@ -368,11 +370,13 @@ class FlowChecks:
             heard = [call for call in calls if call.is_answered and not call.process.is_dead]
             self._holds(
                 "evidence of success is never lost",
-                not heard or state.status == "sent",
+                not heard or state.status == "completed",
                 f"{name} is {state.status}",
             )
             self._holds(
-                "sent means that it happened", state.status != "sent" or residual >= 0, name
+                "completed means that it happened",
+                state.status != "completed" or residual >= 0,
+                name,
             )
             if world.queue_was_lost and request_id in self._ended_early:
                 # A job that is absent counts as one that nobody held: lost with the queue, that may
@@ -381,7 +385,10 @@ class FlowChecks:
                 world.hits["ended_without_its_job"] += 1
                 continue
             doubted = (
-                state.status == "sent" or state.in_doubt or sum(effects.values()) == 0 or forced > 0
+                state.status == "completed"
+                or state.in_doubt
+                or sum(effects.values()) == 0
+                or forced > 0
             )
             self._holds(
                 "what happened is sent, or in doubt",

@@ -10,9 +10,9 @@ import pytest
 
 from gesta.testing.harnesses.memory import Harness
 from tests.domain.planting import plant
-from tests.simulation.checks import Broken
 from tests.simulation.options import options
-from tests.simulation.planted import BUGS, SEEDS_MAX, Bug, plants
+from tests.simulation.pinning import first_found, seeds_of
+from tests.simulation.planted import BUGS, SEEDS_MAX, plants
 from tests.simulation.world import World
 
 #: The simulation is worth nothing unless it finds at least these. In the words of whoever asked for
@@ -35,23 +35,13 @@ def test_every_bug_that_has_to_be_found_is_planted():
     assert all(BUGS[name].found_by or BUGS[name].contract for name in REQUIRED.values())
 
 
-def first_found(bug: Bug) -> tuple[int, str] | None:
-    """The first seed that shows the bug, and by which promise."""
-    for seed in range(SEEDS_MAX):
-        try:
-            World(replace(options(seed), **bug.tuned)).run()
-        except Broken as broken:
-            return seed, broken.promise
-    return None
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name, bug in BUGS.items() if bug.contract is None])
 def test_the_simulation_finds(name, monkeypatch):
     bug = BUGS[name]
     with monkeypatch.context() as planted:
         plant(planted, bug.where, bug.name, bug.planted)
-        found = first_found(bug)
+        found = first_found(bug, seeds_of(name))
     assert found is not None, f"{name} was not found in {SEEDS_MAX} seeds"
     seed, promise = found
     assert promise in bug.found_by

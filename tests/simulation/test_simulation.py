@@ -34,7 +34,7 @@ SOMETIMES = frozenset(
     event_OutcomeUnknown event_OutcomeUnknown_lease_lost event_OutcomeUnknown_timeout
     event_OutcomeResolved_executed_by_provider event_OutcomeResolved_not_executed_by_provider
     event_RequestUpdated_cancel_requested event_RequestUpdated_redrive event_RequestUpdated_retry
-    event_Sent rest_sent rest_failed rest_expired rest_cancelled rest_unknown""".split()
+    event_Completed rest_sent rest_failed rest_expired rest_cancelled rest_unknown""".split()
 )
 #: Rarer.
 SELDOM = frozenset(
@@ -96,7 +96,7 @@ def test_without_faults_nothing_is_in_doubt():
     for seed in range(40):
         world = simulate(seed, faultless(seed))
         statuses = {view.state.status for view in world.database.read_model._rows.values()}
-        assert statuses <= {"sent", "cancelled", "expired"}
+        assert statuses <= {"completed", "cancelled", "expired"}
         assert world.hits["crash"] == world.hits["store_error"] == world.hits["residual"] == 0
 
 

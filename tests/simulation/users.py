@@ -75,7 +75,7 @@ class Users:
         """
         for view in list(self._world.database.read_model._rows.values()):
             state = view.state
-            if state.status != "sent" and self._world.random.random() < 0.6:
+            if state.status != "completed" and self._world.random.random() < 0.6:
                 decide = self._world.random.choice(
                     [self._resolve, self._redrive, self._redrive, self._cancel]
                 )

@@ -28,7 +28,7 @@ def test_what_is_written_again_or_has_ended_counts_once():
     for _ in range(10):
         recent.committed([view], NEWER)
     assert recent.get(keys([view]))[0] == dict(zip(keys([view]), [view], strict=True))
-    ended = View(fresh_view(status="sent").state, bytes(BYTES))
+    ended = View(fresh_view(status="completed").state, bytes(BYTES))
     recent.committed([ended], NEWER)
     recent.committed([view], NEWER)
     assert recent.get(keys([view]))[0] == dict(zip(keys([view]), [view], strict=True))

@@ -69,10 +69,10 @@ async def check(on: Stage, engine: Engine, states: dict[str, State]) -> int:
             history,
         )
         # Every accepted request has one terminal outcome or is visibly unknown.
-        assert state.status == "sent" or (
+        assert state.status == "completed" or (
             kind == "parcel" and state.status == "unknown" and state.reason
         ), told_of
-        least = 1 if state.status == "sent" else 0
+        least = 1 if state.status == "completed" else 0
         assert least <= effects[number] <= (1 if kind == "order" else 1 + doubts), told_of
         residual += max(0, effects[number] - 1)
     # The views are what the events say, and nothing is sent again to make them.

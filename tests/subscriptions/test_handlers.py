@@ -75,7 +75,7 @@ async def test_a_handler_is_told_what_became_of_a_request(gesta):
     async with listening(provider, told) as engine:
         request = await engine.submit(Note("a secret text"), key="order-7", correlation_id="c-1")
         await gesta.settle()
-        assert told.words == ["created", "attempt_failed", "sent"]
+        assert told.words == ["created", "attempt_failed", "completed"]
         sent = told.events[-1]
         assert (sent.flow, sent.tenant, sent.request_id, sent.key) == (
             FLOW,
@@ -90,7 +90,7 @@ async def test_a_handler_is_told_what_became_of_a_request(gesta):
             "c-1",
         )
         assert (sent.type, sent.at_ms) == (
-            f"{FLOW}.Sent.v1",
+            f"{FLOW}.Completed.v1",
             (await engine.get(request.id)).state.updated_at,
         )
         assert told.events[1].reason == "busy"
@@ -101,7 +101,7 @@ async def test_a_handler_is_told_what_became_of_a_request(gesta):
 
 async def test_only_what_was_listened_for_is_told(gesta):
     provider, told, kinds, others = Provider(Rejected("no")), Told(), Told(), Told()
-    engine = listening(provider, told, "failed", "sent")
+    engine = listening(provider, told, "failed", "completed")
     engine.on("test.*", "failed", name="kind")(kinds.take)
     engine.on("other.note", name="other")(others.take)
     async with engine:
@@ -118,13 +118,13 @@ async def test_a_doubt_is_told_once_however_often_the_provider_is_asked_in_vain(
         await engine.submit(Note())
         await gesta.settle()
     assert len(asked.calls) == 3
-    assert told.words == ["created", "unknown", "sent"]
+    assert told.words == ["created", "unknown", "completed"]
     assert told.events[-1].type == f"{FLOW}.OutcomeResolved.v1"
 
 
 @pytest.mark.parametrize(
     ("result", "words"),
-    [("executed", ["sent"]), ("rejected", ["failed"]), ("not_executed", ["sent"])],
+    [("executed", ["completed"]), ("rejected", ["failed"]), ("not_executed", ["completed"])],
 )
 async def test_a_persons_word_is_told_by_what_it_changed(gesta, result, words):
     told = Told()
@@ -141,9 +141,9 @@ async def test_evidence_of_a_late_success_is_told_as_sent(gesta):
     async with listening(provider, told) as engine:
         request = await engine.submit(Note())
         await gesta.settle()
-        await append_raw(engine, request.id, 2, "SentLate.v1", b'{"attempts":1}')
+        await append_raw(engine, request.id, 2, "CompletedLate.v1", b'{"attempts":1}')
         await gesta.settle()
-    assert told.words == ["created", "failed", "sent"]
+    assert told.words == ["created", "failed", "completed"]
 
 
 async def test_expired_and_cancelled_are_told(gesta):
@@ -184,7 +184,7 @@ async def test_a_new_subscription_starts_at_the_end_and_is_on_record_before_anyt
         await pass_time(gesta, 6)
     assert [(event.request_id, event.status) for event in told.events] == [
         (missed.id, "created"),
-        (missed.id, "sent"),
+        (missed.id, "completed"),
     ]
 
 
@@ -195,10 +195,10 @@ async def test_since_the_beginning_replays_everything_once(gesta):
             await engine.submit(Note())
         await gesta.settle()
     for _ in range(2):
-        async with listening(provider, told, "sent", since="beginning") as engine:
+        async with listening(provider, told, "completed", since="beginning") as engine:
             await gesta.settle()
             assert await checkpoint(engine) == 600
-    assert told.words == ["sent"] * 300
+    assert told.words == ["completed"] * 300
     assert [event.position for event in told.events] == sorted(
         event.position for event in told.events
     )
@@ -222,7 +222,7 @@ async def test_a_handler_that_raises_gets_the_same_event_again_with_growing_paus
         await engine.submit(Note())
         await let_run(gesta)
         # It stops this subscription and nobody else.
-        assert (told.words, other.words) == ([], ["created", "sent"])
+        assert (told.words, other.words) == ([], ["created", "completed"])
         (one,) = [
             one
             for one in await engine.pipeline.environment.stores.checkpoints.checkpoints()
@@ -233,7 +233,7 @@ async def test_a_handler_that_raises_gets_the_same_event_again_with_growing_paus
         sample = engine.pipeline.telemetry.registry.get_sample_value
         assert sample("subscription_failing", {"name": "ledger"}) == 1
         await gesta.settle()
-        assert told.words == ["created", "sent"]
+        assert told.words == ["created", "completed"]
         pauses = [round((late - early) / 1000) for early, late in pairwise(at)]
         assert pauses[:8] == [1, 2, 4, 8, 16, 32, 60, 60]
         assert sample("subscription_failures_total", {"name": "ledger"}) == 8
@@ -260,13 +260,13 @@ async def test_a_slow_handler_delays_neither_attempts_nor_other_handlers(gesta):
         await opened.wait()
 
     engine.on(FLOW, name="slow")(slow)
-    engine.on(FLOW, "sent", name="other")(other.take)
+    engine.on(FLOW, "completed", name="other")(other.take)
     async with engine:
         for _ in range(20):
             await engine.submit(Note())
         await let_run(gesta)
         assert len(provider.calls) == 20
-        assert other.words == ["sent"] * 20
+        assert other.words == ["completed"] * 20
         opened.set()
 
 
@@ -281,7 +281,7 @@ async def test_what_was_told_before_a_failure_is_not_told_again_by_the_next_proc
         await die(engine)
     async with listening(provider, after) as engine:
         await pass_time(gesta, 6)
-    assert told.words == ["created", "sent"]
+    assert told.words == ["created", "completed"]
     assert [event.request_id for event in after.events] == [last.id] * 2
 
 
@@ -295,12 +295,12 @@ async def test_one_process_at_a_time_tells_and_another_takes_over_within_5_secon
         async with listening(provider, second) as engine:
             await engine.submit(Note())
             await gesta.settle()
-            assert (first.words, second.words) == (["created", "sent"], [])
+            assert (first.words, second.words) == (["created", "completed"], [])
             others = {task for task in asyncio.all_tasks() if task not in survivors}
             await die(dying, others)
             await engine.submit(Note())
             await pass_time(gesta, 5)
-            assert second.words == ["created", "sent"]
+            assert second.words == ["created", "completed"]
 
 
 async def test_a_handler_that_takes_long_keeps_its_role(gesta):
@@ -348,7 +348,7 @@ async def test_a_clean_stop_keeps_what_was_told_and_gives_up_the_role(gesta):
 
 async def test_the_store_may_fail_in_any_call_and_nothing_is_missed(gesta, ports):
     provider, told = Provider(), Told()
-    async with listening(provider, told, "sent") as engine:
+    async with listening(provider, told, "completed") as engine:
         await let_run(gesta)
         for number, (port, verb) in enumerate(
             (
@@ -373,7 +373,7 @@ async def test_a_rebuild_leaves_subscriptions_where_they_stand(gesta):
         await engine.admin.rebuild()
         await gesta.settle()
         assert await checkpoint(engine) == 2
-    assert told.words == ["created", "sent"]
+    assert told.words == ["created", "completed"]
 
 
 async def sync_or_not(_event: Event) -> None: ...

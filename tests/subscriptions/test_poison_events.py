@@ -17,7 +17,7 @@ async def test_a_poison_event_is_parked_and_passed(gesta, data, meta):
     async with listening(provider, told) as engine:
         poisoned = await engine.submit(Note())
         await let_run(gesta)
-        await append_raw(engine, poisoned.id, 2, "Sent.v1", data, meta)
+        await append_raw(engine, poisoned.id, 2, "Completed.v1", data, meta)
         await engine.submit(Note())
         await gesta.settle()
         # S1-17: set aside, told, and the rest goes on.
@@ -26,7 +26,7 @@ async def test_a_poison_event_is_parked_and_passed(gesta, data, meta):
             (f"{FLOW}.request-default-{poisoned.id}", 3)
         ]
         assert await checkpoint(engine) == await engine.pipeline.environment.stores.events.end()
-    assert told.words == ["created", "attempt_failed", "created", "sent"]
+    assert told.words == ["created", "attempt_failed", "created", "completed"]
 
 
 def counted(engine: Engine) -> float | None:
@@ -37,7 +37,7 @@ async def test_a_poison_event_is_parked_by_whoever_meets_it_first(gesta, ports):
     told = Told()
     async with Engine(URL, flows=[note_flow(Provider())], work=False) as engine:
         request = await engine.submit(Note())
-        await append_raw(engine, request.id, 1, "Sent.v1", b"{")
+        await append_raw(engine, request.id, 1, "Completed.v1", b"{")
     async with listening(Provider(), told, since="beginning") as engine:
         # The projector does not find out where it stands.
         ports.read_model.fail("checkpoints", times=100)
@@ -58,8 +58,8 @@ async def test_what_follows_a_poison_event_in_its_stream_is_parked_and_others_ar
     async with Engine(URL, flows=[note_flow(Provider())], work=False) as engine:
         poisoned, healthy = await engine.submit(Note()), await engine.submit(Note())
         await append_raw(engine, poisoned.id, 1, "AttemptFailed.v1", b"{")
-        await append_raw(engine, poisoned.id, 2, "Sent.v1", b'{"attempts":1}')
-    async with listening(Provider(), told, "sent", since="beginning") as engine:
+        await append_raw(engine, poisoned.id, 2, "Completed.v1", b'{"attempts":1}')
+    async with listening(Provider(), told, "completed", since="beginning") as engine:
         await gesta.settle()
         quarantined = {
             (one.stream, one.version)

@@ -260,7 +260,7 @@ async def test_stored_config_that_no_longer_fits_delays_those_who_need_it_until_
             await engine.admin.get_config(KIND, "main")
         await engine.admin.put_config(KIND, "main", {"address": "box 1"})
         await gesta.settle()
-        assert await request.status() == "sent"
+        assert await request.status() == "completed"
     assert post.used == [("box 1", ("t-1",))]
 
 
@@ -278,7 +278,7 @@ async def test_a_vault_that_is_out_of_reach_is_a_reason_to_try_again(gesta, port
             "vault_unavailable",
         )
         await gesta.settle()
-        assert await request.status() == "sent"
+        assert await request.status() == "completed"
 
 
 async def test_two_changes_at_once_are_both_kept(gesta):
@@ -345,7 +345,7 @@ async def test_an_endpoint_changed_while_the_old_one_said_gone_stays_as_it_was_c
         assert entity.body == webhook.Endpoint("https://example.com/new", "")
         following = await engine.submit(webhook.Message(type="a.b", data={}, endpoint="shop"))
         await let_run(gesta)
-        assert await following.status() == "sent"
+        assert await following.status() == "completed"
 
 
 async def test_a_reference_that_is_not_set_is_a_reason_to_try_again(gesta):

@@ -37,7 +37,7 @@ async def last_event(engine: Engine, request_id: str) -> tuple[str, dict[str, An
 @pytest.mark.parametrize(
     ("outcome", "event"),
     [
-        (Done("1"), "Sent"),
+        (Done("1"), "Completed"),
         (Rejected("no"), "Failed"),
         (Retry("busy", after_seconds=60), "AttemptFailed"),
         (Unknown("timeout"), "OutcomeUnknown"),

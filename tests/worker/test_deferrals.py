@@ -18,7 +18,7 @@ async def test_the_job_waits_until_then_and_no_attempt_is_spent(gesta):
         assert (len(provider.calls), (await request.view()).state.attempts) == (1, 0)
         await pass_time(gesta, 2)
         assert await result(request) == Done(id="provider-2")
-        assert await types_of(engine, request.id) == ["RequestCreated", "Sent"]
+        assert await types_of(engine, request.id) == ["RequestCreated", "Completed"]
         assert (await request.view()).state.attempts == 1
 
 
@@ -62,7 +62,11 @@ async def test_a_lost_attempt_is_on_record_before_anything_is_postponed(gesta):
     provider = Provider(Postponed(5))
     async with engine_of(provider) as again:
         await pass_time(gesta, 40)
-        assert await types_of(again, request.id) == ["RequestCreated", "OutcomeUnknown", "Sent"]
+        assert await types_of(again, request.id) == [
+            "RequestCreated",
+            "OutcomeUnknown",
+            "Completed",
+        ]
         assert (await (await again.request(request.id)).view()).state.attempts == 2
         assert len(provider.calls) == 2
 
@@ -74,7 +78,7 @@ async def test_a_question_to_the_provider_can_be_postponed(gesta):
         await pass_time(gesta, 60)
         assert (len(asked.calls), (await request.view()).state.asked) == (1, 0)
         await pass_time(gesta, 10)
-        assert (await request.view()).state.status == "sent"
+        assert (await request.view()).state.status == "completed"
 
 
 async def test_a_journalled_attempt_is_taken_back(gesta):
@@ -87,7 +91,7 @@ async def test_a_journalled_attempt_is_taken_back(gesta):
             "AttemptStarted",
             "RequestUpdated",
             "AttemptStarted",
-            "Sent",
+            "Completed",
         ]
         assert (await request.view()).state.attempts == 1
 

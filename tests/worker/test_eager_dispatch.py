@@ -50,7 +50,7 @@ async def test_a_job_that_finds_nobody_before_it_needs_no_take(gesta, ports):
         brought = watch_takes(ports)
         requests = [await engine.submit(Note()) for _ in range(3)]
         await let_run(gesta)
-        assert [await request.status() for request in requests] == ["sent"] * 3
+        assert [await request.status() for request in requests] == ["completed"] * 3
         assert sum(brought) == 0
 
 
@@ -66,7 +66,7 @@ async def test_never_more_calls_at_once_than_the_flow_has_slots_and_the_rest_fol
             gate.opened.set()
             await let_run(gesta)
             assert len(provider.calls) == min(5, n + 3)
-        assert [await request.status() for request in requests] == ["sent"] * 5
+        assert [await request.status() for request in requests] == ["completed"] * 5
         assert engine.pipeline.pool._free == {FLOW: 2}
 
 
@@ -82,13 +82,13 @@ async def test_whoever_waited_goes_first_when_a_slot_is_free_again(gesta, ports)
         gate.opened.set()
         last = await engine.submit(Note("last"))
         await let_run(gesta)
-        assert [await one.status() for one in (first, waiting, last)] == ["sent"] * 3
+        assert [await one.status() for one in (first, waiting, last)] == ["completed"] * 3
     assert [note.text for note in provider.payloads] == ["first", "waiting", "last"]
 
 
 @pytest.mark.parametrize(
     ("policy", "ending", "calls"),
-    [("same_key", ["OutcomeUnknown", "Sent"], 1), ("park", ["OutcomeUnknown"], 0)],
+    [("same_key", ["OutcomeUnknown", "Completed"], 1), ("park", ["OutcomeUnknown"], 0)],
 )
 async def test_a_process_that_dies_right_after_the_commit_leaves_the_job_in_doubt(
     gesta, ports, policy, ending, calls
@@ -120,7 +120,7 @@ async def test_a_job_whose_answer_was_lost_is_found_and_executed_once(gesta, por
         request = await engine.submit(Note())
         await pass_time(gesta, 3)
         # Ours, under a lease that is renewed: nobody else would ever look for it.
-        assert await types_of(engine, request.id) == ["RequestCreated", "Sent"]
+        assert await types_of(engine, request.id) == ["RequestCreated", "Completed"]
         assert engine.pipeline.pool._free == {FLOW: engine.pipeline.flows[FLOW].concurrency}
     assert len(provider.calls) == 1
 
@@ -132,7 +132,7 @@ async def test_slots_come_back_when_nothing_was_written(gesta, ports):
         ports.transactions.fail("project", times=2)
         request = await engine.submit(Note())
         await pass_time(gesta, 4)
-        assert await request.status() == "sent"
+        assert await request.status() == "completed"
         assert engine.pipeline.pool._free == {FLOW: 1}
         assert engine.pipeline.pool.eager_dispatcher.on_their_way == 0
 
@@ -162,7 +162,7 @@ async def test_a_job_that_was_put_while_the_engine_stopped_is_given_back_innocen
     assert provider.calls == []
     async with engine_of(provider, on_unknown="park") as engine:
         await let_run(gesta)
-        assert await types_of(engine, request.id) == ["RequestCreated", "Sent"]
+        assert await types_of(engine, request.id) == ["RequestCreated", "Completed"]
 
 
 async def test_a_job_that_comes_under_a_lease_that_is_over_is_not_called_under_it(gesta, ports):
@@ -267,7 +267,7 @@ async def test_a_look_for_lost_takes_beside_an_offer_makes_no_second_take_of_it(
         assert len(provider.calls) == 2
         a.opened.set()
         await pass_time(gesta, 2)
-        assert (await request.status(), len(provider.calls)) == ("sent", 2)
+        assert (await request.status(), len(provider.calls)) == ("completed", 2)
 
 
 async def test_a_stop_does_not_wait_for_ever_for_an_answer(gesta, ports):
@@ -294,7 +294,7 @@ async def test_a_tenant_that_has_left_leaves_nobody_in_doubt(gesta, ports):
         ports.transactions.fail("project", Fenced("here", "left", other="another store"))
         request = await engine.submit(Note())
         await pass_time(gesta, 2)
-        assert await request.status() == "sent"
+        assert await request.status() == "completed"
         # Refused as a whole: there is nothing to look for.
         assert ports.queue.calls["leased_by"] == 0
 

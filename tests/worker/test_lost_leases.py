@@ -53,7 +53,7 @@ async def test_what_a_take_brought_whose_answer_was_lost_is_done_while_a_long_ca
         ports.queue.replace("take", losing(ports))
         request = await engine.submit(Note("lost"))
         await pass_time(gesta, 5)
-        assert await request.status() == "sent"
+        assert await request.status() == "completed"
 
 
 async def test_what_a_take_brought_whose_answer_was_lost_is_done_beside_short_jobs(gesta, ports):
@@ -64,7 +64,7 @@ async def test_what_a_take_brought_whose_answer_was_lost_is_done_beside_short_jo
         for _ in range(5):
             await pass_time(gesta, 1)
             await engine.submit(Note())
-        assert await request.status() == "sent", "and it is in no doubt: nothing was called"
+        assert await request.status() == "completed", "and it is in no doubt: nothing was called"
 
 
 async def test_the_late_failure_of_an_attempt_that_was_given_up_ends_nobodys_take(gesta, ports):
@@ -111,7 +111,7 @@ async def test_an_outcome_is_recorded_although_a_take_hangs(gesta, ports):
         ports.transactions.fail("record")
         gate.opened.set()
         await pass_time(gesta, 3)
-        assert await types_of(engine, request.id) == ["RequestCreated", "Sent"]
+        assert await types_of(engine, request.id) == ["RequestCreated", "Completed"]
         go_on.set()
 
 

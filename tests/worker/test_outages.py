@@ -92,7 +92,7 @@ async def test_projector_and_worker_go_on(gesta, ports, part):
         assert provider.calls == []
         await back(gesta, ports)
         assert await result(request) == Done(id="provider-1")
-        assert await types_of(rest, request.id) == ["RequestCreated", "Sent"]
+        assert await types_of(rest, request.id) == ["RequestCreated", "Completed"]
 
 
 @pytest.mark.parametrize("part", ["projector", "worker", "sweeper"])
@@ -129,7 +129,7 @@ async def test_the_relay_goes_on(gesta, ports, what):
         assert provider.calls == []
         await back(gesta, ports)
         assert await result(request) == Done(id="provider-1")
-        assert await types_of(rest, request.id) == ["RequestCreated", "Sent"]
+        assert await types_of(rest, request.id) == ["RequestCreated", "Completed"]
 
 
 async def test_the_lease_is_renewed_again(gesta, ports):
@@ -153,7 +153,7 @@ async def test_the_lease_is_renewed_again(gesta, ports):
         assert alone.pipeline.pool.lease.held == 1
         long.opened.set()
         await pass_time(gesta, 2)
-        assert await types_of(rest, request.id) == ["RequestCreated", "Sent"]
+        assert await types_of(rest, request.id) == ["RequestCreated", "Completed"]
 
 
 async def test_a_call_that_the_outage_outlasts_is_cut_and_in_doubt_never_lost(gesta, ports):
@@ -225,7 +225,9 @@ async def test_subscriptions_go_on_and_tell_everything_once(gesta, ports):
         await outage(gesta, ports)
         after = await rest.submit(Note())
         await back(gesta, ports)
-        assert told == [(one.id, word) for one in (before, after) for word in ("created", "sent")]
+        assert told == [
+            (one.id, word) for one in (before, after) for word in ("created", "completed")
+        ]
 
 
 @pytest.mark.parametrize("part", ["projector", "worker", "sweeper"])

@@ -51,8 +51,8 @@ async def test_a_request_goes_the_whole_road(gesta):
         request = await engine.submit(Note("hi"))
         await gesta.settle()
         # R1-1: create → event → projector → executor → outcome event → projector.
-        assert await types_of(engine, request.id) == ["RequestCreated", "Sent"]
-        assert [view.state.status for view in await engine.find()] == ["sent"]
+        assert await types_of(engine, request.id) == ["RequestCreated", "Completed"]
+        assert [view.state.status for view in await engine.find()] == ["completed"]
         assert await result(request) == Done("p-1")
     assert provider.payloads == [Note("hi")]
 
@@ -80,7 +80,7 @@ async def test_the_key_stays_the_same_over_retries_and_unknown_outcomes(gesta):
     async with engine_of(provider) as engine:
         request = await engine.submit(Note())
         await gesta.settle()
-        assert await request.status() == "sent"
+        assert await request.status() == "completed"
     assert provider.keys == [f"default:{request.id}:send:1"] * 4  # R1-34
     assert [attempt.number for attempt in provider.calls] == [1, 2, 3, 4]
 
@@ -226,7 +226,7 @@ async def test_waiting_for_a_retry_holds_no_slot(gesta):
         await let_run(gesta)
         other = await engine.submit(Note())
         await let_run(gesta)
-        assert await other.status() == "sent"
+        assert await other.status() == "completed"
         assert await waiting.status() == "queued"
 
 
@@ -237,10 +237,10 @@ async def test_a_slow_call_holds_back_no_other(gesta):
         slow = await engine.submit(Note())
         others = [await engine.submit(Note()) for _ in range(10)]
         await let_run(gesta)
-        assert {await other.status() for other in others} == {"sent"}
+        assert {await other.status() for other in others} == {"completed"}
         gate.opened.set()
         await let_run(gesta)
-        assert await slow.status() == "sent"
+        assert await slow.status() == "completed"
 
 
 async def test_no_more_calls_run_at_once_than_the_flow_allows(gesta):
@@ -257,7 +257,7 @@ async def test_no_more_calls_run_at_once_than_the_flow_allows(gesta):
     async with Engine(URL, flows=[Flow(FLOW, Note, execute, concurrency=3)]) as engine:
         requests = await asyncio.gather(*(engine.submit(Note()) for _ in range(20)))
         await gesta.settle()
-        assert {await request.status() for request in requests} == {"sent"}
+        assert {await request.status() for request in requests} == {"completed"}
     assert most == 3
 
 
@@ -273,7 +273,7 @@ async def test_a_held_job_is_not_executed_by_anybody_else(gesta):
         assert len(provider.calls) == 1
         gate.opened.set()
         await let_run(gesta)
-        assert await (await second.request(request.id)).status() == "sent"
+        assert await (await second.request(request.id)).status() == "completed"
 
 
 async def test_an_executor_is_cut_off_at_the_deadline_of_its_flow(gesta):
@@ -306,7 +306,7 @@ async def test_an_unknown_outcome_is_resent_under_the_same_key_or_asked_for_or_l
             request = await engine.submit(Note())
             await gesta.settle()
             statuses.append((await request.status(), (await request.view()).state.provider_id))
-    assert statuses == [("sent", "provider-2"), ("sent", "found"), ("unknown", "")]
+    assert statuses == [("completed", "provider-2"), ("completed", "found"), ("unknown", "")]
     assert [len(provider.calls) for provider in (resent, asked, ask, quarantined)] == [2, 1, 1, 1]
     assert ask.keys == asked.keys
 
@@ -316,7 +316,7 @@ async def test_a_question_that_finds_no_trace_leads_to_a_new_attempt_under_the_s
     async with engine_of(provider, on_unknown="ask", reconcile=ask) as engine:
         request = await engine.submit(Note())
         await gesta.settle()
-        assert await request.status() == "sent"
+        assert await request.status() == "completed"
     assert len(set(provider.keys)) == 1
     assert (len(provider.calls), len(ask.calls)) == (2, 1)
 

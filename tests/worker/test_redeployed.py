@@ -61,7 +61,7 @@ async def test_a_freed_slot_is_used_at_once_although_another_flow_is_idle(gesta)
     async with Engine(URL, flows=[busy, other]) as engine:
         requests = [await engine.submit(Note()) for _ in range(10)]
         await let_run(gesta)
-        assert [await request.status() for request in requests] == ["sent"] * 10
+        assert [await request.status() for request in requests] == ["completed"] * 10
 
 
 async def test_waiting_for_an_outcome_moves_the_clock_of_a_test_and_ends(gesta):

@@ -22,5 +22,5 @@ async def test_a_job_that_comes_back_at_once_is_no_sign_of_a_lost_lease(gesta, p
         ports.transactions.replace("record", answer_late)
         request = await engine.submit(Note())
         await let_run(gesta)
-        assert (await request.status(), len(provider.calls)) == ("sent", 2)
+        assert (await request.status(), len(provider.calls)) == ("completed", 2)
     assert "lease lost" not in caplog.text

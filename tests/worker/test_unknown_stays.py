@@ -54,7 +54,7 @@ async def test_a_flow_that_names_its_credential_by_something_else_than_a_text_co
         await engine.admin.pause(tenant="default", credential=f"{ACCOUNT}/other")
         requests = [await engine.submit(Note(text)) for text in ("good", "bad")]
         await gesta.settle()
-        assert [await request.status() for request in requests] == ["sent", "sent"]
+        assert [await request.status() for request in requests] == ["completed", "completed"]
         assert engine.pipeline.pool.lease.held == 0
 
 
@@ -74,7 +74,7 @@ async def test_whatever_goes_wrong_while_pauses_are_looked_up_parks_one_job_and_
         monkeypatch.setattr(engine.pipeline.pausing, "holds_of", stumble)
         requests = [await engine.submit(Note(text)) for text in ("good", "bad")]
         await pass_time(gesta, 1)
-        assert await requests[0].status() == "sent"
+        assert await requests[0].status() == "completed"
         assert [
             one.what
             for one in await engine.pipeline.environment.stores.read_model.quarantined(None, 10)
@@ -82,7 +82,7 @@ async def test_whatever_goes_wrong_while_pauses_are_looked_up_parks_one_job_and_
         assert engine.pipeline.pool.lease.held == 0
 
 
-async def test_a_lost_job_that_a_process_leaves_to_the_end_of_its_lease_is_not_kept_by_its_other_work(
+async def test_a_lost_job_left_to_the_end_of_its_lease_is_not_kept_by_other_work(
     gesta, monkeypatch
 ):
     """The process stands still for three and a half seconds right after it has taken the job, then
@@ -111,7 +111,7 @@ async def test_a_lost_job_that_a_process_leaves_to_the_end_of_its_lease_is_not_k
         for number in range(30):
             await engine.submit(Note(str(number)))
             await pass_time(gesta, 1, 0.5)
-        assert await (await engine.request(request.id)).status() == "sent"
+        assert await (await engine.request(request.id)).status() == "completed"
 
 
 @pytest.mark.parametrize("seconds", [float("nan"), float("inf")])

@@ -40,14 +40,18 @@ async def test_a_worker_that_dies_with_a_job_is_followed_by_another_when_the_lea
         assert len(provider.calls) == 1
         await pass_time(gesta, 5)
         # K-4: the lost attempt counts as one, and the next has the same key.
-        assert await types_of(engine, request.id) == ["RequestCreated", "OutcomeUnknown", "Sent"]
+        assert await types_of(engine, request.id) == [
+            "RequestCreated",
+            "OutcomeUnknown",
+            "Completed",
+        ]
         assert (await engine.get(request.id)).state.attempts == 2  # K-4, X-3
     assert provider.keys == [f"default:{request.id}:send:1"] * 2
 
 
 @pytest.mark.parametrize(
     ("policy", "ending", "calls"),
-    [("same_key", ["OutcomeUnknown", "Sent"], 2), ("park", ["OutcomeUnknown"], 1)],
+    [("same_key", ["OutcomeUnknown", "Completed"], 2), ("park", ["OutcomeUnknown"], 1)],
 )
 async def test_a_job_taken_by_a_process_that_died_before_the_call_is_suspect(
     gesta, ports, policy, ending, calls
@@ -87,13 +91,13 @@ async def test_an_outcome_recorded_before_the_crash_is_not_executed_again(gesta,
         ports.transactions.replace("record", appended_not_settled)
         request = await dying.submit(Note())
         await let_run(gesta)
-        assert await request.status() == "sent"
+        assert await request.status() == "completed"
         await die(dying)
     async with engine_of(provider) as engine:
         await pass_time(gesta, 6)
         # K-9, S0-9: the redelivered job finds the end on record, is acked and calls nobody.
         assert await engine.pipeline.environment.stores.queue.find([f"{request.id}-1"]) == set()
-        assert await types_of(engine, request.id) == ["RequestCreated", "Sent"]
+        assert await types_of(engine, request.id) == ["RequestCreated", "Completed"]
     assert len(provider.calls) == 1
 
 
@@ -142,7 +146,7 @@ async def test_a_worker_that_was_frozen_before_the_call_does_not_make_it(gesta, 
         first_ports.heal()
         async with engine_of(provider) as second:
             await pass_time(gesta, 6)
-            assert await (await second.request(request.id)).status() == "sent"
+            assert await (await second.request(request.id)).status() == "completed"
             assert len(provider.calls) == 1
             thaw.set()
             await let_run(gesta)
@@ -151,19 +155,19 @@ async def test_a_worker_that_was_frozen_before_the_call_does_not_make_it(gesta, 
             assert await types_of(second, request.id) == [
                 "RequestCreated",
                 "OutcomeUnknown",
-                "Sent",
+                "Completed",
             ]
 
 
 @pytest.mark.parametrize(
     ("policy", "late", "ending", "ignored"),
     [
-        ("park", Done(id="late"), ["OutcomeUnknown", "Sent"], 0),
+        ("park", Done(id="late"), ["OutcomeUnknown", "Completed"], 0),
         ("park", Rejected("late"), ["OutcomeUnknown"], 1),
         ("park", Retry("late"), ["OutcomeUnknown"], 1),
-        ("same_key", Done(id="late"), ["OutcomeUnknown", "Sent"], 1),
-        ("same_key", Rejected("late"), ["OutcomeUnknown", "Sent"], 1),
-        ("same_key", Retry("late"), ["OutcomeUnknown", "Sent"], 1),
+        ("same_key", Done(id="late"), ["OutcomeUnknown", "Completed"], 1),
+        ("same_key", Rejected("late"), ["OutcomeUnknown", "Completed"], 1),
+        ("same_key", Retry("late"), ["OutcomeUnknown", "Completed"], 1),
     ],
 )
 async def test_what_a_worker_learns_after_it_lost_its_lease_is_merged(
@@ -263,7 +267,7 @@ async def test_a_process_that_slept_past_its_own_lease_does_not_call_beside_itse
         await pass_time(gesta, 10)
         types = await types_of(engine, request.id)
         assert types[:2] == ["RequestCreated", "OutcomeUnknown"]
-        assert types[-1] == "Sent"
+        assert types[-1] == "Completed"
         assert await engine.admin.quarantined() == []
     # The first call was cut; the second began after that.
     assert len(provider.calls) == 2
@@ -279,7 +283,7 @@ async def test_the_engine_works_on_under_a_new_lease_after_it_lost_one(gesta, po
         assert await lost.status() == "unknown"
         request = await engine.submit(Note())
         await let_run(gesta)
-        assert await request.status() == "sent"
+        assert await request.status() == "completed"
 
 
 async def test_a_running_attempt_ends_and_is_recorded_when_the_engine_stops(gesta):
@@ -296,7 +300,7 @@ async def test_a_running_attempt_ends_and_is_recorded_when_the_engine_stops(gest
     gate.opened.set()
     await stopping
     async with engine_of(provider) as engine:
-        assert await (await engine.request(request.id)).status() == "sent"
+        assert await (await engine.request(request.id)).status() == "completed"
     assert len(provider.calls) == 1
 
 
@@ -340,7 +344,7 @@ async def test_a_job_whose_call_had_not_begun_when_the_drain_was_over_is_given_b
     assert provider.calls == []
     async with engine_of(provider, on_unknown="park") as engine:
         await let_run(gesta)
-        assert await types_of(engine, request.id) == ["RequestCreated", "Sent"]
+        assert await types_of(engine, request.id) == ["RequestCreated", "Completed"]
 
 
 async def test_stopping_ends_although_an_executor_never_does(gesta):

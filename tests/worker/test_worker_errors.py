@@ -65,7 +65,10 @@ async def test_an_answer_that_is_no_outcome_is_unknown_never_done(gesta, answer)
         (Done(id="p-1", detail=None), Done("p-1")),  # type: ignore[arg-type]
         (Done(id="a\ud800b"), Done("a?b")),
         (Done(id="x" * 5_000), Done("x" * 500)),
-        (Rejected(404, {"error": "gone"}), Rejected("404", "{'error': 'gone'}")),  # type: ignore[arg-type]
+        (
+            Rejected(404, {"error": "gone"}),  # type: ignore[arg-type]
+            Rejected("404", "{'error': 'gone'}"),
+        ),
         (
             Rejected("no", "sent to ann@example.com with xoxb-1234567890-abc"),
             Rejected("no", "sent to [email] with [token]"),
@@ -88,7 +91,7 @@ async def test_a_retry_with_a_delay_that_is_none_is_still_a_retry(gesta, after):
     async with engine_of(provider) as engine:
         request = await engine.submit(Note())
         await gesta.settle(days=400)
-        assert await request.status() == "sent"
+        assert await request.status() == "completed"
     assert len(provider.calls) == 2
 
 
@@ -117,7 +120,7 @@ async def test_whatever_an_executor_raises_is_unknown_and_frees_its_slot(gesta, 
         assert "abcdefgh" not in outcome.detail
         following = await engine.submit(Note())
         await let_run(gesta)
-        assert await following.status() == "sent"
+        assert await following.status() == "completed"
         assert engine.pipeline.pool.lease.held == 0
 
 
@@ -132,7 +135,7 @@ async def test_an_executor_that_does_not_end_keeps_neither_its_slot_nor_its_requ
         )
         following = await engine.submit(Note())
         await let_run(gesta)
-        assert await following.status() == "sent"
+        assert await following.status() == "completed"
         # Should it end one day, what it learned still counts.
         deaf.opened.set()
         await pass_time(gesta, 1)
@@ -150,7 +153,7 @@ async def test_a_poison_stream_does_not_take_the_others_of_its_batch_with_it(ges
         await append_raw(engine, requests[2].id, 1, "AttemptFailed.v1", b'{"attempt":"first"}')
         await pass_time(gesta, 2)
         healthy = [request for request in requests if request is not requests[2]]
-        assert {(await engine.get(request.id)).state.status for request in healthy} == {"sent"}
+        assert {(await engine.get(request.id)).state.status for request in healthy} == {"completed"}
         quarantined = await engine.admin.quarantined()
         assert {(one.what, one.stream) for one in quarantined} >= {("job", f"{requests[2].id}-1")}
         assert engine.pipeline.pool.lease.held == 0
@@ -176,7 +179,7 @@ async def test_stored_config_that_no_longer_fits_stops_no_job_that_does_not_need
     ) as engine:
         request = await engine.submit(Note())
         await pass_time(gesta, 1)
-        assert await request.status() == "sent"
+        assert await request.status() == "completed"
 
 
 @pytest.mark.parametrize("data", [b"{", b"[]", b'{"kind":1,"code":"x","body":{}}'])
@@ -190,7 +193,7 @@ async def test_a_poison_config_event_stops_no_job(gesta, data):
         )
         request = await engine.submit(Note())
         await pass_time(gesta, 1)
-        assert await request.status() == "sent"
+        assert await request.status() == "completed"
         assert [
             (one.what, one.stream, one.version) for one in await engine.admin.quarantined()
         ] == [("event", "config-default", 1)]
@@ -219,7 +222,7 @@ async def test_a_store_that_fails_at_one_call_delays_and_repeats_nothing(
         await pass_time(gesta, 6)
         (view,) = await engine.find()
         # S1-6: the append is tried again under the same event ids; it never becomes a failure.
-        assert await types_of(engine, view.state.id) == ["RequestCreated", "Sent"]
+        assert await types_of(engine, view.state.id) == ["RequestCreated", "Completed"]
         assert engine.pipeline.pool.lease.held == 0
     assert len(provider.calls) == 1
 
@@ -296,7 +299,7 @@ async def test_a_pointer_that_is_ahead_of_its_request_waits_for_it(gesta):
         )
         await pass_time(gesta, 2)
         # S0-26: no view and no event yet is a reason to look again, not to be done with it.
-        assert (await engine.get(request_id)).state.status == "sent"
+        assert (await engine.get(request_id)).state.status == "completed"
         assert await engine.admin.quarantined() == []
         assert engine.pipeline.admission._missing == {}, "nothing is remembered of what was found"
     assert len(provider.calls) == 1
@@ -341,7 +344,11 @@ async def test_an_attempt_is_journalled_before_the_call_where_the_flow_asks_for_
     async with engine_of(provider, on_unknown="park", journal=True) as engine:
         request = await engine.submit(Note())
         await let_run(gesta)
-        assert await types_of(engine, request.id) == ["RequestCreated", "AttemptStarted", "Sent"]
+        assert await types_of(engine, request.id) == [
+            "RequestCreated",
+            "AttemptStarted",
+            "Completed",
+        ]
         started = (await events_of(engine, request.id))[1]
         assert fields(started.data) == {"attempt": 1, "key": f"default:{request.id}:send:1"}
     assert seen == ["RequestCreated", "AttemptStarted"]
@@ -385,7 +392,7 @@ async def test_a_journal_that_took_longer_than_the_lease_calls_nobody(gesta, por
             "AttemptStarted",
             "AttemptFailed",
             "AttemptStarted",
-            "Sent",
+            "Completed",
         ]
     assert len(provider.calls) == 1
 
@@ -414,3 +421,21 @@ async def test_a_call_back_that_met_a_running_attempt_holds_after_its_failure(ge
         await gesta.settle()
         assert await result(request) == Rejected("cancelled")
     assert len(provider.calls) == 1
+
+
+async def test_a_second_cut_does_not_extend_the_grace_period_of_an_executor(gesta, ports):
+    deaf = Deaf()
+    async with engine_of(
+        Provider(deaf), on_unknown="park", timeout_seconds=10, concurrency=1
+    ) as engine:
+        await engine.submit(Note())
+        await pass_time(gesta, 11)
+        following = await engine.submit(Note())
+        # The lease is lost between the first cut and the end of its grace period.
+        ports.queue.fail("extend", times=100)
+        await pass_time(gesta, 3.5)
+        ports.queue.heal()
+        await pass_time(gesta, 1.5)
+        status = await following.status()
+        deaf.opened.set()
+    assert status == "sent"

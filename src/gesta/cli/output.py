@@ -20,6 +20,7 @@ WIDTH_OF_A_PIPE = 200
 
 STATUS_STYLES = {
     "sent": "green",
+    "completed": "green",
     "failed": "red",
     "unknown": "yellow",
     "queued": "cyan",

@@ -335,9 +335,9 @@ def _brings_its_own(asked: Submit, faults: Mapping[str, str]) -> bool:
 
 def has_ended(request: RequestRepresentation) -> bool:
     """Whether nothing more happens to it by itself."""
-    return request.status in ("sent", "failed", "expired", "cancelled") or (
-        request.status == "unknown" and request.due_at is None
-    )
+    if request.status == "unknown":
+        return request.due_at is None
+    return request.status not in ("requested", "validated", "queued")
 
 
 def _fields(payload: Mapping[str, Any] | msgspec.Struct) -> dict[str, Any]:

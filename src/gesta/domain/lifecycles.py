@@ -16,7 +16,6 @@ from gesta.domain.notification.lifecycle import NOTIFICATION, SLACK
 from gesta.domain.task import TASK
 
 _OF_KIND = {"notification": NOTIFICATION}
-_OTHERS = NOTIFICATION
 #: Flow → its lifecycle: those that differ from their kind's, and those that were asked for.
 _OF_FLOW: dict[str, Lifecycle] = {"notification.slack": SLACK}
 
@@ -33,7 +32,7 @@ def lifecycle_of(flow: str) -> Lifecycle:
     """The lifecycle of a flow, whether this process declares the flow or not."""
     found = _OF_FLOW.get(flow)
     if found is None:
-        found = _OF_FLOW[flow] = _OF_KIND.get(flow.partition(".")[0], _OTHERS)
+        found = _OF_FLOW[flow] = _OF_KIND.get(flow.partition(".")[0], TASK)
     return found
 
 

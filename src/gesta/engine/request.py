@@ -121,7 +121,7 @@ class Request:
                 f"request {self.id}: the stored payload no longer fits the type of flow {self.flow}"
             ) from None
 
-    async def outcome(self, timeout: float = 30.0) -> Outcome:  # noqa: ASYNC109 -- the name that callers expect
+    async def outcome(self, timeout: float = 30.0) -> Outcome:  # noqa: ASYNC109 -- the usual name
         """Wait until nothing more happens by itself; raises NotYet after `timeout` seconds, and the
         request goes on.
         """
@@ -155,7 +155,7 @@ class Request:
         while not future.done():
             try:
                 state = await self._state()
-            except Exception as error:  # noqa: BLE001 -- whoever waits has to hear of it, or would wait for ever
+            except Exception as error:  # noqa: BLE001 -- raised where it is awaited
                 if not future.done():
                     future.set_exception(error)
                 return

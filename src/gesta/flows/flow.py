@@ -234,6 +234,8 @@ class Flow:
                 raise BadFlow(self.name, str(error)) from None
             # Its events may have been read by this process before.
             event_types.cache_clear()
+        if self.is_external and len(self.lifecycle.operations) > 1:
+            raise BadFlow(self.name, "external workers execute flows with one operation only")
         if self.reports is not None and RecordReceipt not in self.lifecycle.decisions:
             raise BadFlow(self.name, f"a {self.lifecycle.name} has no delivery receipts")
 

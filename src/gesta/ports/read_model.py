@@ -61,6 +61,8 @@ FROM_THE_START: Cursor = ()
 
 #: The statuses in which a request may want a job.
 WANTING = ("queued", "unknown")
+#: The statuses of success, which most requests have: an index by status may leave them out.
+UNINDEXED = ("sent", "completed")
 
 
 def should_have_a_job(state: State, sweep_at_ms: int | None, before_ms: int) -> bool:

@@ -69,7 +69,7 @@ class Folding:
             except StoreError:
                 # Not the event's fault: the batch is read again.
                 raise
-            except Exception as error:  # noqa: BLE001 -- whatever is wrong with one event, the rest must go on
+            except Exception as error:  # noqa: BLE001 -- one event; the rest must go on
                 quarantined.append(self._park(recorded, meta.tenant, error, quiet_until))
                 continue
             known[key] = changed[key] = view

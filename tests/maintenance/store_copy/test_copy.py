@@ -50,7 +50,7 @@ async def test_the_copy_is_on_hold_and_then_does_what_waited_once_and_nothing_ag
         assert sum(stage.effects.values()) == 5
         assert await resume(engine) == 3
         states = await ended(engine, *done, *waiting)
-    assert {state.status for state in states} == {"sent"}
+    assert {state.status for state in states} == {"completed"}
     assert stage.effects == dict.fromkeys(range(8), 1)
 
 
@@ -172,7 +172,7 @@ async def test_a_subscription_goes_on_behind_what_it_was_told(stage):
     def listening(name, *, fails=False):
         engine = stage.engine(name)
 
-        @engine.on("copy.*", "sent", name="ledger", since="beginning")
+        @engine.on("copy.*", "completed", name="ledger", since="beginning")
         async def hear(event: Event) -> None:
             if fails and len(heard) == 2:
                 raise RuntimeError("no more of this")
@@ -197,7 +197,7 @@ async def test_the_source_can_be_read_and_taken_back(stage):
         await ended(engine, request.id)
     await stage.copy()
     async with stage.engine("source", work=False) as engine:
-        assert (await engine.get(request.id)).state.status == "sent"
+        assert (await engine.get(request.id)).state.status == "completed"
         with pytest.raises(Fenced, match=r"was copied to .*target\.db"):
             await engine.submit(Letter(2))
     with pytest.raises(Fenced):
@@ -207,7 +207,7 @@ async def test_the_source_can_be_read_and_taken_back(stage):
     async with stage.engine("source") as engine:
         await resume(engine)
         (state,) = await ended(engine, (await engine.submit(Letter(2))).id)
-        assert state.status == "sent"
+        assert state.status == "completed"
 
 
 async def test_repeated_after_its_end_it_changes_nothing(stage):
@@ -231,7 +231,7 @@ async def test_events_that_the_source_had_not_projected_are_dispatched_by_the_co
     async with stage.engine("target") as engine:
         await resume(engine)
         (state,) = await ended(engine, request)
-    assert (state.status, stage.effects) == ("sent", {1: 1})
+    assert (state.status, stage.effects) == ("completed", {1: 1})
 
 
 @pytest.mark.slow

@@ -124,13 +124,13 @@ async def test_a_copy_killed_anywhere_is_finished_by_repeating_it_and_sends_noth
     # Nothing is lost: where the receiver dedupes, each was sent; where it does not, those in doubt
     # stand visibly in unknown.
     assert {n: effects["orders", n] for n in states if n % 2} == {n: 1 for n in states if n % 2}
-    assert {states[n].status for n in states if n % 2} == {"sent"}
+    assert {states[n].status for n in states if n % 2} == {"completed"}
     parcels = [state for n, state in states.items() if n % 2 == 0]
-    assert {state.status for state in parcels} <= {"sent", "unknown"}
+    assert {state.status for state in parcels} <= {"completed", "unknown"}
     assert all(
         effects["parcels", n] == 1
         for n, state in states.items()
-        if n % 2 == 0 and state.status == "sent"
+        if n % 2 == 0 and state.status == "completed"
     )
 
 

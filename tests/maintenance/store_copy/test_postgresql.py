@@ -47,7 +47,7 @@ async def test_what_was_done_is_not_done_again_and_what_waits_is_done_once(stage
         assert (again.verdict, again.id) == ("duplicate", done[0])
         with pytest.raises(Erased):
             await (await engine.request(done[0])).payload()
-    assert {state.status for state in states} == {"sent"}
+    assert {state.status for state in states} == {"completed"}
     assert stage.effects == dict.fromkeys([*range(4), *range(5, 8)], 1)
     assert not (await stage.copy()).is_new
 
@@ -94,7 +94,7 @@ async def test_what_callers_own_transactions_have_committed_goes_along(tmp_path)
     async with stage.engine("target") as engine:
         await engine.admin.resume_everything(OPERATOR)
         (state,) = await ended(engine, deferred.id)
-    assert (state.status, stage.effects) == ("sent", {1: 1})
+    assert (state.status, stage.effects) == ("completed", {1: 1})
 
 
 @pytest.mark.slow

@@ -36,10 +36,10 @@ async def test_the_tenant_goes_on_in_the_copy_and_the_others_in_the_source(stage
         (state,) = await ended(
             engine, (await engine.submit(Letter(5), tenant="globex")).id, tenant="globex"
         )
-        assert state.status == "sent"
+        assert state.status == "completed"
     async with stage.engine("target") as engine:
         assert await engine.admin.counts() == {
-            ("copy.letter", "sent"): 1,
+            ("copy.letter", "completed"): 1,
             ("copy.letter", "queued"): 1,
         }
         assert (await engine.submit(Letter(1), key="k", tenant="acme")).id == sent
@@ -48,7 +48,7 @@ async def test_the_tenant_goes_on_in_the_copy_and_the_others_in_the_source(stage
         (state,) = await ended(
             engine, (await engine.submit(Letter(6), tenant="acme")).id, tenant="acme"
         )
-        assert state.status == "sent"
+        assert state.status == "completed"
 
 
 async def test_a_key_goes_along_although_another_tenant_has_brought_the_id_it_leads_to(stage):
@@ -59,7 +59,7 @@ async def test_a_key_goes_along_although_another_tenant_has_brought_the_id_it_le
         await ended(engine, ours, tenant="globex")
         await stage.copy("acme")
     async with stage.engine("target") as engine:
-        assert await engine.admin.counts() == {("copy.letter", "sent"): 1}
+        assert await engine.admin.counts() == {("copy.letter", "completed"): 1}
         assert (await engine.submit(Letter(1), key="k", tenant="acme")).verdict == "duplicate"
 
 
@@ -105,7 +105,7 @@ async def test_a_second_tenant_follows_the_first(stage):
     async with stage.engine("target", work=False) as engine:
         assert {
             (await engine.get(one, tenant=tenant)).state.status for tenant, one in ids.items()
-        } == {"sent"}
+        } == {"completed"}
         assert [pause.scope.tenant for pause in await engine.admin.paused("globex")] == ["globex"]
     with pytest.raises(StoreError, match="Copy the other tenants one by one"):
         await stage.copy(target="third")

@@ -225,8 +225,8 @@ async def test_a_call_is_not_cut_because_an_append_waits_for_somebody_elses(come
         # Longer than a lease.
         await asyncio.sleep(4.5)
         await other.commit()
-        assert await ended(await submitting) == "sent"
-        assert await ended(long) == "sent"
+        assert await ended(await submitting) == "completed"
+        assert await ended(long) == "completed"
     assert sorted(sender.calls) == ["0", "7"]
 
 
@@ -240,7 +240,7 @@ async def test_what_was_never_called_is_not_in_doubt_because_its_append_waited()
         submitting = spawn(engine.submit(Note("0")), "test")
         await asyncio.sleep(4.5)
         await connection.execute("rollback")
-        assert await ended(await submitting) == "sent"
+        assert await ended(await submitting) == "completed"
     assert sender.calls == ["0"]
 
 

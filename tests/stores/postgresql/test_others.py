@@ -6,6 +6,8 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 import asyncpg  # type: ignore[import-untyped]
 import pytest
@@ -323,3 +325,44 @@ async def test_a_store_is_closed_whatever_happened_to_those_who_listen(monkeypat
     monkeypatch.setattr("gesta.stores.postgresql.notifications.Notifications.listen", listen)
     async with opened(await fresh_url(listen="on")) as stores:
         await stores.events.append([fresh_append()])
+
+
+async def test_a_take_neither_waits_for_a_job_that_another_process_locks_nor_gets_it():
+    url = await fresh_url()
+    async with opened(url) as stores:
+        locked, free = fresh_job("test.note"), fresh_job("test.note")
+        await stores.queue.put([locked, free])
+        async with locking(url, locked.id):
+            leased, _ = await asyncio.wait_for(
+                stores.queue.take("one", {"test.note": 2}, 10.0, durable=False), 10
+            )
+            assert [one.job.id for one in leased] == [free.id]
+        leased, _ = await stores.queue.take("one", {"test.note": 2}, 10.0, durable=False)
+        assert [one.job.id for one in leased] == [locked.id]
+
+
+async def test_an_external_lease_neither_waits_for_a_job_that_another_process_locks_nor_gets_it():
+    url = await fresh_url()
+    async with opened(url) as stores:
+        locked, free = fresh_job("@test.pick/acme"), fresh_job("@test.pick/acme")
+        await stores.queue.put([locked, free])
+        async with locking(url, locked.id):
+            leased = await asyncio.wait_for(
+                stores.external_leases.lease_external("one", "@test.pick/acme", 2, 10.0), 10
+            )
+            assert [one.job.id for one in leased] == [free.id]
+
+
+@asynccontextmanager
+async def locking(url: str, job_id: str) -> AsyncIterator[None]:
+    """The row of a job is locked, as by a process that is just settling it."""
+    address = address_of(url)
+    connection = await asyncpg.connect(address.server)
+    try:
+        async with connection.transaction():
+            await connection.execute(
+                f"select 1 from {address.schema}.jobs where id = $1 for update", job_id
+            )
+            yield
+    finally:
+        await connection.close()

@@ -37,7 +37,7 @@ async def test_an_engine_outlives_its_server(listen):
             after = await _submitted(engine, Note(f"after {number}"))
             assert await after.outcome(timeout=30) == Done(f"after {number}")
         # What was accepted is there, and nothing twice.
-        assert await engine.admin.counts() == {("test.note", "sent"): 3}
+        assert await engine.admin.counts() == {("test.note", "completed"): 3}
 
 
 @pytest.mark.slow
@@ -64,4 +64,4 @@ async def test_what_was_accepted_while_the_server_dies_is_done_once():
         for request_id in done:
             while (view := await engine.get(request_id)).state.status == "queued":
                 await asyncio.sleep(0.05)
-            assert view.state.status == "sent"
+            assert view.state.status == "completed"

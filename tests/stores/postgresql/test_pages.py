@@ -53,7 +53,7 @@ async def test_a_page_is_read_along_the_index_and_only_as_far_as_it_goes(rebuilt
 
 def _view(number: int) -> View:
     """Most requests of a store are sent."""
-    status = "queued" if number % 2 else "sent"
+    status = "queued" if number % 2 else "completed"
     return fresh_view(tenant=f"t{number % 4}", status=status, updated_at=MADE_MS + number // 3)
 
 

@@ -26,7 +26,7 @@ async def test_who_reads_the_places_anew_has_forgotten_the_views():
 async def test_what_some_partition_has_not_passed_is_not_removed():
     url = await fresh_url()
     async with opened(url) as stores:
-        view = fresh_view(status="sent", version=1)
+        view = fresh_view(status="completed", version=1)
         await stores.events.append([fresh_append("stream")])
         names = [f"projector/{number}" for number in range(PARTITIONS)]
         assert await stores.transactions.project(

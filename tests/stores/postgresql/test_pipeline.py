@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gesta import Attempt, Done, Flow, Outcome, Rejected
 from gesta.domain.commands import Rules
-from gesta.domain.events import Created, Sent
+from gesta.domain.events import Completed, Created
 from gesta.ports.event_store import Append, Appended, Stale
 from gesta.testing.contracts.samples import fresh_append
 from tests.stores.postgresql.places import Note, engine_at, fresh_url, opened, projected
@@ -37,7 +37,7 @@ async def test_a_submit_appends_the_right_event_with_its_metadata():
         await request.outcome(timeout=20)
         history = await engine.history(request.id, tenant="acme")
         # R1-49: the right events, in order, and their metadata.
-        assert [type(event) for _, event, _ in history] == [Created, Sent]
+        assert [type(event) for _, event, _ in history] == [Created, Completed]
         meta = history[0][2]
         assert (meta.tenant, meta.flow, meta.request_id, meta.correlation_id) == (
             "acme",
@@ -50,7 +50,7 @@ async def test_a_submit_appends_the_right_event_with_its_metadata():
 async def test_the_projection_is_right_dispatches_once_and_keeps_its_indexes():
     url = await fresh_url()
     async with engine_at(url, FLOW, work=False) as engine:
-        sent, refused = await engine.submit(Note("sent")), await engine.submit(Note("refused"))
+        sent, refused = await engine.submit(Note("completed")), await engine.submit(Note("refused"))
         while await engine.pipeline.projector.step():
             pass
         jobs = await engine.pipeline.environment.stores.job_inspection.jobs("", 10)
@@ -65,11 +65,11 @@ async def test_the_projection_is_right_dispatches_once_and_keeps_its_indexes():
         views = {view.state.id: view for view in await engine.find()}
         # R1-50: the snapshot is right, and an id is under one status only.
         assert {name: (view.state.status, view.state.version) for name, view in views.items()} == {
-            sent.id: ("sent", 2),
+            sent.id: ("completed", 2),
             refused.id: ("failed", 2),
         }
         assert [view.state.id for view in await engine.find(status="failed")] == [refused.id]
         assert await engine.admin.counts() == {
-            ("test.note", "sent"): 1,
+            ("test.note", "completed"): 1,
             ("test.note", "failed"): 1,
         }

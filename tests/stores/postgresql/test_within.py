@@ -15,12 +15,31 @@ import pytest
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 
-from gesta import Attempt, Conflict, Done, Engine, Flow, NotFound, Outcome, Rejected
+from gesta import (
+    Attempt,
+    Conflict,
+    Done,
+    Engine,
+    Flow,
+    NotFound,
+    Outcome,
+    Rejected,
+    Settings,
+    TryLater,
+)
 from gesta.domain.commands import Rules
 from gesta.engine.process_roles import Work
 from gesta.errors import BadTransaction, StoreError
 from gesta.stores.postgresql.address import address_of
-from tests.stores.postgresql.places import NOTE, Note, drained, engine_at, fresh_url, projected
+from tests.stores.postgresql.places import (
+    MASTER_KEY,
+    NOTE,
+    Note,
+    drained,
+    engine_at,
+    fresh_url,
+    projected,
+)
 
 #: Programs that only submit, beside those that work.
 DRAINS_ONLY = Work(frozenset({"projector"}))
@@ -140,7 +159,7 @@ async def test_what_is_committed_is_done_once_and_what_is_rolled_back_leaves_not
             kept = await engine.submit(Note("kept"), key="kept", within=connection)
         assert await kept.outcome() == Done("kept")
         await projected(engine)
-        assert await engine.admin.counts() == {("test.note", "sent"): 1}
+        assert await engine.admin.counts() == {("test.note", "completed"): 1}
         assert (await engine.history(kept.id))[0][0] == "test.note.RequestCreated.v1"
         with pytest.raises(NotFound, match=lost.id):
             await engine.get(lost.id)
@@ -160,7 +179,7 @@ async def test_before_the_commit_it_is_not_there_and_nobody_waits_for_it():
             # The counter row is free meanwhile: others append, work and are done.
             other = await engine.submit(Note("other"))
             assert await other.outcome() == Done("other")
-        assert await request.status() in ("queued", "sent")
+        assert await request.status() in ("queued", "completed")
         assert await request.outcome() == Done("later")
 
 
@@ -209,7 +228,7 @@ async def test_two_transactions_with_one_key_do_not_wait_for_each_other_and_the_
             )
             await projected(engine)
             assert await engine.admin.counts() == {
-                ("test.note", "sent"): 1,
+                ("test.note", "completed"): 1,
                 ("test.note", "cancelled"): 1,
                 ("test.note", "failed"): 1,
             }
@@ -331,3 +350,17 @@ async def test_another_process_drains_what_the_one_with_the_role_leaves():
             )
             request = await drained(engine, str(request_id))
             assert await request.outcome() == Done("raw")
+
+
+async def test_what_waits_in_the_outbox_counts_as_backlog():
+    url = await fresh_url()
+    async with (
+        engine_at(url, work=False) as engine,
+        transaction(Asyncpg, url) as connection,
+    ):
+        await engine.submit(Note(), within=connection)
+    settings = Settings(url=url, master_key=MASTER_KEY, backlog_max=1)
+    async with Engine(settings=settings, flows=[NOTE], work=False) as engine:
+        assert await left_in(engine) == 1
+        with pytest.raises(TryLater, match="backlog_max"):
+            await engine.submit(Note())

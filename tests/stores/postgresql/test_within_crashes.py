@@ -83,8 +83,10 @@ async def check_each_once(plan: Plan, server: SandboxServer, numbers: list[int])
         last = await engine.submit(Parcel(99))
         await last.outcome()
         await projected(engine)
-        counts = {(flow, "sent"): len(numbers) for flow, _ in wanted}
-        assert await engine.admin.counts() == counts | {("test.parcel", "sent"): len(numbers) + 1}
+        counts = {(flow, "completed"): len(numbers) for flow, _ in wanted}
+        assert await engine.admin.counts() == counts | {
+            ("test.parcel", "completed"): len(numbers) + 1
+        }
         assert await found(plan.url, "select 1 from {schema}.outbox") == []
     assert effects(server) == wanted + Counter({("test.parcel", 99): 1})
     assert await orders(plan.url) == numbers

@@ -99,7 +99,7 @@ async def test_a_template_that_is_missing_or_was_removed_ends_the_attempt(gesta:
         assert (await outcome(engine, Letter()))[1].startswith("template_missing")
         # What another tenant has is not there.
         assert (await outcome(engine, Letter("other")))[1].startswith("template_missing")
-        assert (await outcome(engine, Letter("other"), tenant="b"))[0] == "sent"
+        assert (await outcome(engine, Letter("other"), tenant="b"))[0] == "completed"
 
 
 async def test_a_missing_variable_sends_nothing_and_no_data_is_told(gesta: Harness) -> None:
@@ -216,7 +216,7 @@ async def test_a_variable_that_the_data_lacks_is_refused_at_submit(gesta: Harnes
             await outcome(
                 engine, Letter(data={"title": "", "user": {"name": "", "city": ""}, "things": []})
             )
-        )[0] == "sent"
+        )[0] == "completed"
 
 
 async def test_a_variable_that_only_a_filter_is_given_is_refused_at_submit(gesta: Harness) -> None:
@@ -234,7 +234,7 @@ async def test_a_variable_that_only_a_filter_is_given_is_refused_at_submit(gesta
         assert set(refused.value.fields) == {"data.name", "data.user.city", "data.last"}
         assert (
             await outcome(engine, Letter(data={"name": "<", "user": {"city": "a b"}, "last": 1}))
-        )[0] == "sent"
+        )[0] == "completed"
         assert post.pile == [{"text": "&lt; https://x.example/?c=a%20b1"}]
 
 
@@ -247,7 +247,7 @@ async def test_what_a_template_can_do_without_is_not_asked_for(gesta: Harness) -
         with pytest.raises(InvalidRequest) as refused:
             await engine.submit(Letter(data={}))
         assert set(refused.value.fields) == {"data.d"}
-        assert (await outcome(engine, Letter(data={"d": 1})))[0] == "sent"
+        assert (await outcome(engine, Letter(data={"d": 1})))[0] == "completed"
         assert post.pile == [{"text": "-1"}]
 
 

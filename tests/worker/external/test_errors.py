@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
-from gesta import Engine
+from gesta import Engine, Request
 from gesta.errors import StoreError
+from gesta.ports.job_queue import Drop
+from gesta.runtime.clock import spawn
 from gesta.runtime.settings import Settings
 from gesta.stores.memory.job_queue import MemoryJobQueue
+from gesta.testing.plugin import Harness
 from gesta.worker.external import RecordFailed, RecordSent
 from tests.worker.external.leased import (
     FLOW,
@@ -36,7 +41,7 @@ async def test_a_token_is_good_in_another_process_and_after_a_restart(gesta):
         assert (await other.external.fetch(FLOW, item.id, item.token)).attempt == 1
         assert (
             await other.external.report(FLOW, item.id, item.token, RecordSent(attempts=1))
-        ).status == "sent"
+        ).status == "completed"
 
 
 async def test_after_the_death_of_everybody_unreported_work_is_noticed(gesta):
@@ -117,7 +122,7 @@ async def test_a_report_that_did_not_reach_the_store_can_be_repeated(gesta, port
                 await engine.external.report(FLOW, item.id, item.token, RecordSent(attempts=1))
         assert (
             await engine.external.report(FLOW, item.id, item.token, RecordSent(attempts=1))
-        ).status == "sent"
+        ).status == "completed"
 
 
 async def test_a_success_is_recorded_although_the_vault_is_out_of_reach(gesta, ports):
@@ -126,7 +131,9 @@ async def test_a_success_is_recorded_although_the_vault_is_out_of_reach(gesta, p
         item = await take_one(engine, gesta)
         ports.vault.is_down = True
         report = RecordSent(attempts=1, provider_message_id="box-9", target_id="Ada's door")
-        assert (await engine.external.report(FLOW, item.id, item.token, report)).status == "sent"
+        assert (
+            await engine.external.report(FLOW, item.id, item.token, report)
+        ).status == "completed"
         ports.vault.heal()
         state = (await engine.get(item.id)).state
         assert (state.provider_id, state.target_id) == ("box-9", "")
@@ -159,7 +166,7 @@ async def test_a_report_and_the_sweep_that_meet_come_to_the_same_end(gesta, port
 
         ports.queue.replace("expired_leases", report_first)
         await pass_time(gesta, LEASE_SECONDS + NOTICED_SECONDS)
-        assert (await engine.get(item.id)).state.status == "sent"
+        assert (await engine.get(item.id)).state.status == "completed"
         await pass_time(gesta, 40)
         assert await engine.pipeline.environment.stores.job_inspection.count(10) == 0
 
@@ -175,7 +182,7 @@ async def test_with_the_queue_in_another_database_it_is_the_same(gesta):
         assert (second.id, second.attempt, second.key) == (request.id, 2, first.key)
         assert (
             await engine.external.report(FLOW, second.id, second.token, RecordSent(attempts=2))
-        ).status == "sent"
+        ).status == "completed"
         await pass_time(gesta, 1)
         assert await engine.pipeline.environment.stores.job_inspection.count(10) == 0
 
@@ -193,3 +200,55 @@ async def test_a_poison_request_is_parked_and_the_others_are_handed_out(gesta, p
         ports.read_model.replace("get", fail_on_poison)
         assert [item.id for item in await engine.external.take(FLOW, limit=10)] == [good.id]
         assert [one.what for one in await engine.admin.quarantined()] == ["job"]
+
+
+async def restored(engine: Engine, gesta: Harness, request: Request) -> None:
+    """Lose the job of a request and let the sweeper put it back, possibly executed."""
+    await let_run(gesta)
+    job = (await request.view()).state.job_id
+    queue = engine.pipeline.environment.stores.queue
+    await queue.settle([Drop(job)])
+    assert await queue.find([job]) == set()
+    await pass_time(gesta, 130)
+    assert await queue.find([job]) == {job}
+
+
+async def test_a_possibly_executed_job_is_not_released_as_clean_when_the_store_fails(gesta, ports):
+    async with warehouse() as engine:
+        request = await engine.submit(Pick())
+        await restored(engine, gesta, request)
+        ports.read_model.fail("get")
+        ports.events.fail("read")
+        with pytest.raises(StoreError):
+            await engine.external.take(FLOW)
+        assert await take(engine, gesta) == []
+        await pass_time(gesta, LEASE_SECONDS + NOTICED_SECONDS)
+        state = (await request.view()).state
+        assert (state.status, state.reason) == ("unknown", "no_report")
+
+
+async def test_a_possibly_executed_job_is_not_released_as_clean_when_its_caller_leaves(
+    gesta, ports
+):
+    async with warehouse() as engine:
+        request = await engine.submit(Pick())
+        await restored(engine, gesta, request)
+        reached, go_on = asyncio.Event(), asyncio.Event()
+
+        async def slow(original, *args):
+            leased = await original(*args)
+            reached.set()
+            await go_on.wait()
+            return leased
+
+        ports.queue.replace("lease_external", slow)
+        taking = spawn(engine.external.take(FLOW), "gesta-test")
+        await reached.wait()
+        taking.cancel()
+        await asyncio.wait([taking])
+        ports.queue.heal()
+        go_on.set()
+        assert await take(engine, gesta) == []
+        await pass_time(gesta, LEASE_SECONDS + NOTICED_SECONDS)
+        state = (await request.view()).state
+        assert (state.status, state.reason) == ("unknown", "no_report")

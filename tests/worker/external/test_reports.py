@@ -53,10 +53,10 @@ async def test_record_sent_with_all_its_fields(gesta):
         await engine.submit(Pick(), tenant="acme")
         item = await take_one(engine, gesta, tenant="acme")
         answer = await engine.external.report(FLOW, item.id, item.token, report, tenant="acme")
-        assert answer == Reported(FLOW, item.id, "sent", 1)
+        assert answer == Reported(FLOW, item.id, "completed", 1)
         event = (await stored(engine, item.id, "acme"))[-1]
         meta = decode_meta(event.meta)
-        assert event.type == f"{FLOW}.Sent.v1"
+        assert event.type == f"{FLOW}.Completed.v1"
         assert fields(event.data) == {
             "attempts": 1,
             "providerMessageId": "box-9",
@@ -221,7 +221,7 @@ async def test_a_report_that_cannot_be_is_refused_with_the_field_and_the_work_st
         with pytest.raises(InvalidRequest) as caught:
             await engine.external.report(FLOW, item.id, item.token, report)
         assert list(caught.value.fields) == [field]
-        assert (await engine.external.report(FLOW, item.id, item.token, SENT)).status == "sent"
+        assert (await engine.external.report(FLOW, item.id, item.token, SENT)).status == "completed"
 
 
 @pytest.mark.parametrize(
@@ -232,7 +232,7 @@ async def test_a_report_that_cannot_be_is_refused_with_the_field_and_the_work_st
         RecordFailed(reason="busy", retryable=True, attempts=1),
         RecordUnknown(reason="lost", attempts=1),
     ],
-    ids=["sent", "failed", "retryable", "unknown"],
+    ids=["completed", "failed", "retryable", "unknown"],
 )
 async def test_the_same_report_twice_is_recognised_and_answered_alike(gesta, report):
     async with warehouse() as engine:
@@ -254,8 +254,10 @@ async def test_a_failure_that_contradicts_a_success_changes_nothing(gesta):
             await engine.external.report(
                 FLOW, item.id, item.token, RecordFailed(reason="oops", attempts=1)
             )
-        assert caught.value.state.status == "sent"  # R1-32, S1-7: a late failure changes nothing
-        assert await types(engine, item.id) == ["RequestCreated", "Sent"]
+        assert (
+            caught.value.state.status == "completed"
+        )  # R1-32, S1-7: a late failure changes nothing
+        assert await types(engine, item.id) == ["RequestCreated", "Completed"]
 
 
 async def test_a_success_after_an_own_failure_is_recorded(gesta):
@@ -266,8 +268,8 @@ async def test_a_success_after_an_own_failure_is_recorded(gesta):
         await engine.external.report(
             FLOW, item.id, item.token, RecordFailed(reason="no_stock", attempts=1)
         )
-        assert (await engine.external.report(FLOW, item.id, item.token, SENT)).status == "sent"
-        assert await types(engine, item.id) == ["RequestCreated", "Failed", "SentLate"]
+        assert (await engine.external.report(FLOW, item.id, item.token, SENT)).status == "completed"
+        assert await types(engine, item.id) == ["RequestCreated", "Failed", "CompletedLate"]
 
 
 async def test_a_cancelled_request_that_was_done_all_the_same_is_sent(gesta):
@@ -275,7 +277,7 @@ async def test_a_cancelled_request_that_was_done_all_the_same_is_sent(gesta):
         request = await engine.submit(Pick())
         item = await take_one(engine, gesta)
         assert await request.cancel() == "queued"
-        assert (await engine.external.report(FLOW, item.id, item.token, SENT)).status == "sent"
+        assert (await engine.external.report(FLOW, item.id, item.token, SENT)).status == "completed"
 
 
 async def test_a_cancelled_request_that_failed_is_not_handed_out_again(gesta):
@@ -315,7 +317,7 @@ async def test_under_same_key_unreported_work_is_handed_out_again_under_the_same
         assert await types(engine, request.id) == ["RequestCreated", "OutcomeUnknown"]
         assert (
             await engine.external.report(FLOW, request.id, second.token, RecordSent(attempts=2))
-        ).status == "sent"
+        ).status == "completed"
 
 
 async def test_unreported_work_stands_in_unknown_when_its_attempts_are_used_up(gesta):
@@ -337,7 +339,7 @@ async def test_a_success_that_comes_after_the_lease_is_recorded(gesta):
         answer = await engine.external.report(
             FLOW, item.id, item.token, RecordSent(attempts=1, provider_message_id="box-9")
         )
-        assert answer.status == "sent"  # K-12, K-16: a late outcome is merged
+        assert answer.status == "completed"  # K-12, K-16: a late outcome is merged
         assert (await request.view()).state.provider_id == "box-9"
 
 
@@ -347,8 +349,8 @@ async def test_a_success_that_comes_after_a_person_gave_it_up_is_recorded_as_lat
         item = await take_one(engine, gesta)
         await pass_time(gesta, LEASE_SECONDS + NOTICED_SECONDS)
         await request.resolve("rejected", by="ada", evidence="shelf seen full")
-        assert (await engine.external.report(FLOW, item.id, item.token, SENT)).status == "sent"
-        assert (await types(engine, item.id))[-1] == "SentLate"
+        assert (await engine.external.report(FLOW, item.id, item.token, SENT)).status == "completed"
+        assert (await types(engine, item.id))[-1] == "CompletedLate"
 
 
 async def test_a_failure_that_comes_after_it_was_noticed_changes_nothing_and_hears_what_counts(
@@ -396,11 +398,11 @@ async def two_hands(gesta: Harness, engine: Engine):
 async def test_the_late_ones_success_counts_and_the_others_is_the_same_success(gesta):
     async with warehouse(on_unknown="same_key") as engine:
         late, present = await two_hands(gesta, engine)
-        assert (await engine.external.report(FLOW, late.id, late.token, SENT)).status == "sent"
+        assert (await engine.external.report(FLOW, late.id, late.token, SENT)).status == "completed"
         assert (
             await engine.external.report(FLOW, late.id, present.token, RecordSent(attempts=2))
-        ).status == "sent"
-        assert await types(engine, late.id) == ["RequestCreated", "OutcomeUnknown", "Sent"]
+        ).status == "completed"
+        assert await types(engine, late.id) == ["RequestCreated", "OutcomeUnknown", "Completed"]
         await pass_time(gesta, LEASE_SECONDS + NOTICED_SECONDS)
         assert await engine.pipeline.environment.stores.job_inspection.count(10) == 0
 
@@ -419,7 +421,7 @@ async def test_the_late_ones_failure_does_not_take_the_work_out_of_the_others_ha
         ).cancel_requested is False
         assert (
             await engine.external.report(FLOW, late.id, present.token, RecordSent(attempts=2))
-        ).status == "sent"
+        ).status == "completed"
 
 
 async def test_a_token_of_an_earlier_opening_speaks_of_that_one_only(gesta):
@@ -441,4 +443,4 @@ async def test_a_token_of_an_earlier_opening_speaks_of_that_one_only(gesta):
             await engine.external.fetch(FLOW, old.id, old.token)
         assert (
             await engine.external.report(FLOW, new.id, new.token, RecordSent(attempts=2))
-        ).status == "sent"
+        ).status == "completed"

@@ -125,7 +125,7 @@ class Copy:
             await self._transfer.claims()
 
     async def _fold(self) -> None:
-        """ReadModel of what is copied, without a job for anything that the source has dispatched; the
+        """Views of what is copied, without a job for anything that the source has dispatched; the
         rest is left to the target's projector.
 
         What only some partitions of the source have dispatched counts as the rest: a job that is

@@ -14,6 +14,7 @@ from gesta.ports.checkpoints import Checkpoint, Move, dispatched_of
 from gesta.ports.job_queue import Job
 from gesta.ports.leases import RoleLease
 from gesta.ports.read_model import (
+    UNINDEXED,
     WANTING,
     Cursor,
     Filter,
@@ -162,7 +163,7 @@ class PostgresqlReadModel:
 
     async def find(self, chosen: Filter) -> list[View]:
         values = (chosen.tenant, chosen.flow, chosen.status, chosen.before_id, chosen.limit)
-        if chosen.status not in (None, "sent"):
+        if chosen.status is not None and chosen.status not in UNINDEXED:
             return [
                 _view_of(row) for row in await self._database.ask("list_views_by_status", *values)
             ]

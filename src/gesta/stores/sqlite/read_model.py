@@ -14,6 +14,7 @@ from gesta.ports.checkpoints import Checkpoint, Move, dispatched_of
 from gesta.ports.job_queue import Job
 from gesta.ports.leases import RoleLease, fair_part
 from gesta.ports.read_model import (
+    UNINDEXED,
     WANTING,
     Cursor,
     Filter,
@@ -89,7 +90,7 @@ class SqliteReadModel:
         rows: list[Any] = await self._database.read(
             lambda db: db.execute(sql("first_undispatched"), (limit,)).fetchall()
         )
-        return [Job(*values, possibly_executed=bool(executed)) for *values, executed in rows]
+        return [Job(*[*values, bool(executed)]) for *values, executed in rows]
 
     async def find_undispatched(self, job_ids: Sequence[str]) -> set[str]:
         rows = await self._database.read(
@@ -304,7 +305,7 @@ def _old(
 
 def _list(db: apsw.Connection, chosen: Filter) -> list[View]:
     values = (chosen.tenant, chosen.flow, chosen.status, chosen.before_id, chosen.limit)
-    if chosen.status not in (None, "sent"):
+    if chosen.status is not None and chosen.status not in UNINDEXED:
         return [_view_of(row) for row in db.execute(sql("list_views_by_status"), values).fetchall()]
     flows = (
         [chosen.flow]

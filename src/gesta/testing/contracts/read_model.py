@@ -36,19 +36,21 @@ class ViewsContract(Contract):
     async def test_a_newer_view_replaces_the_older(self, harness: Harness) -> None:
         view = fresh_view()
         await harness.read_model.save([view], [])
-        await harness.read_model.save([moved_on(view, "sent")], [])
+        await harness.read_model.save([moved_on(view, "completed")], [])
         assert await harness.read_model.get([key_of(view)]) == {
-            key_of(view): moved_on(view, "sent")
+            key_of(view): moved_on(view, "completed")
         }
 
     async def test_an_older_view_never_replaces_a_newer(self, harness: Harness) -> None:
         view = fresh_view(tenant=fresh_name("tenant"))
-        await harness.read_model.save([moved_on(view, "sent")], [])
+        await harness.read_model.save([moved_on(view, "completed")], [])
         await harness.read_model.save([view], [])
         assert await harness.read_model.get([key_of(view)]) == {
-            key_of(view): moved_on(view, "sent")
+            key_of(view): moved_on(view, "completed")
         }
-        assert await harness.read_model.find(Filter(view.state.tenant)) == [moved_on(view, "sent")]
+        assert await harness.read_model.find(Filter(view.state.tenant)) == [
+            moved_on(view, "completed")
+        ]
 
     async def test_many_views_are_saved_and_read_at_once(self, harness: Harness) -> None:
         views = [fresh_view() for _ in range(300)]
@@ -73,7 +75,9 @@ class ViewsContract(Contract):
     async def test_one_id_under_two_tenants_makes_two_views(self, harness: Harness) -> None:
         """Ids of adopted jobs come from outside: nothing keeps two tenants from using the same."""
         ours = fresh_view(tenant=fresh_name("tenant"))
-        theirs = fresh_view(tenant=fresh_name("tenant"), id=ours.state.id, status="sent", version=9)
+        theirs = fresh_view(
+            tenant=fresh_name("tenant"), id=ours.state.id, status="completed", version=9
+        )
         await harness.read_model.save([ours, theirs], [])
         assert await harness.read_model.get([key_of(ours)]) == {key_of(ours): ours}
         assert await harness.read_model.get([key_of(theirs)]) == {key_of(theirs): theirs}
@@ -90,12 +94,12 @@ class ViewsContract(Contract):
 
     async def test_a_listing_is_narrowed_by_flow_and_status(self, harness: Harness) -> None:
         tenant = fresh_name("tenant")
-        statuses: list[Status] = ["queued", "sent", "queued"]
+        statuses: list[Status] = ["queued", "completed", "queued"]
         one = [fresh_view(tenant=tenant, flow="contract.one", status=status) for status in statuses]
         two = [fresh_view(tenant=tenant, flow="contract.two", status=status) for status in statuses]
         await harness.read_model.save(one + two, [])
         assert await harness.read_model.find(Filter(tenant, flow="contract.one")) == one[::-1]
-        assert await harness.read_model.find(Filter(tenant, status="sent")) == [two[1], one[1]]
+        assert await harness.read_model.find(Filter(tenant, status="completed")) == [two[1], one[1]]
         assert await harness.read_model.find(
             Filter(tenant, flow="contract.two", status="queued")
         ) == [
@@ -120,8 +124,11 @@ class ViewsContract(Contract):
         await harness.read_model.save(
             [*views, fresh_view(flow=flow, tenant=fresh_name("tenant"))], []
         )
-        await harness.read_model.save([moved_on(views[0], "sent")], [])
-        assert await harness.read_model.counts(tenant) == {(flow, "queued"): 2, (flow, "sent"): 1}
+        await harness.read_model.save([moved_on(views[0], "completed")], [])
+        assert await harness.read_model.counts(tenant) == {
+            (flow, "queued"): 2,
+            (flow, "completed"): 1,
+        }
         assert (await harness.read_model.counts())[flow, "queued"] == 3
 
     async def test_a_status_that_nobody_is_in_any_more_is_not_counted(
@@ -129,8 +136,10 @@ class ViewsContract(Contract):
     ) -> None:
         view = fresh_view(tenant=fresh_name("tenant"))
         await harness.read_model.save([view], [])
-        await harness.read_model.save([moved_on(view, "sent")], [])
-        assert await harness.read_model.counts(view.state.tenant) == {(view.state.flow, "sent"): 1}
+        await harness.read_model.save([moved_on(view, "completed")], [])
+        assert await harness.read_model.counts(view.state.tenant) == {
+            (view.state.flow, "completed"): 1
+        }
 
     async def test_what_is_parked_is_listed_newest_first_by_tenant_or_for_all(
         self, harness: Harness
@@ -216,7 +225,7 @@ class ShadowContract(Contract):
     async def test_a_shadow_changes_nothing_before_the_swap(self, harness: Harness) -> None:
         view = await _saved(harness)
         shadow = await harness.read_model.shadow()
-        await shadow.save([moved_on(view, "sent"), fresh_view(tenant=view.state.tenant)])
+        await shadow.save([moved_on(view, "completed"), fresh_view(tenant=view.state.tenant)])
         assert await harness.read_model.find(Filter(view.state.tenant)) == [view]
         assert await harness.read_model.counts(view.state.tenant) == {
             (view.state.flow, "queued"): 1

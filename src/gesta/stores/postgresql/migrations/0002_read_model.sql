@@ -14,9 +14,10 @@ create table {schema}.requests (
     -- A new view is written once more when it is sent, beside itself in this index.
     primary key (tenant, flow, id) with (fillfactor = 50, deduplicate_items = off)
 ) with (fillfactor = 85, autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_threshold = 5000);
--- Most requests are sent. These are found by id or time only, which the primary key serves.
+-- Most requests are sent or completed. These are found by id or time only, which the primary key
+-- serves.
 create index requests_by_status on {schema}.requests (status, tenant, updated_at)
-where status <> 'sent';
+where status <> 'sent' and status <> 'completed';
 create index requests_to_sweep on {schema}.requests (sweep_at) where sweep_at is not null;
 
 -- Numbers of shadow tables, which are never used twice.

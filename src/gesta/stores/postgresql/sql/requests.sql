@@ -16,11 +16,12 @@ where tenant = $1 and flow = $2 and ($3::text is null or status = $3)
 order by id desc limit $5;
 
 -- name: list_views_by_status
--- A tenant's requests of one status other than sent, newest first.
+-- A tenant's requests of one status that is indexed, newest first.
 -- in: $1 tenant, $2 flow or null, $3 status, $4 before id or null, $5 limit
 -- out: state, payload
 select state, payload from {schema}.requests
-where status = $3 and status <> 'sent' and tenant = $1 and ($2::text is null or flow = $2)
+where status = $3 and status <> 'sent' and status <> 'completed'
+    and tenant = $1 and ($2::text is null or flow = $2)
     and ($4::text is null or id < $4)
 order by id desc limit $5;
 
@@ -55,7 +56,7 @@ where $1::text is null or tenant = $1 group by flow, status;
 -- due_at is a null.
 -- out: count, updated_at
 select count(*), min(updated_at) from {schema}.requests
-where status = 'unknown' and status <> 'sent'
+where status = 'unknown' and status <> 'sent' and status <> 'completed'
     and convert_from(state, 'UTF8')::json ->> 'due_at' is null;
 
 -- name: due_views
@@ -83,7 +84,7 @@ update {schema}.requests r set sweep_at = l.sweep_at from looked_at l
 where r.tenant = l.tenant and r.flow = l.flow and r.id = l.id;
 
 -- name: stale_views
--- The next requests of one status other than sent, in the order of the index requests_by_status: a
+-- The next requests of one status that is indexed, in the order of the index requests_by_status: a
 -- page costs what it holds, however many there are. Only those of one tenant and millisecond are
 -- sorted. Of a request that changed lately only its position is returned.
 -- in: $1 before ms, $2 status, $3 after tenant, $4 after updated_at, $5 after flow, $6 after id, $7
@@ -92,7 +93,8 @@ where r.tenant = l.tenant and r.flow = l.flow and r.id = l.id;
 select case when updated_at < $1 then state end as state,
     case when updated_at < $1 then sweep_at end as sweep_at, tenant, updated_at, flow, id
 from {schema}.requests
-where status = $2 and status <> 'sent' and (tenant, updated_at, flow, id) > ($3, $4, $5, $6)
+where status = $2 and status <> 'sent' and status <> 'completed'
+    and (tenant, updated_at, flow, id) > ($3, $4, $5, $6)
 order by tenant, updated_at, flow, id limit $7;
 
 -- name: walk_in_order

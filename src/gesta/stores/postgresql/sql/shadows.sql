@@ -13,7 +13,7 @@ create table {schema}.{table} (
 )
 with (fillfactor = 85, autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_threshold = 5000);
 create index {table}_by_status on {schema}.{table} (status, tenant, updated_at)
-where status <> 'sent';
+where status <> 'sent' and status <> 'completed';
 create index {table}_to_sweep on {schema}.{table} (sweep_at) where sweep_at is not null;
 
 -- name: save_shadow

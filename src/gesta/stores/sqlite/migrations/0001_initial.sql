@@ -51,8 +51,10 @@ create table requests (
     payload    blob    not null,
     primary key (tenant, flow, id)
 ) strict;
--- Most requests are sent. These are found by id or time only, which the primary key serves.
-create index requests_by_status on requests (status, tenant, updated_at) where status <> 'sent';
+-- Most requests are sent or completed. These are found by id or time only, which the primary key
+-- serves.
+create index requests_by_status on requests (status, tenant, updated_at)
+where status <> 'sent' and status <> 'completed';
 create index requests_to_sweep on requests (sweep_at) where sweep_at is not null;
 
 -- How far each follower of the log has read. error, failed_at: what keeps it from moving, and since

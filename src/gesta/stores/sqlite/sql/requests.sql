@@ -27,11 +27,12 @@ where tenant = ?1 and flow = ?2 and (?3 is null or status = ?3) and (?4 is null 
 order by id desc limit ?5;
 
 -- name: list_views_by_status
--- A tenant's requests of one status other than sent, newest first.
+-- A tenant's requests of one status that is indexed, newest first.
 -- in: ?1 tenant, ?2 flow or null, ?3 status, ?4 before id or null, ?5 limit
 -- out: state, payload
 select state, payload from requests
-where status = ?3 and status <> 'sent' and tenant = ?1 and (?2 is null or flow = ?2)
+where status = ?3 and status <> 'sent' and status <> 'completed'
+    and tenant = ?1 and (?2 is null or flow = ?2)
     and (?4 is null or id < ?4)
 order by id desc limit ?5;
 
@@ -64,7 +65,7 @@ select flow, status, count(*) from requests where ?1 is null or tenant = ?1 grou
 -- due_at is a null.
 -- out: count, updated_at
 select count(*), min(updated_at) from requests
-where status = 'unknown' and status <> 'sent'
+where status = 'unknown' and status <> 'sent' and status <> 'completed'
     and json_extract(cast(state as text), '$.due_at') is null;
 
 -- name: due_views
@@ -85,7 +86,7 @@ select min(sweep_at) from requests where sweep_at > ?1;
 update requests set sweep_at = ?5 where tenant = ?1 and flow = ?2 and id = ?3 and version = ?4;
 
 -- name: stale_views
--- The next requests of one status other than sent, in the order of the index requests_by_status,
+-- The next requests of one status that is indexed, in the order of the index requests_by_status,
 -- which ends in the rowid: a page costs what it holds, however many there are. Of a request that
 -- changed lately only its position is read, which is in the index.
 -- in: ?1 before ms, ?2 status, ?3 after tenant, ?4 after updated_at, ?5 after rowid, ?6 limit
@@ -93,7 +94,8 @@ update requests set sweep_at = ?5 where tenant = ?1 and flow = ?2 and id = ?3 an
 select case when updated_at < ?1 then state end,
     case when updated_at < ?1 then sweep_at end, tenant, updated_at, rowid
 from requests
-where status = ?2 and status <> 'sent' and (tenant, updated_at, rowid) > (?3, ?4, ?5)
+where status = ?2 and status <> 'sent' and status <> 'completed'
+    and (tenant, updated_at, rowid) > (?3, ?4, ?5)
 order by tenant, updated_at, rowid limit ?6;
 
 -- name: old_views

@@ -14,7 +14,8 @@ create table {table} (
     payload    blob    not null,
     primary key (tenant, flow, id)
 ) strict;
-create index {table}_by_status on {table} (status, tenant, updated_at) where status <> 'sent';
+create index {table}_by_status on {table} (status, tenant, updated_at)
+where status <> 'sent' and status <> 'completed';
 create index {table}_to_sweep on {table} (sweep_at) where sweep_at is not null;
 
 -- name: swap_views
