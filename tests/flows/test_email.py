@@ -33,7 +33,10 @@ SES = {
     "secret_access_key": "sandbox-secret",
     "from_address": "shop@example.com",
 }
-PAGE = "<html><head><style>p {color: red}</style></head><body><p>Olá <b>Ana</b></p><a href='https://example.com/x'>Boleto</a></body></html>"
+PAGE = (
+    "<html><head><style>p {color: red}</style></head><body><p>Olá <b>Ana</b></p>"
+    "<a href='https://example.com/x'>Boleto</a></body></html>"
+)
 
 
 @dataclass

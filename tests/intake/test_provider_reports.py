@@ -395,7 +395,7 @@ async def test_a_certificate_that_cannot_be_had_makes_sns_come_again(engine, ges
     assert await sns(engine, body) == ReportResult(new=1)
 
 
-async def test_a_flood_of_made_up_certificates_does_not_keep_one_that_is_known_from_being_fetched_again(
+async def test_a_flood_of_made_up_certificates_does_not_block_fetching_a_known_one_again(
     engine, gesta
 ):
     await letter(engine, gesta)

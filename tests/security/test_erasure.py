@@ -28,7 +28,7 @@ from tests.security.people import ANA, URL, Letter, engine_of, flow_of, stored, 
 from tests.world import Gate, Note, Provider, all_events, die, let_run, note_flow, pass_time, result
 
 
-async def test_the_same_content_is_a_duplicate_and_other_content_a_conflict_before_and_after_the_erasure(
+async def test_same_content_is_a_duplicate_and_other_content_a_conflict_before_and_after_an_erasure(
     gesta,
 ):
     async with engine_of(Provider()) as engine:
@@ -287,7 +287,8 @@ async def test_an_erasure_does_not_stand_in_the_way_of_config(gesta):
         # An attempt that began before the erasure switches its endpoint off.
         await engine.pipeline.config.of("default").disable("webhook.endpoint", "main", "gone")
         assert entity.body.disabled is False  # type: ignore[attr-defined]
-        assert (await engine.admin.get_config("webhook.endpoint", "main")).body.disabled is True  # type: ignore[attr-defined]
+        endpoint: Any = (await engine.admin.get_config("webhook.endpoint", "main")).body
+        assert endpoint.disabled is True
 
 
 async def test_a_success_is_a_success_whatever_is_erased_afterwards(gesta):

@@ -122,10 +122,18 @@ class Pipeline:
             writer=self.config_writer,
             runtime=runtime,
         )
-        self.subjects = SubjectKeys(stores.vault, key_ring, identity, runtime)
+        self.subjects = SubjectKeys(
+            vault=stores.vault, key_ring=key_ring, identity=identity, runtime=runtime
+        )
         self.pausing = PauseControl(self.config_writer, stores.job_holds)
         #: What flows keep about people beside their requests.
-        self.records = Records(stores.vault, key_ring, self.subjects, identity, runtime)
+        self.records = Records(
+            vault=stores.vault,
+            key_ring=key_ring,
+            subjects=self.subjects,
+            identity=identity,
+            runtime=runtime,
+        )
         self.suppressing = SuppressionAudit(self.records, self.config_writer, runtime)
         self._templates = partial(Templates, renderer=environment.renderer)
 

@@ -10,7 +10,17 @@ from __future__ import annotations
 import inspect
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, TypeVar, cast, get_type_hints
+from typing import (
+    TYPE_CHECKING,
+    Annotated,
+    Any,
+    ClassVar,
+    TypedDict,
+    TypeVar,
+    Unpack,
+    cast,
+    get_type_hints,
+)
 
 import msgspec
 
@@ -240,43 +250,40 @@ class Flow:
             raise BadFlow(self.name, f"a {self.lifecycle.name} has no delivery receipts")
 
 
+class FlowOptions(TypedDict, total=False):
+    """What else `flow` takes; see the fields of Flow."""
+
+    reconcile: Executor | None
+    timeout_seconds: float
+    ttl_seconds: float | None
+    concurrency: int
+    credential: Callable[[Any], str | None] | None
+    sandbox: bool
+
+
 def flow(
     name: str,
     *,
     on_unknown: UnknownPolicy = "park",
     attempts: int | None = None,
     retry: RetryPolicy | None = None,
-    reconcile: Executor | None = None,
-    timeout_seconds: float = 30.0,
-    ttl_seconds: float | None = None,
-    concurrency: int = 100,
     key_protects_seconds: float | None = None,
-    credential: Callable[[Any], str | None] | None = None,
-    sandbox: bool = False,
+    **options: Unpack[FlowOptions],
 ) -> Callable[[Executor], Flow]:
     """Make an async function `(payload, attempt) -> Outcome` a flow.
 
     `sandbox=True` says that it reaches the outside through `attempt.http` and `attempt.mail` alone:
     then it may be tried with test requests.
     """
+    if unknown := options.keys() - FlowOptions.__annotations__.keys():
+        raise TypeError(f"flow() got an unexpected keyword argument {min(unknown)!r}")
 
     def declare(execute: Executor) -> Flow:
         policy = retry or RetryPolicy()
         if attempts is not None:
             policy = msgspec.structs.replace(policy, attempts=attempts)
         rules = Rules(policy, on_unknown, key_protects_seconds)
-        return Flow(
-            name,
-            _payload_type(name, execute),
-            execute,
-            rules,
-            reconcile,
-            timeout_seconds,
-            ttl_seconds,
-            concurrency,
-            credential=credential,
-            sandbox=sandbox,
-        )
+        return Flow(name, _payload_type(name, execute), execute, rules, **options)
 
     return declare
 

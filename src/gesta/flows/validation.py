@@ -145,7 +145,8 @@ def _is_placed(value: object) -> bool:
                 return False
         return True
     if kind is dict:
-        return _PLAIN.issuperset(map(type, value.values())) or all(map(_is_placed, value.values()))  # type: ignore[attr-defined]
+        values = value.values()  # type: ignore[attr-defined]
+        return _PLAIN.issuperset(map(type, values)) or all(map(_is_placed, values))
     if isinstance(value, datetime):
         return value.tzinfo is not None
     if isinstance(value, float):

@@ -1,45 +1,23 @@
 """notification.webhook: Standard Webhooks 1.0.0, one signed POST for each attempt.
 
-| the receiver                              | outcome
-|
-|-------------------------------------------|-----------------------------------------------------------------------|
-| 2xx                                       | Done; what stands in the body does not matter
-|
-| 3xx                                       | Rejected `redirect_refused`: the endpoint's URL has to
-be changed     |
-| 401, 403                                  | the credential is refused: everything for this
-endpoint is held until |
-|                                           | it is put again; none of its attempts is spent
-|
-| 410                                       | the endpoint is disabled; Rejected `endpoint_gone`
-|
-| 502, 504                                  | Unknown: a gateway speaks, and the receiver behind it
-may have acted  |
-| any other status, 429 and 500 included    | Retry: by the standard it is a failure, to be tried
-again             |
-| no connection                             | Retry; a refused address is Rejected
-|
-| reset or time-out after sending           | Unknown
-|
+What the receiver answers, and the outcome:
 
-Retry and Unknown both come back on the standard's schedule (0, 5 s, 5 m, 30 m, 2 h, 5 h, 10 h, 14
-h, 20 h, 24 h, stretched by up to
-10 %) and never before Retry-After. The difference shows at the end: ten plain failures are a dead
-letter, whose redrive is a new
-message; with one unknown among them the request stays `unknown`, and a redrive keeps the message
-id.
+- 2xx: Done. The body does not matter.
+- 3xx: Rejected `redirect_refused`. The endpoint's URL has to be changed.
+- 401, 403: the credential is refused. Everything for this endpoint is held until it is put again,
+  and no attempt is spent.
+- 410: Rejected `endpoint_gone`, and the endpoint is disabled.
+- 502, 504: Unknown. A gateway speaks, and the receiver behind it may have acted.
+- Any other status, 429 and 500 included: Retry. By the standard it is a failure, to be tried again.
+- No connection: Retry. An address that the guard refuses is Rejected.
+- Reset or time-out after sending: Unknown.
 
-`webhook-id` is the same for every attempt of an intent, so a receiver that remembers ids acts once
-(`on_unknown="same_key"`). One
-that does not may act twice after a lost answer: that is this channel's window for a duplicate.
+Retry and Unknown both come back on the standard's schedule (0, 5 s, 5 m, 30 m, 2 h, 5 h, 10 h,
+14 h, 20 h, 24 h, stretched by up to 10 %) and never before Retry-After. The difference shows at the
+end. Ten plain failures are a dead letter, whose redrive is a new message. With one unknown among
+them the request stays `unknown`, and a redrive keeps the message id.
 
-An endpoint that the program itself declares cannot be disabled by a 410, because nothing is stored
-of it: each message to it is
-refused on its own.
-
-The standard advises bodies below 20 KB. It is advice, and receivers that mean it answer 413;
-intake's limit of 256 KB is the only
-one that is enforced here.
+`webhook-id` is the same for every attempt of an intent, so a receiver that remembers ids acts once.
 """
 
 from __future__ import annotations
@@ -60,7 +38,7 @@ from gesta.domain.status_events import WORDS
 from gesta.errors import BadFlow
 from gesta.flows.attempt import Attempt
 from gesta.flows.deferrals import SECRET_MISSING, CredentialRefused
-from gesta.flows.flow import ConfigBody, Flow, Notice, Notices, Payload, Secret
+from gesta.flows.flow import ConfigBody, Executor, Flow, Notice, Notices, Payload, Secret
 from gesta.outbound import signatures
 from gesta.outbound.http import AttemptEnded, HttpResponse, status_reason
 from gesta.runtime.redaction import masked_host
@@ -151,6 +129,40 @@ def flow(
     """
     declared = None if url is None else _declared(url, secret)
 
+    def target(message: Message) -> str:
+        return (
+            masked_host(declared.url)
+            if declared is not None and message.endpoint == DEFAULT
+            else message.endpoint
+        )
+
+    return Flow(
+        NAME,
+        Message,
+        _executor(declared, timeout_seconds),
+        Rules(
+            RetryPolicy(attempts=len(SCHEDULE_SECONDS) + 1, schedule_seconds=SCHEDULE_SECONDS),
+            "same_key",
+        ),
+        timeout_seconds=timeout_seconds + _MARGIN_SECONDS,
+        concurrency=concurrency,
+        config={ENDPOINT: Endpoint, TOLD: WebhookSubscription},
+        example={"type": "order.paid", "data": {"order": 7}},
+        target=target,
+        credential=lambda message: f"{ENDPOINT}/{message.endpoint}",
+        declared=(
+            {} if declared is None else {f"{ENDPOINT}/{DEFAULT}": (declared.url, declared.secret)}
+        ),
+        sandbox=True,
+        stand_ins=lambda _: {ENDPOINT: Endpoint("https://sandbox.example.org/", "")},
+        notices=Notices(
+            _notice,
+            lambda code, config: endpoint_fault(code, config, is_declared=declared is not None),
+        ),
+    )
+
+
+def _executor(declared: Endpoint | None, timeout_seconds: float) -> Executor:
     async def execute(message: Message, attempt: Attempt) -> Outcome:
         endpoint, secrets = await _endpoint(message.endpoint, declared, attempt)
         message_id = _message_id(attempt.key)
@@ -174,37 +186,7 @@ def flow(
             )
         return _outcome(response, message_id, attempt)
 
-    def target(message: Message) -> str:
-        return (
-            masked_host(declared.url)
-            if declared is not None and message.endpoint == DEFAULT
-            else message.endpoint
-        )
-
-    return Flow(
-        NAME,
-        Message,
-        execute,
-        Rules(
-            RetryPolicy(attempts=len(SCHEDULE_SECONDS) + 1, schedule_seconds=SCHEDULE_SECONDS),
-            "same_key",
-        ),
-        timeout_seconds=timeout_seconds + _MARGIN_SECONDS,
-        concurrency=concurrency,
-        config={ENDPOINT: Endpoint, TOLD: WebhookSubscription},
-        example={"type": "order.paid", "data": {"order": 7}},
-        target=target,
-        credential=lambda message: f"{ENDPOINT}/{message.endpoint}",
-        declared=(
-            {} if declared is None else {f"{ENDPOINT}/{DEFAULT}": (declared.url, declared.secret)}
-        ),
-        sandbox=True,
-        stand_ins=lambda _: {ENDPOINT: Endpoint("https://sandbox.example.org/", "")},
-        notices=Notices(
-            _notice,
-            lambda code, config: endpoint_fault(code, config, is_declared=declared is not None),
-        ),
-    )
+    return execute
 
 
 async def _notice(code: str, notice: Notice, _: TenantRecords) -> Payload:

@@ -73,6 +73,17 @@ class SubscriptionCounts:
         self.told = self.failed = self.in_a_row = 0
 
 
+#: Counters of each flow: name, help, field of FlowCounts.
+_FLOW_COUNTERS = (
+    ("executor_attempts", "Attempts that ended", "attempts"),
+    ("executor_success", "Attempts that had their effect", "success"),
+    ("late_outcomes", "Outcomes that came after the end and changed nothing", "late"),
+    ("executor_postponed", "Attempts put off before a call, none spent", "postponed"),
+    ("credentials_refused", "Credentials held until they change", "refused"),
+    ("provider_reports", "Reports of providers that were new", "reported"),
+)
+
+
 class Metrics(Collector):
     """Every metric of an engine. No tenant and no request in a label."""
 
@@ -100,12 +111,37 @@ class Metrics(Collector):
         return self._subscriptions.setdefault(name, SubscriptionCounts())
 
     def collect(self) -> Iterator[Metric]:
-        attempts = CounterMetricFamily(
-            "executor_attempts", "Attempts that ended", labels=["namespace"]
+        yield from self._of_flows()
+        oldest = GaugeMetricFamily(
+            "queue_oldest_ready_ms", "How long the oldest ready job has waited", labels=["queue"]
         )
-        success = CounterMetricFamily(
-            "executor_success", "Attempts that had their effect", labels=["namespace"]
+        for flow, age_ms in self.oldest_ready_ms.items():
+            oldest.add_metric([flow], age_ms)
+        held = GaugeMetricFamily(
+            "queue_held", "Jobs held by a pause or a refused credential", labels=["queue"]
         )
+        for flow, count in self.held.items():
+            held.add_metric([flow], count)
+        quarantined = CounterMetricFamily("parked", "Events and jobs set aside", labels=["what"])
+        for what, count in self.quarantined.items():
+            quarantined.add_metric([what], count)
+        yield from (oldest, held, quarantined)
+        yield GaugeMetricFamily(
+            "credential_refused_ms",
+            "How long the oldest refused credential has held jobs",
+            value=self.oldest_refusal_ms,
+        )
+        yield CounterMetricFamily(
+            "requests_removed", "Old requests that retention has removed", value=self.removed
+        )
+        yield from self._of_subscriptions()
+
+    def _of_flows(self) -> Iterator[Metric]:
+        for name, text, field in _FLOW_COUNTERS:
+            counter = CounterMetricFamily(name, text, labels=["namespace"])
+            for flow, counts in self._flows.items():
+                counter.add_metric([flow], getattr(counts, field))
+            yield counter
         failed = CounterMetricFamily(
             "executor_failed", "Attempts that did not, by reason", labels=["namespace", "reason"]
         )
@@ -115,69 +151,12 @@ class Metrics(Collector):
         lag = GaugeMetricFamily(
             "queue_lag_ms", "From available to taken, of the job taken last", labels=["queue"]
         )
-        late = CounterMetricFamily(
-            "late_outcomes",
-            "Outcomes that came after the end and changed nothing",
-            labels=["namespace"],
-        )
-        postponed = CounterMetricFamily(
-            "executor_postponed", "Attempts put off before a call, none spent", labels=["namespace"]
-        )
-        refused = CounterMetricFamily(
-            "credentials_refused", "Credentials held until they change", labels=["namespace"]
-        )
-        reported = CounterMetricFamily(
-            "provider_reports", "Reports of providers that were new", labels=["namespace"]
-        )
-        quarantined = CounterMetricFamily("parked", "Events and jobs set aside", labels=["what"])
         for flow, counts in self._flows.items():
-            attempts.add_metric([flow], counts.attempts)
-            success.add_metric([flow], counts.success)
-            late.add_metric([flow], counts.late)
-            postponed.add_metric([flow], counts.postponed)
-            refused.add_metric([flow], counts.refused)
-            reported.add_metric([flow], counts.reported)
             lag.add_metric([flow], counts.lag_ms)
             latency.add_metric([flow], _cumulative(counts.buckets), counts.latency_sum_ms)
             for reason, count in counts.failed.items():
                 failed.add_metric([flow, reason], count)
-        for what, count in self.quarantined.items():
-            quarantined.add_metric([what], count)
-        oldest = GaugeMetricFamily(
-            "queue_oldest_ready_ms", "How long the oldest ready job has waited", labels=["queue"]
-        )
-        for flow, age_ms in self.oldest_ready_ms.items():
-            oldest.add_metric([flow], age_ms)
-        removed = CounterMetricFamily(
-            "requests_removed", "Old requests that retention has removed", value=self.removed
-        )
-        held = GaugeMetricFamily(
-            "queue_held", "Jobs held by a pause or a refused credential", labels=["queue"]
-        )
-        for flow, count in self.held.items():
-            held.add_metric([flow], count)
-        oldest_refusal = GaugeMetricFamily(
-            "credential_refused_ms",
-            "How long the oldest refused credential has held jobs",
-            value=self.oldest_refusal_ms,
-        )
-        yield from (
-            attempts,
-            success,
-            failed,
-            latency,
-            lag,
-            oldest,
-            late,
-            postponed,
-            refused,
-            reported,
-            held,
-            oldest_refusal,
-            quarantined,
-            removed,
-        )
-        yield from self._of_subscriptions()
+        yield from (failed, latency, lag)
 
     def _of_subscriptions(self) -> Iterator[Metric]:
         told = CounterMetricFamily(

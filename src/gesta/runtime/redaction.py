@@ -23,14 +23,16 @@ _LONG_SEGMENT = re.compile(r"[^/\s?#]{20,}")
 _URL = (
     # Behind a user part the host may be missing, as where the server is at a socket; without either
     # it is the path of a file.
-    r"(?i)\b(?P<scheme>[a-z][a-z0-9+.-]{1,15})://(?:[^\s/?#]*@(?P<host>[^\s/?#@\"'<>]*)|(?P<alone>[^\s/?#@\"'<>]+))"
+    r"(?i)\b(?P<scheme>[a-z][a-z0-9+.-]{1,15})://"
+    r"(?:[^\s/?#]*@(?P<host>[^\s/?#@\"'<>]*)|(?P<alone>[^\s/?#@\"'<>]+))"
     r"(?P<path>/[^\s?#\"'<>]*)?(?P<rest>[?#][^\s\"'<>]*)?"
 )
 _USER_PART = re.compile(r"(?i)\b([a-z][a-z0-9+.-]{1,15}://)[^\s/?#]*@")
 _AFTER_PATH = re.compile(r"(?i)(\b[a-z][a-z0-9+.-]{1,15}://[^\s?#]*)[?#]\S*")
 #: What a credential is called in a query, a header or a JSON object.
 _NAMED = (
-    r"(?:(?:x-)?api[-_]?key|access[-_]?key|private[-_]?key|(?:(?:access|refresh|id|auth|bot|session)[-_]?)?token"
+    r"(?:(?:x-)?api[-_]?key|access[-_]?key|private[-_]?key"
+    r"|(?:(?:access|refresh|id|auth|bot|session)[-_]?)?token"
     r"|(?:client[-_]?)?secret|passw(?:or)?d|pwd|senha|signature|sig)"
 )
 
@@ -42,7 +44,8 @@ def _url(match: re.Match[str]) -> str:
     path = _LONG_SEGMENT.sub(
         lambda part: part[0] if _UUID.fullmatch(part[0]) else "[token]", match["path"] or ""
     )
-    return f"{match['scheme']}://{match['host'] or match['alone'] or ''}{path}{'?…' if match['rest'] else ''}"
+    host, rest = match["host"] or match["alone"] or "", "?…" if match["rest"] else ""
+    return f"{match['scheme']}://{host}{path}{rest}"
 
 
 def _tax_id(match: re.Match[str]) -> str:
@@ -76,12 +79,18 @@ _RULES: tuple[tuple[re.Pattern[str], Replacement], ...] = tuple(
         (_URL, _url),
         # Headers that carry a credential whatever follows.
         (
-            r"(?i)\b((?:proxy-)?authorization|(?:set-)?cookie)([\"']?\s*[:=]\s*+[\"']?+)(?!\[)[^\r\n\"',}]+",
+            (
+                r"(?i)\b((?:proxy-)?authorization|(?:set-)?cookie)([\"']?\s*[:=]\s*+[\"']?+)"
+                r"(?!\[)[^\r\n\"',}]+"
+            ),
             r"\1\2[token]",
         ),
         # A scheme word before a value that does not look like a word of a sentence.
         (
-            r"(?i)\b(bearer|basic)\s+(?=\S*[0-9=_~+/]|\S{20}|\S*(?-i:[a-z][A-Z]))[a-z0-9._~+/=-]{6,}",
+            (
+                r"(?i)\b(bearer|basic)\s+(?=\S*[0-9=_~+/]|\S{20}|\S*(?-i:[a-z][A-Z]))"
+                r"[a-z0-9._~+/=-]{6,}"
+            ),
             r"\1 [token]",
         ),
         # name=value, "name": "value", and name: value where the value has a digit.
@@ -101,7 +110,10 @@ _RULES: tuple[tuple[re.Pattern[str], Replacement], ...] = tuple(
         (r"gesta_(?:live|test)_[0-9a-z]+_[0-9A-Za-z]+", "[token]"),
         (r"\b[sr]k[_-][A-Za-z0-9_-]{8,}", "[token]"),
         (
-            r"\b(?:AKIA|ASIA)[A-Z0-9]{16}\b|\bgh[pousr]_[A-Za-z0-9]{20,}|\beyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9._-]+",
+            (
+                r"\b(?:AKIA|ASIA)[A-Z0-9]{16}\b|\bgh[pousr]_[A-Za-z0-9]{20,}"
+                r"|\beyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9._-]+"
+            ),
             "[token]",
         ),
         (r"[^\s@\"'<>()\[\],;:]{1,64}@[\w-]{1,63}(?:\.[\w-]{1,63})+", "[email]"),

@@ -148,7 +148,9 @@ class LogContext:
 
     __slots__ = ("_correlation_id", "_flow", "_leased", "_payload")
 
-    def __init__(self, flow: Flow, leased: LeasedJob, payload: object, correlation_id: str) -> None:
+    def __init__(
+        self, flow: Flow, leased: LeasedJob, payload: object, *, correlation_id: str
+    ) -> None:
         self._flow, self._leased, self._payload, self._correlation_id = (
             flow,
             leased,

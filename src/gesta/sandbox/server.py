@@ -90,15 +90,19 @@ def add_reports(app: web.Application, sandbox: Sandbox, runtime: Runtime) -> Non
 
 
 #: What whoever knocks is told.
-HELP = """doubles of providers on a port of this machine; point a channel's api_url, host or url at one
+HELP = """fakes of providers on a port of this machine; point a channel's api_url, host or url there
 
-POST   /sandbox/FACE/faults    {"status": 429, "retry_after": 30}  the next call goes wrong; also "error" (the provider's word for it),
-                               "drop": true (the effect happens, the answer is lost), "slow_seconds": 9, "times": 3;
-                               {"match": "xoxb-old", "error": "token_revoked"}  every call of that token, channel, number or key does
+POST   /sandbox/FACE/faults    {"status": 429, "retry_after": 30}  the next call goes wrong; also
+                               "error" (the provider's word for it), "slow_seconds": 9, "times": 3,
+                               "drop": true (the effect happens, the answer is lost);
+                               {"match": "xoxb-old", "error": "token_revoked"}  every call of that
+                               token, channel, number or key does
 DELETE /sandbox/FACE/faults    forget them
 GET    /sandbox/FACE/effects   what was done, once for each effect
-POST   /sandbox/twilio/reports {"status": "delivered"}  report on the latest text to the URL that it asked for
-POST   /sandbox/ses/reports    {"kind": "bounce", "topic": "arn:…", "url": "http://127.0.0.1:8420/v1/reports/ses/default"}
+POST   /sandbox/twilio/reports {"status": "delivered"}  report on the latest text to the URL that it
+                               asked for
+POST   /sandbox/ses/reports    {"kind": "bounce", "topic": "arn:…",
+                               "url": "http://127.0.0.1:8420/v1/reports/ses/default"}
 """
 #: The doubles are for this machine only.
 HOST = "127.0.0.1"

@@ -1,11 +1,12 @@
-"""A double of Amazon SES v2: SendEmail with a raw letter.
+"""A fake of Amazon SES v2, and of SNS for its reports.
 
-It gives every letter an id of its own, and dedupes nothing, as SES does not.
-
+SendEmail takes a raw e-mail, gives each an id of its own, and dedupes nothing, as SES does not.
 `next(error="SendingPausedException")`, `next(error="TooManyRequestsException")`,
-`next(status=500)`; `on("AKIA…", error=…)` is about one
-account. Effects are counted by the letter's Message-ID: more than one receipt is a letter that went
-out more than once.
+`next(status=500)`; `on("AKIA…", error=…)` is about one account. Effects are counted by the
+Message-ID: more than one receipt is an e-mail that went out more than once.
+
+SNS signs with a certificate of its own, which it also hands out. An engine that is to believe it
+must be told so: `sns_url` of its settings. In a test without sockets it answers for every host.
 """
 
 from __future__ import annotations
@@ -97,7 +98,7 @@ class SnsSandbox:
             "Timestamp": moment,
         } | more
         text = "".join(f"{name}\n{fields[name]}\n" for name in _SIGNED if name in fields).encode()
-        algorithm: hashes.HashAlgorithm = hashes.SHA1() if version == "1" else hashes.SHA256()  # noqa: S303 -- what version 1 is
+        algorithm = hashes.SHA1() if version == "1" else hashes.SHA256()  # noqa: S303 -- version 1
         signature = base64.b64encode(self._key.sign(text, PKCS1v15(), algorithm)).decode()
         return (
             {"SigningCertURL": self.url + CERTIFICATE}

@@ -108,7 +108,7 @@ class SmtpFace:
         with suppress(
             ConnectionError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, ValueError
         ):
-            await _Conversation(self._double, self._runtime, reader, writer).run()
+            await _Conversation(self._double, self._runtime, reader=reader, writer=writer).run()
 
 
 class _Conversation:
@@ -116,6 +116,7 @@ class _Conversation:
         self,
         double: SmtpSandbox,
         runtime: Runtime,
+        *,
         reader: asyncio.StreamReader,
         writer: asyncio.StreamWriter,
     ) -> None:

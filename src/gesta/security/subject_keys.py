@@ -81,7 +81,7 @@ class _Key(msgspec.Struct, frozen=True, gc=False):
 
 class SubjectKeys:
     def __init__(
-        self, vault: Vault, key_ring: KeyRing, identity: KeyedDigests, runtime: Runtime
+        self, *, vault: Vault, key_ring: KeyRing, identity: KeyedDigests, runtime: Runtime
     ) -> None:
         self._vault, self._key_ring, self._identity, self._runtime = (
             vault,

@@ -208,7 +208,7 @@ class LogConsumer(ABC):
             before = None if view is None else view.state
             try:
                 view = apply_event(view, recorded, flow)
-            except Exception as error:  # noqa: BLE001 -- whatever is wrong with one request, the others must be told
+            except Exception as error:  # noqa: BLE001 -- one request must not hold up the others
                 for rest in stream:
                     if rest.position >= recorded.position and rest.position in words:
                         self._park(rest, words[rest.position][1].tenant, error)

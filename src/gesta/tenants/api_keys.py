@@ -1,12 +1,14 @@
 """API keys: who may do what in whose name.
 
-Shown once; what is kept is a keyed hash, sealed in the vault, found by the key's id.
+The text of a key is `gesta_live_<id>_<secret>`, or `gesta_test_…` for one that reaches nothing but
+the sandbox. It is shown once; what is kept is a keyed hash, encrypted in the vault, found by the
+key's id. The id is no secret. It ends in a checksum under a secret of the installation, so that
+made-up ids are refused without a look into the vault.
 
-What a crash between two steps leaves is harmless. `create` first puts on record that a key is made,
-then makes it, then shows it: a note without
-a key may be left, or a key that nobody has seen and that the list has. `revoke` first ends the key,
-then notes it: a dead key without its
-note may be left, which the list tells of and a second `revoke` makes up for.
+What a crash between two steps leaves is harmless. `create` first records that a key is made, then
+makes it, then shows it: a note without a key may be left, or a key that nobody has seen and that
+the list has. `revoke` first ends the key, then records it: a dead key without its note may be left,
+which the list shows and a second `revoke` makes up for.
 """
 
 from __future__ import annotations
@@ -59,12 +61,8 @@ class KeyTexts:
         """The id of a new key, and its text."""
         drawn = self._letters(_ID_LETTERS, _DRAWN_LENGTH)
         key_id = drawn + self._checksum(drawn)
-        return (
-            key_id,
-            (
-                f"gesta_{'test' if test else 'live'}_{key_id}_{self._letters(_SECRET_LETTERS, _SECRET_LENGTH)}"
-            ),
-        )
+        secret = self._letters(_SECRET_LETTERS, _SECRET_LENGTH)
+        return key_id, f"gesta_{'test' if test else 'live'}_{key_id}_{secret}"
 
     def id_in(self, text: str) -> str | None:
         """The id in a text, whoever made it; None where no key can look so."""

@@ -41,6 +41,7 @@ class FlowRecord(msgspec.Struct, frozen=True):
 class Records:
     def __init__(
         self,
+        *,
         vault: Vault,
         key_ring: KeyRing,
         subjects: SubjectKeys,

@@ -232,7 +232,8 @@ def credential_of(flow: Flow | None, payload: bytes) -> str | None:
             else msgspec.json.decode(payload, type=flow.payload)
         )
         return told if isinstance(told, str) else None
-    except Exception:  # noqa: BLE001 -- a program's own function, and a payload that may fit no longer: the attempt will say what is wrong
+    except Exception:  # noqa: BLE001
+        # A program's own function, and a payload that may fit no longer: the attempt will tell.
         return None
 
 

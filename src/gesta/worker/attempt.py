@@ -102,7 +102,9 @@ class Running:
 
     @property
     def log_context(self) -> LogContext:
-        return LogContext(self.flow, self.leased, self.payload, self.view.state.correlation_id)
+        return LogContext(
+            self.flow, self.leased, self.payload, correlation_id=self.view.state.correlation_id
+        )
 
 
 class ExecutorTools:

@@ -101,7 +101,9 @@ class JobRelease:
             failed=partial(self._telemetry.store_failed, "worker"),
         )
         if is_new:
-            line = LogContext(run.flow, leased, run.payload, run.view.state.correlation_id)
+            line = LogContext(
+                run.flow, leased, run.payload, correlation_id=run.view.state.correlation_id
+            )
             self._telemetry.credential_refused(line, run.flow.name, refused.credential, reason)
         if scope is None or leased.is_possibly_executed:
             # It has changed meanwhile; or an earlier lease was lost, which a hold would remember

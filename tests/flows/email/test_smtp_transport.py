@@ -6,6 +6,7 @@ import asyncio
 import socket
 from collections.abc import AsyncIterator
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -240,7 +241,8 @@ async def test_without_tls_only_what_the_operator_names_is_reached():
 
         async def close(self) -> None: ...
 
-    transport = SmtpTransport(LOOPBACK, SystemRuntime(), resolver=Public())  # type: ignore[arg-type]
+    public: Any = Public()
+    transport = SmtpTransport(LOOPBACK, SystemRuntime(), resolver=public)
     try:
         assert await fault_of(transport, MailServer("mail.example.com", 25, "none")) == (
             "plain_smtp",

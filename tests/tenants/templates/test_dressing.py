@@ -47,7 +47,8 @@ def test_nothing_is_fetched():
 
 def test_mjml_is_laid_out():
     parts = dressed(
-        "<mjml><mj-body><mj-section><mj-column><mj-text>Olá</mj-text></mj-column></mj-section></mj-body></mjml>",
+        "<mjml><mj-body><mj-section><mj-column><mj-text>Olá</mj-text></mj-column>"
+        "</mj-section></mj-body></mjml>",
         "mjml",
     )
     assert "<table" in parts["html"]

@@ -44,9 +44,10 @@ def test_every_part_is_filled_in_and_only_html_is_escaped() -> None:
 
 @given(st.text(), st.integers(-(2**60), 2**60) | st.booleans() | st.none())
 def test_a_value_cannot_leave_its_string_in_blocks(name: str, number: int | None) -> None:
-    source = """{% macro bold(x) %}*{{ x }}*{% endmacro %}{% set twice %}{{ name }}{{ name }}{% endset -%}
-    [{"a": "Hi {{ name }}", "b": "{{ bold(name) }}", "c": "{{ twice }}", "d": {{ name|tojson }}, "e": {{ number }},
-      "f": "{{ [name] }}"}]"""
+    source = """{% macro bold(x) %}*{{ x }}*{% endmacro -%}
+    {% set twice %}{{ name }}{{ name }}{% endset -%}
+    [{"a": "Hi {{ name }}", "b": "{{ bold(name) }}", "c": "{{ twice }}", "d": {{ name|tojson }},
+      "e": {{ number }}, "f": "{{ [name] }}"}]"""
     try:
         name.encode()
     except UnicodeEncodeError:
@@ -56,9 +57,11 @@ def test_a_value_cannot_leave_its_string_in_blocks(name: str, number: int | None
     assert block == {"a": f"Hi {name}", "b": f"*{name}*", "c": name * 2, "d": name, "e": number}
 
 
-EXPRESSIONS = """name|e · name|escape · d.x|e · [name]|map('e')|join · name|replace('x', 1|tojson) · (1|tojson)|replace('1', name) · (1|tojson) ~ name
-    name ~ (1|tojson) · [name, name]|join(1|tojson) · (1|tojson) + name · name|upper · name|urlencode · name|striptags · name|string · name[:3] · d · [d]
-    name|int(default=name) · name|truncate(length=3) · name * 2 · name|title|trim · name|default('x') · name|lines|join('-')"""
+EXPRESSIONS = """name|e · name|escape · d.x|e · [name]|map('e')|join · name|replace('x', 1|tojson)
+    (1|tojson)|replace('1', name) · (1|tojson) ~ name · name ~ (1|tojson)
+    [name, name]|join(1|tojson) · (1|tojson) + name · name|upper · name|urlencode · name|striptags
+    name|string · name[:3] · d · [d] · name|int(default=name) · name|truncate(length=3) · name * 2
+    name|title|trim · name|default('x') · name|lines|join('-')"""
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,15 @@
-"""What a letter says: its HTML fetched by reference or made from a template, made ready for mail
+"""What an e-mail says: its HTML fetched by reference or made from a template, made ready for mail
 programs, with a text part.
+
+A reference (htmlRef) leads to what belongs to the tenant, by one of three schemes:
+
+- `db:<uuid>`, or the UUID: a body that `store_body` has put, encrypted in the vault.
+- `file:<path>`: a file below `<files>/<tenant>/`, where the program says what `files` is.
+- `s3:<key>`: an object below the prefix of the bucket that the tenant's config names.
+
+There is no way up (`..`), no absolute path, no link that leads out, and no URL. A caller who may
+name a reference must not read other tenants' e-mails, the machine's files, or addresses inside the
+network (S2-19).
 """
 
 from __future__ import annotations

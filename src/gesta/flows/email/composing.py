@@ -70,7 +70,8 @@ def message_id(key: str, from_address: str) -> str:
     """Without the angle brackets; the same for every attempt of an intent, so that a mailbox that
     looks at it shows the letter once.
     """
-    return f"{hashlib.sha256(key.encode()).hexdigest()[:32]}@{ascii_address(from_address).rpartition('@')[2]}"
+    domain = ascii_address(from_address).rpartition("@")[2]
+    return f"{hashlib.sha256(key.encode()).hexdigest()[:32]}@{domain}"
 
 
 def compose(

@@ -1,10 +1,12 @@
-"""The job `email:send` of seed 002, `{data, opts}`: read strictly at the boundary, turned into a
-Message and the options of a request.
+"""The job `email:send` of seed 002, `{data, opts}`, and the words of seed 002 about a request.
 
+A job is read strictly at the boundary and turned into a Message and the options of a request.
 `outboxId` is the request, `requestId` the correlation, `companyId` the tenant (X-7, X-13).
-`attempt` and `enqueuedAt` are checked
-and left behind: attempts are counted from events, and when a request was accepted is the engine's
-to say (S2-5, S2-29).
+`attempt` and `enqueuedAt` are checked and left behind: attempts are counted from events, and when a
+request was accepted is the engine's to say (S2-5, S2-29).
+
+The row of the e-mail log, the job's result and the statuses are derived from the request's view and
+events whenever they are asked for. There is no second table.
 """
 
 from __future__ import annotations

@@ -1,7 +1,15 @@
-"""What a program keeps for its letters beside sending them: bodies, the suppression list, hashes of
-documents, what is known of recipients.
+"""What a program keeps for its e-mails beside sending them: bodies, the suppression list, hashes of
+documents, what is known of recipients. All of it belongs to a tenant and lies encrypted in the
+vault.
 
-All of it belongs to a tenant and lies sealed in the vault.
+CPF and CNPJ are kept as a keyed hash. A plain SHA-256 of a CPF is no protection: there are 10^9
+valid numbers, and a laptop tries them all in minutes. So the hash is an HMAC under a key of the
+tenant; it stays 64 hexadecimal digits.
+
+A recipient is known by what the tenant calls them: recipientId, then externalId, then cpfCnpjHash,
+then the address (S2-28). A person is one record, encrypted under their address; each identifier is
+a pointer to it. Every write is a compare-and-set, and a crash between two of them leaves a pointer
+that the next e-mail completes.
 """
 
 from __future__ import annotations

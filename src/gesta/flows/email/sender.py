@@ -1,4 +1,27 @@
-"""Who sends a tenant's letters: config of kind `email.sender`, by code."""
+"""Who sends a tenant's e-mails (config of kind `email.sender`, by code), and what answers mean.
+
+SMTP:
+
+- 2xx to the message: Done. Copies that were refused on the way become warnings.
+- 530, 534, 535, 538 at login, 5.7.8 at login or sender: the account is held until it changes.
+- 4xx: Retry. 4.7.x (throttled) also closes the account for a while.
+- 5.1.1, 5.1.2, 5.1.3, 5.1.10 for `to`: Rejected `invalid_email`. 5.1.1 also puts the address on the
+  suppression list.
+- Any other 5xx: Rejected.
+- No connection, or lost before DATA: Retry, nothing was sent. Lost after DATA: Unknown.
+
+Amazon SES v2 (D-9):
+
+- A MessageId: Done.
+- Too many requests, sending rate exceeded: the account rests for a second; no attempt is spent.
+- Daily quota exceeded: the account rests for ten minutes at a time; no attempt is spent.
+- Account suspended, sending paused, 401, 403, refused signatures, From domain not verified, no such
+  configuration set: the account is held until it changes.
+- MessageRejected, BadRequest, any other 4xx: Rejected. LimitExceeded: Retry.
+- 5xx, no answer after sending: Unknown. SES has no idempotency key and gives every e-mail a
+  Message-ID of its own, so a second one is possible. Each carries our `X-Outbox-Id` and the tag
+  `outboxId`, by which SES's own events tell them apart.
+"""
 
 from __future__ import annotations
 
@@ -176,7 +199,8 @@ _HELD = frozenset(
     ConfigurationSetDoesNotExistException AccessDenied AccessDeniedException
     UnrecognizedClientException InvalidClientTokenId SignatureDoesNotMatch
     InvalidSignatureException ExpiredToken ExpiredTokenException IncompleteSignature
-    MissingAuthenticationToken MissingAuthenticationTokenException NotAuthorized OptInRequired""".split()
+    MissingAuthenticationToken MissingAuthenticationTokenException NotAuthorized
+    OptInRequired""".split()
 )
 _THROTTLED = frozenset(
     {"TooManyRequestsException", "Throttling", "ThrottlingException", "RequestLimitExceeded"}

@@ -225,7 +225,8 @@ async def open_message(
         raise Forged
     key = await certificates.key(posted.certificate, context)
     try:
-        algorithm = hashes.SHA1() if posted.version == "1" else hashes.SHA256()  # noqa: S303 -- version 1 is SHA-1, and still SNS's default
+        # Version 1 is SHA-1, and still SNS's default.
+        algorithm = hashes.SHA1() if posted.version == "1" else hashes.SHA256()  # noqa: S303
         key.verify(signature, posted.signed(), PKCS1v15(), algorithm)
     except InvalidSignature:
         raise Forged from None

@@ -1,36 +1,28 @@
 """notification.slack: chat.postMessage by Slack's own client, with workspace, channel, app and
 template by code.
 
-| Slack                                              | outcome
-|
-|----------------------------------------------------|---------------------------------------------------------------------------|
-| ok                                                 | Done, with `ts` as id and the channel as
-target                           |
-| too fast (429, `ratelimited`)                      | nothing was posted: the channel's key is
-closed for all processes, the    |
-|                                                    | request waits as long as Slack says and
-spends no attempt                 |
-| `service_unavailable`, no connection               | Retry
-|
-| `message_limit_exceeded` and its like              | Retry after a quarter of an hour; the
-workspace is closed meanwhile       |
-| `internal_error`, 5xx, a lost answer               | Unknown: Slack is asked, by the mark in the
-message's metadata            |
-| `token_revoked` and its like, 401, 403; no token   | everything of the workspace is held until its
-token changes               |
-| `channel_not_found` and its like                   | Rejected by that name
-|
-| a word that answers.py does not have               | Rejected `slack_other`, and an alarm in the
-log                           |
+What Slack answers, and the outcome:
+
+- ok: Done, with `ts` as id and the channel as target.
+- Too fast (429, `ratelimited`): nothing was posted. The channel's key is closed for all processes;
+  the request waits as long as Slack says and spends no attempt.
+- `service_unavailable`, no connection: Retry.
+- `message_limit_exceeded` and its like: Retry after a quarter of an hour. The workspace is closed
+  meanwhile.
+- `internal_error`, 5xx, a lost answer: Unknown. Slack is asked, by the mark in the message's
+  metadata.
+- `token_revoked` and its like, 401, 403, no token: everything of the workspace is held until its
+  token changes.
+- `channel_not_found` and its like: Rejected by that name.
+- A word that the table in client.py lacks: Rejected `slack_other`, and an error in the log.
 
 Why "too fast" spends no attempt: it speaks of the key, which many requests share, and not of the
-request. A busy hour would otherwise
-make dead letters of messages that nothing is wrong with. A request with a time to live still
-expires.
+request. A busy hour would otherwise make dead letters of messages that nothing is wrong with. A
+request with a time to live still expires.
 
 The window for a duplicate: a message that was posted, whose answer got lost, and that a person
-deleted before Slack was asked; and one
-that Slack posts more than ASK_AFTER_SECONDS after the connection to it broke.
+deleted before Slack was asked; and one that Slack posts more than ASK_AFTER_SECONDS after the
+connection to it broke.
 """
 
 from __future__ import annotations
@@ -45,7 +37,7 @@ from gesta.domain.outcome import Done, Outcome, Rejected, Unknown
 from gesta.domain.retry_policy import RetryPolicy
 from gesta.flows.attempt import Attempt
 from gesta.flows.deferrals import CredentialRefused, Postponed
-from gesta.flows.flow import ConfigBody, Flow, Notice, Notices, Payload
+from gesta.flows.flow import ConfigBody, Executor, Flow, Notice, Notices, Payload
 from gesta.flows.slack.asking import ask, marked
 from gesta.flows.slack.client import (
     LATER_SECONDS,
@@ -147,7 +139,30 @@ def flow(
     workspace `default` goes first.
     """
     require_library()
+    return Flow(
+        NAME,
+        Message,
+        _executor(token, timeout_seconds),
+        Rules(RetryPolicy(attempts=5), "ask", ask_after_seconds=ASK_AFTER_SECONDS),
+        _reconciler(token, timeout_seconds),
+        timeout_seconds=timeout_seconds + _MARGIN_SECONDS,
+        concurrency=concurrency,
+        config={WORKSPACE: Workspace, CHANNEL: Channel, APP: App, TEMPLATE: Template},
+        example={"channel": "C012AB3CD", "text": "hello"},
+        target=lambda message: message.channel_code or message.recipient or "",
+        credential=credential_of,
+        declared={} if token is None else {f"{WORKSPACE}/{DEFAULT}": (token,)},
+        check=_check,
+        tags=tags_of,
+        reasons=_REASONS,
+        alarms=frozenset({OTHER}),
+        sandbox=True,
+        stand_ins=_stand_ins,
+        notices=notices(is_declared=token is not None),
+    )
 
+
+def _executor(token: str | None, timeout_seconds: float) -> Executor:
     async def execute(message: Message, attempt: Attempt) -> Outcome:
         code = message.template
         destination = (
@@ -168,7 +183,9 @@ def flow(
             content = _content(
                 parts.get("text"), None if blocks is None else msgspec.json.decode(blocks)
             )
-        api = SlackApi(attempt.http, secret, destination.api_url, timeout_seconds)
+        api = SlackApi(
+            attempt.http, secret, api_url=destination.api_url, timeout_seconds=timeout_seconds
+        )
         await attempt.limits.take(destination.channel_limit, destination.workspace_limit)
         try:
             answer = await api.post(
@@ -188,12 +205,18 @@ def flow(
             str(answer.get("warning", "")),
         )
 
+    return execute
+
+
+def _reconciler(token: str | None, timeout_seconds: float) -> Executor:
     async def reconcile(message: Message, attempt: Attempt) -> Outcome:
         destination = destination_of(message, attempt, token)
         secret = token_at_hand(message, attempt, destination, token)
         if secret is None:
             secret = await stored_token(message, attempt)
-        api = SlackApi(attempt.http, secret, destination.api_url, timeout_seconds)
+        api = SlackApi(
+            attempt.http, secret, api_url=destination.api_url, timeout_seconds=timeout_seconds
+        )
         try:
             return await ask(message, attempt, destination, api)
         except SlackRefusal as refused:
@@ -216,27 +239,7 @@ def flow(
                 else outcome
             )
 
-    return Flow(
-        NAME,
-        Message,
-        execute,
-        Rules(RetryPolicy(attempts=5), "ask", ask_after_seconds=ASK_AFTER_SECONDS),
-        reconcile,
-        timeout_seconds=timeout_seconds + _MARGIN_SECONDS,
-        concurrency=concurrency,
-        config={WORKSPACE: Workspace, CHANNEL: Channel, APP: App, TEMPLATE: Template},
-        example={"channel": "C012AB3CD", "text": "hello"},
-        target=lambda message: message.channel_code or message.recipient or "",
-        credential=credential_of,
-        declared={} if token is None else {f"{WORKSPACE}/{DEFAULT}": (token,)},
-        check=_check,
-        tags=tags_of,
-        reasons=_REASONS,
-        alarms=frozenset({OTHER}),
-        sandbox=True,
-        stand_ins=_stand_ins,
-        notices=notices(is_declared=token is not None),
-    )
+    return reconcile
 
 
 def _stand_ins(message: Message) -> Mapping[str, ConfigBody]:

@@ -40,7 +40,10 @@ def mark_of(attempt: Attempt) -> str:
     digest.update(attempt.key.encode())
     digits = digest.hexdigest()
     # By hand, because a UUID object takes as long as the rest of it.
-    return f"{digits[:8]}-{digits[8:12]}-5{digits[13:16]}-{_VARIANTS[digits[16]]}{digits[17:20]}-{digits[20:32]}"
+    return (
+        f"{digits[:8]}-{digits[8:12]}-5{digits[13:16]}"
+        f"-{_VARIANTS[digits[16]]}{digits[17:20]}-{digits[20:32]}"
+    )
 
 
 def marked(content: dict[str, Any], attempt: Attempt) -> None:

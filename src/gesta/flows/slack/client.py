@@ -37,18 +37,20 @@ _WORDS: Final[dict[Meaning, str]] = {
     "unknown": "internal_error fatal_error",
     "final": (
         """
-        channel_not_found not_in_channel is_archived msg_too_long msg_blocks_too_long no_text invalid_blocks invalid_blocks_format
-        invalid_arguments invalid_arg_name invalid_array_arg invalid_charset invalid_form_data invalid_post_type missing_post_type
-        too_many_attachments too_many_contact_cards metadata_too_large invalid_metadata_format invalid_metadata_schema
-        restricted_action restricted_action_read_only_channel restricted_action_thread_only_channel
-        restricted_action_non_threadable_channel restricted_action_thread_locked cannot_reply_to_message messages_tab_disabled
+        channel_not_found not_in_channel is_archived msg_too_long msg_blocks_too_long no_text
+        invalid_blocks invalid_blocks_format invalid_arguments invalid_arg_name
+        invalid_array_arg invalid_charset invalid_form_data invalid_post_type missing_post_type
+        too_many_attachments too_many_contact_cards metadata_too_large invalid_metadata_format
+        invalid_metadata_schema restricted_action restricted_action_read_only_channel
+        restricted_action_thread_only_channel restricted_action_non_threadable_channel
+        restricted_action_thread_locked cannot_reply_to_message messages_tab_disabled
         ekm_access_denied slack_connect_file_link_sharing_blocked"""
     ),
     "credential": (
         """
-        not_authed invalid_auth account_inactive token_revoked token_expired no_permission missing_scope not_allowed_token_type
-        access_denied accesslimited team_access_not_granted enterprise_is_restricted two_factor_setup_required method_deprecated
-        deprecated_endpoint"""
+        not_authed invalid_auth account_inactive token_revoked token_expired no_permission
+        missing_scope not_allowed_token_type access_denied accesslimited team_access_not_granted
+        enterprise_is_restricted two_factor_setup_required method_deprecated deprecated_endpoint"""
     ),
 }
 #: Slack's word for an error → what it means.
@@ -128,9 +130,9 @@ def _read(response: HttpResponse) -> dict[str, Any]:
         return {}
 
 
-#: Silent. The client's own would format every message it sends, text and all, and write it wherever
-#: the root logger does.
-_SILENT: Final = logging.Logger("slack_sdk", logging.CRITICAL)  # noqa: LOG001 -- outside of everybody's tree
+#: Silent, and outside of everybody's tree. The client's own would format every message it sends,
+#: text and all, and write it wherever the root logger does.
+_SILENT: Final = logging.Logger("slack_sdk", logging.CRITICAL)  # noqa: LOG001
 
 
 def require_library() -> None:
@@ -181,7 +183,7 @@ class SlackApi:
         client_of
     )
 
-    def __init__(self, http: Http, token: str, api_url: str, timeout_seconds: float) -> None:
+    def __init__(self, http: Http, token: str, *, api_url: str, timeout_seconds: float) -> None:
         """`api_url` up to the slash before a method's name."""
         self._http, self._token, self._address, self._timeout_seconds = (
             http,

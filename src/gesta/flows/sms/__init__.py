@@ -1,30 +1,20 @@
 """notification.sms: a text by Twilio's REST API.
 
-| Twilio                                             | outcome
-|
-|----------------------------------------------------|---------------------------------------------------------------------------|
-| 201                                                | Done, with the sid as id and the segments as
-detail. Whether it arrived   |
-|                                                    | is not known then: that comes by status
-callbacks                         |
-| too fast (429, 20429), too many failures (70005)   | never processed: the account's key is closed
-for all processes, the       |
-|                                                    | request waits and spends no attempt
-|
-| 500 (20500), any 5xx, a lost answer                | Unknown: Twilio is asked for the texts to
-this number                     |
-| 401, 403, 20003                                    | everything of the account is held until its
-token changes                 |
-| 21211, 21610 and their like                        | Rejected by a word of ours
-|
-| a code that answers.py does not have               | Rejected `twilio_other`, and an alarm in the
-log                          |
+What Twilio answers, and the outcome:
+
+- 201: Done, with the sid as id and the segments as detail. Whether it arrived comes later, by
+  status callbacks.
+- Too fast (429, 20429), too many failures (70005): never processed. The account's key is closed for
+  all processes; the request waits and spends no attempt.
+- 500 (20500), any 5xx, a lost answer: Unknown. Twilio is asked for the texts to this number.
+- 401, 403, 20003: everything of the account is held until its token changes.
+- 21211, 21610 and their like: Rejected by a word of ours.
+- A code that the table in twilio.py lacks: Rejected `twilio_other`, and an error in the log.
 
 Twilio has no idempotency key and a text carries no mark, so a lost one is found by number, text,
-sender and time. Where two alike were
-sent to one person within that time the doubt stays, and a person decides. The window for a mistake:
-of two requests alike within about a
-minute, one done and one lost before Twilio had it, the lost one is taken for the other.
+sender and time. Where two alike were sent to one person within that time the outcome stays unknown,
+and a person decides. The window for a mistake: of two requests alike within about a minute, one
+done and one lost before Twilio had it, the lost one is taken for the other.
 """
 
 from __future__ import annotations
@@ -38,7 +28,7 @@ from gesta.domain.retry_policy import RetryPolicy
 from gesta.errors import BadFlow, StoreError
 from gesta.flows.attempt import Attempt
 from gesta.flows.deferrals import SECRET_MISSING, CredentialRefused, Postponed
-from gesta.flows.flow import Flow, Notice, Notices, Payload
+from gesta.flows.flow import Check, Executor, Flow, Notice, Notices, Payload
 from gesta.flows.sms.message import (
     ACCOUNT,
     ADDRESSES,
@@ -117,7 +107,35 @@ def flow(
     declared = (
         None if account_sid is None else _declared(account_sid, token, sender, default_region)
     )
+    return Flow(
+        NAME,
+        Message,
+        _executor(declared, timeout_seconds),
+        Rules(RetryPolicy(attempts=5), "ask", ask_after_seconds=ASK_AFTER_SECONDS),
+        _reconciler(declared, timeout_seconds),
+        timeout_seconds=timeout_seconds + _MARGIN_SECONDS,
+        concurrency=concurrency,
+        config={ACCOUNT: Account, TEMPLATE: Template},
+        example={"to": "+4930123456", "body": "Your parcel is here"},
+        credential=lambda message: f"{ACCOUNT}/{message.account}",
+        declared=(
+            {}
+            if declared is None
+            else {f"{ACCOUNT}/{DEFAULT}": (declared.account_sid, declared.auth_token)}
+        ),
+        check=_checker(declared),
+        tags=tags_of,
+        reasons=_REASONS,
+        alarms=frozenset({OTHER}),
+        sandbox=True,
+        stand_ins=lambda _: {ACCOUNT: Account("ACsandbox", "", "sandbox")},
+        notices=notices(declared),
+        reports=reporting(declared),
+        addresses=ADDRESSES,
+    )
 
+
+def _executor(declared: Account | None, timeout_seconds: float) -> Executor:
     async def execute(message: Message, attempt: Attempt) -> Outcome:
         account, twilio = await _account(message, attempt, declared, timeout_seconds)
         to, body = _number(message, account), await _body(message, attempt)
@@ -130,6 +148,10 @@ def flow(
             return await _ending(refused.response, message, attempt, account)
         return Done(sid, detail=str(segments_of(body)))
 
+    return execute
+
+
+def _reconciler(declared: Account | None, timeout_seconds: float) -> Executor:
     async def reconcile(message: Message, attempt: Attempt) -> Outcome:
         account, twilio = await _account(message, attempt, declared, timeout_seconds)
         to, body = _number(message, account), await _body(message, attempt)
@@ -141,6 +163,10 @@ def flow(
             # No answer to a question ends the doubt.
             return outcome if isinstance(outcome, Done) else Unknown(outcome.reason, outcome.detail)
 
+    return reconcile
+
+
+def _checker(declared: Account | None) -> Check:
     async def check(
         message: Message, config: TenantConfig, templates: Templates
     ) -> Mapping[str, str]:
@@ -150,32 +176,7 @@ def flow(
             return faults
         return await templates.missing(message.template, message.data, message.locale)
 
-    return Flow(
-        NAME,
-        Message,
-        execute,
-        Rules(RetryPolicy(attempts=5), "ask", ask_after_seconds=ASK_AFTER_SECONDS),
-        reconcile,
-        timeout_seconds=timeout_seconds + _MARGIN_SECONDS,
-        concurrency=concurrency,
-        config={ACCOUNT: Account, TEMPLATE: Template},
-        example={"to": "+4930123456", "body": "Your parcel is here"},
-        credential=lambda message: f"{ACCOUNT}/{message.account}",
-        declared=(
-            {}
-            if declared is None
-            else {f"{ACCOUNT}/{DEFAULT}": (declared.account_sid, declared.auth_token)}
-        ),
-        check=check,
-        tags=tags_of,
-        reasons=_REASONS,
-        alarms=frozenset({OTHER}),
-        sandbox=True,
-        stand_ins=lambda _: {ACCOUNT: Account("ACsandbox", "", "sandbox")},
-        notices=notices(declared),
-        reports=reporting(declared),
-        addresses=ADDRESSES,
-    )
+    return check
 
 
 def _declared(

@@ -1,21 +1,13 @@
 """What Twilio reports by status callbacks: that a text arrived, or that it did not.
 
-| MessageStatus                          | report
-|
-|----------------------------------------|------------------------------------------------------------|
-| delivered, read                        | delivered
-|
-| undelivered, failed                    | bounced, by a word for ErrorCode; permanent where it is
-so |
-| queued, sending, sent and the like     | none: it says less than what is on record
-|
+- `delivered`, `read`: delivered.
+- `undelivered`, `failed`: bounced, by a word for ErrorCode; permanent where that is so.
+- `queued`, `sending`, `sent` and the like: no report. They say less than what is on record.
 
 The URL of the callback names the account and the request, and Twilio signs the URL with what it
-posts: HMAC-SHA1 under the account's own
-token, of the URL as we gave it and the fields in the order of their names. So neither can be
-changed, and no list of Twilio's ids is kept.
-Nobody is put on the suppression list: who has said STOP is on Twilio's own, and START takes them
-off there.
+posts: HMAC-SHA1 under the account's own token, of the URL as we gave it and the fields in the order
+of their names. So neither can be changed, and no list of Twilio's ids is kept. Nobody is put on the
+suppression list: who has said STOP is on Twilio's own, and START takes them off there.
 """
 
 from __future__ import annotations

@@ -1,24 +1,12 @@
 """`attempt.http`: HTTP that ends the attempt by itself when the answer is not a success.
 
-| what happened                                                            | outcome
-|
-|--------------------------------------------------------------------------|------------------------------|
-| 2xx                                                                      | the flow goes on
-|
-| 429; 503 that says when to come back (Retry-After)                       | Retry, not before that
-time  |
-| name not found, connection refused, TLS failure, no connection in time   | Retry: nothing was sent
-|
-| 3xx; any other 4xx; a URL that may not be called (guard, plain http)     | Rejected
-|
-| any other 5xx; reset, time-out or half an answer after sending           | Unknown
-|
-| 2xx whose JSON the flow needs and cannot read                            | Unknown
-|
-
-The last line: a 2xx alone does not tell who spoke. A proxy's login page answers 200 as well, and a
-flow that must hand on the
-provider's id has none, so neither Done nor Rejected would be true.
+- 2xx: the flow goes on.
+- 429, and 503 that says when to come back (Retry-After): Retry, not before that time.
+- Name not found, connection refused, TLS failure, no connection in time: Retry. Nothing was sent.
+- 3xx, any other 4xx, a URL that may not be called (guard, plain http): Rejected.
+- Any other 5xx; reset, time-out or half an answer after sending: Unknown.
+- 2xx whose JSON the flow needs and cannot read: Unknown. A 2xx alone does not tell who spoke: a
+  proxy's login page answers 200 as well, and a flow that must hand on the provider's id has none.
 """
 
 from __future__ import annotations

@@ -124,6 +124,7 @@ class SmtpTransport:
         self,
         guard: PrivateAddressGuard,
         runtime: Runtime,
+        *,
         resolver: AbstractResolver | None = None,
         trust: str | None = None,
     ) -> None:

@@ -96,7 +96,8 @@ class MailFault(Exception):
     """There is no answer. `sent` tells whether the server may have the letter."""
 
     def __init__(self, reason: MailFaultReason, *, sent: bool) -> None:
-        self.detail = f"{'the letter may have been taken' if sent else 'nothing was sent'}{REMEDIES.get(reason, '')}"
+        done = "the letter may have been taken" if sent else "nothing was sent"
+        self.detail = f"{done}{REMEDIES.get(reason, '')}"
         super().__init__(f"{reason}, {self.detail}")
         self.reason: MailFaultReason = reason
         self.sent = sent

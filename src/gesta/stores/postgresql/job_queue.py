@@ -1,15 +1,18 @@
 """The queue in PostgreSQL. Implements gesta.ports.job_queue; the docstrings there are the
 promise.
+
+Turns (domain/fair_queue.py) are read before and noted with the jobs, not under a lock: two
+processes that give turns at the same instant may give the same one. Then those two jobs are equal.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from operator import attrgetter
-from typing import Any
+from typing import Any, NamedTuple
 
-from gesta.domain.fair_queue import QueueLine
+from gesta.domain.fair_queue import QueueLine, give_turns, score_of
 from gesta.ports.job_queue import (
     Backlog,
     HeldJob,
@@ -25,13 +28,25 @@ from gesta.ports.transactions import Entry
 from gesta.runtime.clock import Runtime, Signal
 from gesta.stores.postgresql.connections import Connection, Row
 from gesta.stores.postgresql.database import Database
-from gesta.stores.postgresql.fair_queue import NONE, Given, give, give_within, pairs_of
 from gesta.stores.postgresql.notifications import Notifications
 from gesta.stores.postgresql.recording import record
+from gesta.stores.postgresql.statements import Statements
 
 #: Waiting jobs that one take makes ready at most: a wave of retries must not hold up everybody.
 WAKE_BATCH = 2_000
 WAITING, LEASED, HELD = 0, 2, 3
+
+
+class Given(NamedTuple):
+    """The score of each job, and what has to be noted: lines with their ends, flows with their
+    presents.
+    """
+
+    scores: dict[str, int]
+    noted: tuple[list[str], list[str], list[int], list[int], list[str], list[int]]
+
+
+NONE = Given({}, ([], [], [], [], [], []))
 
 
 class PostgresqlJobQueue:
@@ -311,3 +326,46 @@ def _leased_external(row: Row, token: str) -> LeasedJob:
 def _leased(row: Row, token: str) -> LeasedJob:
     *job, takes, _, _ = row
     return LeasedJob(Job(*job), token, takes, row["job_due_ms"])
+
+
+def pairs_of(jobs: Iterable[tuple[str, QueueLine]]) -> tuple[list[str], list[str]]:
+    """The flows and tenants whose turns have to be read."""
+    pairs = list({(flow, tenant) for _, (flow, tenant, _) in jobs})
+    return [flow for flow, _ in pairs], [tenant for _, tenant in pairs]
+
+
+def give(jobs: Sequence[tuple[str, QueueLine]], rows: Sequence[Row]) -> Given:
+    """Scores for (job id, line), in this order."""
+    presents = {flow: turn for flow, tenant, _, turn in rows if tenant is None}
+    ends: dict[QueueLine, int] = {
+        (flow, tenant, priority): turn
+        for flow, tenant, priority, turn in rows
+        if tenant is not None
+    }
+    wanted = Counter(line for _, line in jobs)
+    turns = give_turns(wanted, presents, ends)
+    lines = [(*line, first + wanted[line]) for line, first in turns.items()]
+    scores: dict[str, int] = {}
+    for job_id, line in jobs:
+        scores[job_id] = score_of(turns[line], line[2])
+        turns[line] += 1
+    return Given(
+        scores,
+        (
+            [line[0] for line in lines],
+            [line[1] for line in lines],
+            [line[2] for line in lines],
+            [line[3] for line in lines],
+            list(presents),
+            list(presents.values()),
+        ),
+    )
+
+
+async def give_within(
+    connection: Connection, sql: Statements, jobs: Sequence[tuple[str, QueueLine]]
+) -> dict[str, int]:
+    """Read, give and note, inside a transaction; the scores."""
+    given = give(jobs, await connection.fetch(sql("next_turns"), *pairs_of(jobs)))
+    await connection.fetch(sql("save_turns"), *given.noted)
+    return given.scores

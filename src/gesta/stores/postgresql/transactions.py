@@ -18,8 +18,7 @@ from gesta.runtime.clock import Runtime
 from gesta.stores.postgresql.database import Database
 from gesta.stores.postgresql.errors import Between
 from gesta.stores.postgresql.event_store import PostgresqlEventStore
-from gesta.stores.postgresql.fair_queue import NONE
-from gesta.stores.postgresql.job_queue import PostgresqlJobQueue, job_values, leased_values
+from gesta.stores.postgresql.job_queue import NONE, PostgresqlJobQueue, job_values, leased_values
 from gesta.stores.postgresql.read_model import PostgresqlReadModel, inline_values
 from gesta.stores.postgresql.recording import Scores, record, record_values, recordings_of
 from gesta.stores.recent_views import Saved

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, assert_never, cast
 
 import apsw
 import msgspec
 
-from gesta.domain.fair_queue import QueueLine, score_of
+from gesta.domain.fair_queue import QueueLine, give_turns, score_of, turn_of
 from gesta.ports.eager_dispatch import FreeSlots, chosen_of
 from gesta.ports.job_queue import (
     Ack,
@@ -27,8 +27,10 @@ from gesta.ports.job_queue import (
 )
 from gesta.runtime.clock import Runtime, Signal
 from gesta.stores.sqlite.database import Database
-from gesta.stores.sqlite.fair_queue import give, serve
 from gesta.stores.sqlite.statements import ask_many, run_many, sql
+
+#: Later than any turn.
+_NEVER = 2**62
 
 #: Waiting jobs that one take makes ready at most: a wave of retries must not hold up the writer.
 WAKE_BATCH = 2_000
@@ -413,3 +415,36 @@ def _leased(row: _Row, token: str) -> LeasedJob:
         bool(possibly_executed),
     )
     return LeasedJob(job, token, takes, due_ms)
+
+
+def give(db: apsw.Connection, wanted: Mapping[QueueLine, int]) -> dict[QueueLine, int]:
+    """The first turn of so many new jobs for each line, on record.
+
+    A few statements for any number of jobs.
+    """
+    if not wanted:
+        return {}
+    presents: dict[Any, Any] = dict(
+        ask_many(db, "flow_turns", 1, list({flow for flow, _, _ in wanted}))  # type: ignore[arg-type]
+    )
+    tenants = {(flow, tenant) for flow, tenant, _ in wanted}
+    rows: list[Any] = ask_many(db, "last_turns", 2, [name for pair in tenants for name in pair])
+    firsts = give_turns(
+        wanted, presents, {(flow, tenant, priority): end for flow, tenant, priority, end in rows}
+    )
+    run_many(
+        db,
+        "save_last_turns",
+        4,
+        [value for line, first in firsts.items() for value in (*line, first + wanted[line])],
+    )
+    return firsts
+
+
+def serve(db: apsw.Connection, flow: str, score: int, *, is_drained: bool) -> None:
+    """Jobs up to this score are taken; nobody is left if `is_drained`, and then every line starts
+    anew behind them.
+    """
+    turn = turn_of(score) + is_drained
+    db.execute(sql("move_flow_turn"), (flow, turn))
+    db.execute(sql("forget_last_turns"), (flow, _NEVER if is_drained else turn))

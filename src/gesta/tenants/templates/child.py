@@ -1,11 +1,11 @@
 """The child process: `python -m gesta.tenants.templates.child`, with a socket as its stdin.
 
-It ends with its parent, however that ends.
+It ends with its parent, however that ends. Through the socket go frames of msgpack, each after its
+length.
 
 A template is somebody else's program. What it may take of memory, time and disk is bounded by the
-system, because no template engine bounds it
-by itself: one filter can make a gigabyte out of a line. A child that oversteps is killed, and its
-parent starts another.
+system, because no template engine bounds it by itself: one filter can make a gigabyte out of a
+line. A child that oversteps is killed, and its parent starts another.
 """
 
 from __future__ import annotations
@@ -184,6 +184,6 @@ if __name__ == "__main__":
         main()
     except ConnectionError:
         os._exit(0)
-    except BaseException:  # noqa: BLE001 -- out of memory, most likely; nobody would read a traceback
+    except BaseException:  # noqa: BLE001 -- out of memory, most likely; no one reads a traceback
         os._exit(1)
     sys.exit(0)

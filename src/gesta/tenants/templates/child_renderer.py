@@ -64,6 +64,7 @@ class Child:
     def __init__(
         self,
         process: subprocess.Popen[bytes],
+        *,
         reader: asyncio.StreamReader,
         writer: asyncio.StreamWriter,
         runtime: Runtime,
@@ -86,7 +87,7 @@ class Child:
             raise RendererDown(
                 f"its process cannot be started: {error.strerror or error}"
             ) from None
-        child = cls(process, reader, writer, runtime)
+        child = cls(process, reader=reader, writer=writer, runtime=runtime)
         try:
             await child.answers()
         except ChildEnded:
@@ -335,7 +336,12 @@ class ChildRenderer:
         backend.put(Waiting(template, task, data, self._runtime.monotonic(), answer))
         return answer
 
-    def _judge(self, orders: list[Waiting], ended: ChildEnded, is_fresh: bool) -> None:  # noqa: FBT001 -- a callback
+    def _judge(
+        self,
+        orders: list[Waiting],
+        ended: ChildEnded,
+        is_fresh: bool,  # noqa: FBT001 -- a callback
+    ) -> None:
         if len(orders) > 1 or not is_fresh:
             # One of them, or something before them: each by itself will show.
             self._alone.put_first(orders)

@@ -2,8 +2,8 @@
 those who show no HTML.
 
 The page is somebody else's, and the libraries below answer some pages by never coming back or by
-ending the process (deep nesting, endless
-selectors). So this runs in the child process, like templates.
+ending the process (deep nesting, endless selectors). So this runs in the child process, like
+templates.
 """
 
 from __future__ import annotations

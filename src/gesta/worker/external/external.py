@@ -231,7 +231,7 @@ class External:
         )
         state, line = (
             applied.view.state,
-            LogContext(declared, leased, payload, view.state.correlation_id),
+            LogContext(declared, leased, payload, correlation_id=view.state.correlation_id),
         )
         if applied.events:
             latency_ms = max(0, now - lease_token.leased_ms)
