@@ -25,7 +25,7 @@ from gesta.engine.request import Request
 from gesta.ports.event_store import Append, NewEvent, Recorded
 from gesta.ports.read_model import View
 from gesta.ports.stores import Stores
-from gesta.projector.partitions import Places, stands_of
+from gesta.projector.partitions import PartitionPositions, positions_of
 from gesta.runtime.clock import Ids, SystemRuntime, run
 from gesta.stores import open_stores
 
@@ -95,13 +95,14 @@ def _copied_views(view: View, old_id: str, new_ids: Sequence[str]) -> list[View]
 
 async def _save(stores: Stores, views: Sequence[View]) -> None:
     """With every checkpoint past their events, so the projector has nothing left to do."""
-    places = Places(
-        stores.partitions, dict(enumerate(await stands_of(stores.checkpoints, stores.partitions)))
+    positions = PartitionPositions(
+        stores.partitions,
+        dict(enumerate(await positions_of(stores.checkpoints, stores.partitions))),
     )
-    stretch = places.next_stretch(again=False)
-    assert stretch is not None
-    assert len(stretch.numbers) == stores.partitions, "somebody else is at work on the store"
-    moves = places.moves(stretch, await stores.events.end())
+    span = positions.next_span(again=False)
+    assert span is not None
+    assert len(span.numbers) == stores.partitions, "somebody else is at work on the store"
+    moves = positions.moves(span, await stores.events.end())
     is_saved = await stores.transactions.project(views, [], [], moves)
     assert is_saved, "somebody else is at work on the store"
 

@@ -32,7 +32,9 @@ async def test_a_store_that_fails_makes_it_not_ready_and_still_live(api_here, mo
 
 
 async def test_a_station_that_crashed_makes_it_not_live(api_here, monkeypatch):
-    monkeypatch.setattr(api_here.engine.pipeline, "broken", lambda: {"worker": "does not run"})
+    monkeypatch.setattr(
+        api_here.engine.pipeline.components, "broken", lambda: {"worker": "does not run"}
+    )
     answer = await api_here.call("GET", "/live")
     assert (answer.status, answer.body) == (
         503,

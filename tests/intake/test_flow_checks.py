@@ -118,4 +118,4 @@ async def test_what_came_through_an_outbox_is_checked_too(gesta, checking):
         good, bad = await engine.pipeline.intake.prepare(rows)
         assert isinstance(good, Append)
         assert isinstance(bad, Invalid)
-        assert bad.faults == FAULT
+        assert bad.errors == FAULT

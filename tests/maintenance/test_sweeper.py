@@ -5,7 +5,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from gesta import Done, Engine, Rejected, Retry, Unknown
+from gesta import Done, Engine, Flow, Payload, Rejected, Retry, Unknown
+from gesta.errors import Fenced
 from gesta.maintenance import sweeper as sweep
 from gesta.ports.job_queue import Job
 from gesta.testing.plugin import Harness
@@ -390,3 +391,55 @@ async def test_a_job_is_not_restored_for_a_request_whose_view_lags_behind_its_st
     async with Engine(URL, flows=[flow]) as engine:
         await let_run(gesta)
         assert await (await engine.request(request.id)).status() == "sent"
+
+
+async def test_a_tenant_that_has_left_keeps_no_other_request_from_expiring(gesta, ports):
+    async with Engine(URL, flows=[note_flow(Provider())], work=False) as engine:
+        await engine.submit(Note(), tenant="left", ttl=timedelta(seconds=5))
+        request = await engine.submit(Note(), ttl=timedelta(seconds=6))
+        await engine.pipeline.projector.step()
+        gesta.advance(10)
+
+        async def refuse_the_tenant(original, entries):
+            if any("-left-" in entry.append.stream for entry in entries):
+                raise Fenced("memory", "left", other="elsewhere", tenant="left")
+            return await original(entries)
+
+        ports.transactions.replace("record", refuse_the_tenant)
+        await engine.pipeline.sweep.step()
+        assert await request.status() == "expired"
+
+
+async def test_a_provider_is_asked_although_the_time_to_live_is_over_by_then(gesta):
+    provider, ask = Provider(Unknown("no_answer", after_seconds=3_600)), Provider(Done(id="found"))
+    async with engine_of(provider, on_unknown="ask", reconcile=ask) as engine:
+        request = await engine.submit(Note(), ttl=timedelta(minutes=10))
+        await gesta.settle(days=1)
+        assert await result(request) == Done("found", detail="the provider has it")
+    assert ask.calls[0].at_ms - provider.calls[0].at_ms < 3_610_000
+
+
+async def test_an_expired_request_of_an_undeclared_flow_is_not_looked_at_again_at_once(gesta):
+    async with Engine(URL, flows=[note_flow(Provider())], work=False) as asking:
+        await asking.submit(Note(), ttl=timedelta(seconds=5))
+        await asking.pipeline.projector.step()
+    gesta.advance(10)
+
+    async def never(_payload, _attempt):
+        raise AssertionError
+
+    class Other(Payload, frozen=True):
+        text: str = ""
+
+    async with Engine(URL, flows=[Flow("test.other", Other, never)], work=False) as engine:
+        await engine.pipeline.sweep.step()
+        index = engine.pipeline.environment.stores.sweep_index
+        assert (await index.due(gesta.runtime.now_ms(), 10))[0] == []
+
+
+async def test_the_sweeper_forgets_token_buckets_that_are_full(gesta):
+    async with engine_of(Provider()) as engine:
+        buckets = engine.pipeline.environment.stores.token_buckets
+        await buckets.close([(("default", "a limit"), 1_000)])
+        await pass_time(gesta, 65, 0.5)
+        assert await buckets.forget(10) == 0

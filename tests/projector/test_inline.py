@@ -137,7 +137,7 @@ async def test_an_outcome_that_was_projected_while_the_place_was_read_again_is_t
         async def forget(original, appends, projection):
             verdicts = await original(appends, projection)
             # As after some seconds without anything to do, or an error of the store.
-            projector._places = None
+            projector._positions = None
             return verdicts
 
         ports.transactions.replace("append", forget)
@@ -349,7 +349,7 @@ async def test_beside_somebody_who_appends_all_the_time_appends_are_held_ever_mo
             for _ in range(seconds * 4):
                 gesta.runtime.advance(0.25)
                 projector.sent()
-                projector._stand_at_end(None)
+                projector._reach_end(None)
                 if projector._held_at == now():
                     holds.append(now())
                 projector.landed(None)

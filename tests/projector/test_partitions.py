@@ -17,7 +17,13 @@ from gesta.maintenance.store_copy.roles import Roles
 from gesta.ports.checkpoints import Move
 from gesta.ports.job_queue import Job
 from gesta.ports.leases import LEASE_SECONDS, RENEWAL_SECONDS, RoleLease, fair_part
-from gesta.projector.partitions import CHECKPOINT, Places, Stand, Stretch, checkpoints_of
+from gesta.projector.partitions import (
+    CHECKPOINT,
+    PartitionPosition,
+    PartitionPositions,
+    Span,
+    checkpoints_of,
+)
 from gesta.runtime.clock import spawn
 from gesta.stores.memory.database import MemoryDatabase
 from gesta.testing.plugin import Harness
@@ -64,7 +70,7 @@ async def test_two_processes_share_and_every_request_is_sent_once(gesta):
             await pass_time(gesta, 2)
             assert {await request.status() for request in requests} == {"completed"}
             assert (
-                await first.pipeline.projector.place()
+                await first.pipeline.projector.position()
                 == await first.pipeline.environment.stores.events.end()
             )
             assert await second.admin.unseen() == 0
@@ -112,13 +118,13 @@ async def test_partitions_that_stand_apart_after_a_takeover_are_dispatched_once(
             return await project(views, jobs, quarantined, moves, free_slots)
 
         store.transactions.project = watch
-        projector._followed, projector._places = frozenset({0, 1, 2}), None
+        projector._followed, projector._positions = frozenset({0, 1, 2}), None
         while await projector.step():
             pass
         assert len({job.id for job in put}) == len(put) == 2 * REQUESTS - len(ahead)
         assert not ahead & {job.id for job in put}
         assert (
-            await projector.place()
+            await projector.position()
             == await asking.pipeline.environment.stores.events.end()
             == 2 * REQUESTS
         )
@@ -130,10 +136,10 @@ async def test_a_rebuild_turns_all_partitions_back_and_puts_nothing_again(gesta,
             await asking.submit(Note(str(n)))
         projector = asking.pipeline.projector
         for followed in (frozenset({0, 2}), frozenset({0})):
-            projector._followed, projector._places = followed, None
+            projector._followed, projector._positions = followed, None
             await projector.step()
             await asking.submit(Note("more"))
-        projector._followed, projector._places = frozenset({0, 1, 2}), None
+        projector._followed, projector._positions = frozenset({0, 1, 2}), None
         await projector.step()
         before, jobs = dict(store.read_model._rows), set(store.queue._rows)
         store.queue._rows.clear()
@@ -142,7 +148,7 @@ async def test_a_rebuild_turns_all_partitions_back_and_puts_nothing_again(gesta,
         # projects.
         assert set(store.queue._rows) == set()
         assert dict(store.read_model._rows) == before
-        projector._places = None
+        projector._positions = None
         while await projector.step():
             pass
         assert not jobs & set(store.queue._rows)
@@ -212,14 +218,22 @@ async def test_a_copy_has_the_whole_role_and_pushes_nobody_aside(gesta, store):
 
 
 def test_who_stands_furthest_behind_goes_first_up_to_where_the_next_stands():
-    places = Places(4, {0: Stand(5, 0), 1: Stand(9, 0), 2: Stand(5, 0), 3: Stand(7, 0)})
-    assert places.next_stretch(again=False) == Stretch((0, 2), 5, 7, 5)
-    places.moved((0, 2), 7)
-    assert places.next_stretch(again=False) == Stretch((0, 2, 3), 7, 9, 7)
-    places.moved((0, 2, 3), 9)
-    assert places.next_stretch(again=False) == Stretch((0, 1, 2, 3), 9, None, 9)
-    stretch = Stretch((1, 3), 9, None, 9)
-    assert places.moves(stretch, 12) == [
+    positions = PartitionPositions(
+        4,
+        {
+            0: PartitionPosition(5, 0),
+            1: PartitionPosition(9, 0),
+            2: PartitionPosition(5, 0),
+            3: PartitionPosition(7, 0),
+        },
+    )
+    assert positions.next_span(again=False) == Span((0, 2), 5, 7, 5)
+    positions.moved((0, 2), 7)
+    assert positions.next_span(again=False) == Span((0, 2, 3), 7, 9, 7)
+    positions.moved((0, 2, 3), 9)
+    assert positions.next_span(again=False) == Span((0, 1, 2, 3), 9, None, 9)
+    span = Span((1, 3), 9, None, 9)
+    assert positions.moves(span, 12) == [
         Move("projector/1", 9, 12, 0),
         Move("projector/3", 9, 12, 0),
     ]
@@ -229,26 +243,26 @@ def test_what_was_projected_at_once_meanwhile_is_not_projected_again():
     """A stretch that was begun before it moves from where it began: its commit is refused, and
     nothing is dispatched twice.
     """
-    places = Places(2, {0: Stand(5, 0), 1: Stand(5, 0)})
-    stretch = places.next_stretch(again=False)
-    assert stretch is not None
-    places.reached(6)
-    assert places.moves(stretch, 6) == [Move("projector/0", 5, 6, 0), Move("projector/1", 5, 6, 0)]
-    assert places.lowest == 6
-    places.reached(4)
-    assert places.lowest == 6
+    positions = PartitionPositions(2, {0: PartitionPosition(5, 0), 1: PartitionPosition(5, 0)})
+    span = positions.next_span(again=False)
+    assert span is not None
+    positions.reached(6)
+    assert positions.moves(span, 6) == [Move("projector/0", 5, 6, 0), Move("projector/1", 5, 6, 0)]
+    assert positions.lowest == 6
+    positions.reached(4)
+    assert positions.lowest == 6
 
 
 def test_what_was_dispatched_further_goes_on_by_itself_until_it_is_past_its_mark():
-    places = Places(2, {0: Stand(5, 20), 1: Stand(5, 8)})
-    assert places.next_stretch(again=False) == Stretch((1,), 5, None, 8)
-    assert places.next_stretch(again=True) == Stretch((1,), 5, 8, 8)
-    places.moved((1,), 8)
-    assert places.next_stretch(again=True) == Stretch((0,), 5, 20, 20)
-    places.moved((0,), 20)
-    assert places.next_stretch(again=True) is None
-    places.moved((1,), 20)
-    assert places.next_stretch(again=False) == Stretch((0, 1), 20, None, 20)
+    positions = PartitionPositions(2, {0: PartitionPosition(5, 20), 1: PartitionPosition(5, 8)})
+    assert positions.next_span(again=False) == Span((1,), 5, None, 8)
+    assert positions.next_span(again=True) == Span((1,), 5, 8, 8)
+    positions.moved((1,), 8)
+    assert positions.next_span(again=True) == Span((0,), 5, 20, 20)
+    positions.moved((0,), 20)
+    assert positions.next_span(again=True) is None
+    positions.moved((1,), 20)
+    assert positions.next_span(again=False) == Span((0, 1), 20, None, 20)
 
 
 @pytest.mark.parametrize("owners", range(1, 20))

@@ -16,7 +16,7 @@ from gesta.domain.state import State
 from gesta.errors import StoreError
 from gesta.ports.job_queue import Job
 from gesta.ports.read_model import View
-from gesta.projector.projector import PLACE_SECONDS
+from gesta.projector.projector import POSITION_SECONDS
 from gesta.testing.plugin import Harness
 from tests.world import (
     FLOW,
@@ -495,5 +495,5 @@ async def test_a_rebuild_that_dies_after_its_swap_leaves_no_view_behind_in_an_id
         with pytest.raises(StoreError):
             await engine.admin.rebuild()
         assert [view.state.status for view in await engine.find()] == ["queued"]
-        await pass_time(gesta, 2 * PLACE_SECONDS)
+        await pass_time(gesta, 2 * POSITION_SECONDS)
         assert [view.state.status for view in await engine.find()] == ["completed"]

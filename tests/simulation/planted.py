@@ -30,7 +30,7 @@ from gesta.ports.job_queue import Ack, Drop, LeasedJob, Settled, Settlement
 from gesta.ports.transactions import Entry, Projection
 from gesta.projector import partitions
 from gesta.projector.batch_fold import Folding
-from gesta.projector.partitions import place_of
+from gesta.projector.partitions import projected_position
 from gesta.projector.projector import Projector
 from gesta.projector.rebuild import Rebuild
 from gesta.requests.loader import Loader
@@ -190,20 +190,20 @@ _fresh = count()
     rates=Rates(crash_at_store=0.02),
 )
 async def checkpoint_before_effect(self: Projector, *, again: bool = False) -> int:
-    places = self._places or await self._read_places()
-    stretch = places.next_stretch(again=again)
-    if stretch is None:
+    positions = self._positions or await self._read_positions()
+    span = positions.next_span(again=again)
+    if span is None:
         return 0
-    batch, reached = await self._next_events(stretch)
-    if reached == stretch.place:
+    batch, reached = await self._next_events(span)
+    if reached == span.position:
         return 0
-    if not await self._checkpoints.move(places.moves(stretch, reached)):
-        self._places = None
+    if not await self._checkpoints.move(positions.moves(span, reached)):
+        self._positions = None
         return 0
-    views, jobs, quarantined = await self._folding.fold(batch, stretch.quiet_until)
+    views, jobs, quarantined = await self._folding.fold(batch, span.quiet_until)
     await self._transactions.project(views, jobs, quarantined, [Move("nobody's", 0, 0)])
-    places.moved(stretch.numbers, reached)
-    return reached - stretch.place
+    positions.moved(span.numbers, reached)
+    return reached - span.position
 
 
 @plants(Rebuild, "_build", "a rebuild dispatches nothing")
@@ -211,7 +211,9 @@ async def rebuild_that_dispatches(self: Rebuild, role: Any, progress: Any) -> in
     """Every opening that it meets becomes a job once more."""
     shadow = await self._views.shadow()
     folding = Folding(self._events, shadow.get, self._process)
-    for recorded in await self._events.follow(0, await place_of(self._checkpoints, self._count)):
+    for recorded in await self._events.follow(
+        0, await projected_position(self._checkpoints, self._count)
+    ):
         views, jobs, _ = await folding.fold([recorded], quiet_until=0)
         await shadow.save(views)
         await self._projector._transactions.project([], jobs, [], [Move("nobody's", 0, 0)])

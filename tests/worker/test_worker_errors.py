@@ -438,4 +438,4 @@ async def test_a_second_cut_does_not_extend_the_grace_period_of_an_executor(gest
         await pass_time(gesta, 1.5)
         status = await following.status()
         deaf.opened.set()
-    assert status == "sent"
+    assert status == "completed"

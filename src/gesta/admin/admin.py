@@ -26,7 +26,7 @@ from gesta.intake.submit import Accepted
 from gesta.intake.submit_options import subject_errors
 from gesta.ports.job_queue import HeldJob
 from gesta.ports.read_model import Filter, Quarantined, View
-from gesta.projector.partitions import place_of, projects
+from gesta.projector.partitions import projected_position, projects
 from gesta.projector.rebuild import Progress
 from gesta.requests.dead_letters import dead_letter
 from gesta.requests.pages import Page, page_of
@@ -39,7 +39,7 @@ from gesta.tenants.config import Entity, HandlerForgotten, SubjectErased
 from gesta.tenants.flow_records import TenantRecords
 from gesta.tenants.pauses import EVERYTHING, Pause, Scope, checked
 from gesta.tenants.suppression import BY_HAND, Addresses, Entry
-from gesta.tenants.templates.press import Fault
+from gesta.tenants.templates.press import RenderError
 from gesta.tenants.templates.templates import TEMPLATE, Template, Templates, fill
 
 #: Changes of config that are told at a time.
@@ -138,7 +138,9 @@ class Admin:
         """
         stores = self._pipeline.environment.stores
         return len(
-            await stores.events.follow(await place_of(stores.checkpoints, stores.partitions), limit)
+            await stores.events.follow(
+                await projected_position(stores.checkpoints, stores.partitions), limit
+            )
         )
 
     async def quarantined(self, tenant: str | None = None, limit: int = 100) -> list[Quarantined]:
@@ -505,7 +507,7 @@ class Admin:
             raise InvalidRequest(f"template {found.code}", faults)
         assert isinstance(found.body, Template)
         answer = await fill(self._pipeline.environment.renderer, found.body, data)
-        if isinstance(answer, Fault):
+        if isinstance(answer, RenderError):
             raise InvalidRequest(f"template {found.code}", {answer.part: answer.text})
         return found, answer
 

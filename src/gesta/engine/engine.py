@@ -40,7 +40,7 @@ from gesta.flows.validation import decode_fields
 from gesta.intake.submit import Accepted
 from gesta.intake.submit_options import NO_OPTIONS, Options, filter_errors, option_errors
 from gesta.ports.read_model import Filter, View
-from gesta.projector.partitions import begin_places
+from gesta.projector.partitions import begin_checkpoints
 from gesta.runtime import settings as process_settings
 from gesta.runtime.settings import Settings
 from gesta.subscriptions.handlers import Handler, Since, Subscription
@@ -187,7 +187,7 @@ class Engine:
             stores = environment.stores
             await refuse_fenced(stores, works=bool(self._work.parts))
             with suppress(Fenced):
-                await begin_places(stores.events, stores.checkpoints, stores.partitions)
+                await begin_checkpoints(stores.events, stores.checkpoints, stores.partitions)
             pipeline = await Pipeline.build(
                 self._flows,
                 environment,

@@ -37,7 +37,7 @@ class ProcessHealth:
         self._pipeline: Pipeline | None = None
         self._asking: asyncio.Task[None] | None = None
         self._asked_at = self._answered_at = float("-inf")
-        self._fault: str | None = None
+        self._error: str | None = None
         self._answered: Signal | None = None
 
     def watch(self, pipeline: Pipeline) -> None:
@@ -49,7 +49,7 @@ class ProcessHealth:
         return b"" if self._pipeline is None else generate_latest(self._pipeline.telemetry.registry)
 
     def not_live(self) -> dict[str, str]:
-        """What is wrong with this process: station → fault."""
+        """What is wrong with this process: station → error."""
         pipeline = self._pipeline
         return {} if pipeline is None or pipeline.is_stopping else pipeline.components.broken()
 
@@ -60,9 +60,9 @@ class ProcessHealth:
             return {"process": "is starting"}
         if pipeline.is_stopping:
             return {"process": "is stopping"}
-        faults = dict.fromkeys(pipeline.not_begun(), "has not begun") | pipeline.components.broken()
+        errors = dict.fromkeys(pipeline.not_begun(), "has not begun") | pipeline.components.broken()
         store = await self._store(pipeline)
-        return faults if store is None else {"store": store, **faults}
+        return errors if store is None else {"store": store, **errors}
 
     async def _store(self, pipeline: Pipeline) -> str | None:
         """What is wrong with the store.
@@ -76,16 +76,16 @@ class ProcessHealth:
             self._asking = spawn(self._ask(pipeline), "gesta-health")
         while self._asking is not None and (left := self._asked_at + SILENT_SECONDS - clock()) > 0:
             await answered.wait(left)
-        return self._fault if self._asking is None else f"has not answered for {SILENT_SECONDS:g} s"
+        return self._error if self._asking is None else f"has not answered for {SILENT_SECONDS:g} s"
 
     async def _ask(self, pipeline: Pipeline) -> None:
         stores = pipeline.environment.stores
         try:
             await stores.leases.claim(ROLE, pipeline.owner, 0.0)
             await stores.job_inspection.count(1)
-            self._fault = None
+            self._error = None
         except StoreError as error:
-            self._fault = f"cannot be used ({type(error).__name__})"
+            self._error = f"cannot be used ({type(error).__name__})"
         finally:
             self._asking, self._answered_at = None, pipeline.runtime.monotonic()
             if self._answered is not None:

@@ -155,7 +155,7 @@ class Pipeline:
             flows=self.flows,
             log=self._log,
             admission=Admission(
-                stores, place=self.projector.place, settings=settings, runtime=self.runtime
+                stores, position=self.projector.position, settings=settings, runtime=self.runtime
             ),
             batch_throttle=BatchThrottle(self.runtime, self.projector.not_far_behind),
             identity=self.identity,

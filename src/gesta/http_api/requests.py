@@ -340,7 +340,7 @@ async def read(call: Call, asked: Submit, key: str | None, actor: Actor) -> tupl
     wrong = option_errors(options)
     if payload is None or wrong:
         if payload is not None:
-            faults = await call.pipeline.intake.faults(payload, grant.tenant)
+            faults = await call.pipeline.intake.errors(payload, grant.tenant)
         raise invalid(
             _of_payload(faults) | {_OPTIONS.get(name, name): fault for name, fault in wrong.items()}
         )
@@ -376,7 +376,7 @@ async def faults_beside(
         return faults
     value, wrong = decode_fields(engine.flows[name].payload, payload)
     return faults | _of_payload(
-        wrong if value is None else await engine.pipeline.intake.faults(value, tenant)
+        wrong if value is None else await engine.pipeline.intake.errors(value, tenant)
     )
 
 

@@ -33,12 +33,12 @@ class Admission:
         self,
         stores: Stores,
         *,
-        place: Callable[[], Awaitable[int]],
+        position: Callable[[], Awaitable[int]],
         settings: Settings,
         runtime: Runtime,
     ) -> None:
-        """`place` tells the position up to which the log is projected."""
-        self._stores, self._place, self._runtime = stores, place, runtime
+        """`position` tells the position up to which the log is projected."""
+        self._stores, self._position, self._runtime = stores, position, runtime
         self._backlog_max, self._disk_free_min = (
             settings.backlog_max,
             settings.disk_free_min_mb * MEGABYTE,
@@ -88,7 +88,7 @@ class Admission:
                 " MB of disk_free_min_mb"
             )
             return f"{self._stores.name}: {room}", "Free space", DISK_RETRY_SECONDS
-        unseen = await self._stores.events.behind(await self._place())
+        unseen = await self._stores.events.behind(await self._position())
         backlog = unseen + await self._stores.job_inspection.count(self._backlog_max)
         if self._stores.outbox is not None:
             backlog += await self._stores.outbox.count(self._backlog_max)

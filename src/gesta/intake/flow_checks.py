@@ -20,8 +20,8 @@ class FlowChecks:
         self._config, self._templates = config, templates
         self._at_hand: dict[str, tuple[TenantConfig, Templates]] = {}
 
-    async def faults(self, flow: Flow, payload: Payload, tenant: str) -> dict[str, str]:
-        """Field → fault.
+    async def errors(self, flow: Flow, payload: Payload, tenant: str) -> dict[str, str]:
+        """Field → error.
 
         What this process has read of the config may be old: nobody is ever refused by that.
         """

@@ -56,7 +56,7 @@ class OutboxDrain:
         self._outbox, self._intake, self._flows, self._is_leader = outbox, intake, flows, is_leader
         self._process, self._runtime = process, process.runtime
         self._telemetry = process.telemetry
-        #: Rows that this code cannot take, which is a fault of ours. They stay; the others go on.
+        #: Rows that this code cannot take, which is a error of ours. They stay; the others go on.
         self._broken: list[str] = []
         self._undeclared: set[str] = set()
         self._look_at = float("-inf")
@@ -90,7 +90,7 @@ class OutboxDrain:
                 for row, one in zip(raw, await self._intake.prepare(raw), strict=True)
             }
         except StoreError:
-            # Not their fault: they are read again.
+            # Not their error: they are read again.
             raise
         except Exception:  # noqa: BLE001 -- whatever is wrong with one row, the rest must go on
             for one_row in raw:
@@ -99,7 +99,7 @@ class OutboxDrain:
         for row in rows:
             one = row.append if isinstance(row, Prepared) else made.get(row.request_id)
             if isinstance(one, Invalid):
-                told = "; ".join(f"{name}: {fault}" for name, fault in one.faults.items())
+                told = "; ".join(f"{name}: {error}" for name, error in one.errors.items())
                 appends[row.request_id] = self._withdrawn(
                     one.append, Withdraw("invalid_request", scrub(told))
                 )

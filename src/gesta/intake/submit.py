@@ -80,7 +80,7 @@ class Invalid(msgspec.Struct, frozen=True, gc=False):
     """A request that was accepted unseen and does not fit its flow."""
 
     append: Append
-    faults: Mapping[str, str]
+    errors: Mapping[str, str]
 
 
 class PayloadType(msgspec.Struct, frozen=True):
@@ -161,11 +161,11 @@ class Intake:
             at_hand = self._checks.at_hand(options.tenant)
             if at_hand is None:
                 await self._check(draft, payload)
-            # Most have no fault by what is at hand. Nobody is refused by that alone.
+            # Most have no error by what is at hand. Nobody is refused by that alone.
             elif await check(payload, *at_hand) and (
-                faults := await self._checks.again(draft.flow, payload, options.tenant)
+                errors := await self._checks.again(draft.flow, payload, options.tenant)
             ):
-                raise InvalidRequest(draft.flow.name, faults)
+                raise InvalidRequest(draft.flow.name, errors)
         if not self._admission.is_open:
             await self._admission.ask()
         if self._plans and draft.flow.name in self._plans:
@@ -276,7 +276,7 @@ class Intake:
             raise UnknownFlow(what, name=name, known=self._flows)
         return kind
 
-    async def faults(self, payload: Payload, tenant: str) -> dict[str, str]:
+    async def errors(self, payload: Payload, tenant: str) -> dict[str, str]:
         """What the flow's own check says of a payload; nothing of one that cannot be checked now:
         it is at fault itself, or the store is away.
         """
@@ -287,7 +287,7 @@ class Intake:
             self._validated(
                 kind, payload, NO_OPTIONS, {} if kind.plan is None else _about_of(payload)[1]
             )
-            return await self._checks.faults(kind.flow, payload, tenant)
+            return await self._checks.errors(kind.flow, payload, tenant)
         except (InvalidRequest, StoreError):
             return {}
 
@@ -308,15 +308,15 @@ class Intake:
         mend one after the other.
         """
         return InvalidRequest(
-            refused.flow, await self.faults(payload, options.tenant) | refused.fields
+            refused.flow, await self.errors(payload, options.tenant) | refused.fields
         )
 
     def _draft(self, payload: Payload, options: Options) -> Draft:
         kind = self._kind_of(payload)
         if options.tenant != self._batch_throttle.tenant:
             self._batch_throttle.saw(options.tenant)
-        about, faults = (None, {}) if kind.plan is None else _about_of(payload)
-        body = self._validated(kind, payload, options, faults)
+        about, errors = (None, {}) if kind.plan is None else _about_of(payload)
+        body = self._validated(kind, payload, options, errors)
         raw_id, at = self._ids.new_bytes(), self._runtime.now_ms()
         own = None if kind.flow.request_id is None else kind.flow.request_id(payload)
         if own is not None and options.test:
@@ -344,8 +344,8 @@ class Intake:
         return Draft(kind.flow, body, options, at, raw_id, id_text(raw_id), about)
 
     async def _check(self, draft: Draft, payload: Payload) -> None:
-        if faults := await self._checks.faults(draft.flow, payload, draft.options.tenant):
-            raise InvalidRequest(draft.flow.name, faults)
+        if errors := await self._checks.errors(draft.flow, payload, draft.options.tenant):
+            raise InvalidRequest(draft.flow.name, errors)
 
     async def _draft_of(self, row: Raw) -> Draft | Invalid:
         """As `_draft`, of a row whose form the store has looked at."""
@@ -368,24 +368,24 @@ class Intake:
             Draft(flow, b"{}", options, row.created_ms, raw_id, row.request_id, None),
         )
         try:
-            payload, faults = decode_fields(flow.payload, msgspec.json.decode(body))
+            payload, errors = decode_fields(flow.payload, msgspec.json.decode(body))
             if payload is None:
-                raise InvalidRequest(flow.name, faults)
-            about, faults = (None, {}) if kind.plan is None else _about_of(payload)
+                raise InvalidRequest(flow.name, errors)
+            about, errors = (None, {}) if kind.plan is None else _about_of(payload)
             own = None if flow.request_id is None else flow.request_id(payload)
             if own is not None:
                 # Its id was told already, before anybody had read the payload.
                 draft = replace(draft, options=_keyed_by(own, flow, options), is_own=True)
             checked = replace(
-                draft, body=self._validated(kind, payload, draft.options, faults), about=about
+                draft, body=self._validated(kind, payload, draft.options, errors), about=about
             )
             if flow.check is not None:
                 await self._check(checked, payload)
             return checked
         except msgspec.DecodeError as error:
-            faults = {"payload": f"cannot be read: {error}"}
+            errors = {"payload": f"cannot be read: {error}"}
         except InvalidRequest as error:
-            faults = error.fields
+            errors = error.fields
         except RecursionError:
             # Whoever looked at it later would not come to its end either: nothing of it is kept.
             return Invalid(self._append(draft, b"{}"), {"payload": TOO_DEEP})
@@ -393,7 +393,7 @@ class Intake:
         # nothing of it is kept.
         if kind.plan is None and MARK not in body and len(body) <= PAYLOAD_BYTES_MAX:
             draft = replace(draft, body=body)
-        return Invalid(self._append(draft, draft.body), faults)
+        return Invalid(self._append(draft, draft.body), errors)
 
     async def _encrypt_and_append(self, drafts: list[Draft]) -> list[tuple[Append, AppendVerdict]]:
         appends = await self._appends(drafts)
@@ -495,39 +495,39 @@ class Intake:
         return Append(request_stream(flow.name, tenant, request_id), 0, tuple(events), claim)
 
     def _validated(
-        self, kind: PayloadType, payload: Payload, options: Options, faults: dict[str, str]
+        self, kind: PayloadType, payload: Payload, options: Options, errors: dict[str, str]
     ) -> bytes:
-        """The payload as stored; raises with every fault of payload and options at once."""
+        """The payload as stored; raises with every error of payload and options at once."""
         try:
             body = kind.encode(payload)
             # Built by a program, so never checked: decoding is the check, and cheaper than any
             # other.
             stored = kind.decode(body)
             if is_too_deep(body):
-                faults |= {"payload": TOO_DEEP}
+                errors |= {"payload": TOO_DEEP}
             elif kind.has_times and not comes_back(kind.open_names, payload, stored):
-                faults |= naive_times(payload)
+                errors |= naive_times(payload)
         except RecursionError:
             body = b""
-            faults |= {"payload": TOO_DEEP}
+            errors |= {"payload": TOO_DEEP}
         except (msgspec.ValidationError, TypeError, ValueError) as error:
             body = b""
-            faults |= value_errors(payload) or {"payload": f"cannot be stored: {error}"}
+            errors |= value_errors(payload) or {"payload": f"cannot be stored: {error}"}
         if len(body) > PAYLOAD_BYTES_MAX:
-            faults = {
+            errors = {
                 "payload": (
                     f"{len(body)} bytes; at most {PAYLOAD_BYTES_MAX} are taken. Store it elsewhere"
                     " and send a reference"
                 )
             }
         if MARK in body:
-            faults |= forged(body)
-        if faults or not is_plain(options):
-            faults |= option_errors(options)
+            errors |= forged(body)
+        if errors or not is_plain(options):
+            errors |= option_errors(options)
         if options.test and not kind.flow.sandbox:
-            faults["test"] = NO_TESTS
-        if faults:
-            raise InvalidRequest(kind.flow.name, faults)
+            errors["test"] = NO_TESTS
+        if errors:
+            raise InvalidRequest(kind.flow.name, errors)
         return body
 
 

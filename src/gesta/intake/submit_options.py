@@ -58,26 +58,26 @@ def option_errors(options: Options) -> dict[str, str]:
     """Option → what is wrong with it."""
     if _is_usual(options):
         return {}
-    faults = tenant_errors(options.tenant)
+    errors = tenant_errors(options.tenant)
     deliver_at: Any = options.deliver_at
     ttl: Any = options.ttl
     test: Any = options.test
     for name in ("key", "correlation_id", "causation_id"):
         text = getattr(options, name)
         if text is not None and not is_text(text):
-            faults[name] = f"a string of 1 to {KEY_LENGTH_MAX} characters"
+            errors[name] = f"a string of 1 to {KEY_LENGTH_MAX} characters"
     if deliver_at is not None and (
         not isinstance(deliver_at, datetime) or deliver_at.tzinfo is None
     ):
-        faults["deliver_at"] = "a datetime with a time zone, for instance datetime.now(UTC)"
+        errors["deliver_at"] = "a datetime with a time zone, for instance datetime.now(UTC)"
     elif deliver_at is not None and not YEARS[0] <= deliver_at.year <= YEARS[1]:
-        faults["deliver_at"] = f"a time in the years {YEARS[0]} to {YEARS[1]}"
-    faults |= ttl_errors(ttl)
+        errors["deliver_at"] = f"a time in the years {YEARS[0]} to {YEARS[1]}"
+    errors |= ttl_errors(ttl)
     if type(options.priority) is not int or not 1 <= options.priority <= 10:
-        faults["priority"] = "a whole number from 1 (most urgent) to 10"
+        errors["priority"] = "a whole number from 1 (most urgent) to 10"
     if not isinstance(test, bool):
-        faults["test"] = "true or false"
-    return faults | actor_errors(options.actor)
+        errors["test"] = "true or false"
+    return errors | actor_errors(options.actor)
 
 
 def _is_usual(options: Options) -> bool:
@@ -114,24 +114,24 @@ def ttl_errors(ttl: object) -> dict[str, str]:
 
 def filter_errors(status: object, limit: object) -> dict[str, str]:
     """What is wrong with a wish for a list."""
-    faults = {}
+    errors = {}
     if status is not None and status not in STATUSES:
-        faults["status"] = f"{status!r} is no status; known: {', '.join(STATUSES)}"
+        errors["status"] = f"{status!r} is no status; known: {', '.join(STATUSES)}"
     if type(limit) is not int or limit < 1:
-        faults["limit"] = "a whole number from 1 on"
-    return faults
+        errors["limit"] = "a whole number from 1 on"
+    return errors
 
 
 def subject_errors(subject: object, tenant: object) -> dict[str, str]:
     """What is wrong with the name of somebody to be erased."""
-    faults = tenant_errors(tenant)
+    errors = tenant_errors(tenant)
     try:
         is_text = isinstance(subject, str) and bool(subject.encode())
     except UnicodeEncodeError:
         is_text = False
     if not is_text:
-        faults["subject"] = "the text that tells who it is, and not an empty one"
-    return faults
+        errors["subject"] = "the text that tells who it is, and not an empty one"
+    return errors
 
 
 def is_text(value: object) -> bool:

@@ -1,1 +1,1 @@
-"""Station 4: facts become work and views."""
+"""Events become views and jobs."""

@@ -1,4 +1,4 @@
-"""Station 4 of 7, the fold itself: events and the views they meet become new views and jobs.
+"""The fold of a batch: events and the views they change become new views and jobs.
 
 The same for projector and rebuild.
 """
@@ -36,14 +36,14 @@ class Folding:
         self._events, self._known = events, known
         self._runtime, self._telemetry = process.runtime, process.telemetry
         #: What was parked by the last fold, and is news.
-        self._untold: list[tuple[Recorded, Exception]] = []
+        self._unlogged: list[tuple[Recorded, Exception]] = []
 
     async def fold(self, batch: list[Recorded], quiet_until: int) -> Folded:
-        """Up to `quiet_until` everything was done before: no job, and nothing is told or counted
+        """Up to `quiet_until` everything was done before: no job, and nothing is logged or counted
         again.
         """
-        self._untold.clear()
-        told: list[tuple[Recorded, Meta]] = []
+        self._unlogged.clear()
+        requests: list[tuple[Recorded, Meta]] = []
         quarantined: list[Quarantined] = []
         for recorded in batch:
             try:
@@ -52,11 +52,11 @@ class Folding:
                 quarantined.append(self._park(recorded, "", error, quiet_until))
                 continue
             if meta.flow != CONFIG:
-                told.append((recorded, meta))
-        known = await self._met(told)
+                requests.append((recorded, meta))
+        known = await self._met(requests)
         changed: dict[Key, View] = {}
         jobs: dict[Key, Job] = {}
-        for recorded, meta in told:
+        for recorded, meta in requests:
             key = meta.flow, meta.tenant, meta.request_id
             before = known.get(key)
             try:
@@ -82,14 +82,14 @@ class Folding:
         """Once it is on record: a store that refuses the commit makes the same event be met again
         and again.
         """
-        for recorded, error in self._untold:
+        for recorded, error in self._unlogged:
             self._telemetry.quarantined("event", recorded.stream, recorded.version, error)
-        self._untold.clear()
+        self._unlogged.clear()
 
-    async def _met(self, told: list[tuple[Recorded, Meta]]) -> dict[Key, View]:
+    async def _met(self, requests: list[tuple[Recorded, Meta]]) -> dict[Key, View]:
         keys = dict.fromkeys(
             (meta.flow, meta.tenant, meta.request_id)
-            for recorded, meta in told
+            for recorded, meta in requests
             if recorded.version > 1
         )
         return await self._known(list(keys)) if keys else {}
@@ -111,7 +111,7 @@ class Folding:
         self, recorded: Recorded, tenant: str, error: Exception, quiet_until: int
     ) -> Quarantined:
         if recorded.position > quiet_until:
-            self._untold.append((recorded, error))
+            self._unlogged.append((recorded, error))
         return Quarantined(
             "event",
             tenant,

@@ -1,10 +1,11 @@
-"""Station 4 of 7, the short way: what this process appends is folded first, and projected in the
-commit that appends it.
+"""Inline projection: what this process appends is projected in the commit that appends it.
 
-Receives appends from intake and entries from the recorder, in place of the store. Only while this
-process projects all of the log and stands
-at its end; otherwise, and wherever a store has no such commit, the projector comes after
-(follow.py).
+The promise: view, job and checkpoint are in the very commit of the events, or the projector writes
+them afterwards, as if inline projection did not exist. It is used only while this process projects
+all of the log and is at its end, and only where the store has such a commit. The store moves the
+checkpoint by compare-and-set, so an event of another process in between is never passed over.
+
+Intake and the recorder append through this class instead of the store.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ class InlineProjection:
         try:
             return await writing
         finally:
-            # Also where the answer is lost: then nobody knows where the log ends.
+            # Also where the answer is lost: then the end of the log is not known.
             self._projector.landed(projection)
 
     def _projection(self, appends: Iterable[tuple[Append, View | None]]) -> Projection | None:
@@ -87,8 +88,8 @@ def _made(projection: Projection) -> Mapping[str, View]:
 
 
 def _folded(append: Append, after: View | None) -> tuple[View | None, Job | None]:
-    """The request after these events, and the job that they open; no view where nobody here knows
-    what they say.
+    """The request after these events, and the job that they open; no view where this process does
+    not know what they say.
     """
     if after is None:
         known = append.events[0].known

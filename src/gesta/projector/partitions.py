@@ -1,9 +1,8 @@
-"""Station 4 of 7, divided: each process that projects has some partitions of the log, by lease, and
-each partition has a place of its own.
+"""Partitions of the log: each process that projects leases some of them, and each partition has a
+checkpoint of its own.
 
-A lease is for thrift. What keeps two owners of one partition apart is that its checkpoint is moved
-by compare-and-set, in the commit of views
-and jobs: whoever stood still past a lease writes nothing.
+The lease saves work. What keeps two owners of one partition apart is that its checkpoint is moved
+by compare-and-set, in the commit of views and jobs: a process whose lease has ended writes nothing.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from gesta.ports.event_store import EventStore
 from gesta.ports.leases import LEASE_SECONDS, NEVER, RENEWAL_SECONDS, Leases, RoleLease
 from gesta.runtime.component import Process
 
-#: The role and the checkpoint of whoever projects; `projector/0`, `projector/1` and so on where the
+#: The role and the checkpoint of the projector; `projector/0`, `projector/1` and so on where the
 #: store has several partitions.
 CHECKPOINT = "projector"
 
@@ -29,55 +28,54 @@ def checkpoints_of(count: int) -> list[str]:
 
 
 def projects(role: RoleLease) -> bool:
-    """Whether this is the role of somebody who projects."""
+    """Whether this is the role of a process that projects."""
     return role.name == CHECKPOINT or role.name.startswith(f"{CHECKPOINT}/")
 
 
-class Stand(NamedTuple):
-    """Where a partition stands, and how far its jobs have been put: further than its place while
-    views are folded again.
+class PartitionPosition(NamedTuple):
+    """The position of a partition, and how far its jobs have been put: further than its position
+    while views are folded again.
     """
 
-    place: int
+    position: int
     dispatched: int
     #: Whether there is a checkpoint.
     is_known: bool = True
 
     @property
     def quiet_until(self) -> int:
-        return max(self.place, self.dispatched)
+        return max(self.position, self.dispatched)
 
 
-class Stretch(NamedTuple):
-    """What to project next: these partitions from a place on, up to another if that is given,
+class Span(NamedTuple):
+    """What to project next: these partitions from a position on, up to another if that is given,
     without jobs up to `quiet_until`.
     """
 
     numbers: tuple[int, ...]
-    place: int
+    position: int
     until: int | None
     quiet_until: int
 
 
-async def stands_of(checkpoints: Checkpoints, count: int) -> list[Stand]:
+async def positions_of(checkpoints: Checkpoints, count: int) -> list[PartitionPosition]:
     """Of every partition, by number, read at one moment."""
     found = {one.name: one.position for one in await checkpoints.checkpoints()}
     names = checkpoints_of(count)
     return [
-        Stand(found.get(name, 0), found.get(dispatched_of(name), 0), name in found)
+        PartitionPosition(found.get(name, 0), found.get(dispatched_of(name), 0), name in found)
         for name in names
     ]
 
 
-async def begin_places(events: EventStore, checkpoints: Checkpoints, count: int) -> None:
+async def begin_checkpoints(events: EventStore, checkpoints: Checkpoints, count: int) -> None:
     """Make the checkpoints that are not there; before this process appends anything.
 
-    Where the log has events already they were lost, with the views or by hand, and nobody knows
-    what was dispatched: all of it is taken as
-    dispatched, so nothing is called again unasked. What has no job then is found by the sweep, as
-    suspect.
+    Where the log has events already, the checkpoints were lost, and it is not known what was
+    dispatched. All of it counts as dispatched, so nothing is called again unasked. The sweeper finds
+    requests without a job, as possibly executed.
     """
-    # In this order: whoever appends has made them before.
+    # In this order: every process that appends has made them before.
     end = await events.end()
     known = {one.name for one in await checkpoints.checkpoints()}
     for name in checkpoints_of(count):
@@ -87,77 +85,77 @@ async def begin_places(events: EventStore, checkpoints: Checkpoints, count: int)
             await checkpoints.begin(name, 0)
 
 
-async def place_of(checkpoints: Checkpoints, count: int) -> int:
+async def projected_position(checkpoints: Checkpoints, count: int) -> int:
     """The position up to which the views show the log, whatever the partition."""
-    return min(stand.place for stand in await stands_of(checkpoints, count))
+    return min(one.position for one in await positions_of(checkpoints, count))
 
 
-class Places:
-    """Where the partitions stand that one process projects."""
+class PartitionPositions:
+    """The positions of the partitions that one process projects."""
 
-    def __init__(self, count: int, stands: dict[int, Stand]) -> None:
-        self._names, self._stands = checkpoints_of(count), stands
+    def __init__(self, count: int, positions: dict[int, PartitionPosition]) -> None:
+        self._names, self._positions = checkpoints_of(count), positions
 
     @property
     def numbers(self) -> frozenset[int]:
-        return frozenset(self._stands)
+        return frozenset(self._positions)
 
     @property
     def lowest(self) -> int:
-        return min(stand.place for stand in self._stands.values())
+        return min(one.position for one in self._positions.values())
 
-    def next_stretch(self, *, again: bool) -> Stretch | None:
-        """Those that stand furthest behind go on up to where others stand: so they meet, and
+    def next_span(self, *, again: bool) -> Span | None:
+        """Those that are furthest behind go on up to the position of others: so they meet, and
         nothing is folded twice.
 
         `again`: only over what was projected before.
         """
-        stands = {
+        positions = {
             number: one
-            for number, one in self._stands.items()
-            if not again or one.place < one.dispatched
+            for number, one in self._positions.items()
+            if not again or one.position < one.dispatched
         }
-        if not stands:
+        if not positions:
             return None
-        first = min((one.place, one.quiet_until) for one in stands.values())
+        first = min((one.position, one.quiet_until) for one in positions.values())
         numbers = tuple(
-            number for number, one in stands.items() if (one.place, one.quiet_until) == first
+            number for number, one in positions.items() if (one.position, one.quiet_until) == first
         )
-        ahead = [one.place for one in stands.values() if one.place > first[0]]
+        ahead = [one.position for one in positions.values() if one.position > first[0]]
         if again:
             ahead.append(first[1])
-        return Stretch(numbers, first[0], min(ahead, default=None), first[1])
+        return Span(numbers, first[0], min(ahead, default=None), first[1])
 
-    def moves(self, stretch: Stretch, after: int) -> list[Move]:
-        """From where the stretch began: an append of ours that was projected at once may have moved
-        them since, and is part of it.
+    def moves(self, span: Span, after: int) -> list[Move]:
+        """From where the span began: an inline projection of ours may have moved them since, and is
+        part of it.
         """
         return [
-            Move(self._names[number], stretch.place, after, self._stands[number].dispatched)
-            for number in stretch.numbers
+            Move(self._names[number], span.position, after, self._positions[number].dispatched)
+            for number in span.numbers
         ]
 
     @property
     def level(self) -> dict[str, int] | None:
-        """Checkpoint → how far its jobs have been put, where all of them stand at one place with
-        nothing to fold again; else None.
+        """Checkpoint → how far its jobs have been put, where all of them have one position and
+        nothing is folded again; else None.
         """
-        places = {stand.place for stand in self._stands.values()}
-        if len(places) != 1 or any(
-            stand.dispatched > stand.place for stand in self._stands.values()
+        positions = {one.position for one in self._positions.values()}
+        if len(positions) != 1 or any(
+            one.dispatched > one.position for one in self._positions.values()
         ):
             return None
-        return {self._names[number]: stand.dispatched for number, stand in self._stands.items()}
+        return {self._names[number]: one.dispatched for number, one in self._positions.items()}
 
     def reached(self, position: int) -> None:
         """All of them were moved to a position, and perhaps further since."""
-        for number, stand in self._stands.items():
-            self._stands[number] = Stand(max(stand.place, position), stand.dispatched)
+        for number, one in self._positions.items():
+            self._positions[number] = PartitionPosition(max(one.position, position), one.dispatched)
 
     def moved(self, numbers: Iterable[int], after: int) -> None:
-        """Call once the commit stands."""
+        """Call once the commit is done."""
         for number in numbers:
-            self._stands[number] = Stand(after, self._stands[number].dispatched)
+            self._positions[number] = PartitionPosition(after, self._positions[number].dispatched)
 
 
 class Partitions:
@@ -173,8 +171,7 @@ class Partitions:
         #: How often others may have had them since: a lease of ours had run out before it was
         #: renewed.
         self.lease_expiry = 0
-        #: Whether the store has ever said whose they are: ours, or somebody's whom we can stand in
-        #: for.
+        #: Whether the store has ever said which process has them: we can take over from another.
         self.is_known = False
 
     @property
@@ -199,18 +196,18 @@ class Partitions:
         return bool(await self.hold())
 
     async def is_first_ours(self) -> bool:
-        """Whether we are the one of all who project that does what one is enough for."""
+        """Whether this process does what one projecting process is enough for."""
         return 0 in await self.hold()
 
     def doubt(self) -> None:
-        """Somebody else was at work on ours: ask again whose they are."""
+        """Another process worked on ours: ask again which ones are ours."""
         self._renewed_at = NEVER
 
     async def give_up(self) -> None:
         """Never project again, so that the next process need not wait until the lease ends."""
         if not self._is_given_up:
             self._is_given_up, self.ours = True, frozenset()
-            # A store that does not hear of it will see the lease end.
+            # A store that is out of reach will see the lease end.
             with suppress(StoreError):
                 await self._claim(0.0)
 

@@ -1,9 +1,8 @@
-"""Station 4 of 7: follow the log from the checkpoint, fold, write views, jobs and checkpoint in one
+"""The projector: follow the log from the checkpoint, fold, write views, jobs and checkpoint in one
 commit.
 
-Receives events from the event store; hands jobs to the queue (dispatch.py) and views to everybody.
-Of several processes each does this for
-some partitions of the log (partitions.py).
+Each of several processes does this for some partitions of the log (partitions.py). What a process
+appends itself is projected inline where that is possible (inline.py).
 """
 
 from __future__ import annotations
@@ -22,12 +21,12 @@ from gesta.ports.stores import Stores
 from gesta.ports.transactions import Projection
 from gesta.projector.batch_fold import Folding
 from gesta.projector.partitions import (
+    PartitionPositions,
     Partitions,
-    Places,
-    Stretch,
-    begin_places,
-    place_of,
-    stands_of,
+    Span,
+    begin_checkpoints,
+    positions_of,
+    projected_position,
 )
 from gesta.runtime.clock import Signal, sleep
 from gesta.runtime.component import Process, repeat
@@ -48,11 +47,11 @@ HOLD_SECONDS = 0.05
 HOLD_EVERY_SECONDS = 1.0
 HOLD_RARELY_SECONDS = 60.0
 WORTH_IT = 20
-#: How old the place that we remember may be when there is nothing to do: a rebuild that died after
+#: How old the position that we remember may be when there is nothing to do: a rebuild that died after
 #: its swap has turned it back.
-PLACE_SECONDS = 5.0
-#: How often another process's projector is looked at by whoever waits for it, and after how long
-#: without a move it is taken to stand still.
+POSITION_SECONDS = 5.0
+#: How often another process's projector is looked at by a process that waits for it, and after how
+#: long without a move it counts as idle.
 LOOK_SECONDS = 0.05
 STILL_SECONDS = 0.25
 
@@ -70,9 +69,9 @@ class Projector:
         self._followed, self._lease_expiry = frozenset(range(count)), 0
         self._listeners: list[Callable[[Sequence[View]], None]] = []
         #: None: to be read.
-        self._places: Places | None = None
-        self._places_read_at = float("-inf")
-        self._is_behind = self._had_places = False
+        self._positions: PartitionPositions | None = None
+        self._positions_read_at = float("-inf")
+        self._is_behind = self._had_positions = False
         self._caught_up = Signal(runtime)
         #: Appends of ours on their way, and how many of them came to be projected at once
         #: (at_once.py).
@@ -88,38 +87,38 @@ class Projector:
         #: The worker beside us, where there is one.
         self.eager_dispatch: EagerDispatch | None = None
 
-    async def place(self) -> int:
+    async def position(self) -> int:
         """The position up to which the views show the log: our own where we project all of it, else
         what the store says.
         """
         if (
             self.is_here
-            and self._places is not None
-            and self._places.numbers == self.partitions.ours
+            and self._positions is not None
+            and self._positions.numbers == self.partitions.ours
         ):
-            return self._places.lowest
-        return await place_of(self._checkpoints, self._count)
+            return self._positions.lowest
+        return await projected_position(self._checkpoints, self._count)
 
     async def not_far_behind(self, seconds: float) -> None:
         """Return when little is left to be projected, at the latest after so many seconds; soon
-        where nobody projects.
+        where no process projects.
         """
         end = self._runtime.monotonic() + seconds
         while self._is_behind and self.is_here and (left := end - self._runtime.monotonic()) > 0:
             await self._caught_up.wait(left)
         if not self.is_here:
-            # No news: if the store is gone, whoever waits here will hear of it at the next append.
+            # If the store is gone, the next append raises.
             with suppress(StoreError):
                 await self._another_is_not_far_behind(end)
 
     async def _another_is_not_far_behind(self, end: float) -> None:
         """The same where another process projects, which only the store can tell."""
-        place, moved_at = -1, self._runtime.monotonic()
+        position, moved_at = -1, self._runtime.monotonic()
         while (now := self._runtime.monotonic()) < end:
-            before, place = place, await self.place()
-            if place != before:
+            before, position = position, await self.position()
+            if position != before:
                 moved_at = now
-            if now - moved_at >= STILL_SECONDS or await self._events.behind(place) < BEHIND:
+            if now - moved_at >= STILL_SECONDS or await self._events.behind(position) < BEHIND:
                 return
             await sleep(self._runtime, min(LOOK_SECONDS, end - now))
 
@@ -156,43 +155,43 @@ class Projector:
         self._sent += 1
 
     def landed(self, projection: Projection | None) -> None:
-        """It is there, or nobody knows; with its projection, or without: then we come for it."""
+        """It is in the store, or its answer was lost; without its projection, it is read later."""
         self._sent -= 1
         if projection is None or projection.reached is None:
             self._at_end = None
             return
         self._inline += 1
-        if self._places is not None:
+        if self._positions is not None:
             # As good as read: the store has just compared it.
-            self._places_read_at = self._runtime.monotonic()
-            self._places.reached(projection.reached)
+            self._positions_read_at = self._runtime.monotonic()
+            self._positions.reached(projection.reached)
         for listener in self._listeners:
             listener(projection.views)
 
     async def run(self) -> None:
         """Project for ever, the partitions that are ours."""
-        await repeat(self._turn, "projector", self._process, outage=self._forget_places)
+        await repeat(self._turn, "projector", self._process, outage=self._forget_positions)
 
     async def _turn(self) -> None:
         ours = await self.partitions.hold()
         if (
             ours != self._followed
             or self.partitions.lease_expiry != self._lease_expiry
-            or self._places is None
+            or self._positions is None
         ):
             self._followed, self._lease_expiry = ours, self.partitions.lease_expiry
             # Also where none is left: what was remembered of their views is forgotten with it.
-            await self._read_places()
+            await self._read_positions()
         if not ours:
             await sleep(self._runtime, RENEWAL_SECONDS)
         elif await self.step() == 0:
-            if self._runtime.monotonic() - self._places_read_at >= PLACE_SECONDS:
-                self._forget_places()
+            if self._runtime.monotonic() - self._positions_read_at >= POSITION_SECONDS:
+                self._forget_positions()
             await self._rest()
 
-    def _forget_places(self) -> None:
+    def _forget_positions(self) -> None:
         """Read them again before the next step."""
-        self._places = self._at_end = None
+        self._positions = self._at_end = None
 
     async def _rest(self) -> None:
         """Until there may be something to project.
@@ -226,9 +225,9 @@ class Projector:
             if self._followed:
                 # A step that was cut off may have been committed, or may be about to be: then the
                 # checkpoint moves under us.
-                self._forget_places()
+                self._forget_positions()
                 while (
-                    await self.step() or self._places is None
+                    await self.step() or self._positions is None
                 ) and self._runtime.monotonic() < until:
                     pass
         await self.partitions.give_up()
@@ -238,33 +237,33 @@ class Projector:
 
         `again`: of what was projected before, and nothing else.
         """
-        places = self._places or await self._read_places()
-        stretch = places.next_stretch(again=again)
-        if stretch is None:
+        positions = self._positions or await self._read_positions()
+        span = positions.next_span(again=again)
+        if span is None:
             return 0
-        if (looked := await self._look(stretch)) is None:
+        if (looked := await self._look(span)) is None:
             return 0
         batch, reached = looked
-        self._is_behind = reached - stretch.place >= BEHIND
+        self._is_behind = reached - span.position >= BEHIND
         if not self._is_behind:
             self._caught_up.set()
-        if reached == stretch.place:
+        if reached == span.position:
             if not again:
-                self._stand_at_end(places.level)
+                self._reach_end(positions.level)
             return 0
         self._at_end = None
-        views, jobs, quarantined = await self._folding.fold(batch, stretch.quiet_until)
-        if not await self._project(views, jobs, quarantined, places.moves(stretch, reached)):
-            # Another projector moved a checkpoint: start again from where they stand now.
-            self._forget_places()
+        views, jobs, quarantined = await self._folding.fold(batch, span.quiet_until)
+        if not await self._project(views, jobs, quarantined, positions.moves(span, reached)):
+            # Another projector moved a checkpoint: start again from where they are now.
+            self._forget_positions()
             self.partitions.doubt()
             return 0
-        places.moved(stretch.numbers, reached)
+        positions.moved(span.numbers, reached)
         if quarantined:
             self._folding.log_quarantined()
         for listener in self._listeners:
             listener(views)
-        return reached - stretch.place
+        return reached - span.position
 
     async def _project(
         self,
@@ -294,7 +293,7 @@ class Projector:
             if free_slots is not None and self.eager_dispatch is not None:
                 self.eager_dispatch.answered(free_slots, is_lost=is_lost)
 
-    def _stand_at_end(self, checkpoints: dict[str, int] | None) -> None:
+    def _reach_end(self, checkpoints: dict[str, int] | None) -> None:
         """From here on appends are projected at once; not yet while one is on its way that is not:
         the next one would meet a gap.
         """
@@ -313,54 +312,54 @@ class Projector:
             self._held_until = 0.0
             self._let_go.set()
 
-    async def _look(self, stretch: Stretch) -> tuple[list[Recorded], int] | None:
+    async def _look(self, span: Span) -> tuple[list[Recorded], int] | None:
         """As `_next_events`; None while appends of ours are projected at once: what we would see of
         them is done, and only not told yet.
         """
         self._looked_at, before = self._runtime.monotonic(), self._inline
         if self._at_end is not None and self._sent:
             return None
-        looked = await self._next_events(stretch)
+        looked = await self._next_events(span)
         return (
             None if self._at_end is not None and (self._sent or self._inline != before) else looked
         )
 
-    async def _next_events(self, stretch: Stretch) -> tuple[list[Recorded], int]:
+    async def _next_events(self, span: Span) -> tuple[list[Recorded], int]:
         """The next events of these partitions, and the position up to which there are no more of
         them.
         """
-        if len(stretch.numbers) == self._count:
-            batch = await self._events.follow(stretch.place, BATCH)
-            reached = batch[-1].position if batch else stretch.place
+        if len(span.numbers) == self._count:
+            batch = await self._events.follow(span.position, BATCH)
+            reached = batch[-1].position if batch else span.position
         else:
             # As many as hold one batch of ours.
-            limit = BATCH * self._count // len(stretch.numbers)
-            share = Share(self._count, stretch.numbers)
-            batch, reached = await self._events.follow_share(stretch.place, limit, share)
-        if stretch.until is not None and reached > stretch.until:
-            return [one for one in batch if one.position <= stretch.until], stretch.until
+            limit = BATCH * self._count // len(span.numbers)
+            share = Share(self._count, span.numbers)
+            batch, reached = await self._events.follow_share(span.position, limit, share)
+        if span.until is not None and reached > span.until:
+            return [one for one in batch if one.position <= span.until], span.until
         return batch, reached
 
-    async def _read_places(self) -> Places:
+    async def _read_positions(self) -> PartitionPositions:
         self._at_end = None
-        stands = await stands_of(self._checkpoints, self._count)
-        if not all(one.is_known for one in stands) and self._had_places:
+        positions = await positions_of(self._checkpoints, self._count)
+        if not all(one.is_known for one in positions) and self._had_positions:
             # Lost under our feet.
-            await begin_places(self._events, self._checkpoints, self._count)
-            stands = await stands_of(self._checkpoints, self._count)
-        self._had_places = all(one.is_known for one in stands)
-        self._places = Places(
-            self._count, {number: stands[number] for number in sorted(self._followed)}
+            await begin_checkpoints(self._events, self._checkpoints, self._count)
+            positions = await positions_of(self._checkpoints, self._count)
+        self._had_positions = all(one.is_known for one in positions)
+        self._positions = PartitionPositions(
+            self._count, {number: positions[number] for number in sorted(self._followed)}
         )
-        self._places_read_at = self._runtime.monotonic()
-        return self._places
+        self._positions_read_at = self._runtime.monotonic()
+        return self._positions
 
     async def catch_up(self) -> int:
         """After the views were swapped: fold again what was folded before and nothing else.
 
         How far that went.
         """
-        self._forget_places()
+        self._forget_positions()
         folded = 0
         while count := await self.step(again=True):
             folded += count

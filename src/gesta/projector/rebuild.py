@@ -12,7 +12,7 @@ from gesta.ports.leases import Role
 from gesta.ports.read_model import Quarantined
 from gesta.ports.stores import Stores
 from gesta.projector.batch_fold import Folding
-from gesta.projector.partitions import begin_places, checkpoints_of, place_of
+from gesta.projector.partitions import begin_checkpoints, checkpoints_of, projected_position
 from gesta.projector.projector import BATCH, Projector
 from gesta.runtime.component import Process
 
@@ -59,13 +59,13 @@ class Rebuild:
 
     async def _build(self, role: Role, progress: Progress) -> int:
         # They may have been lost with the views, also while this process ran.
-        await begin_places(self._events, self._checkpoints, self._count)
+        await begin_checkpoints(self._events, self._checkpoints, self._count)
         shadow = await self._views.shadow()
         folding = Folding(self._events, shadow.get, self._process)
         quarantined: list[Quarantined] = []
         position = folded = 0
         for _ in range(ROUNDS):
-            target = await place_of(self._checkpoints, self._count)
+            target = await projected_position(self._checkpoints, self._count)
             # The last event is left over: so every checkpoint goes back in any case, and what a
             # projector has folded onto the old
             # views is refused.
@@ -78,7 +78,7 @@ class Rebuild:
                 quarantined += poison
                 position, folded = batch[-1].position, folded + len(batch)
                 progress(position, target)
-            if await place_of(self._checkpoints, self._count) - position < BATCH:
+            if await projected_position(self._checkpoints, self._count) - position < BATCH:
                 break
         await _hold(role)
         if not await shadow.swap(checkpoints_of(self._count), position, quarantined):

@@ -7,8 +7,8 @@ import asyncio
 import pytest
 
 from gesta import Engine, Request
-from gesta.errors import StoreError
-from gesta.ports.job_queue import Drop
+from gesta.errors import LeaseLost, StoreError
+from gesta.ports.job_queue import Drop, Job
 from gesta.runtime.clock import spawn
 from gesta.runtime.settings import Settings
 from gesta.stores.memory.job_queue import MemoryJobQueue
@@ -252,3 +252,49 @@ async def test_a_possibly_executed_job_is_not_released_as_clean_when_its_caller_
         await pass_time(gesta, LEASE_SECONDS + NOTICED_SECONDS)
         state = (await request.view()).state
         assert (state.status, state.reason) == ("unknown", "no_report")
+
+
+async def test_work_whose_lease_is_nearly_over_is_not_leased_out(gesta, ports):
+    async with warehouse(payload=Parcel) as engine:
+        await engine.submit(Parcel("Ada"))
+        await let_run(gesta)
+
+        async def slow(original, *args):
+            ports.vault.heal()
+            gesta.advance(LEASE_SECONDS - 0.25)
+            return await original(*args)
+
+        ports.vault.replace("get", slow)
+        assert await engine.external.take(FLOW) == []
+        assert (await take_one(engine, gesta)).attempt == 1
+
+
+async def test_a_job_whose_lost_attempt_is_recorded_is_released_when_the_store_fails(gesta, ports):
+    async with warehouse(payload=Parcel, on_unknown="same_key") as engine:
+        request = await engine.submit(Parcel("Ada"))
+        await restored(engine, gesta, request)
+        ports.vault.fail("get")
+        with pytest.raises(StoreError):
+            await engine.external.take(FLOW)
+        assert (await take_one(engine, gesta)).attempt == 2
+
+
+async def test_work_that_ended_by_an_earlier_report_cannot_be_fetched(gesta):
+    async with warehouse(on_unknown="same_key") as engine:
+        await engine.submit(Pick())
+        first = await take_one(engine, gesta)
+        await pass_time(gesta, LEASE_SECONDS + NOTICED_SECONDS)
+        second = await take_one(engine, gesta)
+        await engine.external.report(FLOW, first.id, first.token, RecordSent(attempts=1))
+        with pytest.raises(LeaseLost):
+            await engine.external.fetch(FLOW, second.id, second.token)
+
+
+async def test_an_expired_lease_on_a_request_that_is_gone_leaves_no_job(gesta):
+    async with warehouse() as engine:
+        stores = engine.pipeline.environment.stores
+        job = Job("gone-1", "default", f"@{FLOW}/default", "gone", 1)
+        await stores.queue.put([job])
+        assert await stores.external_leases.lease_external("token", job.flow, 1, LEASE_SECONDS)
+        await pass_time(gesta, LEASE_SECONDS + NOTICED_SECONDS)
+        assert await stores.job_inspection.count(10) == 0

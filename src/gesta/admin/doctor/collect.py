@@ -14,7 +14,7 @@ from gesta.maintenance.sweeper import ROLE as SWEEP
 from gesta.ports.event_store import Recorded
 from gesta.ports.job_queue import Backlog, QueueStanding, by_flow
 from gesta.ports.read_model import Filter, View
-from gesta.projector.partitions import place_of, projects
+from gesta.projector.partitions import projected_position, projects
 from gesta.requests.dead_letters import dead_letter
 from gesta.runtime.redaction import scrub
 from gesta.runtime.settings import odd_variables
@@ -32,7 +32,7 @@ async def examine(pipeline: Pipeline, tenant: str, place: Target = HERE) -> Fact
     """
     stores, now = pipeline.environment.stores, pipeline.runtime.now_ms()
     unseen = await stores.events.follow(
-        await place_of(stores.checkpoints, stores.partitions), LIMIT
+        await projected_position(stores.checkpoints, stores.partitions), LIMIT
     )
     undecided, undecided_since = await stores.read_model.undecided()
     failed = await stores.read_model.find(Filter(tenant, status="failed", limit=LIMIT))

@@ -16,7 +16,7 @@ from gesta.maintenance.store_copy.roles import Roles
 from gesta.maintenance.store_copy.transfer import Transfer
 from gesta.ports.job_queue import Job, QueueStanding
 from gesta.ports.outbox import Prepared
-from gesta.projector.partitions import stands_of
+from gesta.projector.partitions import positions_of
 from gesta.projector.projector import Projector
 from gesta.runtime.clock import Ids, OnClock, Runtime, sleep
 from gesta.runtime.component import Process
@@ -134,9 +134,9 @@ class Copy:
         """
         source = self._source.stores
         dispatched = min(
-            one.quiet_until for one in await stands_of(source.checkpoints, source.partitions)
+            one.quiet_until for one in await positions_of(source.checkpoints, source.partitions)
         )
-        await self._transfer.mark_dispatched(await self._transfer.place_of(dispatched))
+        await self._transfer.mark_dispatched(await self._transfer.position_after(dispatched))
         await self._projector.catch_up()
 
     async def _pause_and_fence(self, wait_seconds: float, actor: Actor) -> None:
@@ -258,7 +258,7 @@ class Copy:
         )
         # From here on a repetition begins at the start: it must not hold back what retention has to
         # take along.
-        await self._target.stores.checkpoints.forget(self._transfer.place)
+        await self._target.stores.checkpoints.forget(self._transfer.checkpoint)
         await comparison.check_events(expected)
         await comparison.check_claims()
         await comparison.check_secrets()
@@ -290,7 +290,9 @@ class Copy:
         """Each goes on behind the event that it was told last."""
         for one in await self._source.stores.checkpoints.checkpoints():
             if one.name.startswith(checkpoint_of("")):
-                await self._transfer.move(one.name, await self._transfer.place_of(one.position))
+                await self._transfer.move(
+                    one.name, await self._transfer.position_after(one.position)
+                )
 
     async def _jobs(self) -> list[Job]:
         """As they are, but for those that somebody has or had in hand: of these nobody knows

@@ -9,25 +9,25 @@ from gesta.errors import StoreError
 from gesta.maintenance.store_copy.plan import PAGE, CopyPlan, ref_of
 from gesta.ports.checkpoints import Move, dispatched_of
 from gesta.ports.event_store import Append, Appended, NewEvent, Recorded
-from gesta.projector.partitions import checkpoints_of, stands_of
+from gesta.projector.partitions import checkpoints_of, positions_of
 
 #: What a checkpoint is called that says how far a copy has come; the source's URL and the tenant
 #: follow.
-PLACE = "copy/"
+CHECKPOINT = "copy/"
 
 
 class Transfer:
     def __init__(self, plan: CopyPlan) -> None:
         self._source, self._target, self._plan = plan.source, plan.target, plan
         #: Of the source's log, kept beside the target's views until the copy is done.
-        self.place = f"{PLACE}{plan.tenant or '*'}/{plan.source.url}"
+        self.checkpoint = f"{CHECKPOINT}{plan.tenant or '*'}/{plan.source.url}"
 
     async def events(self) -> tuple[int, int]:
         """Copy the next page of the log: how many events it had, and the position up to which the
         log is copied.
         """
         checkpoints = self._target.stores.checkpoints
-        before = await checkpoints.position(self.place)
+        before = await checkpoints.position(self.checkpoint)
         page = await self._source.stores.events.follow(before, PAGE)
         if not page:
             return 0, before
@@ -42,7 +42,7 @@ class Transfer:
         for recorded, verdict in zip(chosen, verdicts, strict=True):
             if not isinstance(verdict, Appended):
                 raise self._differs(recorded.stream)
-        await self.move(self.place, page[-1].position)
+        await self.move(self.checkpoint, page[-1].position)
         return len(page), page[-1].position
 
     async def move(self, name: str, position: int) -> None:
@@ -61,7 +61,7 @@ class Transfer:
             await stores.checkpoints.begin(dispatched_of(name), position)
         stands = zip(
             checkpoints_of(stores.partitions),
-            await stands_of(stores.checkpoints, stores.partitions),
+            await positions_of(stores.checkpoints, stores.partitions),
             strict=True,
         )
         moves = [
@@ -72,7 +72,7 @@ class Transfer:
         if moves and not await stores.checkpoints.move(moves):
             raise self._worked_on()
 
-    async def place_of(self, position: int) -> int:
+    async def position_after(self, position: int) -> int:
         """The place in the target's log behind which everything comes that comes behind `position`
         in the source's.
         """

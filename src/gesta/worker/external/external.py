@@ -43,7 +43,7 @@ from gesta.security.subject_keys import ERASED, SubjectKeys
 from gesta.worker.batch_admission import BatchAdmission
 from gesta.worker.external.leasing import ExternalLeasing
 from gesta.worker.external.long_poll import Waiting
-from gesta.worker.external.reports import ExternalReport, faults_of, outcome_of
+from gesta.worker.external.reports import ExternalReport, errors_of, outcome_of
 from gesta.worker.external.work_item import (
     Lease,
     LeaseToken,
@@ -201,9 +201,9 @@ class External:
         that came too late. `by` goes on record
         where the report itself names no actor.
         """
-        faults = value_errors(report) | faults_of(report) | actor_errors(report.actor)
-        if faults:
-            raise InvalidRequest(flow, faults)
+        errors = value_errors(report) | errors_of(report) | actor_errors(report.actor)
+        if errors:
+            raise InvalidRequest(flow, errors)
         declared, lease_token, view = await self._held(flow, request_id, token, tenant)
         payload = await self._payload(declared, view)
         outcome = sound(outcome_of(report, lease_token.attempt))
@@ -302,17 +302,17 @@ class External:
     def _check_take(
         self, flow: Flow, tenant: str, limit: object, wait_seconds: object, lease_seconds: object
     ) -> None:
-        faults = {}
+        errors = {}
         if not TENANT.fullmatch(tenant):
-            faults["tenant"] = TENANT_RULE
+            errors["tenant"] = TENANT_RULE
         if type(limit) is not int or not 1 <= limit <= ITEMS_MAX:
-            faults["limit"] = f"a whole number from 1 to {ITEMS_MAX}"
+            errors["limit"] = f"a whole number from 1 to {ITEMS_MAX}"
         if not isinstance(wait_seconds, int | float) or not 0 <= wait_seconds <= WAIT_SECONDS_MAX:
-            faults["waitSeconds"] = f"seconds from 0 to {WAIT_SECONDS_MAX:g}"
+            errors["waitSeconds"] = f"seconds from 0 to {WAIT_SECONDS_MAX:g}"
         if not _is_lease(lease_seconds):
-            faults["leaseSeconds"] = _LEASE_RULE
-        if faults:
-            raise InvalidRequest(flow.name, faults)
+            errors["leaseSeconds"] = _LEASE_RULE
+        if errors:
+            raise InvalidRequest(flow.name, errors)
 
 
 _LEASE_RULE = f"seconds from {LEASE_SECONDS_MIN:g} to {LEASE_SECONDS_MAX:g}"

@@ -98,7 +98,7 @@ def outcome_of(report: ExternalReport, attempt: int) -> Outcome:
             assert_never(report)
 
 
-def faults_of(report: ExternalReport) -> dict[str, str]:
+def errors_of(report: ExternalReport) -> dict[str, str]:
     """What is wrong with a report beyond the types of its fields."""
     if report.actor is not None and (
         not 1 <= len(report.actor.user_id) <= KEY_LENGTH_MAX
