@@ -20,6 +20,7 @@ from gesta.ports.outbox import OutboxStanding
 from gesta.ports.read_model import Quarantined
 from gesta.ports.stores import Health
 from gesta.tenants.pauses import EVERYTHING, Pause, Scope
+from gesta.testing.contracts.samples import phase_of
 from tests.world import FLOW, Note, Provider, engine_of, let_run, pass_time
 
 NOW = 1_800_000_000_000
@@ -294,6 +295,10 @@ def test_who_projects_which_part_is_told_and_what_nobody_projects():
     )
 
 
+def _in_phase(state: State) -> State:
+    return msgspec.structs.replace(state, phase=phase_of(state.status))
+
+
 STATE = State("r-1", "default", FLOW, "queued", 2, NOW - 60_000, NOW - 10_000, dispatch_version=1)
 PAUSE = Pause(Scope(FLOW), "audit", NOW - 60_000, "ann")
 JOB = QueueStanding(Job("r-1-1", "default", FLOW, "r-1", 1, due_ms=NOW - 5_000), "ready", 0)
@@ -305,7 +310,7 @@ JOB = QueueStanding(Job("r-1-1", "default", FLOW, "r-1", 1, due_ms=NOW - 5_000),
         (
             {"status": "completed", "provider_id": "p-1"},
             {},
-            "it was sent at 2027-01-15 07:59:50.000Z (10 s ago); the provider calls it p-1",
+            "it was completed at 2027-01-15 07:59:50.000Z (10 s ago); the provider calls it p-1",
         ),
         (
             {"status": "failed", "reason": "subject_erased"},
@@ -494,7 +499,7 @@ JOB = QueueStanding(Job("r-1-1", "default", FLOW, "r-1", 1, due_ms=NOW - 5_000),
 def test_one_sentence_says_why_a_request_has_not_been_sent(state, facts, words):
     asked = {"is_worked_on": True, "job": JOB} | facts
     assert words in why_not_sent(
-        RequestFacts(msgspec.structs.replace(STATE, **state), NOW, **asked)
+        RequestFacts(_in_phase(msgspec.structs.replace(STATE, **state)), NOW, **asked)
     )
 
 

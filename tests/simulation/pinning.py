@@ -6,7 +6,9 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 import msgspec
+import pytest
 
+from tests.domain.planting import plant
 from tests.simulation.checks import Broken
 from tests.simulation.options import options
 from tests.simulation.planted import BUGS, PINNED, SEEDS_MAX, Bug
@@ -36,12 +38,9 @@ def pin() -> None:
     for name, bug in BUGS.items():
         if bug.contract is not None:
             continue
-        before = getattr(bug.where, bug.name)
-        setattr(bug.where, bug.name, bug.planted)
-        try:
+        with pytest.MonkeyPatch.context() as patch:
+            plant(patch, bug.where, bug.name, bug.planted)
             seed, _ = first_found(bug, seeds_of(name)) or (None, None)
-        finally:
-            setattr(bug.where, bug.name, before)
         if seed is not None:
             found[name] = seed
         print(f"{name}: {'not found' if seed is None else seed}", flush=True)

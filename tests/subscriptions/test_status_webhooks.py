@@ -52,13 +52,13 @@ async def test_an_endpoint_is_told_of_every_end_signed_and_without_the_payload(g
     async with engine_of(
         Provider(Rejected("bad_address", "ada@example.com"), Done(id="p-2"))
     ) as engine:
-        await subscribe(engine, statuses=["sent", "failed"])
+        await subscribe(engine, statuses=["completed", "failed"])
         failed = await engine.submit(Note("a secret text"), key="order-7", correlation_id="c-1")
         await gesta.settle()
         sent = await engine.submit(Note())
         await gesta.settle()
         state = (await engine.get(failed.id)).state
-    assert told(gesta) == [("failed", failed.id), ("sent", sent.id)]
+    assert told(gesta) == [("failed", failed.id), ("completed", sent.id)]
     first = gesta.sandbox.webhook.effects[0]
     assert first.type == "request.failed"
     assert {
@@ -96,13 +96,13 @@ async def test_an_endpoint_is_told_of_every_end_signed_and_without_the_payload(g
 
 async def test_only_what_was_subscribed_is_told_and_only_to_its_tenant(gesta):
     async with engine_of() as engine:
-        await subscribe(engine, statuses=["sent"], flow="test.*")
+        await subscribe(engine, statuses=["completed"], flow="test.*")
         await subscribe(engine, "other", "theirs", flow=webhook.NAME)
         mine = await engine.submit(Note())
         await engine.submit(Note(), tenant="other")
         await engine.submit(Note(), tenant="third")
         await gesta.settle()
-        assert told(gesta) == [("sent", mine.id)]
+        assert told(gesta) == [("completed", mine.id)]
         assert {
             view.state.tenant
             for tenant in ("default", "other", "third")
@@ -139,11 +139,11 @@ def told_of(gesta: Harness) -> list[tuple[str, str]]:
 
 async def test_two_subscriptions_of_a_tenant_are_each_told_once(gesta):
     async with engine_of() as engine:
-        await subscribe(engine, code="a", statuses=["sent"])
-        await subscribe(engine, code="b", statuses=["sent"])
+        await subscribe(engine, code="a", statuses=["completed"])
+        await subscribe(engine, code="b", statuses=["completed"])
         request = await engine.submit(Note())
         await gesta.settle()
-    assert told(gesta) == [("sent", request.id)] * 2
+    assert told(gesta) == [("completed", request.id)] * 2
 
 
 async def test_a_crash_between_the_submit_and_the_checkpoint_tells_nothing_twice(
@@ -183,7 +183,7 @@ async def test_a_crash_between_the_submit_and_the_checkpoint_tells_nothing_twice
 async def test_what_is_told_again_after_the_subscription_changed_was_told(gesta, monkeypatch):
     engine = engine_of()
     await engine.start()
-    await subscribe(engine, statuses=["sent"])
+    await subscribe(engine, statuses=["completed"])
     await gesta.settle()
     with monkeypatch.context() as patch:
 
@@ -197,7 +197,7 @@ async def test_what_is_told_again_after_the_subscription_changed_was_told(gesta,
     async with engine_of() as engine:
         await engine.admin.put_config(webhook.ENDPOINT, "new", ENDPOINT)
         await engine.admin.put_config(
-            webhook.TOLD, "shop", {"endpoint": "new", "statuses": ["sent"]}
+            webhook.TOLD, "shop", {"endpoint": "new", "statuses": ["completed"]}
         )
         await pass_time(gesta, 10)
         await gesta.settle()
@@ -219,21 +219,21 @@ async def test_a_subscription_put_by_another_process_is_followed(gesta):
     async with engine_of() as engine:
         await pass_time(gesta, 2)
         async with Engine(URL, flows=[webhook.flow()], work=False) as other:
-            await subscribe(other, statuses=["sent"])
+            await subscribe(other, statuses=["completed"])
         request = await engine.submit(Note())
         await pass_time(gesta, 2)
-        assert told(gesta) == [("sent", request.id)]
+        assert told(gesta) == [("completed", request.id)]
 
 
 async def test_an_endpoint_that_is_gone_delays_nobody_and_is_shown(gesta):
     async with engine_of() as engine:
-        await subscribe(engine, statuses=["sent"])
-        await subscribe(engine, "other", statuses=["sent"])
+        await subscribe(engine, statuses=["completed"])
+        await subscribe(engine, "other", statuses=["completed"])
         await engine.admin.delete_config(webhook.ENDPOINT, "shop")
         await engine.submit(Note())
         theirs = await engine.submit(Note(), tenant="other")
         await gesta.settle()
-        assert told(gesta) == [("sent", theirs.id)]
+        assert told(gesta) == [("completed", theirs.id)]
         findings = diagnose(await examine(engine.pipeline, "default"))
         assert ("warn", "tells nobody: there is no webhook.endpoint shop") in [
             (one.level, one.what) for one in findings
@@ -243,13 +243,13 @@ async def test_an_endpoint_that_is_gone_delays_nobody_and_is_shown(gesta):
         await engine.admin.put_config(webhook.ENDPOINT, "shop", ENDPOINT)
         mine = await engine.submit(Note())
         await gesta.settle()
-        assert told(gesta)[1:] == [("sent", mine.id)]
+        assert told(gesta)[1:] == [("completed", mine.id)]
         assert [one.fault for one in await engine.admin.told_webhooks()] == [""]
 
 
 async def test_an_endpoint_that_said_gone_is_told_nothing_more(gesta):
     async with engine_of() as engine:
-        await subscribe(engine, statuses=["sent"])
+        await subscribe(engine, statuses=["completed"])
         gesta.sandbox.webhook.next(status=410)
         for _ in range(3):
             await engine.submit(Note())
@@ -354,12 +354,12 @@ async def test_what_is_told_of_a_request_with_a_name_that_grew_by_being_masked_k
     gesta,
 ):
     async with engine_of() as engine:
-        await subscribe(engine, statuses=["sent"])
-        await subscribe(engine, "other", "theirs", statuses=["sent"])
+        await subscribe(engine, statuses=["completed"])
+        await subscribe(engine, "other", "theirs", statuses=["completed"])
         grown = await engine.submit(Note(), correlation_id=",".join(["a@b.co"] * 73))
         others = await engine.submit(Note(), tenant="other")
         await gesta.settle()
-    assert sorted(told(gesta)) == sorted([("sent", grown.id), ("sent", others.id)])
+    assert sorted(told(gesta)) == sorted([("completed", grown.id), ("completed", others.id)])
 
 
 async def test_a_message_that_intake_refuses_is_said_and_keeps_nobody_waiting(
@@ -373,10 +373,10 @@ async def test_a_message_that_intake_refuses_is_said_and_keeps_nobody_waiting(
 
     monkeypatch.setattr("gesta.subscriptions.status_webhooks.request_of", bad_for_default)
     async with engine_of() as engine:
-        await subscribe(engine, statuses=["sent"])
-        await subscribe(engine, "other", "theirs", statuses=["sent"])
+        await subscribe(engine, statuses=["completed"])
+        await subscribe(engine, "other", "theirs", statuses=["completed"])
         await engine.submit(Note())
         others = await engine.submit(Note(), tenant="other")
         await gesta.settle()
-    assert told(gesta) == [("sent", others.id)]
+    assert told(gesta) == [("completed", others.id)]
     assert "an endpoint cannot be told" in caplog.text

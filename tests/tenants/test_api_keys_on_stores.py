@@ -75,6 +75,6 @@ async def test_a_newcomers_test_message_is_sent_and_its_key_is_free_for_the_live
         await live.outcome(timeout=30)
         states = [(await request.view()).state for request in (tried, live)]
         assert [(state.test, state.status, state.reason) for state in states] == [
-            (True, "completed", ""),
+            (True, "sent", ""),
             (False, "failed", "workspace_missing"),
         ]

@@ -111,4 +111,4 @@ async def test_what_used_no_stored_config_writes_the_same_bytes_as_ever(gesta):
         await let_run(gesta)
         assert (await events_of(engine, request.id))[
             -1
-        ].data == b'{"attempts":1,"providerMessageId":"1"}'
+        ].data == b'{"attempts":1,"providerTxnId":"1"}'

@@ -348,7 +348,7 @@ async def test_retry_redrive_cancel_and_handlers_know_a_test(gesta, wire):
     engine = Engine(URL, flows=[note_flow(provider, sandbox=True)])
     heard: list[Event] = []
 
-    @engine.on("*", "sent", "failed", name="ear")
+    @engine.on("*", "completed", "failed", name="ear")
     async def hear(event: Event) -> None:
         heard.append(event)
 
@@ -364,7 +364,7 @@ async def test_retry_redrive_cancel_and_handlers_know_a_test(gesta, wire):
         assert all(attempt.test for attempt in provider.calls)
         assert len(provider.calls) == 3
         await gesta.settle(days=0.0001)
-        assert [(one.status, one.test) for one in heard] == [("failed", True), ("sent", True)]
+        assert [(one.status, one.test) for one in heard] == [("failed", True), ("completed", True)]
 
 
 async def test_what_a_double_says_switches_nothing_live_off(gesta, wire):

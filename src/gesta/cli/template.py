@@ -93,11 +93,11 @@ async def _filled(template: Template, fields: dict[str, Any]) -> dict[str, str]:
 async def filled(renderer: Renderer, template: Template, fields: dict[str, Any]) -> dict[str, str]:
     """The parts of the template with these fields in them; raises what an attempt would end by."""
     from gesta.errors import BadInput
-    from gesta.tenants.templates.press import Fault
+    from gesta.tenants.templates.press import RenderError
     from gesta.tenants.templates.templates import fill
 
     answer = await fill(renderer, template, fields)
-    if isinstance(answer, Fault):
+    if isinstance(answer, RenderError):
         raise BadInput(
             f"{answer.part}: {answer.text}. An attempt would end as template_render_failed"
         )

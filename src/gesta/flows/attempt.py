@@ -49,3 +49,5 @@ class Attempt(msgspec.Struct, frozen=True):
     #: Where providers may report what becomes of it, without a slash at the end; empty: nobody has
     #: said where we are reached.
     report_to: str = ""
+    #: The operation to execute, where the lifecycle of the flow has several.
+    operation: str = "send"

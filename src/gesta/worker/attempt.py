@@ -307,6 +307,7 @@ class Attempts:
             records,
             state.test,
             self.tools.report_to,
+            state.operation,
         )
 
     async def _call(self, run: Running, executor: Executor, attempt: Attempt) -> Outcome:

@@ -59,7 +59,7 @@ async def test_record_sent_with_all_its_fields(gesta):
         assert event.type == f"{FLOW}.Completed.v1"
         assert fields(event.data) == {
             "attempts": 1,
-            "providerMessageId": "box-9",
+            "providerTxnId": "box-9",
             "targetId": "gate-4",
         }  # R1-4, R1-36
         assert (meta.correlation_id, meta.causation_id) == ("run-5", "shift-2")  # R1-4
