@@ -48,7 +48,7 @@ async def measure(
     plan = replace(plan, requests=min(plan.requests, subject.requests_max or plan.requests))
     tell("disk", 0, 1)
     fsync_ms = machine.fsync_ms(store.folder)
-    beside = Beside(plan, subject, store, peer)
+    beside = Beside(plan, subject, store=store, peer=peer)
     measured = await _measure_gesta(plan, subject, store, beside, tell)
     raw, plain, runs = beside.raw_rates(), beside.plain, measured.runs
     return Figures(
@@ -95,7 +95,9 @@ class Beside:
     time.
     """
 
-    def __init__(self, plan: Plan, subject: Subject, store: BenchStore, peer: Peer | None) -> None:
+    def __init__(
+        self, plan: Plan, subject: Subject, *, store: BenchStore, peer: Peer | None
+    ) -> None:
         self._plan, self._store, self._peer = plan, store, peer
         # What costs more than a plain request without a key is held against one.
         self._is_compared = subject.is_compared or (plan.keyed and not plan.history)

@@ -46,7 +46,7 @@ class Broken(AssertionError):
         self.promise = promise
 
 
-class FlowChecks:
+class PromiseChecks:
     def __init__(self, world: World) -> None:
         self._world = world
         self._takes: Counter[tuple[str, int]] = Counter()
@@ -102,6 +102,12 @@ class FlowChecks:
             not early,
             f"{name} is due at {state.due_at}, now {now_ms}",
         )
+        self._holds_its_lease(call, state)
+
+    def _holds_its_lease(self, call: Call, state: State) -> None:
+        """Only the process that holds the lease calls, one at a time, within the flow's slots."""
+        world, name = self._world, self._world.short(state.id)
+        now_ms = int(world.loop.now * 1000)
         row = world.queue._rows.get(state.job_id)
         lease = world.queue._leases.get(call.token)
         held = (

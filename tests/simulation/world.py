@@ -24,7 +24,7 @@ from gesta.projector.partitions import checkpoints_of
 from gesta.runtime.settings import Settings
 from gesta.stores.memory.database import MemoryDatabase
 from gesta.stores.memory.job_queue import MemoryJobQueue
-from tests.simulation.checks import Broken, FlowChecks
+from tests.simulation.checks import Broken, PromiseChecks
 from tests.simulation.ears import Ears
 from tests.simulation.loop import OWNER, SimulatedLoop, Stuck
 from tests.simulation.options import CALM, Options
@@ -69,7 +69,7 @@ class World:
         self.ears = Ears(self)
         self.provider = Provider(self)
         self.network = Network(self)
-        self.checks = FlowChecks(self)
+        self.checks = PromiseChecks(self)
         self.users = Users(self)
         self.processes: list[Process] = []
         #: When people look after what stands there at rest; None before that.

@@ -67,7 +67,7 @@ class Sweeper:
         self._live_jobs, self._buckets = stores.live_jobs, stores.token_buckets
         self._retention, self._lease_expiry, self._process = retention, lease_expiry, process
         self._runtime, self._telemetry = process.runtime, process.telemetry
-        self.role = Role(ROLE, process.owner, stores.leases, process.runtime)
+        self.role = Role(ROLE, owner=process.owner, leases=stores.leases, runtime=process.runtime)
         self._held_checked_at = self._lost_checked_at = self._expired_checked_at = float("-inf")
         #: When the next request has to be looked at, for tests that own the clock.
         self.next_due_ms: int | None = None

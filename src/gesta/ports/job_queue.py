@@ -175,8 +175,8 @@ class JobQueue(Protocol):
     async def take(
         self, token: str, flows: dict[str, int], lease_seconds: float, *, durable: bool
     ) -> tuple[list[LeasedJob], int | None]:
-        """Lease up to `flows[flow]` due jobs of each flow in their turns, including jobs whose lease
-        expired; and when the next job falls due.
+        """Lease up to `flows[flow]` due jobs of each flow in their turns, including jobs whose
+        lease expired; and when the next job falls due.
 
         `durable`: the lease serves as the journal, so it must be on disk before this returns.
         """

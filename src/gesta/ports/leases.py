@@ -83,7 +83,7 @@ class Leases(Protocol):
 
 
 class Role:
-    def __init__(self, name: str, owner: str, leases: Leases, runtime: Runtime) -> None:
+    def __init__(self, name: str, *, owner: str, leases: Leases, runtime: Runtime) -> None:
         self._name, self._owner, self._leases, self._runtime = name, owner, leases, runtime
         self._renewed_at = NEVER
         self._is_given_up = False

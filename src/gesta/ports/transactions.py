@@ -61,14 +61,11 @@ class Projection:
         views: Sequence[View],
         jobs: Sequence[Job],
         checkpoints: Mapping[str, int],
+        *,
         free_slots: FreeSlots | None = None,
     ) -> None:
-        self.views, self.jobs, self.checkpoints, self.free_slots = (
-            views,
-            jobs,
-            checkpoints,
-            free_slots,
-        )
+        self.views, self.jobs, self.checkpoints = views, jobs, checkpoints
+        self.free_slots = free_slots
         self.reached: int | None = None
 
     def moves(self, before: int, after: int) -> list[Move]:

@@ -48,7 +48,12 @@ class Rebuild:
             raise GestaError(RUNS)
         self._is_running = True
         try:
-            role = Role(ROLE, self._process.owner, self._leases, self._process.runtime)
+            role = Role(
+                ROLE,
+                owner=self._process.owner,
+                leases=self._leases,
+                runtime=self._process.runtime,
+            )
             await _hold(role)
             try:
                 return await self._build(role, progress)

@@ -80,7 +80,7 @@ def with_separate_queue(stores: Stores, queue: QueuePorts, runtime: Runtime) -> 
         job_inspection=queue.job_inspection or cast(JobInspection, inspection),
         job_holds=holds,
         external_leases=queue.external_leases or cast(ExternalLeases, external),
-        transactions=SeparateTransactions(stores, jobs, queue, written),
+        transactions=SeparateTransactions(stores, jobs=jobs, queue=queue, written=written),
         fences=SeparateFences(stores.fences, queue.fences or cast(Fences, fences)),
         close=close,
         undispatched=written,
@@ -92,7 +92,7 @@ class SeparateTransactions:
     """Implements gesta.ports.transactions over two databases."""
 
     def __init__(
-        self, stores: Stores, jobs: UndispatchedJobs, queue: QueuePorts, written: Signal
+        self, stores: Stores, *, jobs: UndispatchedJobs, queue: QueuePorts, written: Signal
     ) -> None:
         """`written` is set when there are new undispatched jobs."""
         self._events, self._transactions = stores.events, stores.transactions

@@ -68,7 +68,9 @@ class LogConsumer(ABC):
         self._events, self._checkpoints = log.events, log.checkpoints
         self._process = log.process
         self._runtime, self._telemetry = log.process.runtime, log.process.telemetry
-        self.role = Role(self.checkpoint, log.process.owner, log.leases, self._runtime)
+        self.role = Role(
+            self.checkpoint, owner=log.process.owner, leases=log.leases, runtime=self._runtime
+        )
         self._has_begun = False
         #: Where the checkpoint stands, and how far everything has been told. None: to be read.
         self._position: int | None = None

@@ -62,7 +62,7 @@ async def test_what_another_appends_meanwhile_is_left_to_the_projector():
     ):
         view, job = fresh_view(), fresh_job(flow)
         free_slots = FreeSlots("worker", {flow: 1}, 4.0, durable=True)
-        projection = Projection([view], [job], {name: 0}, free_slots)
+        projection = Projection([view], [job], {name: 0}, free_slots=free_slots)
         other = Writer(connection, database)
         await other.begin()
         await other.append(fresh_append())
@@ -283,8 +283,10 @@ async def test_what_is_appended_is_on_disk_whatever_the_servers_default(
 
         monkeypatch.setattr(database, "ask_text", fetch)
         views, queue = stores.read_model, stores.queue
-        commits = PostgresqlTransactions(database, stores.events, views, queue, runtime)
-        projection = Projection([fresh_view()], [job], {name: 0}, free_slots)
+        commits = PostgresqlTransactions(
+            database, events=stores.events, views=views, queue=queue, runtime=runtime
+        )
+        projection = Projection([fresh_view()], [job], {name: 0}, free_slots=free_slots)
         await commits.append([fresh_append(claim=claim)], projection)
         assert modes == ["on" if default == "off" else default]
         assert (projection.reached is not None) == (pipeline in ("put", "taken"))

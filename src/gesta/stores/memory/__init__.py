@@ -9,7 +9,7 @@ from gesta.runtime.clock import Runtime
 from gesta.stores.memory.database import MemoryDatabase
 
 
-async def open_stores(url: str, runtime: Runtime) -> Stores:  # noqa: ARG001 -- there is nothing to choose
+async def open_stores(url: str, runtime: Runtime) -> Stores:  # noqa: ARG001
     """A new, empty database, whatever follows `memory:`.
 
     Keep a MemoryDatabase to open the same one twice.

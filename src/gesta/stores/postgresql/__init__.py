@@ -100,7 +100,9 @@ async def open_at(
         job_holds=queue,
         external_leases=queue,
         vault=PostgresqlVault(database),
-        transactions=PostgresqlTransactions(database, events, views, queue, runtime),
+        transactions=PostgresqlTransactions(
+            database, events=events, views=views, queue=queue, runtime=runtime
+        ),
         fences=PostgresqlFences(database, queue),
         token_buckets=PostgresqlTokenBuckets(database, on_clock),
         close=close,

@@ -92,7 +92,8 @@ class Sqlalchemy:
     async def ask(self, text: str, values: Sequence[object]) -> Sequence[Any]:
         named = {f"value_{number}": value for number, value in enumerate(values, start=1)}
         statement = self._library.text(_PARAMETER.sub(r":value_\1", text))
-        return (await (await self._connection()).execute(statement, named)).fetchall()  # type: ignore[no-any-return]
+        rows: list[Any] = (await (await self._connection()).execute(statement, named)).fetchall()
+        return rows
 
     async def _connection(self) -> Any:
         is_session = not isinstance(self._session, self._library.ext.asyncio.AsyncConnection)

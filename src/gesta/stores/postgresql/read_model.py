@@ -391,7 +391,7 @@ class PostgresqlShadow:
     """
 
     def __init__(
-        self, database: Database, table: str, removals: int, swapped: Callable[[], None]
+        self, database: Database, *, table: str, removals: int, swapped: Callable[[], None]
     ) -> None:
         self._database, self._table, self._removals, self._swapped = (
             database,
@@ -414,7 +414,8 @@ class PostgresqlShadow:
             ((count,),) = await connection.fetch(database.sql("count_removals"))
             return int(count)
 
-        return cls(database, table, await database.transact(make, durable=False), swapped)
+        removals = await database.transact(make, durable=False)
+        return cls(database, table=table, removals=removals, swapped=swapped)
 
     async def get(self, keys: Sequence[Key]) -> dict[Key, View]:
         columns = (

@@ -31,6 +31,7 @@ class PostgresqlTransactions:
     def __init__(
         self,
         database: Database,
+        *,
         events: PostgresqlEventStore,
         views: PostgresqlReadModel,
         queue: PostgresqlJobQueue,

@@ -52,7 +52,7 @@ async def open_stores(url: str, runtime: Runtime) -> Stores:
         job_holds=queue,
         external_leases=queue,
         vault=SqliteVault(database),
-        transactions=SqliteTransactions(database, events, views, queue),
+        transactions=SqliteTransactions(database, events=events, views=views, queue=queue),
         fences=SqliteFences(database, queue),
         token_buckets=SqliteTokenBuckets(database, runtime),
         close=database.close,

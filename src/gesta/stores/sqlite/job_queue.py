@@ -134,8 +134,10 @@ class SqliteJobQueue:
         return count
 
     async def held(self) -> list[HeldJob]:
-        rows = await self._database.read(lambda db: db.execute(sql("count_held")).fetchall())
-        return [HeldJob(str(tenant), str(scope), int(count)) for tenant, scope, count in rows]  # type: ignore[arg-type]
+        rows: list[Any] = await self._database.read(
+            lambda db: db.execute(sql("count_held")).fetchall()
+        )
+        return [HeldJob(str(tenant), str(scope), int(count)) for tenant, scope, count in rows]
 
     async def count(self, limit: int) -> int:
         return await self._database.read(
@@ -424,9 +426,8 @@ def give(db: apsw.Connection, wanted: Mapping[QueueLine, int]) -> dict[QueueLine
     """
     if not wanted:
         return {}
-    presents: dict[Any, Any] = dict(
-        ask_many(db, "flow_turns", 1, list({flow for flow, _, _ in wanted}))  # type: ignore[arg-type]
-    )
+    turns: list[Any] = ask_many(db, "flow_turns", 1, list({flow for flow, _, _ in wanted}))
+    presents: dict[Any, Any] = dict(turns)
     tenants = {(flow, tenant) for flow, tenant, _ in wanted}
     rows: list[Any] = ask_many(db, "last_turns", 2, [name for pair in tenants for name in pair])
     firsts = give_turns(

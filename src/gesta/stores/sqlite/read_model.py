@@ -139,10 +139,10 @@ class SqliteReadModel:
         return await self._database.read(lambda db: _list(db, chosen))
 
     async def counts(self, tenant: str | None = None) -> dict[tuple[str, str], int]:
-        rows = await self._database.read(
+        rows: list[Any] = await self._database.read(
             lambda db: db.execute(sql("count_views"), (tenant,)).fetchall()
         )
-        return {(str(flow), str(status)): int(count) for flow, status, count in rows}  # type: ignore[arg-type]
+        return {(str(flow), str(status)): int(count) for flow, status, count in rows}
 
     async def due(self, now_ms: int, limit: int) -> tuple[list[View], int | None]:
         def ask(db: apsw.Connection) -> tuple[list[View], int | None]:

@@ -35,6 +35,7 @@ class SqliteTransactions:
     def __init__(
         self,
         database: Database,
+        *,
         events: SqliteEventStore,
         views: SqliteReadModel,
         queue: SqliteJobQueue,

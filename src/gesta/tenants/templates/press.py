@@ -259,9 +259,7 @@ def _blocks_environment() -> Environment:
 
 
 def _attempt(part: str, act: Callable[[], Any]) -> Any:
-    """What `act` returns, which has a source and no data in its hands, or the RenderError that it ends
-    in.
-    """
+    """What `act` returns, or the RenderError that it ends in. It has a source and no data."""
     try:
         return act()
     except Exception as error:  # noqa: BLE001 -- see `_fault`

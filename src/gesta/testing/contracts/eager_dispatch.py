@@ -166,7 +166,7 @@ class InlineEagerDispatchContract(Contract):
             fresh_job(flow),
             FreeSlots(fresh_name("token"), {flow: 10}, LEASE_SECONDS, durable=True),
         )
-        projection = Projection([fresh_view()], [job], {name: 0}, free_slots)
+        projection = Projection([fresh_view()], [job], {name: 0}, free_slots=free_slots)
         await harness.transactions.append([fresh_append()], projection)
         assert projection.reached == place + 1
         assert [one.job.id for one in free_slots.leased] == [job.id]
@@ -176,7 +176,7 @@ class InlineEagerDispatchContract(Contract):
         name, flow = fresh_name(), fresh_name()
         await harness.events.append([fresh_append()])
         free_slots = FreeSlots(fresh_name("token"), {flow: 10}, LEASE_SECONDS, durable=True)
-        projection = Projection([fresh_view()], [fresh_job(flow)], {name: 0}, free_slots)
+        projection = Projection([fresh_view()], [fresh_job(flow)], {name: 0}, free_slots=free_slots)
         await harness.transactions.append([fresh_append()], projection)
         assert (projection.reached, free_slots.leased) == (None, [])
 
