@@ -1,4 +1,4 @@
-# Needs python3 (3.11 to 3.13), make and a package registry; everything else is installed into .venv by the first call.
+# Needs python3 (3.11 or newer), make and a package registry; everything else is installed into .venv by the first call.
 #   make demo PYTHON=python3.12    another interpreter: .venv is made anew
 #   make demo ARGS=--stay          arguments for the command
 
@@ -88,8 +88,8 @@ endif
 endif
 
 $(VENV)/.made-by: $(REMAKE)
-	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14))' || \
-		{ echo 'gesta needs Python 3.11, 3.12 or 3.13. Name one: make $(MAKECMDGOALS) PYTHON=python3.12'; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo 'gesta needs Python 3.11 or newer. Name one: make $(MAKECMDGOALS) PYTHON=python3.12'; exit 1; }
 	$(PYTHON) -m venv --clear $(VENV)
 	@echo '$(PYTHON)' > $@
 
@@ -104,7 +104,7 @@ $(VENV)/.dev: $(VENV)/.made-by requirements/dev.txt pyproject.toml
 	$(PIP) install --no-deps --no-build-isolation --editable .
 	@touch $@ $(VENV)/.run
 
-# Pins and hashes for Python 3.11 to 3.13 on every platform; no index is written down, so that any registry serves.
+# Pins and hashes for Python 3.11 and newer on every platform; no index is written down, so that any registry serves.
 LOCK := compile --no-config --universal --python-version 3.11 --generate-hashes --no-annotate --no-header --no-emit-index-url --no-emit-find-links
 
 lock: $(UV)

@@ -14,7 +14,6 @@ from benchmarks.command import (
     run_processes_bench,
 )
 from benchmarks.figures import Plan
-from gesta.cli.command import exit_code
 from gesta.errors import GestaError
 
 REQUESTS, FLOOD_REQUESTS = 20_000, 100_000
@@ -37,6 +36,8 @@ def main(arguments: list[str] | None = None) -> None:
     try:
         code = _run(options)
     except GestaError as error:
+        from gesta.cli.command import exit_code
+
         if options.debug:
             raise
         sys.stderr.write(f"error: {error}\n")

@@ -17,7 +17,7 @@ from gesta.engine.engine import Engine
 from gesta.outbound.http import HttpRequest
 from gesta.runtime.clock import Runtime, SystemRuntime
 from gesta.sandbox import Sandbox
-from gesta.sandbox.http import HttpSandbox
+from gesta.sandbox.http import FakeHttpApi
 from gesta.sandbox.receiver import Call as Received
 from gesta.sandbox.receiver import Reply
 from gesta.sandbox.server import SandboxServer
@@ -27,7 +27,7 @@ TENANT = "default"
 FLOW = "bench.call"
 
 
-class CallLog(HttpSandbox):
+class CallLog(FakeHttpApi):
     """Notes when each call came first, and which process called last."""
 
     def __init__(self) -> None:

@@ -7,6 +7,7 @@ import os
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -19,10 +20,10 @@ os.environ["GESTA_API_PORT"] = "0"
 
 # No deadline: a shared machine may be slow without anything being wrong. Derandomised: the gate
 # gives the same answer each time.
-_SHARED = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
-settings.register_profile("quick", max_examples=25, derandomize=True, **_SHARED)  # type: ignore[arg-type]
-settings.register_profile("test", max_examples=100, derandomize=True, **_SHARED)  # type: ignore[arg-type]
-settings.register_profile("long", max_examples=2000, print_blob=True, **_SHARED)  # type: ignore[arg-type]
+_SHARED: dict[str, Any] = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
+settings.register_profile("quick", max_examples=25, derandomize=True, **_SHARED)
+settings.register_profile("test", max_examples=100, derandomize=True, **_SHARED)
+settings.register_profile("long", max_examples=2000, print_blob=True, **_SHARED)
 settings.load_profile("test")
 
 #: What `--seeds` is when nobody says anything: enough for tests that take milliseconds. Where each

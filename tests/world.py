@@ -50,7 +50,9 @@ class Provider:
         play = self.script.popleft() if self.script else Done(id=f"provider-{len(self.calls)}")
         if isinstance(play, BaseException):
             raise play
-        return await play(payload, attempt) if callable(play) else play  # type: ignore[return-value]
+        if callable(play):
+            return await play(payload, attempt)  # type: ignore[return-value]
+        return play
 
     @property
     def keys(self) -> list[str]:

@@ -23,7 +23,8 @@ NAMES = re.compile(
     r"""uuid\.(uuid\d|getnode)
     | os\.(urandom|getrandom|fork|posix_spawn)
     | datetime\.datetime\.(now|utcnow|today) | datetime\.date\.today
-    | asyncio\.(sleep|create_task|ensure_future|to_thread|wait_for|timeout|timeout_at|gather|wait|as_completed|TaskGroup
+    | asyncio\.(sleep|create_task|ensure_future|to_thread|wait_for|timeout|timeout_at
+        |gather|wait|as_completed|TaskGroup
         |run|Runner|run_coroutine_threadsafe|tasks\..*|timeouts\..*)""",
     re.VERBOSE,
 )

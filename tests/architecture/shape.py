@@ -21,7 +21,8 @@ EMPTY_WORDS = frozenset(
 SWITCHED_OFF = re.compile(r"#\s*fmt:\s*(off|skip)")
 LEFTOVER = re.compile(r"\b(TODO|FIXME|XXX|NotImplementedError)\b")
 SQL = re.compile(
-    r"insert\s+(or\s+\w+\s+)?into\b|\bselect\b.*\bfrom\b|\bupdate\b.*\bset\b|\bdelete\s+from\b|\b(create|alter|drop)\s+(table|index)\b",
+    r"insert\s+(or\s+\w+\s+)?into\b|\bselect\b.*\bfrom\b|\bupdate\b.*\bset\b|\bdelete\s+from\b"
+    r"|\b(create|alter|drop)\s+(table|index)\b",
     re.IGNORECASE | re.DOTALL,
 )
 

@@ -11,7 +11,8 @@ from pathlib import Path
 
 #: Written with brackets so that this file does not find itself.
 REGISTRY = re.compile(
-    r"p[y]pi[.]org|python[h]osted[.]org|registry[.]n[p]m|n[p]mjs[.]|crates[.]io|--(extra-)?index-url|--find[-]links|rubygems[.]"
+    r"p[y]pi[.]org|python[h]osted[.]org|registry[.]n[p]m|n[p]mjs[.]|crates[.]io"
+    r"|--(extra-)?index-url|--find[-]links|rubygems[.]"
 )
 MACHINE = re.compile(r"(?<![\w.}/:$])/(?:root|work|home/\w+|Users/\w+|opt/\w+)(?=/)|[.]pyenv\b")
 #: Made on the machine, never part of the project.

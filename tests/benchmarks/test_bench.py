@@ -14,8 +14,8 @@ from benchmarks.subjects import Note, Subject, plain
 from gesta import Attempt, Outcome, Retry, flow
 from gesta.errors import BadSettings
 
-MEASURED = """requests seconds requests_per_second raw_requests_per_second ratio p50_ms p99_ms rss_mb
-    rss_idle_mb idle_cpu_percent fsync_ms""".split()
+MEASURED = """requests seconds requests_per_second raw_requests_per_second ratio p50_ms p99_ms
+    rss_mb rss_idle_mb idle_cpu_percent fsync_ms""".split()
 TOLD = (
     "runs flow history batch keyed light_samples raw_runs plain_runs of_plain file_system python"
     " cores store raw_store peer gc_threshold switch_interval_ms faults".split()

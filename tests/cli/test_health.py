@@ -60,7 +60,7 @@ def outage() -> Iterator[None]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("command", ["serve", "projector", "worker", "sweeper"])
-def test_a_store_that_cannot_be_written_to_makes_a_process_unready_not_dead_and_it_recovers_by_itself(
+def test_a_store_that_cannot_be_written_to_makes_a_process_unready_until_it_can(
     start: Start, command
 ):
     server = start(command, "--app", APP, "--health-port", "0")

@@ -1,4 +1,4 @@
-from gesta.testing.contracts.token_buckets import BucketsContract
+from gesta.testing.contracts.token_buckets import TokenBucketsContract
 
 
-class TestBuckets(BucketsContract): ...
+class TestBuckets(TokenBucketsContract): ...

@@ -376,7 +376,7 @@ async def work(plan: Plan) -> None:
         setattr(gesta.worker.pool.Pool, "run", wait_for_ever)  # noqa: B010 -- of this process
     if plan.greedy:
         setattr(gesta.ports.leases.Role, "is_ours", always)  # noqa: B010 -- of this process
-        setattr(gesta.projector.partitions.Partitions, "hold", all_of_them)  # noqa: B010 -- of this process
+        setattr(gesta.projector.partitions.Partitions, "hold", all_of_them)  # noqa: B010
     setattr(Database, "_commit", commit)  # noqa: B010 -- of this process
     Wiring.wire = staticmethod(lambda settings: wire(plan, settings, watch))
     declared = flows(plan.receiver, watch, journal=plan.journal, call_seconds=plan.call_seconds)

@@ -22,8 +22,10 @@ WEBHOOK = "notification.webhook"
 SLACK = "notification.slack"
 
 FULL_CREATED = (
-    b'{"id":"01890a5d-ac96-774b-bcce-b302099a8057","flow":"notification.webhook","payload":{"url":"https://a.example","n":[1,2.5]},'
-    b'"operation":"capture","intent":2,"status":"validated","key":"order-7","deliverAt":1700000060000,"expiresAt":1700003660000,'
+    b'{"id":"01890a5d-ac96-774b-bcce-b302099a8057","flow":"notification.webhook",'
+    b'"payload":{"url":"https://a.example","n":[1,2.5]},'
+    b'"operation":"capture","intent":2,"status":"validated","key":"order-7",'
+    b'"deliverAt":1700000060000,"expiresAt":1700003660000,'
     b'"priority":1}'
 )
 #: The full set of fields, the bytes of each event with them, and the bytes of the smallest one.
@@ -52,7 +54,10 @@ STORED: list[tuple[str, bytes, e.Event]] = [
     ),
     (
         "notification.webhook.RequestUpdated.v1",
-        b'{"change":"redrive","status":"queued","intent":2,"dueAt":1700000000001,"expiresAt":1700000000002}',
+        (
+            b'{"change":"redrive","status":"queued","intent":2,"dueAt":1700000000001,'
+            b'"expiresAt":1700000000002}'
+        ),
         e.Updated("redrive", "queued", 2, 1700000000001, 1700000000002),
     ),
     (
@@ -144,7 +149,10 @@ STORED: list[tuple[str, bytes, e.Event]] = [
     ("notification.webhook.Delivered.v1", b'{"report":"r-1"}', e.Delivered("r-1")),
     (
         "notification.webhook.Bounced.v1",
-        b'{"report":"r-1","reason":"no_mailbox","permanent":true,"providerMessageId":"p-1","reportedAt":1700000060000}',
+        (
+            b'{"report":"r-1","reason":"no_mailbox","permanent":true,"providerMessageId":"p-1",'
+            b'"reportedAt":1700000060000}'
+        ),
         e.Bounced(
             "r-1",
             "no_mailbox",
@@ -167,8 +175,10 @@ STORED: list[tuple[str, bytes, e.Event]] = [
 ]
 
 STORED_META = (
-    b'{"tenant":"acme","flow":"notification.webhook","requestId":"01890a5d-ac96-774b-bcce-b302099a8057","occurredAt":1700000000000,'
-    b'"correlationId":"correlation-1","causationId":"cause-1","source":"test","actor":{"userId":"u-1","roles":["admin"]},'
+    b'{"tenant":"acme","flow":"notification.webhook",'
+    b'"requestId":"01890a5d-ac96-774b-bcce-b302099a8057","occurredAt":1700000000000,'
+    b'"correlationId":"correlation-1","causationId":"cause-1","source":"test",'
+    b'"actor":{"userId":"u-1","roles":["admin"]},'
     b'"schemaVersion":1}'
 )
 

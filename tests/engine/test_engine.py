@@ -51,6 +51,14 @@ async def test_submit_answers_with_a_handle_on_the_request(gesta):
         assert repr(request) == f"Request(test.note {request.id} created)"
 
 
+@pytest.mark.parametrize("name", ["source", "causation_id", "tenannt"])
+async def test_submit_takes_no_option_that_is_not_a_callers_to_say(gesta, name):
+    async with engine_of(Provider()) as engine:
+        options: dict[str, Any] = {name: "me"}
+        with pytest.raises(TypeError, match="submit"):
+            await engine.submit(Note(), **options)
+
+
 async def test_an_accepted_request_is_found_before_it_is_projected(gesta):
     async with Engine(URL, flows=[note_flow(Provider())], work=False) as engine:
         request = await engine.submit(Note("hi"))

@@ -135,7 +135,7 @@ async def test_a_call_that_is_wrong_counts_like_any_other(tmp_path, method, path
         assert 429 in {one.status for one in answers}
 
 
-async def test_a_batch_counts_as_many_as_it_carries_and_a_larger_one_than_any_rate_is_taken_in_the_end(
+async def test_a_batch_counts_as_many_as_it_carries_and_one_above_any_rate_is_accepted_in_the_end(
     tmp_path,
 ):
     one = {"flow": "shop.note", "payload": {"text": "x"}}

@@ -42,7 +42,8 @@ from gesta.flows import slack
 
 #: As the documentation has it, line for line.
 FASTAPI = """
-engine = Engine("sqlite:///gesta.db", flows=[slack.flow(), receipt])         # credentials by config code
+engine = Engine("sqlite:///gesta.db", flows=[slack.flow(), receipt])         \
+# credentials by config code
 app = FastAPI(lifespan=engine.lifespan)
 app.mount("/gesta", engine.web())                                    # API and console
 

@@ -390,7 +390,7 @@ async def test_a_job_is_not_restored_for_a_request_whose_view_lags_behind_its_st
         assert await asking.pipeline.environment.stores.job_inspection.count(10) == 0
     async with Engine(URL, flows=[flow]) as engine:
         await let_run(gesta)
-        assert await (await engine.request(request.id)).status() == "sent"
+        assert await (await engine.request(request.id)).status() == "completed"
 
 
 async def test_a_tenant_that_has_left_keeps_no_other_request_from_expiring(gesta, ports):

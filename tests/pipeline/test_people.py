@@ -56,7 +56,7 @@ def assert_nobody_is_in(folder: Path) -> None:
         assert text.encode() not in kept, text  # R1-43
 
 
-async def test_no_byte_of_a_person_reaches_the_disk_or_the_log_and_an_erased_one_is_executed_no_more(
+async def test_no_byte_of_a_person_reaches_disk_or_log_and_an_erased_one_is_executed_no_more(
     tmp_path, caplog
 ):
     caplog.set_level(logging.DEBUG, "gesta")

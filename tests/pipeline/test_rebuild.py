@@ -27,7 +27,8 @@ from tests.pipeline.test_kill import child, states_at_rest
 
 fold = TASK.fold
 
-SPOIL = "update requests set status = 'failed', sweep_at = 1 where status = 'completed' and rowid % 7 = 0"
+SPOIL = """update requests set status = 'failed', sweep_at = 1
+    where status = 'completed' and rowid % 7 = 0"""
 
 decode_state = msgspec.json.Decoder(State).decode
 
@@ -87,7 +88,8 @@ async def test_a_rebuild_beside_a_process_under_load_loses_nothing_and_doubles_n
             lines.append(await asyncio.wait_for(process.stdout.readline(), 20))
             reading = asyncio.create_task(process.stdout.read())
             async with open_engine(str(path), url, work=False) as engine:
-                database = engine.pipeline.environment.stores.close.__self__  # type: ignore[attr-defined]
+                stores: Any = engine.pipeline.environment.stores
+                database = stores.close.__self__
                 # The process acknowledges before it projects, and on a busy machine long before.
                 await eventually(lambda: projected(engine), "nothing was projected")
                 for _ in range(4):

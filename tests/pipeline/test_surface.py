@@ -30,9 +30,11 @@ class Receipt(Payload):
     order: str
     email: Personal[str]
 
-@flow("billing.receipt", on_unknown="same_key", attempts=5)          # same_key | ask (needs reconcile=) | park (default)
+@flow("billing.receipt", on_unknown="same_key", attempts=5)          \
+# same_key | ask (needs reconcile=) | park (default)
 async def receipt(payload: Receipt, attempt: Attempt) -> Outcome:
-    answer = await attempt.http.post(URL, json={"order": payload.order}, headers={"Idempotency-Key": attempt.key})
+    answer = await attempt.http.post(URL, json={"order": payload.order}, \
+headers={"Idempotency-Key": attempt.key})
     return Done(id=answer["id"])
 """
 
@@ -49,8 +51,10 @@ asyncio.run(main())
 
 SMALLEST = """
 async def main():
-    async with Engine("sqlite:///gesta.db", flows=[webhook.flow(url=URL, secret="env:HOOK_SECRET")]) as engine:
-        request = await engine.submit(webhook.Message(type="hello", data={"text": "hello"}), key="hello-1")
+    async with Engine("sqlite:///gesta.db", flows=\
+[webhook.flow(url=URL, secret="env:HOOK_SECRET")]) as engine:
+        request = await engine.submit(webhook.Message(type="hello", data={"text": "hello"}), \
+key="hello-1")
         print(request.verdict, await request.outcome(timeout=10))       # created Done(id='1731…')
 
 asyncio.run(main())
@@ -73,7 +77,8 @@ from gesta.flows import slack
 SLACK_STORED = """
 async def main():
     async with Engine("sqlite:///gesta.db", flows=[slack.flow()], work=False) as engine:
-        await engine.admin.put_config("slack.workspace", "default", {"token": "xoxb-stored", "api_url": URL})
+        await engine.admin.put_config("slack.workspace", "default", \
+{"token": "xoxb-stored", "api_url": URL})
 
 asyncio.run(main())
 """
@@ -82,7 +87,8 @@ TESTING = """
 async def test_ops_hear_of_a_paid_order(gesta, client):
     gesta.sandbox.slack.next(status=429, retry_after=30)
     await client.post("/orders/7/paid")
-    await gesta.settle()                                              # moves the clock until nothing is due
+    await gesta.settle()                                              \
+# moves the clock until nothing is due
     assert [m.text for m in gesta.sandbox.slack.effects] == ["7 paid"]
 """
 
@@ -111,7 +117,8 @@ async def main():
         print(await request.outcome(timeout=10))
     async with engine:
         # Told before the stop, or now: the place is behind both events in the end.
-        while (place := await engine.pipeline.environment.stores.checkpoints.position("subscription/ledger")) < 2:
+        checkpoints = engine.pipeline.environment.stores.checkpoints
+        while (place := await checkpoints.position("subscription/ledger")) < 2:
             await asyncio.sleep(0.01)
         print(engine.subscriptions["ledger"].statuses, place)
 

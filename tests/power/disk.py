@@ -145,7 +145,9 @@ class PowerVfs(apsw.VFS):
         self._disk = disk
         super().__init__(NAME, base=BASE, makedefault=True)
 
-    def xOpen(self, name: str | apsw.URIFilename | None, flags: list[int]) -> apsw.VFSFile:  # noqa: N802 -- SQLite's name
+    def xOpen(  # noqa: N802 -- SQLite's name
+        self, name: str | apsw.URIFilename | None, flags: list[int]
+    ) -> apsw.VFSFile:
         return PowerFile(self._disk, name, flags)
 
     def xDelete(self, name: str, syncdir: bool) -> None:  # noqa: N802 -- SQLite's name

@@ -155,7 +155,7 @@ def test_a_name_is_on_the_disk_after_a_sync_and_gone_after_the_folders_sync():
     assert disk.after_power_loss(dice) == {}
 
 
-async def test_a_key_file_that_another_process_made_has_its_name_on_disk_before_anything_is_sealed_with_it(
+async def test_a_key_file_of_another_process_has_its_name_on_disk_before_anything_is_encrypted(
     tmp_path, monkeypatch
 ):
     path = tmp_path / "gesta.db"

@@ -8,10 +8,10 @@ import threading
 from gesta.domain.ids import id_text
 from gesta.runtime.clock import (
     Ids,
-    Lane,
     ManualRuntime,
     Signal,
     SystemRuntime,
+    WorkerThread,
     run,
     sleep,
     spawn,
@@ -113,7 +113,7 @@ def test_random_bytes_are_never_given_twice():
     assert len(runtime.random_bytes(10_000)) == 10_000
 
 
-def test_a_lane_runs_what_has_gathered_as_one_batch_in_order():
+def test_a_worker_thread_runs_what_has_gathered_as_one_batch_in_order():
     begun, go_on, batches = threading.Event(), threading.Event(), []
 
     def work(batch: list[int]) -> None:
@@ -121,24 +121,26 @@ def test_a_lane_runs_what_has_gathered_as_one_batch_in_order():
         begun.set()
         go_on.wait(10)
 
-    external_queue: Lane[int] = Lane(SystemRuntime(), "test-lane", work)
-    external_queue.put(1)
+    worker_thread: WorkerThread[int] = WorkerThread(SystemRuntime(), "test-worker", work)
+    worker_thread.put(1)
     assert begun.wait(10)
     for n in (2, 3, 4):
-        external_queue.put(n)
+        worker_thread.put(n)
     go_on.set()
-    external_queue.close()
+    worker_thread.close()
     assert batches == [[1], [2, 3, 4]]
 
 
-def test_a_lane_that_is_closed_runs_what_waits_and_ends_its_thread():
+def test_a_worker_thread_that_is_closed_runs_what_waits_and_ends_its_thread():
     done: list[int] = []
-    external_queue: Lane[int] = Lane(SystemRuntime(), "test-closing-lane", done.extend)
+    worker_thread: WorkerThread[int] = WorkerThread(
+        SystemRuntime(), "test-closing-worker", done.extend
+    )
     for n in range(100):
-        external_queue.put(n)
-    external_queue.close()
+        worker_thread.put(n)
+    worker_thread.close()
     assert done == list(range(100))
-    assert "test-closing-lane" not in {thread.name for thread in threading.enumerate()}
+    assert "test-closing-worker" not in {thread.name for thread in threading.enumerate()}
 
 
 def test_a_program_is_run_to_its_end_and_its_answer_is_given():

@@ -7,7 +7,7 @@ import pytest
 
 from gesta.outbound.http import HttpRequest
 from gesta.outbound.signatures import sign
-from gesta.sandbox import Fault, HttpSandbox, WebhookSandbox
+from gesta.sandbox import FakeHttpApi, FakeWebhookReceiver, Fault
 
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 NOW_MS = 1_800_000_000_000
@@ -34,7 +34,7 @@ def call(key: str | None = None, body: bytes = b'{"order": 7}') -> HttpRequest:
 
 
 def test_a_call_has_an_effect_that_can_be_looked_at():
-    webhook = WebhookSandbox()
+    webhook = FakeWebhookReceiver()
     assert webhook.receive(message(data={"order": 7}), NOW_MS).status == 204
     [effect] = webhook.effects
     assert (effect.id, effect.type, effect.data, effect.receipts) == (
@@ -46,7 +46,7 @@ def test_a_call_has_an_effect_that_can_be_looked_at():
 
 
 def test_a_repeat_of_a_known_key_is_answered_as_before_and_has_no_second_effect():
-    http = HttpSandbox()
+    http = FakeHttpApi()
     first, other, again = (http.receive(call(key), NOW_MS) for key in ("a", "b", "a"))
     assert first.body == again.body != other.body
     assert [(effect.id, effect.receipts) for effect in http.effects] == [("a", 2), ("b", 1)]
@@ -54,21 +54,21 @@ def test_a_repeat_of_a_known_key_is_answered_as_before_and_has_no_second_effect(
 
 
 def test_a_key_with_other_content_is_refused():
-    http = HttpSandbox()
+    http = FakeHttpApi()
     http.receive(call("a"), NOW_MS)
     assert http.receive(call("a", b"{}"), NOW_MS).status == 409
     assert len(http.effects) == 1
 
 
 def test_calls_without_a_key_have_an_effect_each():
-    http = HttpSandbox()
+    http = FakeHttpApi()
     for _ in range(2):
         http.receive(call(), NOW_MS)
     assert len({effect.id for effect in http.effects}) == 2
 
 
 def test_an_error_on_demand_has_no_effect_and_leaves_no_memory():
-    webhook = WebhookSandbox()
+    webhook = FakeWebhookReceiver()
     webhook.next(status=429, retry_after=30)
     refused = webhook.receive(message(), NOW_MS)
     assert (refused.status, refused.headers, webhook.effects) == (429, {"retry-after": "30"}, [])
@@ -76,28 +76,28 @@ def test_an_error_on_demand_has_no_effect_and_leaves_no_memory():
 
 
 def test_an_answer_that_is_dropped_on_demand_had_its_effect():
-    webhook = WebhookSandbox()
+    webhook = FakeWebhookReceiver()
     webhook.next(drop=True)
     assert webhook.receive(message(), NOW_MS).drop
     assert len(webhook.effects) == 1
 
 
 def test_a_slow_answer_had_its_effect_at_once():
-    webhook = WebhookSandbox()
+    webhook = FakeWebhookReceiver()
     webhook.next(slow_seconds=60)
     reply = webhook.receive(message(), NOW_MS)
     assert (reply.slow_seconds, reply.status, len(webhook.effects)) == (60, 204, 1)
 
 
 def test_faults_queue_up_and_last_as_often_as_told():
-    webhook = WebhookSandbox()
+    webhook = FakeWebhookReceiver()
     webhook.next(status=500, times=2)
     webhook.next(status=429)
     assert [webhook.receive(message(), NOW_MS).status for _ in range(4)] == [500, 500, 429, 204]
 
 
 def test_a_rule_holds_for_its_type_or_key_alone_and_leaves_the_queue_untouched():
-    webhook = WebhookSandbox()
+    webhook = FakeWebhookReceiver()
     webhook.on("order.poison", status=500)
     webhook.on("msg_9", status=503, times=1)
     webhook.next(status=429)
@@ -107,14 +107,14 @@ def test_a_rule_holds_for_its_type_or_key_alone_and_leaves_the_queue_untouched()
 
 
 def test_a_rule_may_be_any_function_of_the_call():
-    http = HttpSandbox()
+    http = FakeHttpApi()
     http.on(lambda received: received.data == {"order": 13}, status=402)
     assert http.receive(call("a", b'{"order": 13}'), NOW_MS).status == 402
     assert http.receive(call("b", b'{"order": 14}'), NOW_MS).status == 200
 
 
 def test_healing_forgets_the_faults_to_come():
-    webhook = WebhookSandbox()
+    webhook = FakeWebhookReceiver()
     webhook.next(status=500, times=9)
     webhook.arm(Fault(status=500, match="order.paid", times=None))
     webhook.heal()
@@ -130,14 +130,14 @@ def test_healing_forgets_the_faults_to_come():
     ],
 )
 def test_a_message_that_no_secret_has_signed_is_refused(request_, now_ms, status, why):
-    webhook = WebhookSandbox([SECRET])
+    webhook = FakeWebhookReceiver([SECRET])
     assert webhook.receive(request_, now_ms).status == status
     assert (webhook.refusals, webhook.effects) == ([why], [])
 
 
 @pytest.mark.parametrize("body", [b"", b"[]", b"{}", b'{"type": "a"}'])
 def test_a_message_that_is_not_of_the_standards_form_is_refused(body):
-    webhook = WebhookSandbox()
+    webhook = FakeWebhookReceiver()
     assert (
         webhook.receive(
             HttpRequest("POST", "https://shop.example/", {"webhook-id": "m"}, body), NOW_MS

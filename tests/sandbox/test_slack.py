@@ -11,14 +11,14 @@ import msgspec
 import pytest
 
 from gesta.outbound.http import HttpRequest
-from gesta.sandbox import SlackSandbox
+from gesta.sandbox import FakeSlack
 
 NOW_MS = 1_800_000_000_000
 AUTHORIZED = {"Authorization": "Bearer xoxb-1", "Content-Type": "application/json;charset=utf-8"}
 
 
 def ask(
-    slack: SlackSandbox,
+    slack: FakeSlack,
     method: str,
     now_ms: int = NOW_MS,
     headers: dict[str, str] | None = None,
@@ -31,13 +31,13 @@ def ask(
     return msgspec.json.decode(reply.body)
 
 
-def look(slack: SlackSandbox, method: str, **arguments: Any) -> Any:
+def look(slack: FakeSlack, method: str, **arguments: Any) -> Any:
     url = f"https://slack.com/api/{method}?{urlencode(arguments)}"
     return msgspec.json.decode(slack.receive(HttpRequest("GET", url, AUTHORIZED), NOW_MS).body)
 
 
 def test_a_message_is_posted_and_found_again_with_its_metadata():
-    slack = SlackSandbox()
+    slack = FakeSlack()
     metadata = {"event_type": "a", "event_payload": {"mark": "m"}}
     told = ask(slack, "chat.postMessage", channel="C012", text="hi", metadata=metadata)
     assert (told["ok"], told["channel"], told["ts"]) == (True, "C012", "1800000000.000001")
@@ -50,14 +50,14 @@ def test_a_message_is_posted_and_found_again_with_its_metadata():
 
 
 def test_a_repeat_is_a_second_message():
-    slack = SlackSandbox()
+    slack = FakeSlack()
     for _ in range(2):
         ask(slack, "chat.postMessage", channel="C012", text="hi", client_msg_id="m")
     assert len(slack.effects) == 2
 
 
 def test_history_has_pages_the_newest_first_and_no_replies():
-    slack = SlackSandbox()
+    slack = FakeSlack()
     for number in range(5):
         ask(slack, "chat.postMessage", NOW_MS + number * 1_000, channel="C012", text=str(number))
     ask(
@@ -91,7 +91,7 @@ def test_history_has_pages_the_newest_first_and_no_replies():
 
 
 def test_a_message_to_a_person_is_in_the_conversation_with_that_person():
-    slack = SlackSandbox()
+    slack = FakeSlack()
     assert ask(slack, "chat.postMessage", channel="U0ANN", text="hi")["channel"] == "D0ANN"
     assert ask(slack, "conversations.open", users="U0ANN")["channel"]["id"] == "D0ANN"
     assert len(look(slack, "conversations.history", channel="D0ANN")["messages"]) == 1
@@ -107,13 +107,13 @@ def test_a_message_to_a_person_is_in_the_conversation_with_that_person():
     ],
 )
 def test_what_slack_does_not_take_it_says_with_200(method, arguments, error):
-    slack = SlackSandbox()
+    slack = FakeSlack()
     assert ask(slack, method, **arguments) == {"ok": False, "error": error}
     assert slack.effects == []
 
 
 def test_without_a_token_nothing_goes():
-    slack = SlackSandbox()
+    slack = FakeSlack()
     assert (
         ask(slack, "auth.test", headers={"Content-Type": "application/json"})["error"]
         == "not_authed"
@@ -122,7 +122,7 @@ def test_without_a_token_nothing_goes():
 
 
 def test_faults_are_said_as_slack_says_them():
-    slack = SlackSandbox()
+    slack = FakeSlack()
     slack.next(status=429, retry_after=30)
     reply = slack.receive(
         HttpRequest("POST", "https://slack.com/api/auth.test", AUTHORIZED), NOW_MS

@@ -10,13 +10,13 @@ import pytest
 
 from gesta.runtime.clock import SystemRuntime
 from gesta.sandbox.server import loopback_socket
-from gesta.sandbox.smtp import SmtpSandbox
+from gesta.sandbox.smtp import FakeMailServer
 from gesta.sandbox.smtp_server import SmtpFace, StreamServer
 
 
 async def double_that_ends(turns: int) -> None:
     listening = loopback_socket()
-    face = SmtpFace(SmtpSandbox(), SystemRuntime(), listening)
+    face = SmtpFace(FakeMailServer(), SystemRuntime(), listening)
     await face.start()
     with socket.create_connection(listening.getsockname()[:2]):
         for _ in range(turns):

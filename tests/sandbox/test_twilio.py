@@ -10,27 +10,25 @@ import msgspec
 import pytest
 
 from gesta.outbound.http import HttpRequest
-from gesta.sandbox import TwilioSandbox
+from gesta.sandbox import FakeTwilio
 
 NOW_MS = 1_800_000_000_000
 URL = "https://api.twilio.com/2010-04-01/Accounts/AC1/Messages.json"
 AUTHORIZED = {"authorization": "Basic " + base64.b64encode(b"AC1:token").decode()}
 
 
-def send(
-    twilio: TwilioSandbox, headers: dict[str, str] = AUTHORIZED, **form: str
-) -> tuple[int, Any]:
+def send(twilio: FakeTwilio, headers: dict[str, str] = AUTHORIZED, **form: str) -> tuple[int, Any]:
     reply = twilio.receive(HttpRequest("POST", URL, headers, urlencode(form).encode()), NOW_MS)
     return reply.status, msgspec.json.decode(reply.body)
 
 
-def listed(twilio: TwilioSandbox, path: str = "", **query: str | int) -> Any:
+def listed(twilio: FakeTwilio, path: str = "", **query: str | int) -> Any:
     url = f"https://api.twilio.com{path}" if path else f"{URL}?{urlencode(query)}"
     return msgspec.json.decode(twilio.receive(HttpRequest("GET", url, AUTHORIZED), NOW_MS).body)
 
 
 def test_a_text_is_sent_and_found_again():
-    twilio = TwilioSandbox()
+    twilio = FakeTwilio()
     status, told = send(twilio, To="+4930123", From="+15550100", Body="hi")
     assert (status, told["sid"], told["status"]) == (201, twilio.effects[0].id, "queued")
     send(twilio, To="+4930999", From="+15550100", Body="other")
@@ -43,7 +41,7 @@ def test_a_text_is_sent_and_found_again():
 
 
 def test_a_repeat_is_a_second_text_and_lists_have_pages():
-    twilio = TwilioSandbox()
+    twilio = FakeTwilio()
     for number in range(5):
         send(twilio, To="+4930123", From="+15550100", Body=str(number))
     first = listed(twilio, To="+4930123", PageSize=3)
@@ -68,7 +66,7 @@ def test_a_repeat_is_a_second_text_and_lists_have_pages():
     ],
 )
 def test_faults_are_said_as_twilio_says_them(fault, status, code):
-    twilio = TwilioSandbox()
+    twilio = FakeTwilio()
     twilio.next(**fault)
     answered, told = send(twilio, To="+4930123", From="+15550100", Body="hi")
     assert (answered, told["code"], twilio.effects) == (status, code, [])
@@ -83,11 +81,11 @@ def test_faults_are_said_as_twilio_says_them(fault, status, code):
     ],
 )
 def test_without_a_token_nothing_goes(headers):
-    assert send(TwilioSandbox(), headers, To="+4930123", Body="hi")[0] == 401
+    assert send(FakeTwilio(), headers, To="+4930123", Body="hi")[0] == 401
 
 
 def test_a_rule_may_be_about_a_number_or_an_account():
-    twilio = TwilioSandbox()
+    twilio = FakeTwilio()
     twilio.on("+4930123", error="21610")
     assert send(twilio, To="+4930123", Body="hi")[0] == 400
     assert send(twilio, To="+4930999", Body="hi")[0] == 201

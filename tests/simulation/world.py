@@ -82,7 +82,7 @@ class World:
         wire, batch, level = Wiring.wire, follow.BATCH, logging.getLogger("gesta").level
         Wiring.wire, follow.BATCH = staticmethod(_wire), self.options.batch
         # Looked up at every start of an engine, for the same few types: half of the time of a run.
-        setattr(intake, "holds_times", _holds_times)  # noqa: B010 -- a name that intake.py does not offer
+        setattr(intake, "holds_times", _holds_times)  # noqa: B010 -- not offered
         logging.getLogger("gesta").setLevel(logging.CRITICAL + 1)
         try:
             self._live()

@@ -157,7 +157,7 @@ def impatient(monkeypatch):
     monkeypatch.setattr(database, "BUSY_MS", 300)
 
 
-async def test_a_file_held_by_a_stuck_process_is_told_to_everybody_at_once_and_work_goes_on_when_it_is_free(
+async def test_a_file_held_by_a_stuck_process_is_reported_to_all_and_work_goes_on_when_it_is_free(
     tmp_path, impatient
 ):
     path = tmp_path / "gesta.db"

@@ -1,4 +1,4 @@
-"""Which test shows which requirement: reads the comments of the tests, writes tests/trace/requirements.md.
+"""Which test shows which requirement: reads comments of tests, writes tests/trace/requirements.md.
 
 A test names what it shows beside the assertion: `# R1-28` or `# R1-31, S1-7: a late failure changes
 nothing`, at most three ids each.

@@ -39,7 +39,7 @@ from gesta.tenants.config import Entity, HandlerForgotten, SubjectErased
 from gesta.tenants.flow_records import TenantRecords
 from gesta.tenants.pauses import EVERYTHING, Pause, Scope, checked
 from gesta.tenants.suppression import BY_HAND, Addresses, Entry
-from gesta.tenants.templates.press import Fault
+from gesta.tenants.templates.press import RenderError
 from gesta.tenants.templates.templates import TEMPLATE, Template, Templates, fill
 
 #: Changes of config that are told at a time.
@@ -507,7 +507,7 @@ class Admin:
             raise InvalidRequest(f"template {found.code}", faults)
         assert isinstance(found.body, Template)
         answer = await fill(self._pipeline.environment.renderer, found.body, data)
-        if isinstance(answer, Fault):
+        if isinstance(answer, RenderError):
             raise InvalidRequest(f"template {found.code}", {answer.part: answer.text})
         return found, answer
 

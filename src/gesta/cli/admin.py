@@ -11,6 +11,7 @@ import typer
 from gesta.cli.arguments import field_value
 from gesta.cli.invocation import By, Invocation, tell_of_odd_variables
 from gesta.cli.output import Json, print_json, say, show, table, tell
+from gesta.errors import BadSettings
 
 if TYPE_CHECKING:
     from gesta.runtime.settings import Settings
@@ -132,7 +133,6 @@ def _key_file(settings: Settings) -> str | None:
 
     The store itself is not opened for that.
     """
-    from gesta.errors import BadSettings
     from gesta.stores.sqlite import file_of
 
     try:

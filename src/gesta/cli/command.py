@@ -7,15 +7,13 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from dataclasses import fields, is_dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import typer
 
 from gesta.cli.invocation import Call, Invocation, silence_log
 from gesta.cli.output import tell
-
-if TYPE_CHECKING:
-    from gesta.errors import GestaError
+from gesta.errors import BadSettings, GestaError, NotYet, UnknownFlow
 
 #: What the exit code of a command says. Scripts build on it; a change is a line in CHANGELOG.md.
 FAILED = 1
@@ -77,7 +75,6 @@ def as_command(handler: Handler) -> Callable[..., None]:
 
 
 def _run(handler: Handler, call: Call, given: dict[str, Any]) -> None:
-    from gesta.errors import BadSettings, GestaError
     from gesta.runtime.clock import run
 
     silence_log()
@@ -117,8 +114,6 @@ def _told(error: GestaError, call: Call) -> str:
     """The error's text, with commands in it as they have to be written here, and what else helps on
     the command line.
     """
-    from gesta.errors import NotYet, UnknownFlow
-
     if not isinstance(call, Invocation):
         return str(error)
     text = str(error)

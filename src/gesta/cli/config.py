@@ -24,6 +24,7 @@ from gesta.cli.output import (
     table,
     tell,
 )
+from gesta.errors import BadConfig, BadInput, InvalidRequest
 
 if TYPE_CHECKING:
     from gesta.cli.backend import Backend
@@ -96,8 +97,6 @@ async def put_entity(
     What is left out of one that is there keeps its value; a new secret overlaps with the old one
     for a day.
     """
-    from gesta.errors import BadConfig, InvalidRequest
-
     async with call.backend(create=True) as backend:
         known = _known(await _known_kinds(backend), kind, call)
         written = assignments(fields)
@@ -180,7 +179,6 @@ async def apply_file(
 async def _check_all(
     engine: Engine, tenant: str, entities: Mapping[tuple[str, str], Fields]
 ) -> None:
-    from gesta.errors import BadConfig, BadInput
 
     faults = []
     for (kind, code), fields in entities.items():
@@ -194,8 +192,6 @@ async def _check_all(
 
 def _entities(source: Path, engine: Engine, call: Invocation) -> dict[tuple[str, str], Fields]:
     """(kind, code) → fields, for every table of the file."""
-    from gesta.errors import BadInput
-
     try:
         document = tomllib.loads(source.read_text(encoding="utf-8"))
     except OSError as error:
@@ -278,7 +274,6 @@ def _kinds(engine: Engine) -> dict[str, type[ConfigBody]]:
 
 
 def _known(kinds: Mapping[str, Known], kind: str, call: Invocation) -> Known:
-    from gesta.errors import BadInput
 
     if kind not in kinds:
         known = ", ".join(kinds) or "none"

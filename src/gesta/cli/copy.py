@@ -17,6 +17,7 @@ import typer
 from gesta.cli.arguments import duration
 from gesta.cli.invocation import By, Invocation, refuse_missing_file, tell_of_odd_variables
 from gesta.cli.output import Json, print_json, say, tell
+from gesta.errors import NotFound, WrongMasterKey
 
 if TYPE_CHECKING:
     from gesta.maintenance.store_copy.copy import CopyReport
@@ -141,7 +142,6 @@ async def _same_key(settings: Settings, giving: Home, taking: Home, runtime: Run
     still to be seen to.
     """
     from gesta.engine.environment import key_file, master_key
-    from gesta.errors import WrongMasterKey
 
     if settings.master_key is not None:
         return ""
@@ -210,7 +210,6 @@ def _tell_what_is_next(report: CopyReport, taking: Home, tenant: str | None, key
 
 
 async def _unfence(settings: Settings, tenant: str | None, runtime: Runtime) -> None:
-    from gesta.errors import NotFound
     from gesta.maintenance.store_copy.copy import unfence
 
     async with _opened(settings, runtime) as home:

@@ -13,6 +13,7 @@ from gesta.cli.command import FAILED
 from gesta.cli.decisions import Again
 from gesta.cli.invocation import By, Invocation
 from gesta.cli.output import Json, JsonLines, facts, print_json, print_json_line, show, table, tell
+from gesta.errors import Refused
 
 if TYPE_CHECKING:
     from gesta.api_types.decisions import DeadLetter
@@ -157,8 +158,6 @@ async def _letter(backend: Backend, named: str) -> DeadLetter:
 
 async def _act_on_all(letters: list[DeadLetter], act: Act, *, dry_run: bool, as_json: bool) -> None:
     """Do it to each; one that is refused holds back no other."""
-    from gesta.errors import Refused
-
     if not letters:
         tell("no dead letters")
         return

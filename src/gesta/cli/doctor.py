@@ -10,6 +10,7 @@ import typer
 from gesta.cli.command import FAILED, exit_code
 from gesta.cli.invocation import Invocation
 from gesta.cli.output import Json, print_json, say, show, table, tell
+from gesta.errors import GestaError
 
 if TYPE_CHECKING:
     from gesta.admin.doctor.checks import Finding
@@ -42,7 +43,6 @@ async def doctor(
     """
     from gesta.admin.doctor.checks import Finding, diagnose
     from gesta.admin.doctor.collect import examine
-    from gesta.errors import GestaError
 
     call.refuse_server()
     try:

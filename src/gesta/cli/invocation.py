@@ -17,11 +17,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from gesta.cli.output import tell
+from gesta.domain.events import Actor
+from gesta.domain.ids import TENANT
+from gesta.errors import BadInput, BadSettings, StoreError
 
 if TYPE_CHECKING:
     from gesta.admin.wording import Target
     from gesta.cli.backend import Backend
-    from gesta.domain.events import Actor
     from gesta.engine.engine import Engine
     from gesta.engine.process_roles import Work
     from gesta.http_api.app import Web
@@ -123,9 +125,6 @@ class Invocation(Call):
 
         Raises when no tenant can be called so: a listing would only come out empty.
         """
-        from gesta.domain.ids import TENANT
-        from gesta.errors import BadSettings
-
         name, source = self.settings.tenant, self.settings.sources["tenant"]
         if not TENANT.fullmatch(name):
             raise BadSettings(
@@ -172,8 +171,6 @@ class Invocation(Call):
         """For what only the store can do: silently working on another store than the server's would
         be worse than an error.
         """
-        from gesta.errors import BadInput
-
         if self.server_address is not None:
             where = self.settings.sources["server"]
             raise BadInput(
@@ -231,7 +228,6 @@ class Invocation(Call):
     async def _at_server(self, server: str) -> AsyncIterator[Backend]:
         from gesta.cli.backend import Backend
         from gesta.client import Client
-        from gesta.errors import BadInput, BadSettings
 
         if self.settings.api_key is None:
             raise BadSettings(
@@ -269,7 +265,6 @@ class Invocation(Call):
             yield running
 
     def actor(self, by: str | None = None) -> Actor:
-        from gesta.domain.events import Actor
 
         return Actor(by or user_name())
 
@@ -308,7 +303,6 @@ def refuse_missing_file(settings: Settings) -> None:
 
     SQLite takes an empty file for a new database.
     """
-    from gesta.errors import StoreError
     from gesta.stores.sqlite import file_of
 
     if not settings.url.startswith("sqlite:"):

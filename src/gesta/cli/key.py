@@ -13,6 +13,7 @@ import typer
 from gesta.cli.arguments import duration
 from gesta.cli.invocation import By, Invocation
 from gesta.cli.output import Json, JsonLines, print_json, print_json_line, say, show, table, tell
+from gesta.errors import BadInput
 
 if TYPE_CHECKING:
     from gesta.api_types.keys import KeyRepresentation
@@ -49,8 +50,6 @@ async def create(
     submit).
     """
     from datetime import UTC, datetime
-
-    from gesta.errors import BadInput
 
     async with call.backend(create=True) as backend:
         try:

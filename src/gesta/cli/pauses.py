@@ -10,13 +10,14 @@ import typer
 
 from gesta.cli.invocation import By, Invocation
 from gesta.cli.output import Json, print_json, say, show, table, tell
+from gesta.domain.events import Actor
+from gesta.errors import BadInput, NotFound
 
 if TYPE_CHECKING:
     from gesta.admin.wording import Target
     from gesta.api_types.admin import PauseRepresentation
     from gesta.cli.backend import Backend
     from gesta.engine.engine import Engine
-    from gesta.errors import NotFound
     from gesta.tenants.pauses import Scope
 
 OfFlow = Annotated[
@@ -100,7 +101,6 @@ async def resume(
 
     It is named as it was paused: `gesta pause --list` shows it.
     """
-    from gesta.errors import BadInput, NotFound
     from gesta.tenants.pauses import EVERYTHING, Scope
 
     tenant = _tenant(call, flow, credential, everything=everything)
@@ -130,7 +130,6 @@ async def _pause_everybody(
     backend: Backend, flow: str | None, reason: str, person: str
 ) -> PauseRepresentation:
     from gesta.admin.representations import pause_representation
-    from gesta.domain.events import Actor
 
     admin = (await backend.store(_everybodys(backend, flow))).admin
     if flow is None:
@@ -140,7 +139,6 @@ async def _pause_everybody(
 
 
 async def _resume_everybody(backend: Backend, flow: str | None, person: str) -> int:
-    from gesta.domain.events import Actor
 
     admin = (await backend.store(_everybodys(backend, flow))).admin
     if flow is None:
@@ -158,7 +156,6 @@ def _everybodys(backend: Backend, flow: str | None) -> str:
 async def _refuse_unknown(engine: Engine, flow: str) -> None:
     """Whoever pauses a misspelt flow would believe that the right one stands still."""
     from gesta.cli.flows import how_to_get
-    from gesta.errors import BadInput
 
     known = {*engine.flows, *(name for name, _ in await engine.admin.counts())}
     if flow not in known:
@@ -193,7 +190,6 @@ def _tenant(
 async def _not_paused(backend: Backend, scope: Scope, place: Target) -> NotFound:
     """The error of whoever names something else than what is paused, with what is."""
     from gesta.admin.doctor.explain import how_to_resume
-    from gesta.errors import NotFound
     from gesta.tenants.pauses import Scope
 
     found = [one for one in await backend.client.pauses() if one.tenant in (None, backend.tenant)]

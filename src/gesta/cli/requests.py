@@ -13,12 +13,12 @@ from gesta.cli.arguments import Ttl, json_document, point_in_time
 from gesta.cli.command import FAILED
 from gesta.cli.invocation import Invocation
 from gesta.cli.output import Json, JsonLines, print_json, print_json_line, say, show, table, tell
+from gesta.errors import InvalidRequest, NotYet
 
 if TYPE_CHECKING:
     from gesta.api_types.requests import Submitted
     from gesta.cli.backend import Backend
     from gesta.domain.outcome import Outcome
-    from gesta.errors import InvalidRequest
 
 #: Of what was quarantined, so many are listed.
 QUARANTINED_MAX = 1_000
@@ -63,8 +63,6 @@ async def send(
     as_json: Json = False,
 ) -> None:
     """Submit a request; its id is printed once it is on disk."""
-    from gesta.errors import InvalidRequest
-
     async with call.backend(create=True) as backend:
         try:
             answer = await _submitted(backend, flow, json_document(payload), delivery)
@@ -78,7 +76,6 @@ async def send(
 
 
 async def _submitted(backend: Backend, flow: str, fields: object, delivery: Delivery) -> Submitted:
-    from gesta.errors import InvalidRequest
     from gesta.intake.submit_options import Options
 
     call, actor = backend.call, backend.call.actor()
@@ -102,8 +99,6 @@ async def _submitted(backend: Backend, flow: str, fields: object, delivery: Deli
 
 def _for_a_shell(error: InvalidRequest, deliver_at: datetime | None) -> InvalidRequest:
     """The same faults; where Python code would be the answer, what to write here instead."""
-    from gesta.errors import InvalidRequest
-
     if "deliver_at" not in error.fields or deliver_at is None or deliver_at.tzinfo is not None:
         return error
     return InvalidRequest(
@@ -117,7 +112,6 @@ async def _end(backend: Backend, request: Submitted, wait: float | None, *, as_j
     """Wait for the outcome if that is wanted, and tell it."""
     from gesta.admin.wording import state_of
     from gesta.domain.outcome import Done
-    from gesta.errors import NotYet
     from gesta.requests.waiters import outcome_of
 
     outcome: Outcome | None = None

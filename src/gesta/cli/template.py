@@ -12,6 +12,7 @@ import typer
 from gesta.cli.arguments import json_document, referred
 from gesta.cli.invocation import Invocation
 from gesta.cli.output import Json, print_json, say, tell
+from gesta.errors import BadInput
 
 if TYPE_CHECKING:
     from gesta.tenants.templates.renderer import Renderer
@@ -51,8 +52,6 @@ async def preview(
     as_json: Json = False,
 ) -> None:
     """Show what a template makes of some data. Nothing is sent and nothing is stored."""
-    from gesta.errors import BadInput
-
     if (code is None) == (source is None):
         raise BadInput("name a stored template, or files with --source: one of them")
     fields = json_document(data, "data")
@@ -92,12 +91,11 @@ async def _filled(template: Template, fields: dict[str, Any]) -> dict[str, str]:
 
 async def filled(renderer: Renderer, template: Template, fields: dict[str, Any]) -> dict[str, str]:
     """The parts of the template with these fields in them; raises what an attempt would end by."""
-    from gesta.errors import BadInput
-    from gesta.tenants.templates.press import Fault
+    from gesta.tenants.templates.press import RenderError
     from gesta.tenants.templates.templates import fill
 
     answer = await fill(renderer, template, fields)
-    if isinstance(answer, Fault):
+    if isinstance(answer, RenderError):
         raise BadInput(
             f"{answer.part}: {answer.text}. An attempt would end as template_render_failed"
         )
@@ -105,7 +103,6 @@ async def filled(renderer: Renderer, template: Template, fields: dict[str, Any])
 
 
 def _of_files(written: list[str]) -> Template:
-    from gesta.errors import BadInput
     from gesta.tenants.templates.templates import PARTS, Template
 
     sources: dict[str, str] = {}

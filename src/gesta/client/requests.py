@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import aclosing
 from datetime import datetime, timedelta
-from typing import Any, Literal
+from typing import Any, Literal, TypedDict, Unpack
 
 import msgspec
 
@@ -38,20 +38,26 @@ ROUNDS = 5
 BATCH_BYTES = 4 * 1024 * 1024
 
 
+class SubmitOptions(TypedDict, total=False):
+    """How a request is to be treated, beside its payload."""
+
+    key: str | None
+    deliver_at: datetime | None
+    ttl: timedelta | None
+    priority: int
+    correlation_id: str | None
+    causation_id: str | None
+
+
 class RequestCalls(Calls):
     async def submit(
         self,
         flow: str,
         payload: Mapping[str, Any] | msgspec.Struct,
         *,
-        key: str | None = None,
-        deliver_at: datetime | None = None,
-        ttl: timedelta | None = None,
-        priority: int = 5,
-        correlation_id: str | None = None,
-        causation_id: str | None = None,
         wait: float = 0.0,
         by: str | None = None,
+        **options: Unpack[SubmitOptions],
     ) -> Submitted:
         """Ask for one side effect; when this returns it is on disk, or was before.
 
@@ -61,16 +67,9 @@ class RequestCalls(Calls):
         request. A payload that brings an id of
         its own is keyed by that one.
         """
-        asked = Submit(
-            flow,
-            _fields(payload),
-            key,
-            deliver_at,
-            _seconds(ttl),
-            priority,
-            correlation_id,
-            causation_id,
-        )
+        given: Json = {**options}
+        ttl_seconds = _seconds(given.pop("ttl", None))
+        asked = Submit(flow, _fields(payload), ttl_seconds=ttl_seconds, **given)
 
         async def sent(body: Json) -> Submitted:
             return await self.post(
@@ -129,7 +128,12 @@ class RequestCalls(Calls):
         """The same for whoever knows the id only."""
         return await self.read("requests", request_id, answer=Whole)
 
-    async def wait(self, flow: str, request_id: str, timeout: float = 30.0) -> Whole:  # noqa: ASYNC109 -- the name that callers expect
+    async def wait(
+        self,
+        flow: str,
+        request_id: str,
+        timeout: float = 30.0,  # noqa: ASYNC109 -- the name that callers expect
+    ) -> Whole:
         """The request when nothing more happens by itself; raises NotYet after `timeout` seconds,
         and it goes on.
         """

@@ -20,7 +20,7 @@ from gesta.outbound.http import HttpRequest
 from gesta.sandbox import Sandbox
 from gesta.sandbox.receiver import Call, Fault, Receiver, Reply
 from gesta.sandbox.server import SandboxServer
-from gesta.sandbox.webhook import WebhookSandbox
+from gesta.sandbox.webhook import FakeWebhookReceiver
 from gesta.tenants.templates.templates import TEMPLATE
 
 
@@ -103,7 +103,7 @@ class Arrival:
     at_ms: int
 
 
-class OrderReceiver(WebhookSandbox):
+class OrderReceiver(FakeWebhookReceiver):
     """Counts by order number and not by message id: a second effect under another id would be a
     second effect all the same.
     """
@@ -146,7 +146,7 @@ def _order(data: dict[str, object]) -> str:
 
 
 _ORDER = re.compile(r"\b[AB]-\d+\b")
-#: Known to everybody: they protect nothing but the doubles of one demo.
+#: Known to everybody: they protect nothing but the fakes of one demo.
 OLD_TOKEN, NEW_TOKEN = "xoxb-the-old-one", "xoxb-the-new-one"
 OPS, OPS_ID, PAID = "ops", "C0PS0PS0PS", "paid"
 
@@ -164,7 +164,7 @@ def installed_flows() -> list[Flow]:
 
 @dataclass
 class Door:
-    """One provider's double, and how often each order came to it: whatever it then did about it."""
+    """One provider's fake, and how often each order came to it: whatever it then did about it."""
 
     face: Receiver
     _arrivals: Counter[str] = field(default_factory=Counter)

@@ -32,7 +32,7 @@ class Stage:
     #: Submits and looks; all work is the worker's.
     engine: Engine
     receiver: OrderReceiver
-    #: The doubles of Slack, a mail server and an SMS provider.
+    #: The fakes of Slack, a mail server and an SMS provider.
     doors: Doors
     #: Where all of them listen.
     url: str

@@ -13,7 +13,7 @@ from contextlib import asynccontextmanager, suppress
 from datetime import datetime, timedelta
 from functools import cache
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypedDict, TypeVar, Unpack
 
 from prometheus_client import generate_latest
 
@@ -52,6 +52,23 @@ if TYPE_CHECKING:
     from gesta.admin.admin import Admin
 
 HandlerT = TypeVar("HandlerT", bound=Handler)
+
+
+class SubmitOptions(TypedDict, total=False):
+    """How a request is to be treated, beside its payload."""
+
+    key: str | None
+    tenant: str
+    deliver_at: datetime | None
+    ttl: timedelta | None
+    priority: int
+    correlation_id: str | None
+    actor: Actor | None
+    test: bool
+
+
+#: The rest of Options is not a caller's to say.
+TAKEN = frozenset(SubmitOptions.__annotations__)
 
 
 class Engine:
@@ -245,15 +262,8 @@ class Engine:
         self,
         payload: Payload,
         *,
-        key: str | None = None,
-        tenant: str = "default",
-        deliver_at: datetime | None = None,
-        ttl: timedelta | None = None,
-        priority: int = 5,
-        correlation_id: str | None = None,
-        actor: Actor | None = None,
         within: object | None = None,
-        test: bool = False,
+        **given: Unpack[SubmitOptions],
     ) -> Request:
         """Accept a request; when this returns it is on disk.
 
@@ -264,7 +274,9 @@ class Engine:
         `deferred`, and exists if and only if that commits. A `test` reaches the sandbox and nobody
         else, and its keys are apart from the live ones.
         """
-        options = Options(key, tenant, deliver_at, ttl, priority, correlation_id, None, actor, test)
+        if not TAKEN.issuperset(given):
+            raise TypeError(f"submit() takes {', '.join(sorted(TAKEN))} and within")
+        options = Options(**given)
         if within is not None:
             stores = self.pipeline.environment.stores
             if stores.outbox is None:

@@ -54,8 +54,8 @@ ANY_TEXT: Schema = {"type": "string", "minLength": 1}
 #: Where an id is that of a request.
 _OF_REQUESTS = re.compile(r"/v1/(requests|dead-letters)/")
 _PARAMETER = re.compile(r"\{(\w+)(?::\w+)?\}")
-_TEXT = """Every side effect, done once and on record. Send `Authorization: Bearer gesta_…`; a key is
-bound to one tenant.
+_TEXT = """Every side effect, done once and on record. Send `Authorization: Bearer gesta_…`; a key
+is bound to one tenant.
 
 An answer of 202 means that the request is on disk. The same key with the same content is the same
 request, so every submit can be repeated. What goes wrong is `application/problem+json`: `code` for
@@ -448,7 +448,7 @@ def _tidied(schema: Any, places: Mapping[str, str]) -> Any:
 
 
 def _short_names(components: Iterable[str]) -> dict[str, str]:
-    """`RequestRepresentation` is `Request` to everybody who reads it, unless there is one already."""
+    """`RequestRepresentation` is `Request` to its readers, unless there is one already."""
     leased = set(components)
     return {
         name: short if (short := name.removesuffix(_SUFFIX)) and short not in leased else name

@@ -72,8 +72,8 @@ async def begin_checkpoints(events: EventStore, checkpoints: Checkpoints, count:
     """Make the checkpoints that are not there; before this process appends anything.
 
     Where the log has events already, the checkpoints were lost, and it is not known what was
-    dispatched. All of it counts as dispatched, so nothing is called again unasked. The sweeper finds
-    requests without a job, as possibly executed.
+    dispatched. All of it counts as dispatched, so nothing is called again unasked. The sweeper
+    finds requests without a job, as possibly executed.
     """
     # In this order: every process that appends has made them before.
     end = await events.end()

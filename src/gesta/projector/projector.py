@@ -47,8 +47,8 @@ HOLD_SECONDS = 0.05
 HOLD_EVERY_SECONDS = 1.0
 HOLD_RARELY_SECONDS = 60.0
 WORTH_IT = 20
-#: How old the position that we remember may be when there is nothing to do: a rebuild that died after
-#: its swap has turned it back.
+#: How old the position that we remember may be when there is nothing to do: a rebuild that died
+#: after its swap has turned it back.
 POSITION_SECONDS = 5.0
 #: How often another process's projector is looked at by a process that waits for it, and after how
 #: long without a move it counts as idle.

@@ -178,7 +178,7 @@ def run(main: Coroutine[Any, Any, T]) -> T:
     return uvloop.run(main)
 
 
-class Lane(Generic[T]):
+class WorkerThread(Generic[T]):
     """A thread that runs whatever has gathered since it last looked, as one batch: batches form
     while the last one is at work.
     """

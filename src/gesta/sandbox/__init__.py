@@ -1,7 +1,7 @@
-"""The sandbox: doubles of the outside world, with faults on demand, that record each effect so that
+"""The sandbox: fakes of the outside world, with faults on demand, that record each effect so that
 it can be counted.
 
-`receiver.py` is what all doubles share; `webhook.py`, `slack.py`, `twilio.py` and `http.py` are
+`receiver.py` is what all fakes share; `webhook.py`, `slack.py`, `twilio.py` and `http.py` are
 their faces. `transport.py` puts them behind `attempt.http`
 in the same process and on its clock; `server.py` behind a port of this machine (`python -m
 gesta.sandbox`).
@@ -13,50 +13,50 @@ from collections.abc import Iterator
 
 from gesta.outbound.http import Headers, HttpRequest, HttpResponse, TransportFault
 from gesta.runtime.clock import Runtime, sleep
-from gesta.sandbox.http import HttpSandbox
+from gesta.sandbox.http import FakeHttpApi
 from gesta.sandbox.receiver import Effect, Fault, Receiver, Reply
-from gesta.sandbox.ses import SesSandbox
-from gesta.sandbox.slack import SlackSandbox
-from gesta.sandbox.smtp import SmtpSandbox
-from gesta.sandbox.twilio import TwilioSandbox
-from gesta.sandbox.webhook import WebhookSandbox
+from gesta.sandbox.ses import FakeSes
+from gesta.sandbox.slack import FakeSlack
+from gesta.sandbox.smtp import FakeMailServer
+from gesta.sandbox.twilio import FakeTwilio
+from gesta.sandbox.webhook import FakeWebhookReceiver
 
 __all__ = [
     "Effect",
     "Fault",
-    "HttpSandbox",
+    "FakeHttpApi",
     "Receiver",
     "Reply",
     "Sandbox",
     "SandboxTransport",
-    "SesSandbox",
-    "SlackSandbox",
-    "SmtpSandbox",
-    "TwilioSandbox",
-    "WebhookSandbox",
+    "FakeSes",
+    "FakeSlack",
+    "FakeMailServer",
+    "FakeTwilio",
+    "FakeWebhookReceiver",
 ]
 
 
 class Sandbox:
-    """All doubles of one world.
+    """All fakes of one world.
 
     A request goes to the first that knows its form; `http` takes what no other does.
     """
 
     def __init__(
         self,
-        webhook: WebhookSandbox | None = None,
-        http: HttpSandbox | None = None,
+        webhook: FakeWebhookReceiver | None = None,
+        http: FakeHttpApi | None = None,
         *,
         kept: int | None = None,
     ) -> None:
-        """`kept`: how many effects each double remembers, for a world that goes on for long."""
-        self.webhook = webhook or WebhookSandbox()
-        self.slack = SlackSandbox()
-        self.twilio = TwilioSandbox()
-        self.ses = SesSandbox()
-        self.smtp = SmtpSandbox()
-        self.http = http or HttpSandbox()
+        """`kept`: how many effects each fake remembers, for a world that goes on for long."""
+        self.webhook = webhook or FakeWebhookReceiver()
+        self.slack = FakeSlack()
+        self.twilio = FakeTwilio()
+        self.ses = FakeSes()
+        self.smtp = FakeMailServer()
+        self.http = http or FakeHttpApi()
         for receiver in self:
             receiver.kept = kept
 
@@ -65,7 +65,7 @@ class Sandbox:
 
 
 class SandboxTransport:
-    """Plays the double's reply as a network would: late, lost or whole."""
+    """Plays the fake's reply as a network would: late, lost or whole."""
 
     def __init__(self, runtime: Runtime, sandbox: Sandbox | None = None) -> None:
         self._runtime = runtime

@@ -1,4 +1,4 @@
-"""`python -m gesta.sandbox`: the doubles in a process of their own.
+"""`python -m gesta.sandbox`: the fakes in a process of their own.
 
 Prints one JSON line once it listens, ends on SIGINT or SIGTERM.
 """
@@ -12,7 +12,7 @@ import msgspec
 from aiohttp import web
 
 from gesta.runtime.clock import SystemRuntime
-from gesta.sandbox import Sandbox, WebhookSandbox
+from gesta.sandbox import FakeWebhookReceiver, Sandbox
 from gesta.sandbox.server import HELP, SHUTDOWN_SECONDS, address, loopback_socket, sandbox_app
 from gesta.sandbox.smtp_server import SmtpFace
 
@@ -31,7 +31,7 @@ def main(arguments: list[str] | None = None) -> None:
         help="refuse webhooks that none of these secrets has signed",
     )
     options = parser.parse_args(arguments)
-    sandbox = Sandbox(WebhookSandbox(options.secret))
+    sandbox = Sandbox(FakeWebhookReceiver(options.secret))
     listening = loopback_socket(options.port)
     url = address(listening)
     sandbox.ses.sns.url = f"{url}/ses"

@@ -1,4 +1,4 @@
-"""A double of any HTTP API that honours Idempotency-Key: for flows that users write themselves."""
+"""A fake of any HTTP API that honours Idempotency-Key: for flows that users write themselves."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from gesta.outbound.http import HttpRequest
 from gesta.sandbox.receiver import Call, Effect, Receiver, Reply
 
 
-class HttpSandbox(Receiver):
-    """The double behind every URL that no other face takes.
+class FakeHttpApi(Receiver):
+    """The fake behind every URL that no other face takes.
 
     Answers with `{"id": …}`, the same for the same key.
     """

@@ -1,4 +1,4 @@
-"""What every double of the sandbox shares: faults on demand, a memory of keys, a record of effects.
+"""What every fake of the sandbox shares: faults on demand, a memory of keys, a record of effects.
 
 Pure: no clock, no socket.
 
@@ -23,9 +23,9 @@ from gesta.outbound.http import HttpRequest
 
 @dataclass
 class Effect:
-    """Something that happened once in the double's world."""
+    """Something that happened once in the fake's world."""
 
-    #: The caller's idempotency key; the double's own number where the caller sent none.
+    #: The caller's idempotency key; the fake's own number where the caller sent none.
     id: str
     type: str
     data: Any
@@ -75,7 +75,7 @@ class Fault(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaul
 
 
 class Reply(msgspec.Struct, frozen=True):
-    """What the double does: answer with this, that late, or not at all."""
+    """What the fake does: answer with this, that late, or not at all."""
 
     status: int
     body: bytes = b""
@@ -102,7 +102,7 @@ _NO_FAULT = Fault()
 
 
 class Receiver(ABC):
-    """A double of one receiver.
+    """A fake of one receiver.
 
     Faces say how a request is read (`read`) and what success looks like (`success`).
     """
@@ -202,7 +202,7 @@ class Receiver(ABC):
         self._rules.clear()
 
     def receive(self, request: HttpRequest, now_ms: int) -> Reply:
-        """Take one call and say what the double does."""
+        """Take one call and say what the fake does."""
         self.calls += 1
         self.now_ms = now_ms
         call = self.read(request, now_ms)

@@ -1,4 +1,4 @@
-"""The sandbox behind a port of this machine: doubles for other processes, which outlive a worker
+"""The sandbox behind a port of this machine: fakes for other processes, which outlive a worker
 that is killed.
 
 POST   /webhook/…  /http/…          the faces themselves; the mail server's (smtp) has a port of its
@@ -104,7 +104,7 @@ POST   /sandbox/twilio/reports {"status": "delivered"}  report on the latest tex
 POST   /sandbox/ses/reports    {"kind": "bounce", "topic": "arn:…",
                                "url": "http://127.0.0.1:8420/v1/reports/ses/default"}
 """
-#: The doubles are for this machine only.
+#: The fakes are for this machine only.
 HOST = "127.0.0.1"
 REQUEST_BYTES_MAX = 1_048_576
 #: What is still being answered late when the sandbox ends is not waited for. Zero would mean: for
@@ -122,7 +122,7 @@ def address(listening: socket.socket) -> str:
 
 
 def sandbox_app(sandbox: Sandbox, runtime: Runtime) -> web.Application:
-    """The doubles and their control as an aiohttp application."""
+    """The fakes and their control as an aiohttp application."""
     app = web.Application(client_max_size=REQUEST_BYTES_MAX)
     names = [receiver.name for receiver in sandbox]
 
@@ -191,7 +191,7 @@ class SandboxServer:
         )
         self._port = port
         self.url = ""
-        #: Where the mail server's double listens, `smtp://host:port`.
+        #: Where the mail server's fake listens, `smtp://host:port`.
         self.smtp_url = ""
         self._runtime = runtime or SystemRuntime()
         self._smtp: SmtpFace | None = None

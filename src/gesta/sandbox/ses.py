@@ -45,7 +45,7 @@ _SIGNED: Final = (
 )
 
 
-class SnsSandbox:
+class FakeSns:
     """Who signs. `url` is where its certificate is had."""
 
     def __init__(self, url: str = "https://sns.eu-central-1.amazonaws.com") -> None:
@@ -153,12 +153,12 @@ _STATUS: Final = {
 }
 
 
-class SesSandbox(Receiver):
+class FakeSes(Receiver):
     name = "ses"
 
     def __init__(self) -> None:
         super().__init__()
-        self.sns = SnsSandbox()
+        self.sns = FakeSns()
 
     def serves(self, request: HttpRequest) -> bool:
         parts = urlsplit(request.url)

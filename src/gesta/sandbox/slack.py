@@ -1,4 +1,4 @@
-"""A double of Slack's Web API: posts messages, remembers them with their metadata, and can be asked
+"""A fake of Slack's Web API: posts messages, remembers them with their metadata, and can be asked
 for them.
 
 A repeat is a second message, as it is at Slack: no argument of chat.postMessage is documented to
@@ -27,8 +27,8 @@ _PAGE: Final = 100
 _TEXT_LENGTH_MAX: Final = 40_000
 
 
-class SlackSandbox(Receiver):
-    """The double behind slack.com, and behind any other address with a method of Slack's in its
+class FakeSlack(Receiver):
+    """The fake behind slack.com, and behind any other address with a method of Slack's in its
     path.
 
     `on("xoxb-old", error="token_revoked")` revokes a token, `on("C012AB3CD", status=429,

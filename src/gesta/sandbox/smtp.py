@@ -1,4 +1,4 @@
-"""A double of a mail server: takes letters, counts them by their Message-ID, and refuses them as
+"""A fake of a mail server: takes letters, counts them by their Message-ID, and refuses them as
 servers do.
 
 `next(status=450)` refuses for now, `next(status=550, error="5.1.1")` for good, `next(status=535)`
@@ -34,8 +34,8 @@ def stage_of(code: int) -> Stage:
     return "data" if code in _LETTER else "recipient"
 
 
-class SmtpSandbox(Receiver):
-    """The double behind every mail server.
+class FakeMailServer(Receiver):
+    """The fake behind every mail server.
 
     An effect's `data` has sender, to, cc, bcc, subject, html and headers; its `text` the text part.
     """
@@ -49,7 +49,7 @@ class SmtpSandbox(Receiver):
         return Reply(400)
 
     def deliver(self, envelope: Envelope, now_ms: int, names: tuple[str, ...] = ()) -> Reply:
-        """Take one letter and say what the double does.
+        """Take one letter and say what the fake does.
 
         `names`: what rules may know it by beside its addresses, a password say.
         """
@@ -130,22 +130,24 @@ def reply_of(reply: Reply) -> MailReply:
 
 
 class SandboxMail:
-    """A double of the mail transport: letters go to the sandbox in the same process, without a
+    """A fake of the mail transport: letters go to the sandbox in the same process, without a
     socket, on the runtime's clock.
     """
 
-    def __init__(self, runtime: Runtime, double: SmtpSandbox) -> None:
-        self._runtime, self._double = runtime, double
+    def __init__(self, runtime: Runtime, fake: FakeMailServer) -> None:
+        self._runtime, self._fake = runtime, fake
 
     async def send(self, server: MailServer, envelope: Envelope) -> MailAnswer:
         refused = {
             address: said
             for address in envelope.copies
-            if (said := self._double.refuses(address)) is not None
+            if (said := self._fake.refuses(address)) is not None
         }
         kept = tuple(address for address in envelope.copies if address not in refused)
-        leased = Envelope(envelope.sender, envelope.to, kept, envelope.message, envelope.message_id)
-        reply = self._double.deliver(leased, self._runtime.now_ms(), (server.user, server.password))
+        accepted = Envelope(
+            envelope.sender, envelope.to, kept, envelope.message, envelope.message_id
+        )
+        reply = self._fake.deliver(accepted, self._runtime.now_ms(), (server.user, server.password))
         if reply.slow_seconds >= server.timeout_seconds:
             await sleep(self._runtime, server.timeout_seconds)
             raise MailFault("timeout", sent=True)

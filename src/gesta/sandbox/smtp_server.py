@@ -1,4 +1,4 @@
-"""The mail server's double behind a port of this machine: enough of SMTP for any client, without
+"""The mail server's fake behind a port of this machine: enough of SMTP for any client, without
 TLS, because it never leaves the machine.
 """
 
@@ -16,7 +16,7 @@ from typing import Any, Self
 
 from gesta.outbound.smtp import Envelope, MailReply
 from gesta.runtime.clock import Runtime, sleep, spawn, turn
-from gesta.sandbox.smtp import SmtpSandbox, reply_of, stage_of
+from gesta.sandbox.smtp import FakeMailServer, reply_of, stage_of
 
 Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Coroutine[Any, Any, None]]
 #: Until a connection that the loop has taken is known to us.
@@ -88,8 +88,8 @@ _ADDRESS = re.compile(r"(?:FROM|TO):\s*<([^>]*)>", re.IGNORECASE)
 class SmtpFace:
     """Listens until it is closed."""
 
-    def __init__(self, double: SmtpSandbox, runtime: Runtime, listening: socket.socket) -> None:
-        self._double, self._runtime, self._listening = double, runtime, listening
+    def __init__(self, fake: FakeMailServer, runtime: Runtime, listening: socket.socket) -> None:
+        self._fake, self._runtime, self._listening = fake, runtime, listening
         self._server = StreamServer(self._serve, listening, limit=LETTER_BYTES_MAX)
 
     @property
@@ -108,19 +108,19 @@ class SmtpFace:
         with suppress(
             ConnectionError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, ValueError
         ):
-            await _Conversation(self._double, self._runtime, reader=reader, writer=writer).run()
+            await _Conversation(self._fake, self._runtime, reader=reader, writer=writer).run()
 
 
 class _Conversation:
     def __init__(
         self,
-        double: SmtpSandbox,
+        fake: FakeMailServer,
         runtime: Runtime,
         *,
         reader: asyncio.StreamReader,
         writer: asyncio.StreamWriter,
     ) -> None:
-        self._double, self._runtime, self._reader, self._writer = double, runtime, reader, writer
+        self._fake, self._runtime, self._reader, self._writer = fake, runtime, reader, writer
         self._reset()
 
     def _reset(self) -> None:
@@ -171,7 +171,7 @@ class _Conversation:
             for one in said
             for word in base64.b64decode(one).split(b"\0")
         ]
-        if (refusal := self._double.refuses(*words)) is not None:
+        if (refusal := self._fake.refuses(*words)) is not None:
             await self._reply(refusal)
         elif not await self._refuses_at("login"):
             await self._say(235, "2.7.0 welcome")
@@ -186,7 +186,7 @@ class _Conversation:
     async def _recipient(self, rest: str) -> None:
         if (match := _ADDRESS.match(rest)) is None:
             await self._say(501, "5.5.4 RCPT TO:<address>")
-        elif (said := self._double.refuses(match[1])) is not None:
+        elif (said := self._fake.refuses(match[1])) is not None:
             await self._reply(said)
         elif not await self._refuses_at("recipient"):
             self._recipients.append(match[1])
@@ -202,7 +202,7 @@ class _Conversation:
         message = raw[:-3].replace(b"\r\n..", b"\r\n.")
         message = message.removeprefix(b".") if message.startswith(b"..") else message
         to, *copies = self._recipients
-        reply = self._double.deliver(
+        reply = self._fake.deliver(
             Envelope(self._sender, to, tuple(copies), message), self._runtime.now_ms()
         )
         if reply.slow_seconds:
@@ -215,10 +215,10 @@ class _Conversation:
         return True
 
     async def _refuses_at(self, stage: str) -> bool:
-        code = self._double.waiting_code()
+        code = self._fake.waiting_code()
         if code is None or stage_of(code) != stage:
             return False
-        await self._reply(self._double.use_up())
+        await self._reply(self._fake.use_up())
         return True
 
     async def _line(self) -> str:

@@ -1,4 +1,4 @@
-"""A double of Twilio's Messages: sends texts, remembers them, and can be asked for them.
+"""A fake of Twilio's Messages: sends texts, remembers them, and can be asked for them.
 
 A repeat is a second text, as it is there.
 """
@@ -31,8 +31,8 @@ _PAGE: Final = 50
 _ACCOUNT: Final = "sandbox-account"
 
 
-class TwilioSandbox(Receiver):
-    """The double behind api.twilio.com.
+class FakeTwilio(Receiver):
+    """The fake behind api.twilio.com.
 
     `on("+15550100", error="21610")` is about one number, `on("AC1", error="20003")` about an
     account.

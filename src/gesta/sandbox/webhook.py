@@ -1,4 +1,4 @@
-"""A double of a Standard Webhooks receiver: verifies what it gets, remembers message ids, acts once
+"""A fake of a Standard Webhooks receiver: verifies what it gets, remembers message ids, acts once
 for each.
 """
 
@@ -13,8 +13,8 @@ from gesta.outbound.signatures import BadSignature, verify
 from gesta.sandbox.receiver import Call, Effect, Receiver, Reply
 
 
-class WebhookSandbox(Receiver):
-    """The double behind every webhook endpoint.
+class FakeWebhookReceiver(Receiver):
+    """The fake behind every webhook endpoint.
 
     With secrets it refuses what none of them has signed.
     """

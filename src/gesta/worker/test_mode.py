@@ -62,7 +62,7 @@ class SandboxConfig(TenantConfig):
     __slots__ = ("_stand_ins",)
 
     def __init__(self, real: TenantConfig, stand_ins: Mapping[str, ConfigBody]) -> None:
-        super().__init__(real.tenant, real.snapshot, real._writer)  # noqa: SLF001 -- the same config
+        super().__init__(real.tenant, real.snapshot, real._writer)  # noqa: SLF001 -- the same
         self._stand_ins = stand_ins
 
     def get(self, kind: str, code: str) -> Entity | None:

@@ -3,12 +3,14 @@
 from gesta.ports.job_queue import Job
 from gesta.stores.memory.database import MemoryDatabase
 from gesta.testing.contracts.event_store import EventStoreAfterRestartContract as Events
-from gesta.testing.contracts.job_holds import HoldAfterRestartContract
+from gesta.testing.contracts.job_holds import JobHoldsAfterRestartContract
 from gesta.testing.contracts.job_queue import JobQueueAfterRestartContract as Queue
 from gesta.testing.contracts.key_claims import EventClaimsAfterRestartContract as Claims
-from gesta.testing.contracts.read_model import ViewsAfterRestartContract as ReadModel
-from gesta.testing.contracts.transactions import CommitsAfterRestartContract as Transactions
-from gesta.testing.contracts.undispatched_jobs import PendingAfterRestartContract as Pending
+from gesta.testing.contracts.read_model import ReadModelAfterRestartContract as ReadModel
+from gesta.testing.contracts.transactions import TransactionsAfterRestartContract as Transactions
+from gesta.testing.contracts.undispatched_jobs import (
+    UndispatchedJobsAfterRestartContract as Pending,
+)
 from gesta.testing.contracts.vault import VaultAfterRestartContract as Vault
 from gesta.testing.harnesses.memory import Harness
 from tests.contracts.faults.planting import breaks
@@ -21,7 +23,7 @@ from tests.contracts.faults.planting import breaks
     Claims.test_a_claimed_key_stays_claimed,
     Queue.test_jobs_are_there_again,
     Queue.test_a_durable_take_is_remembered,
-    HoldAfterRestartContract.test_a_held_job_stays_held,
+    JobHoldsAfterRestartContract.test_a_held_job_stays_held,
     ReadModel.test_views_and_checkpoint_are_there_again,
     Vault.test_secrets_are_there_again_and_destroyed_ones_are_not,
     Transactions.test_what_was_recorded_is_there_again,

@@ -3,8 +3,8 @@
 from gesta.ports.checkpoints import Move
 from gesta.ports.transactions import Projection
 from gesta.stores.memory.transactions import MemoryTransactions
-from gesta.testing.contracts.inline_projection import AtOnceContract as InlineProjection
-from gesta.testing.contracts.inline_projection import AtOnceFenceContract as AtOnceFence
+from gesta.testing.contracts.inline_projection import InlineProjectionContract as InlineProjection
+from gesta.testing.contracts.inline_projection import InlineProjectionFenceContract as AtOnceFence
 from tests.contracts.faults.planting import breaks
 
 

@@ -6,7 +6,7 @@ from gesta.domain.token_bucket import Bucket, Rate
 from gesta.ports.token_buckets import Reserved, Wanted
 from gesta.runtime.clock import turn
 from gesta.stores.memory.token_buckets import MemoryTokenBuckets
-from gesta.testing.contracts.token_buckets import BucketsContract as TokenBuckets
+from gesta.testing.contracts.token_buckets import TokenBucketsContract as TokenBuckets
 from tests.contracts.faults.planting import breaks
 
 

@@ -5,8 +5,8 @@ from msgspec.structs import replace
 from gesta.ports.job_queue import Drop, HeldJob, Hold, Release
 from gesta.runtime.clock import Signal
 from gesta.stores.memory.job_queue import MemoryJobQueue
-from gesta.testing.contracts.job_holds import HoldContract as Holds
-from gesta.testing.contracts.job_inspection import JobListingContract
+from gesta.testing.contracts.job_holds import JobHoldsContract as Holds
+from gesta.testing.contracts.job_inspection import JobInspectionContract
 from tests.contracts.faults.planting import breaks
 
 
@@ -93,13 +93,13 @@ class UnholdsInSilence(MemoryJobQueue):
             self._queued = told
 
 
-@breaks(JobListingContract.test_every_live_job_is_counted_up_to_a_limit)
+@breaks(JobInspectionContract.test_every_live_job_is_counted_up_to_a_limit)
 class CountsOnlyWhatNobodyHas(MemoryJobQueue):
     async def count(self, limit):
         return min(sum(row.token is None for row in self._rows.values()), limit)
 
 
-@breaks(JobListingContract.test_every_live_job_is_counted_up_to_a_limit)
+@breaks(JobInspectionContract.test_every_live_job_is_counted_up_to_a_limit)
 class CountsBeyondTheLimit(MemoryJobQueue):
     async def count(self, limit):
         return len(self._rows)

@@ -3,8 +3,10 @@
 from gesta.domain.ids import external_queue_of, flow_of_external_queue
 from gesta.ports.job_queue import LeasedJob
 from gesta.stores.memory.job_queue import MemoryJobQueue
-from gesta.testing.contracts.external_leases import LanesAfterRestartContract as AfterRestart
-from gesta.testing.contracts.external_leases import LanesContract as Lanes
+from gesta.testing.contracts.external_leases import (
+    ExternalLeasesAfterRestartContract as AfterRestart,
+)
+from gesta.testing.contracts.external_leases import ExternalLeasesContract as Lanes
 from tests.contracts.faults.after_restart import ForgetsEverything
 from tests.contracts.faults.planting import breaks
 

@@ -2,7 +2,7 @@
 
 from gesta.ports.job_queue import Drop, LeasedJob
 from gesta.stores.memory.job_queue import MemoryJobQueue
-from gesta.testing.contracts.external_leases import LanesContract
+from gesta.testing.contracts.external_leases import ExternalLeasesContract
 from gesta.testing.contracts.job_leases import JobLeasesContract as Leases
 from gesta.testing.contracts.job_settlements import SettleContract as Settle
 from tests.contracts.faults.planting import breaks
@@ -63,7 +63,7 @@ class TellsWhatOthersHold(MemoryJobQueue):
         return [LeasedJob(row.job, token, row.takes, row.available_ms) for row in rows]
 
 
-@breaks(LanesContract.test_what_was_handed_out_is_not_told_as_taken)
+@breaks(ExternalLeasesContract.test_what_was_handed_out_is_not_told_as_taken)
 class TellsWhatWasHandedOut(MemoryJobQueue):
     async def leased_by(self, token):
         return [

@@ -4,7 +4,7 @@ from msgspec.structs import replace
 
 from gesta.stores.memory.job_queue import MemoryJobQueue
 from gesta.testing.contracts.external_leases import ListedExternalLeasesContract
-from gesta.testing.contracts.job_inspection import JobListingContract as Listing
+from gesta.testing.contracts.job_inspection import JobInspectionContract as Listing
 from tests.contracts.faults.planting import breaks
 
 

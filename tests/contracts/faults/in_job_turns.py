@@ -2,8 +2,8 @@
 
 from gesta.ports.job_queue import Release
 from gesta.stores.memory.job_queue import MemoryJobQueue, _Lane
-from gesta.testing.contracts.fair_queue import TurnsContract as Turns
-from gesta.testing.contracts.job_holds import HoldContract as Holds
+from gesta.testing.contracts.fair_queue import FairQueueContract as Turns
+from gesta.testing.contracts.job_holds import JobHoldsContract as Holds
 from tests.contracts.faults.planting import breaks
 
 

@@ -3,8 +3,8 @@
 from gesta.ports.job_queue import LeasedJob
 from gesta.stores.memory.job_queue import MemoryJobQueue, _Lease
 from gesta.stores.memory.transactions import MemoryTransactions
-from gesta.testing.contracts.eager_dispatch import OffersAtOnceContract as InlineProjection
-from gesta.testing.contracts.eager_dispatch import OffersContract as EagerDispatch
+from gesta.testing.contracts.eager_dispatch import EagerDispatchContract as EagerDispatch
+from gesta.testing.contracts.eager_dispatch import InlineEagerDispatchContract as InlineProjection
 from tests.contracts.faults.planting import breaks
 
 

@@ -3,7 +3,7 @@
 from msgspec.structs import replace
 
 from gesta.stores.memory.read_model import MemoryReadModel, UndispatchedJobs
-from gesta.testing.contracts.undispatched_jobs import PendingContract as Pending
+from gesta.testing.contracts.undispatched_jobs import UndispatchedJobsContract as Pending
 from tests.contracts.faults.planting import breaks
 
 

@@ -7,7 +7,7 @@ from gesta.stores.memory.event_store import MemoryEventStore
 from gesta.stores.memory.read_model import MemoryReadModel
 from gesta.stores.memory.transactions import MemoryTransactions
 from gesta.testing.contracts.event_shares import EventSharesContract as Shares
-from gesta.testing.contracts.leases import RolePartsContract as Parts
+from gesta.testing.contracts.leases import SharedLeasesContract as Parts
 from gesta.testing.contracts.read_model import ShadowContract as Shadow
 from gesta.testing.contracts.transactions import ProjectContract as Project
 from tests.contracts.faults.planting import breaks

@@ -5,8 +5,8 @@ from msgspec.structs import replace
 from gesta.ports.read_model import Filter, View, key_of
 from gesta.stores.memory.read_model import MemoryReadModel
 from gesta.testing.contracts.checkpoints import CheckpointContract as Checkpoint
-from gesta.testing.contracts.leases import RoleContract as Role
-from gesta.testing.contracts.read_model import ViewsContract as ReadModel
+from gesta.testing.contracts.leases import LeasesContract as Role
+from gesta.testing.contracts.read_model import ReadModelContract as ReadModel
 from gesta.testing.contracts.transactions import ProjectContract as Project
 from tests.contracts.faults.planting import breaks
 

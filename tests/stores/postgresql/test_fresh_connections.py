@@ -17,9 +17,9 @@ from gesta.testing.contracts.job_leases import JobLeasesContract
 from gesta.testing.contracts.key_claims import EventClaimsContract
 from gesta.testing.contracts.read_model import ShadowContract
 from gesta.testing.contracts.transactions import (
-    CommitsAfterRestartContract,
     ProjectContract,
     RecordContract,
+    TransactionsAfterRestartContract,
 )
 from gesta.testing.contracts.vault import VaultContract
 from gesta.testing.harnesses.postgresql import Harness, SharedServer
@@ -48,7 +48,7 @@ class TestProject(ProjectContract): ...
 class TestRecord(RecordContract): ...
 
 
-class TestAfterRestart(CommitsAfterRestartContract): ...
+class TestAfterRestart(TransactionsAfterRestartContract): ...
 
 
 class TestClaims(EventClaimsContract): ...

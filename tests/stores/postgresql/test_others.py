@@ -256,7 +256,7 @@ async def test_a_job_is_never_with_two_at_once():
         await one.close()
 
 
-async def test_a_projector_that_waited_does_not_shorten_the_lease_that_its_worker_has_renewed_meanwhile(
+async def test_a_projector_that_waited_does_not_shorten_the_lease_its_worker_has_renewed(
     tmp_path,
 ):
     store = Harness(tmp_path)

@@ -77,7 +77,8 @@ async def ask(plan: Plan, engine: Engine, connection: Any) -> None:
     )
     await engine.submit(Parcel(plan.number), key=f"p{plan.number}", within=connection)
     await connection.execute(
-        f"""select "{address_of(plan.url).schema}".gesta_submit('test.crate', jsonb_build_object('n', $1::int))""",
+        f"""select "{address_of(plan.url).schema}".gesta_submit(
+            'test.crate', jsonb_build_object('n', $1::int))""",
         plan.number,
     )
 

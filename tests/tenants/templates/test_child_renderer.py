@@ -25,7 +25,7 @@ from gesta.runtime.clock import ManualRuntime, SystemRuntime, turn
 from gesta.tenants.templates import child, child_renderer
 from gesta.tenants.templates.child import Batch
 from gesta.tenants.templates.child_renderer import ChildRenderer
-from gesta.tenants.templates.press import Fault, Names, Sheet
+from gesta.tenants.templates.press import Names, RenderError, Sheet
 from gesta.tenants.templates.renderer import KEPT, InlineRenderer, Shelf
 from gesta.tenants.templates.templates import Template
 from tests.tenants.templates.corpus import HOSTILE
@@ -167,7 +167,7 @@ async def test_a_template_that_takes_too_much_is_told_of_what(source: str, told:
     answer = await renderer.render(
         Template(text=source), msgspec.json.encode({"a": "x" * 1_000_000})
     )
-    assert answer == Fault("template", told)
+    assert answer == RenderError("template", told)
     await renderer.close()
 
 
@@ -181,7 +181,7 @@ async def test_hostile_templates_fail_alone_and_those_of_others_are_rendered() -
     async def is_refused(name: str) -> bool:
         source, data = HOSTILE[name]
         return isinstance(
-            await renderer.render(Template(text=source), msgspec.json.encode(data)), Fault
+            await renderer.render(Template(text=source), msgspec.json.encode(data)), RenderError
         )
 
     hostile, good = (
@@ -241,7 +241,7 @@ def test_templates_of_all_kinds_come_to_an_end_and_the_next_one_is_rendered() ->
         "\n",
     ]
 
-    async def rendered(renderer: ChildRenderer, template: Template) -> Sheet | Fault:
+    async def rendered(renderer: ChildRenderer, template: Template) -> Sheet | RenderError:
         return await renderer.render(template, b'{"x": "xx"}')
 
     @settings(max_examples=150)
@@ -252,7 +252,7 @@ def test_templates_of_all_kinds_come_to_an_end_and_the_next_one_is_rendered() ->
     def check(sources: list[str], part: str) -> None:
         template = Template(**{part: "".join(sources)})
         answer = runner.run(rendered(renderer, template))
-        assert isinstance(answer, Sheet | Fault)
+        assert isinstance(answer, Sheet | RenderError)
         assert runner.run(greeted(renderer))
 
     renderer = ChildRenderer(SystemRuntime())

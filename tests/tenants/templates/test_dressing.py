@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from gesta.runtime.clock import SystemRuntime
 from gesta.tenants.templates.child_renderer import ChildRenderer
 from gesta.tenants.templates.email_html import dress, plain_text
-from gesta.tenants.templates.press import Fault, Sheet
+from gesta.tenants.templates.press import RenderError, Sheet
 
 
 def dressed(source: str, markup: str = "html") -> dict[str, str]:
@@ -41,7 +41,8 @@ def test_nothing_is_fetched():
     )
     assert "root:" not in dressed(page)["html"]
     assert isinstance(
-        dress("mjml", '<mjml><mj-body><mj-include path="/etc/passwd"/></mj-body></mjml>'), Fault
+        dress("mjml", '<mjml><mj-body><mj-include path="/etc/passwd"/></mj-body></mjml>'),
+        RenderError,
     )
 
 
@@ -57,7 +58,7 @@ def test_mjml_is_laid_out():
 
 @pytest.mark.parametrize("source", ["", "x", "<mjml>", "<p>secret</p>"])
 def test_what_is_no_mjml_is_told_without_being_repeated(source):
-    assert dress("mjml", source) == Fault("mjml", "is not well-formed MJML")
+    assert dress("mjml", source) == RenderError("mjml", "is not well-formed MJML")
 
 
 @pytest.mark.parametrize(
@@ -137,12 +138,12 @@ def test_whatever_the_page_it_has_a_text(html):
 async def test_a_page_that_kills_the_child_fails_alone(markup, source):
     renderer = ChildRenderer(SystemRuntime())
     try:
-        assert isinstance(await renderer.dress(markup, source), Fault)
+        assert isinstance(await renderer.dress(markup, source), RenderError)
         assert await renderer.dress("html", "<p>Hi</p>") == Sheet(
             {"html": "<p>Hi</p>", "text": "Hi\n"}
         )
         again = await renderer.dress(markup, source)
-        assert isinstance(again, Fault)
+        assert isinstance(again, RenderError)
         assert again.part == "template"
     finally:
         await renderer.close()

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gesta.tenants.templates.press import Fault, Names, Press, Sheet
+from gesta.tenants.templates.press import Names, Press, RenderError, Sheet
 from tests.tenants.templates.corpus import DEEP
 
 
-def render(data: dict[str, Any], **sources: str) -> Sheet | Fault:
+def render(data: dict[str, Any], **sources: str) -> Sheet | RenderError:
     press = Press()
     press.learn(1, sources)
     return press.render(1, msgspec.json.encode(data))
@@ -26,9 +26,9 @@ def parts(data: dict[str, Any], **sources: str) -> dict[str, str]:
     return sheet.parts
 
 
-def fault(data: dict[str, Any], **sources: str) -> Fault:
+def fault(data: dict[str, Any], **sources: str) -> RenderError:
     answer = render(data, **sources)
-    assert isinstance(answer, Fault), answer
+    assert isinstance(answer, RenderError), answer
     return answer
 
 
@@ -142,7 +142,9 @@ def test_blocks_that_are_no_array_of_objects_are_refused(source: str) -> None:
 @pytest.mark.parametrize("name", ["a\nBcc: x@y.z", "a\rb", "a\x00b", "a\x85b", "a\u2028b"])
 def test_a_line_break_does_not_get_into_a_subject(name: str) -> None:
     answer = fault({"name": name}, subject="Hello {{ name }}")
-    assert answer == Fault("subject", "renders to a text with control characters or line breaks")
+    assert answer == RenderError(
+        "subject", "renders to a text with control characters or line breaks"
+    )
 
 
 @pytest.mark.parametrize(
@@ -159,7 +161,7 @@ def test_a_line_break_does_not_get_into_a_subject(name: str) -> None:
 )
 def test_a_missing_variable_is_named(source: str, data: dict[str, Any], variable: str) -> None:
     answer = fault(data, text=f"one\n{source}")
-    assert answer == Fault("text", f"line 2: {variable} is missing", variable)  # S0-16
+    assert answer == RenderError("text", f"line 2: {variable} is missing", variable)  # S0-16
 
 
 @pytest.mark.parametrize(
@@ -201,7 +203,7 @@ def test_the_sources_of_another_template_are_not_within_reach() -> None:
     press.learn(1, {"text": "theirs"})
     press.learn(2, {"text": "{% include '1.text' %}"})
     assert isinstance(press.render(1, b"{}"), Sheet)
-    assert press.render(2, b"{}") == Fault(
+    assert press.render(2, b"{}") == RenderError(
         "text", "line 1: include is not allowed, a template stands alone"
     )
 
@@ -223,7 +225,7 @@ def test_a_template_that_was_forgotten_may_come_back_under_another_number() -> N
 def test_data_that_is_no_json_object_is_a_fault(data: bytes) -> None:
     press = Press()
     press.learn(1, {"text": "x"})
-    assert press.render(1, data) == Fault("data", "not a JSON object, or too deep")
+    assert press.render(1, data) == RenderError("data", "not a JSON object, or too deep")
 
 
 @pytest.mark.parametrize(
@@ -242,7 +244,7 @@ def test_data_that_is_no_json_object_is_a_fault(data: bytes) -> None:
 )
 def test_what_the_template_engine_itself_refuses(source: str, told: str) -> None:
     # Each by itself, because the bounds of the process would catch what one of these lets through.
-    assert fault({}, text=source) == Fault("text", told)
+    assert fault({}, text=source) == RenderError("text", told)
 
 
 def test_deep_data_is_written_or_refused() -> None:

@@ -122,8 +122,8 @@ def _in_hand(state: State) -> str:
     if state.external:
         return (
             f"somebody who executes {state.flow} for us has it in hand, {tries(state.attempts + 1)}"
-            f" with this one{_late_cancellation(state)}; without a report it is in doubt when the lease"
-            " ends"
+            f" with this one{_late_cancellation(state)}; without a report it is in doubt when the"
+            " lease ends"
         )
     return (
         f"a worker is at it right now, {tries(state.attempts + 1)} with this"

@@ -182,8 +182,8 @@ class _Raw:
     async def read(self, amount: int = -1) -> bytes:
         """The next so many bytes, or the rest."""
         amount = len(self._left) if amount is None or amount < 0 else amount
-        leased, self._left = self._left[:amount], self._left[amount:]
-        return leased
+        part, self._left = self._left[:amount], self._left[amount:]
+        return part
 
     def at_eof(self) -> bool:
         return not self._left

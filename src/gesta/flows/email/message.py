@@ -180,9 +180,9 @@ class Message(Payload, frozen=True, rename="camel", omit_defaults=True):
         for name in ("to", "reply_to"):
             _tidy(self, name, normal)
         _tidy(self, "outbox_id", str.lower)
-        leased = {self.to}
+        seen = {self.to}
         for name in ("cc", "bcc"):
-            _tidy_copies(self, name, leased)
+            _tidy_copies(self, name, seen)
 
     @property
     def about(self) -> str:
@@ -198,15 +198,15 @@ def _tidy(struct: msgspec.Struct, name: str, tidy: Any) -> None:
         msgspec.structs.force_setattr(struct, name, tidy(given))
 
 
-def _tidy_copies(message: Message, name: str, leased: set[str]) -> None:
+def _tidy_copies(message: Message, name: str, seen: set[str]) -> None:
     """Nobody gets a letter twice: an address that was named before is left out."""
     given = getattr(message, name)
     if not isinstance(given, list | tuple) or not all(isinstance(one, str) for one in given):
         return
     kept: list[str] = []
     for address in map(normal, given):
-        if address not in leased:
-            leased.add(address)
+        if address not in seen:
+            seen.add(address)
             kept.append(address)
     msgspec.structs.force_setattr(message, name, kept)
 

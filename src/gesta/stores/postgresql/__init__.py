@@ -110,11 +110,12 @@ async def open_at(
         commit_size=COMMIT_SIZE,
         name=address.name,
         outbox=PostgresqlOutbox(database, events, on_clock),
-        health=partial(health_of, database),
+        health=partial(_health_of, database),
     )
 
 
-async def health_of(database: Database) -> Health:
+async def _health_of(database: Database) -> Health:
+    """A store that answers is healthy; its disks are the concern of the server."""
     ((number, _),) = await database.ask("schema_version")
     ((size,),) = await database.ask("schema_size", database.address.schema)
     return Health(

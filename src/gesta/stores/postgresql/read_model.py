@@ -32,13 +32,13 @@ from gesta.stores.postgresql.database import Database
 from gesta.stores.postgresql.statements import Statements
 from gesta.stores.recent_views import RecentViews, Saved
 
-_encode = msgspec.json.Encoder().encode
-_decode = msgspec.json.Decoder(State).decode
-
 #: No line, no present, no job.
 _NO_JOBS: list[list[Any]] = [[]] * 7
 #: Later than every moment.
 NEVER_MS = 2**63 - 1
+
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder(State).decode
 
 
 class PostgresqlReadModel:
@@ -54,7 +54,7 @@ class PostgresqlReadModel:
                 [key[0] for key in missing],
                 [key[2] for key in missing],
             )
-            for view in map(view_of, await self._database.ask("get_views", *columns)):
+            for view in map(_view_of, await self._database.ask("get_views", *columns)):
                 found[key_of(view.state)] = view
         return found
 
@@ -114,7 +114,7 @@ class PostgresqlReadModel:
                 sql("project"), *_projection(views, quarantined, moves, _NO_JOBS)
             )
             if row["moved"] and jobs:
-                await add_undispatched(connection, sql, jobs)
+                await _add_undispatched(connection, sql, jobs)
             return Saved(row["moved"], row["written"] == len(views))
 
         return self.committed(views, await self._database.transact(save, durable=False))
@@ -124,7 +124,7 @@ class PostgresqlReadModel:
         return saved.moved
 
     async def undispatched(self, limit: int) -> list[Job]:
-        return [job_of(row) for row in await self._database.ask("first_undispatched", limit)]
+        return [Job(*row) for row in await self._database.ask("first_undispatched", limit)]
 
     async def find_undispatched(self, job_ids: Sequence[str]) -> set[str]:
         return {row[0] for row in await self._database.ask("which_undispatched", list(job_ids))}
@@ -159,13 +159,13 @@ class PostgresqlReadModel:
         await self._database.transact(lambda connection: connection.fetch(text, name), durable=True)
 
     async def note_error(self, name: str, error: str, at_ms: int) -> None:
-        await self._write("fail_checkpoint", name, text_of(error), at_ms)
+        await self._write("fail_checkpoint", name, _text_of(error), at_ms)
 
     async def find(self, chosen: Filter) -> list[View]:
         values = (chosen.tenant, chosen.flow, chosen.status, chosen.before_id, chosen.limit)
         if chosen.status is not None and chosen.status not in UNINDEXED:
             return [
-                view_of(row) for row in await self._database.ask("list_views_by_status", *values)
+                _view_of(row) for row in await self._database.ask("list_views_by_status", *values)
             ]
         flows = [chosen.flow]
         if chosen.flow is None:
@@ -173,7 +173,7 @@ class PostgresqlReadModel:
         found: list[View] = []
         for flow in flows:
             found += map(
-                view_of, await self._database.ask("list_views", chosen.tenant, flow, *values[2:])
+                _view_of, await self._database.ask("list_views", chosen.tenant, flow, *values[2:])
             )
         found.sort(key=lambda view: view.state.id, reverse=True)
         return found[: chosen.limit]
@@ -186,7 +186,7 @@ class PostgresqlReadModel:
 
     async def due(self, now_ms: int, limit: int) -> tuple[list[View], int | None]:
         *rows, last = await self._database.ask("due_views", now_ms, limit)
-        return [view_of(row) for row in rows], last["sweep_at"]
+        return [_view_of(row) for row in rows], last["sweep_at"]
 
     async def postpone(self, looked_at: Sequence[tuple[State, int | None]]) -> None:
         states = [state for state, _ in looked_at]
@@ -216,7 +216,7 @@ class PostgresqlReadModel:
             return await connection.fetch(sql("stale_views"), before_ms, status, *place, limit)
 
         rows = await self._database.transact(ask, durable=False)
-        page = [(state_of(row), row["sweep_at"]) for row in rows if row["state"] is not None]
+        page = [(_state_of(row), row["sweep_at"]) for row in rows if row["state"] is not None]
         found = [
             state for state, sweep_at_ms in page if should_have_a_job(state, sweep_at_ms, before_ms)
         ]
@@ -240,7 +240,7 @@ class PostgresqlReadModel:
         tenant, flow, after_id = after
         before_id = id_end() if flow in foreign else id_floor(before_ms)
         rows = await self._database.ask("old_views", tenant, flow, after_id, before_id, limit)
-        states = [state_of(row) for row in rows]
+        states = [_state_of(row) for row in rows]
         found = [state for state in states if state.is_terminal and state.updated_at < before_ms]
         if len(states) == limit:
             return found, (tenant, flow, states[-1].id)
@@ -286,7 +286,7 @@ class PostgresqlReadModel:
 def inline_values(projection: Projection) -> list[Any]:
     """What the function `record_at_once` takes, but for jobs."""
     names = list(projection.checkpoints)
-    rows = view_values(projection.views)
+    rows = _view_values(projection.views)
     rows.sort()
     return [
         names,
@@ -306,13 +306,41 @@ def _projection(
     names = [move.name for move in moves]
     places = [move.before for move in moves], [move.after for move in moves]
     marks = [dispatched_of(name) for name in names], [move.dispatched for move in moves]
-    rows = view_values(views)
+    rows = _view_values(views)
     # By key, which is what they begin with.
     rows.sort()
-    return [names, *places, *marks, rows, *quarantined_columns(quarantined), *jobs]
+    return [names, *places, *marks, rows, *_quarantined_columns(quarantined), *jobs]
 
 
-def view_values(views: Sequence[View]) -> list[tuple[Any, ...]]:
+async def _add_undispatched(connection: Connection, sql: Statements, jobs: Sequence[Job]) -> None:
+    """The jobs of a tenant get rising turns, starting where the others are: the tenants come in
+    turn, and no newcomer overtakes for long.
+    """
+    rows = await connection.fetch(
+        sql("last_undispatched_turns"), list({job.tenant for job in jobs})
+    )
+    last: dict[str, int] = {tenant: turn or 0 for tenant, turn in rows if tenant is not None}
+    first = next(turn for tenant, turn in rows if tenant is None) or 1
+    turns = []
+    for job in jobs:
+        last[job.tenant] = max(last.get(job.tenant, 0) + 1, first)
+        turns.append(last[job.tenant])
+    await connection.fetch(
+        sql("add_undispatched"),
+        [job.id for job in jobs],
+        [job.tenant for job in jobs],
+        [job.flow for job in jobs],
+        [job.request_id for job in jobs],
+        [job.dispatch_version for job in jobs],
+        [job.kind for job in jobs],
+        [job.due_ms for job in jobs],
+        [job.priority for job in jobs],
+        [job.possibly_executed for job in jobs],
+        turns,
+    )
+
+
+def _view_values(views: Sequence[View]) -> list[tuple[Any, ...]]:
     """Views as `view_row`s."""
     rows = []
     for view in views:
@@ -333,32 +361,34 @@ def view_values(views: Sequence[View]) -> list[tuple[Any, ...]]:
     return rows
 
 
-def quarantined_columns(quarantined: Sequence[Quarantined]) -> list[list[Any]]:
+def _quarantined_columns(quarantined: Sequence[Quarantined]) -> list[list[Any]]:
     return [
         [one.stream for one in quarantined],
         [one.version for one in quarantined],
         [one.what for one in quarantined],
         [one.tenant for one in quarantined],
-        [text_of(one.error) for one in quarantined],
+        [_text_of(one.error) for one in quarantined],
         [one.at_ms for one in quarantined],
     ]
 
 
-def text_of(told: str) -> str:
-    """What an error says, as text that PostgreSQL takes."""
-    return told.replace("\x00", "").encode(errors="replace").decode()
+def _text_of(error: str) -> str:
+    """The text of an error as PostgreSQL accepts it."""
+    return error.replace("\x00", "").encode(errors="replace").decode()
 
 
-def view_of(row: Row) -> View:
+def _view_of(row: Row) -> View:
     return View(_decode(row[0]), row[1])
 
 
-def state_of(row: Row) -> State:
+def _state_of(row: Row) -> State:
     return _decode(row[0])
 
 
 class PostgresqlShadow:
-    """A table of its own. `swapped` is called once it has taken the place of `requests`."""
+    """Views rebuilt in a second table, while all processes continue with the first. `swapped` is
+    called once it has taken the place of `requests`.
+    """
 
     def __init__(
         self, database: Database, table: str, removals: int, swapped: Callable[[], None]
@@ -393,10 +423,10 @@ class PostgresqlShadow:
             [request_id for _, _, request_id in keys],
         )
         rows = await self._database.ask_text(self._database.sql("get_views", self._table), *columns)
-        return {key_of(view.state): view for view in map(view_of, rows)}
+        return {key_of(view.state): view for view in map(_view_of, rows)}
 
     async def save(self, views: Sequence[View]) -> None:
-        text, rows = self._database.sql("save_shadow", self._table), view_values(views)
+        text, rows = self._database.sql("save_shadow", self._table), _view_values(views)
         await self._database.transact(
             lambda connection: connection.fetch(text, rows), durable=False
         )
@@ -416,7 +446,7 @@ class PostgresqlShadow:
             await connection.fetch(sql("note_dispatched"), list(names), marks)
             await connection.fetch(sql("move_checkpoints_back"), list(names), position)
             await _alone(self._database, sql("swap_views", self._table), connection)
-            await connection.fetch(sql("quarantine"), *quarantined_columns(quarantined))
+            await connection.fetch(sql("quarantine"), *_quarantined_columns(quarantined))
             return True
 
         # Durable: a job put after this must not outlive the mark that keeps it from being put
@@ -431,35 +461,3 @@ async def _alone(database: Database, text: str, connection: Connection) -> None:
     """Run what needs a table for itself."""
     await connection.execute(database.sql("limit_lock_wait"))
     await connection.execute(text)
-
-
-async def add_undispatched(connection: Connection, sql: Statements, jobs: Sequence[Job]) -> None:
-    """A tenant's jobs have rising numbers, starting where the others are: the tenants come in turn,
-    and no newcomer overtakes for long.
-    """
-    rows = await connection.fetch(
-        sql("last_undispatched_turns"), list({job.tenant for job in jobs})
-    )
-    last: dict[str, int] = {tenant: turn or 0 for tenant, turn in rows if tenant is not None}
-    first = next(turn for tenant, turn in rows if tenant is None) or 1
-    turns = []
-    for job in jobs:
-        last[job.tenant] = max(last.get(job.tenant, 0) + 1, first)
-        turns.append(last[job.tenant])
-    await connection.fetch(
-        sql("add_undispatched"),
-        [job.id for job in jobs],
-        [job.tenant for job in jobs],
-        [job.flow for job in jobs],
-        [job.request_id for job in jobs],
-        [job.dispatch_version for job in jobs],
-        [job.kind for job in jobs],
-        [job.due_ms for job in jobs],
-        [job.priority for job in jobs],
-        [job.possibly_executed for job in jobs],
-        turns,
-    )
-
-
-def job_of(row: Row) -> Job:
-    return Job(*row)

@@ -17,7 +17,7 @@ from typing import Any, TypeVar, cast
 import apsw
 
 from gesta.errors import Fenced, GestaError, NotOurs, StoreError, StoreFull, TooNew
-from gesta.runtime.clock import Lane, Runtime
+from gesta.runtime.clock import Runtime, WorkerThread
 from gesta.stores.migrations import migrations_of
 from gesta.stores.sqlite.statements import sql
 
@@ -76,8 +76,12 @@ class Database:
         self._synced = True
         self._writer = open_connection(path)
         self._reader = open_connection(path, migrate=False)
-        self._writes: Lane[list[_Call]] = Lane(runtime, "gesta-sqlite-writer", self._write_all)
-        self._reads: Lane[_Call] = Lane(runtime, "gesta-sqlite-reader", self._read_batch)
+        self._writes: WorkerThread[list[_Call]] = WorkerThread(
+            runtime, "gesta-sqlite-writer", self._write_all
+        )
+        self._reads: WorkerThread[_Call] = WorkerThread(
+            runtime, "gesta-sqlite-reader", self._read_batch
+        )
         #: Steps that were sent in this turn of the event loop.
         self._gathered: list[_Call] = []
         self._closed = False

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from typing import Any
+from typing import Any, cast
 
 import apsw
 import msgspec
@@ -29,22 +29,15 @@ from gesta.runtime.clock import Runtime
 from gesta.stores.recent_views import RecentViews, Saved
 from gesta.stores.sqlite.database import Database
 from gesta.stores.sqlite.statements import ask_many, run_many, sql
-from gesta.stores.sqlite.undispatched import (
-    add_undispatched,
-    first_undispatched,
-    remove_undispatched,
-    which_undispatched,
-)
 
-#: Rows taken away per commit: other processes wait for the file no longer than for any other
-#: commit.
+#: Later than every moment.
+NEVER_MS = 2**63 - 1
+#: Rows of a replaced table deleted per commit: other processes wait for the file no longer than for
+#: any other commit.
 STEP = 5_000
 
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(State).decode
-
-#: Later than every moment.
-NEVER_MS = 2**63 - 1
 
 
 class SqliteReadModel:
@@ -61,7 +54,7 @@ class SqliteReadModel:
                 for value in (tenant, flow, request_id)
             ]
             rows = await self._database.read(lambda db: ask_many(db, "get_views", 3, flat))
-            for view in map(view_of, rows):
+            for view in map(_view_of, rows):
                 found[key_of(view.state)] = view
         return found
 
@@ -86,7 +79,7 @@ class SqliteReadModel:
         def save(db: apsw.Connection) -> Saved:
             saved = save_step(db, views, quarantined, moves)
             if saved.moved and jobs:
-                add_undispatched(db, jobs)
+                _add_undispatched(db, jobs)
             return saved
 
         saved = await self._database.write(save, durable=False)
@@ -94,15 +87,22 @@ class SqliteReadModel:
         return saved.moved
 
     async def undispatched(self, limit: int) -> list[Job]:
-        return await self._database.read(lambda db: first_undispatched(db, limit))
+        rows: list[Any] = await self._database.read(
+            lambda db: db.execute(sql("first_undispatched"), (limit,)).fetchall()
+        )
+        return [Job(*[*values, bool(executed)]) for *values, executed in rows]
 
     async def find_undispatched(self, job_ids: Sequence[str]) -> set[str]:
-        return await self._database.read(lambda db: which_undispatched(db, job_ids))
+        rows = await self._database.read(
+            lambda db: ask_many(db, "which_undispatched", 1, list(job_ids))
+        )
+        return {str(row[0]) for row in rows}
 
     async def remove_undispatched(self, job_ids: Sequence[str]) -> set[str]:
-        return await self._database.write(
-            lambda db: remove_undispatched(db, job_ids), durable=False
+        rows = await self._database.write(
+            lambda db: ask_many(db, "remove_undispatched", 1, list(job_ids)), durable=False
         )
+        return {str(row[0]) for row in rows}
 
     async def position(self, name: str) -> int:
         self.recent.forget()
@@ -147,7 +147,7 @@ class SqliteReadModel:
     async def due(self, now_ms: int, limit: int) -> tuple[list[View], int | None]:
         def ask(db: apsw.Connection) -> tuple[list[View], int | None]:
             rows = db.execute(sql("due_views"), (now_ms, limit)).fetchall()
-            return [view_of(row) for row in rows], db.execute(sql("next_sweep"), (now_ms,)).get
+            return [_view_of(row) for row in rows], db.execute(sql("next_sweep"), (now_ms,)).get
 
         return await self._database.read(ask)
 
@@ -217,8 +217,8 @@ def save_step(
     """Checkpoints first: if one is not ours to move, nothing else is written."""
     if not _move_all(db, moves):
         return Saved(moved=False, all_newer=False)
-    written = run_many(db, "save_views", 9, view_rows(views))
-    quarantine_step(db, quarantined)
+    written = run_many(db, "save_views", 9, _view_rows(views))
+    _quarantine_step(db, quarantined)
     return Saved(moved=True, all_newer=written == len(views))
 
 
@@ -272,7 +272,7 @@ def _stale(
     """
     status, *place = after or (WANTING[0], "", 0, 0)
     rows: list[Any] = db.execute(sql("stale_views"), (before_ms, status, *place, limit)).fetchall()
-    page = [(state_of(row), row[1]) for row in rows if row[0] is not None]
+    page = [(_state_of(row), row[1]) for row in rows if row[0] is not None]
     found = [
         state for state, sweep_at_ms in page if should_have_a_job(state, sweep_at_ms, before_ms)
     ]
@@ -291,7 +291,7 @@ def _old(
     tenant, flow, after_id = after
     before_id = id_end() if flow in foreign else id_floor(before_ms)
     rows = db.execute(sql("old_views"), (tenant, flow, after_id, before_id, limit)).fetchall()
-    states = [state_of(row) for row in rows]
+    states = [_state_of(row) for row in rows]
     found = [state for state in states if state.is_terminal and state.updated_at < before_ms]
     if len(states) == limit:
         return found, (tenant, flow, states[-1].id)
@@ -306,7 +306,7 @@ def _old(
 def _list(db: apsw.Connection, chosen: Filter) -> list[View]:
     values = (chosen.tenant, chosen.flow, chosen.status, chosen.before_id, chosen.limit)
     if chosen.status is not None and chosen.status not in UNINDEXED:
-        return [view_of(row) for row in db.execute(sql("list_views_by_status"), values).fetchall()]
+        return [_view_of(row) for row in db.execute(sql("list_views_by_status"), values).fetchall()]
     flows = (
         [chosen.flow]
         if chosen.flow is not None
@@ -317,19 +317,47 @@ def _list(db: apsw.Connection, chosen: Filter) -> list[View]:
         rows = db.execute(
             sql("list_views"), (chosen.tenant, flow, chosen.status, chosen.before_id, chosen.limit)
         ).fetchall()
-        found += map(view_of, rows)
+        found += map(_view_of, rows)
     found.sort(key=lambda view: view.state.id, reverse=True)
     return found[: chosen.limit]
 
 
-def quarantine_step(db: apsw.Connection, quarantined: Sequence[Quarantined]) -> None:
+def _add_undispatched(db: apsw.Connection, jobs: Sequence[Job]) -> None:
+    """The jobs of a tenant get rising turns, starting where the others are: the tenants come in
+    turn, and no newcomer overtakes for long.
+    """
+    first = cast(int, db.execute(sql("first_undispatched_turn")).get or 1)
+    tenants: list[Any] = list({job.tenant for job in jobs})
+    last = {
+        str(tenant): cast(int, turn or 0)
+        for tenant, turn in ask_many(db, "last_undispatched_turns", 1, tenants)
+    }
+    flat: list[Any] = []
+    for job in jobs:
+        turn = last[job.tenant] = max(last.get(job.tenant, 0) + 1, first)
+        flat += (
+            job.id,
+            job.tenant,
+            job.flow,
+            job.request_id,
+            job.dispatch_version,
+            job.kind,
+            job.due_ms,
+            job.priority,
+            int(job.possibly_executed),
+            turn,
+        )
+    run_many(db, "add_undispatched", 10, flat)
+
+
+def _quarantine_step(db: apsw.Connection, quarantined: Sequence[Quarantined]) -> None:
     flat: list[Any] = []
     for one in quarantined:
         flat += (one.stream, one.version, one.what, one.tenant, one.error, one.at_ms)
     run_many(db, "quarantine", 6, flat)
 
 
-def view_rows(views: Sequence[View]) -> list[Any]:
+def _view_rows(views: Sequence[View]) -> list[Any]:
     flat: list[Any] = []
     for view in views:
         state = view.state
@@ -347,18 +375,17 @@ def view_rows(views: Sequence[View]) -> list[Any]:
     return flat
 
 
-def view_of(row: tuple[Any, ...]) -> View:
+def _view_of(row: tuple[Any, ...]) -> View:
     return View(_decode(row[0]), row[1])
 
 
-def state_of(row: tuple[Any, ...]) -> State:
+def _state_of(row: tuple[Any, ...]) -> State:
     return _decode(row[0])
 
 
 class SqliteShadow:
-    """A table of its own.
-
-    `swapped` is called in the event loop once it has taken the place of `requests`.
+    """Views rebuilt in a second table, while all processes continue with the first. `swapped` is
+    called in the event loop once it has taken the place of `requests`.
     """
 
     def __init__(
@@ -377,11 +404,11 @@ class SqliteShadow:
             value for flow, tenant, request_id in keys for value in (tenant, flow, request_id)
         ]
         rows = await self._database.read(lambda db: ask_many(db, "get_views", 3, flat, self._table))
-        return {key_of(view.state): view for view in map(view_of, rows)}
+        return {key_of(view.state): view for view in map(_view_of, rows)}
 
     async def save(self, views: Sequence[View]) -> None:
         await self._database.write(
-            lambda db: run_many(db, "save_views", 9, view_rows(views), self._table), durable=False
+            lambda db: run_many(db, "save_views", 9, _view_rows(views), self._table), durable=False
         )
 
     async def swap(
@@ -400,8 +427,8 @@ class SqliteShadow:
 
 
 async def _take_away(database: Database) -> None:
-    """What nobody reads any more, in small steps: dropping a large table at once would hold the
-    file for long.
+    """Delete tables that no process reads any more, in small steps: dropping a large table in one
+    commit would hold the file for long.
     """
     while await database.write(_take_step, durable=False):
         pass
@@ -442,5 +469,5 @@ def _swap(
         db.execute(sql("note_dispatched"), (name, dispatched_of(name)))
         db.execute(sql("move_checkpoints_back"), (name, position))
     db.execute(sql("swap_views").replace("{table}", table)).fetchall()
-    quarantine_step(db, quarantined)
+    _quarantine_step(db, quarantined)
     return True

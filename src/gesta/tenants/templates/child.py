@@ -23,7 +23,7 @@ from typing import Literal
 import msgspec
 
 from gesta.tenants.templates.email_html import dress
-from gesta.tenants.templates.press import Fault, Names, Press, Sheet
+from gesta.tenants.templates.press import Names, Press, RenderError, Sheet
 
 #: Length of a frame, big-endian.
 HEAD_BYTES = 4
@@ -31,7 +31,7 @@ HEAD_BYTES = 4
 FRAME_BYTES_MAX = 64 * 1024 * 1024
 
 Task = Literal["render", "variables", "dress"]
-Answer = Sheet | Names | Fault
+Answer = Sheet | Names | RenderError
 
 
 class Order(msgspec.Struct, frozen=True, array_like=True):

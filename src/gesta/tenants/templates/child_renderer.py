@@ -37,7 +37,7 @@ from gesta.tenants.templates.child import (
     read_answers,
 )
 from gesta.tenants.templates.email_html import Markup
-from gesta.tenants.templates.press import Fault, Names, Sheet
+from gesta.tenants.templates.press import Names, RenderError, Sheet
 from gesta.tenants.templates.renderer import KEPT, Shelf, refuse_missing_engine
 from gesta.tenants.templates.templates import Template, sources, weight
 
@@ -293,13 +293,15 @@ class ChildRenderer:
         self._convicted: dict[Template, None] = {}
         self._variables: dict[Template, Names] = {}
 
-    def render(self, template: Template, data: bytes) -> Awaitable[Sheet | Fault]:
+    def render(self, template: Template, data: bytes) -> Awaitable[Sheet | RenderError]:
         # The child answers nothing else to this order; awaited as it is, because it is done for
         # every message.
         backend = self._alone if self._convicted and template in self._convicted else self._together
-        return cast("asyncio.Future[Sheet | Fault]", self._put(backend, template, "render", data))
+        return cast(
+            "asyncio.Future[Sheet | RenderError]", self._put(backend, template, "render", data)
+        )
 
-    async def variables(self, template: Template) -> Names | Fault:
+    async def variables(self, template: Template) -> Names | RenderError:
         if (known := self._variables.get(template)) is not None:
             return known
         answer = await self._put(
@@ -313,7 +315,7 @@ class ChildRenderer:
             _remember(self._variables, template, answer)
         return answer
 
-    async def dress(self, markup: Markup, source: str) -> Sheet | Fault:
+    async def dress(self, markup: Markup, source: str) -> Sheet | RenderError:
         # In place of a template, what tells this page from others: one that kills the child is to
         # blame for itself only.
         page = Template(text=hashlib.sha256(source.encode(errors="replace")).hexdigest())
@@ -349,7 +351,7 @@ class ChildRenderer:
         (order,) = orders
         if ended.by_itself:
             _remember(self._convicted, order.template, None)
-            order.settle(Fault("template", ended.told))
+            order.settle(RenderError("template", ended.told))
         else:
             order.settle(RendererDown("its process was killed"))
 

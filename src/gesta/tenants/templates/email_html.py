@@ -12,7 +12,7 @@ import re
 from html.parser import HTMLParser
 from typing import Final, Literal
 
-from gesta.tenants.templates.press import Fault, Sheet
+from gesta.tenants.templates.press import RenderError, Sheet
 
 #: What is inside these is not for people.
 _SILENT: Final = frozenset(
@@ -121,7 +121,7 @@ def plain_text(html: str) -> str:
 Markup = Literal["html", "mjml"]
 
 
-def dress(markup: Markup, source: str) -> Sheet | Fault:
+def dress(markup: Markup, source: str) -> Sheet | RenderError:
     """The parts `html` and `text` of a page. Nothing is fetched, from the network or from the
     disk.
     """
@@ -133,7 +133,7 @@ def dress(markup: Markup, source: str) -> Sheet | Fault:
             html = str(to_html(source).content)
         except (OSError, ValueError):
             # Its words quote the source, and the source may have a person's data in it.
-            return Fault("mjml", "is not well-formed MJML")
+            return RenderError("mjml", "is not well-formed MJML")
     if "<style" in html.lower():
         html = _inlined(html)
     return Sheet({"html": html, "text": plain_text(html)})

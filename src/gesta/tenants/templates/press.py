@@ -44,7 +44,7 @@ _decode_object = msgspec.json.Decoder(dict[str, Any]).decode
 _decode_blocks = msgspec.json.Decoder(list[dict[str, Any]]).decode
 
 
-class Fault(msgspec.Struct, frozen=True, tag=True, array_like=True):
+class RenderError(msgspec.Struct, frozen=True, tag=True, array_like=True):
     """Why a template cannot be filled in. Nothing of the data is in it."""
 
     part: str
@@ -90,14 +90,14 @@ class Press:
             self._environments[part].remove_template(f"{number}.{part}")
         self._compiled.pop(number, None)
 
-    def render(self, number: int, data: bytes) -> Sheet | Fault:
+    def render(self, number: int, data: bytes) -> Sheet | RenderError:
         """Fill in every part with a JSON object."""
         if (fault := self.check(number)) is not None:
             return fault
         try:
             variables = _decode_object(data)
         except (ValueError, RecursionError):
-            return Fault("data", "not a JSON object, or too deep")
+            return RenderError("data", "not a JSON object, or too deep")
         parts: dict[str, str] = {}
         for part, environment, name in self._compiled[number]:
             try:
@@ -106,34 +106,35 @@ class Press:
             except Exception as error:  # noqa: BLE001 -- see `_fault`
                 return _fault(part, error)
             if (objection := _objection(part, result)) is not None:
-                return Fault(part, objection)
+                return RenderError(part, objection)
         if sum(map(len, parts.values())) > RESULT_LENGTH_MAX:
-            return Fault("template", f"renders to more than {RESULT_LENGTH_MAX} characters")
+            return RenderError("template", f"renders to more than {RESULT_LENGTH_MAX} characters")
         return Sheet(parts)
 
-    def check(self, number: int) -> Fault | None:
+    def check(self, number: int) -> RenderError | None:
         """What is wrong with the sources themselves, None: they are sound."""
         if number in self._compiled:
             return None
         if sum(map(len, self._sources[number].values())) > SOURCE_LENGTH_MAX:
-            return Fault("template", f"longer than {SOURCE_LENGTH_MAX} characters")
+            return RenderError("template", f"longer than {SOURCE_LENGTH_MAX} characters")
         compiled = []
         for part, source in self._sources[number].items():
             if (other := _OTHER_TEMPLATES.search(source)) is not None:
                 line = source.count("\n", 0, other.start()) + 1
-                return Fault(
+                return RenderError(
                     part, f"line {line}: {other[1]} is not allowed, a template stands alone"
                 )
             environment, name = self._environments[part], f"{number}.{part}"
             if isinstance(
-                fault := _attempt(part, partial(environment.add_template, name, source)), Fault
+                fault := _attempt(part, partial(environment.add_template, name, source)),
+                RenderError,
             ):
                 return fault
             compiled.append((part, environment, name))
         self._compiled[number] = compiled
         return None
 
-    def variables(self, number: int) -> Names | Fault:
+    def variables(self, number: int) -> Names | RenderError:
         """Names that the template uses and does not set itself, nested ones with dots."""
         if (fault := self.check(number)) is not None:
             return fault
@@ -143,7 +144,7 @@ class Press:
             names = _attempt(
                 part, partial(environment.undeclared_variables_in_str, source, nested=True)
             )
-            if isinstance(names, Fault):
+            if isinstance(names, RenderError):
                 return names
             found |= names - environment.globals.keys()
         return Names(sorted(found))
@@ -258,7 +259,7 @@ def _blocks_environment() -> Environment:
 
 
 def _attempt(part: str, act: Callable[[], Any]) -> Any:
-    """What `act` returns, which has a source and no data in its hands, or the Fault that it ends
+    """What `act` returns, which has a source and no data in its hands, or the RenderError that it ends
     in.
     """
     try:
@@ -267,7 +268,7 @@ def _attempt(part: str, act: Callable[[], Any]) -> Any:
         return _fault(part, error, is_source=True)
 
 
-def _fault(part: str, error: Exception, *, is_source: bool = False) -> Fault:
+def _fault(part: str, error: Exception, *, is_source: bool = False) -> RenderError:
     """Whatever a template does to the values it was given is the template's fault.
 
     `is_source`: there were none, so its words may be repeated.
@@ -277,7 +278,7 @@ def _fault(part: str, error: Exception, *, is_source: bool = False) -> Fault:
     if isinstance(error, TemplateError):
         return _told(part, error, is_source=is_source)
     if isinstance(error, _Nothing):
-        return Fault(
+        return RenderError(
             part,
             "a value that a filter is given is missing, or null; `|default('')` before it gives"
             " it one",
@@ -286,17 +287,17 @@ def _fault(part: str, error: Exception, *, is_source: bool = False) -> Fault:
     if isinstance(error, MemoryError):
         # Perhaps others have taken it: a fresh process will tell.
         raise error
-    return Fault(part, f"cannot be rendered ({type(error).__name__})")
+    return RenderError(part, f"cannot be rendered ({type(error).__name__})")
 
 
-def _told(part: str, error: TemplateError, *, is_source: bool) -> Fault:
+def _told(part: str, error: TemplateError, *, is_source: bool) -> RenderError:
     line = f"line {error.line}: " if error.line else ""
     detail = error.detail or ""
     if error.kind == "UndefinedError" and (missing := _NAME.fullmatch(detail)) is not None:
-        return Fault(part, f"{line}{missing[1]} is missing", missing[1])
+        return RenderError(part, f"{line}{missing[1]} is missing", missing[1])
     if is_source or error.kind in _ABOUT_SOURCE:
-        return Fault(part, line + (detail or error.kind))
-    return Fault(part, f"{line}cannot be rendered ({error.kind})")
+        return RenderError(part, line + (detail or error.kind))
+    return RenderError(part, f"{line}cannot be rendered ({error.kind})")
 
 
 def _objection(part: str, result: str) -> str | None:

@@ -11,7 +11,7 @@ from typing import Protocol
 
 from gesta.errors import RendererDown
 from gesta.tenants.templates.email_html import Markup, dress
-from gesta.tenants.templates.press import Fault, Names, Press, Sheet
+from gesta.tenants.templates.press import Names, Press, RenderError, Sheet
 from gesta.tenants.templates.templates import Template, sources, weight
 
 #: Templates that are kept compiled, and characters of their sources.
@@ -20,15 +20,15 @@ KEPT_LENGTH = 4_000_000
 
 
 class Renderer(Protocol):
-    def render(self, template: Template, data: bytes) -> Awaitable[Sheet | Fault]:
+    def render(self, template: Template, data: bytes) -> Awaitable[Sheet | RenderError]:
         """Fill in a template with a JSON object. Raises RendererDown when that could not be
         tried.
         """
 
-    async def variables(self, template: Template) -> Names | Fault:
+    async def variables(self, template: Template) -> Names | RenderError:
         """Names that the template takes from its data."""
 
-    async def dress(self, markup: Markup, source: str) -> Sheet | Fault:
+    async def dress(self, markup: Markup, source: str) -> Sheet | RenderError:
         """A page made ready for mail programs: the parts `html` and `text`.
 
         Raises RendererDown when that could not be tried.
@@ -80,15 +80,15 @@ class InlineRenderer:
         self._press: Press | None = None
         self._shelf = Shelf()
 
-    async def render(self, template: Template, data: bytes) -> Sheet | Fault:
+    async def render(self, template: Template, data: bytes) -> Sheet | RenderError:
         press, number = self._placed(template)
         return press.render(number, data)
 
-    async def variables(self, template: Template) -> Names | Fault:
+    async def variables(self, template: Template) -> Names | RenderError:
         press, number = self._placed(template)
         return press.variables(number)
 
-    async def dress(self, markup: Markup, source: str) -> Sheet | Fault:
+    async def dress(self, markup: Markup, source: str) -> Sheet | RenderError:
         return dress(markup, source)
 
     async def close(self) -> None:

@@ -17,7 +17,7 @@ from gesta.flows.flow import ConfigBody
 from gesta.outbound.http import AttemptEnded
 from gesta.tenants.config import DERIVED_MAX, Entity, TenantConfig, not_stored
 from gesta.tenants.templates.email_html import Markup
-from gesta.tenants.templates.press import ANY, Fault, Names
+from gesta.tenants.templates.press import ANY, Names, RenderError
 
 if TYPE_CHECKING:
     from gesta.tenants.templates.renderer import Renderer
@@ -54,7 +54,7 @@ class Template(ConfigBody, frozen=True):
         ]:
             return dict.fromkeys(half, "has half a character (a lone surrogate); write UTF-8")
         answer = await renderer.variables(self)
-        return {answer.part: answer.text} if isinstance(answer, Fault) else {}
+        return {answer.part: answer.text} if isinstance(answer, RenderError) else {}
 
 
 PARTS = tuple(field.name for field in msgspec.structs.fields(Template))
@@ -148,12 +148,12 @@ class Templates:
         try:
             answer = (
                 written
-                if isinstance(written, Fault)
+                if isinstance(written, RenderError)
                 else await self._renderer.render(_body(template), written)
             )
         except RendererDown as error:
             raise AttemptEnded(Retry("renderer_unavailable", str(error))) from None
-        if isinstance(answer, Fault):
+        if isinstance(answer, RenderError):
             raise AttemptEnded(
                 Rejected(
                     "template_render_failed",
@@ -185,7 +185,7 @@ class Templates:
             if entity is None:
                 return {}
             names = await self._renderer.variables(_body(entity))
-            if isinstance(names, Fault):
+            if isinstance(names, RenderError):
                 return {}
             self._note(code, locale, entity, names)
             lacking = [name for name in names.names if not _has(data, name)]
@@ -218,7 +218,7 @@ class Templates:
         trial = msgspec.to_builtins(data)
         for _ in range(TRIALS_MAX):
             answer = await fill(self._renderer, _body(entity), trial)
-            variable = answer.variable if isinstance(answer, Fault) else ""
+            variable = answer.variable if isinstance(answer, RenderError) else ""
             found = (
                 [name for name in lacking if name == variable or name.startswith(f"{variable}.")]
                 if variable
@@ -248,7 +248,7 @@ class Templates:
                 if other != name:
                     _put(others, other)
             answer = await fill(self._renderer, _body(entity), others)
-            if isinstance(answer, Fault) and answer.variable == ANY:
+            if isinstance(answer, RenderError) and answer.variable == ANY:
                 found.append(name)
         return found
 
@@ -261,7 +261,7 @@ class Templates:
             answer = await self._renderer.dress(markup, source)
         except RendererDown as error:
             raise AttemptEnded(Retry("renderer_unavailable", str(error))) from None
-        if isinstance(answer, Fault):
+        if isinstance(answer, RenderError):
             raise AttemptEnded(Rejected("html_unreadable", f"{answer.part}: {answer.text}"))
         return answer.parts
 
@@ -276,18 +276,20 @@ def find_template(config: TenantConfig, code: str, locale: str | None) -> Entity
 
 async def fill(
     renderer: Renderer, template: Template, data: Mapping[str, Any]
-) -> dict[str, str] | Fault:
+) -> dict[str, str] | RenderError:
     """Part → text. Raises RendererDown when that could not be tried."""
     written = _written(data)
-    answer = written if isinstance(written, Fault) else await renderer.render(template, written)
-    return answer if isinstance(answer, Fault) else answer.parts
+    answer = (
+        written if isinstance(written, RenderError) else await renderer.render(template, written)
+    )
+    return answer if isinstance(answer, RenderError) else answer.parts
 
 
-def _written(data: Mapping[str, Any]) -> bytes | Fault:
+def _written(data: Mapping[str, Any]) -> bytes | RenderError:
     try:
         return msgspec.json.encode(data)
     except (TypeError, ValueError, RecursionError):
-        return Fault("data", "cannot be written as JSON")
+        return RenderError("data", "cannot be written as JSON")
 
 
 def _body(entity: Entity) -> Template:

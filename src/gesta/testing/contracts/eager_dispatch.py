@@ -16,7 +16,7 @@ from gesta.testing.contracts.samples import fresh_append, fresh_job, fresh_name,
 from gesta.testing.contracts.suite import Contract
 
 
-class OffersContract(Contract):
+class EagerDispatchContract(Contract):
     needs = frozenset({"queue", "transactions", "eager_dispatch"})
 
     async def test_what_is_put_is_the_offering_worker_s(self, harness: Harness) -> None:
@@ -153,7 +153,7 @@ class OffersContract(Contract):
         assert await harness.queue.find([job.id]) == set()
 
 
-class OffersAtOnceContract(Contract):
+class InlineEagerDispatchContract(Contract):
     needs = frozenset(
         {"events", "checkpoints", "queue", "transactions", "inline_projection", "eager_dispatch"}
     )

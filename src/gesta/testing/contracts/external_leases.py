@@ -23,7 +23,7 @@ from gesta.testing.contracts.samples import fresh_job, fresh_name
 from gesta.testing.contracts.suite import Contract
 
 
-class LanesContract(Contract):
+class ExternalLeasesContract(Contract):
     needs = frozenset({"queue", "job_holds", "external_leases"})
 
     async def test_a_lane_gives_its_own_tenants_jobs_only(self, harness: Harness) -> None:
@@ -241,7 +241,7 @@ class LanesContract(Contract):
         assert await harness.queue.leased_by(token) == []
 
 
-class LanesAfterRestartContract(Contract):
+class ExternalLeasesAfterRestartContract(Contract):
     needs = frozenset({"queue", "external_leases", "durable"})
 
     async def test_a_lease_outlives_the_process_that_gave_it(self, harness: Harness) -> None:

@@ -14,7 +14,7 @@ FLOOD = 10_000
 BATCH = 2_000
 
 
-class TurnsContract(Contract):
+class FairQueueContract(Contract):
     needs = frozenset({"queue"})
 
     async def test_the_jobs_of_two_tenants_alternate(self, harness: Harness) -> None:

@@ -24,7 +24,7 @@ from gesta.testing.contracts.suite import Contract
 from gesta.testing.contracts.transactions import held_job
 
 
-class AtOnceContract(Contract):
+class InlineProjectionContract(Contract):
     needs = frozenset(
         {"events", "read_model", "checkpoints", "queue", "transactions", "inline_projection"}
     )
@@ -162,7 +162,7 @@ class AtOnceContract(Contract):
         assert await harness.queue.find([job.id for job in jobs]) == {job.id for job in jobs}
 
 
-class AtOnceFenceContract(Contract):
+class InlineProjectionFenceContract(Contract):
     needs = frozenset(
         {"events", "checkpoints", "queue", "transactions", "fences", "inline_projection"}
     )

@@ -12,7 +12,7 @@ from gesta.testing.contracts.samples import fresh_job, fresh_name
 from gesta.testing.contracts.suite import Contract
 
 
-class HoldContract(Contract):
+class JobHoldsContract(Contract):
     needs = frozenset({"queue", "job_holds"})
 
     async def test_a_held_job_is_given_to_nobody(self, harness: Harness) -> None:
@@ -125,7 +125,7 @@ def _order(held: HeldJob) -> tuple[str, str]:
     return held.tenant, held.scope
 
 
-class HoldAfterRestartContract(Contract):
+class JobHoldsAfterRestartContract(Contract):
     needs = frozenset({"queue", "job_holds", "durable"})
 
     async def test_a_held_job_stays_held(self, harness: Harness) -> None:

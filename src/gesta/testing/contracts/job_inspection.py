@@ -9,7 +9,7 @@ from gesta.testing.contracts.samples import fresh_job, fresh_name
 from gesta.testing.contracts.suite import Contract
 
 
-class JobListingContract(Contract):
+class JobInspectionContract(Contract):
     needs = frozenset({"queue", "job_inspection"})
 
     async def test_the_backlog_counts_what_waits_is_ready_and_is_leased(

@@ -11,7 +11,7 @@ from gesta.testing.contracts.samples import fresh_name
 from gesta.testing.contracts.suite import Contract
 
 
-class RolePartsContract(Contract):
+class SharedLeasesContract(Contract):
     needs = frozenset({"leases"})
 
     async def test_whoever_is_alone_has_all_parts_of_a_role(self, harness: Harness) -> None:
@@ -105,7 +105,7 @@ class RolePartsContract(Contract):
         ]
 
 
-class RoleContract(Contract):
+class LeasesContract(Contract):
     needs = frozenset({"leases"})
 
     async def test_a_role_has_one_owner_until_its_lease_runs_out(self, harness: Harness) -> None:

@@ -23,7 +23,7 @@ from gesta.testing.contracts.suite import Contract
 from gesta.testing.contracts.sweep_index import LATER_MS, MANY, walk
 
 
-class ViewsContract(Contract):
+class ReadModelContract(Contract):
     needs = frozenset({"read_model", "checkpoints"})
 
     async def test_a_view_is_read_as_it_was_saved(self, harness: Harness) -> None:
@@ -197,7 +197,7 @@ class ViewsContract(Contract):
         }
 
 
-class ViewsAfterRestartContract(Contract):
+class ReadModelAfterRestartContract(Contract):
     needs = frozenset({"read_model", "checkpoints", "durable"})
 
     async def test_views_and_checkpoint_are_there_again(self, harness: Harness) -> None:

@@ -16,7 +16,7 @@ RATE = Rate(100.0, 3)
 AHEAD_MS = 250
 
 
-class BucketsContract(Contract):
+class TokenBucketsContract(Contract):
     needs = frozenset({"token_buckets"})
 
     async def test_a_new_bucket_is_full(self, harness: Harness) -> None:

@@ -348,7 +348,7 @@ class RecordContract(Contract):
         assert await end_within(harness.runtime, 300, waiting)
 
 
-class CommitsAfterRestartContract(Contract):
+class TransactionsAfterRestartContract(Contract):
     needs = frozenset({"events", "read_model", "checkpoints", "queue", "transactions", "durable"})
 
     async def test_what_was_recorded_is_there_again(self, harness: Harness) -> None:

@@ -20,7 +20,7 @@ from gesta.testing.contracts.suite import Contract
 MANY = 10_000
 
 
-class PendingContract(Contract):
+class UndispatchedJobsContract(Contract):
     needs = frozenset({"read_model", "checkpoints", "undispatched_jobs"})
 
     async def test_views_pending_jobs_and_checkpoint_are_written_together(
@@ -114,7 +114,7 @@ class PendingContract(Contract):
         assert await _undispatched(harness, [job]) == [job]  # S0-4
 
 
-class PendingAfterRestartContract(Contract):
+class UndispatchedJobsAfterRestartContract(Contract):
     needs = frozenset({"undispatched_jobs", "durable"})
 
     async def test_pending_jobs_are_there_again(self, harness: Harness) -> None:
