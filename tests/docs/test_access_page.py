@@ -40,7 +40,7 @@ def test_the_commands_of_the_page_work(folder: Path, start):
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert '"what":"key_created"' in done.stdout
-    assert '"status":"completed"' in done.stdout
+    assert '"status":"sent"' in done.stdout
     assert '"test":true' in done.stdout
     assert "gesta_live_" not in done.stdout + done.stderr
     serving.end(signal.SIGTERM)

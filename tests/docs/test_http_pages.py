@@ -66,7 +66,7 @@ def test_the_lines_of_the_page_work_from_the_first_to_the_last(server, tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
     told = re.split(r"### \d+\n", done.stdout)
     assert '"verdict":"created"' in told[1]
-    assert '"status":"completed"' in told[1]
+    assert '"status":"sent"' in told[1]
     # The same key led to the same request, whose timeline and attempts are told.
     assert "MessageCreated" in told[2] or "RequestCreated" in told[2] or "Created.v1" in told[2]
     assert '"outcome":"done"' in told[2]
@@ -76,7 +76,7 @@ def test_the_lines_of_the_page_work_from_the_first_to_the_last(server, tmp_path)
     assert "retry: 2000" in told[5]
     assert "KeyRevoked" in told[6] or "revoked" in told[6]
     assert '"code":"already_ended"' in told[7]
-    assert "completed" in told[8]
+    assert "sent" in told[8]
 
 
 @pytest.mark.slow
@@ -85,8 +85,8 @@ async def test_the_programs_of_the_client_page_work(server, tmp_path):
     made = await asyncio.to_thread(run, "gesta key create --test", tmp_path, environment)
     key = made.stdout.strip()
     status = await program(CLIENT, "async def tell(")["tell"](address, key, 7)
-    assert status == "completed"
-    found = await asyncio.to_thread(program(CLIENT, "def sent(")["completed"], address, key)
+    assert status == "sent"
+    found = await asyncio.to_thread(program(CLIENT, "def sent(")["sent"], address, key)
     assert len(found) == 1
 
 
@@ -104,7 +104,7 @@ def test_the_five_commands_of_the_readme_lead_to_a_sent_message_and_its_timeline
     done = run(script, tmp_path, environment)
     assert done.returncode == 0, done.stdout + done.stderr
     assert '"verdict":"created"' in done.stdout
-    assert '"status":"completed"' in done.stdout
+    assert '"status":"sent"' in done.stdout
     found = re.search(r'"id":"([0-9a-f-]{36})"', done.stdout)
     assert found is not None
     last = (

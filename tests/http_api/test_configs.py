@@ -235,7 +235,7 @@ async def test_a_test_message_reaches_the_endpoint_signed_and_marked(api):
     assert (made.status, made.body["flow"]) == (202, "notification.webhook")
     shown = await api.call("GET", made.headers["Location"] + "?wait=20s", key=key)
     assert (shown.body["status"], shown.body["correlationId"]) == (
-        "completed",
+        "sent",
         "test:webhook.endpoint/shop",
     )
     (effect,) = api.sandbox.webhook.effects

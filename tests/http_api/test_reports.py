@@ -59,7 +59,7 @@ async def test_a_status_callback_is_taken_once_and_a_forged_one_never(posted):
         "GET", f"/v1/requests/{sms.message.NAME}/{request_id}", key=await posted.key("read")
     )
     assert (shown.body["status"], shown.body["deliveredAt"] is None, shown.body["bouncedAt"]) == (
-        "completed",
+        "sent",
         False,
         None,
     )

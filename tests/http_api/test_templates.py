@@ -116,7 +116,7 @@ async def test_a_test_send_goes_out_by_the_flow_and_is_marked(api):
     assert made.status == 202, made.text
     shown = await api.call("GET", made.headers["Location"], key=key)
     assert (shown.body["status"], shown.body["correlationId"]) == (
-        "completed",
+        "sent",
         "test:template/welcome",
     ), shown.text
     assert [effect.text for effect in api.sandbox.slack.effects] == ["Hello Ada"]
