@@ -319,6 +319,10 @@ _events = st.one_of(
 
 @given(event=_events, flow=st.sampled_from((WEBHOOK, SLACK, "billing.receipt")))
 def test_every_event_comes_back_as_it_was(event: e.Event, flow: str):
+    if flow == "billing.receipt" and isinstance(event, e.Succeeded):
+        # What a task has in their place.
+        done = {e.Sent: e.Completed, e.SentLate: e.CompletedLate}[type(event)]
+        event = done(**msgspec.structs.asdict(event))
     types = event_types(flow)
     assert types.decode(types.name_of[type(event)], encode(event)) == event
 
