@@ -101,9 +101,10 @@ async def test_another_tenants_keys_and_trail_are_not_there(api):
 
 async def test_the_trail_tells_who_changed_what_in_pages(api):
     admin = await api.key()
-    admin = api.engine.admin
     for number in range(4):
-        await admin.pause(tenant="default", reason=str(number), actor=Actor("ada", ("owner",)))
+        await api.engine.admin.pause(
+            tenant="default", reason=str(number), actor=Actor("ada", ("owner",))
+        )
     first = await api.call("GET", "/v1/audit?limit=3", key=admin)
     assert [
         (one["what"], one["about"], one["by"], one["roles"]) for one in first.body["items"]
