@@ -13,6 +13,7 @@ from typing import NamedTuple
 from benchmarks.subjects import Subject
 from gesta.domain.codec import event_types
 from gesta.domain.events import Sent
+from gesta.domain.lifecycles import lifecycle_of
 from gesta.domain.stream_names import request_stream
 from gesta.engine.engine import Engine
 from gesta.runtime.settings import Settings
@@ -87,9 +88,10 @@ async def _sent_events(engine: Engine, flow: str, after: int) -> Counter[str]:
 
 
 async def _sent_views(engine: Engine, flow: str, ids: Sequence[str]) -> int:
-    """How many views say sent."""
+    """How many views say that the request succeeded."""
+    success = lifecycle_of(flow).success
     views, waiting, found = engine.pipeline.environment.stores.read_model, iter(ids), 0
     while chunk := list(islice(waiting, PAGE)):
         page = await views.get([(flow, TENANT, request_id) for request_id in chunk])
-        found += sum(view.state.status == "sent" for view in page.values())
+        found += sum(view.state.status in success for view in page.values())
     return found

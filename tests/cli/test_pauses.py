@@ -92,7 +92,7 @@ def test_resume_lets_go_what_was_held(cli, request_id):
     resumed = cli("resume", "--flow", "shop.note", "--app", APP)
     assert (resumed.code, resumed.out.strip()) == (0, "0")
     work(Note())
-    assert cli("show", request_id, "--app", APP, "--json").json["status"] == "sent"
+    assert cli("show", request_id, "--app", APP, "--json").json["status"] == "completed"
 
 
 def test_a_flow_is_everybodys_unless_a_tenant_is_chosen(cli, request_id, monkeypatch):

@@ -143,7 +143,7 @@ def test_a_request_of_a_flow_that_is_not_declared_here_can_be_seen_but_not_decid
 def test_list_filters_and_says_why(cli, shop):
     done, rejected = shop("done"), shop("rejected", key="my-key")
     assert [one["id"] for one in cli("list", "--json").lines] == [rejected, done]
-    assert [one["id"] for one in cli("list", "--status", "sent", "--json").lines] == [done]
+    assert [one["id"] for one in cli("list", "--status", "completed", "--json").lines] == [done]
     assert cli("list", "--flow", "notification.webhook").err == "no such requests\n"
     table = cli("list").out
     assert "bad_address" in table
@@ -311,7 +311,7 @@ def test_an_event_that_cannot_be_read_is_set_aside_and_listed(cli, shop):
     assert (quarantined["what"], quarantined["version"]) == ("event", 3)
     assert request_id in quarantined["name"]
     assert "DecodeError" in cli("list", "--parked").out
-    assert cli("list", "--json").lines[0]["status"] == "sent"
+    assert cli("list", "--json").lines[0]["status"] == "completed"
     shown = cli("show", request_id, "--app", APP)
     assert shown.code == 6
     assert "cannot be read" in shown.err
