@@ -58,7 +58,7 @@ def test_what_waits_for_people_is_told_and_work_without_a_worker_is_bad(cli, sho
 @pytest.mark.parametrize(
     ("comes_to", "says"),
     [
-        ("done", "sent: it was sent at "),
+        ("done", "completed: it was completed at "),
         ("rejected", "failed: it failed for good at "),
         ("unknown", "unknown: it is in doubt since "),
         ("retry", "queued: no process works on this store (and it is not due before "),

@@ -64,7 +64,7 @@ def test_a_request_sent_beside_a_server_is_executed_and_sigterm_lets_a_running_a
     assert [effect.data for effect in receiver.sandbox.webhook.effects] == [{"n": 1}]
     # Beside the running server: nothing is sent again.
     assert cli("rebuild", "--json").json == {"events": 2}
-    assert cli("list", "--json").lines[0]["status"] == "completed"
+    assert cli("list", "--json").lines[0]["status"] == "sent"
     assert receiver.sandbox.webhook.calls == 1
 
     receiver.sandbox.webhook.next(slow_seconds=0.7)
@@ -75,7 +75,7 @@ def test_a_request_sent_beside_a_server_is_executed_and_sigterm_lets_a_running_a
     assert ended.out == ""
     assert "attempts that may end first: 1" in ended.err
     assert "stopped" in ended.err
-    assert cli("show", slow, "--json").json["status"] == "completed"
+    assert cli("show", slow, "--json").json["status"] == "sent"
     assert cli("rebuild", "--json").json == {"events": 4}
 
 
@@ -101,7 +101,7 @@ def test_a_server_tells_the_handlers_of_its_program(start: Start, cli, folder):
     assert "subscriptions: ledger" in server.heard
     sent = cli("send", "shop.note", "{}", "--app", APP).out.strip()
     ledger = folder / "ledger.txt"
-    eventually(lambda: ledger.exists() and f"{sent} sent" in ledger.read_text())
+    eventually(lambda: ledger.exists() and f"{sent} completed" in ledger.read_text())
     assert server.end(signal.SIGTERM).code == 0
     assert ledger.read_text() == f"{sent} created\n{sent} sent\n"
 

@@ -202,7 +202,7 @@ def test_a_request_is_cancelled_once_and_what_is_done_is_not(cli, shop):
     assert cli("cancel", waiting, "--app", APP).out == "cancelled\n"
     refused = cli("cancel", done, "--app", APP)
     assert refused.code == 1
-    assert "the request is sent; it can no longer be cancelled" in refused.err
+    assert "the request is completed; it can no longer be cancelled" in refused.err
 
 
 def test_a_failure_is_redriven_under_a_new_intent(cli, shop):
@@ -231,7 +231,7 @@ def test_doubt_is_ended_by_a_persons_word_on_record(cli, shop):
         "--app",
         APP,
     )
-    assert (answer.code, answer.out) == (0, "sent\n")
+    assert (answer.code, answer.out) == (0, "completed\n")
     last = cli("show", request_id, "--app", APP, "--json").json["history"][-1]
     assert (who(last), last["data"]["evidence"]) == ("ada", "it is in their log")
 
