@@ -105,8 +105,8 @@ async def test_counts_are_the_tenants_own(api):
             key=key,
         )
     expected = [
-        {"flow": "shop.note", "status": "failed", "count": 1},
         {"flow": "shop.note", "status": "completed", "count": 2},
+        {"flow": "shop.note", "status": "failed", "count": 1},
     ]
     while (await api.call("GET", "/v1/counts", key=key)).body["items"] != expected:
         pass

@@ -34,7 +34,7 @@ SOMETIMES = frozenset(
     event_OutcomeUnknown event_OutcomeUnknown_lease_lost event_OutcomeUnknown_timeout
     event_OutcomeResolved_executed_by_provider event_OutcomeResolved_not_executed_by_provider
     event_RequestUpdated_cancel_requested event_RequestUpdated_redrive event_RequestUpdated_retry
-    event_Completed rest_sent rest_failed rest_expired rest_cancelled rest_unknown""".split()
+    event_Completed rest_completed rest_failed rest_expired rest_cancelled rest_unknown""".split()
 )
 #: Rarer.
 SELDOM = frozenset(
