@@ -12,8 +12,7 @@ from typing import NamedTuple
 
 from benchmarks.subjects import Subject
 from gesta.domain.codec import event_types
-from gesta.domain.events import Sent
-from gesta.domain.lifecycles import lifecycle_of
+from gesta.domain.events import Succeeded
 from gesta.domain.stream_names import request_stream
 from gesta.engine.engine import Engine
 from gesta.runtime.settings import Settings
@@ -59,17 +58,17 @@ async def faults_of(parts: Sequence[Part], subject: Subject) -> list[str]:
 async def faults(
     engine: Engine, subject: Subject, since: Mark, ids: Sequence[str], expected: int, effects: int
 ) -> list[str]:
-    """What is wrong with the requests since then; nothing when each of them has one Sent event and
-    a view that says so.
+    """What is wrong with the requests since then; nothing when each of them has one event of
+    success and a view that says so.
     """
     flow = subject.flow.name
-    sent = await _sent_events(engine, flow, since.position)
-    events = [sent[request_stream(flow, TENANT, request_id)] for request_id in ids]
+    succeeded = await _successes(engine, flow, since.position)
+    events = [succeeded[request_stream(flow, TENANT, request_id)] for request_id in ids]
     found = {
         "were never accepted": expected - len(set(ids)),
-        "have no Sent event": events.count(0),
-        "have more than one Sent event": sum(count > 1 for count in events),
-        "have a view that does not say sent": len(ids) - await _sent_views(engine, flow, ids),
+        "have no event of success": events.count(0),
+        "have more than one event of success": sum(count > 1 for count in events),
+        "have a view without success": len(ids) - await _successful_views(engine, subject, ids),
     }
     told = [f"{count:,} of {expected:,} requests {what}" for what, count in found.items() if count]
     if subject.has_outside and effects - since.effects != expected:
@@ -77,19 +76,20 @@ async def faults(
     return told
 
 
-async def _sent_events(engine: Engine, flow: str, after: int) -> Counter[str]:
-    """How many Sent events each stream has."""
-    events, wanted = engine.pipeline.environment.stores.events, event_types(flow).name_of[Sent]
+async def _successes(engine: Engine, flow: str, after: int) -> Counter[str]:
+    """How many events of success each stream has."""
+    events, names = engine.pipeline.environment.stores.events, event_types(flow).name_of
+    wanted = {name for kind, name in names.items() if issubclass(kind, Succeeded)}
     found: Counter[str] = Counter()
     while page := await events.follow(after, PAGE):
         after = page[-1].position
-        found.update(recorded.stream for recorded in page if recorded.type == wanted)
+        found.update(recorded.stream for recorded in page if recorded.type in wanted)
     return found
 
 
-async def _sent_views(engine: Engine, flow: str, ids: Sequence[str]) -> int:
+async def _successful_views(engine: Engine, subject: Subject, ids: Sequence[str]) -> int:
     """How many views say that the request succeeded."""
-    success = lifecycle_of(flow).success
+    flow, success = subject.flow.name, subject.flow.lifecycle.success
     views, waiting, found = engine.pipeline.environment.stores.read_model, iter(ids), 0
     while chunk := list(islice(waiting, PAGE)):
         page = await views.get([(flow, TENANT, request_id) for request_id in chunk])

@@ -39,6 +39,7 @@ from gesta.runtime.clock import sleep
 SINGLE = ("single", "single, keyed")
 BESIDE = ("single beside the stations", "single beside the stations, keyed")
 BATCHES = ("batches", "batches, keyed")
+(SUCCESS,) = PLAIN.flow.lifecycle.success
 STAGES = (
     "bare route",
     *SINGLE,
@@ -170,11 +171,11 @@ def _task(task: Task, stage: str, requests: int) -> Task:
 
 
 async def _all_done(engine: Engine, wanted: int) -> float:
-    """The seconds until so many have completed, or nothing more happens."""
+    """The seconds until so many have been sent, or nothing more happens."""
     done, began = -1, time.perf_counter()
     moved = began
     while done < wanted and time.perf_counter() - moved < STALL_SECONDS:
-        before, done = done, (await engine.admin.counts()).get((PLAIN.flow.name, "completed"), 0)
+        before, done = done, (await engine.admin.counts()).get((PLAIN.flow.name, SUCCESS), 0)
         if done != before:
             moved = time.perf_counter()
         await sleep(engine.pipeline.runtime, 0.02)

@@ -106,10 +106,10 @@ def test_a_request_that_is_lost_is_told_and_the_exit_code_says_so(tmp_path, caps
     assert small_run(tmp_path, stall_seconds=0.5) == 1
     told = capsys.readouterr()
     assert msgspec.json.decode(told.out)["faults"] == [
-        "1 of 500 requests have no Completed event",
-        "1 of 500 requests have a view that does not say sent",
+        "1 of 500 requests have no event of success",
+        "1 of 500 requests have a view without success",
     ]
-    assert "wrong count: 1 of 500 requests have no Completed event" in told.err
+    assert "wrong count: 1 of 500 requests have no event of success" in told.err
 
 
 def test_it_does_not_measure_a_file_system_in_memory_by_accident(tmp_path, monkeypatch):

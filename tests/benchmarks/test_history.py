@@ -104,7 +104,7 @@ async def test_the_projector_goes_on_after_the_copies(stored):
             # A request of the past has no event after that position: the count would notice a lost
             # one.
             assert await check.faults(engine, subject, mark, [request.id, sample.id], 2, 0) == [
-                "1 of 2 requests have no Completed event"
+                "1 of 2 requests have no event of success"
             ]
 
 

@@ -77,7 +77,7 @@ async def test_a_batch_leaves_two_events_and_a_view_for_each_request_and_no_job(
         (80, 150)
     ] * 10
     assert [(row[2], row[3], row[4], len(row[6])) for row in await _rows(db, "views")] == [
-        (one, "completed", 2, 330) for one in IDS
+        (one, "sent", 2, 330) for one in IDS
     ]
     assert await _rows(db, "jobs") == []
 

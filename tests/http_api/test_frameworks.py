@@ -168,7 +168,7 @@ async def test_an_application_sends_once_whichever_worker_is_asked(framework, st
             ]
             assert {answer.status for answer in await asyncio.gather(*calls)} <= {200, 201}
             listed = await asyncio.wait_for(listing(session, address, 4), 60)
-            assert {one["status"] for one in listed} == {"completed"}
+            assert {one["status"] for one in listed} == {"sent"}
             body = {
                 "flow": "billing.receipt",
                 "payload": {"order": "7", "email": "ann@example.com"},
@@ -190,6 +190,6 @@ async def listing(session: aiohttp.ClientSession, address: str, count: int) -> l
     while True:
         async with session.get(f"{address}/gesta/v1/requests?flow=notification.slack") as answer:
             items: list[dict[str, str]] = (await answer.json())["items"]
-        if sum(one["status"] in ("completed", "failed", "unknown") for one in items) >= count:
+        if sum(one["status"] in ("sent", "failed", "unknown") for one in items) >= count:
             return items
         await asyncio.sleep(0.05)
