@@ -56,7 +56,7 @@ def test_a_request_sent_beside_a_server_is_executed_and_sigterm_lets_a_running_a
     assert "Done(" in sent.err
     assert "start `gesta serve`" not in sent.err
     shown = cli("show", sent.out.strip(), "--json").json
-    assert shown["status"] == "completed"
+    assert shown["status"] == "sent"
     assert [event["type"] for event in shown["history"]] == [
         "notification.webhook.RequestCreated.v1",
         "notification.webhook.Sent.v1",
@@ -103,7 +103,7 @@ def test_a_server_tells_the_handlers_of_its_program(start: Start, cli, folder):
     ledger = folder / "ledger.txt"
     eventually(lambda: ledger.exists() and f"{sent} completed" in ledger.read_text())
     assert server.end(signal.SIGTERM).code == 0
-    assert ledger.read_text() == f"{sent} created\n{sent} sent\n"
+    assert ledger.read_text() == f"{sent} created\n{sent} completed\n"
 
 
 @pytest.mark.slow
