@@ -125,16 +125,16 @@ async def test_one_of_each_or_none(world):
 async def test_whoever_asks_in_the_same_turn_asks_together(world):
     limit = Limit("room", 1_000.0, burst=200)
     await asyncio.gather(*(world.limits.take(limit) for _ in range(20)))
-    assert [len(asked) for asked in world.buckets.asked] == [1]
+    assert [len(asked) for asked in world.token_buckets.asked] == [1]
 
 
 async def test_what_was_wanted_lately_is_reserved_in_advance(world):
     limit = Limit("room", 100.0, burst=1)
     for _ in range(100):
         assert await world.leased(limit) is not None
-    assert len(world.buckets.asked) < 25
+    assert len(world.token_buckets.asked) < 25
     assert (
-        max(one.tokens for asked in world.buckets.asked for one in asked)
+        max(one.tokens for asked in world.token_buckets.asked for one in asked)
         <= ADVANCE_MS / limit.gap_ms + 1
     )
 
@@ -149,14 +149,14 @@ async def test_a_burst_finds_its_tokens_where_one_like_it_has_been_lately(world,
     waits = []
     for _ in range(6):
         before, takes = (
-            len(world.buckets.asked),
+            len(world.token_buckets.asked),
             [world.limits.take(limit, around) for _ in range(size)],
         )
         tasks = [spawn(one, "take") for one in takes]
         await turn()
         waits.append(sum(not task.done() for task in tasks))
         await asyncio.gather(*tasks)
-        assert len(world.buckets.asked) <= before + 2, (
+        assert len(world.token_buckets.asked) <= before + 2, (
             "one question for all of them, and one in advance"
         )
         world.runtime.advance(pause_ms / 1000)
@@ -169,7 +169,7 @@ async def test_after_a_rest_nothing_is_reserved_for_nobody(world):
     await asyncio.gather(*(world.limits.take(limit) for _ in range(500)))
     world.runtime.advance(60)
     await world.limits.take(limit)
-    assert [one.tokens for one in world.buckets.asked[-1]] == [1]
+    assert [one.tokens for one in world.token_buckets.asked[-1]] == [1]
 
 
 async def test_under_load_the_next_tokens_are_there_before_the_last_one_is_used(world):
@@ -177,15 +177,15 @@ async def test_under_load_the_next_tokens_are_there_before_the_last_one_is_used(
     for _ in range(40):
         await world.leased(limit)
         world.runtime.advance(0.005)
-    reserve, answering = world.buckets.reserve, asyncio.Event()
+    reserve, answering = world.token_buckets.reserve, asyncio.Event()
 
     async def slow(wanted: Sequence[Wanted], ahead_ms: int) -> list[Reserved]:
         await answering.wait()
         given: list[Reserved] = await reserve(wanted, ahead_ms)
         return given
 
-    world.buckets.reserve = slow
-    before, had_to_wait = len(world.buckets.asked), 0
+    world.token_buckets.reserve = slow
+    before, had_to_wait = len(world.token_buckets.asked), 0
     for _ in range(100):
         answering.clear()
         take = spawn(world.limits.take(limit), "take")
@@ -198,7 +198,7 @@ async def test_under_load_the_next_tokens_are_there_before_the_last_one_is_used(
             await turn()
         world.runtime.advance(0.005)
     assert had_to_wait == 0
-    assert before < len(world.buckets.asked) < before + 25
+    assert before < len(world.token_buckets.asked) < before + 25
 
 
 async def test_a_question_in_advance_that_fails_is_no_matter_of_anybody(world, caplog):
@@ -206,10 +206,10 @@ async def test_a_question_in_advance_that_fails_is_no_matter_of_anybody(world, c
     for _ in range(40):
         await world.leased(limit)
         world.runtime.advance(0.005)
-    world.buckets.is_down = True
+    world.token_buckets.is_down = True
     while await world.leased(limit) is not None:
         """Down to the last one that it has."""
-    world.buckets.is_down = False
+    world.token_buckets.is_down = False
     assert await world.leased(limit) == 0
     gc.collect()
     assert caplog.records == []
@@ -225,10 +225,10 @@ async def test_who_lacks_two_tokens_and_gets_one_gives_it_back(world):
 async def test_an_empty_bucket_is_not_asked_again_and_again(world):
     await world.leased(ONE)
     await postponement(world.limits, ONE)
-    before = len(world.buckets.asked)
+    before = len(world.token_buckets.asked)
     for _ in range(20):
         await postponement(world.limits, ONE)
-    assert len(world.buckets.asked) == before
+    assert len(world.token_buckets.asked) == before
 
 
 async def test_what_nobody_uses_lapses(world):
@@ -263,10 +263,10 @@ async def test_closing_takes_back_what_this_process_had_reserved(world):
 
 
 async def test_without_the_store_nobody_takes_and_closing_does_no_harm(world):
-    world.buckets.is_down = True
+    world.token_buckets.is_down = True
     assert await postponement(world.limits, ONE) == 1.0
     await world.limits.close(ONE.name, 10)
-    world.buckets.is_down = False
+    world.token_buckets.is_down = False
     assert await postponement(world.limits, ONE) == 10
 
 
@@ -287,7 +287,7 @@ def test_a_limit_that_makes_no_sense_is_refused(wrong):
 
 async def test_taps_that_say_nothing_any_more_are_dropped(world, monkeypatch):
     monkeypatch.setattr("gesta.outbound.rate_limits.NAMES_MAX", 10)
-    tokens = Tokens(world.buckets, world.runtime)
+    tokens = Tokens(world.token_buckets, world.runtime)
     for n in range(50):
         await tokens.take("acme", [Limit(f"room {n}", 1_000.0)])
         world.runtime.advance(1)

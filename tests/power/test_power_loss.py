@@ -54,7 +54,7 @@ def checkpoints_often(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def change_settings(monkeypatch: pytest.MonkeyPatch, old: str, new: str) -> None:
     before: Callable[[str], str] = vars(database)["sql"]
-    assert old in before("settings")
+    assert old in before("connection_settings")
     monkeypatch.setattr(database, "sql", lambda name: before(name).replace(old, new))
 
 
