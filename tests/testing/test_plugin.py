@@ -13,4 +13,4 @@ async def test_a_throttled_message_is_sent_once_when_the_receiver_says_so(gesta)
         await gesta.settle()
         assert [effect.data for effect in gesta.sandbox.webhook.effects] == [{"order": 7}]
         assert gesta.runtime.now_ms() - before >= 30_000
-        assert await request.status() == "completed"
+        assert await request.status() == "sent"
