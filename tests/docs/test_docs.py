@@ -59,7 +59,7 @@ async def test_the_handler_of_the_readme_hears_what_became_of_a_receipt(gesta, c
         )
         await request.outcome()
         await gesta.settle()
-    assert capsys.readouterr().out == f"sent {request.id} receipt-7 \n"
+    assert capsys.readouterr().out == f"completed {request.id} receipt-7 \n"
 
 
 def test_whoever_has_only_the_wheel_is_told_what_else_to_install_and_where_the_pages_are():

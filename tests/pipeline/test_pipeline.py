@@ -79,9 +79,9 @@ async def test_created_queued_executed_recorded_projected(tmp_path):
             (effect.id, effect.type, effect.data) for effect in server.sandbox.webhook.effects
         ] == [(outcome.id, "order.paid", {"order": 7})]
         async with engine_at(tmp_path, webhook.flow(), work=False) as looking:
-            (view,) = await looking.find(status="completed")  # R1-52
+            (view,) = await looking.find(status="sent")  # R1-52
             assert (view.state.id, view.state.provider_id) == (request.id, outcome.id)
-            assert await looking.admin.counts() == {("notification.webhook", "completed"): 1}
+            assert await looking.admin.counts() == {("notification.webhook", "sent"): 1}
 
 
 async def test_a_lost_answer_is_asked_for_again_under_the_same_key_and_has_one_effect(tmp_path):
