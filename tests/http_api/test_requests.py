@@ -304,13 +304,15 @@ async def test_a_list_goes_on_where_it_ended(api):
     for made in ids:
         await api.call("GET", f"/v1/requests/shop.note/{made}?wait=20s", key=key)
     # A list is read from views, which may be some milliseconds behind what a single request says.
-    while len((await api.call("GET", "/v1/requests?status=sent", key=key)).body["items"]) < len(
-        ids
-    ):
+    while len(
+        (await api.call("GET", "/v1/requests?status=completed", key=key)).body["items"]
+    ) < len(ids):
         await turn()
     seen, cursor = [], ""
     while True:
-        page = (await api.call("GET", f"/v1/requests?limit=2&status=sent{cursor}", key=key)).body
+        page = (
+            await api.call("GET", f"/v1/requests?limit=2&status=completed{cursor}", key=key)
+        ).body
         seen += [one["id"] for one in page["items"]]
         if page["next"] is None:
             break
