@@ -336,7 +336,7 @@ async def test_a_request_is_found_by_its_key_at_once_and_by_its_own_tenant_alone
     assert await found("key=order-7&flow=shop.letter") == await found("key=order-9") == []
     assert await found("key=order-7", theirs) == []
     await api.call("GET", f"/v1/requests/shop.note/{first}?wait=20s", key=mine)
-    assert await found("key=order-7&status=sent") == [first]
+    assert await found("key=order-7&status=completed") == [first]
     assert await found("key=order-7&status=failed") == []
 
 
@@ -421,7 +421,7 @@ async def test_a_word_that_is_none_is_answered_with_those_that_are(api_here):
     key = await api_here.key("read")
     answer = await api_here.call("GET", "/v1/requests?status=done", key=key)
     assert (
-        "known: cancelled, expired, failed, queued, requested, sent, unknown, validated"
+        "known: cancelled, completed, expired, failed, queued, requested, sent, unknown, validated"
         in answer.body["errors"]["status"]
     )
     empty = await api_here.call("POST", "/v1/requests", raw=b"", key=await api_here.key("submit"))
