@@ -1,7 +1,5 @@
 """What people who run gesta do with it: counts, dead letters, config, keys, pauses, rebuild."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Any

@@ -5,8 +5,6 @@ The names are stable: programs and scripts build on them. No secret is in them, 
 is masked.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable
 from typing import Any
 

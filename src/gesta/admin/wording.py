@@ -2,8 +2,6 @@
 that work where they are typed.
 """
 
-from __future__ import annotations
-
 import shlex
 from datetime import UTC, datetime
 from typing import Any

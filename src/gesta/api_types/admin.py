@@ -1,7 +1,5 @@
 """What people who run gesta see: flows, counts, pauses, what was quarantined or erased."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from gesta.api_types.structs import Representation

@@ -1,7 +1,5 @@
 """A tenant's config, and templates made of it."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from gesta.api_types.structs import Representation

@@ -1,7 +1,5 @@
 """What waits for a person: dead letters and unknown outcomes."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 import msgspec

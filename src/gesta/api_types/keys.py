@@ -1,7 +1,5 @@
 """API keys, and the trail of changes."""
 
-from __future__ import annotations
-
 from typing import Any, Literal
 
 from gesta.api_types.structs import Representation

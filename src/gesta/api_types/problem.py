@@ -1,7 +1,5 @@
 """What goes wrong, as application/problem+json."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import msgspec

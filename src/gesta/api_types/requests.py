@@ -1,7 +1,5 @@
 """Requests: what is asked for, what became of it, what was decided."""
 
-from __future__ import annotations
-
 from datetime import datetime, timedelta
 from typing import Annotated, Any, Literal
 

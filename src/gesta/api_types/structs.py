@@ -1,7 +1,5 @@
 """What everything that crosses the API is made of."""
 
-from __future__ import annotations
-
 import msgspec
 
 #: The most items that one page of a list has.

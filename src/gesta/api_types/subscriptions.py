@@ -1,7 +1,5 @@
 """Who hears of what happens, and which addresses get no more messages."""
 
-from __future__ import annotations
-
 from gesta.api_types.structs import Representation
 
 

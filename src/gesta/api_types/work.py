@@ -1,7 +1,5 @@
 """Work that is leased to external workers."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from gesta.api_types.structs import Representation

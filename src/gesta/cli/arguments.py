@@ -2,8 +2,6 @@
 config.
 """
 
-from __future__ import annotations
-
 import re
 import sys
 from datetime import datetime, timedelta

@@ -2,8 +2,6 @@
 told and become exit codes.
 """
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Callable
 from dataclasses import fields, is_dataclass

@@ -1,7 +1,5 @@
 """demo: see gesta at work, on a store of its own."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 import typer

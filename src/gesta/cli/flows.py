@@ -2,8 +2,6 @@
 ones, set up by gesta.toml.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """The command `gesta`: every command, in the order in which a newcomer meets them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import cache
 from typing import Annotated

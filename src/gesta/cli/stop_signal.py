@@ -1,7 +1,5 @@
 """How a person or a supervisor stops a process: SIGINT or SIGTERM, once."""
 
-from __future__ import annotations
-
 import asyncio
 import signal
 from types import FrameType

@@ -2,8 +2,6 @@
 pauses, erasure, keys, suppression lists, subscriptions.
 """
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any

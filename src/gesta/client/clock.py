@@ -3,8 +3,6 @@
 The engine asks its own runtime for these; the client loads nothing of it.
 """
 
-from __future__ import annotations
-
 import asyncio
 import os
 import random

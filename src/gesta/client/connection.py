@@ -6,8 +6,6 @@ repeated after anything that may pass: a lost
 connection, 429, 5xx. Any other call only where it is certain that nothing was done.
 """
 
-from __future__ import annotations
-
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar

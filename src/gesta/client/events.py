@@ -2,8 +2,6 @@
 was seen.
 """
 
-from __future__ import annotations
-
 from collections.abc import AsyncGenerator, Iterator, Mapping
 from contextlib import aclosing
 

@@ -1,7 +1,5 @@
 """Requests over HTTP: ask for something, see what became of it, decide about it."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import aclosing
 from datetime import datetime, timedelta

@@ -5,8 +5,6 @@ worker, story.py tells what happens,
 screen.py shows it. worker.py is the process that gets killed.
 """
 
-from __future__ import annotations
-
 
 def run_demo(*, stay: bool = False, url: str | None = None, json: bool = False) -> int:
     """Play the demo and return its exit code: 0 only if every request had exactly one effect.

@@ -1,7 +1,5 @@
 """The requests of the demo, and what is counted of each in the end."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Sequence

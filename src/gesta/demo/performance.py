@@ -2,8 +2,6 @@
 exit code that means something.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import os

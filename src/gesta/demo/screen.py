@@ -2,8 +2,6 @@
 further.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Sequence
 

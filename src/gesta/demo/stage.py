@@ -2,8 +2,6 @@
 that can be killed.
 """
 
-from __future__ import annotations
-
 import base64
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager

@@ -2,8 +2,6 @@
 way goes wrong once.
 """
 
-from __future__ import annotations
-
 from collections.abc import Awaitable, Callable, Sequence
 
 from gesta.admin.wording import describe, event_name

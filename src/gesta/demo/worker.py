@@ -6,8 +6,6 @@ show the passwords in it. Ends when its standard input does, so that it outlives
 demo ends, the pipe between the two is closed.
 """
 
-from __future__ import annotations
-
 import asyncio
 import sys
 from collections.abc import AsyncIterator

@@ -4,8 +4,6 @@ stopped.
 Only ever this child, by its id.
 """
 
-from __future__ import annotations
-
 import asyncio
 import sys
 from asyncio.subprocess import PIPE, Process

@@ -1,7 +1,5 @@
 """Events and metadata to bytes and back, versioned, upcast on read."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import cache
 

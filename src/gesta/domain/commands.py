@@ -1,7 +1,5 @@
 """What can be asked of a request, and by which of the flow's rules it is decided."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Literal
 

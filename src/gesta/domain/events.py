@@ -3,8 +3,6 @@
 Field names are the stored ones; the type name is `<flow>.<Name>.v1` (see codec.py).
 """
 
-from __future__ import annotations
-
 from typing import Literal
 
 import msgspec

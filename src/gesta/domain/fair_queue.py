@@ -11,8 +11,6 @@ an urgent one does not wait for its tenant's flood, because its line is another.
 changes, so nobody waits for ever.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 #: Flow, tenant, priority.

@@ -1,7 +1,5 @@
 """The names that cross every border: tenants, flows, request ids, keys, event ids."""
 
-from __future__ import annotations
-
 import re
 from hashlib import blake2b
 

@@ -4,8 +4,6 @@ Every flow has one (`Flow.lifecycle`). The pipeline works with this value and kn
 name: a new one needs no change outside its own package.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """What an attempt came to. A flow returns one of these four; nothing else ends an attempt."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 import msgspec

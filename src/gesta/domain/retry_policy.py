@@ -1,7 +1,5 @@
 """How long to wait before the next attempt, or that there is none."""
 
-from __future__ import annotations
-
 import msgspec
 
 #: A provider that says "in a thousand years" is asked again in one; any later moment would not even

@@ -1,7 +1,5 @@
 """The state of a request and of the one operation it has open; shared by every lifecycle."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any, Literal
 
 import msgspec

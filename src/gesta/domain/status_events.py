@@ -1,7 +1,5 @@
 """What a user's application is told: one word for each event that changed a request's status."""
 
-from __future__ import annotations
-
 import msgspec
 
 from gesta.domain import events as e

@@ -3,8 +3,6 @@
 Names are built, never parsed: S0-18.
 """
 
-from __future__ import annotations
-
 #: Whose config concerns every tenant. No tenant can be called so.
 INSTALLATION = "_gesta"
 

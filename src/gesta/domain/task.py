@@ -1,7 +1,5 @@
 """A task is done once: the lifecycle of flows that users define, and of external work."""
 
-from __future__ import annotations
-
 from gesta.domain import events as e
 from gesta.domain.lifecycle import lifecycle
 from gesta.domain.operation import Operation

@@ -3,8 +3,6 @@
 Tokens have times, and those of the near future can be reserved.
 """
 
-from __future__ import annotations
-
 import msgspec
 
 

@@ -2,8 +2,6 @@
 processes that run the rest.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal

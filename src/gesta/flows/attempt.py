@@ -3,8 +3,6 @@
 Its types are real at run time, so that `help(Attempt)` and tools that read annotations work.
 """
 
-from __future__ import annotations
-
 import msgspec
 
 from gesta.outbound.http import Http

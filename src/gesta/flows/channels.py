@@ -2,8 +2,6 @@
 declare.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from importlib.util import find_spec
 

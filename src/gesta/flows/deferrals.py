@@ -5,8 +5,6 @@ Raised by a flow, or for it by `attempt.limits`; worker/attempt.py puts the job 
 only when the provider surely did nothing.
 """
 
-from __future__ import annotations
-
 
 class Postponed(Exception):
     """Not now: the job goes back to the queue until then, and its slot is free meanwhile."""

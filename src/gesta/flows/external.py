@@ -5,8 +5,6 @@ Executed by gesta or by others, never both. Receives nothing from our worker; ha
 requests out.
 """
 
-from __future__ import annotations
-
 import types
 from typing import Any
 

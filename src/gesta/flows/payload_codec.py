@@ -2,8 +2,6 @@
 that object itself.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import cache
 from typing import Any

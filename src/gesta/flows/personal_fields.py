@@ -6,8 +6,6 @@ what a value is, the whole value is
 sealed: rather too much than a name in clear.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache
@@ -48,7 +46,6 @@ class Plan(Protocol):
         """The value's JSON with every personal part replaced; everything else stays byte for
         byte.
         """
-        ...
 
 
 #: Nothing, in every form that JSON has for it: it says nothing about anybody.

@@ -2,8 +2,6 @@
 what is secret, what is personal.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterator
 from typing import Any, get_args
 

@@ -4,8 +4,6 @@ A pause for everybody, of a flow or of everything, is not one tenant's to make o
 pause`. It is shown, without who and why.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from typing import Annotated, Any
 

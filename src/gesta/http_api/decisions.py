@@ -3,8 +3,6 @@
 Each decision is an event that says who took it.
 """
 
-from __future__ import annotations
-
 from datetime import timedelta
 from typing import Annotated, Literal
 

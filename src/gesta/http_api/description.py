@@ -3,8 +3,6 @@
 Both are made from the table, and need no key.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property

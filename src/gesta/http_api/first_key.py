@@ -5,8 +5,6 @@ The link's token lives in memory. It is over once it was used, after an hour, an
 admin key exists, however that came.
 """
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import re

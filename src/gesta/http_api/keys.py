@@ -1,7 +1,5 @@
 """/v1/keys and /v1/audit: who may call the API in the tenant's name, and who changed what."""
 
-from __future__ import annotations
-
 from datetime import datetime
 from typing import Annotated
 

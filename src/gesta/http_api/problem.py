@@ -2,8 +2,6 @@
 field that is at fault.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

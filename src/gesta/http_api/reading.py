@@ -225,7 +225,6 @@ class Exchange(Protocol):
         """All of the body, which nobody will receive again; None: it is not all there, receive
         it.
         """
-        ...
 
     def answer(self, status: int, headers: Sequence[tuple[bytes, bytes]], body: bytes) -> bool:
         """Answer; False: nothing was sent, send it.
@@ -233,7 +232,6 @@ class Exchange(Protocol):
         The headers tell the length and nothing of the connection, in names and values that HTTP
         allows.
         """
-        ...
 
 
 def exchange_of(scope: Mapping[str, Any]) -> Exchange | None:

@@ -3,8 +3,6 @@
 Their signature is the access; whatever is forged gets one answer.
 """
 
-from __future__ import annotations
-
 from gesta.errors import Forged
 from gesta.http_api.problem import Problem
 from gesta.http_api.route import Answer, Call, Route

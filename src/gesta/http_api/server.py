@@ -2,8 +2,6 @@
 it is not by itself.
 """
 
-from __future__ import annotations
-
 import socket
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager

@@ -3,8 +3,6 @@
 Last-Event-ID goes on where a stream ended.
 """
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator
 from typing import Annotated
 

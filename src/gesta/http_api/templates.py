@@ -3,8 +3,6 @@
 Templates are config of kind template, webhook endpoints of kind webhook.endpoint.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Annotated, Any

@@ -2,8 +2,6 @@
 declared external.
 """
 
-from __future__ import annotations
-
 from typing import Annotated, Any, Literal
 
 import msgspec

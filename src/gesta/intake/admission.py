@@ -6,8 +6,6 @@ Looked at while requests come in, at most once a second: never for each request,
 idle process.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Awaitable, Callable
 

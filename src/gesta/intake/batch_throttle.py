@@ -7,8 +7,6 @@ batch after batch would make all others wait for its own projection. A tenant th
 slowed down.
 """
 
-from __future__ import annotations
-
 from collections.abc import Awaitable, Callable
 
 from gesta.runtime.clock import Runtime, sleep

@@ -3,8 +3,6 @@
 It may look into the tenant's config and templates.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from gesta.flows.flow import Flow, Payload

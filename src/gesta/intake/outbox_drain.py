@@ -7,8 +7,6 @@ request: a duplicate is cancelled, a conflict or what does not fit its flow is a
 Nothing of it is sent.
 """
 
-from __future__ import annotations
-
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 from msgspec.structs import replace

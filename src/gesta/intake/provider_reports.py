@@ -9,8 +9,6 @@ provider's signature, so no index by the
 provider's ids is kept. A report that is told again is recognised by the provider's own name of it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 

@@ -3,8 +3,6 @@
 Receives a payload from engine.py; hands Created to the event store and returns once it is on disk.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Literal

@@ -4,8 +4,6 @@ A program may pass anything, whatever the annotations say, and what is stored ha
 ever.
 """
 
-from __future__ import annotations
-
 from datetime import datetime, timedelta
 from functools import lru_cache
 from typing import Any

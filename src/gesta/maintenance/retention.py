@@ -5,8 +5,6 @@ Part of the sweep.
 Nobody who follows the log misses anything: what some checkpoint has not passed stays.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from gesta.domain.ids import made_at

@@ -4,8 +4,6 @@ held, work that nobody reported.
 It never calls a provider: it appends what time has decided, or puts a job like any other.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from contextlib import suppress
 

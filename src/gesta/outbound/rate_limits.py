@@ -13,8 +13,6 @@ Who gets none is postponed to where the next free one is likely, one behind the 
 its request's attempts is spent.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections import deque
 from collections.abc import Sequence

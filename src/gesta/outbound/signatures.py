@@ -6,8 +6,6 @@ so that a receiver may
 change its secret at any time while two are active.
 """
 
-from __future__ import annotations
-
 import base64
 import binascii
 import hashlib

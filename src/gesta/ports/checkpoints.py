@@ -47,30 +47,24 @@ class Checkpoint(msgspec.Struct, frozen=True, gc=False):
 class Checkpoints(Protocol):
     async def position(self, name: str) -> int:
         """The position of a checkpoint; 0 if it does not exist."""
-        ...
 
     async def checkpoints(self) -> list[Checkpoint]:
         """All checkpoints, by name."""
-        ...
 
     async def begin(self, name: str, position: int) -> int:
         """Create the checkpoint unless it exists, on disk before this returns; its position."""
-        ...
 
     async def move(self, moves: Sequence[Move], quarantined: Sequence[Quarantined] = ()) -> bool:
         """Make all moves and add the quarantined events, in one commit.
 
         False: another process moved one of the checkpoints; nothing was written.
         """
-        ...
 
     async def forget(self, name: str) -> None:
         """Delete a checkpoint whose consumer is gone, so that it no longer holds back retention."""
-        ...
 
     async def note_error(self, name: str, error: str, at_ms: int) -> None:
         """Note what keeps a checkpoint from moving. The first time stays; the next move clears it.
 
         Does nothing if the checkpoint does not exist.
         """
-        ...

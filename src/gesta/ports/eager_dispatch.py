@@ -5,8 +5,6 @@ The projector asks its own process's worker for an offer (worker/offering.py) an
 store with the jobs.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Protocol
@@ -56,7 +54,6 @@ class EagerDispatch(Protocol):
 
     def make(self, jobs: Sequence[Job]) -> FreeSlots | None:
         """For jobs that are about to be put."""
-        ...
 
     def answered(self, free_slots: FreeSlots, *, is_lost: bool) -> None: ...
 

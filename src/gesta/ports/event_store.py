@@ -7,8 +7,6 @@ expected at 0.
 Position = opaque, ordered, one total order over all streams; gaps are allowed, going back is not.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from hashlib import sha256
 from typing import Protocol
@@ -148,18 +146,15 @@ class EventStore(Protocol):
 
         One refused append does not touch the others.
         """
-        ...
 
     async def read(self, streams: Sequence[tuple[str, int]]) -> list[Recorded]:
         """The events of each stream after the given version, in order within a stream.
 
         Reads what is committed now.
         """
-        ...
 
     async def read_back(self, stream: str, before: int | None, limit: int) -> list[Recorded]:
         """The last events of a stream before the given version, or of all of it; newest first."""
-        ...
 
     async def follow(self, after: int, limit: int) -> list[Recorded]:
         """The next events of all streams after a position, oldest first; empty at the end.
@@ -169,7 +164,6 @@ class EventStore(Protocol):
         At most `limit`, and none behind the one with which their data comes to FOLLOW_BYTES. So
         fewer than `limit` does not mean the end.
         """
-        ...
 
     async def follow_share(
         self, after: int, limit: int, share: Share
@@ -179,27 +173,23 @@ class EventStore(Protocol):
 
         What their data comes to may be counted with or without the events of others.
         """
-        ...
 
     async def end(self) -> int:
         """The position of the newest event, whether or not it is still there; 0 when there never
         was one.
         """
-        ...
 
     async def behind(self, after: int) -> int:
         """How many events follow a position: 0 at the end, never fewer than there are.
 
         Cheap, so it may be somewhat more.
         """
-        ...
 
     async def changed(self, timeout_seconds: float) -> None:
         """Return when something may have been appended, at the latest after the timeout.
 
         A hint, never a promise.
         """
-        ...
 
 
 class KeyClaims(Protocol):
@@ -207,11 +197,9 @@ class KeyClaims(Protocol):
 
     async def claims(self, after: bytes, limit: int) -> list[Claim]:
         """Claimed keys in the order of their names, behind `after`."""
-        ...
 
     async def put_claims(self, claims: Sequence[Claim]) -> list[bool]:
         """Claim keys without a stream, for one that was copied or removed; on disk.
 
         False: the key leads to another request and stays.
         """
-        ...

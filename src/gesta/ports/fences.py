@@ -4,8 +4,6 @@ content has another home.
 `gesta copy` puts it up (copying/). Reading stays possible. While no fence stands, it costs nothing.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Literal, Protocol
 
@@ -43,7 +41,6 @@ class Fences(Protocol):
 
         Repeated, the last one counts.
         """
-        ...
 
     async def take_down(self, fence: Fence, jobs: Sequence[Job] = ()) -> None:
         """In one commit it goes, if it stands, and these jobs are put; one that is live stays as it
@@ -51,8 +48,6 @@ class Fences(Protocol):
 
         On disk when this returns.
         """
-        ...
 
     async def standing(self) -> list[Fence]:
         """Every fence that stands, by kind and tenant."""
-        ...

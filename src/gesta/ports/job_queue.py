@@ -3,8 +3,6 @@
 Projector and sweep put; workers take under a lease.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Literal, Protocol
 
@@ -170,7 +168,6 @@ class JobQueue(Protocol):
 
         On disk when it returns: a relay forgets them then.
         """
-        ...
 
     async def take(
         self, token: str, flows: dict[str, int], lease_seconds: float, *, durable: bool
@@ -180,34 +177,28 @@ class JobQueue(Protocol):
 
         `durable`: the lease serves as the journal, so it must be on disk before this returns.
         """
-        ...
 
     async def leased_by(self, token: str) -> list[LeasedJob]:
         """The jobs leased under this token, as `take` returned them: for a worker that lost the
         answer.
         """
-        ...
 
     async def extend(self, token: str, lease_seconds: float) -> bool:
         """Renew every lease of this token. False: it expired; another worker may have its jobs."""
-        ...
 
     async def settle(self, settlements: Sequence[Settlement]) -> list[Settled]:
         """Ack, release, hold or drop, each fenced by its token.
 
         `Hold` is settled only where the store has JobHolds.
         """
-        ...
 
     async def find(self, job_ids: Sequence[str]) -> set[str]:
         """Which of these jobs are live."""
-        ...
 
     async def ready(self, timeout_seconds: float) -> None:
         """Return when a job may be ready, at the latest after the timeout. A hint, never a
         promise.
         """
-        ...
 
 
 class JobInspection(Protocol):
@@ -215,15 +206,12 @@ class JobInspection(Protocol):
 
     async def count(self, limit: int) -> int:
         """How many jobs are live, counted up to `limit`."""
-        ...
 
     async def backlog(self) -> dict[str, Backlog]:
         """What is live, by flow. May read every job: never called by the pipeline."""
-        ...
 
     async def jobs(self, after_id: str, limit: int) -> list[QueueStanding]:
         """Live jobs in the order of their ids, behind `after_id`."""
-        ...
 
 
 class JobHolds(Protocol):
@@ -234,11 +222,9 @@ class JobHolds(Protocol):
 
         Fewer than `limit`: none is left.
         """
-        ...
 
     async def held(self) -> list[HeldJob]:
         """What is held, counted by tenant and scope."""
-        ...
 
 
 class ExternalLeases(Protocol):
@@ -253,13 +239,11 @@ class ExternalLeases(Protocol):
         Only the holder renews these leases. An expired one stays until `expired_leases` takes it
         over.
         """
-        ...
 
     async def prolong(self, job_id: str, token: str, lease_seconds: float) -> int | None:
         """The new end of the lease on a job, never earlier than before; None: this token no longer
         holds it.
         """
-        ...
 
     async def expired_leases(
         self, token: str, external_queues: str, limit: int, lease_seconds: float
@@ -267,8 +251,6 @@ class ExternalLeases(Protocol):
         """Take over up to `limit` jobs with expired leases, of all external queues whose names
         begin with this prefix.
         """
-        ...
 
     async def stocked(self, external_queues: Sequence[str]) -> set[str]:
         """Which of these external queues have a job that could be leased now."""
-        ...

@@ -3,8 +3,6 @@
 A lease saves work; correctness never depends on it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import Protocol
@@ -66,7 +64,6 @@ def fair_part(parts: Sequence[RoleLease], owner: str, now_ms: int) -> list[str]:
 class Leases(Protocol):
     async def claim(self, name: str, owner: str, lease_seconds: float) -> bool:
         """Acquire or renew the lease on a role. A lease of no length gives it up."""
-        ...
 
     async def share(self, role: str, count: int, owner: str, lease_seconds: float) -> set[int]:
         """Acquire or renew leases on parts of a role, called `role/0` to `role/{count - 1}`: the
@@ -75,11 +72,9 @@ class Leases(Protocol):
         Every process gets about as many (`fair_part`). A lease of no length gives all of them up.
         While another process holds `role` itself, no process has a part.
         """
-        ...
 
     async def roles(self) -> list[RoleLease]:
         """Every role that was ever claimed, by name."""
-        ...
 
 
 class Role:

@@ -6,8 +6,6 @@ Intake writes, through the caller's connection; draining.py appends. Only a stor
 transaction with its callers has one.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Protocol
 
@@ -60,7 +58,6 @@ class Outbox(Protocol):
         Nobody waits for that transaction, nor it for anybody. Raises BadTransaction when `within`
         is nothing that it can be part of.
         """
-        ...
 
     async def waiting(
         self, flows: Sequence[str], age_ms: int, without: Sequence[str], limit: int
@@ -68,7 +65,6 @@ class Outbox(Protocol):
         """The oldest that are committed: prepared ones, and raw ones of these flows; none younger
         than `age_ms`, none of the ids `without`.
         """
-        ...
 
     async def drain(self, appends: Sequence[tuple[str, Append]]) -> list[AppendVerdict | None]:
         """Append requests and remove them from here in one commit, a verdict each.
@@ -77,12 +73,9 @@ class Outbox(Protocol):
 
         What is refused (Claimed, Stale) stays here.
         """
-        ...
 
     async def standing(self) -> list[OutboxStanding]:
         """How much waits, by flow. Looks at all of it: for people and now and then."""
-        ...
 
     async def count(self, limit: int) -> int:
         """How many wait, counted up to a limit."""
-        ...

@@ -79,7 +79,6 @@ class ReadModel(Protocol):
 
     async def get(self, keys: Sequence[Key]) -> dict[Key, View]:
         """The views of these requests. May lag behind the events; never shows another tenant's."""
-        ...
 
     async def save(
         self,
@@ -92,32 +91,26 @@ class ReadModel(Protocol):
 
         False: another projector moved one of the checkpoints; nothing was written.
         """
-        ...
 
     async def find(self, chosen: Filter) -> list[View]:
         """A page of one tenant's requests, newest first."""
-        ...
 
     async def counts(self, tenant: str | None = None) -> dict[tuple[str, str], int]:
         """How many requests per (flow, status)."""
-        ...
 
     async def undecided(self) -> tuple[int, int | None]:
         """How many requests of all tenants wait for a person's decision, and since when the oldest
         does.
         """
-        ...
 
     async def quarantined(self, tenant: str | None, limit: int) -> list[Quarantined]:
         """Quarantined events and jobs of one tenant or all, newest first."""
-        ...
 
     async def shadow(self) -> Shadow:
         """A second, empty set of views beside the ones in use, which stay unchanged.
 
         What an earlier shadow left is dropped.
         """
-        ...
 
 
 class Shadow(Protocol):
@@ -125,7 +118,6 @@ class Shadow(Protocol):
 
     async def get(self, keys: Sequence[Key]) -> dict[Key, View]:
         """As ReadModel.get, of the views saved here."""
-        ...
 
     async def save(self, views: Sequence[View]) -> None: ...
 
@@ -140,7 +132,6 @@ class Shadow(Protocol):
         stay. False, and nothing changes, if one of the checkpoints is before `position`, or if
         requests were removed since the shadow was made: the shadow may still have them.
         """
-        ...
 
 
 class SweepIndex(Protocol):
@@ -148,13 +139,11 @@ class SweepIndex(Protocol):
 
     async def due(self, now_ms: int, limit: int) -> tuple[list[View], int | None]:
         """Requests whose `sweep_at` has come, earliest first, and when the next one comes."""
-        ...
 
     async def postpone(self, looked_at: Sequence[tuple[State, int | None]]) -> None:
         """Set when the sweeper looks at these requests next, or never; unless the request has
         changed since.
         """
-        ...
 
     async def stale(
         self, before_ms: int, after: Cursor, limit: int
@@ -167,7 +156,6 @@ class SweepIndex(Protocol):
         that does not change meanwhile. A request that is due later than a queue holds jobs has a
         job once the sweeper has looked at it.
         """
-        ...
 
     async def old(
         self, before_ms: int, after: ViewPosition, limit: int, foreign: Collection[str] = ()
@@ -178,4 +166,3 @@ class SweepIndex(Protocol):
         Our ids contain the time they were made: newer requests are skipped. Not so in `foreign`
         flows, whose ids callers may choose.
         """
-        ...

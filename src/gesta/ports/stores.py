@@ -4,8 +4,6 @@ An adapter declares its capabilities by the ports it fills in. The engine works 
 where it can, and else refuses with a sentence that names the port (`Missing`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, fields
 from typing import NoReturn, Protocol, TypeVar

@@ -3,8 +3,6 @@
 What is in them is worth a second: it need not survive a power loss.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Protocol
 
@@ -44,17 +42,14 @@ class TokenBuckets(Protocol):
 
         One call for many, in their order.
         """
-        ...
 
     async def close(self, closed: Sequence[tuple[Name, int]]) -> None:
         """Nobody gets a token of these for so many milliseconds.
 
         A bucket that is closed for longer stays so.
         """
-        ...
 
     async def forget(self, limit: int) -> int:
         """Remove up to `limit` buckets that are full and open, which is what one is that nobody has
         ever used; how many.
         """
-        ...

@@ -5,8 +5,6 @@ Where the queue is apart, see apart.py.
 The projector projects; worker, sweep and people's decisions record.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
@@ -79,7 +77,6 @@ class Transactions(Protocol):
         self, appends: Sequence[Append], projection: Projection
     ) -> list[AppendVerdict]:
         """As EventStore.append, and the projection with it where it fits; all in one commit."""
-        ...
 
     async def project(
         self,
@@ -92,7 +89,6 @@ class Transactions(Protocol):
         """Views, jobs and checkpoints in one commit; False when another projector moved one of the
         checkpoints: nothing was written.
         """
-        ...
 
     async def remove(self, ended: Sequence[tuple[str, State]]) -> int:
         """Events and view of each request (stream, state as it was seen), in one commit; its key
@@ -103,7 +99,6 @@ class Transactions(Protocol):
         Left alone is one that has changed since, and one with an event that some checkpoint has not
         passed.
         """
-        ...
 
     async def record(
         self, entries: Sequence[Entry], projection: Projection | None = None
@@ -111,4 +106,3 @@ class Transactions(Protocol):
         """Each entry whole or not at all, and the projection of their events where it fits; all of
         them in one commit.
         """
-        ...

@@ -4,8 +4,6 @@ Needed where the queue is in another database than the views: a store that keeps
 can be combined with any queue (stores/separate_queue.py).
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Protocol
 
@@ -27,16 +25,12 @@ class UndispatchedJobs(Protocol):
         A job that is undispatched already stays as it is. False: another projector moved one of
         the checkpoints; nothing was written.
         """
-        ...
 
     async def undispatched(self, limit: int) -> list[Job]:
         """The next jobs to put, fair between tenants. They stay undispatched."""
-        ...
 
     async def find_undispatched(self, job_ids: Sequence[str]) -> set[str]:
         """Which of these jobs are undispatched."""
-        ...
 
     async def remove_undispatched(self, job_ids: Sequence[str]) -> set[str]:
         """Remove jobs that are in the queue or no longer wanted; those that were there."""
-        ...

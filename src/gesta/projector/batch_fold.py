@@ -3,8 +3,6 @@
 The same for projector and rebuild.
 """
 
-from __future__ import annotations
-
 from collections.abc import Awaitable, Callable, Sequence
 from typing import NamedTuple
 

@@ -8,8 +8,6 @@ checkpoint by compare-and-set, so an event of another process in between is neve
 Intake and the recorder append through this class instead of the store.
 """
 
-from __future__ import annotations
-
 from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from typing import TypeVar
 

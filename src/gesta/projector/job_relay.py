@@ -6,8 +6,6 @@ nowhere once they are done with: ids are
 deterministic, and the worker's guard looks at the stream. The other order would lose them.
 """
 
-from __future__ import annotations
-
 from gesta.ports.leases import RENEWAL_SECONDS
 from gesta.ports.stores import Stores
 from gesta.projector.partitions import Partitions

@@ -5,8 +5,6 @@ The lease saves work. What keeps two owners of one partition apart is that its c
 by compare-and-set, in the commit of views and jobs: a process whose lease has ended writes nothing.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from contextlib import suppress
 from typing import NamedTuple

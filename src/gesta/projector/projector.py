@@ -5,8 +5,6 @@ Each of several processes does this for some partitions of the log (partitions.p
 appends itself is projected inline where that is possible (inline.py).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 

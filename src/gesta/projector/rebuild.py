@@ -3,8 +3,6 @@
 Everything else goes on; nothing is sent again.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from gesta.errors import GestaError

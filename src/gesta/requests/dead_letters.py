@@ -2,8 +2,6 @@
 (X-9).
 """
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
 
 from gesta.api_types.decisions import DeadLetter, DlqMetadata, ErrorInfo, Original

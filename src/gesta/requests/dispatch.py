@@ -5,8 +5,6 @@ Never a planned retry, never while rebuilding.
 Receives folded states from follow.py; hands jobs to the queue in the same commit as the views.
 """
 
-from __future__ import annotations
-
 from gesta.domain.ids import external_queue_of
 from gesta.domain.state import State
 from gesta.ports.job_queue import Job

@@ -3,8 +3,6 @@
 A view may lag; the stream never does.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 
 from gesta.domain.codec import decode_meta, event_types

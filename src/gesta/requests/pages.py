@@ -2,8 +2,6 @@
 bounded number of reads, however few fit.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Generic, TypeVar
 

@@ -5,8 +5,6 @@ Receives commands from worker, sweep and engine; hands entries to the store thro
 commit.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import count
@@ -47,11 +45,9 @@ class RequestLog(Protocol):
 
     async def append(self, appends: Sequence[Append]) -> list[AppendVerdict]:
         """As EventStore.append, of new requests."""
-        ...
 
     async def record(self, entries: Sequence[Entry]) -> list[Recording]:
         """As Transactions.record."""
-        ...
 
 
 class Applied(msgspec.Struct, frozen=True, gc=False):

@@ -7,8 +7,6 @@ take. So whoever takes can ask whether a job was spoken of again meanwhile, and 
 queue whose it is.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar

@@ -2,8 +2,6 @@
 saved.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Sequence
 

@@ -6,8 +6,6 @@ do. A store outage is logged and retried after a pause (`repeat`). A component t
 logged and started again; at the end all of them are cancelled and waited for (`Components`).
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass

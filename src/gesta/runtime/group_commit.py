@@ -2,8 +2,6 @@
 waiting.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Awaitable, Callable
 from itertools import accumulate

@@ -2,8 +2,6 @@
 counting is per attempt, asking is not.
 """
 
-from __future__ import annotations
-
 from bisect import bisect_left
 from collections.abc import Iterator
 

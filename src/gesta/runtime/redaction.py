@@ -6,8 +6,6 @@ people need to find a request:
 ids, times, reasons.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 

@@ -3,8 +3,6 @@
 The only reader of the environment.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import tomllib

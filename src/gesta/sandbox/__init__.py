@@ -7,8 +7,6 @@ in the same process and on its clock; `server.py` behind a port of this machine 
 gesta.sandbox`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from gesta.outbound.http import Headers, HttpRequest, HttpResponse, TransportFault

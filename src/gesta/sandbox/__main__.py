@@ -3,8 +3,6 @@
 Prints one JSON line once it listens, ends on SIGINT or SIGTERM.
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
 

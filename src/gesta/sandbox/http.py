@@ -1,7 +1,5 @@
 """A fake of any HTTP API that honours Idempotency-Key: for flows that users write themselves."""
 
-from __future__ import annotations
-
 import msgspec
 
 from gesta.outbound.http import HttpRequest

@@ -8,8 +8,6 @@ is looked at; a key that was seen before is answered as it was then; only what i
 effect.
 """
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Mapping

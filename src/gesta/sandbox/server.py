@@ -13,8 +13,6 @@ GET    /sandbox/{face}/effects      {"calls": 3, "effects": [{"id": …, "type":
 "receipts": 2}]}
 """
 
-from __future__ import annotations
-
 import socket
 from typing import Any, Literal, Self
 

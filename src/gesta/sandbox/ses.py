@@ -9,8 +9,6 @@ SNS signs with a certificate of its own, which it also hands out. An engine that
 must be told so: `sns_url` of its settings. In a test without sockets it answers for every host.
 """
 
-from __future__ import annotations
-
 import base64
 from datetime import UTC, datetime, timedelta
 from functools import cached_property

@@ -5,8 +5,6 @@ A repeat is a second message, as it is at Slack: no argument of chat.postMessage
 prevent it.
 """
 
-from __future__ import annotations
-
 import re
 from typing import Any, Final
 from urllib.parse import parse_qsl, urlsplit

@@ -8,8 +8,6 @@ copy, alone; as `to`, with the letter;
 `on("old password", status=535)` refuses a login.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from email import message_from_bytes
 from email.message import EmailMessage

@@ -2,8 +2,6 @@
 TLS, because it never leaves the machine.
 """
 
-from __future__ import annotations
-
 import asyncio
 import base64
 import re

@@ -3,8 +3,6 @@
 A repeat is a second text, as it is there.
 """
 
-from __future__ import annotations
-
 import base64
 import binascii
 import hashlib

@@ -2,8 +2,6 @@
 much the others do.
 """
 
-from __future__ import annotations
-
 import base64
 import hashlib
 

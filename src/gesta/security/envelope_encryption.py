@@ -3,8 +3,6 @@
 The vault only ever sees what comes out of here.
 """
 
-from __future__ import annotations
-
 import base64
 import hashlib
 

@@ -6,8 +6,6 @@ It is found by what stands in the
 JSON and not by the payload's type, which may have changed since.
 """
 
-from __future__ import annotations
-
 import base64
 
 import msgspec

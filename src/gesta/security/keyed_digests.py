@@ -2,8 +2,6 @@
 never compares equal.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Iterable
 

@@ -6,8 +6,6 @@ A subject is known by a keyed digest only. Keys are asked for with every batch a
 so a destroyed one is never used again.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import partial

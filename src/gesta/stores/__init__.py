@@ -3,8 +3,6 @@
 A store is chosen by the scheme of its URL, which is the name of its folder.
 """
 
-from __future__ import annotations
-
 from importlib import import_module
 from importlib.metadata import entry_points
 from typing import Protocol

@@ -3,8 +3,6 @@
 The adapter holds the lock and runs the text.
 """
 
-from __future__ import annotations
-
 import re
 from importlib.resources import files
 

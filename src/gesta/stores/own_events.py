@@ -5,8 +5,6 @@ For stores whose positions are given one by one without gaps: what is missing he
 process's, and the store has it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from itertools import islice
 

@@ -3,8 +3,6 @@
 A stale one is harmless: readers fold newer events onto it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from itertools import islice
 from typing import NamedTuple

@@ -9,8 +9,6 @@ then leaves the placeholder, which is the same job, only later. A crash between 
 leaves a request without a job, which the sweeper restores.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import cast

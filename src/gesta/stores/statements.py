@@ -4,8 +4,6 @@ A statement begins with `-- name: <name>`. The comment below states what it does
 parameters and `out:` the columns that it returns.
 """
 
-from __future__ import annotations
-
 import re
 from functools import cache
 from importlib.resources import files

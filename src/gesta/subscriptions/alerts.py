@@ -13,8 +13,6 @@ What refuses requests (too much waiting, a disk that is nearly full) refuses ale
 there are readiness and metrics.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta

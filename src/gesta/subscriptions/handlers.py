@@ -7,8 +7,6 @@ a checkpoint of its own, so a
 slow or broken one delays nobody else.
 """
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass

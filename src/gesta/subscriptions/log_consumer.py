@@ -5,8 +5,6 @@ What all of them share: handlers of `@engine.on` (subscriptions.py), tenants' we
 alerts (alerts.py).
 """
 
-from __future__ import annotations
-
 import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping, Sequence

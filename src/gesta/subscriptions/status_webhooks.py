@@ -12,8 +12,6 @@ One process at a time follows for all tenants, and none at all until a tenant su
 first time.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping, Sequence
 
 import msgspec

@@ -11,8 +11,6 @@ the list has. `revoke` first ends the key, then records it: a dead key without i
 which the list shows and a second `revoke` makes up for.
 """
 
-from __future__ import annotations
-
 import hashlib
 import re
 import string

@@ -3,8 +3,6 @@
 Nothing is kept for it beside them.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import msgspec

@@ -6,8 +6,6 @@ People pause what they like. The engine itself pauses a credential that a provid
 the credential changes.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Iterable, Mapping
 from functools import partial

@@ -2,8 +2,6 @@
 a pause counts at the next take.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterable, Mapping
 

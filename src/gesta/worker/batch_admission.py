@@ -5,8 +5,6 @@ whose request is not there yet is released for a moment, and quarantined after s
 whose request cannot be read is quarantined, and the rest goes on. The caller starts what is left.
 """
 
-from __future__ import annotations
-
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple

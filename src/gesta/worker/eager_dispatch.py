@@ -10,8 +10,6 @@ The projector asks for free slots (`make`), the store fills them in (ports/eager
 values and the rule for choosing jobs), and `answered` hands the leased jobs to the pool.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager

@@ -5,8 +5,6 @@ A worker that cannot renew ends its calls before the lease does: after that, ano
 the provider.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 

@@ -5,8 +5,6 @@ Constructors are not checked, so an outcome can carry anything: a number for an 
 delay, the provider's whole answer.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress

@@ -4,8 +4,6 @@ Receives jobs from the queue, or from eager_dispatch.py those that were leased a
 batch_admission.py loads their requests; attempt.py runs each attempt in a task of its own.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Coroutine, Mapping, Sequence

@@ -5,8 +5,6 @@ Decided from the stream's head, not from the view alone.
 The same for our own attempts and for work that is handed out to others (handing_out/).
 """
 
-from __future__ import annotations
-
 from functools import partial
 from typing import Literal
 

@@ -10,8 +10,6 @@ Nothing is written beside the request's own events: no rate limit of the live re
 no endpoint switched off, nobody noted.
 """
 
-from __future__ import annotations
-
 import base64
 from collections.abc import Callable, Mapping
 from typing import Concatenate, ParamSpec, TypeVar

@@ -3,8 +3,6 @@
 Each finding has a level, what is so, and what to do about it.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Literal

@@ -1,7 +1,5 @@
 """The facts for a diagnosis, gathered from a running engine."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator
 
 from gesta.admin.doctor.checks import Facts, suspicious_fields

@@ -1,7 +1,5 @@
 """Why has this not been sent yet? One sentence, pure over the request's facts."""
 
-from __future__ import annotations
-
 import shlex
 
 import msgspec

@@ -1,7 +1,5 @@
 """A notification is sent once, and its provider may report later what became of it."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from gesta.domain import events as e

@@ -3,8 +3,6 @@
 They are facts beside the status, and evidence that the message was sent.
 """
 
-from __future__ import annotations
-
 from msgspec.structs import replace
 
 from gesta.domain import events as e

@@ -4,8 +4,6 @@
 expiry. A lifecycle says which operations a request has, and what each one ends in.
 """
 
-from __future__ import annotations
-
 import msgspec
 
 from gesta.domain.events import Succeeded

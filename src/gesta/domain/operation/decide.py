@@ -4,8 +4,6 @@ Receives commands from intake, worker and sweeper. `DECISIONS` holds one functio
 lifecycle uses this table as it is, or replaces and adds entries.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from functools import partial
 from math import ceil

@@ -4,8 +4,6 @@ Projector, worker and rebuild use the same folds, so that views are disposable. 
 function per event; a lifecycle uses this table as it is, or replaces and adds entries.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from typing import Any
 

@@ -12,8 +12,6 @@ may show two after a lost answer; that is this channel's window for a duplicate.
 `flow(on_unknown="park")` leaves it to a person instead.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Mapping
 from html import escape

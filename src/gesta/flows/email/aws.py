@@ -6,8 +6,6 @@ sockets has none here either, and a
 missing answer ends the attempt by itself.
 """
 
-from __future__ import annotations
-
 import hashlib
 from contextvars import ContextVar
 from functools import cache

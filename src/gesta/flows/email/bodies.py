@@ -12,8 +12,6 @@ name a reference must not read other tenants' e-mails, the machine's files, or a
 network (S2-19).
 """
 
-from __future__ import annotations
-
 import os
 import re
 import stat

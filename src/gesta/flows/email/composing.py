@@ -3,8 +3,6 @@
 The same letter gets the same Message-ID and the same parts at every attempt.
 """
 
-from __future__ import annotations
-
 import hashlib
 from datetime import UTC, datetime
 from email.headerregistry import Address

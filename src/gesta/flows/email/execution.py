@@ -2,8 +2,6 @@
 say what became of it (R2-32).
 """
 
-from __future__ import annotations
-
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 

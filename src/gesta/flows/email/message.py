@@ -2,8 +2,6 @@
 002.
 """
 
-from __future__ import annotations
-
 import re
 from typing import Any
 

@@ -7,8 +7,6 @@ bounce and a complaint put the address on
 the suppression list.
 """
 
-from __future__ import annotations
-
 import hashlib
 import re
 from collections.abc import Sequence

@@ -4,8 +4,6 @@ is accepted, and again before it is sent.
 Faults never repeat what was given: they go into answers, logs and dead letters.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from urllib.parse import urlsplit

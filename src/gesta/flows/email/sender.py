@@ -23,8 +23,6 @@ Amazon SES v2 (D-9):
   `outboxId`, by which SES's own events tell them apart.
 """
 
-from __future__ import annotations
-
 import re
 from typing import Annotated, Any, ClassVar, Literal
 

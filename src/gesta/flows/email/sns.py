@@ -6,8 +6,6 @@ through the guard like everything else, a
 few of them at most, and kept for a day.
 """
 
-from __future__ import annotations
-
 import base64
 import binascii
 import re

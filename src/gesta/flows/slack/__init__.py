@@ -25,8 +25,6 @@ deleted before Slack was asked; and one that Slack posts more than ASK_AFTER_SEC
 connection to it broke.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any, Final, NoReturn
 

@@ -5,8 +5,6 @@ conversation is searched for it.
 end; otherwise the doubt stays.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Mapping
 from typing import Any, Final

@@ -2,8 +2,6 @@
 are at this attempt.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import msgspec

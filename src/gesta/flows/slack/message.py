@@ -1,7 +1,5 @@
 """What a request to Slack carries, and what a tenant stores by code for it."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Final

@@ -17,8 +17,6 @@ and a person decides. The window for a mistake: of two requests alike within abo
 done and one lost before Twilio had it, the lost one is taken for the other.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Final
 

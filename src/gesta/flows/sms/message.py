@@ -1,7 +1,5 @@
 """What a request for a text message carries, and the account that a tenant stores by code."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from importlib.util import find_spec

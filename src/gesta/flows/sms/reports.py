@@ -10,8 +10,6 @@ of their names. So neither can be changed, and no list of Twilio's ids is kept. 
 suppression list: who has said STOP is on Twilio's own, and START takes them off there.
 """
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import hmac

@@ -5,8 +5,6 @@ alike to one person within that time
 cannot be told apart, so the doubt stays then.
 """
 
-from __future__ import annotations
-
 import base64
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime

@@ -2,8 +2,6 @@
 stream that differs.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Awaitable, Callable
 

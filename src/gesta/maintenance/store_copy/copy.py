@@ -1,7 +1,5 @@
 """The copy itself, step by step; __init__.py tells them in order."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 

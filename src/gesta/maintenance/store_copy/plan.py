@@ -3,8 +3,6 @@
 The tenant of an event stands in its metadata: names are never parsed.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Literal
 

@@ -4,8 +4,6 @@ While we hold their roles, nobody projects or sweeps in the target, nor removes 
 the source.
 """
 
-from __future__ import annotations
-
 from gesta.errors import Fenced, StoreError
 from gesta.maintenance.store_copy.plan import CopyPlan, Home
 from gesta.maintenance.sweeper import ROLE as SWEEP

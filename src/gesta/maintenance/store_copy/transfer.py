@@ -3,8 +3,6 @@
 Everything may be repeated: what stands there already is recognised.
 """
 
-from __future__ import annotations
-
 from gesta.errors import StoreError
 from gesta.maintenance.store_copy.plan import PAGE, CopyPlan, ref_of
 from gesta.ports.checkpoints import Move, dispatched_of

@@ -15,8 +15,6 @@ What is done against the library's friendliness:
   and use gains nothing.
 """
 
-from __future__ import annotations
-
 import asyncio
 import errno
 import re

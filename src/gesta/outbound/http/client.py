@@ -9,8 +9,6 @@
   proxy's login page answers 200 as well, and a flow that must hand on the provider's id has none.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from datetime import UTC

@@ -1,7 +1,5 @@
 """Port: one HTTP exchange, never repeated by itself, with every fault named."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
@@ -102,6 +100,5 @@ class Transport(Protocol):
 
         Raises TransportFault when there is none.
         """
-        ...
 
     async def close(self) -> None: ...

@@ -1,7 +1,5 @@
 """Port: one letter handed to one server, never twice by itself, with every fault named."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
@@ -108,7 +106,6 @@ class MailTransport(Protocol):
 
     async def send(self, server: MailServer, envelope: Envelope) -> MailAnswer:
         """What the server said. Raises MailFault when it said nothing that counts."""
-        ...
 
     async def close(self) -> None: ...
 

@@ -2,8 +2,6 @@
 users' tests.
 """
 
-from __future__ import annotations
-
 from gesta.ports.stores import Stores
 from gesta.runtime.clock import Runtime
 from gesta.stores.memory.database import MemoryDatabase

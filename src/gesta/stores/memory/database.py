@@ -5,8 +5,6 @@ single thread. The database outlives the
 engines that use it: a second engine on the same one is a restart.
 """
 
-from __future__ import annotations
-
 from gesta.ports.stores import Stores
 from gesta.runtime.clock import Runtime
 from gesta.stores.memory.event_store import MemoryEventStore

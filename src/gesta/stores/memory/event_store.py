@@ -1,7 +1,5 @@
 """Events in a list: the index in it is the position, so the log is in order by construction."""
 
-from __future__ import annotations
-
 import heapq
 import itertools
 from collections.abc import Sequence

@@ -3,8 +3,6 @@
 Leases belong to tokens, one for each worker process.
 """
 
-from __future__ import annotations
-
 import heapq
 import itertools
 from collections import Counter

@@ -3,8 +3,6 @@
 Inserts near the end, the usual case with time-ordered ids, move almost nothing.
 """
 
-from __future__ import annotations
-
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterator
 from typing import Any, Generic, TypeVar

@@ -1,7 +1,5 @@
 """Project and record as one step: no await between the first change and the last."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from gesta.domain.state import State

@@ -1,7 +1,5 @@
 """Sealed secrets in a dict."""
 
-from __future__ import annotations
-
 import heapq
 from collections.abc import Sequence
 

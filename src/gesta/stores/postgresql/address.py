@@ -1,7 +1,5 @@
 """Where a PostgreSQL store is: the server's own URL, and what we add to it as query parameters."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit, urlunsplit

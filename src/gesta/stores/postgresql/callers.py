@@ -4,8 +4,6 @@ A library is looked for only where it is loaded already, which it is where someb
 of it.
 """
 
-from __future__ import annotations
-
 import re
 import sys
 from collections.abc import Sequence
@@ -32,11 +30,9 @@ class Caller(Protocol):
         """See to it that a transaction is open, and that it is the caller's: raises BadTransaction
         where each statement would be its own.
         """
-        ...
 
     async def ask(self, text: str, values: Sequence[object]) -> Sequence[Any]:
         """The rows of a statement whose parameters are $1, $2 and so on."""
-        ...
 
 
 class Asyncpg:

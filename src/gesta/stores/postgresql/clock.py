@@ -2,8 +2,6 @@
 one, and again every few seconds.
 """
 
-from __future__ import annotations
-
 from gesta.errors import StoreError
 from gesta.runtime.clock import Runtime, sleep
 from gesta.stores.postgresql.database import Database

@@ -6,8 +6,6 @@ listener. So a pooler that gives every transaction
 another connection may stand between.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Iterator
 from typing import Any, Protocol

@@ -7,8 +7,6 @@ buckets, outbox, checkpoints, removals, requests, parked, lines, presents, lease
 claims, head. A take waits for none but its own lease.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress

@@ -2,8 +2,6 @@
 adapter.
 """
 
-from __future__ import annotations
-
 from typing import Literal, NoReturn
 
 import asyncpg  # type: ignore[import-untyped]

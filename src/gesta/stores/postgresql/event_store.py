@@ -2,8 +2,6 @@
 promise.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from gesta.domain.ids import id_bytes, id_text

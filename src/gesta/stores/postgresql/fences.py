@@ -3,8 +3,6 @@
 Implements gesta.ports.fences; the docstrings there are the promise.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from gesta.ports.fences import Fence

@@ -5,8 +5,6 @@ Turns (domain/fair_queue.py) are read before and noted with the jobs, not under 
 processes that give turns at the same instant may give the same one. Then those two jobs are equal.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from operator import attrgetter

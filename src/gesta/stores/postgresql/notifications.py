@@ -6,8 +6,6 @@ and apart from it, because a transaction that
 notifies makes all others that do wait for its commit.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import asyncpg  # type: ignore[import-untyped]

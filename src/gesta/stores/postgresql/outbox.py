@@ -1,7 +1,5 @@
 """The outbox in PostgreSQL. Implements gesta.ports.outbox; the docstrings there are the promise."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from gesta.domain.ids import event_id, id_bytes

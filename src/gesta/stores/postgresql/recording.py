@@ -2,8 +2,6 @@
 (migrations/0008_record.sql).
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol, assert_never
 

@@ -5,8 +5,6 @@ works with them, so that two versions of a program
 can run side by side while one replaces the other.
 """
 
-from __future__ import annotations
-
 import logging
 import re
 from collections.abc import Sequence

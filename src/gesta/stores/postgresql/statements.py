@@ -2,8 +2,6 @@
 ever set.
 """
 
-from __future__ import annotations
-
 from gesta.stores.statements import statements_of
 
 VIEWS = "requests"

@@ -1,7 +1,5 @@
 """The vault in PostgreSQL. Implements gesta.ports.vault; the docstrings there are the promise."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -2,8 +2,6 @@
 thread per process.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 from functools import partial

@@ -5,8 +5,6 @@ takes jobs as a journal) is
 synced to disk before it is answered; a cycle of rebuildable rows alone is not.
 """
 
-from __future__ import annotations
-
 import asyncio
 import os
 from collections.abc import Callable

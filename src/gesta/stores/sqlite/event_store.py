@@ -1,7 +1,5 @@
 """Events in SQLite. Implements gesta.ports.event_store; the docstrings there are the promise."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any, cast
 

@@ -1,7 +1,5 @@
 """The queue in SQLite. Implements gesta.ports.job_queue; the docstrings there are the promise."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, assert_never, cast

@@ -1,7 +1,5 @@
 """The vault in SQLite. Implements gesta.ports.vault; the docstrings there are the promise."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any

@@ -8,8 +8,6 @@ system, because no template engine bounds it by itself: one filter can make a gi
 line. A child that oversteps is killed, and its parent starts another.
 """
 
-from __future__ import annotations
-
 import os
 import resource
 import signal

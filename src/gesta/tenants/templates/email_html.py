@@ -6,8 +6,6 @@ ending the process (deep nesting, endless selectors). So this runs in the child 
 templates.
 """
 
-from __future__ import annotations
-
 import re
 from html.parser import HTMLParser
 from typing import Final, Literal

@@ -3,8 +3,6 @@
 `child_renderer.py` is the real one; the one below is for tests on a clock of their own.
 """
 
-from __future__ import annotations
-
 from collections.abc import Awaitable
 from importlib.util import find_spec
 from typing import Protocol

@@ -2,8 +2,6 @@
 gets it.
 """
 
-from __future__ import annotations
-
 from gesta.ports.checkpoints import Checkpoint, Move
 from gesta.testing.contracts.harness import Harness
 from gesta.testing.contracts.samples import fresh_name

@@ -1,7 +1,5 @@
 """Callers at the same time, and waiters under a clock that the test moves."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Coroutine
 from typing import Any, TypeVar

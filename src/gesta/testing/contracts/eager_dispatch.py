@@ -2,8 +2,6 @@
 took, and nobody who waited is passed over.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from gesta.ports.checkpoints import Move

@@ -2,8 +2,6 @@
 one of them, for ever and in every store.
 """
 
-from __future__ import annotations
-
 from hashlib import sha256
 from itertools import count
 

@@ -3,8 +3,6 @@
 Keys and their claims are in event_claims.py.
 """
 
-from __future__ import annotations
-
 from gesta.ports.event_store import FOLLOW_BYTES, Append, Appended, Recorded, Stale
 from gesta.testing.contracts.concurrency import end_within, let_others_run, race, wait_for_all
 from gesta.testing.contracts.harness import Harness, reopen

@@ -2,8 +2,6 @@
 its holder renews.
 """
 
-from __future__ import annotations
-
 from gesta.domain.ids import external_queue_of, external_queues_of
 from gesta.ports.job_queue import (
     Ack,

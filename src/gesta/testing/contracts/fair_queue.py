@@ -2,8 +2,6 @@
 urgent go first.
 """
 
-from __future__ import annotations
-
 from gesta.ports.job_queue import Job, Release
 from gesta.testing.contracts.harness import Harness
 from gesta.testing.contracts.job_queue import LEASE_SECONDS, take

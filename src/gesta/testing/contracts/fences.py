@@ -2,8 +2,6 @@
 still be read.
 """
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator, Coroutine
 from typing import Any
 

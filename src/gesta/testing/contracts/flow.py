@@ -17,8 +17,6 @@ The channel runs on a real store and a real clock against the sandbox's doubles,
 shortened (`quick`).
 """
 
-from __future__ import annotations
-
 import base64
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -64,7 +62,6 @@ class FlowHarness(Protocol):
 
     def flow(self) -> Flow:
         """The channel, with TIMEOUT_SECONDS as the time limit of a call."""
-        ...
 
     def payload(self, number: int) -> Payload: ...
 
@@ -72,37 +69,29 @@ class FlowHarness(Protocol):
         """Whom a payload is about; None: the channel's payloads carry nothing personal, and their
         type says so.
         """
-        ...
 
     async def set_up(self, engine: Engine, sandbox: Sandbox) -> None:
         """Store the config that the payloads need."""
-        ...
 
     def arm(self, sandbox: Sandbox, trouble: Trouble) -> None:
         """Let the next call go wrong."""
-        ...
 
     def revoke(self, sandbox: Sandbox) -> None:
         """Let the provider refuse the credential from now on."""
-        ...
 
     async def renew(self, engine: Engine, sandbox: Sandbox) -> None:
         """Put the credential anew, one that the provider accepts."""
-        ...
 
     def calls(self, sandbox: Sandbox) -> int:
         """How often the provider was called, whatever came of it."""
-        ...
 
     def effects(self, sandbox: Sandbox) -> list[int]:
         """The number of the payload for every effect that the world has seen, in order."""
-        ...
 
     def environment(self, environment: Environment, sandbox: Sandbox) -> Environment:
         """Doubles of whatever else the channel reaches the world by; HTTP goes to the sandbox
         already.
         """
-        ...
 
 
 def quick(flow: Flow) -> Flow:

@@ -4,8 +4,6 @@ opened again.
 A harness declares the capabilities of its store; every contract whose `needs` it has runs on it.
 """
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import ClassVar, Literal

@@ -2,8 +2,6 @@
 before the events, and nowhere else.
 """
 
-from __future__ import annotations
-
 from gesta.errors import Fenced
 from gesta.ports.checkpoints import Move
 from gesta.ports.event_store import Append, Appended, Claimed, Stale

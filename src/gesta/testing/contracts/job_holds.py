@@ -2,8 +2,6 @@
 much it holds.
 """
 
-from __future__ import annotations
-
 from gesta.ports.job_queue import Drop, HeldJob, Hold
 from gesta.testing.contracts.concurrency import end_within, wait_for_all
 from gesta.testing.contracts.harness import Harness, reopen

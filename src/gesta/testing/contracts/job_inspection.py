@@ -1,7 +1,5 @@
 """What every job queue promises people who look at it."""
 
-from __future__ import annotations
-
 from gesta.ports.job_queue import Backlog, Hold, QueueStanding
 from gesta.testing.contracts.harness import Harness
 from gesta.testing.contracts.job_queue import LEASE_SECONDS, held_jobs, take

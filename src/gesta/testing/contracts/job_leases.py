@@ -2,8 +2,6 @@
 comes too late.
 """
 
-from __future__ import annotations
-
 from gesta.ports.job_queue import Ack, Drop, Job, Release
 from gesta.testing.contracts.concurrency import race
 from gesta.testing.contracts.harness import Harness

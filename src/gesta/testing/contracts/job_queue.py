@@ -4,8 +4,6 @@ Who goes first is in job_turns.py; what becomes of a taken job in job_settlement
 and job_leases.py.
 """
 
-from __future__ import annotations
-
 from gesta.ports.job_queue import Ack, Hold, Job, LeasedJob
 from gesta.testing.contracts.concurrency import end_within, race, wait_for_all
 from gesta.testing.contracts.harness import Harness, reopen

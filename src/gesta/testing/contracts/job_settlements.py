@@ -2,8 +2,6 @@
 nobody had taken.
 """
 
-from __future__ import annotations
-
 from gesta.ports.job_queue import Ack, Drop, Release, Settlement
 from gesta.testing.contracts.concurrency import end_within, wait_for_all
 from gesta.testing.contracts.harness import Harness

@@ -2,8 +2,6 @@
 request only, for good.
 """
 
-from __future__ import annotations
-
 from gesta.ports.event_store import Appended, Claim, Claimed, Stale
 from gesta.testing.contracts.concurrency import race
 from gesta.testing.contracts.harness import Harness, reopen

@@ -2,8 +2,6 @@
 owner, and everybody gets about as many.
 """
 
-from __future__ import annotations
-
 from gesta.ports.leases import RoleLease
 from gesta.testing.contracts.concurrency import race
 from gesta.testing.contracts.harness import Harness

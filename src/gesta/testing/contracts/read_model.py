@@ -3,8 +3,6 @@
 See also checkpoints.py and, for the sweep, view_sweeps.py.
 """
 
-from __future__ import annotations
-
 from gesta.domain.lifecycles import Status
 from gesta.ports.checkpoints import Move, dispatched_of
 from gesta.ports.read_model import Filter, Quarantined, View

@@ -2,8 +2,6 @@
 gone whole or not at all.
 """
 
-from __future__ import annotations
-
 from msgspec.structs import replace
 
 from gesta.ports.checkpoints import Move

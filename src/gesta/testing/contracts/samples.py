@@ -3,8 +3,6 @@
 Every id and name is new, so that a test never meets what another one left in a shared server.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from msgspec.structs import replace

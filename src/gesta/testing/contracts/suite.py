@@ -1,7 +1,5 @@
 """The frame of a contract: which capabilities it asks for, and how a test comes to its store."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import ClassVar

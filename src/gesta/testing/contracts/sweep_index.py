@@ -2,8 +2,6 @@
 nothing else is shown.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection
 
 from msgspec.structs import replace

@@ -2,8 +2,6 @@
 the rate gives.
 """
 
-from __future__ import annotations
-
 from gesta.domain.token_bucket import Rate
 from gesta.ports.token_buckets import Name, Wanted
 from gesta.testing.contracts.concurrency import race

@@ -2,8 +2,6 @@
 all.
 """
 
-from __future__ import annotations
-
 from gesta.ports.checkpoints import Move
 from gesta.ports.event_store import Appended, Claimed, Stale
 from gesta.ports.job_queue import Ack, Drop, Job, Release

@@ -2,8 +2,6 @@
 with the views, kept, and told in turn.
 """
 
-from __future__ import annotations
-
 from gesta.ports.checkpoints import Move
 from gesta.ports.job_queue import Job
 from gesta.testing.contracts.harness import Harness, reopen

@@ -2,8 +2,6 @@
 gone.
 """
 
-from __future__ import annotations
-
 from gesta.ports.vault import Encrypted
 from gesta.testing.contracts.concurrency import race
 from gesta.testing.contracts.harness import Harness, reopen

@@ -3,8 +3,6 @@
 The database object stands for the disk: it is what a restart leaves.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from gesta.ports.stores import Stores

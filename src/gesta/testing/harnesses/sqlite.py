@@ -1,7 +1,5 @@
 """The SQLite file under the contract suites."""
 
-from __future__ import annotations
-
 from gesta.ports.stores import Stores
 from gesta.stores.sqlite import open_stores
 from gesta.testing.contracts import harness

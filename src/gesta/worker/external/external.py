@@ -6,8 +6,6 @@ Receives jobs from the lanes of the queue; hands out requests that the guard has
 outcomes to recorder.py.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 import msgspec

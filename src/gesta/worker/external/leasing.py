@@ -5,8 +5,6 @@ read. A lease that ends without a report makes the request `unknown(no_report)`;
 for those.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Coroutine, Mapping, Sequence
 from typing import Any

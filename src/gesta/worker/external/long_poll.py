@@ -2,8 +2,6 @@
 once a second, and none while nobody waits.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections import deque
 

@@ -2,8 +2,6 @@
 that means as an outcome.
 """
 
-from __future__ import annotations
-
 from typing import Annotated, assert_never
 
 import msgspec

@@ -5,8 +5,6 @@ the opening, with a keyed digest. Nothing of it is stored, so it stays valid aft
 another process.
 """
 
-from __future__ import annotations
-
 from hmac import compare_digest
 
 import msgspec
