@@ -36,7 +36,7 @@ CHUNK = 1_000
 _clock = SystemRuntime()
 
 
-@flow("bench.provider", on_unknown="same_key")
+@flow("bench.provider", on_unknown="resend")
 async def provider(note: Note, attempt: Attempt) -> Outcome:  # noqa: ARG001 -- takes both
     """As slow as a provider, with the concurrency that every flow has unless it says otherwise."""
     await sleep(_clock, CALL_SECONDS)

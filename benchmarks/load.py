@@ -13,7 +13,7 @@ from math import ceil
 
 from gesta.engine.engine import Engine
 from gesta.engine.request import Request
-from gesta.errors import GestaError, NotYet
+from gesta.errors import GestaError, OutcomeTimeout
 from gesta.flows.flow import Payload
 from gesta.intake.submit_options import Options
 from gesta.ports.read_model import View
@@ -124,7 +124,7 @@ class Load:
         start = time.perf_counter()
         request = await self._engine.submit(self._payload(number), key=self._key())
         self.ids.append(request.id)
-        with suppress(NotYet):
+        with suppress(OutcomeTimeout):
             await request.outcome(timeout=self._stall_seconds)
         return (time.perf_counter() - start) * 1000
 

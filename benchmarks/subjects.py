@@ -49,7 +49,7 @@ class Note(Payload, frozen=True):
 # something. This one is over at once, and
 # its slot is free only when its outcome is on disk; with fewer slots than submitters the bench
 # would measure the limit instead.
-@flow("bench.plain", on_unknown="same_key", concurrency=CONCURRENCY)
+@flow("bench.plain", on_unknown="resend", concurrency=CONCURRENCY)
 async def plain(note: Note, attempt: Attempt) -> Outcome:  # noqa: ARG001 -- an executor takes both
     """Nothing but the engine itself."""
     return Done(attempt.request_id)

@@ -31,7 +31,7 @@ class Call(Payload, frozen=True):
 
 
 def call_flow(receiver: str) -> Flow:
-    @flow("bench.call", on_unknown="same_key")
+    @flow("bench.call", on_unknown="resend")
     async def call(payload: Call, attempt: Attempt) -> Outcome:
         headers = {"Idempotency-Key": attempt.key, PROCESS: str(os.getpid())}
         answer = await attempt.http.post(receiver, json={"number": payload.number}, headers=headers)

@@ -89,7 +89,7 @@ def note_flow(
     provider: Provider,
     *,
     name: str = FLOW,
-    on_unknown: UnknownPolicy = "same_key",
+    on_unknown: UnknownPolicy = "resend",
     retry: RetryPolicy | None = None,
     reconcile: Provider | None = None,
     key_protects_seconds: float | None = None,

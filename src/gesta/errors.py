@@ -11,17 +11,17 @@ GestaError
 │   ├── BadConfig          a tenant's config entity
 │   ├── BadScope           what to pause or resume
 │   └── BadTransaction     what a request is to be part of
-├── AccessDenied           the API key opens nothing
+├── Forbidden              the API key opens nothing
 ├── Conflict               the key was used with other content
 ├── NotFound               no such request, entity or dead letter
-├── Outdated               config is not at the version that the caller has seen
+├── VersionConflict        config is not at the version that the caller has seen
 ├── Refused                the request's state does not allow it
 ├── LeaseLost              the work is in other hands, or its end is on record
-├── Forged                 a report that is not the provider's
-├── NotYet                 no outcome within the time given
+├── InvalidSignature       a report that is not the provider's
+├── OutcomeTimeout         no outcome within the time given
 ├── Erased                 the person it is about was erased
 ├── PartlyAccepted         the store failed in the middle of a batch; the answers so far are with it
-├── TryLater               too much is waiting, or the disk is nearly full; nothing was written
+├── Overloaded             too much is waiting, or the disk is nearly full; nothing was written
 ├── RendererDown           templates cannot be filled in now, whatever is in them
 ├── PoisonEvent            a stored event cannot be read; the rest goes on
 └── StoreError             the store cannot be used
@@ -138,7 +138,7 @@ class BadTransaction(BadInput):
         super().__init__(f"within: {fault}")
 
 
-class AccessDenied(GestaError):
+class Forbidden(GestaError):
     """One text for every key that is none: whoever tries them learns nothing by it."""
 
     def __init__(self) -> None:
@@ -166,7 +166,7 @@ class NotFound(GestaError):
         super().__init__(f"no {what} {name!r} for this tenant{more}")
 
 
-class Outdated(GestaError):
+class VersionConflict(GestaError):
     """Config is not at the version that the caller has seen; nothing was written.
 
     `version` is the one it is at, 0: it is not there.
@@ -205,7 +205,7 @@ class LeaseLost(GestaError):
         self.request_id, self.state = state.id, state
 
 
-class Forged(GestaError):
+class InvalidSignature(GestaError):
     """What was posted as a provider's report is not.
 
     One text for all of it: whoever forges learns nothing.
@@ -215,7 +215,7 @@ class Forged(GestaError):
         super().__init__("this is no report that was signed for this place")
 
 
-class NotYet(GestaError):
+class OutcomeTimeout(GestaError, TimeoutError):
     """No outcome yet; the request goes on."""
 
     def __init__(
@@ -258,7 +258,7 @@ class PartlyAccepted(GestaError):
         self.answers = list(answers)
 
 
-class TryLater(GestaError):
+class Overloaded(GestaError):
     """Refused before anything was written, so that nothing that was accepted is ever lost.
 
     The same call may be made again.

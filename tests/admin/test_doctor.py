@@ -328,7 +328,7 @@ JOB = QueueStanding(Job("r-1-1", "default", FLOW, "r-1", 1, due_ms=NOW - 5_000),
         ({"status": "expired"}, {}, "its time to live ended"),
         ({"status": "cancelled"}, {}, "it was called back"),
         (
-            {"status": "unknown", "reason": "timeout", "policy": "park"},
+            {"status": "unknown", "reason": "timeout", "policy": "manual"},
             {"is_worked_on": False},
             "only a person can tell; gesta resolve r-1 --executed",
         ),
@@ -395,14 +395,19 @@ JOB = QueueStanding(Job("r-1-1", "default", FLOW, "r-1", 1, due_ms=NOW - 5_000),
         ),
         ({"due_at": NOW + 30_000}, {}, "it is scheduled for 2027-01-15 08:00:30.000Z (in 30 s)"),
         (
-            {"status": "unknown", "policy": "ask", "due_at": NOW + 30_000, "reason": "timeout"},
+            {
+                "status": "unknown",
+                "policy": "reconcile",
+                "due_at": NOW + 30_000,
+                "reason": "timeout",
+            },
             {},
             "in doubt (timeout) and will be asked about at the provider",
         ),
         (
             {
                 "status": "unknown",
-                "policy": "same_key",
+                "policy": "resend",
                 "due_at": NOW + 30_000,
                 "reason": "timeout",
             },
@@ -442,7 +447,12 @@ JOB = QueueStanding(Job("r-1-1", "default", FLOW, "r-1", 1, due_ms=NOW - 5_000),
             "a worker is at it right now",
         ),
         (
-            {"status": "unknown", "policy": "ask", "due_at": NOW + 30_000, "reason": "timeout"},
+            {
+                "status": "unknown",
+                "policy": "reconcile",
+                "due_at": NOW + 30_000,
+                "reason": "timeout",
+            },
             {"is_erased": True},
             (
                 "nobody can ask about it or send it again, and a person decides; gesta resolve r-1"

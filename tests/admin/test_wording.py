@@ -33,10 +33,10 @@ def test_a_duration_is_told_in_its_largest_unit(duration_ms, words):
             "attempt 2, http_500, answered 500, next in 1 min",
         ),
         (
-            e.OutcomeUnknown(1, "lease_lost", "same_key", next_at=1_000),
+            e.OutcomeUnknown(1, "lease_lost", "resend", next_at=1_000),
             "attempt 1, lease_lost, resend at once",
         ),
-        (e.OutcomeUnknown(1, "timeout", "park"), "attempt 1, timeout, a person decides"),
+        (e.OutcomeUnknown(1, "timeout", "manual"), "attempt 1, timeout, a person decides"),
         (
             e.Failed("max_attempts_exceeded", 5, retryable=True, last_error="busy"),
             "max_attempts_exceeded, busy, 5 tries",
@@ -53,8 +53,8 @@ def test_every_attempt_has_one_record_whatever_its_events():
     meta = e.Meta("default", "shop.note", "1", 1_000, "1", "1")
     history = [
         e.AttemptStarted(1, "key"),
-        e.OutcomeUnknown(1, "timeout", "ask", next_at=6_000),
-        e.OutcomeUnknown(1, "no_answer", "ask", next_at=9_000),
+        e.OutcomeUnknown(1, "timeout", "reconcile", next_at=6_000),
+        e.OutcomeUnknown(1, "no_answer", "reconcile", next_at=9_000),
         e.OutcomeResolved("not_executed", "provider", "no trace"),
         e.AttemptFailed(2, "busy", next_attempt_at=None),
         e.Failed("max_attempts_exceeded", 2, retryable=True, last_error="busy"),

@@ -87,14 +87,14 @@ def test_a_program_in_the_current_folder_is_found(cli, folder):
 
 def test_flows_that_others_execute_are_declared_without_python(cli, folder):
     (folder / "gesta.toml").write_text(
-        '[flows.external."warehouse.pick"]\nlease_seconds = 30\non_unknown = "same_key"\nattempts'
+        '[flows.external."warehouse.pick"]\nlease_seconds = 30\non_unknown = "resend"\nattempts'
         " = 2\n"
     )
     assert cli("send", "warehouse.pick", '{"any": ["thing"]}').code == 0
     (flow,) = [one for one in flows_of(load(file="gesta.toml")) if one.name == "warehouse.pick"]
     assert (flow.lease_seconds, flow.rules.on_unknown, flow.rules.retry.attempts) == (
         30.0,
-        "same_key",
+        "resend",
         2,
     )
     assert rows(cli("settings", "--json"))["flows.external.warehouse.pick"][1] == "gesta.toml"
@@ -105,7 +105,7 @@ def test_flows_that_others_execute_are_declared_without_python(cli, folder):
     [
         ("lease_seconds = 0", "lease_seconds must be from 1 to 300"),
         ("lease_seconds = 'long'\ncolour = 1", "colour: unknown; known: lease_seconds"),
-        ("on_unknown = 'ask'", "on_unknown must be 'same_key' or 'park'"),
+        ("on_unknown = 'reconcile'", "on_unknown must be 'resend' or 'manual'"),
         ("attempts = 0", "must be positive"),
     ],
 )

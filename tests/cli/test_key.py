@@ -7,7 +7,7 @@ from __future__ import annotations
 import pytest
 
 from gesta import Engine
-from gesta.errors import AccessDenied
+from gesta.errors import Forbidden
 from gesta.runtime.clock import run
 
 
@@ -78,7 +78,7 @@ def test_a_revoked_key_opens_nothing(cli):
     key_id = check(text).key_id
     answer = cli("key", "revoke", key_id, "--by", "bob")
     assert (answer.code, answer.out) == (0, f"{key_id}\n")
-    with pytest.raises(AccessDenied):
+    with pytest.raises(Forbidden):
         check(text)
     assert "revoked by bob" in cli("key", "list").out
     assert cli("key", "revoke", key_id, "--json").json["revokedBy"] == "bob"

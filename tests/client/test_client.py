@@ -12,11 +12,11 @@ from gesta import Attempt, Done, Outcome, Payload, Rejected, flow
 from gesta.api_types.requests import StreamEvent
 from gesta.client import Client, Submit
 from gesta.errors import (
-    AccessDenied,
     Conflict,
+    Forbidden,
     InvalidRequest,
     NotFound,
-    NotYet,
+    OutcomeTimeout,
     Refused,
     Unreachable,
 )
@@ -141,16 +141,16 @@ async def test_the_errors_are_those_of_an_engine(client, api):
         await client.cancel("shop.note", made.id)
     assert refused.value.code == "already_ended"
     async with Client(api.address, "gesta_live_x_y") as stranger:
-        with pytest.raises(AccessDenied):
+        with pytest.raises(Forbidden):
             await stranger.whoami()
     async with Client(api.address, await api.key("read")) as reader:
-        with pytest.raises(AccessDenied, match="scope submit"):
+        with pytest.raises(Forbidden, match="scope submit"):
             await reader.submit("shop.note", {"text": "hello"})
 
 
 async def test_a_request_that_takes_longer_is_told_as_not_yet(client):
     made = await client.submit("shop.note", {"text": "later"}, wait=0.3)
-    with pytest.raises(NotYet) as late:
+    with pytest.raises(OutcomeTimeout) as late:
         await client.wait("shop.note", made.id, timeout=0.2)
     assert (late.value.request_id, late.value.status) == (made.id, "queued")
 
@@ -269,7 +269,7 @@ async def test_dead_letters_and_doubts_are_decided_over_http(client):
 
 async def test_work_is_taken_and_reported_over_a_wire_that_loses_answers(store_url):
     async with (
-        served(store_url, flows=[external("shop.pick", on_unknown="same_key")]) as api,
+        served(store_url, flows=[external("shop.pick", on_unknown="resend")]) as api,
         Losing(int(api.address.rpartition(":")[2])) as wire,
         Client(wire.address, await api.key("submit", "read", "execute"), runtime=Hasty()) as client,
     ):

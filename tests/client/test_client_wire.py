@@ -13,12 +13,12 @@ import pytest
 
 from gesta.client import Client, SyncClient
 from gesta.errors import (
-    AccessDenied,
     BadInput,
     BadSettings,
+    Forbidden,
     GestaError,
     NotFound,
-    TryLater,
+    Overloaded,
     Unreachable,
 )
 from tests.http_api.losing import Hasty, scripted
@@ -88,7 +88,7 @@ async def test_the_server_says_how_long_to_wait_and_chance_adds_to_it():
 async def test_whoever_is_sent_away_for_long_is_told_at_once():
     async with scripted(problem(429, "too_many", {"Retry-After": "600"})) as server:
         async with Client(server.address, KEY, runtime=Hasty()) as client:
-            with pytest.raises(TryLater) as later:
+            with pytest.raises(Overloaded) as later:
                 await client.get("shop.note", "1")
             assert later.value.retry_after_seconds == 600
         assert len(server.calls) == 1
@@ -203,7 +203,7 @@ async def test_the_client_without_a_loop_does_the_same(api):
 
 async def test_a_stranger_is_refused_without_a_loop_too(api_here):
     def program():
-        with SyncClient(api_here.address, KEY) as client, pytest.raises(AccessDenied):
+        with SyncClient(api_here.address, KEY) as client, pytest.raises(Forbidden):
             client.whoami()
 
     await asyncio.to_thread(program)

@@ -265,7 +265,7 @@ class Walk:
             updated_at=now_ms - dice.choice((0, 1000, 100_000)),
             due_at=dice.choice((None, now_ms, now_ms + 5000, now_ms + 1_000_000)),
             expires_at=dice.choice((None, now_ms, now_ms + 3000)),
-            policy=dice.choice(("park", "ask", "same_key")),
+            policy=dice.choice(("manual", "reconcile", "resend")),
         )
         return View(state, view.payload)
 

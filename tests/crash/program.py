@@ -61,7 +61,7 @@ RETRY = RetryPolicy(attempts=100, base_seconds=0.02, cap_seconds=0.1)
 ASKING = RetryPolicy(attempts=100, base_seconds=0.05, cap_seconds=0.1)
 #: Known to everybody: it protects nothing but the stores of one test.
 MASTER_KEY = base64.b64encode(bytes(range(32))).decode()
-POLICIES: dict[str, UnknownPolicy] = {"order": "same_key", "letter": "ask", "parcel": "park"}
+POLICIES: dict[str, UnknownPolicy] = {"order": "resend", "letter": "reconcile", "parcel": "manual"}
 
 
 @dataclass(frozen=True)
@@ -260,7 +260,7 @@ def flows(receiver: str, watch: Watch, *, journal: bool, call_seconds: float = 0
             kind,
             call,
             Rules(RETRY, policy, ask_after_seconds=0.05, asking=ASKING),
-            ask if policy == "ask" else None,
+            ask if policy == "reconcile" else None,
             timeout_seconds=5,
             journal=journal,
         )

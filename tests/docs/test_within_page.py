@@ -25,7 +25,7 @@ async def print_it(payload: Receipt, attempt: Attempt) -> Outcome:
     return Done(id=f"receipt-{payload.order}")
 
 
-RECEIPT = Flow("billing.receipt", Receipt, print_it, Rules(on_unknown="same_key"))
+RECEIPT = Flow("billing.receipt", Receipt, print_it, Rules(on_unknown="resend"))
 
 
 async def test_the_programs_of_the_page_about_transactions_do_what_it_says(capsys):

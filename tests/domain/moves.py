@@ -149,7 +149,7 @@ _RETRY: dict[str, tuple[object, ...]] = {
     "schedule_seconds": ((), (), (5.0, 300.0, 1800.0)),
 }
 _RULES: dict[str, tuple[object, ...]] = {
-    "on_unknown": ("same_key", "ask", "park"),
+    "on_unknown": ("resend", "reconcile", "manual"),
     "key_protects_seconds": (None, None, 30.0, 23 * 3600.0),
 }
 _LIFE: dict[str, tuple[object, ...]] = {

@@ -142,7 +142,7 @@ def keys(step: Step) -> Iterator[tuple[str, bool]]:
     if isinstance(command, Redrive) and same and step.events:
         yield (
             "the same intent is redriven only under a key that protects",
-            step.rules.on_unknown == "same_key",
+            step.rules.on_unknown == "resend",
         )
     window = step.rules.key_protects_seconds
     if window is not None and step.events and after.in_doubt and after.wants == "execute":
@@ -185,7 +185,7 @@ def doubts(step: Step, *, doubt_after: bool) -> Iterator[tuple[str, bool]]:
         )
     yield (
         "parked is never asked or resent",
-        not (after.status == "unknown" and after.policy == "park") or after.due_at is None,
+        not (after.status == "unknown" and after.policy == "manual") or after.due_at is None,
     )
 
 
@@ -278,10 +278,10 @@ def liveness(step: Step) -> Iterator[tuple[str, bool]]:
     if isinstance(command, RecordOutcome) and isinstance(command.outcome, Unknown) and step.events:
         yield (
             "under ask the provider is asked",
-            rules.on_unknown != "ask" or after.wants == "reconcile",
+            rules.on_unknown != "reconcile" or after.wants == "reconcile",
         )
         yield (
-            "under same_key it is resent while it may be",
+            "under resend it is resent while it may be",
             not _may_be_resent(step, command) or after.wants == "execute",
         )
     if step.events and after.wants is not None and isinstance(command, RecordOutcome | Reconciled):
@@ -304,7 +304,7 @@ def _may_be_resent(step: Step, command: RecordOutcome) -> bool:
     )
     given_up = before.is_terminal or before.cancel_requested
     budget = command.attempt - before.attempts_before < rules.retry.attempts
-    return rules.on_unknown == "same_key" and budget and not bounded and not given_up
+    return rules.on_unknown == "resend" and budget and not bounded and not given_up
 
 
 def openings(before: State, event: Event, after: State) -> Iterator[tuple[str, bool]]:

@@ -41,7 +41,7 @@ Told = tuple[Event, Meta]
 
 
 def rules(
-    on_unknown: UnknownPolicy = "park",
+    on_unknown: UnknownPolicy = "manual",
     *,
     attempts: int = 3,
     elapsed_seconds: float | None = None,

@@ -111,15 +111,15 @@ STORED: list[tuple[str, bytes, e.Event]] = [
     (
         "notification.webhook.OutcomeUnknown.v1",
         (
-            b'{"attempt":1,"reason":"timeout","policy":"same_key","detail":"no end after 30'
+            b'{"attempt":1,"reason":"timeout","policy":"resend","detail":"no end after 30'
             b' s","nextAt":1700000001000}'
         ),
-        e.OutcomeUnknown(1, "timeout", "same_key", "no end after 30 s", 1700000001000),
+        e.OutcomeUnknown(1, "timeout", "resend", "no end after 30 s", 1700000001000),
     ),
     (
         "notification.webhook.OutcomeUnknown.v1",
-        b'{"attempt":1,"reason":"timeout","policy":"park"}',
-        e.OutcomeUnknown(1, "timeout", "park"),
+        b'{"attempt":1,"reason":"timeout","policy":"manual"}',
+        e.OutcomeUnknown(1, "timeout", "manual"),
     ),
     (
         "notification.webhook.OutcomeResolved.v1",

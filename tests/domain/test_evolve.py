@@ -17,10 +17,10 @@ AT = T0 + 1000
 QUEUED = Story(deliver_at=T0 + 500).state
 RUNNING = evolve(QUEUED, e.AttemptStarted(1, "key"), meta(T0 + 600))
 UNKNOWN = evolve(
-    RUNNING, e.OutcomeUnknown(1, "timeout", "ask", "no answer", T0 + 700), meta(T0 + 650)
+    RUNNING, e.OutcomeUnknown(1, "timeout", "reconcile", "no answer", T0 + 700), meta(T0 + 650)
 )
 RESENDING = evolve(
-    evolve(RUNNING, e.OutcomeUnknown(1, "timeout", "same_key", "", T0 + 700), meta(T0 + 650)),
+    evolve(RUNNING, e.OutcomeUnknown(1, "timeout", "resend", "", T0 + 700), meta(T0 + 650)),
     e.AttemptStarted(2, "key"),
     meta(T0 + 700),
 )
@@ -90,14 +90,14 @@ CHANGES: list[tuple[State, e.Event, dict[str, object]]] = [
     ),
     (
         RUNNING,
-        e.OutcomeUnknown(1, "timeout", "same_key", "no answer", AT + 9),
+        e.OutcomeUnknown(1, "timeout", "resend", "no answer", AT + 9),
         {
             "status": "unknown",
             "attempts": 1,
             "started": None,
             "due_at": AT + 9,
             "in_doubt": True,
-            "policy": "same_key",
+            "policy": "resend",
             "reason": "timeout",
             "detail": "no answer",
         },
@@ -105,20 +105,20 @@ CHANGES: list[tuple[State, e.Event, dict[str, object]]] = [
     # Nobody knows when a lost attempt began: it may have been as early as it was due.
     (
         QUEUED,
-        e.OutcomeUnknown(1, "lease_lost", "park"),
+        e.OutcomeUnknown(1, "lease_lost", "manual"),
         {
             "status": "unknown",
             "attempts": 1,
             "due_at": None,
             "in_doubt": True,
-            "policy": "park",
+            "policy": "manual",
             "reason": "lease_lost",
             "first_attempt_at": T0 + 500,
         },
     ),
     (
         UNKNOWN,
-        e.OutcomeUnknown(1, "timeout", "ask", "no answer", AT + 9),
+        e.OutcomeUnknown(1, "timeout", "reconcile", "no answer", AT + 9),
         {"due_at": AT + 9, "dispatch_version": 4, "asked": 1},
     ),
     (

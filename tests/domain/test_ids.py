@@ -167,7 +167,7 @@ def test_event_ids_are_those_of_their_cause_with_the_ordinal_in_the_last_byte():
 
 def test_the_key_stays_the_same_from_the_first_attempt_to_the_last():
     # S1-2: version moves with every event, the key does not
-    story = Story(rules("same_key", attempts=5))
+    story = Story(rules("resend", attempts=5))
     keys, versions = {story.key}, {story.state.version}
     for _ in range(4):
         story.ends(Unknown("no_answer"))

@@ -178,7 +178,7 @@ def a_redrive_always_takes_a_new_key(state: State, command: Redrive, *rest: Any)
 def a_redrive_keeps_the_key_of_a_forgetful_provider(
     state: State, command: Redrive, rules: Rules, operation: Operation
 ) -> list[e.Event]:
-    forgetful = replace(rules, on_unknown="same_key", key_protects_seconds=None)
+    forgetful = replace(rules, on_unknown="resend", key_protects_seconds=None)
     return redrive(state, command, forgetful, operation)
 
 
@@ -302,7 +302,7 @@ IN_DECIDE: list[tuple[str, Bug, str]] = [
     ),
     ("_ending", a_cancel_is_forgotten, "what was called back is not tried again"),
     ("_start", every_start_is_journalled, "only an open operation is started"),
-    ("_resend_at", a_resend_is_never_planned, "under same_key it is resent while it may be"),
+    ("_resend_at", a_resend_is_never_planned, "under resend it is resent while it may be"),
 ]
 IN_FOLD: list[tuple[str, Bug, str]] = [
     ("_unknown", doubt_is_not_folded, "doubt is remembered until it is resolved"),

@@ -19,7 +19,7 @@ DELIVERED = RecordReceipt("delivered", "r-1", "p-1")
 
 
 def story(*commands: Any, rules: Rules | None = None) -> Story:
-    told = Story(rules or Rules(on_unknown="park"))
+    told = Story(rules or Rules(on_unknown="manual"))
     for command in commands:
         told.tell(command)
     return told

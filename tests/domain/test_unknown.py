@@ -22,7 +22,7 @@ from gesta.domain.commands import (
 from gesta.domain.outcome import Done, Outcome, Rejected, Retry, Unknown, UnknownPolicy
 from tests.domain.story import DAY, HOUR, MINUTE, SECOND, T0, Story, rules
 
-POLICIES: tuple[UnknownPolicy, ...] = ("same_key", "ask", "park")
+POLICIES: tuple[UnknownPolicy, ...] = ("resend", "reconcile", "manual")
 EXECUTED = Resolve("executed", "ann", "in the provider's log", "p-9")
 NOT_EXECUTED = Resolve("not_executed", "ann", "not in the provider's log")
 
@@ -46,36 +46,36 @@ def test_the_policy_says_what_follows_an_unknown_outcome():
         policy: (doubtful(policy).state.wants, doubtful(policy).state.due_at) for policy in POLICIES
     }
     assert planned == {
-        "same_key": ("execute", T0 + 10 * SECOND),
-        "ask": ("reconcile", T0 + 5 * SECOND),
-        "park": (None, None),
+        "resend": ("execute", T0 + 10 * SECOND),
+        "reconcile": ("reconcile", T0 + 5 * SECOND),
+        "manual": (None, None),
     }
 
 
 def test_a_resend_carries_the_same_key_and_a_success_ends_the_doubt():
     # S1-2: no attempt, version or retry moves the key
-    story = doubtful("same_key")
+    story = doubtful("resend")
     assert story.key.endswith(":send:1")
     assert story.ends(Done("p-1")) == [e.Sent(2, "p-1")]
     assert (story.state.status, story.state.in_doubt, story.key[-7:]) == ("sent", False, ":send:1")
 
 
 def test_a_resend_that_fails_is_still_in_doubt():
-    story = doubtful("same_key")
+    story = doubtful("resend")
     assert story.ends(Retry("busy", "503", 60.0)) == [
-        e.OutcomeUnknown(2, "busy", "same_key", "503", T0 + 60 * SECOND)
+        e.OutcomeUnknown(2, "busy", "resend", "503", T0 + 60 * SECOND)
     ]
 
 
 def test_when_the_resends_are_used_up_it_stands_in_unknown_and_does_not_fail():
-    story = doubtful("same_key")
+    story = doubtful("resend")
     story.ends(Retry("busy"))
-    assert story.ends(Retry("busy")) == [e.OutcomeUnknown(3, "busy", "same_key")]
+    assert story.ends(Retry("busy")) == [e.OutcomeUnknown(3, "busy", "resend")]
     assert (story.state.status, story.state.wants, story.state.reason) == ("unknown", None, "busy")
 
 
 def test_a_refused_resend_fails_but_the_doubt_about_the_first_stays_on_record():
-    story = doubtful("same_key")
+    story = doubtful("resend")
     story.ends(Rejected("unauthorized"))
     assert (story.state.status, story.state.in_doubt) == ("failed", True)
     story.tell(Redrive(T0))
@@ -83,7 +83,7 @@ def test_a_refused_resend_fails_but_the_doubt_about_the_first_stays_on_record():
 
 
 def test_the_doubt_about_a_failed_request_can_be_resolved_without_opening_it():
-    story = doubtful("same_key")
+    story = doubtful("resend")
     story.ends(Rejected("unauthorized", "401"))
     assert story.copy().tell(EXECUTED)[0] == e.OutcomeResolved(
         "executed", "ann", "in the provider's log", "p-9"
@@ -98,7 +98,7 @@ def test_the_doubt_about_a_failed_request_can_be_resolved_without_opening_it():
 
 def test_nothing_is_resent_once_the_provider_may_have_forgotten_the_key():
     # S1-4: firstAttemptAt is kept; after that time no blind retry
-    day = rules("same_key", key_protects_seconds=23 * 3600)
+    day = rules("resend", key_protects_seconds=23 * 3600)
     story = Story(day)
     story.ends(Unknown("no_answer"))
     assert story.state.first_attempt_at == T0
@@ -115,33 +115,33 @@ def test_nothing_is_resent_once_the_provider_may_have_forgotten_the_key():
 def test_the_key_s_age_counts_from_when_a_lost_attempt_may_have_begun():
     # S1-4: everything was down for a day; the attempt that died may have been seen by the provider
     # a day ago
-    story = Story(rules("same_key", key_protects_seconds=23 * 3600))
-    assert story.tell(Lose(T0 + DAY)) == [e.OutcomeUnknown(1, "lease_lost", "same_key")]
+    story = Story(rules("resend", key_protects_seconds=23 * 3600))
+    assert story.tell(Lose(T0 + DAY)) == [e.OutcomeUnknown(1, "lease_lost", "resend")]
     assert story.state.wants is None
 
 
 def test_a_resend_that_waited_too_long_in_the_queue_is_parked_instead():
     # S1-4: looked at again before the attempt, not only when it was planned
-    story = Story(rules("same_key", key_protects_seconds=60))
+    story = Story(rules("resend", key_protects_seconds=60))
     story.ends(Unknown("no_answer"))
     assert story.tell(Expire(T0 + MINUTE)) == []
-    assert story.tell(Expire(T0 + MINUTE + 1)) == [e.OutcomeUnknown(1, "key_forgotten", "same_key")]
+    assert story.tell(Expire(T0 + MINUTE + 1)) == [e.OutcomeUnknown(1, "key_forgotten", "resend")]
     assert (story.state.status, story.state.wants) == ("unknown", None)
 
 
 def test_a_lost_attempt_counts_as_one_and_is_repeated_at_once_under_its_key():
-    story = Story(rules("same_key"))
+    story = Story(rules("resend"))
     assert story.tell(Lose(T0 + MINUTE)) == [
-        e.OutcomeUnknown(1, "lease_lost", "same_key", next_at=T0 + MINUTE)
+        e.OutcomeUnknown(1, "lease_lost", "resend", next_at=T0 + MINUTE)
     ]
     assert (story.state.attempts, story.state.wants) == (1, "execute")
     assert story.ends(Unknown("late"), attempt=1) == []
 
 
 def test_a_lost_journalled_attempt_ends_with_its_own_number():
-    story = Story(rules("park"))
+    story = Story(rules("manual"))
     story.tell(Start(story.key))
-    assert story.tell(Lose(T0 + MINUTE)) == [e.OutcomeUnknown(1, "lease_lost", "park")]
+    assert story.tell(Lose(T0 + MINUTE)) == [e.OutcomeUnknown(1, "lease_lost", "manual")]
     assert (story.state.started, story.state.attempts, story.state.status) == (None, 1, "unknown")
 
 
@@ -151,18 +151,18 @@ def test_a_job_that_was_not_released_after_its_recorded_end_has_lost_nothing():
     story.ends(Retry("busy", after_seconds=60.0))
     assert story.tell(Lose(T0 + 60 * SECOND - 1)) == []
     assert story.state.due_at == T0 + 60 * SECOND
-    assert story.tell(Lose(T0 + 60 * SECOND)) == [e.OutcomeUnknown(2, "lease_lost", "park")]
+    assert story.tell(Lose(T0 + 60 * SECOND)) == [e.OutcomeUnknown(2, "lease_lost", "manual")]
 
 
 def test_a_lost_question_is_no_lost_attempt():
-    story = doubtful("ask")
+    story = doubtful("reconcile")
     assert story.tell(Lose(T0 + MINUTE)) == []
     assert story.state.wants == "reconcile"
 
 
 def test_the_provider_s_answer_ends_the_doubt():
     resolved = {
-        outcome: doubtful("ask").tell(Reconciled(outcome, T0 + 5 * SECOND))
+        outcome: doubtful("reconcile").tell(Reconciled(outcome, T0 + 5 * SECOND))
         for outcome in (Done("p-1", detail="found"), Rejected("declined"), Retry("no_trace"))
     }
     assert list(resolved.values()) == [
@@ -177,7 +177,7 @@ def test_the_provider_s_answer_ends_the_doubt():
 
 
 def test_what_the_provider_has_no_trace_of_is_tried_again_under_the_same_key():
-    story = doubtful("ask")
+    story = doubtful("reconcile")
     story.tell(Reconciled(Retry("no_trace", after_seconds=60.0), T0 + 5 * SECOND))
     state = story.state
     assert (state.status, state.in_doubt, state.due_at, state.wants) == (
@@ -191,7 +191,7 @@ def test_what_the_provider_has_no_trace_of_is_tried_again_under_the_same_key():
 
 
 def test_asking_does_not_multiply_the_attempts():
-    story = doubtful("ask")
+    story = doubtful("reconcile")
     for _ in range(2):
         story.tell(Reconciled(Retry("no_trace"), story.now))
         story.ends(Unknown("no_answer"))
@@ -201,7 +201,7 @@ def test_asking_does_not_multiply_the_attempts():
 
 
 def test_a_provider_that_cannot_tell_is_asked_again_and_at_last_a_person():
-    story = doubtful("ask")
+    story = doubtful("reconcile")
     # 30 questions in all, the first one not counted as a repeat.
     for asked in range(1, 30):
         story.tell(Reconciled(Unknown("not_yet", after_seconds=60.0), story.now))
@@ -216,7 +216,7 @@ def test_a_provider_that_cannot_tell_is_asked_again_and_at_last_a_person():
 
 
 def test_an_answer_that_comes_after_a_person_s_word_counts_only_if_it_is_a_success():
-    story = doubtful("ask")
+    story = doubtful("reconcile")
     story.tell(NOT_EXECUTED)
     for outcome in (Retry("no_trace"), Rejected("declined"), Unknown("not_yet")):
         assert story.tell(Reconciled(outcome, T0)) == []
@@ -225,7 +225,7 @@ def test_an_answer_that_comes_after_a_person_s_word_counts_only_if_it_is_a_succe
 
 def test_an_answer_that_comes_after_giving_up_is_a_late_success():
     # S1-7: late Success after Failed must be recordable
-    story = doubtful("ask")
+    story = doubtful("reconcile")
     story.tell(Resolve("rejected", "ann", "declined"))
     assert story.tell(Reconciled(Done("p-1"), T0)) == [e.SentLate(1, "p-1")]
 
@@ -234,7 +234,7 @@ def test_an_answer_that_comes_after_giving_up_is_a_late_success():
     ("result", "status"), [("executed", "sent"), ("rejected", "failed"), ("not_executed", "queued")]
 )
 def test_a_person_s_word_ends_the_doubt(result: str, status: str):
-    story = doubtful("park")
+    story = doubtful("manual")
     assert story.tell(Resolve(result, "ann", "looked it up")) == [  # type: ignore[arg-type]
         e.OutcomeResolved(result, "ann", "looked it up")  # type: ignore[arg-type]
     ]
@@ -243,7 +243,7 @@ def test_a_person_s_word_ends_the_doubt(result: str, status: str):
 
 
 def test_nobody_can_say_of_a_running_attempt_that_it_was_not_executed():
-    story = doubtful("same_key")
+    story = doubtful("resend")
     story.tell(Start(story.key))
     assert story.refusal(NOT_EXECUTED) == "attempt_running"
     assert story.tell(Reconciled(Retry("no_trace"), T0)) == []
@@ -261,24 +261,24 @@ def test_nothing_in_doubt_expires_or_is_cancelled(policy: UnknownPolicy):
 
 def test_nothing_is_resent_after_its_time_to_live():
     # S2-2: the check before a retry is also one before a resend; the doubt stays
-    story = Story(rules("same_key"), ttl_ms=5 * SECOND)
+    story = Story(rules("resend"), ttl_ms=5 * SECOND)
     story.ends(Unknown("no_answer"))
     assert (story.state.status, story.state.wants) == ("unknown", None)
-    waited = doubtful("same_key", ttl_ms=MINUTE)
-    assert waited.tell(Expire(T0 + MINUTE)) == [e.OutcomeUnknown(1, "expired_in_doubt", "same_key")]
+    waited = doubtful("resend", ttl_ms=MINUTE)
+    assert waited.tell(Expire(T0 + MINUTE)) == [e.OutcomeUnknown(1, "expired_in_doubt", "resend")]
 
 
 def test_a_journalled_attempt_without_an_end_does_not_expire_into_nothing():
-    story = Story(rules("ask"), ttl_ms=MINUTE)
+    story = Story(rules("reconcile"), ttl_ms=MINUTE)
     story.tell(Start(story.key))
     assert story.tell(Expire(T0 + MINUTE)) == [
-        e.OutcomeUnknown(1, "expired_in_doubt", "ask", next_at=T0 + 65 * SECOND)
+        e.OutcomeUnknown(1, "expired_in_doubt", "reconcile", next_at=T0 + 65 * SECOND)
     ]
     assert story.tell(Reconciled(Retry("no_trace"), T0 + 65 * SECOND))[1:] == [e.Expired(1)]
 
 
 def test_a_journalled_attempt_without_an_end_is_not_cancelled_but_asked_to_end():
-    story = Story(rules("park"))
+    story = Story(rules("manual"))
     story.tell(Start(story.key))
     assert story.tell(Cancel()) == [e.Updated("cancel_requested")]
     story.tell(Lose(T0 + MINUTE))
@@ -297,7 +297,7 @@ def test_what_was_called_back_is_not_sent_again_when_the_doubt_is_over(policy: U
 
 
 def test_a_doubt_that_comes_after_the_cancel_is_shown_and_never_resent():
-    story = Story(rules("same_key"))
+    story = Story(rules("resend"))
     story.tell(Cancel())
     story.ends(Unknown("no_answer"))
     assert (story.state.status, story.state.wants) == ("unknown", None)
@@ -306,34 +306,34 @@ def test_a_doubt_that_comes_after_the_cancel_is_shown_and_never_resent():
 
 
 def test_a_waiting_resend_can_be_had_now():
-    story = doubtful("same_key")
+    story = doubtful("resend")
     story.tell(RetryNow(T0 + SECOND))
     assert (story.state.status, story.state.due_at, story.key[-2:]) == (
         "unknown",
         T0 + SECOND,
         ":1",
     )
-    assert doubtful("ask").refusal(RetryNow(T0)) == "not_waiting"
-    assert doubtful("park").refusal(RetryNow(T0)) == "not_waiting"
+    assert doubtful("reconcile").refusal(RetryNow(T0)) == "not_waiting"
+    assert doubtful("manual").refusal(RetryNow(T0)) == "not_waiting"
 
 
 def test_a_redrive_in_doubt_keeps_the_key_where_it_protects_and_is_refused_elsewhere():
     # S1-2: a new intent would be a second effect
-    story = doubtful("same_key")
+    story = doubtful("resend")
     assert story.tell(Redrive(T0 + HOUR, MINUTE)) == [
         e.Updated("redrive", "queued", 1, T0 + HOUR, T0 + HOUR + MINUTE)
     ]
     assert (story.state.status, story.state.in_doubt, story.key[-2:]) == ("queued", True, ":1")
-    assert doubtful("ask").refusal(Redrive(T0)) == "in_doubt"
-    assert doubtful("park").refusal(Redrive(T0)) == "in_doubt"
+    assert doubtful("reconcile").refusal(Redrive(T0)) == "in_doubt"
+    assert doubtful("manual").refusal(Redrive(T0)) == "in_doubt"
 
 
 def test_a_request_redriven_in_doubt_never_ends_as_if_nothing_could_have_happened():
-    story = doubtful("same_key")
+    story = doubtful("resend")
     story.tell(Redrive(T0, ttl_ms=MINUTE))
     assert story.refusal(Cancel()) == "in_doubt"
     assert story.copy().tell(Expire(T0 + MINUTE)) == [
-        e.OutcomeUnknown(1, "expired_in_doubt", "same_key")
+        e.OutcomeUnknown(1, "expired_in_doubt", "resend")
     ]
     story.ends(Retry("busy"))
     assert story.state.status == "unknown"
@@ -348,7 +348,7 @@ def test_a_person_can_force_a_new_intent(policy: UnknownPolicy):
 
 
 def test_unclear_waits_are_not_planned_by_a_question_that_nobody_planned():
-    for policy in ("same_key", "park"):
+    for policy in ("resend", "manual"):
         story = doubtful(policy)
         due = story.state.due_at
         assert story.tell(Reconciled(Unknown("not_yet"), T0)) == []

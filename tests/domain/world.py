@@ -277,7 +277,7 @@ class World:
         window = rules.key_protects_seconds
         seen = self.first_seen.get(key)
         remembers = seen is not None and (window is None or now <= seen + window * 1000)
-        if rules.on_unknown == "same_key" and remembers:
+        if rules.on_unknown == "resend" and remembers:
             return
         self.first_seen[key] = now
         self.effects[key] += 1

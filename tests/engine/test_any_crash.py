@@ -44,7 +44,7 @@ class World:
 
 def engine_in(world: World, url: str, policy: UnknownPolicy, *, journal: bool) -> Engine:
     provider, asked = Provider(*[world.execute] * 50), Provider(*[world.ask] * 50)
-    reconcile = asked if policy == "ask" else None
+    reconcile = asked if policy == "reconcile" else None
     return engine_of(provider, url, on_unknown=policy, reconcile=reconcile, journal=journal)
 
 
@@ -66,7 +66,10 @@ async def live(gesta: Harness, engine: Engine, turns: int) -> bool:
 @pytest.mark.parametrize("journal", [False, True])
 @pytest.mark.parametrize(
     "policy",
-    ["same_key", *(pytest.param(policy, marks=pytest.mark.slow) for policy in ("ask", "park"))],
+    [
+        "resend",
+        *(pytest.param(policy, marks=pytest.mark.slow) for policy in ("reconcile", "manual")),
+    ],
 )
 async def test_a_process_may_die_at_any_moment(gesta, calls, policy, journal):
     is_over, turns = False, 0
@@ -86,7 +89,7 @@ async def test_a_process_may_die_at_any_moment(gesta, calls, policy, journal):
             (view,) = await engine.find()
             assert view.state.id == request.id
             assert await engine.admin.quarantined() == []
-        if policy == "park":
+        if policy == "manual":
             # Never twice: what a death left in doubt stands visibly in unknown.
             assert sum(world.effects.values()) <= 1, turns
             assert outcome == Done("p-1") or isinstance(outcome, Unknown), turns
@@ -98,7 +101,7 @@ async def test_a_process_may_die_at_any_moment(gesta, calls, policy, journal):
             assert len(world.effects) == 1, turns
             # K-6, K-7, K-8: where the provider can be asked, journalled or not, no second call is
             # made.
-            assert policy == "same_key" or sum(world.effects.values()) == 1, turns
+            assert policy == "resend" or sum(world.effects.values()) == 1, turns
         turns += 1
     assert turns > 30
 
@@ -106,7 +109,10 @@ async def test_a_process_may_die_at_any_moment(gesta, calls, policy, journal):
 @pytest.mark.parametrize("answer_lost", [False, True])
 @pytest.mark.parametrize(
     "policy",
-    ["same_key", *(pytest.param(policy, marks=pytest.mark.slow) for policy in ("ask", "park"))],
+    [
+        "resend",
+        *(pytest.param(policy, marks=pytest.mark.slow) for policy in ("reconcile", "manual")),
+    ],
 )
 async def test_a_store_may_fail_at_any_call(gesta, calls, policy, answer_lost):
     failing, needed = 0, 1
@@ -132,5 +138,5 @@ async def test_a_store_may_fail_at_any_call(gesta, calls, policy, answer_lost):
         # S1-6: whatever the store does, an outcome that was learned is recorded, and nothing is
         # sent twice.
         assert sum(world.effects.values()) <= 1, failing
-        assert isinstance(outcome, (Done, Unknown) if policy == "park" else Done), failing
+        assert isinstance(outcome, (Done, Unknown) if policy == "manual" else Done), failing
     assert failing == 60

@@ -16,8 +16,8 @@ from gesta import (
     GestaError,
     InvalidRequest,
     NotFound,
-    NotYet,
     Outcome,
+    OutcomeTimeout,
     Payload,
     Refused,
     Rejected,
@@ -98,7 +98,9 @@ async def test_an_outcome_that_does_not_come_in_time_is_told_and_the_request_goe
         request = await engine.submit(Note())
         waiting = asyncio.ensure_future(request.outcome(timeout=10))
         await pass_time(gesta, 10.25)
-        with pytest.raises(NotYet, match="still queued after 10 s; ask again later, `gesta doctor"):
+        with pytest.raises(
+            OutcomeTimeout, match="still queued after 10 s; ask again later, `gesta doctor"
+        ):
             await waiting
         gate.opened.set()
         await let_run(gesta)
@@ -115,7 +117,7 @@ async def test_whoever_waits_for_an_outcome_hears_when_the_store_cannot_be_read(
 
 
 async def test_waiting_ends_for_a_parked_unknown_but_not_for_one_that_is_resent(gesta):
-    async with engine_of(Provider(TimeoutError()), on_unknown="park") as engine:
+    async with engine_of(Provider(TimeoutError()), on_unknown="manual") as engine:
         request = await engine.submit(Note())
         await let_run(gesta)
         outcome = await request.outcome(timeout=0)
@@ -125,7 +127,7 @@ async def test_waiting_ends_for_a_parked_unknown_but_not_for_one_that_is_resent(
     async with engine_of(Provider(TimeoutError()), "memory:other") as engine:
         request = await engine.submit(Note())
         await let_run(gesta)
-        with pytest.raises(NotYet):
+        with pytest.raises(OutcomeTimeout):
             await request.outcome(timeout=0)
 
 
@@ -258,7 +260,7 @@ async def test_a_redrive_has_a_fresh_budget_and_may_have_a_new_time_to_live(gest
     ],
 )
 async def test_a_decision_with_a_wrong_value_is_refused_and_not_recorded(gesta, decision, name):
-    async with engine_of(Provider(TimeoutError()), on_unknown="park") as engine:
+    async with engine_of(Provider(TimeoutError()), on_unknown="manual") as engine:
         request = await engine.submit(Note())
         await let_run(gesta)
         arguments: dict[str, Any] = dict(decision)
@@ -373,7 +375,7 @@ def executor(**_: Any) -> Any:
             lambda: flow("a.b", on_unknown="guess")(executor()),  # type: ignore[arg-type]
             "on_unknown must be",
         ),
-        (lambda: flow("a.b", on_unknown="ask")(executor()), "needs reconcile="),
+        (lambda: flow("a.b", on_unknown="reconcile")(executor()), "needs reconcile="),
         (lambda: flow("a.b", attempts=0)(executor()), "must be positive"),
         (lambda: flow("a.b", timeout_seconds=0)(executor()), "must be positive"),
         (

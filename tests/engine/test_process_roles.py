@@ -194,7 +194,7 @@ async def test_what_was_taken_and_not_begun_goes_back_without_an_attempt_when_th
 ):
     """This flow would leave a job that was taken without a recorded end to a person."""
     provider, loading, go_on = Provider(), asyncio.Event(), asyncio.Event()
-    engine = part_of(provider, *EVERYTHING.parts, on_unknown="park")
+    engine = part_of(provider, *EVERYTHING.parts, on_unknown="manual")
     await engine.start()
     object.__setattr__(engine.pipeline.environment, "drain_seconds", 22.0)
     original = engine.pipeline.loader.load
@@ -212,7 +212,7 @@ async def test_what_was_taken_and_not_begun_goes_back_without_an_attempt_when_th
     go_on.set()
     await stopping
     assert provider.calls == []
-    async with part_of(provider, *EVERYTHING.parts, on_unknown="park") as engine:
+    async with part_of(provider, *EVERYTHING.parts, on_unknown="manual") as engine:
         await gesta.settle()
         assert await types_of(engine, request.id) == ["RequestCreated", "Completed"]
 

@@ -68,11 +68,11 @@ async def test_an_executor_that_swallows_its_cancellation_is_left_behind_and_rec
 ):
     deaf = Deaf()
     provider = Provider(deaf)
-    engine = await started(provider, on_unknown="park")
+    engine = await started(provider, on_unknown="manual")
     request = await engine.submit(Note())
     await let_run(gesta)
     assert await seconds_to_stop(gesta, engine) < DRAIN_SECONDS + LAST_SECONDS
-    async with engine_of(provider, on_unknown="park") as engine:
+    async with engine_of(provider, on_unknown="manual") as engine:
         await gesta.settle()
         assert await types_of(engine, request.id) == ["RequestCreated", "OutcomeUnknown"]
     assert len(provider.calls) == 1
@@ -82,11 +82,11 @@ async def test_an_executor_that_swallows_its_cancellation_is_left_behind_and_rec
 async def test_one_that_was_cut_for_its_time_a_moment_before_does_not_prolong_the_stop(gesta):
     deaf = Deaf()
     provider = Provider(deaf)
-    engine = await started(provider, on_unknown="park", timeout_seconds=DRAIN_SECONDS - 0.5)
+    engine = await started(provider, on_unknown="manual", timeout_seconds=DRAIN_SECONDS - 0.5)
     request = await engine.submit(Note())
     await let_run(gesta)
     assert await seconds_to_stop(gesta, engine) < DRAIN_SECONDS + LAST_SECONDS
-    async with engine_of(provider, on_unknown="park") as engine:
+    async with engine_of(provider, on_unknown="manual") as engine:
         await gesta.settle()
         assert await types_of(engine, request.id) == ["RequestCreated", "OutcomeUnknown"]
     deaf.opened.set()
@@ -120,7 +120,7 @@ def lambda_of(gate: Gate) -> Any:
     return handle
 
 
-@pytest.mark.parametrize("on_unknown", ["same_key", "park"])
+@pytest.mark.parametrize("on_unknown", ["resend", "manual"])
 async def test_a_store_that_is_out_of_reach_prolongs_a_stop_only_so_far(gesta, ports, on_unknown):
     provider = Provider(Gate())
     engine = await started(provider, on_unknown=on_unknown)
@@ -134,7 +134,7 @@ async def test_a_store_that_is_out_of_reach_prolongs_a_stop_only_so_far(gesta, p
         # Nothing could be recorded: the next process finds the job under a dead lease, and in
         # doubt.
         assert (await types_of(engine, request.id))[1] == "OutcomeUnknown"
-    assert len(provider.calls) == (2 if on_unknown == "same_key" else 1)
+    assert len(provider.calls) == (2 if on_unknown == "resend" else 1)
 
 
 async def test_a_log_that_others_go_on_appending_to_does_not_hold_a_stop(gesta):
@@ -157,7 +157,7 @@ async def test_a_log_that_others_go_on_appending_to_does_not_hold_a_stop(gesta):
 
 async def test_a_job_that_was_taken_while_the_engine_stopped_is_given_back_innocent(gesta, ports):
     provider = Provider()
-    engine = engine_of(provider, on_unknown="park")
+    engine = engine_of(provider, on_unknown="manual")
     await engine.start()
     leased, go_on = asyncio.Event(), asyncio.Event()
 
@@ -178,7 +178,7 @@ async def test_a_job_that_was_taken_while_the_engine_stopped_is_given_back_innoc
     go_on.set()
     await stopping
     assert provider.calls == []
-    async with engine_of(provider, on_unknown="park") as engine:
+    async with engine_of(provider, on_unknown="manual") as engine:
         await let_run(gesta)
         assert await types_of(engine, request.id) == ["RequestCreated", "Completed"]
 
@@ -197,7 +197,7 @@ async def test_attempts_of_a_large_batch_that_had_not_begun_at_the_stop_are_rele
         return Done("first")
 
     provider = Provider(stop)
-    engine = engine_of(provider, on_unknown="park", concurrency=LARGE + 1000)
+    engine = engine_of(provider, on_unknown="manual", concurrency=LARGE + 1000)
     await engine.start()
     object.__setattr__(engine.pipeline.environment, "drain_seconds", 25.0)
     await let_run(gesta)
@@ -210,7 +210,7 @@ async def test_attempts_of_a_large_batch_that_had_not_begun_at_the_stop_are_rele
     await stopping[0]
     begun = len(provider.calls)
     assert 0 < begun < LARGE
-    async with engine_of(provider, on_unknown="park", concurrency=LARGE + 1000) as engine:
+    async with engine_of(provider, on_unknown="manual", concurrency=LARGE + 1000) as engine:
         await let_run(gesta)
         assert [await (await engine.request(one.id)).status() for one in requests] == [
             "completed"

@@ -271,7 +271,7 @@ async def test_a_lost_answer_is_sent_again_under_the_same_message_id(post):
 
 
 async def test_with_park_a_lost_answer_is_left_to_a_person(gesta):
-    async with Engine("memory://park", flows=[email.flow(on_unknown="park")]) as engine:
+    async with Engine("memory://park", flows=[email.flow(on_unknown="manual")]) as engine:
         await engine.admin.put_config("email.sender", "default", SMTP)
         post = Post(engine, gesta, await email.store_body(engine, PAGE))
         gesta.sandbox.smtp.next(drop=True)
@@ -426,8 +426,8 @@ async def test_an_erased_person_gets_nothing_and_is_known_no_more(post):
 
 
 def test_the_flow_says_what_is_wrong_with_its_declaration(monkeypatch, tmp_path):
-    with pytest.raises(BadFlow, match="same_key"):
-        email.flow(on_unknown="ask")  # type: ignore[arg-type]
+    with pytest.raises(BadFlow, match="resend"):
+        email.flow(on_unknown="reconcile")  # type: ignore[arg-type]
     with pytest.raises(BadFlow, match="not a folder"):
         email.flow(files=str(tmp_path / "nowhere"))
     monkeypatch.setattr(email, "find_spec", lambda name: None if name == "mrml" else object())

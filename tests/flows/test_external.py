@@ -18,7 +18,7 @@ FLOW, URL = "warehouse.pick", "memory:declared"
 @pytest.mark.parametrize(
     ("options", "fault"),
     [
-        ({"on_unknown": "ask"}, "on_unknown"),
+        ({"on_unknown": "reconcile"}, "on_unknown"),
         ({"lease_seconds": 0}, "lease_seconds"),
         ({"lease_seconds": 301}, "lease_seconds"),
         ({"attempts": 0}, "attempts"),
@@ -50,7 +50,7 @@ def test_what_is_not_said_is_careful():
     assert (flow.is_external, flow.lease_seconds, flow.rules.on_unknown, flow.ttl_seconds) == (
         True,
         60.0,
-        "park",
+        "manual",
         None,
     )
 

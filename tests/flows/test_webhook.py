@@ -366,7 +366,7 @@ def test_a_lost_answer_is_resent_five_seconds_later_under_the_same_key():
     state = State("id", "shop.eu", webhook.NAME, "queued", version=1, created_at=0, updated_at=0)
     [event] = decide(state, RecordOutcome(Unknown("reset"), attempt=1, at=0), webhook.flow().rules)
     assert isinstance(event, OutcomeUnknown)
-    assert (event.policy, event.next_at) == ("same_key", 5_000)
+    assert (event.policy, event.next_at) == ("resend", 5_000)
 
 
 def test_ten_failures_are_a_dead_letter_that_can_be_redriven():

@@ -86,7 +86,7 @@ async def test_the_flows_are_told_with_what_is_personal_in_them(api_here):
     note = flows["shop.note"]
     assert (note["external"], note["onUnknown"], note["attempts"], note["config"]) == (
         False,
-        "park",
+        "manual",
         3,
         [],
     )

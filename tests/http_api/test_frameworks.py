@@ -30,7 +30,7 @@ class Receipt(Payload):
     order: str
     email: Personal[str]
 
-@flow("billing.receipt", on_unknown="same_key", attempts=5)
+@flow("billing.receipt", on_unknown="resend", attempts=5)
 async def receipt(payload: Receipt, attempt: Attempt) -> Outcome:
     return Done(id=payload.order)
 """

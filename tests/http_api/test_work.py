@@ -28,7 +28,7 @@ def flows():
     return [
         external("warehouse.pick", lease_seconds=60, retry=RETRY),
         external(
-            "warehouse.post", payload=Parcel, lease_seconds=1, on_unknown="same_key", retry=RETRY
+            "warehouse.post", payload=Parcel, lease_seconds=1, on_unknown="resend", retry=RETRY
         ),
         note,
     ]

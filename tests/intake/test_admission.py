@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from gesta import Engine, Settings, TryLater
+from gesta import Engine, Overloaded, Settings
 from gesta.engine.environment import Wiring
 from gesta.intake.admission import MEGABYTE
 from tests.world import URL, Note, Provider, all_events, let_run, note_flow, pass_time
@@ -27,10 +27,10 @@ async def test_beyond_the_backlog_requests_are_refused_and_nothing_is_written(ge
         await engine.submit(Note())
         await let_run(gesta)
         with pytest.raises(
-            TryLater, match=r"2 requests or more are waiting.*backlog_max.*nothing was written"
+            Overloaded, match=r"2 requests or more are waiting.*backlog_max.*nothing was written"
         ) as refused:
             await engine.submit(Note(), key="k")
-        with pytest.raises(TryLater):
+        with pytest.raises(Overloaded):
             await engine.submit_many([Note()])
         assert refused.value.retry_after_seconds == 10
         assert len(await all_events(engine)) == 3
@@ -45,7 +45,7 @@ async def test_live_jobs_count_and_when_they_are_done_requests_are_accepted_agai
         await pass_time(gesta, 2)
         await engine.submit(Note())
         await let_run(gesta)
-        with pytest.raises(TryLater):
+        with pytest.raises(Overloaded):
             await engine.submit(Note())
         await engine.admin.resume(tenant="default")
         await pass_time(gesta, 2)
@@ -58,7 +58,7 @@ async def test_an_engine_that_starts_looks_before_it_accepts(gesta):
     async with _engine(Provider(), work=False) as engine:
         await engine.submit(Note())
     async with _engine(Provider(), backlog_max=1, work=False) as engine:
-        with pytest.raises(TryLater):
+        with pytest.raises(Overloaded):
             await engine.submit(Note())
 
 
@@ -88,7 +88,7 @@ async def test_when_the_disk_is_nearly_full_requests_are_refused_and_what_was_ac
         await engine.submit(Note())
         await let_run(gesta)
         with pytest.raises(
-            TryLater, match=r"199 MB are free.*200 MB of disk_free_min_mb.*Free space"
+            Overloaded, match=r"199 MB are free.*200 MB of disk_free_min_mb.*Free space"
         ):
             await engine.submit(Note())
         assert len(provider.calls) == 2
@@ -105,14 +105,14 @@ async def test_a_file_on_a_disk_without_the_room_that_was_asked_for_takes_no_req
     settings = Settings(url=url, disk_free_min_mb=10**12)
     async with Engine(settings=settings, flows=[note_flow(Provider())]) as engine:
         with pytest.raises(
-            TryLater,
+            Overloaded,
             match=(
                 r"gesta\.db: [\d,]+ MB are free.*1,000,000,000,000 MB of disk_free_min_mb.*Free"
                 r" space"
             ),
         ):
             await engine.submit(Note(), key="k")
-        with pytest.raises(TryLater):
+        with pytest.raises(Overloaded):
             await engine.submit_many([Note()])
         assert await all_events(engine) == []
         assert await engine.find() == []

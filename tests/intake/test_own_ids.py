@@ -47,7 +47,7 @@ class Errand(Payload, frozen=True):
 
 
 def letters(provider: Provider, payload: type[Payload] = Letter) -> Engine:
-    rules = Rules(RetryPolicy(), "park")
+    rules = Rules(RetryPolicy(), "manual")
     return Engine(
         URL,
         flows=[Flow(FLOW, payload, provider.execute, rules, request_id=lambda letter: letter.own)],
@@ -185,7 +185,7 @@ async def test_one_id_brought_twice_in_a_batch_is_sealed_with_its_own_content(ge
 
 async def test_a_test_under_ones_own_id_has_an_id_of_ours(gesta):
     provider = Provider(BUSY)
-    rules = Rules(RetryPolicy(), "park")
+    rules = Rules(RetryPolicy(), "manual")
     flow = Flow(
         FLOW, Letter, provider.execute, rules, request_id=lambda letter: letter.own, sandbox=True
     )

@@ -14,7 +14,7 @@ import msgspec
 import pytest
 
 from gesta import Engine
-from gesta.errors import Forged, StoreError
+from gesta.errors import InvalidSignature, StoreError
 from gesta.flows import email, sms
 from gesta.flows.email.sns import FETCHES_MAX
 from gesta.intake.provider_reports import ReportResult
@@ -159,9 +159,9 @@ async def test_whatever_is_forged_gets_one_answer_and_changes_nothing(engine, ge
     request_id = await text(engine, gesta)
     before = (await engine.get(request_id)).state
     url, headers, body = change(gesta.sandbox.twilio.report())
-    with pytest.raises(Forged) as caught:
+    with pytest.raises(InvalidSignature) as caught:
         await posted(engine, HttpRequest("POST", url, headers, body))
-    assert str(caught.value) == str(Forged())
+    assert str(caught.value) == str(InvalidSignature())
     assert (await engine.get(request_id)).state == before
 
 
@@ -185,7 +185,7 @@ async def test_a_token_that_was_changed_is_believed_for_a_day(engine, gesta):
     gesta.advance(23 * 3600)
     assert await posted(engine, old) == ReportResult(new=1)
     gesta.advance(2 * 3600)
-    with pytest.raises(Forged):
+    with pytest.raises(InvalidSignature):
         await posted(engine, old)
 
 
@@ -198,7 +198,7 @@ async def test_with_an_api_key_reports_are_asked_for_only_if_they_can_be_verifie
         "sms.account", "default", keyed | {"callback_token": "the account's own"}
     )
     await text(engine, gesta)
-    with pytest.raises(Forged):
+    with pytest.raises(InvalidSignature):
         await posted(engine, gesta.sandbox.twilio.report())
     assert await posted(
         engine, gesta.sandbox.twilio.report(token="the account's own")
@@ -211,7 +211,7 @@ async def test_a_token_that_is_set_to_nothing_verifies_nothing(gesta, monkeypatc
     async with Engine(flows=[declared], settings=Settings(url=URL, public_url=HERE)) as engine:
         await text(engine, gesta)
         monkeypatch.setattr(TenantConfig, "reference", lambda _self, _text: "")
-        with pytest.raises(Forged):
+        with pytest.raises(InvalidSignature):
             await posted(engine, gesta.sandbox.twilio.report(token=""))
 
 
@@ -222,7 +222,7 @@ async def test_nobody_is_asked_to_report_while_nobody_knows_where(gesta):
     gesta.sandbox.twilio.effects[-1].data["StatusCallback"] = (
         "/v1/reports/twilio/default/default/" + "0" * 36
     )
-    with pytest.raises(Forged):
+    with pytest.raises(InvalidSignature):
         await posted(engine, gesta.sandbox.twilio.report())
     await engine.stop()
 
@@ -338,9 +338,9 @@ def changed(body: bytes, **fields: str) -> bytes:
 async def test_a_forged_message_of_sns_gets_one_answer_and_changes_nothing(engine, gesta, change):
     request_id = await letter(engine, gesta)
     before, calls = (await engine.get(request_id)).state, gesta.sandbox.http.calls
-    with pytest.raises(Forged) as caught:
+    with pytest.raises(InvalidSignature) as caught:
         await sns(engine, change(gesta.sandbox.ses.report("bounce", TOPIC), gesta.sandbox))
-    assert str(caught.value) == str(Forged())
+    assert str(caught.value) == str(InvalidSignature())
     assert (await engine.get(request_id)).state == before
     assert await engine.admin.suppressed(email.NAME, ADA) is None
     assert gesta.sandbox.http.calls == calls
@@ -350,7 +350,7 @@ async def test_a_message_that_is_days_old_is_not_believed(engine, gesta):
     await letter(engine, gesta)
     body = gesta.sandbox.ses.report("bounce", TOPIC)
     gesta.advance(25 * 3600)
-    with pytest.raises(Forged):
+    with pytest.raises(InvalidSignature):
         await sns(engine, body)
 
 
@@ -375,7 +375,7 @@ async def test_a_subscription_is_confirmed_if_it_is_on_a_topic_of_the_tenant(eng
         body = signer.envelope(
             "hello", topic, "m-1", now, Type="SubscriptionConfirmation", Token="t-1", **more
         )
-        with pytest.raises(Forged):
+        with pytest.raises(InvalidSignature):
             await sns(engine, msgspec.json.encode(body))
     assert signer.confirmed == []
     body = signer.envelope(
@@ -404,7 +404,7 @@ async def test_a_flood_of_made_up_certificates_does_not_block_fetching_a_known_o
     await letter(engine, gesta, "bob@example.com")
     body = gesta.sandbox.ses.report("delivery", TOPIC)
     for number in range(FETCHES_MAX + 1):
-        with pytest.raises((Forged, StoreError)):
+        with pytest.raises((InvalidSignature, StoreError)):
             await sns(
                 engine,
                 changed(
@@ -418,7 +418,7 @@ async def test_names_of_tenants_that_do_not_exist_are_not_kept(engine):
     config = engine.pipeline.config
     before = len(config._tenants)
     for number in range(20):
-        with pytest.raises(Forged):
+        with pytest.raises(InvalidSignature):
             await sns(engine, b"{}", f"nobody-{number}")
     assert len(config._tenants) == before
 

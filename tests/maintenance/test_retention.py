@@ -77,7 +77,7 @@ async def test_without_the_setting_everything_is_kept(gesta):
 
 async def test_what_is_still_open_or_in_doubt_stays_however_old(gesta):
     provider = Provider(TimeoutError(), Retry("busy", after_seconds=100 * DAY_SECONDS))
-    async with keeping(provider, 10, on_unknown="park") as engine:
+    async with keeping(provider, 10, on_unknown="manual") as engine:
         in_doubt, waiting = await engine.submit(Note()), await engine.submit(Note())
         await let_run(gesta)
         await days_pass(gesta, 60)
@@ -140,7 +140,7 @@ async def test_long_walks_are_made_in_small_commits_that_go_on_where_the_last_en
 ):
     monkeypatch.setattr("gesta.maintenance.retention.BATCH", 10)
     provider = Provider(*[TimeoutError()] * 25)
-    async with keeping(provider, 10, on_unknown="park") as engine:
+    async with keeping(provider, 10, on_unknown="manual") as engine:
         for _ in range(60):
             await engine.submit(Note(), ttl=timedelta(days=100))
             await let_run(gesta)

@@ -98,7 +98,7 @@ async def test_a_running_attempt_is_not_expired_under_its_hands(gesta):
 
 async def test_nothing_unknown_ever_expires(gesta):
     provider = Provider(TimeoutError())
-    async with engine_of(provider, on_unknown="park") as engine:
+    async with engine_of(provider, on_unknown="manual") as engine:
         request = await engine.submit(Note(), ttl=timedelta(seconds=5))
         await gesta.settle(days=400)
         assert await request.status() == "unknown"
@@ -130,7 +130,7 @@ async def test_a_redrive_between_look_and_expiry_is_not_undone(gesta, ports):
 
 async def test_a_provider_is_asked_when_the_question_is_due(gesta):
     provider, ask = Provider(TimeoutError()), Provider(Unknown("cannot_tell"), Done(id="found"))
-    async with engine_of(provider, on_unknown="ask", reconcile=ask) as engine:
+    async with engine_of(provider, on_unknown="reconcile", reconcile=ask) as engine:
         request = await engine.submit(Note())
         await gesta.settle()
         assert await result(request) == Done("found", detail="the provider has it")
@@ -173,11 +173,11 @@ async def test_lost_jobs_are_found_on_every_page_also_behind_one_that_has_none(g
 
 async def test_a_job_put_again_is_suspect_so_a_flow_that_parks_is_not_executed_blindly(gesta):
     provider = Provider()
-    async with Engine(URL, flows=[note_flow(provider, on_unknown="park")], work=False) as asking:
+    async with Engine(URL, flows=[note_flow(provider, on_unknown="manual")], work=False) as asking:
         request = await asking.submit(Note())
         await asking.pipeline.projector.step()
         await lose_the_queue(asking)
-    async with engine_of(provider, on_unknown="park") as engine:
+    async with engine_of(provider, on_unknown="manual") as engine:
         await pass_time(gesta, 130, 0.5)
         assert await result(await engine.request(request.id)) == Unknown("lease_lost")
     assert provider.calls == []
@@ -308,13 +308,13 @@ async def test_a_scheduled_request_whose_job_was_lost_while_it_was_called_is_not
     gesta,
 ):
     provider = Provider(Gate())
-    async with engine_of(provider, on_unknown="park") as dying:
+    async with engine_of(provider, on_unknown="manual") as dying:
         request = await dying.submit(Note(), deliver_at=moment(gesta, hours=1))
         await pass_time(gesta, 3_601, 1.0)
         assert len(provider.calls) == 1
         await lose_the_queue(dying)
         await die(dying)
-    async with engine_of(provider, on_unknown="park") as engine:
+    async with engine_of(provider, on_unknown="manual") as engine:
         await pass_time(gesta, 300, 1.0)
         assert len(provider.calls) == 1
         assert (await (await engine.request(request.id)).view()).state.waits_for_a_person
@@ -372,7 +372,7 @@ async def test_a_job_is_not_restored_for_a_request_whose_view_lags_behind_its_st
     A restored one would count as possibly executed.
     """
     provider = Provider()
-    flow = note_flow(provider, on_unknown="park")
+    flow = note_flow(provider, on_unknown="manual")
     async with Engine(URL, flows=[flow], work=False) as asking:
         request = await asking.submit(Note())
         await asking.pipeline.projector.step()
@@ -412,7 +412,7 @@ async def test_a_tenant_that_has_left_keeps_no_other_request_from_expiring(gesta
 
 async def test_a_provider_is_asked_although_the_time_to_live_is_over_by_then(gesta):
     provider, ask = Provider(Unknown("no_answer", after_seconds=3_600)), Provider(Done(id="found"))
-    async with engine_of(provider, on_unknown="ask", reconcile=ask) as engine:
+    async with engine_of(provider, on_unknown="reconcile", reconcile=ask) as engine:
         request = await engine.submit(Note(), ttl=timedelta(minutes=10))
         await gesta.settle(days=1)
         assert await result(request) == Done("found", detail="the provider has it")

@@ -41,8 +41,8 @@ def flows(url: str) -> list[Flow]:
         return Done(id=answer["id"])
 
     return [
-        Flow("walk.order", Order, order, Rules(RETRY, "same_key"), timeout_seconds=5),
-        Flow("walk.parcel", Parcel, parcel, Rules(RETRY, "park"), timeout_seconds=5),
+        Flow("walk.order", Order, order, Rules(RETRY, "resend"), timeout_seconds=5),
+        Flow("walk.parcel", Parcel, parcel, Rules(RETRY, "manual"), timeout_seconds=5),
     ]
 
 

@@ -29,7 +29,7 @@ class Parcel(Payload, frozen=True):
 def parcels(seen: list[Parcel], *outcomes: Outcome):
     waiting = list(outcomes)
 
-    @flow("walk.parcel", on_unknown="same_key")
+    @flow("walk.parcel", on_unknown="resend")
     async def parcel(payload: Parcel, attempt: Attempt) -> Outcome:
         seen.append(payload)
         return (

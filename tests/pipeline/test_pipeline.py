@@ -49,7 +49,7 @@ def engine_at(folder: Path, *flows: Flow, work: bool = True) -> Engine:
 
 def note_flow(execute: Any, **options: Any) -> Flow:
     rules = Rules(
-        RetryPolicy(base_seconds=0.01, cap_seconds=0.05), options.pop("on_unknown", "same_key")
+        RetryPolicy(base_seconds=0.01, cap_seconds=0.05), options.pop("on_unknown", "resend")
     )
     return Flow("walk.note", Note, execute, rules, **options)
 
@@ -223,7 +223,7 @@ async def test_an_outcome_learned_while_the_disk_was_full_is_recorded_afterwards
         return Done(id="known only to us", detail="x" * 20_000)
 
     # `park`: forgetting it would leave an unknown for a person to resolve.
-    async with engine_at(tmp_path, note_flow(execute, on_unknown="park")) as engine:
+    async with engine_at(tmp_path, note_flow(execute, on_unknown="manual")) as engine:
         request = await engine.submit(Note())
         await reached.wait()
         await limit_pages(engine, 1)

@@ -30,8 +30,8 @@ class Receipt(Payload):
     order: str
     email: Personal[str]
 
-@flow("billing.receipt", on_unknown="same_key", attempts=5)          \
-# same_key | ask (needs reconcile=) | park (default)
+@flow("billing.receipt", on_unknown="resend", attempts=5)          \
+# resend | reconcile (needs reconcile=) | manual; to be chosen
 async def receipt(payload: Receipt, attempt: Attempt) -> Outcome:
     answer = await attempt.http.post(URL, json={"order": payload.order}, \
 headers={"Idempotency-Key": attempt.key})

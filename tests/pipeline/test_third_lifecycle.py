@@ -138,7 +138,7 @@ def flow_of(gateway: Gateway, **options: Any) -> Flow:
         FLOW,
         Charge,
         gateway.execute,
-        Rules(RetryPolicy(base_seconds=0.01, cap_seconds=0.05), "ask", ask_after_seconds=0.1),
+        Rules(RetryPolicy(base_seconds=0.01, cap_seconds=0.05), "reconcile", ask_after_seconds=0.1),
         reconcile=gateway.reconcile,
         lifecycle=PAYMENT,
         **options,

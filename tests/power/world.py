@@ -77,8 +77,8 @@ class Outcomes:
 
         retry = RetryPolicy(attempts=10, base_seconds=0.01, cap_seconds=0.05)
         return [
-            Flow("power.order", Order, act, Rules(retry, "same_key")),
-            Flow("power.parcel", Parcel, act, Rules(retry, "park")),
+            Flow("power.order", Order, act, Rules(retry, "resend")),
+            Flow("power.parcel", Parcel, act, Rules(retry, "manual")),
         ]
 
 

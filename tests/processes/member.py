@@ -63,8 +63,8 @@ def flows(log: Log | None) -> list[Flow]:
         return Done(id=str(payload.n))
 
     return [
-        Flow("shop.order", Order, act, Rules(RETRY, "same_key")),
-        Flow("shop.parcel", Parcel, act, Rules(RETRY, "park")),
+        Flow("shop.order", Order, act, Rules(RETRY, "resend")),
+        Flow("shop.parcel", Parcel, act, Rules(RETRY, "manual")),
     ]
 
 

@@ -66,12 +66,12 @@ def declared(folder: Path) -> list[Flow]:
             "pay.card",
             Card,
             act,
-            Rules(RETRY, "park"),
+            Rules(RETRY, "manual"),
             concurrency=8,
             timeout_seconds=2 * ENDLESS_SECONDS,
         ),
-        Flow("note.mail", Mail, act, Rules(RETRY, "same_key")),
-        Flow("note.fax", Fax, act, Rules(RETRY, "park")),
+        Flow("note.mail", Mail, act, Rules(RETRY, "resend")),
+        Flow("note.fax", Fax, act, Rules(RETRY, "manual")),
     ]
 
 

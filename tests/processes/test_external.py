@@ -168,7 +168,7 @@ async def test_nothing_is_lost_however_those_around_it_die(url, tmp_path):
         for name in ids:
             state = (await engine.get(name)).state
             assert len(keys.get(name, set())) <= 1, "every attempt of an intent has the same key"
-            if FLOWS[state.flow] == "same_key":
+            if FLOWS[state.flow] == "resend":
                 assert state.status == "completed"
                 assert effects[name] >= 1
             else:

@@ -38,7 +38,7 @@ class Left(Payload, frozen=True):
     n: int
 
 
-FLOWS = {"shelf.kept": "same_key", "shelf.left": "park"}
+FLOWS = {"shelf.kept": "resend", "shelf.left": "manual"}
 
 
 def engine_on(url: str, *, work: bool) -> Engine:
@@ -47,11 +47,15 @@ def engine_on(url: str, *, work: bool) -> Engine:
             "shelf.kept",
             payload=Kept,
             lease_seconds=LEASE_SECONDS,
-            on_unknown="same_key",
+            on_unknown="resend",
             retry=RETRY,
         ),
         external(
-            "shelf.left", payload=Left, lease_seconds=LEASE_SECONDS, on_unknown="park", retry=RETRY
+            "shelf.left",
+            payload=Left,
+            lease_seconds=LEASE_SECONDS,
+            on_unknown="manual",
+            retry=RETRY,
         ),
     ]
     settings = load({"url": url, "master_key": MASTER_KEY, "log_level": "critical"})

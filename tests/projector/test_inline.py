@@ -374,7 +374,7 @@ async def test_what_was_taken_as_it_was_made_is_read_when_the_answer_was_long_in
     (SEED=51004003).
     """
     provider = Provider()
-    async with engine_of(provider, on_unknown="park") as engine:
+    async with engine_of(provider, on_unknown="manual") as engine:
         await let_run(gesta)
 
         async def late(original, *given):

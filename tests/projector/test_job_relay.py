@@ -35,7 +35,7 @@ def databases(gesta):
     return gesta._databases[URL], gesta._databases[QUEUE]
 
 
-@pytest.mark.parametrize("policy", ["same_key", "park"])
+@pytest.mark.parametrize("policy", ["resend", "manual"])
 async def test_a_request_goes_the_whole_road(gesta, policy):
     provider = Provider(Retry("throttled"))
     async with engine_apart(provider, on_unknown=policy) as engine:
@@ -78,7 +78,7 @@ async def test_a_pending_job_counts_as_live_so_the_sweep_restores_none(gesta, po
             raise StoreError("the relay cannot reach the queue, and the sweep can")
         return await original(jobs)
 
-    async with engine_apart(Provider(), on_unknown="park") as engine:
+    async with engine_apart(Provider(), on_unknown="manual") as engine:
         await let_run(gesta)
         ports.queue.replace("put", put)
         request = await engine.submit(Note())
@@ -123,7 +123,7 @@ async def _down(*_):
 
 
 async def test_events_that_cannot_be_written_put_the_dropped_job_back_unsuspected(gesta):
-    async with engine_apart(Provider(), on_unknown="park") as engine:
+    async with engine_apart(Provider(), on_unknown="manual") as engine:
         request = await engine.submit(
             Note(), deliver_at=datetime.fromtimestamp(gesta.runtime.now_ms() / 1000 + 600, UTC)
         )
@@ -167,7 +167,7 @@ async def test_a_job_that_a_relay_is_about_to_put_is_not_put_when_its_request_is
 
 async def test_a_death_before_a_decision_is_on_record_leaves_the_job_unsuspected(gesta):
     provider = Provider()
-    engine = engine_apart(provider, on_unknown="park")
+    engine = engine_apart(provider, on_unknown="manual")
     await engine.start()
     request, job = await _scheduled(gesta, engine)
     events = databases(gesta)[0].events
@@ -178,7 +178,7 @@ async def test_a_death_before_a_decision_is_on_record_leaves_the_job_unsuspected
     cancelling.cancel()
     events.append = original
     assert await databases(gesta)[1].queue.find([job.id]) == {job.id}
-    async with engine_apart(provider, on_unknown="park") as engine:
+    async with engine_apart(provider, on_unknown="manual") as engine:
         await pass_time(gesta, 700, step_seconds=1)
         assert await result(await engine.request(request.id)) == Done("provider-1")
 

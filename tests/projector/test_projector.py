@@ -70,7 +70,7 @@ def lives(lifecycle: Lifecycle) -> list[Life]:
                 {"status": "queued", "started": None, "attempts": 1, "due_at": 7},
             ),
             (
-                e.OutcomeUnknown(2, "timeout", "park"),
+                e.OutcomeUnknown(2, "timeout", "manual"),
                 {"status": "unknown", "attempts": 2, "in_doubt": True, "reason": "timeout"},
             ),
             (
@@ -420,7 +420,7 @@ async def test_a_projector_that_crashes_is_started_again(gesta, ports):
 
 async def test_a_rebuild_gives_the_same_views_and_sends_nothing_again(gesta):
     provider = Provider(Rejected("no"), TimeoutError())
-    async with engine_of(provider, on_unknown="park") as engine:
+    async with engine_of(provider, on_unknown="manual") as engine:
         for _ in range(4):
             await engine.submit(Note())
         await gesta.settle()

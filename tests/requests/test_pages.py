@@ -72,7 +72,7 @@ async def test_a_page_ends_after_so_many_looks_and_goes_on_from_there(gesta, mon
 async def test_only_what_waits_for_a_person_is_undecided(gesta):
     """One that the engine itself will ask about is not."""
     parks, asks = Provider(Unknown("lost"), Unknown("lost"), Done()), Provider(Unknown("lost"))
-    flows = [note_flow(parks, on_unknown="park")]
+    flows = [note_flow(parks, on_unknown="manual")]
     async with Engine(URL, flows=flows) as engine:
         ids = await _ended(gesta, engine, 3)
         page = await engine.admin.undecided_page()

@@ -94,7 +94,7 @@ async def test_attempts_that_are_used_up_are_a_failure_that_may_be_redriven(gest
 
 
 async def test_who_decided_stands_in_the_event(gesta):
-    async with engine_of(Provider(TimeoutError()), on_unknown="park") as engine:
+    async with engine_of(Provider(TimeoutError()), on_unknown="manual") as engine:
         request = await engine.submit(Note())
         await let_run(gesta)
         await request.resolve(

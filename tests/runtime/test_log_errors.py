@@ -41,7 +41,7 @@ async def test_a_log_that_raises_leaves_no_job_held_whose_executor_does_not_end(
 
     monkeypatch.setattr(Telemetry, "executor_does_not_end", raises)
     deaf, other = Deaf(), Gate()
-    async with engine_of(Provider(other, deaf), on_unknown="park", timeout_seconds=10) as engine:
+    async with engine_of(Provider(other, deaf), on_unknown="manual", timeout_seconds=10) as engine:
         # Another call keeps the lease alive.
         object.__setattr__(engine.pipeline.flows[FLOW], "timeout_seconds", 1_000.0)
         await engine.submit(Note())

@@ -220,7 +220,7 @@ async def test_a_store_that_fails_is_told_with_the_station_that_met_it(gesta, po
     "outcome", [Done(id="x"), Rejected("no"), Unknown("timeout"), Retry("busy")]
 )
 async def test_every_attempt_counts_once(gesta, outcome):
-    async with Engine(URL, flows=[note_flow(Provider(outcome), on_unknown="park")]) as engine:
+    async with Engine(URL, flows=[note_flow(Provider(outcome), on_unknown="manual")]) as engine:
         await engine.submit(Note())
         await let_run(gesta)
         assert samples(engine, "executor_attempts_total") == {(("namespace", FLOW),): 1}

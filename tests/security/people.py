@@ -46,7 +46,7 @@ ANA = Letter("ana@x.example", "A-7", (Person("Ana Lima"), Person("Bo")))
 def flow_of(
     provider: Provider, kind: type[Payload] = Letter, name: str = "test.letter", **options: Any
 ) -> Flow:
-    rules = Rules(options.pop("retry", RetryPolicy()), options.pop("on_unknown", "same_key"))
+    rules = Rules(options.pop("retry", RetryPolicy()), options.pop("on_unknown", "resend"))
     return Flow(name, kind, provider.execute, rules, **options)
 
 

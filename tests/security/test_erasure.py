@@ -158,7 +158,7 @@ async def test_a_doubt_about_somebody_erased_is_left_to_a_person(gesta, obstacle
     true.
     """
     provider, asked = Provider(Unknown("no_answer")), Provider()
-    flow = flow_of(provider, on_unknown="ask", reconcile=asked.execute)
+    flow = flow_of(provider, on_unknown="reconcile", reconcile=asked.execute)
     async with Engine(URL, flows=[flow]) as engine:
         request = await engine.submit(ANA)
         await let_run(gesta)
@@ -182,7 +182,7 @@ async def test_a_doubt_about_somebody_erased_is_left_to_a_person(gesta, obstacle
 async def test_a_doubt_is_not_ended_by_an_erasure_where_the_same_key_would_be_sent_again(gesta):
     """It was recorded as a refusal, although the first call may have had its effect."""
     provider = Provider(Unknown("no_answer"))
-    async with Engine(URL, flows=[flow_of(provider, on_unknown="same_key")]) as engine:
+    async with Engine(URL, flows=[flow_of(provider, on_unknown="resend")]) as engine:
         request = await engine.submit(ANA)
         await let_run(gesta)
         await engine.erase("ana@x.example")

@@ -152,12 +152,12 @@ class Provider:
 
     def _flow(self, kind: type[Payload]) -> Flow:
         name = f"sim.{kind.__name__.lower()}"
-        policy = {"asked": "ask", "journalled": "ask", "left": "park"}.get(
-            kind.__name__.lower(), "same_key"
+        policy = {"asked": "reconcile", "journalled": "reconcile", "left": "manual"}.get(
+            kind.__name__.lower(), "resend"
         )
         protects = KEY_PROTECTS_SECONDS if kind is Forgetting else None
         rules = Rules(RETRY, cast("Any", policy), protects)
-        reconcile = self._ask if policy == "ask" else None
+        reconcile = self._ask if policy == "reconcile" else None
         return Flow(
             name,
             kind,

@@ -161,7 +161,7 @@ async def test_alerts_are_told_to_no_subscription(gesta):
 
 
 async def test_doubts_that_wait_for_a_person_are_told(gesta):
-    engine = await watched(Provider(TimeoutError()), on_unknown="park")
+    engine = await watched(Provider(TimeoutError()), on_unknown="manual")
     await engine.submit(Note())
     await gesta.settle()
     await engine.stop()

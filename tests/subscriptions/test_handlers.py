@@ -113,7 +113,7 @@ async def test_only_what_was_listened_for_is_told(gesta):
 async def test_a_doubt_is_told_once_however_often_the_provider_is_asked_in_vain(gesta):
     told, asked = Told(), Provider(Unknown("still"), Unknown("still"), Done(id="p-1"))
     async with listening(
-        Provider(TimeoutError()), told, on_unknown="ask", reconcile=asked
+        Provider(TimeoutError()), told, on_unknown="reconcile", reconcile=asked
     ) as engine:
         await engine.submit(Note())
         await gesta.settle()
@@ -128,7 +128,7 @@ async def test_a_doubt_is_told_once_however_often_the_provider_is_asked_in_vain(
 )
 async def test_a_persons_word_is_told_by_what_it_changed(gesta, result, words):
     told = Told()
-    async with listening(Provider(TimeoutError()), told, on_unknown="park") as engine:
+    async with listening(Provider(TimeoutError()), told, on_unknown="manual") as engine:
         request = await engine.submit(Note())
         await gesta.settle()
         await request.resolve(result, by="ada", evidence="seen")

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from gesta import Actor, Engine
-from gesta.errors import AccessDenied, Fenced, InvalidRequest, NotFound, StoreError
+from gesta.errors import Fenced, Forbidden, InvalidRequest, NotFound, StoreError
 from gesta.flows import webhook
 from gesta.ports.vault import Encrypted
 from gesta.runtime.redaction import scrub, scrubbed_name
@@ -33,7 +33,7 @@ async def key_of(engine: Engine, tenant: str = "acme", **options):
 
 
 async def denied(engine: Engine, text: str) -> str:
-    with pytest.raises(AccessDenied) as error:
+    with pytest.raises(Forbidden) as error:
         await engine.pipeline.keys.check(text)
     return str(error.value)
 
@@ -242,7 +242,7 @@ async def test_a_revocation_counts_here_although_an_older_look_ends_later(gesta,
         await began.wait()
         await engine.pipeline.keys.revoke("acme", key.id, BOB)
         go_on.set()
-        with pytest.raises(AccessDenied):
+        with pytest.raises(Forbidden):
             await looking
         await denied(engine, text)
 

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from gesta import Actor, Done, Engine
-from gesta.errors import AccessDenied
+from gesta.errors import Forbidden
 from gesta.flows import slack
 from gesta.runtime.settings import Settings
 from tests.stores.postgresql.places import MASTER_KEY, fresh_url
@@ -45,14 +45,14 @@ async def test_a_key_made_by_one_process_counts_in_another_until_it_is_revoked(p
         ]
         key, text = made[0]
         ended = await here.admin.revoke_key(key.id, tenant="t0", actor=ADA)
-        with pytest.raises(AccessDenied):
+        with pytest.raises(Forbidden):
             await here.pipeline.keys.check(text)
         assert await there.admin.list_keys("t0") == [made[6][0], made[3][0], ended]
         assert not await there.pipeline.keys.any_admin()
         await here.admin.create_key(name="root", scopes=["admin"], tenant="zz", actor=ADA)
         assert await there.pipeline.keys.any_admin()
     async with engine(work=False) as later:
-        with pytest.raises(AccessDenied):
+        with pytest.raises(Forbidden):
             await later.pipeline.keys.check(text)
         assert (await later.pipeline.keys.check(made[1][1])).tenant == "t1"
         trail = [(one.what, one.about, one.by) for one in await later.admin.audit("t0", limit=2)]

@@ -45,7 +45,7 @@ async def last_event(engine: Engine, request_id: str) -> tuple[str, dict[str, An
 )
 async def test_every_ending_of_an_attempt_tells_them(gesta, outcome, event):
     async with Engine(
-        URL, flows=[note_flow(looks_up(outcome), on_unknown="park", config={ROOM: Room})]
+        URL, flows=[note_flow(looks_up(outcome), on_unknown="manual", config={ROOM: Room})]
     ) as engine:
         await engine.admin.put_config(ROOM, "other", {"name": "o"})
         await engine.admin.put_config(ROOM, "ops", {"name": "a"})
@@ -86,7 +86,7 @@ async def test_an_attempt_that_does_not_end_tells_what_it_had_asked_for(gesta):
         return await deaf(payload, attempt)
 
     async with Engine(
-        URL, flows=[note_flow(Provider(stuck), on_unknown="park", config={ROOM: Room})]
+        URL, flows=[note_flow(Provider(stuck), on_unknown="manual", config={ROOM: Room})]
     ) as engine:
         await engine.admin.put_config(ROOM, "ops", {"name": "a"})
         request = await engine.submit(Note())
@@ -96,7 +96,7 @@ async def test_an_attempt_that_does_not_end_tells_what_it_had_asked_for(gesta):
             {
                 "attempt": 1,
                 "reason": "timeout",
-                "policy": "park",
+                "policy": "manual",
                 "detail": "the executor was cut off and does not end",
                 "used": {"chat.room/ops": 1},
             },

@@ -9,7 +9,7 @@ import pytest
 
 from gesta import Engine, Flow, NotFound
 from gesta.domain.commands import Rules
-from gesta.errors import BadConfig, Outdated
+from gesta.errors import BadConfig, VersionConflict
 from gesta.flows.flow import ConfigBody, Secret
 from gesta.tenants.config import ConfigEvent, EntityPut
 from gesta.tenants.config_writer import ConfigWriter
@@ -41,7 +41,7 @@ async def test_an_entity_is_put_at_the_version_that_was_seen_and_at_no_other(adm
     first = await admin.put_config(KIND, "main", {"address": "one"}, expected=0)
     second = await admin.put_config(KIND, "main", {"address": "two"}, expected=first.version)
     for outdated in (0, first.version, second.version + 1):
-        with pytest.raises(Outdated) as refused:
+        with pytest.raises(VersionConflict) as refused:
             await admin.put_config(KIND, "main", {"address": "three"}, expected=outdated)
         assert refused.value.version == second.version
     assert (await admin.get_config(KIND, "main")) == second
@@ -59,10 +59,10 @@ async def test_a_change_to_another_entity_does_not_count(admin):
 async def test_an_entity_is_deleted_at_the_version_that_was_seen(admin):
     first = await admin.put_config(KIND, "main", {"address": "one"})
     second = await admin.put_config(KIND, "main", {"address": "two"})
-    with pytest.raises(Outdated):
+    with pytest.raises(VersionConflict):
         await admin.delete_config(KIND, "main", expected=first.version)
     await admin.delete_config(KIND, "main", expected=second.version)
-    with pytest.raises(Outdated) as refused:
+    with pytest.raises(VersionConflict) as refused:
         await admin.delete_config(KIND, "main", expected=second.version)
     assert refused.value.version == 0
     with pytest.raises(NotFound):
@@ -76,7 +76,7 @@ async def test_of_many_who_saw_the_same_version_one_changes_it(admin):
         for n in range(8)
     ]
     answers = await asyncio.gather(*changes, return_exceptions=True)
-    assert sorted(type(one).__name__ for one in answers) == ["Entity", *["Outdated"] * 7]
+    assert sorted(type(one).__name__ for one in answers) == ["Entity", *["VersionConflict"] * 7]
 
 
 async def test_what_is_answered_is_what_was_written_whoever_comes_next(admin, monkeypatch):
@@ -97,7 +97,7 @@ async def test_what_is_answered_is_what_was_written_whoever_comes_next(admin, mo
     monkeypatch.setattr(ConfigWriter, "append", followed)
     mine = await admin.put_config(KIND, "main", {"address": "mine"})
     assert (mine.body.address, mine.version) == ("mine", 1)
-    with pytest.raises(Outdated):
+    with pytest.raises(VersionConflict):
         await admin.put_config(KIND, "main", {"address": "mine again"}, expected=mine.version)
 
 

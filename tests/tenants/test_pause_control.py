@@ -140,12 +140,12 @@ async def test_a_worker_that_had_read_the_pause_before_it_ended_leaves_no_job_he
 
 async def test_a_job_in_doubt_is_still_in_doubt_after_a_pause(gesta):
     provider = Provider(Gate())
-    engine = engine_of(provider, on_unknown="park")
+    engine = engine_of(provider, on_unknown="manual")
     await engine.start()
     request = await engine.submit(Note())
     await let_run(gesta)
     await die(engine)
-    async with engine_of(provider, on_unknown="park") as again:
+    async with engine_of(provider, on_unknown="manual") as again:
         await again.admin.pause(tenant="default")
         await pass_time(gesta, 10)
         found = await again.request(request.id)

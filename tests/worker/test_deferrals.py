@@ -73,7 +73,9 @@ async def test_a_lost_attempt_is_on_record_before_anything_is_postponed(gesta):
 
 async def test_a_question_to_the_provider_can_be_postponed(gesta):
     asked = Provider(Postponed(60))
-    async with engine_of(Provider(Unknown("timeout")), on_unknown="ask", reconcile=asked) as engine:
+    async with engine_of(
+        Provider(Unknown("timeout")), on_unknown="reconcile", reconcile=asked
+    ) as engine:
         request = await engine.submit(Note())
         await pass_time(gesta, 60)
         assert (len(asked.calls), (await request.view()).state.asked) == (1, 0)
@@ -83,7 +85,7 @@ async def test_a_question_to_the_provider_can_be_postponed(gesta):
 
 async def test_a_journalled_attempt_is_taken_back(gesta):
     provider = Provider(Postponed(5))
-    async with engine_of(provider, journal=True, on_unknown="park") as engine:
+    async with engine_of(provider, journal=True, on_unknown="manual") as engine:
         request = await engine.submit(Note())
         await pass_time(gesta, 6)
         assert await types_of(engine, request.id) == [

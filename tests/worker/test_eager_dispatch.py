@@ -88,7 +88,7 @@ async def test_whoever_waited_goes_first_when_a_slot_is_free_again(gesta, ports)
 
 @pytest.mark.parametrize(
     ("policy", "ending", "calls"),
-    [("same_key", ["OutcomeUnknown", "Completed"], 1), ("park", ["OutcomeUnknown"], 0)],
+    [("resend", ["OutcomeUnknown", "Completed"], 1), ("manual", ["OutcomeUnknown"], 0)],
 )
 async def test_a_process_that_dies_right_after_the_commit_leaves_the_job_in_doubt(
     gesta, ports, policy, ending, calls
@@ -114,7 +114,7 @@ async def test_a_process_that_dies_right_after_the_commit_leaves_the_job_in_doub
 
 async def test_a_job_whose_answer_was_lost_is_found_and_executed_once(gesta, ports):
     provider = Provider()
-    async with engine_of(provider, on_unknown="park") as engine:
+    async with engine_of(provider, on_unknown="manual") as engine:
         await let_run(gesta)
         ports.transactions.fail("project", answer_lost=True)
         request = await engine.submit(Note())
@@ -139,7 +139,7 @@ async def test_slots_come_back_when_nothing_was_written(gesta, ports):
 
 async def test_a_job_that_was_put_while_the_engine_stopped_is_given_back_innocent(gesta, ports):
     provider = Provider()
-    engine = engine_of(provider, on_unknown="park")
+    engine = engine_of(provider, on_unknown="manual")
     await engine.start()
     await let_run(gesta)
     put, go_on = asyncio.Event(), asyncio.Event()
@@ -160,14 +160,14 @@ async def test_a_job_that_was_put_while_the_engine_stopped_is_given_back_innocen
     go_on.set()
     await stopping
     assert provider.calls == []
-    async with engine_of(provider, on_unknown="park") as engine:
+    async with engine_of(provider, on_unknown="manual") as engine:
         await let_run(gesta)
         assert await types_of(engine, request.id) == ["RequestCreated", "Completed"]
 
 
 async def test_a_job_that_comes_under_a_lease_that_is_over_is_not_called_under_it(gesta, ports):
     provider = Provider()
-    async with engine_of(provider, on_unknown="park") as engine:
+    async with engine_of(provider, on_unknown="manual") as engine:
         await let_run(gesta)
 
         async def late(original, *args):
@@ -242,12 +242,12 @@ async def test_a_look_for_lost_takes_beside_an_offer_makes_no_second_take_of_it(
 
     provider = Provider(postponed, a, b)
     flows, worker = (
-        [note_flow(provider, on_unknown="park", concurrency=1)],
+        [note_flow(provider, on_unknown="manual", concurrency=1)],
         Work(frozenset({"worker"})),
     )
     async with (
         Engine(URL, flows=flows, work=worker),
-        engine_of(provider, on_unknown="park", concurrency=2) as engine,
+        engine_of(provider, on_unknown="manual", concurrency=2) as engine,
     ):
         await let_run(gesta)
         go_on = await put_slowly(ports)
@@ -272,7 +272,7 @@ async def test_a_look_for_lost_takes_beside_an_offer_makes_no_second_take_of_it(
 
 async def test_a_stop_does_not_wait_for_ever_for_an_answer(gesta, ports):
     provider = Provider()
-    engine = engine_of(provider, on_unknown="park")
+    engine = engine_of(provider, on_unknown="manual")
     await engine.start()
     await let_run(gesta)
     go_on = await put_slowly(ports)

@@ -44,7 +44,7 @@ async def test_a_request_whose_attempt_fails_between_the_two_steps_of_a_cancel_i
     gesta, monkeypatch, after_seconds
 ):
     gate = Gate(Retry("busy", after_seconds=after_seconds))
-    async with engine_of(Provider(gate), on_unknown="park") as engine:
+    async with engine_of(Provider(gate), on_unknown="manual") as engine:
         request = await engine.submit(Note())
         await gate.reached.wait()
         apply = engine.pipeline.recorder.apply

@@ -223,11 +223,11 @@ async def test_a_suspect_job_is_not_made_innocent_by_a_lease_that_ran_out_before
     gesta, ports
 ):
     provider = Provider(Gate())
-    async with engine_of(provider, on_unknown="park") as dying:
+    async with engine_of(provider, on_unknown="manual") as dying:
         request = await dying.submit(Note())
         await let_run(gesta)
         await die(dying)
-    async with engine_of(provider, on_unknown="park") as engine:
+    async with engine_of(provider, on_unknown="manual") as engine:
         loading = asyncio.Event()
 
         async def slow(original, *args):

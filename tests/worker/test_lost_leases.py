@@ -57,7 +57,7 @@ async def test_what_a_take_brought_whose_answer_was_lost_is_done_while_a_long_ca
 
 
 async def test_what_a_take_brought_whose_answer_was_lost_is_done_beside_short_jobs(gesta, ports):
-    async with engine_of(Provider(), on_unknown="park") as engine:
+    async with engine_of(Provider(), on_unknown="manual") as engine:
         await let_run(gesta)
         ports.queue.replace("take", losing(ports))
         request = await engine.submit(Note("lost"))
@@ -103,7 +103,7 @@ async def test_an_outcome_is_recorded_although_a_take_hangs(gesta, ports):
         await go_on.wait()
         raise StoreError("no answer")
 
-    async with engine_of(Provider(gate), on_unknown="park", timeout_seconds=1000) as engine:
+    async with engine_of(Provider(gate), on_unknown="manual", timeout_seconds=1000) as engine:
         request = await engine.submit(Note())
         await gate.reached.wait()
         ports.queue.replace("take", hanging)
@@ -125,11 +125,11 @@ async def test_a_known_failure_does_not_become_a_doubt_because_a_take_and_a_rene
         await silent.wait()
         raise StoreError("no answer")
 
-    async with engine_of(provider, on_unknown="park", timeout_seconds=1000) as engine:
+    async with engine_of(provider, on_unknown="manual", timeout_seconds=1000) as engine:
         request = await engine.submit(Note())
         await gate.reached.wait()
         mine, commits = ports.queue, ports.transactions
-        async with engine_of(provider, on_unknown="park", timeout_seconds=1000):
+        async with engine_of(provider, on_unknown="manual", timeout_seconds=1000):
             mine.replace("take", hang)
             mine.replace("extend", hang)
             await pass_time(gesta, 1.5)

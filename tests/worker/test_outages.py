@@ -62,7 +62,7 @@ async def one_part(provider: Provider, part: Part, **settings: Any) -> Any:
 
     def engine(*parts: Part) -> Engine:
         return Engine(
-            flows=[note_flow(provider, on_unknown="park")],
+            flows=[note_flow(provider, on_unknown="manual")],
             settings=load({"url": URL} | settings),
             work=Work(frozenset(parts)),
         )

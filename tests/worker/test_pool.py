@@ -278,7 +278,7 @@ async def test_a_held_job_is_not_executed_by_anybody_else(gesta):
 
 async def test_an_executor_is_cut_off_at_the_deadline_of_its_flow(gesta):
     provider = Provider(Gate())
-    async with engine_of(provider, on_unknown="park", timeout_seconds=7) as engine:
+    async with engine_of(provider, on_unknown="manual", timeout_seconds=7) as engine:
         request = await engine.submit(Note())
         await pass_time(gesta, 6.75)
         assert await request.status() == "queued"
@@ -297,9 +297,9 @@ async def test_an_unknown_outcome_is_resent_under_the_same_key_or_asked_for_or_l
     ask = Provider(Done(id="found"))
     statuses = []
     worlds: list[tuple[Provider, dict[str, Any]]] = [
-        (resent, {"on_unknown": "same_key"}),
-        (asked, {"on_unknown": "ask", "reconcile": ask}),
-        (quarantined, {"on_unknown": "park"}),
+        (resent, {"on_unknown": "resend"}),
+        (asked, {"on_unknown": "reconcile", "reconcile": ask}),
+        (quarantined, {"on_unknown": "manual"}),
     ]
     for number, (provider, options) in enumerate(worlds):
         async with engine_of(provider, f"memory:{number}", **options) as engine:
@@ -313,7 +313,7 @@ async def test_an_unknown_outcome_is_resent_under_the_same_key_or_asked_for_or_l
 
 async def test_a_question_that_finds_no_trace_leads_to_a_new_attempt_under_the_same_key(gesta):
     provider, ask = Provider(TimeoutError()), Provider(Retry("not_found"))
-    async with engine_of(provider, on_unknown="ask", reconcile=ask) as engine:
+    async with engine_of(provider, on_unknown="reconcile", reconcile=ask) as engine:
         request = await engine.submit(Note())
         await gesta.settle()
         assert await request.status() == "completed"
@@ -365,7 +365,7 @@ async def test_nothing_is_sent_again_when_the_provider_has_forgotten_our_key(ges
     assert len(provider.calls) == 1
 
 
-@pytest.mark.parametrize(("policy", "durable"), [("same_key", False), ("park", True)])
+@pytest.mark.parametrize(("policy", "durable"), [("resend", False), ("manual", True)])
 async def test_a_take_is_on_disk_before_the_call_where_it_serves_as_the_journal(
     gesta, ports, policy, durable
 ):
@@ -383,7 +383,7 @@ async def test_a_take_is_on_disk_before_the_call_where_it_serves_as_the_journal(
 
 
 async def test_a_flow_declared_by_decorator_runs_like_any_other(gesta):
-    @flow("test.decorated", on_unknown="same_key", attempts=2)
+    @flow("test.decorated", on_unknown="resend", attempts=2)
     async def decorated(payload: Note, attempt: Attempt) -> Outcome:
         raise TimeoutError if attempt.number == 1 else RuntimeError(payload.text)
 
@@ -392,4 +392,4 @@ async def test_a_flow_declared_by_decorator_runs_like_any_other(gesta):
         await gesta.settle()
         outcome: Any = await result(request)
         assert (type(outcome), outcome.reason) == (Unknown, "unexpected_error")
-        assert decorated.rules == Rules(RetryPolicy(attempts=2), "same_key")
+        assert decorated.rules == Rules(RetryPolicy(attempts=2), "resend")

@@ -6,16 +6,16 @@ from __future__ import annotations
 
 import pytest
 
-from gesta import Done, Engine, NotYet, Retry, Unknown
+from gesta import Done, Engine, OutcomeTimeout, Retry, Unknown
 from tests.world import URL, Note, Provider, engine_of, let_run, note_flow
 
 
 async def test_a_question_never_becomes_a_call_when_the_flow_no_longer_asks(gesta):
     provider, asked = Provider(Unknown("no_answer")), Provider(Unknown("not_yet"))
-    async with engine_of(provider, on_unknown="ask", reconcile=asked) as engine:
+    async with engine_of(provider, on_unknown="reconcile", reconcile=asked) as engine:
         request = await engine.submit(Note())
         await let_run(gesta)
-    async with engine_of(provider, on_unknown="park") as engine:
+    async with engine_of(provider, on_unknown="manual") as engine:
         await gesta.settle()
         state = (await engine.get(request.id)).state
     assert len(provider.calls) == 1
@@ -24,10 +24,10 @@ async def test_a_question_never_becomes_a_call_when_the_flow_no_longer_asks(gest
 
 async def test_a_flow_that_parks_now_is_asked_once_about_yesterdays_doubt_and_not_for_ever(gesta):
     provider, asked = Provider(Unknown("no_answer")), Provider(*[Unknown("not_yet")] * 50)
-    async with engine_of(provider, on_unknown="ask", reconcile=asked) as engine:
+    async with engine_of(provider, on_unknown="reconcile", reconcile=asked) as engine:
         request = await engine.submit(Note())
         await let_run(gesta)
-    async with engine_of(provider, on_unknown="park", reconcile=asked) as engine:
+    async with engine_of(provider, on_unknown="manual", reconcile=asked) as engine:
         await gesta.settle()
         assert (await engine.get(request.id)).state.due_at is None
     assert (len(provider.calls), len(asked.calls)) == (1, 1)
@@ -37,10 +37,10 @@ async def test_a_resend_that_was_planned_is_not_made_when_the_flow_no_longer_rel
     gesta,
 ):
     provider = Provider(Unknown("no_answer"))
-    async with engine_of(provider, on_unknown="same_key") as engine:
+    async with engine_of(provider, on_unknown="resend") as engine:
         request = await engine.submit(Note())
         await let_run(gesta)
-    async with engine_of(provider, on_unknown="park") as engine:
+    async with engine_of(provider, on_unknown="manual") as engine:
         await gesta.settle()
         state = (await engine.get(request.id)).state
     assert len(provider.calls) == 1
@@ -67,7 +67,7 @@ async def test_a_freed_slot_is_used_at_once_although_another_flow_is_idle(gesta)
 async def test_waiting_for_an_outcome_moves_the_clock_of_a_test_and_ends(gesta):
     async with engine_of(Provider(Retry("busy", after_seconds=5))) as engine:
         request = await engine.submit(Note())
-        with pytest.raises(NotYet, match=r"last attempt: busy"):
+        with pytest.raises(OutcomeTimeout, match=r"last attempt: busy"):
             await request.outcome(timeout=2)
         assert isinstance(await request.outcome(timeout=10), Done)
 

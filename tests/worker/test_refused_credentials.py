@@ -238,7 +238,7 @@ async def test_a_person_can_let_it_go_on_when_the_provider_has_mended_it(gesta):
 
 async def test_a_question_to_the_provider_is_held_too(gesta):
     provider, asked = Provider(Unknown("timeout")), Provider(REFUSED)
-    async with shop(provider, on_unknown="ask", reconcile=asked) as engine:
+    async with shop(provider, on_unknown="reconcile", reconcile=asked) as engine:
         request = await engine.submit(Note())
         await pass_time(gesta, 10)
         view = await request.view()
@@ -287,7 +287,7 @@ async def test_an_attempt_that_was_lost_before_is_counted_once(gesta):
 
 async def test_a_journalled_attempt_is_taken_back(gesta):
     provider = Provider(REFUSED)
-    async with shop(provider, journal=True, on_unknown="park") as engine:
+    async with shop(provider, journal=True, on_unknown="manual") as engine:
         request = await engine.submit(Note())
         await let_run(gesta)
         state = (await request.view()).state

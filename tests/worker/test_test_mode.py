@@ -289,7 +289,7 @@ async def test_a_doubt_about_a_test_asks_the_sandbox(gesta, wire):
         "test.note",
         Note,
         Provider(Unknown("timeout")).execute,
-        Rules(on_unknown="ask"),
+        Rules(on_unknown="reconcile"),
         ask,
         sandbox=True,
     )

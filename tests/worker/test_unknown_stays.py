@@ -23,7 +23,7 @@ class New(Payload, frozen=True):
 
 async def test_a_doubt_is_not_ended_by_a_payload_that_no_longer_fits(gesta):
     """The second attempt calls nobody; the first may have had its effect."""
-    rules, first, second = Rules(on_unknown="same_key"), Provider(Unknown("no_answer")), Provider()
+    rules, first, second = Rules(on_unknown="resend"), Provider(Unknown("no_answer")), Provider()
     async with Engine(URL, flows=[Flow("test.p", Old, first.execute, rules)]) as engine:
         request = await engine.submit(Old("x"))
         await let_run(gesta)

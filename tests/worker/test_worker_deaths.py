@@ -51,7 +51,7 @@ async def test_a_worker_that_dies_with_a_job_is_followed_by_another_when_the_lea
 
 @pytest.mark.parametrize(
     ("policy", "ending", "calls"),
-    [("same_key", ["OutcomeUnknown", "Completed"], 2), ("park", ["OutcomeUnknown"], 1)],
+    [("resend", ["OutcomeUnknown", "Completed"], 2), ("manual", ["OutcomeUnknown"], 1)],
 )
 async def test_a_job_taken_by_a_process_that_died_before_the_call_is_suspect(
     gesta, ports, policy, ending, calls
@@ -162,12 +162,12 @@ async def test_a_worker_that_was_frozen_before_the_call_does_not_make_it(gesta, 
 @pytest.mark.parametrize(
     ("policy", "late", "ending", "ignored"),
     [
-        ("park", Done(id="late"), ["OutcomeUnknown", "Completed"], 0),
-        ("park", Rejected("late"), ["OutcomeUnknown"], 1),
-        ("park", Retry("late"), ["OutcomeUnknown"], 1),
-        ("same_key", Done(id="late"), ["OutcomeUnknown", "Completed"], 1),
-        ("same_key", Rejected("late"), ["OutcomeUnknown", "Completed"], 1),
-        ("same_key", Retry("late"), ["OutcomeUnknown", "Completed"], 1),
+        ("manual", Done(id="late"), ["OutcomeUnknown", "Completed"], 0),
+        ("manual", Rejected("late"), ["OutcomeUnknown"], 1),
+        ("manual", Retry("late"), ["OutcomeUnknown"], 1),
+        ("resend", Done(id="late"), ["OutcomeUnknown", "Completed"], 1),
+        ("resend", Rejected("late"), ["OutcomeUnknown", "Completed"], 1),
+        ("resend", Retry("late"), ["OutcomeUnknown", "Completed"], 1),
     ],
 )
 async def test_what_a_worker_learns_after_it_lost_its_lease_is_merged(
@@ -223,7 +223,7 @@ async def test_a_late_failure_of_an_intent_that_was_given_up_does_not_count_agai
 
 async def test_a_call_is_cut_before_the_lease_ends_when_it_cannot_be_renewed(gesta, ports):
     provider = Provider(Gate())
-    async with engine_of(provider, on_unknown="park") as engine:
+    async with engine_of(provider, on_unknown="manual") as engine:
         request = await engine.submit(Note())
         await let_run(gesta)
         began = gesta.runtime.now_ms()
@@ -238,7 +238,7 @@ async def test_a_call_is_cut_before_the_lease_ends_when_it_cannot_be_renewed(ges
 
 async def test_a_call_is_cut_before_the_lease_ends_when_the_renewal_hangs(gesta, ports):
     provider = Provider(Gate())
-    async with engine_of(provider, on_unknown="park") as engine:
+    async with engine_of(provider, on_unknown="manual") as engine:
         request = await engine.submit(Note())
         await let_run(gesta)
         began = gesta.runtime.now_ms()
@@ -275,7 +275,7 @@ async def test_a_process_that_slept_past_its_own_lease_does_not_call_beside_itse
 
 async def test_the_engine_works_on_under_a_new_lease_after_it_lost_one(gesta, ports):
     provider = Provider(Gate())
-    async with engine_of(provider, on_unknown="park") as engine:
+    async with engine_of(provider, on_unknown="manual") as engine:
         lost = await engine.submit(Note())
         await let_run(gesta)
         ports.queue.fail("extend", times=6)
@@ -323,7 +323,7 @@ async def test_an_attempt_that_outlasts_the_drain_is_cut_and_recorded_as_unknown
 
 async def test_a_job_whose_call_had_not_begun_when_the_drain_was_over_is_given_back(gesta, ports):
     provider = Provider()
-    engine = engine_of(provider, on_unknown="park")
+    engine = engine_of(provider, on_unknown="manual")
     await engine.start()
     loading, go_on = asyncio.Event(), asyncio.Event()
 
@@ -342,7 +342,7 @@ async def test_a_job_whose_call_had_not_begun_when_the_drain_was_over_is_given_b
     go_on.set()
     await stopping
     assert provider.calls == []
-    async with engine_of(provider, on_unknown="park") as engine:
+    async with engine_of(provider, on_unknown="manual") as engine:
         await let_run(gesta)
         assert await types_of(engine, request.id) == ["RequestCreated", "Completed"]
 
@@ -364,7 +364,7 @@ async def test_stopping_ends_although_an_executor_never_does(gesta):
 
 async def test_stopping_ends_although_the_store_takes_nothing_any_more(gesta, ports):
     provider = Provider()
-    engine = engine_of(provider, on_unknown="park")
+    engine = engine_of(provider, on_unknown="manual")
     await engine.start()
     await let_run(gesta)
     ports.transactions.fail("record", times=1_000)
@@ -376,7 +376,7 @@ async def test_stopping_ends_although_the_store_takes_nothing_any_more(gesta, po
     assert len(provider.calls) == 1
     # What could not be recorded stands in doubt at the next start: it is not lost, and not sent
     # again blindly.
-    async with engine_of(provider, on_unknown="park") as engine:
+    async with engine_of(provider, on_unknown="manual") as engine:
         await pass_time(gesta, 6)
         assert await result(await engine.request(request.id)) == Unknown("lease_lost")
     assert len(provider.calls) == 1
@@ -384,11 +384,11 @@ async def test_stopping_ends_although_the_store_takes_nothing_any_more(gesta, po
 
 async def test_a_suspect_job_does_not_become_innocent_by_a_stop(gesta, ports):
     provider = Provider(Gate())
-    async with engine_of(provider, on_unknown="park") as dying:
+    async with engine_of(provider, on_unknown="manual") as dying:
         request = await dying.submit(Note())
         await let_run(gesta)
         await die(dying)
-    engine = engine_of(provider, on_unknown="park")
+    engine = engine_of(provider, on_unknown="manual")
     await engine.start()
 
     async def slow_take(original, *args, **kwargs):
@@ -400,7 +400,7 @@ async def test_a_suspect_job_does_not_become_innocent_by_a_stop(gesta, ports):
     ports.queue.replace("take", slow_take)
     await pass_time(gesta, 5)
     await engine.stop()
-    async with engine_of(provider, on_unknown="park") as engine:
+    async with engine_of(provider, on_unknown="manual") as engine:
         await pass_time(gesta, 10)
         assert await result(await engine.request(request.id)) == Unknown("lease_lost")
     assert len(provider.calls) == 1

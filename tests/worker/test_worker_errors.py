@@ -48,7 +48,7 @@ def answering(answer: Any) -> Any:
 
 @pytest.mark.parametrize("answer", [None, "ok", True, {"id": 1}, Done, [Done()], object()])
 async def test_an_answer_that_is_no_outcome_is_unknown_never_done(gesta, answer):
-    async with engine_of(Provider(answering(answer)), on_unknown="park") as engine:
+    async with engine_of(Provider(answering(answer)), on_unknown="manual") as engine:
         request = await engine.submit(Note())
         await let_run(gesta)
         outcome = await result(request)
@@ -77,7 +77,7 @@ async def test_an_answer_that_is_no_outcome_is_unknown_never_done(gesta, answer)
     ],
 )
 async def test_an_outcome_with_wrong_types_is_stored_so_that_it_can_be_read(gesta, answer, stored):
-    async with engine_of(Provider(answer), on_unknown="park") as engine:
+    async with engine_of(Provider(answer), on_unknown="manual") as engine:
         request = await engine.submit(Note())
         await let_run(gesta)
         assert await result(request) == stored
@@ -111,7 +111,7 @@ class Strange(BaseException):
 )
 async def test_whatever_an_executor_raises_is_unknown_and_frees_its_slot(gesta, error):
     provider = Provider(error)
-    async with engine_of(provider, on_unknown="park", concurrency=1) as engine:
+    async with engine_of(provider, on_unknown="manual", concurrency=1) as engine:
         request = await engine.submit(Note())
         await let_run(gesta)
         outcome = await result(request)
@@ -127,7 +127,9 @@ async def test_whatever_an_executor_raises_is_unknown_and_frees_its_slot(gesta, 
 async def test_an_executor_that_does_not_end_keeps_neither_its_slot_nor_its_request(gesta):
     deaf = Deaf(Done(id="after all"))
     provider = Provider(deaf)
-    async with engine_of(provider, on_unknown="park", timeout_seconds=10, concurrency=1) as engine:
+    async with engine_of(
+        provider, on_unknown="manual", timeout_seconds=10, concurrency=1
+    ) as engine:
         request = await engine.submit(Note())
         await pass_time(gesta, 16)
         assert await result(request) == Unknown(
@@ -231,7 +233,7 @@ async def test_an_outcome_learned_while_the_disk_is_full_is_recorded_when_there_
     gesta, ports
 ):
     provider = Provider(Done(id="known only to us"))
-    async with engine_of(provider, on_unknown="park") as engine:
+    async with engine_of(provider, on_unknown="manual") as engine:
         await let_run(gesta)
         ports.transactions.fail(
             "record", StoreFull("gesta.db", "database or disk is full"), times=30
@@ -257,7 +259,7 @@ async def test_an_outcome_is_recorded_however_often_the_stream_moves_meanwhile(g
             return [Recording(Stale(7), None) for _ in entries]
         return await original(entries)
 
-    async with engine_of(provider, on_unknown="park") as engine:
+    async with engine_of(provider, on_unknown="manual") as engine:
         await let_run(gesta)
         ports.transactions.replace("record", moving)
         request = await engine.submit(Note())
@@ -341,7 +343,7 @@ async def test_an_attempt_is_journalled_before_the_call_where_the_flow_asks_for_
         return Done()
 
     provider = Provider(look)
-    async with engine_of(provider, on_unknown="park", journal=True) as engine:
+    async with engine_of(provider, on_unknown="manual", journal=True) as engine:
         request = await engine.submit(Note())
         await let_run(gesta)
         assert await types_of(engine, request.id) == [
@@ -356,7 +358,7 @@ async def test_an_attempt_is_journalled_before_the_call_where_the_flow_asks_for_
 
 async def test_only_the_winner_of_the_journal_calls(gesta, ports):
     provider = Provider()
-    async with engine_of(provider, on_unknown="park", journal=True) as engine:
+    async with engine_of(provider, on_unknown="manual", journal=True) as engine:
         await let_run(gesta)
 
         async def somebody_was_faster(original, entries):
@@ -374,7 +376,7 @@ async def test_only_the_winner_of_the_journal_calls(gesta, ports):
 
 async def test_a_journal_that_took_longer_than_the_lease_calls_nobody(gesta, ports):
     provider = Provider()
-    async with engine_of(provider, on_unknown="park", journal=True) as engine:
+    async with engine_of(provider, on_unknown="manual", journal=True) as engine:
         await let_run(gesta)
 
         async def slow(original, entries):
@@ -426,7 +428,7 @@ async def test_a_call_back_that_met_a_running_attempt_holds_after_its_failure(ge
 async def test_a_second_cut_does_not_extend_the_grace_period_of_an_executor(gesta, ports):
     deaf = Deaf()
     async with engine_of(
-        Provider(deaf), on_unknown="park", timeout_seconds=10, concurrency=1
+        Provider(deaf), on_unknown="manual", timeout_seconds=10, concurrency=1
     ) as engine:
         await engine.submit(Note())
         await pass_time(gesta, 11)

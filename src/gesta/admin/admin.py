@@ -322,7 +322,7 @@ class Admin:
     ) -> Entity:
         """Store config by code; a secret field left out keeps the stored one.
 
-        `expected`: the version it must be at, 0 for none, or Outdated.
+        `expected`: the version it must be at, 0 for none, or VersionConflict.
         """
         telling = self._pipeline.telling if kind == TOLD else None
         if telling is not None:
@@ -400,7 +400,7 @@ class Admin:
         actor: Actor | None = None,
         expected: int | None = None,
     ) -> None:
-        """Remove config by code. `expected`: the version it must be at, or Outdated."""
+        """Remove config by code. `expected`: the version it must be at, or VersionConflict."""
         await self._pipeline.config_writer.delete(
             tenant, kind, code, actor=actor, expected=expected
         )

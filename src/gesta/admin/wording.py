@@ -141,7 +141,7 @@ def describe(event: e.Event | None, at_ms: int) -> str:
             )
         case e.OutcomeUnknown():
             waiting = (
-                _next("resend" if event.policy == "same_key" else "ask", event.next_at, at_ms)
+                _next("resend" if event.policy == "resend" else "reconcile", event.next_at, at_ms)
                 or "a person decides"
             )
             return joined(f"attempt {event.attempt}", event.reason, event.detail, waiting)

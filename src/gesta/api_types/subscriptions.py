@@ -4,7 +4,7 @@ from gesta.api_types.structs import Representation
 
 
 class WebhookRepresentation(Representation, frozen=True):
-    """A `told.webhook` of the tenant. `fault` says why it tells nobody; empty: it does."""
+    """A `webhook.subscription` of the tenant. `fault` says why it tells nobody; empty: it does."""
 
     code: str
     flow: str

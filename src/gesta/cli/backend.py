@@ -17,7 +17,7 @@ from gesta.client import Client
 from gesta.client.clock import SystemClock
 from gesta.client.connection import Ask, Connection, content_of, query_of
 from gesta.domain.ids import REQUEST_ID
-from gesta.errors import AccessDenied, BadInput, NotFound
+from gesta.errors import BadInput, Forbidden, NotFound
 
 if TYPE_CHECKING:
     from gesta.admin.wording import Target
@@ -177,7 +177,7 @@ class Backend:
         }
         try:
             return known | {one.scope: one for one in await self.client.pauses()}
-        except AccessDenied:
+        except Forbidden:
             return known
 
     async def warn_if_idle(self) -> None:

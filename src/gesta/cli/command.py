@@ -11,7 +11,7 @@ import typer
 
 from gesta.cli.invocation import Call, Invocation, silence_log
 from gesta.cli.output import tell
-from gesta.errors import BadSettings, GestaError, NotYet, UnknownFlow
+from gesta.errors import BadSettings, GestaError, OutcomeTimeout, UnknownFlow
 
 #: What the exit code of a command says. Scripts build on it; a change is a line in CHANGELOG.md.
 FAILED = 1
@@ -115,7 +115,7 @@ def _told(error: GestaError, call: Call) -> str:
     if not isinstance(call, Invocation):
         return str(error)
     text = str(error)
-    if isinstance(error, NotYet):
+    if isinstance(error, OutcomeTimeout):
         why = f"doctor {error.request_id}"
         text = text.replace(f"gesta {why}", call.place.command(why))
     if isinstance(error, UnknownFlow) and call.server_address is None and call.settings.app is None:
@@ -137,9 +137,9 @@ def exit_code(error: GestaError) -> int:
         e.BadInput: BAD_INPUT,
         e.NotFound: NOT_FOUND,
         e.Conflict: CONFLICT,
-        e.NotYet: NOT_YET,
+        e.OutcomeTimeout: NOT_YET,
         e.PoisonEvent: STORE_UNUSABLE,
         e.StoreError: STORE_UNUSABLE,
-        e.TryLater: TRY_LATER,
+        e.Overloaded: TRY_LATER,
     }
     return next((codes[kind] for kind in type(error).__mro__ if kind in codes), FAILED)

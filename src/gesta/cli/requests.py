@@ -13,7 +13,7 @@ from gesta.cli.arguments import Ttl, json_document, point_in_time
 from gesta.cli.command import FAILED
 from gesta.cli.invocation import Invocation
 from gesta.cli.output import Json, JsonLines, print_json, print_json_line, say, show, table, tell
-from gesta.errors import InvalidRequest, NotYet
+from gesta.errors import InvalidRequest, OutcomeTimeout
 
 if TYPE_CHECKING:
     from gesta.api_types.requests import Submitted
@@ -115,12 +115,12 @@ async def _end(backend: Backend, request: Submitted, wait: float | None, *, as_j
     from gesta.requests.waiters import outcome_of
 
     outcome: Outcome | None = None
-    late: NotYet | None = None
+    late: OutcomeTimeout | None = None
     if wait is not None:
         try:
             ended = await backend.client.wait(request.flow, request.id, wait)
             outcome = outcome_of(state_of(ended))
-        except NotYet as error:
+        except OutcomeTimeout as error:
             late = error
     if as_json:
         told = None if outcome is None else msgspec.to_builtins(outcome)

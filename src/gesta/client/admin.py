@@ -77,7 +77,7 @@ class AdminCalls(Calls):
     ) -> EntityRepresentation:
         """Store an entity. A secret left out stays; with `keep` every other field does, too.
 
-        `version`: the one that was read, 0 for none; raises Outdated where it is at another.
+        `version`: the one that was read, 0 for none; raises VersionConflict where it is at another.
         """
         headers = (
             {}

@@ -45,7 +45,7 @@ def error_of(problem: ProblemRepresentation, retry_after_seconds: float | None) 
     told = problem.detail
     match problem.status:
         case 401 | 403:
-            return _made(e.AccessDenied, told)
+            return _made(e.Forbidden, told)
         case 404:
             return _made(e.NotFound, told)
         case 409 if problem.code == "conflict":
@@ -55,7 +55,7 @@ def error_of(problem: ProblemRepresentation, retry_after_seconds: float | None) 
         case 410:
             return _made(e.Erased, told, request_id=problem.request_id or "")
         case 412:
-            return _made(e.Outdated, told, version=0)
+            return _made(e.VersionConflict, told, version=0)
         case 422 if problem.errors:
             return _made(e.InvalidRequest, told, flow="", fields=_fields(problem.errors))
         case 400 if problem.code == "bad_cursor":
@@ -63,9 +63,9 @@ def error_of(problem: ProblemRepresentation, retry_after_seconds: float | None) 
         case 507:
             return _made(e.StoreFull, told)
         case 429:
-            return _made(e.TryLater, told, retry_after_seconds=retry_after_seconds or 1.0)
+            return _made(e.Overloaded, told, retry_after_seconds=retry_after_seconds or 1.0)
         case 503 if problem.code in NOTHING_DONE:
-            return _made(e.TryLater, told, retry_after_seconds=retry_after_seconds or 1.0)
+            return _made(e.Overloaded, told, retry_after_seconds=retry_after_seconds or 1.0)
         case status if status >= 500:
             return _made(e.Unreachable, told, code=problem.code)
         case _:

@@ -28,7 +28,7 @@ from gesta.api_types.structs import PAGE_MAX
 from gesta.api_types.work import LEASE, Extended, Recorded, Work, WorkItems
 from gesta.client.connection import Ask, Calls, Json, path_of
 from gesta.client.events import follow
-from gesta.errors import InvalidRequest, NotYet
+from gesta.errors import InvalidRequest, OutcomeTimeout
 
 #: How often the rest of a batch is sent again when the store failed in the middle of it.
 ROUNDS = 5
@@ -132,7 +132,9 @@ class RequestCalls(Calls):
         request_id: str,
         timeout: float = 30.0,  # noqa: ASYNC109 -- the name that callers expect
     ) -> Whole:
-        """The request when nothing more happens by itself; raises NotYet after `timeout` seconds,
+        """The request when nothing more happens by itself.
+
+        Raises OutcomeTimeout after `timeout` seconds,
         and it goes on.
         """
         clock = self.line.clock
@@ -143,7 +145,7 @@ class RequestCalls(Calls):
             if has_ended(shown):
                 return shown
             if clock.monotonic() >= until:
-                raise NotYet(request_id, shown, timeout)
+                raise OutcomeTimeout(request_id, shown, timeout)
 
     async def find(
         self,

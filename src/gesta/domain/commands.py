@@ -21,7 +21,7 @@ class Rules(msgspec.Struct, frozen=True, gc=False):
     """What a flow lays down for its requests."""
 
     retry: RetryPolicy = RetryPolicy()
-    on_unknown: UnknownPolicy = "park"
+    on_unknown: UnknownPolicy = "manual"
     #: How long the provider remembers our key, counted from the first attempt; None: for as long as
     #: the request lives.
     key_protects_seconds: float | None = None

@@ -6,7 +6,7 @@ import msgspec
 
 #: What happens after an Unknown: resend under the same key, ask the provider, or leave it to a
 #: person.
-UnknownPolicy = Literal["same_key", "ask", "park"]
+UnknownPolicy = Literal["resend", "reconcile", "manual"]
 
 
 class Done(msgspec.Struct, frozen=True, gc=False, tag="done", repr_omit_defaults=True):

@@ -121,7 +121,7 @@ class State(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
         if self.phase == "open":
             return "execute"
         if self.phase == "unknown" and self.due_at is not None:
-            return "execute" if self.policy == "same_key" else "reconcile"
+            return "execute" if self.policy == "resend" else "reconcile"
         return None
 
     @property

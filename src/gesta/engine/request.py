@@ -19,7 +19,7 @@ from gesta.errors import (
     GestaError,
     InvalidRequest,
     NotFound,
-    NotYet,
+    OutcomeTimeout,
     Refused,
     StoreError,
 )
@@ -122,7 +122,9 @@ class Request:
             ) from None
 
     async def outcome(self, timeout: float = 30.0) -> Outcome:  # noqa: ASYNC109 -- the usual name
-        """Wait until nothing more happens by itself; raises NotYet after `timeout` seconds, and the
+        """Wait until nothing more happens by itself.
+
+        Raises OutcomeTimeout after `timeout` seconds, and the
         request goes on.
         """
         runtime, waiters = self._pipeline.runtime, self._pipeline.waiters
@@ -137,7 +139,7 @@ class Request:
             view = await self._find()
             if view is None:
                 raise self._not_there() from None
-            raise NotYet(self.id, view.state, timeout) from None
+            raise OutcomeTimeout(self.id, view.state, timeout) from None
         finally:
             waking.cancel()
             if passing is not None:

@@ -13,7 +13,7 @@ CHANNELS = {
     "slack": ("slack.workspace", "slack.channel", "slack.app", "template"),
     "email": ("email.sender", "email.bodies", "template"),
     "sms": ("sms.account", "template"),
-    "webhook": ("webhook.endpoint", "told.webhook"),
+    "webhook": ("webhook.endpoint", "webhook.subscription"),
 }
 
 

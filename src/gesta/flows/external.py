@@ -28,7 +28,7 @@ def external(
     *,
     payload: type[Payload] | None = None,
     lease_seconds: float = LEASE_SECONDS,
-    on_unknown: UnknownPolicy = "park",
+    on_unknown: UnknownPolicy = "manual",
     attempts: int | None = None,
     retry: RetryPolicy | None = None,
     ttl_seconds: float | None = None,
@@ -39,13 +39,13 @@ def external(
     Without `payload` it takes any JSON object: `flow.payload({"order": 7})`.
 
     Work that is not reported before its lease ends is `unknown(no_report)`: `park` leaves that to a
-    person, `same_key` hands the work out
+    person, `resend` hands the work out
     again under the same idempotency key.
     """
-    if on_unknown not in ("same_key", "park"):
+    if on_unknown not in ("resend", "manual"):
         raise BadFlow(
             name,
-            f"on_unknown must be 'same_key' or 'park' where others execute, not {on_unknown!r}:"
+            f"on_unknown must be 'resend' or 'manual' where others execute, not {on_unknown!r}:"
             " nobody here can ask them",
         )
     if not LEASE_SECONDS_MIN <= lease_seconds <= LEASE_SECONDS_MAX:

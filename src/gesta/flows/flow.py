@@ -218,15 +218,16 @@ class Flow:
                 "the first parameter of the executor must be annotated with a subclass of"
                 " gesta.Payload",
             )
-        if self.rules.on_unknown not in ("same_key", "ask", "park"):
+        if self.rules.on_unknown not in ("resend", "reconcile", "manual"):
             raise BadFlow(
                 self.name,
-                f"on_unknown must be 'same_key', 'ask' or 'park', not {self.rules.on_unknown!r}",
+                "on_unknown must be 'resend', 'reconcile' or 'manual',"
+                f" not {self.rules.on_unknown!r}",
             )
-        if self.rules.on_unknown == "ask" and self.reconcile is None:
+        if self.rules.on_unknown == "reconcile" and self.reconcile is None:
             raise BadFlow(
                 self.name,
-                "on_unknown='ask' needs reconcile=, the function that asks the provider what"
+                "on_unknown='reconcile' needs reconcile=, the function that asks the provider what"
                 " it did",
             )
         if self.rules.retry.attempts < 1 or self.timeout_seconds <= 0 or self.concurrency < 1:
@@ -264,7 +265,7 @@ class FlowOptions(TypedDict, total=False):
 def flow(
     name: str,
     *,
-    on_unknown: UnknownPolicy = "park",
+    on_unknown: UnknownPolicy = "manual",
     attempts: int | None = None,
     retry: RetryPolicy | None = None,
     key_protects_seconds: float | None = None,

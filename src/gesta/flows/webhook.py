@@ -52,7 +52,7 @@ NAME = "notification.webhook"
 #: The config kind under which a tenant's endpoints are stored.
 ENDPOINT = "webhook.endpoint"
 #: The config kind of what a tenant's endpoints are told about its own requests (telling.py).
-TOLD = "told.webhook"
+TOLD = "webhook.subscription"
 #: The endpoint that `flow(url=…)` declares.
 DEFAULT = "default"
 #: The waits before attempts 2 to 10, as the standard proposes them.
@@ -142,7 +142,7 @@ def flow(
         _executor(declared, timeout_seconds),
         Rules(
             RetryPolicy(attempts=len(SCHEDULE_SECONDS) + 1, schedule_seconds=SCHEDULE_SECONDS),
-            "same_key",
+            "resend",
         ),
         timeout_seconds=timeout_seconds + _MARGIN_SECONDS,
         concurrency=concurrency,

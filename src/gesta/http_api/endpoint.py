@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from gesta.errors import AccessDenied, GestaError
+from gesta.errors import Forbidden, GestaError
 from gesta.http_api.problem import Problem, problem_of
 from gesta.http_api.reading import (
     CallerGone,
@@ -62,7 +62,7 @@ class Endpoint:
             return
         except Problem as problem:
             answer = problem.answer()
-        except AccessDenied as denied:
+        except Forbidden as denied:
             answer = Problem(
                 401, "key_refused", str(denied), headers={"WWW-Authenticate": "Bearer"}
             ).answer()

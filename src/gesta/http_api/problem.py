@@ -84,7 +84,7 @@ def problem_of(error: e.GestaError) -> Problem | None:
             return Problem(400, "bad_cursor", str(error))
         case e.BadInput():
             return Problem(422, "invalid", str(error))
-        case e.Outdated():
+        case e.VersionConflict():
             return Problem(
                 412,
                 "changed",
@@ -106,7 +106,7 @@ def problem_of(error: e.GestaError) -> Problem | None:
             return Problem(409, "lease_lost", str(error), request_id=error.request_id, now=now)
         case e.Erased():
             return Problem(410, "subject_erased", str(error), request_id=error.request_id)
-        case e.TryLater():
+        case e.Overloaded():
             return Problem(503, "try_later", str(error), headers=_retry(error.retry_after_seconds))
         case e.StoreFull():
             return Problem(

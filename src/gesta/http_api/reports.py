@@ -3,7 +3,7 @@
 Their signature is the access; whatever is forged gets one answer.
 """
 
-from gesta.errors import Forged
+from gesta.errors import InvalidSignature
 from gesta.http_api.problem import Problem
 from gesta.http_api.route import Answer, Call, Route
 from gesta.intake.provider_reports import BODY_BYTES_MAX
@@ -26,7 +26,7 @@ async def _leased(call: Call, provider: str, parts: tuple[str, ...]) -> Answer:
         await call.pipeline.reports.take(
             provider, call.params["tenant"], parts, call.header, call.raw
         )
-    except Forged as forged:
+    except InvalidSignature as forged:
         raise Problem(403, "forged", str(forged)) from None
     # Also for what was told before, and for what is about nothing here: the provider need not say
     # it again.

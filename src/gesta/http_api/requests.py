@@ -39,7 +39,7 @@ from gesta.errors import (
     Conflict,
     GestaError,
     InvalidRequest,
-    NotYet,
+    OutcomeTimeout,
     PartlyAccepted,
     UnknownFlow,
 )
@@ -277,7 +277,7 @@ async def _ended(request: Request, seconds: float) -> None:
     """Wait for the end, for so long."""
     try:
         await request.outcome(timeout=seconds)
-    except NotYet:
+    except OutcomeTimeout:
         return
 
 

@@ -9,7 +9,7 @@ import msgspec
 from gesta.api_types.structs import Asked
 from gesta.api_types.work import LEASE, Extended, Recorded, Work, WorkItems
 from gesta.domain.events import Actor
-from gesta.errors import AccessDenied, InvalidRequest, StoreError
+from gesta.errors import Forbidden, InvalidRequest, StoreError
 from gesta.flows.external import LEASE_SECONDS_MAX, LEASE_SECONDS_MIN
 from gesta.flows.validation import decode_fields
 from gesta.http_api.problem import Problem, invalid
@@ -105,8 +105,8 @@ async def take_work(call: Call) -> Answer:
         await call.while_there(_a_moment())
         if not await call.pipeline.keys.still_counts(call.grant):
             # Revoked or expired while it waited.
-            raise AccessDenied
-    except (CallerGone, AccessDenied, StoreError):
+            raise Forbidden
+    except (CallerGone, Forbidden, StoreError):
         # Gone when it was just taken, or nobody's any more: not a byte of it was sent.
         await external.give_back(items, tenant=call.tenant)
         raise

@@ -9,7 +9,7 @@ idle process.
 import asyncio
 from collections.abc import Awaitable, Callable
 
-from gesta.errors import StoreError, TryLater
+from gesta.errors import Overloaded, StoreError
 from gesta.ports.stores import Stores
 from gesta.runtime.clock import Runtime, spawn
 from gesta.runtime.settings import Settings
@@ -22,7 +22,7 @@ BACKLOG_RETRY_SECONDS = 10.0
 DISK_RETRY_SECONDS = 60.0
 MEGABYTE = 1024 * 1024
 
-#: What is full, what to do, when to try again: what TryLater is made of.
+#: What is full, what to do, when to try again: what Overloaded is made of.
 Refusal = tuple[str, str, float]
 
 
@@ -48,7 +48,7 @@ class Admission:
         self._looking: asyncio.Task[None] | None = None
 
     async def ask(self) -> None:
-        """Raise TryLater when there is no room.
+        """Raise Overloaded when there is no room.
 
         A look that is due goes on in the background, unless the last answer was no.
         """
@@ -59,7 +59,7 @@ class Admission:
                 # Shielded: whoever gives up waiting must not take the answer from the others.
                 await asyncio.shield(self._looking)
         if self._refusal is not None:
-            raise TryLater(*self._refusal)
+            raise Overloaded(*self._refusal)
 
     async def _look(self) -> None:
         began = self._runtime.monotonic()

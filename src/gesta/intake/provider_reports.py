@@ -16,7 +16,7 @@ import msgspec
 
 from gesta.domain.commands import RecordReceipt
 from gesta.domain.ids import TENANT
-from gesta.errors import Forged, StoreError
+from gesta.errors import InvalidSignature, StoreError
 from gesta.flows.flow import Flow
 from gesta.outbound.http import AttemptEnded, HttpRequest, HttpResponse, Transport
 from gesta.requests.loader import Loader
@@ -81,7 +81,7 @@ class ReportContext:
     fetch: Callable[[str], Awaitable[HttpResponse]]
 
 
-#: What was posted → the reports in it. Raises Forged where it is not the provider's.
+#: What was posted → the reports in it. Raises InvalidSignature where it is not the provider's.
 Read = Callable[[Incoming, ReportContext], Awaitable[Sequence[ProviderReport]]]
 
 
@@ -144,7 +144,8 @@ class Reports:
     ) -> ReportResult:
         """Verify and record.
 
-        Raises Forged, always the same, for whatever is not genuine; StoreError when it has to come
+        Raises InvalidSignature, always the same, for whatever is not genuine;
+        StoreError when it has to come
         again.
         """
         flow = self._flows.get(provider)
@@ -154,7 +155,7 @@ class Reports:
             or not TENANT.fullmatch(tenant)
             or len(body) > BODY_BYTES_MAX
         ):
-            raise Forged
+            raise InvalidSignature
         await self._config.refresh(tenant)
         if self._config.version(tenant) == 0:
             # Nobody's: not even its name is kept, or anybody could fill the memory with names.
@@ -213,5 +214,5 @@ class Reports:
             HttpRequest("GET", url, {}, None, FETCH_SECONDS)
         )
         if not response.is_whole or len(response.body) > FETCHED_BYTES_MAX:
-            raise Forged
+            raise InvalidSignature
         return response

@@ -22,7 +22,7 @@ import msgspec
 from gesta.domain import events as e
 from gesta.domain.codec import decode_meta, event_types
 from gesta.domain.status_events import ALERTING
-from gesta.errors import Conflict, GestaError, StoreError, TryLater
+from gesta.errors import Conflict, GestaError, Overloaded, StoreError
 from gesta.flows.flow import Flow, Notice, Payload
 from gesta.intake.submit import Intake
 from gesta.intake.submit_options import Options
@@ -187,7 +187,7 @@ class Alerts:
                 self._destination, group.notice(key), self._records.of(self._tenant)
             )
             return await self._submit(payload, key, name, window)
-        except (StoreError, TryLater) as error:
+        except (StoreError, Overloaded) as error:
             # Kept, and said as soon as it can be.
             self._telemetry.store_failed("alerts", error)
             return False

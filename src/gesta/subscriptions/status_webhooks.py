@@ -2,7 +2,7 @@
 go the road themselves.
 
 Receives events from the event store; hands `notification.webhook` requests to intake, one for each
-event and each `told.webhook` of its
+event and each `webhook.subscription` of its
 tenant that wants it: signed, retried and on record like any other. Their key is made of the
 subscription's code and the event's id, so a
 crash between the submit and the checkpoint makes no second one. What becomes of these requests is
@@ -38,7 +38,7 @@ TENANTS_KEPT = 10_000
 
 
 class Listening(msgspec.Struct, frozen=True):
-    """A tenant's `told.webhook`, and why it tells nobody now, if that is so."""
+    """A tenant's `webhook.subscription`, and why it tells nobody now, if that is so."""
 
     code: str
     flow: str

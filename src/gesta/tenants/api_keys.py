@@ -24,7 +24,7 @@ import msgspec
 from gesta.api_types.keys import Scope
 from gesta.domain.codec import encode
 from gesta.domain.events import Actor
-from gesta.errors import AccessDenied, InvalidRequest, NotFound, StoreError, WrongMasterKey
+from gesta.errors import Forbidden, InvalidRequest, NotFound, StoreError, WrongMasterKey
 from gesta.flows.validation import YEARS, actor_errors, tenant_errors
 from gesta.ports.vault import Encrypted, Vault
 from gesta.runtime.clock import Runtime
@@ -227,16 +227,16 @@ class ApiKeys:
     async def check(self, text: str) -> Grant:
         """What the key allows.
 
-        Raises AccessDenied for every text that is no key which counts now, StoreError when the
+        Raises Forbidden for every text that is no key which counts now, StoreError when the
         vault is out of reach.
         """
         key_id = self._texts.id_in(text)
         if key_id is None:
-            raise AccessDenied
+            raise Forbidden
         seen = self._seen.get(key_id)
         if seen is None and not self._texts.is_id(key_id):
             # Made up, so it costs neither a look nor memory.
-            raise AccessDenied
+            raise Forbidden
         if seen is None or not self._is_fresh(seen):
             seen = await self._asking.add(key_id)
         kept, grant = seen.kept, seen.grant
@@ -247,7 +247,7 @@ class ApiKeys:
             or not is_equal
             or not kept.key.counts(self._runtime.now_ms())
         ):
-            raise AccessDenied
+            raise Forbidden
         return grant
 
     async def still_counts(self, grant: Grant) -> bool:

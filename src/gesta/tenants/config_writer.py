@@ -12,7 +12,7 @@ from gesta.domain.codec import encode
 from gesta.domain.events import Actor, Meta
 from gesta.domain.ids import event_id
 from gesta.domain.stream_names import config_stream
-from gesta.errors import BadConfig, NotFound, Outdated, StoreError
+from gesta.errors import BadConfig, NotFound, StoreError, VersionConflict
 from gesta.flows.flow import ConfigBody, Flow, secret_fields
 from gesta.flows.validation import decode_fields, tenant_errors
 from gesta.ports.event_store import Append, Appended, EventStore, NewEvent
@@ -141,7 +141,7 @@ class ConfigWriter:
 
         A changed secret becomes a new version; the one before it stays valid for a day.
 
-        Raises Outdated unless the one that is there has the version `expected` (0: none is there).
+        Raises VersionConflict unless the stored version is `expected` (0: none is stored).
         The append itself decides: nobody can have changed it between the look and the write.
         """
         if _name_errors(tenant, code):
@@ -197,7 +197,7 @@ class ConfigWriter:
         actor: Actor | None = None,
         expected: int | None = None,
     ) -> None:
-        """Remove an entity. Raises NotFound; with `expected`, Outdated as `put` does."""
+        """Remove an entity. Raises NotFound; with `expected`, VersionConflict as `put` does."""
 
         async def decide() -> EntityDeleted:
             current = self.cache.of(tenant).find(kind, code)
@@ -291,7 +291,7 @@ def _refuse_outdated(
 ) -> None:
     version = 0 if current is None else current.version
     if expected is not None and version != expected:
-        raise Outdated(kind, code, expected=expected, version=version)
+        raise VersionConflict(kind, code, expected=expected, version=version)
 
 
 def _unmasked(given: dict[str, Any], current: Entity | Unreadable) -> dict[str, Any]:

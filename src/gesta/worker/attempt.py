@@ -173,7 +173,7 @@ class Attempts:
     async def run(self, run: Running) -> None:
         """Bring one leased job to a recorded end."""
         finding = self._examine(run)
-        if finding not in ("execute", "ask") and not await self._settle(run, finding):
+        if finding not in ("execute", "reconcile") and not await self._settle(run, finding):
             return
         self._prepare(run)
         if run.flow.journal and not await self._journal(run):
@@ -216,7 +216,7 @@ class Attempts:
         if not run.lease.covers(run.leased.token):
             return "release"
         finding = examine(run.view.state, run.leased, self._runtime.now_ms(), run.flow.rules)
-        run.asking = finding == "ask"
+        run.asking = finding == "reconcile"
         return finding
 
     async def _settle(self, run: Running, finding: Finding | Literal["release"]) -> bool:
@@ -227,7 +227,7 @@ class Attempts:
         kept = await self._guard.deal_with(finding, run.leased, run.view, run.flow.rules)
         if kept is None:
             return False
-        run.view, run.asking = kept[0], kept[1] == "ask"
+        run.view, run.asking = kept[0], kept[1] == "reconcile"
         return True
 
     async def _release(self, leased: LeasedJob, lease: Lease) -> None:

@@ -64,7 +64,7 @@ class Pool:
         )
         # A lease has to be on disk before the call where an unknown request cannot be resent under
         # the same key.
-        self._durable = any(flow.rules.on_unknown != "same_key" for flow in flows.values())
+        self._durable = any(flow.rules.on_unknown != "resend" for flow in flows.values())
         self._free = {flow.name: flow.concurrency for flow in flows.values()}
         #: A job may be ready, or a flow that was full has a free slot again.
         self._may_lease = Signal(process.runtime)

@@ -21,7 +21,7 @@ from gesta.runtime.clock import Runtime
 #: execute, ask: go on. lose: an earlier take has no recorded end. expire: too late, or the provider
 #: has forgotten our key.
 #: cancel: called back while an attempt ran. wait: not yet due. ignore: nothing to do.
-Finding = Literal["execute", "ask", "lose", "expire", "cancel", "wait", "ignore"]
+Finding = Literal["execute", "reconcile", "lose", "expire", "cancel", "wait", "ignore"]
 
 #: A job that is due by the queue's clock and not by ours is looked at again after this: another
 #: worker's clock may be right.
@@ -37,7 +37,7 @@ def examine(state: State, leased: LeasedJob, now_ms: int, rules: Rules) -> Findi
         return "ignore"
     if state.wants == "reconcile":
         # A question changes nothing at the provider, so asking twice is harmless.
-        return "ask" if (state.due_at or 0) <= now_ms else "wait"
+        return "reconcile" if (state.due_at or 0) <= now_ms else "wait"
     if state.due_at is not None and state.due_at > now_ms and not _began(state.due_at, leased):
         return "wait"
     if leased.is_possibly_executed or state.started is not None:
@@ -88,11 +88,11 @@ class Guard:
                 max(self._runtime.now_ms(), view.state.due_at or 0), lost, self._runtime.chance()
             )
             view = (await self._apply(leased, view, lose, rules, _keep(leased), insist=insist)).view
-            # Under `same_key` the lost attempt may be repeated at once; otherwise the request now
+            # Under `resend` the lost attempt may be repeated at once; otherwise the request now
             # stands in unknown.
             finding = examine(view.state, _clean(leased), self._runtime.now_ms(), rules)
         match finding:
-            case "execute" | "ask":
+            case "execute" | "reconcile":
                 return view, finding
             case "expire":
                 await self._apply(

@@ -125,7 +125,7 @@ def test_no_answer_is_unknown_only_after_the_letter_went_out(fault, outcome):
 @pytest.fixture
 async def letter(gesta):
     """Sends one letter by SES and tells what became of it at once: outcome, or what holds it."""
-    async with Engine("memory://ses", flows=[email.flow(on_unknown="park")]) as engine:
+    async with Engine("memory://ses", flows=[email.flow(on_unknown="manual")]) as engine:
         await engine.admin.put_config("email.sender", "default", SES)
         ref = await email.store_body(engine, "<p>Hi</p>")
 

@@ -73,7 +73,7 @@ class Stage:
                 else Done(f"letter-{payload.n}")
             )
 
-        rules = Rules(RetryPolicy(attempts=5), "park")
+        rules = Rules(RetryPolicy(attempts=5), "manual")
         return Flow(
             "copy.letter",
             Letter,

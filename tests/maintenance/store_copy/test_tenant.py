@@ -6,7 +6,7 @@ from datetime import timedelta
 import pytest
 
 from gesta import Erased
-from gesta.errors import AccessDenied, BadInput, Fenced, StoreError
+from gesta.errors import BadInput, Fenced, Forbidden, StoreError
 from gesta.maintenance.store_copy import copy as copying
 from gesta.maintenance.store_copy import roles
 from gesta.maintenance.store_copy.plan import Home
@@ -171,7 +171,7 @@ async def test_the_keys_of_the_tenant_go_along_and_those_of_others_do_not(stage)
     async with stage.engine("target", work=False) as engine:
         assert (await engine.pipeline.keys.check(text)).tenant == "acme"
         for opens_nothing in (dead, theirs):
-            with pytest.raises(AccessDenied):
+            with pytest.raises(Forbidden):
                 await engine.pipeline.keys.check(opens_nothing)
         assert await engine.admin.list_keys("acme") == [ended, made]
     async with stage.stores("target") as (target,):

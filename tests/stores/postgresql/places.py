@@ -30,7 +30,7 @@ async def say_done(payload: Note, attempt: Attempt) -> Outcome:
     return Done(id=payload.text)
 
 
-NOTE = Flow("test.note", Note, say_done, Rules(on_unknown="same_key"))
+NOTE = Flow("test.note", Note, say_done, Rules(on_unknown="resend"))
 
 
 async def fresh_url(**options: str) -> str:

@@ -30,7 +30,7 @@ async def post(payload: Letter, attempt: Attempt) -> Outcome:
     return Done(id=f"{len(payload.to)} {payload.pages}")
 
 
-LETTER = Flow("test.letter", Letter, post, Rules(on_unknown="same_key"))
+LETTER = Flow("test.letter", Letter, post, Rules(on_unknown="resend"))
 
 
 class Plain(Payload, frozen=True):
@@ -41,7 +41,7 @@ async def say(payload: Plain, attempt: Attempt) -> Outcome:
     return Done(id=payload.text)
 
 
-PLAIN = Flow("test.plain", Plain, say, Rules(on_unknown="same_key"))
+PLAIN = Flow("test.plain", Plain, say, Rules(on_unknown="resend"))
 
 
 def asked(url: str, arguments: str, *values: object) -> str:

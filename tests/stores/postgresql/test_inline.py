@@ -152,7 +152,7 @@ async def test_beside_another_process_everything_is_done_once():
         calls[payload.text] += 1
         return Done(id=payload.text)
 
-    flow = Flow("test.note", Note, note, Rules(on_unknown="park"))
+    flow = Flow("test.note", Note, note, Rules(on_unknown="manual"))
     url = await fresh_url()
     async with engine_at(url, flow) as one, engine_at(url, flow, work=False) as other:
         requests = await asyncio.gather(
@@ -184,7 +184,7 @@ class Sender:
     @asynccontextmanager
     async def at_work(self, url):
         """Standing at the end of the log, with a queue that was found empty."""
-        flow = Flow("test.note", Note, self.send, Rules(on_unknown="park"), timeout_seconds=30)
+        flow = Flow("test.note", Note, self.send, Rules(on_unknown="manual"), timeout_seconds=30)
         async with engine_at(url, flow) as engine:
             await (await engine.submit(Note("0"))).outcome()
             projector = engine.pipeline.projector

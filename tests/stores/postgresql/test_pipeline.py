@@ -14,7 +14,7 @@ async def refuse_some(payload: Note, attempt: Attempt) -> Outcome:
     return Rejected("no") if payload.text == "refused" else Done(id=payload.text)
 
 
-FLOW = Flow("test.note", Note, refuse_some, Rules(on_unknown="same_key"))
+FLOW = Flow("test.note", Note, refuse_some, Rules(on_unknown="resend"))
 
 
 async def test_an_append_at_a_version_that_has_moved_is_refused():

@@ -23,9 +23,9 @@ from gesta import (
     Flow,
     NotFound,
     Outcome,
+    Overloaded,
     Rejected,
     Settings,
-    TryLater,
 )
 from gesta.domain.commands import Rules
 from gesta.engine.process_roles import Work
@@ -362,5 +362,5 @@ async def test_what_waits_in_the_outbox_counts_as_backlog():
     settings = Settings(url=url, master_key=MASTER_KEY, backlog_max=1)
     async with Engine(settings=settings, flows=[NOTE], work=False) as engine:
         assert await left_in(engine) == 1
-        with pytest.raises(TryLater, match="backlog_max"):
+        with pytest.raises(Overloaded, match="backlog_max"):
             await engine.submit(Note())

@@ -37,7 +37,7 @@ class Post:
             "test.letter",
             Letter,
             self._send,
-            Rules(RetryPolicy(attempts=2), "park"),
+            Rules(RetryPolicy(attempts=2), "manual"),
             config={TEMPLATE: Template},
             check=self._check if is_checked else None,
         )

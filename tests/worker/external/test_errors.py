@@ -58,7 +58,7 @@ async def test_after_the_death_of_everybody_unreported_work_is_noticed(gesta):
 
 async def test_a_process_that_dies_between_take_and_answer_leaves_doubt_and_no_loss(gesta):
     """Nobody can know whether the answer got out (K-4, K-5)."""
-    async with warehouse(on_unknown="same_key") as engine:
+    async with warehouse(on_unknown="resend") as engine:
         request = await engine.submit(Pick())
         await let_run(gesta)
         # The queue has it on record, and nobody hears of it.
@@ -66,7 +66,7 @@ async def test_a_process_that_dies_between_take_and_answer_leaves_doubt_and_no_l
             "token", f"@{FLOW}/default", 1, LEASE_SECONDS
         )
         await die(engine)
-    async with warehouse(on_unknown="same_key") as other:
+    async with warehouse(on_unknown="resend") as other:
         await pass_time(gesta, LEASE_SECONDS + NOTICED_SECONDS + 4)
         item = await take_one(other, gesta)
         assert (item.id, item.attempt) == (request.id, 2)  # K-4: attempts + 1
@@ -173,7 +173,7 @@ async def test_a_report_and_the_sweep_that_meet_come_to_the_same_end(gesta, port
 
 async def test_with_the_queue_in_another_database_it_is_the_same(gesta):
     settings = Settings(url="memory:main", queue_url="memory:queue")
-    async with Engine(settings=settings, flows=[pick_flow(on_unknown="same_key")]) as engine:
+    async with Engine(settings=settings, flows=[pick_flow(on_unknown="resend")]) as engine:
         request = await engine.submit(Pick())
         await pass_time(gesta, 1)
         first = await take_one(engine, gesta)
@@ -270,7 +270,7 @@ async def test_work_whose_lease_is_nearly_over_is_not_leased_out(gesta, ports):
 
 
 async def test_a_job_whose_lost_attempt_is_recorded_is_released_when_the_store_fails(gesta, ports):
-    async with warehouse(payload=Parcel, on_unknown="same_key") as engine:
+    async with warehouse(payload=Parcel, on_unknown="resend") as engine:
         request = await engine.submit(Parcel("Ada"))
         await restored(engine, gesta, request)
         ports.vault.fail("get")
@@ -280,7 +280,7 @@ async def test_a_job_whose_lost_attempt_is_recorded_is_released_when_the_store_f
 
 
 async def test_work_that_ended_by_an_earlier_report_cannot_be_fetched(gesta):
-    async with warehouse(on_unknown="same_key") as engine:
+    async with warehouse(on_unknown="resend") as engine:
         await engine.submit(Pick())
         first = await take_one(engine, gesta)
         await pass_time(gesta, LEASE_SECONDS + NOTICED_SECONDS)

@@ -146,7 +146,7 @@ async def test_a_failure_may_bring_its_own_time(gesta):
 
 
 @pytest.mark.parametrize(
-    ("policy", "status", "again"), [("park", "unknown", 0), ("same_key", "unknown", 1)]
+    ("policy", "status", "again"), [("manual", "unknown", 0), ("resend", "unknown", 1)]
 )
 async def test_an_unknown_outcome_follows_the_flows_policy(gesta, policy, status, again):
     async with warehouse(on_unknown=policy) as engine:
@@ -308,7 +308,7 @@ async def test_without_a_report_the_request_stands_in_unknown_for_a_person(gesta
 
 
 async def test_under_same_key_unreported_work_is_handed_out_again_under_the_same_key(gesta):
-    async with warehouse(on_unknown="same_key") as engine:
+    async with warehouse(on_unknown="resend") as engine:
         request = await engine.submit(Pick())
         first = await take_one(engine, gesta)
         await pass_time(gesta, LEASE_SECONDS + NOTICED_SECONDS)
@@ -321,7 +321,7 @@ async def test_under_same_key_unreported_work_is_handed_out_again_under_the_same
 
 
 async def test_unreported_work_stands_in_unknown_when_its_attempts_are_used_up(gesta):
-    async with warehouse(on_unknown="same_key", retry=RetryPolicy(attempts=2)) as engine:
+    async with warehouse(on_unknown="resend", retry=RetryPolicy(attempts=2)) as engine:
         request = await engine.submit(Pick())
         for _ in range(2):
             await take_one(engine, gesta)
@@ -396,7 +396,7 @@ async def two_hands(gesta: Harness, engine: Engine):
 
 
 async def test_the_late_ones_success_counts_and_the_others_is_the_same_success(gesta):
-    async with warehouse(on_unknown="same_key") as engine:
+    async with warehouse(on_unknown="resend") as engine:
         late, present = await two_hands(gesta, engine)
         assert (await engine.external.report(FLOW, late.id, late.token, SENT)).status == "completed"
         assert (
@@ -408,7 +408,7 @@ async def test_the_late_ones_success_counts_and_the_others_is_the_same_success(g
 
 
 async def test_the_late_ones_failure_does_not_take_the_work_out_of_the_others_hands(gesta):
-    async with warehouse(on_unknown="same_key") as engine:
+    async with warehouse(on_unknown="resend") as engine:
         late, present = await two_hands(gesta, engine)
         with pytest.raises(LeaseLost):
             await engine.external.report(

@@ -94,7 +94,7 @@ class Facts(msgspec.Struct, frozen=True):
     #: Where alerts go, and why nobody would hear of them; empty: nowhere, and nothing.
     alerts_to: str = ""
     alerts_fault: str = ""
-    #: Tenant's `told.webhook` by code → why it tells nobody; empty: it does.
+    #: Tenant's `webhook.subscription` by code → why it tells nobody; empty: it does.
     told: Mapping[str, str] = {}
     #: The flows of the program that was asked.
     declared: frozenset[str] = frozenset()
@@ -364,11 +364,11 @@ def _told(facts: Facts) -> Iterator[Finding]:
         if fault:
             yield Finding(
                 "warn",
-                f"told.webhook {code}",
+                f"webhook.subscription {code}",
                 f"tells nobody: {fault}",
                 "store the endpoint:"
                 f" {facts.place.command('config put webhook.endpoint CODE url=…')}; or end it:"
-                f" {facts.place.command(f'config delete told.webhook {code}')}",
+                f" {facts.place.command(f'config delete webhook.subscription {code}')}",
             )
 
 

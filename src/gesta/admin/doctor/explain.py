@@ -277,7 +277,7 @@ def _waits(facts: RequestFacts) -> str:
     if state.status == "unknown":
         step = (
             "sent again under the same key"
-            if state.policy == "same_key"
+            if state.policy == "resend"
             else "asked about at the provider"
         )
         return f"it is in doubt ({_cause(state)}) and will be {step} at {when}"

@@ -188,9 +188,9 @@ def _unknown(
     state: State, outcome: Unknown, attempt: int, command: RecordOutcome | Lose, rules: Rules
 ) -> e.OutcomeUnknown:
     next_at: int | None = None
-    if rules.on_unknown == "same_key":
+    if rules.on_unknown == "resend":
         next_at = _resend_at(state, outcome, attempt, command, rules)
-    elif rules.on_unknown == "ask":
+    elif rules.on_unknown == "reconcile":
         wait_seconds = min(
             max(rules.ask_after_seconds, outcome.after_seconds), LONGEST_WAIT_SECONDS
         )
@@ -275,7 +275,7 @@ def _reconciled(
 def _still_unknown(
     state: State, outcome: Unknown, command: Reconciled, rules: Rules
 ) -> list[e.Event]:
-    if rules.on_unknown != "ask":
+    if rules.on_unknown != "reconcile":
         if state.wants != "reconcile":
             # An operator asked: nothing new is known, and the plan stays.
             return []
@@ -353,7 +353,7 @@ def _expire(state: State, command: Expire, rules: Rules, _: object) -> list[e.Ev
     forgotten = (
         state.in_doubt
         and command.at is not None
-        and (rules.on_unknown != "same_key" or not _key_protects(state, command.at, rules))
+        and (rules.on_unknown != "resend" or not _key_protects(state, command.at, rules))
     )
     if not expired and not forgotten:
         return []
@@ -362,7 +362,7 @@ def _expire(state: State, command: Expire, rules: Rules, _: object) -> list[e.Ev
     # It waits to be resent, was redriven under the same key, or was journalled and lost: the
     # effect may have happened, so it stays unknown.
     next_at = None
-    if rules.on_unknown == "ask":
+    if rules.on_unknown == "reconcile":
         next_at = (state.expires_at or state.updated_at) + ceil(rules.ask_after_seconds * 1000)
     reason = "expired_in_doubt" if expired else "key_forgotten"
     return [
@@ -401,7 +401,7 @@ def _redrive(state: State, command: Redrive, rules: Rules, operation: Operation)
     intent = state.intent
     if command.again or not state.in_doubt:
         intent += 1
-    elif rules.on_unknown != "same_key" or not _key_protects(state, command.at, rules):
+    elif rules.on_unknown != "resend" or not _key_protects(state, command.at, rules):
         text = (
             "an attempt may have had its effect and its key does not protect: resolve it, or force"
             " a new intent with --again"

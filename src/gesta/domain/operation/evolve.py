@@ -178,7 +178,7 @@ def _cancelled(state: State, event: e.Cancelled, version: int, at: int) -> State
 
 
 def _unknown(state: State, event: e.OutcomeUnknown, version: int, at: int) -> State:
-    asks = event.policy == "ask" and event.next_at is not None
+    asks = event.policy == "reconcile" and event.next_at is not None
     return replace(
         state,
         version=version,

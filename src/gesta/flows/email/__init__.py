@@ -6,10 +6,10 @@ page.
 attempt; `smtp.py` and `ses.py` say what the two kinds of sender answer, `log.py` tells a request in
 the words of seed 002.
 
-Message-ID is the same for every attempt of an intent (`on_unknown="same_key"`): a mailbox that
+Message-ID is the same for every attempt of an intent (`on_unknown="resend"`): a mailbox that
 looks at it shows one letter. One that does not
 may show two after a lost answer; that is this channel's window for a duplicate.
-`flow(on_unknown="park")` leaves it to a person instead.
+`flow(on_unknown="manual")` leaves it to a person instead.
 """
 
 import hashlib
@@ -139,7 +139,7 @@ _STEPS = 3
 
 def flow(
     *,
-    on_unknown: Literal["same_key", "park"] = "same_key",
+    on_unknown: Literal["resend", "manual"] = "resend",
     files: str | None = None,
     timeout_seconds: float = 20.0,
     concurrency: int = 10,
@@ -151,10 +151,10 @@ def flow(
     """
     if missing := [name for name in _NEEDED if find_spec(name) is None]:
         raise MissingExtra(NAME, ", ".join(missing), "email")
-    if on_unknown not in ("same_key", "park"):
+    if on_unknown not in ("resend", "manual"):
         raise BadFlow(
             NAME,
-            "on_unknown must be 'same_key' or 'park': neither SMTP nor SES can be asked what"
+            "on_unknown must be 'resend' or 'manual': neither SMTP nor SES can be asked what"
             " it did",
         )
     folder = None if files is None else Path(files).resolve()

@@ -17,7 +17,7 @@ import msgspec
 
 from gesta.domain.commands import RecordReceipt
 from gesta.domain.ids import REQUEST_ID
-from gesta.errors import Forged
+from gesta.errors import InvalidSignature
 from gesta.flows.email.sender import SENDER, Sender
 from gesta.flows.email.sns import Certificates, confirm, open_message
 from gesta.intake.provider_reports import Incoming, ProviderReport, ReportContext, Reporting
@@ -88,7 +88,7 @@ def reporting() -> Reporting:
 
     async def read(incoming: Incoming, context: ReportContext) -> Sequence[ProviderReport]:
         if incoming.parts:
-            raise Forged
+            raise InvalidSignature
         topics = frozenset(
             topic
             for one in context.config.entities()

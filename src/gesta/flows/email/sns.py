@@ -14,13 +14,13 @@ from typing import Final, Literal
 from urllib.parse import urlsplit
 
 import msgspec
-from cryptography.exceptions import InvalidSignature
+from cryptography import exceptions as crypto_errors
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric.padding import PKCS1v15
 from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
 from cryptography.x509 import load_pem_x509_certificate
 
-from gesta.errors import Forged, StoreError
+from gesta.errors import InvalidSignature, StoreError
 from gesta.intake.provider_reports import ReportContext
 from gesta.outbound.http import TransportFault
 
@@ -122,7 +122,7 @@ class Certificates:
     async def key(self, url: str, context: ReportContext) -> RSAPublicKey:
         """The public key of the certificate at a URL that fits.
 
-        Raises Forged, or StoreError where it cannot be had right now.
+        Raises InvalidSignature, or StoreError where it cannot be had right now.
         """
         # A name and nothing behind it: by a query, the API of the same host gives back what anybody
         # has put there.
@@ -132,7 +132,7 @@ class Certificates:
             or "?" in url
             or "#" in url
         ):
-            raise Forged
+            raise InvalidSignature
         known = self._keys.get(url)
         if known is not None and context.now_ms - known[1] < KEPT_MS:
             return known[0]
@@ -156,7 +156,7 @@ class Certificates:
                 " again"
             )
         if answer.status != 200:
-            raise Forged
+            raise InvalidSignature
         key = _key_of(answer.body, context.now_ms)
         if len(self._keys) >= CERTIFICATES_MAX:
             self._keys.clear()
@@ -188,13 +188,13 @@ def _key_of(pem: bytes, now_ms: int) -> RSAPublicKey:
         certificate = load_pem_x509_certificate(pem)
         key = certificate.public_key()
     except Exception:  # noqa: BLE001 -- whatever is wrong with it, it is no certificate of SNS
-        raise Forged from None
+        raise InvalidSignature from None
     now = datetime.fromtimestamp(now_ms / 1000, UTC)
     if (
         not isinstance(key, RSAPublicKey)
         or not certificate.not_valid_before_utc <= now <= certificate.not_valid_after_utc
     ):
-        raise Forged
+        raise InvalidSignature
     return key
 
 
@@ -203,7 +203,7 @@ async def open_message(
 ) -> SnsMessage:
     """The message, once it is shown to be SNS's own, on one of these topics, and of our days.
 
-    Raises Forged.
+    Raises InvalidSignature.
     """
     try:
         posted = msgspec.json.decode(body, type=SnsMessage)
@@ -217,19 +217,19 @@ async def open_message(
         ValueError,
         OverflowError,
     ):
-        raise Forged from None
+        raise InvalidSignature from None
     if posted.topic not in topics:
         # Before anything is fetched: a stranger cannot make us ask Amazon.
-        raise Forged
+        raise InvalidSignature
     key = await certificates.key(posted.certificate, context)
     try:
         # Version 1 is SHA-1, and still SNS's default.
         algorithm = hashes.SHA1() if posted.version == "1" else hashes.SHA256()  # noqa: S303
         key.verify(signature, posted.signed(), PKCS1v15(), algorithm)
-    except InvalidSignature:
-        raise Forged from None
+    except crypto_errors.InvalidSignature:
+        raise InvalidSignature from None
     if abs(context.now_ms - moment_ms) > AGE_MS:
-        raise Forged
+        raise InvalidSignature
     return posted
 
 
@@ -237,7 +237,7 @@ async def confirm(posted: SnsMessage, context: ReportContext) -> None:
     """Say yes to a subscription, by the URL that the posted names, which is signed."""
     url = posted.subscribe_url or ""
     if not is_amazons(url, context.scratch_url):
-        raise Forged
+        raise InvalidSignature
     try:
         answer = await context.fetch(url)
     except TransportFault as fault:

@@ -109,7 +109,7 @@ def flow(
         NAME,
         Message,
         _executor(declared, timeout_seconds),
-        Rules(RetryPolicy(attempts=5), "ask", ask_after_seconds=ASK_AFTER_SECONDS),
+        Rules(RetryPolicy(attempts=5), "reconcile", ask_after_seconds=ASK_AFTER_SECONDS),
         _reconciler(declared, timeout_seconds),
         timeout_seconds=timeout_seconds + _MARGIN_SECONDS,
         concurrency=concurrency,

@@ -19,7 +19,7 @@ from urllib.parse import parse_qsl, quote
 
 from gesta.domain.commands import RecordReceipt
 from gesta.domain.ids import REQUEST_ID
-from gesta.errors import Forged
+from gesta.errors import InvalidSignature
 from gesta.flows.attempt import Attempt
 from gesta.flows.sms.message import ACCOUNT, DEFAULT, Account
 from gesta.intake.provider_reports import Incoming, ProviderReport, ReportContext, Reporting
@@ -71,10 +71,10 @@ def reporting(declared: Account | None) -> Reporting:
             or len(incoming.body) > BODY_BYTES_MAX
             or not context.address
         ):
-            raise Forged
+            raise InvalidSignature
         code, request_id = incoming.parts
         if not REQUEST_ID.fullmatch(request_id):
-            raise Forged
+            raise InvalidSignature
         account, tokens = await _tokens(code, declared, context)
         fields = _fields(incoming.body)
         signed = _url(context.address, incoming.tenant, code, request_id) + "".join(
@@ -87,7 +87,7 @@ def reporting(declared: Account | None) -> Reporting:
         ]
         found = dict(fields)
         if not any(matches) or found.get("AccountSid") != account.account_sid:
-            raise Forged
+            raise InvalidSignature
         told = _told(found)
         return [] if told is None else [ProviderReport(request_id, told)]
 
@@ -107,11 +107,11 @@ async def _tokens(
         field = "auth_token" if account.api_key_sid is None else "callback_token"
         return account, await context.config.secrets(ACCOUNT, code, field)
     if stored is not None or declared is None or code != DEFAULT:
-        raise Forged
+        raise InvalidSignature
     try:
         return declared, [context.config.reference(declared.auth_token)]
     except KeyError:
-        raise Forged from None
+        raise InvalidSignature from None
 
 
 def _fields(body: bytes) -> list[tuple[str, str]]:
@@ -125,7 +125,7 @@ def _fields(body: bytes) -> list[tuple[str, str]]:
             max_num_fields=FIELDS_MAX,
         )
     except ValueError:
-        raise Forged from None
+        raise InvalidSignature from None
     return sorted(set(pairs))
 
 

@@ -26,7 +26,7 @@ class ReadModelContract(Contract):
 
     async def test_a_view_is_read_as_it_was_saved(self, harness: Harness) -> None:
         view = fresh_view(
-            attempts=2, due_at=7, policy="ask", key="order-7", reason="größer", in_doubt=True
+            attempts=2, due_at=7, policy="reconcile", key="order-7", reason="größer", in_doubt=True
         )
         assert await harness.read_model.save([view], []) is True
         assert await harness.read_model.get([key_of(view)]) == {key_of(view): view}
@@ -231,7 +231,7 @@ class ShadowContract(Contract):
 
     async def test_after_the_swap_the_views_are_those_of_the_shadow(self, harness: Harness) -> None:
         old = await _saved(harness, expires_at=1000)
-        new = fresh_view(tenant=old.state.tenant, status="unknown", policy="ask", due_at=2000)
+        new = fresh_view(tenant=old.state.tenant, status="unknown", policy="reconcile", due_at=2000)
         shadow = await harness.read_model.shadow()
         await shadow.save([new])
         assert await shadow.swap([fresh_name()], 0, []) is True
@@ -359,7 +359,9 @@ class UndecidedViewsContract(Contract):
         count, oldest = await harness.read_model.undecided()
         early = min(oldest or MADE_MS, MADE_MS) - 1000
         for at_ms in (early, MADE_MS):
-            await _saved(harness, status="unknown", policy="park", updated_at=at_ms)
-        await _saved(harness, status="unknown", policy="ask", due_at=MADE_MS, updated_at=early - 1)
+            await _saved(harness, status="unknown", policy="manual", updated_at=at_ms)
+        await _saved(
+            harness, status="unknown", policy="reconcile", due_at=MADE_MS, updated_at=early - 1
+        )
         await _saved(harness, status="failed", updated_at=early - 1)
         assert await harness.read_model.undecided() == (count + 2, early)

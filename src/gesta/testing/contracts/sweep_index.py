@@ -105,8 +105,8 @@ class StaleViewsContract(Contract):
         self, harness: Harness
     ) -> None:
         queued = await _saved(harness)
-        to_resend = await _saved(harness, status="unknown", policy="same_key", due_at=MADE_MS)
-        to_ask = await _saved(harness, status="unknown", policy="ask", due_at=MADE_MS)
+        to_resend = await _saved(harness, status="unknown", policy="resend", due_at=MADE_MS)
+        to_ask = await _saved(harness, status="unknown", policy="reconcile", due_at=MADE_MS)
         assert await _stale(harness, LATER_MS, [queued, to_resend, to_ask]) == [
             queued,
             to_resend,
@@ -126,7 +126,7 @@ class StaleViewsContract(Contract):
     async def test_a_request_that_wants_no_job_is_not_stale(self, harness: Harness) -> None:
         ended, quarantined = (
             await _saved(harness, status="failed"),
-            await _saved(harness, status="unknown", policy="park"),
+            await _saved(harness, status="unknown", policy="manual"),
         )
         far = await _saved(harness, due_at=MADE_MS + QUEUE_HORIZON_MS + 1)
         assert await _stale(harness, MADE_MS * 2, [ended, quarantined, far]) == []
@@ -160,7 +160,9 @@ class StaleViewsContract(Contract):
             for late_ms in (5, 0, 0, 0, 3)
         ]
         views.append(
-            await _saved(harness, tenant=tenant, status="unknown", policy="ask", due_at=MADE_MS)
+            await _saved(
+                harness, tenant=tenant, status="unknown", policy="reconcile", due_at=MADE_MS
+            )
         )
         for limit in (1, 2, MANY):
             assert _own(await walk(harness, LATER_MS, limit), views) == views

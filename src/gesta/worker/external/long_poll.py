@@ -5,7 +5,7 @@ once a second, and none while nobody waits.
 import asyncio
 from collections import deque
 
-from gesta.errors import TryLater
+from gesta.errors import Overloaded
 from gesta.ports.stores import Stores
 from gesta.runtime.clock import sleep, spawn
 from gesta.runtime.component import Process, repeat
@@ -35,12 +35,12 @@ class Waiting:
         return sum(map(len, self._waiters.values()))
 
     def check_room(self, external_queue: str) -> None:
-        """Raise TryLater where too many wait already."""
+        """Raise Overloaded where too many wait already."""
         if (
             self.count >= WAITING_MAX
             or len(self._waiters.get(external_queue, ())) >= WAITING_IN_QUEUE_MAX
         ):
-            raise TryLater(
+            raise Overloaded(
                 "too many wait for work here",
                 "Let fewer workers wait, and take more at once",
                 POLL_SECONDS,
