@@ -7,12 +7,13 @@ from functools import partial
 from typing import Any
 
 import msgspec
+from msgspec import structs
 
 from gesta.domain.ids import id_end, id_floor
 from gesta.domain.state import State
 from gesta.ports.checkpoints import Checkpoint, Move, dispatched_of
 from gesta.ports.job_queue import Job
-from gesta.ports.leases import RoleLease
+from gesta.ports.leases import LiveProcess, RoleLease
 from gesta.ports.read_model import (
     UNINDEXED,
     WANTING,
@@ -271,6 +272,21 @@ class PostgresqlReadModel:
 
     async def roles(self) -> list[RoleLease]:
         return [RoleLease(*row) for row in await self._database.ask("list_roles")]
+
+    async def report(self, process: LiveProcess, lease_seconds: float) -> None:
+        now = self._runtime.now_ms()
+        *values, roles, version, since_ms = structs.astuple(process)
+        until_ms = now + round(lease_seconds * 1000)
+        await self._write(
+            "report_process", *values, " ".join(roles), version, since_ms, until_ms, now
+        )
+
+    async def processes(self) -> list[LiveProcess]:
+        rows = await self._database.ask("list_processes", self._runtime.now_ms())
+        return [
+            LiveProcess(*values, tuple(roles.split()), version, since_ms)
+            for *values, roles, version, since_ms in rows
+        ]
 
     async def shadow(self) -> PostgresqlShadow:
         return await PostgresqlShadow.make(self._database, self._recent.forget)

@@ -7,12 +7,13 @@ from typing import Any, cast
 
 import apsw
 import msgspec
+from msgspec import structs
 
 from gesta.domain.ids import id_end, id_floor
 from gesta.domain.state import State
 from gesta.ports.checkpoints import Checkpoint, Move, dispatched_of
 from gesta.ports.job_queue import Job
-from gesta.ports.leases import RoleLease, fair_part
+from gesta.ports.leases import LiveProcess, RoleLease, fair_part
 from gesta.ports.read_model import (
     UNINDEXED,
     WANTING,
@@ -203,6 +204,27 @@ class SqliteReadModel:
     async def roles(self) -> list[RoleLease]:
         rows = await self._database.read(lambda db: db.execute(sql("list_roles")).fetchall())
         return [RoleLease(*row) for row in rows]  # type: ignore[arg-type]
+
+    async def report(self, process: LiveProcess, lease_seconds: float) -> None:
+        now = self._runtime.now_ms()
+        *values, roles, version, since_ms = structs.astuple(process)
+        row = (*values, " ".join(roles), version, since_ms, now + round(lease_seconds * 1000))
+
+        def report(db: apsw.Connection) -> None:
+            db.execute(sql("report_process"), row)
+            db.execute(sql("remove_dead_processes"), (now,))
+
+        await self._database.write(report, durable=False)
+
+    async def processes(self) -> list[LiveProcess]:
+        now = self._runtime.now_ms()
+        rows: list[Any] = await self._database.read(
+            lambda db: db.execute(sql("list_processes"), (now,)).fetchall()
+        )
+        return [
+            LiveProcess(*values, tuple(roles.split()), version, since_ms)
+            for *values, roles, version, since_ms in rows
+        ]
 
     async def shadow(self) -> SqliteShadow:
         return await SqliteShadow.make(self._database, self.recent.forget)
