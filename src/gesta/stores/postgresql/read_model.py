@@ -7,7 +7,6 @@ from functools import partial
 from typing import Any
 
 import msgspec
-from msgspec import structs
 
 from gesta.domain.ids import id_end, id_floor
 from gesta.domain.state import State
@@ -32,6 +31,7 @@ from gesta.stores.postgresql.connections import Connection, Row
 from gesta.stores.postgresql.database import Database
 from gesta.stores.postgresql.statements import Statements
 from gesta.stores.recent_views import RecentViews, Saved
+from gesta.stores.rows import process_of, process_row
 
 #: No line, no present, no job.
 _NO_JOBS: list[list[Any]] = [[]] * 7
@@ -275,18 +275,12 @@ class PostgresqlReadModel:
 
     async def report(self, process: LiveProcess, lease_seconds: float) -> None:
         now = self._runtime.now_ms()
-        *values, roles, version, since_ms = structs.astuple(process)
         until_ms = now + round(lease_seconds * 1000)
-        await self._write(
-            "report_process", *values, " ".join(roles), version, since_ms, until_ms, now
-        )
+        await self._write("report_process", *process_row(process), until_ms, now)
 
     async def processes(self) -> list[LiveProcess]:
         rows = await self._database.ask("list_processes", self._runtime.now_ms())
-        return [
-            LiveProcess(*values, tuple(roles.split()), version, since_ms)
-            for *values, roles, version, since_ms in rows
-        ]
+        return [process_of(row) for row in rows]
 
     async def shadow(self) -> PostgresqlShadow:
         return await PostgresqlShadow.make(self._database, self._recent.forget)

@@ -7,7 +7,6 @@ from typing import Any, cast
 
 import apsw
 import msgspec
-from msgspec import structs
 
 from gesta.domain.ids import id_end, id_floor
 from gesta.domain.state import State
@@ -28,6 +27,7 @@ from gesta.ports.read_model import (
 )
 from gesta.runtime.clock import Runtime
 from gesta.stores.recent_views import RecentViews, Saved
+from gesta.stores.rows import process_of, process_row
 from gesta.stores.sqlite.database import Database
 from gesta.stores.sqlite.statements import ask_many, run_many, sql
 
@@ -207,8 +207,7 @@ class SqliteReadModel:
 
     async def report(self, process: LiveProcess, lease_seconds: float) -> None:
         now = self._runtime.now_ms()
-        *values, roles, version, since_ms = structs.astuple(process)
-        row = (*values, " ".join(roles), version, since_ms, now + round(lease_seconds * 1000))
+        row = (*process_row(process), now + round(lease_seconds * 1000))
 
         def report(db: apsw.Connection) -> None:
             db.execute(sql("report_process"), row)
@@ -221,10 +220,7 @@ class SqliteReadModel:
         rows: list[Any] = await self._database.read(
             lambda db: db.execute(sql("list_processes"), (now,)).fetchall()
         )
-        return [
-            LiveProcess(*values, tuple(roles.split()), version, since_ms)
-            for *values, roles, version, since_ms in rows
-        ]
+        return [process_of(row) for row in rows]
 
     async def shadow(self) -> SqliteShadow:
         return await SqliteShadow.make(self._database, self.recent.forget)
