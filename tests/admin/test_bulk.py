@@ -220,15 +220,18 @@ async def test_a_refused_request_is_reported_and_the_others_are_changed(gesta):
         ({"action": "redrive"}, {"filter"}),
         ({"action": "redrive", "flow": "no.such"}, {"flow"}),
         ({"action": "redrive", "status": "queued"}, {"status"}),
-        ({"action": "cancel", "flow": FLOW, "outcome": "failed", "again": True},
-         {"outcome", "again"}),
+        (
+            {"action": "cancel", "flow": FLOW, "outcome": "failed", "again": True},
+            {"outcome", "again"},
+        ),
         ({"action": "resolve", "flow": FLOW}, {"outcome", "evidence"}),
-        ({"action": "retry", "flow": FLOW, "rate": 0.0, "ttl_seconds": 5.0},
-         {"rate", "ttlSeconds"}),
-        ({"action": "explode", "flow": FLOW, "since": datetime(2027, 1, 1)},
-         {"action", "since"}),
+        (
+            {"action": "retry", "flow": FLOW, "rate": 0.0, "ttl_seconds": 5.0},
+            {"rate", "ttlSeconds"},
+        ),
+        ({"action": "explode", "flow": FLOW, "since": datetime(2027, 1, 1)}, {"action", "since"}),
     ],
-)  # fmt: skip
+)
 async def test_wrong_input_is_refused_with_all_field_errors_at_once(gesta, asked, fields):
     async with engine_of(Provider()) as engine:
         with pytest.raises(InvalidRequest) as refused:
