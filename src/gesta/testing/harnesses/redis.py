@@ -1,5 +1,6 @@
 """Queues of a real Valkey server under the contract suites."""
 
+from gesta.errors import GestaError
 from gesta.ports.stores import QueuePorts
 from gesta.testing.contracts import harness
 
@@ -10,4 +11,4 @@ class Harness(harness.Harness):
     capabilities = frozenset()
 
     async def open_ports(self) -> QueuePorts:
-        raise NotImplementedError
+        raise GestaError("no contract runs on Redis yet")
