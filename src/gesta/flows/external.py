@@ -8,14 +8,13 @@ requests out.
 import types
 from typing import Any
 
-import msgspec
-
 from gesta.domain.commands import Rules
 from gesta.domain.ids import FLOW
 from gesta.domain.outcome import Outcome, UnknownPolicy
 from gesta.domain.retry_policy import RetryPolicy
 from gesta.errors import BadFlow
 from gesta.flows.flow import CHOOSE, AnyObject, Flow, Payload, policy_of
+from gesta.runtime.settings import keyword_arguments
 
 LEASE_SECONDS = 60.0
 #: Shorter, and a report on its way would find its lease over; longer, and a dead worker would go
@@ -72,22 +71,18 @@ def external(
 
 def from_table(name: str, table: dict[str, Any]) -> Flow:
     """What `[flows.external."name"]` of gesta.toml declares. Raises BadFlow with what is wrong."""
-    known = {
+    types = {
         "lease_seconds": float,
         "on_unknown": str,
         "attempts": int,
         "ttl_seconds": float,
         "key_protects_seconds": float,
     }
-    faults = [f"{key}: unknown; known: {', '.join(known)}" for key in table if key not in known]
-    for key in table.keys() & known.keys():
-        try:
-            msgspec.convert(table[key], known[key])
-        except msgspec.ValidationError as error:
-            faults.append(f"{key}: {str(error)[:1].lower()}{str(error)[1:].replace('`', '')}")
-    if faults:
-        raise BadFlow(name, "; ".join(sorted(faults)))
-    return external(name, **table)
+    try:
+        arguments = keyword_arguments(table, types)
+    except ValueError as error:
+        raise BadFlow(name, str(error)) from None
+    return external(name, **arguments)
 
 
 def _any_object(name: str) -> type[Payload]:
