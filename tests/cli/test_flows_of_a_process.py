@@ -77,10 +77,10 @@ def test_settings_say_which_file_the_master_key_comes_from(cli, monkeypatch):
 
 def test_a_program_in_the_current_folder_is_found(cli, folder):
     (folder / "own_program.py").write_text(
-        "from gesta import *\n\nclass Hello(Payload):\n    text: str\n\n@flow('own.hello',"
-        " on_unknown='manual')\nasync def hello(payload: Hello, attempt: Attempt) -> Outcome:\n    return Done()\n"
-        "\nengine ="
-        " Engine('sqlite:///gesta.db', flows=[hello])\n"
+        "from gesta import *\n\nclass Hello(Payload):\n    text: str\n\n"
+        "@flow('own.hello', on_unknown='manual')\n"
+        "async def hello(payload: Hello, attempt: Attempt) -> Outcome:\n    return Done()\n\n"
+        "engine = Engine('sqlite:///gesta.db', flows=[hello])\n"
     )
     (folder / "gesta.toml").write_text("app = 'own_program:engine'\n")
     assert cli("send", "own.hello", '{"text": "hi"}').code == 0
