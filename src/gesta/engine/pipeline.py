@@ -282,7 +282,6 @@ class Pipeline:
                 flows=self.flows,
                 intake=self.intake,
                 config=self.config,
-                records=self.records,
                 process=self.process,
             )
             if self.alerts.can_be_sent:

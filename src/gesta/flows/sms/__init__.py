@@ -56,7 +56,6 @@ from gesta.outbound.http import AttemptEnded, HttpResponse
 from gesta.outbound.rate_limits import Limit
 from gesta.runtime.redaction import scrub
 from gesta.tenants.config import TenantConfig, not_stored
-from gesta.tenants.flow_records import TenantRecords
 from gesta.tenants.suppression import suppressions
 from gesta.tenants.templates.templates import TEMPLATE, Template, Templates
 
@@ -300,5 +299,5 @@ def notices(declared: Account | None) -> Notices:
     return Notices(_write, fault)
 
 
-async def _write(number: str, notice: Notice, _: TenantRecords) -> Payload:
+def _write(number: str, notice: Notice) -> Payload:
     return Message(number, notice.text[:BODY_LENGTH_MAX])
