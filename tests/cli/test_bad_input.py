@@ -11,8 +11,8 @@ import pytest
 from tests.cli.running import Running, events_in, work
 from tests.cli.shop import APP, Note
 
-SEND = ("send", "shop.note")
-WEBHOOK = ("send", "notification.webhook", '{"type": "a", "data": {}}')
+SEND = ("submit", "shop.note")
+WEBHOOK = ("submit", "notification.webhook", '{"type": "a", "data": {}}')
 
 
 @pytest.mark.parametrize(
@@ -55,7 +55,7 @@ WEBHOOK = ("send", "notification.webhook", '{"type": "a", "data": {}}')
         ((*SEND, "[1, 2]"), ["payload: must be a JSON object"]),
         ((*SEND, '{"count": '), ["payload: not valid JSON"]),
         ((*SEND, "@nowhere.json"), ["payload: nowhere.json cannot be read: No such file"]),
-        (("send", "shop.nothing", "{}"), ["no flow 'shop.nothing'", "it has: shop.note"]),
+        (("submit", "shop.nothing", "{}"), ["no flow 'shop.nothing'", "it has: shop.note"]),
     ],
     ids=lambda value: " ".join(value)[:50],
 )
@@ -254,7 +254,8 @@ def test_looking_at_a_store_that_is_not_there_does_not_make_one(cli, folder, arg
     empty = cli(*arguments, "--url", "sqlite:///empty.db")
     assert empty.code == 6
     assert (
-        "empty.db (url from argument) is empty; `gesta serve` and `gesta send` make it" in empty.err
+        "empty.db (url from argument) is empty; `gesta serve` and `gesta submit` make it"
+        in empty.err
     )
     assert [(path.name, path.stat().st_size) for path in folder.iterdir()] == [("empty.db", 0)]
 

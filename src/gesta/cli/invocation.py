@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from gesta.http_api.app import Web
     from gesta.runtime.settings import Settings
 
-_PANEL = "Everywhere"
+_PANEL = "Global options"
 
 By = Annotated[
     str | None,
@@ -315,6 +315,6 @@ def refuse_missing_file(settings: Settings) -> None:
         where = f"{path} (url from {settings.sources['url']})"
         fault = "is empty" if path.exists() else "does not exist"
         raise StoreError(
-            f"{where} {fault}; `gesta serve` and `gesta send` make it. Or name another: --url,"
+            f"{where} {fault}; `gesta serve` and `gesta submit` make it. Or name another: --url,"
             " GESTA_URL"
         )
