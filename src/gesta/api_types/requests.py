@@ -113,6 +113,13 @@ class AttemptRepresentation(msgspec.Struct, rename="camel"):
     used: dict[str, int] = {}
 
 
+class SubmitWarning(Representation, frozen=True):
+    """Why an accepted request will be held. `code` is stable, `message` is for people."""
+
+    code: str
+    message: str
+
+
 class Submitted(Representation, frozen=True, omit_defaults=True):
     """It is on disk. `request` is there when the call waited for it."""
 

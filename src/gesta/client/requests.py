@@ -145,7 +145,8 @@ class RequestCalls(Calls):
             if has_ended(shown):
                 return shown
             if clock.monotonic() >= until:
-                raise OutcomeTimeout(request_id, shown, timeout)
+                held = "" if shown.held_by is None else str(shown.held_by)
+                raise OutcomeTimeout(request_id, shown, timeout, held=held)
 
     async def find(
         self,
