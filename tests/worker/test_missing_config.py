@@ -40,7 +40,7 @@ def room_flow(**options: Any) -> Flow:
         Rules(),
         config={ROOM: Room},
         credential=lambda _: credential,
-        sandbox=True,
+        effects="attempt",
         **options,
     )
 

@@ -145,7 +145,8 @@ class RequestCalls(Calls):
             if has_ended(shown):
                 return shown
             if clock.monotonic() >= until:
-                held = "" if shown.held_by is None else str(shown.held_by)
+                by = shown.held_by
+                held = "" if by is None else ", ".join(filter(None, (str(by), by.reason)))
                 raise OutcomeTimeout(request_id, shown, timeout, held=held)
 
     async def find(

@@ -23,8 +23,8 @@ from gesta.security.field_encryption import MARK, forged
 
 PAYLOAD_BYTES_MAX = 256 * 1024
 NO_TESTS = (
-    "this flow accepts no test requests. If it has effects only through attempt.http and"
-    " attempt.mail, which lead to the sandbox then, declare it with @flow(…, sandbox=True)"
+    "this flow takes no test requests: a test may reach only the sandbox. If the executor acts only"
+    " through attempt.http and attempt.mail, declare the flow with @flow(…, effects='attempt')"
 )
 
 
@@ -80,7 +80,7 @@ class PayloadType(msgspec.Struct, frozen=True):
             errors |= forged(body)
         if errors or not is_plain(options):
             errors |= option_errors(options)
-        if options.test and not self.flow.sandbox:
+        if options.test and self.flow.effects != "attempt":
             errors["test"] = NO_TESTS
         if errors:
             raise InvalidRequest(self.flow.name, errors)
