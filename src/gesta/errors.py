@@ -336,6 +336,30 @@ class NotOurs(StoreError):
         )
 
 
+class DamagedStore(StoreError):
+    def __init__(self, path: str, damage: str) -> None:
+        super().__init__(
+            f"{path} is a damaged gesta store ({damage}). Stop all processes that use it, keep a"
+            " copy of the file, and restore the store from a backup"
+        )
+
+
+class EmptiedStore(StoreError):
+    def __init__(self, path: str, evidence: str) -> None:
+        super().__init__(
+            f"{path} is empty, but {evidence} shows that it was a gesta store; nothing was changed."
+            " Restore the store from a backup. To begin a new store, delete the empty file first"
+        )
+
+
+class UnreadableMasterKey(StoreError):
+    def __init__(self, path: str, cause: str) -> None:
+        super().__init__(
+            f"the key file {path} cannot be read ({cause}); let the user of this process read it,"
+            " or set GESTA_MASTER_KEY to its content"
+        )
+
+
 class TooNew(StoreError):
     def __init__(self, path: str, found: int, known: int) -> None:
         super().__init__(
