@@ -1,4 +1,4 @@
-"""A request whose config is not stored is held, says so at submit, and is sent once it is stored."""
+"""A request whose config is not stored is held, warns at submit, and is sent once it is stored."""
 
 from __future__ import annotations
 
