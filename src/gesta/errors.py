@@ -216,19 +216,29 @@ class InvalidSignature(GestaError):
 
 
 class OutcomeTimeout(GestaError, TimeoutError):
-    """No outcome yet; the request goes on."""
+    """No outcome yet; the request goes on. The text names the cause.
+
+    `held`: what holds the request, where something does.
+    """
 
     def __init__(
-        self, request_id: str, state: State | RequestRepresentation, timeout_seconds: float
+        self,
+        request_id: str,
+        state: State | RequestRepresentation,
+        timeout_seconds: float,
+        *,
+        held: str = "",
     ) -> None:
-        last = (
-            f" (last attempt: {state.reason}{', ' if state.detail else ''}{state.detail})"
-            if state.reason
-            else ""
-        )
+        if held:
+            cause = f"it is held: {held}"
+        elif state.reason:
+            detail = f" ({state.detail})" if state.detail else ""
+            cause = f"its last attempt ended with {state.reason}{detail}"
+        else:
+            cause = f"it is {state.status} and no attempt of it has ended"
         super().__init__(
-            f"request {request_id} is still {state.status} after {timeout_seconds:g} s{last}; ask"
-            f" again later, `gesta doctor {request_id}` says what it waits for"
+            f"request {request_id} has no outcome after {timeout_seconds:g} s: {cause}. It goes on;"
+            f" `gesta doctor {request_id}` says what it waits for"
         )
         self.request_id, self.status, self.reason = request_id, state.status, state.reason
 

@@ -72,7 +72,7 @@ def test_an_oversize_payload_is_refused_with_its_size(cli, folder):
     (folder / "big.json").write_text('{"comes_to": "' + "x" * (256 * 1024) + '"}')
     answer = cli(*SEND, "@big.json", "--app", APP)
     assert answer.code == 2
-    assert re.search(r"payload: 2621\d\d bytes; at most 262144 are taken", answer.err)
+    assert re.search(r"payload: 2621\d\d bytes, and 262144 is the maximum", answer.err)
     assert events_in() == 0
 
 
