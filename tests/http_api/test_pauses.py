@@ -24,16 +24,16 @@ async def test_a_tenant_pauses_itself_and_goes_on(api):
         pass
     assert [(one["scope"], one["held"]) for one in listed] == [("tenant:default", 1)]
     shown = await api.call("GET", held.headers["Location"], key=submit)
-    assert shown.body["heldBy"] == "tenant:default"
+    assert shown.body["heldBy"] == {"kind": "pause", "tenant": "default"}
     # Whoever waits while they submit hears it, too.
     body = {"flow": "shop.note", "payload": {"text": "hello"}, "key": "again"}
     waited = await api.call("POST", "/v1/requests?wait=1s", body, key=submit)
-    assert waited.body["request"]["heldBy"] == "tenant:default"
+    assert waited.body["request"]["heldBy"] == {"kind": "pause", "tenant": "default"}
     assert (await api.call("DELETE", "/v1/pauses", key=key)).body == {"held": 2}
     done = await api.call("GET", held.headers["Location"] + "?wait=20s", key=submit)
     assert done.body["status"] == "completed"
     assert (await api.call("DELETE", "/v1/pauses", key=key)).status == 404
-    assert (await api.call("GET", "/v1/pauses", key=key)).body == {"items": []}
+    assert (await api.call("GET", "/v1/pauses", key=key)).body == {"items": [], "next": None}
 
 
 async def test_a_flow_and_a_credential_of_the_tenant_are_paused_by_name(api_here):
@@ -53,7 +53,7 @@ async def test_a_flow_and_a_credential_of_the_tenant_are_paused_by_name(api_here
         await api_here.call("DELETE", "/v1/pauses?credential=webhook.endpoint/shop", key=key)
     ).status == 200
     assert (await api_here.call("DELETE", "/v1/pauses?flow=shop.note", key=key)).status == 200
-    assert (await api_here.call("GET", "/v1/pauses", key=key)).body == {"items": []}
+    assert (await api_here.call("GET", "/v1/pauses", key=key)).body == {"items": [], "next": None}
 
 
 @pytest.mark.parametrize(
@@ -114,7 +114,7 @@ async def test_a_pause_for_everybody_is_shown_without_who_and_why_and_is_not_a_t
 async def test_another_tenant_neither_sees_nor_ends_a_pause(api):
     mine, theirs = await api.key("operate"), await api.key("operate", tenant="acme")
     await api.call("POST", "/v1/pauses", {"reason": "ours"}, key=mine)
-    assert (await api.call("GET", "/v1/pauses", key=theirs)).body == {"items": []}
+    assert (await api.call("GET", "/v1/pauses", key=theirs)).body == {"items": [], "next": None}
     assert (await api.call("DELETE", "/v1/pauses", key=theirs)).status == 404
     assert (await api.call("POST", "/v1/pauses", {}, key=theirs)).body["tenant"] == "acme"
     assert [

@@ -6,7 +6,7 @@ is masked.
 """
 
 from collections.abc import Collection, Iterable
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -16,6 +16,7 @@ from gesta.api_types.keys import KeyRepresentation
 from gesta.api_types.requests import (
     AttemptRepresentation,
     EventRepresentation,
+    HeldBy,
     RequestRepresentation,
 )
 from gesta.domain import events as e
@@ -29,7 +30,7 @@ from gesta.runtime.redaction import without_credentials
 from gesta.security.field_encryption import is_encrypted, replace_encrypted
 from gesta.tenants.api_keys import ApiKey
 from gesta.tenants.config import Entity
-from gesta.tenants.pauses import Pause
+from gesta.tenants.pauses import Pause, Scope
 
 #: What `Engine.history` gives for each event.
 HistoryEntry = tuple[str, e.Event | None, e.Meta]
@@ -47,10 +48,10 @@ def request_representation(state: State, pause: Pause | None = None) -> RequestR
         state.status,
         state.key,
         state.attempts,
-        state.reason,
-        state.detail,
-        state.provider_id,
-        state.target_id,
+        state.reason or None,
+        state.detail or None,
+        state.provider_id or None,
+        state.target_id or None,
         state.in_doubt,
         state.cancel_requested,
         state.operation,
@@ -62,14 +63,19 @@ def request_representation(state: State, pause: Pause | None = None) -> RequestR
         _iso(state.expires_at),
         state.correlation_id,
         state.version,
-        None if pause is None else str(pause.scope),
+        None if pause is None else held_by(pause.scope),
         state.test,
         _iso(state.delivered_at),
         _iso(state.bounced_at),
-        state.bounce,
+        state.bounce or None,
         _iso(state.complained_at),
-        state.complaint,
+        state.complaint or None,
     )
+
+
+def held_by(scope: Scope) -> HeldBy:
+    kind: Literal["pause", "credential"] = "credential" if scope.is_refused else "pause"
+    return HeldBy(kind, scope.flow, scope.tenant, scope.credential)
 
 
 def pause_representation(pause: Pause, held: int) -> PauseRepresentation:
@@ -79,10 +85,10 @@ def pause_representation(pause: Pause, held: int) -> PauseRepresentation:
         scope.flow,
         scope.tenant,
         scope.credential,
-        pause.reason,
+        pause.reason or None,
         iso(pause.since_ms),
         pause.refusal is not None,
-        pause.by,
+        pause.by or None,
         held,
     )
 
@@ -95,7 +101,7 @@ def key_representation(key: ApiKey) -> KeyRepresentation:
         key.scopes,
         key.is_test,
         iso(key.created_ms),
-        key.created_by,
+        key.created_by or None,
         _iso(key.expires_ms),
         _iso(key.revoked_ms),
         key.revoked_by or None,
@@ -155,7 +161,8 @@ def attempt_representations(history: Iterable[HistoryEntry]) -> list[AttemptRepr
         next_at: int | None = None,
     ) -> None:
         one = attempt(number)
-        one.ended_at, one.outcome, one.reason, one.detail = iso(at), outcome, reason, detail
+        one.ended_at, one.outcome = iso(at), outcome
+        one.reason, one.detail = reason or None, detail or None
         one.next_at, one.used = _iso(next_at), used
 
     def has_ended(number: int) -> bool:
@@ -221,7 +228,7 @@ def entity_representation(entity: Entity) -> EntityRepresentation:
 def quarantined_representation(quarantined: Quarantined) -> QuarantinedRepresentation:
     return QuarantinedRepresentation(
         quarantined.what,
-        quarantined.tenant,
+        quarantined.tenant or None,
         quarantined.stream,
         quarantined.version,
         quarantined.error,

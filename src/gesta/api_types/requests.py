@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from gesta.api_types.problem import ProblemRepresentation
-from gesta.api_types.structs import Asked, Representation
+from gesta.api_types.structs import Asked, ListOf, Representation
 from gesta.domain.ids import KEY_LENGTH_MAX
 from gesta.domain.lifecycles import Status
 
@@ -43,6 +43,18 @@ class Submit(Asked, frozen=True):
     causation_id: Name | None = None
 
 
+class HeldBy(Representation, frozen=True, omit_defaults=True):
+    """Why a request is held: a pause, a refused or missing credential, or missing config.
+
+    `flow` and `tenant` say whose requests are held; `name` is the `kind/code` of the config.
+    """
+
+    kind: Literal["pause", "credential", "config"]
+    flow: str | None = None
+    tenant: str | None = None
+    name: str | None = None
+
+
 class RequestRepresentation(Representation, frozen=True):
     id: str
     flow: str
@@ -50,10 +62,10 @@ class RequestRepresentation(Representation, frozen=True):
     status: Status
     key: str | None
     attempt_count: int
-    reason: str
-    detail: str
-    provider_id: str
-    target_id: str
+    reason: str | None
+    detail: str | None
+    provider_id: str | None
+    target_id: str | None
     in_doubt: bool
     cancel_requested: bool
     operation: str
@@ -65,16 +77,16 @@ class RequestRepresentation(Representation, frozen=True):
     expires_at: str | None
     correlation_id: str
     version: int
-    #: The pause that keeps it from going on.
-    held_by: str | None
+    #: What holds it; null: it is not held.
+    held_by: HeldBy | None
     #: It reaches the sandbox and nobody else.
     test: bool
     #: What the provider reported after it was sent, and why, in a word.
     delivered_at: str | None
     bounced_at: str | None
-    bounce: str
+    bounce: str | None
     complained_at: str | None
-    complaint: str
+    complaint: str | None
 
 
 class Whole(RequestRepresentation, frozen=True):
@@ -107,8 +119,8 @@ class AttemptRepresentation(msgspec.Struct, rename="camel"):
     started_at: str | None = None
     ended_at: str | None = None
     outcome: Literal["retry", "unknown", "done", "rejected"] | None = None
-    reason: str = ""
-    detail: str = ""
+    reason: str | None = None
+    detail: str | None = None
     next_at: str | None = None
     used: dict[str, int] = {}
 
@@ -134,25 +146,20 @@ class BatchResult(Representation, frozen=True, omit_defaults=True):
     problem: ProblemRepresentation | None = None
 
 
-class Results(Representation, frozen=True):
-    """One for each request, in their order."""
-
-    results: list[BatchResult]
+class Results(ListOf[BatchResult], frozen=True):
+    """One for each request, in the order of the batch."""
 
 
-class Page(Representation, frozen=True):
-    """Newest first. `next` continues the list; null: that was all."""
-
-    items: list[RequestRepresentation]
-    next: str | None
+class Page(ListOf[RequestRepresentation], frozen=True):
+    """Newest first."""
 
 
-class Timeline(Representation, frozen=True):
-    events: list[EventRepresentation]
+class Timeline(ListOf[EventRepresentation], frozen=True):
+    """Every event of a request, oldest first."""
 
 
-class Attempts(Representation, frozen=True):
-    attempts: list[AttemptRepresentation]
+class Attempts(ListOf[AttemptRepresentation], frozen=True):
+    """Every attempt of a request, oldest first."""
 
 
 class Decided(Representation, frozen=True):
