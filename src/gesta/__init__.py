@@ -92,3 +92,6 @@ if not TYPE_CHECKING:
             if name in names:
                 return globals().setdefault(name, getattr(import_module(home), name))
         raise AttributeError(f"module 'gesta' has no attribute {name!r}")
+
+    def __dir__() -> list[str]:
+        return sorted({*globals(), *__all__})

@@ -1,6 +1,8 @@
 """What a user installs: the public names, the dependencies, the files of the wheel."""
 
 import re
+import subprocess
+import sys
 import tomllib
 import zipfile
 
@@ -43,6 +45,16 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 def test_the_public_names_are_exactly_these():
     assert sorted(gesta.__all__) == sorted(PUBLIC)
     assert all(hasattr(gesta, name) for name in gesta.__all__)
+
+
+def test_dir_lists_the_public_names_before_they_are_imported():
+    listed = subprocess.run(
+        [sys.executable, "-c", "import gesta; print(*dir(gesta))"],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout.split()
+    assert set(PUBLIC) <= set(listed)
 
 
 def test_the_core_has_at_most_15_dependencies_and_pins_none():

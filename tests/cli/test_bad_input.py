@@ -108,10 +108,10 @@ def test_a_tenant_that_cannot_be_is_refused_where_a_listing_would_only_be_empty(
                 " sms, webhook"
             ),
         ),
-        ("[flows.webhook]\ncolour = 1\ntimeout_seconds = 'x'", "colour: unknown; known: url,"),
+        ("[flows.webhook]\ncolour = 1\ntimeout = 20", "colour: unknown; known: url,"),
         (
-            "[flows.webhook]\ncolour = 1\ntimeout_seconds = 'x'",
-            "timeout_seconds: expected float, got str",
+            "[flows.webhook]\ncolour = 1\ntimeout = 20",
+            "timeout: 20 is not a duration; write a number with a unit, for instance 500ms, 5s",
         ),
         ("[flows.webhook]\nurl = 'https://example.com'", "url= needs secret="),
         ("url = 'mysql://x'", "no store is called 'mysql'"),

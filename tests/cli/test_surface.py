@@ -65,7 +65,7 @@ def test_the_settings_are_exactly_these():
         "log_level",
         "app",
         "allow_private",
-        "retention_days",
+        "retention",
         "backlog_max",
         "disk_free_min_mb",
         "api_host",

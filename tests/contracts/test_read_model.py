@@ -1,5 +1,9 @@
 from gesta.testing.contracts.checkpoints import CheckpointContract
-from gesta.testing.contracts.leases import LeasesContract, SharedLeasesContract
+from gesta.testing.contracts.leases import (
+    LeasesContract,
+    LiveProcessesContract,
+    SharedLeasesContract,
+)
 from gesta.testing.contracts.read_model import (
     ReadModelAfterRestartContract,
     ReadModelContract,
@@ -23,6 +27,9 @@ class TestRole(LeasesContract): ...
 
 
 class TestRoleParts(SharedLeasesContract): ...
+
+
+class TestLiveProcesses(LiveProcessesContract): ...
 
 
 class TestPending(UndispatchedJobsContract): ...

@@ -76,7 +76,7 @@ def test_whoever_has_only_the_wheel_is_told_what_else_to_install_and_where_the_p
         "deliver_at",
         "ttl",
         "priority",
-        "retention_days",
+        "retention",
         "Retry(",
         "Rejected(",
         "Unknown(",

@@ -21,7 +21,8 @@ DAY_SECONDS = 86_400
 
 def keeping(provider: Provider, days: int | None, **options: Any) -> Engine:
     return Engine(
-        flows=[note_flow(provider, **options)], settings=load({"url": URL, "retention_days": days})
+        flows=[note_flow(provider, **options)],
+        settings=load({"url": URL, "retention": None if days is None else f"{days}d"}),
     )
 
 
@@ -50,7 +51,7 @@ async def test_an_ended_request_goes_after_its_days_and_its_key_still_answers(ge
         with pytest.raises(Conflict):
             await engine.submit(Note("other"), key="order-1")
         for ask in (again.view, lambda: engine.get(old.id), lambda: engine.request(old.id)):
-            with pytest.raises(NotFound, match="retention_days = 30 removes ended requests"):
+            with pytest.raises(NotFound, match="retention = 30d removes ended requests"):
                 await ask()
         assert engine.pipeline.telemetry.registry.get_sample_value("requests_removed_total") == 1
     async with keeping(provider, None) as elsewhere:
@@ -58,7 +59,7 @@ async def test_an_ended_request_goes_after_its_days_and_its_key_still_answers(ge
         again = await elsewhere.submit(Note("one"), key="order-1")
         with pytest.raises(
             NotFound,
-            match=r"it has ended and was removed since \(retention_days\), and is not done again",
+            match=r"it has ended and was removed since \(retention\), and is not done again",
         ):
             await again.outcome()
     assert len(provider.calls) == 2
@@ -87,7 +88,7 @@ async def test_what_is_still_open_or_in_doubt_stays_however_old(gesta):
 async def test_a_dead_letter_that_is_still_shown_stays(gesta):
     provider = Provider(Rejected("no"))
     flow = Flow(FLOW, Note, provider.execute, Rules(), dead_letter_seconds=40 * DAY_SECONDS)
-    async with Engine(flows=[flow], settings=load({"url": URL, "retention_days": 10})) as engine:
+    async with Engine(flows=[flow], settings=load({"url": URL, "retention": "10d"})) as engine:
         failed = await engine.submit(Note())
         await gesta.settle()
         await days_pass(gesta, 20)
@@ -164,12 +165,14 @@ async def test_long_walks_are_made_in_small_commits_that_go_on_where_the_last_en
         assert len(await engine.find(limit=100)) == 25
 
 
-def test_the_days_are_a_whole_number(monkeypatch):
-    monkeypatch.setenv("GESTA_RETENTION_DAYS", "90")
-    assert load().retention_days == 90
-    for wrong in ("0", "-1", "1.5", "ten", True, 10**6):
-        with pytest.raises(BadSettings, match="retention_days in argument"):
-            load({"retention_days": wrong})
+def test_retention_is_a_duration_with_a_unit(monkeypatch):
+    monkeypatch.setenv("GESTA_RETENTION", "90d")
+    assert load().retention == timedelta(days=90)
+    for wrong in ("0d", "-1d", "90", 90, "ten", True, "1000000d", "1s"):
+        with pytest.raises(BadSettings, match="retention in argument"):
+            load({"retention": wrong})
+    with pytest.raises(BadSettings, match=r"'90' is not a duration; .* 2h, 1d or 1h30m"):
+        load({"retention": "90"})
 
 
 def test_sqlite_lets_no_event_go_but_those_that_retention_names(tmp_path):

@@ -3,13 +3,14 @@ from __future__ import annotations
 import base64
 import os
 import stat
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
 from gesta import Engine
 from gesta.errors import BadSettings, LostMasterKey, WrongMasterKey
-from gesta.runtime.settings import Settings, load, resolve_reference
+from gesta.runtime.settings import Settings, keyword_arguments, load, resolve_reference
 from tests.world import Note, Provider, note_flow
 
 
@@ -54,11 +55,8 @@ def test_an_argument_goes_before_the_environment_and_that_before_the_file(
     ("wrong", "words"),
     [
         (
-            {"retention_days": -3},
-            (
-                "retention_days in Settings(…): a whole number of days from 1 to 36,500 is needed,"
-                " not -3"
-            ),
+            {"retention": timedelta(days=-3)},
+            "retention in Settings(…): a duration from 1m to 36500d is needed, not -3d",
         ),
         ({"api_port": "x"}, "api_port in Settings(…): a whole number from 0 is needed, not 'x'"),
         ({"log_level": "loud"}, "log_level in Settings(…): 'loud' is not one of debug"),
@@ -113,7 +111,7 @@ def test_all_faults_of_all_sources_are_told_at_once(an_empty_folder, monkeypatch
     """Only the first was told: whoever mended it met the next one."""
     (an_empty_folder / "gesta.toml").write_text('ulr = "x"\napi_port = "many"\nalerts = 5\n')
     monkeypatch.setenv("GESTA_LOG_LEVEL", "loud")
-    monkeypatch.setenv("GESTA_RETENTION_DAYS", "-3")
+    monkeypatch.setenv("GESTA_RETENTION", "-3")
     with pytest.raises(BadSettings) as refusal:
         load({"backlog_max": 0, "colour": "green"})
     lines = str(refusal.value).splitlines()
@@ -121,7 +119,7 @@ def test_all_faults_of_all_sources_are_told_at_once(an_empty_folder, monkeypatch
         "alerts in gesta.toml",
         "api_port in gesta.toml",
         "log_level in GESTA_LOG_LEVEL",
-        "retention_days in GESTA_RETENTION_DAYS",
+        "retention in GESTA_RETENTION",
         "backlog_max in argument",
         "ulr",
         "colour",
@@ -138,11 +136,11 @@ def test_a_file_that_is_no_toml_hides_no_other_fault(an_empty_folder, monkeypatc
 
 def test_a_program_is_told_all_faults_of_its_settings_at_once():
     with pytest.raises(BadSettings) as refusal:
-        Settings(retention_days=-3, log_level="loud", url=5)  # type: ignore[arg-type]
+        Settings(retention=-3, log_level="loud", url=5)  # type: ignore[arg-type]
     assert [line.split(" ")[0] for line in str(refusal.value).splitlines()] == [
         "url",
         "log_level",
-        "retention_days",
+        "retention",
     ]
 
 
@@ -267,3 +265,23 @@ def test_a_whole_number_may_be_written_in_the_environment_or_in_the_file(given, 
 def test_what_is_no_whole_number_is_told(name, given):
     with pytest.raises(BadSettings, match=f"{name} in argument: a whole number from"):
         load({name: given})
+
+
+def test_a_table_of_a_flow_writes_its_durations_with_units():
+    types = {"timeout_seconds": float, "concurrency": int, "ttl_seconds": float | None}
+    table = {"timeout": "1m30s", "concurrency": 5, "ttl": "1d"}
+    assert keyword_arguments(table, types) == {
+        "timeout_seconds": 90.0,
+        "concurrency": 5,
+        "ttl_seconds": 86_400.0,
+    }
+    with pytest.raises(ValueError) as refusal:  # noqa: PT011 -- the whole text is compared
+        keyword_arguments(
+            {"timeout_seconds": 90, "ttl": 90, "colour": 1, "concurrency": "x"}, types
+        )
+    assert str(refusal.value) == (
+        "colour: unknown; known: timeout, concurrency, ttl; concurrency: expected int, got str;"
+        " timeout_seconds: unknown; use timeout and write a number with a unit, for instance"
+        " 500ms, 5s, 2m, 2h, 1d or 1h30m; ttl: 90 is not a duration; write a number with a unit,"
+        " for instance 500ms, 5s, 2m, 2h, 1d or 1h30m"
+    )

@@ -184,7 +184,7 @@ async def test_the_sweep_goes_on(gesta, ports):
 
 
 async def test_retention_goes_on(gesta, ports):
-    async with one_part(Provider(), "sweeper", retention_days=1) as (rest, _):
+    async with one_part(Provider(), "sweeper", retention=timedelta(days=1)) as (rest, _):
         await rest.submit(Note())
         await pass_time(gesta, 2)
         ports.go_down()

@@ -30,7 +30,7 @@ from gesta.runtime.redaction import without_credentials
 from gesta.security.field_encryption import is_encrypted, replace_encrypted
 from gesta.tenants.api_keys import ApiKey
 from gesta.tenants.config import Entity
-from gesta.tenants.pauses import Pause, Scope
+from gesta.tenants.pauses import Pause
 
 #: What `Engine.history` gives for each event.
 HistoryEntry = tuple[str, e.Event | None, e.Meta]
@@ -63,7 +63,7 @@ def request_representation(state: State, pause: Pause | None = None) -> RequestR
         _iso(state.expires_at),
         state.correlation_id,
         state.version,
-        None if pause is None else held_by(pause.scope),
+        None if pause is None else held_by(pause),
         state.test,
         _iso(state.delivered_at),
         _iso(state.bounced_at),
@@ -73,7 +73,8 @@ def request_representation(state: State, pause: Pause | None = None) -> RequestR
     )
 
 
-def held_by(scope: Scope) -> HeldBy:
+def held_by(pause: Pause) -> HeldBy:
+    scope = pause.scope
     kind: Literal["pause", "credential"] = "credential" if scope.is_refused else "pause"
     return HeldBy(kind, scope.flow, scope.tenant, scope.credential)
 

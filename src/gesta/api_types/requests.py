@@ -44,15 +44,23 @@ class Submit(Asked, frozen=True):
 
 
 class HeldBy(Representation, frozen=True, omit_defaults=True):
-    """Why a request is held: a pause, a refused or missing credential, or missing config.
+    """What holds a request: a pause, a credential that is refused or missing, or missing config.
 
-    `flow` and `tenant` say whose requests are held; `name` is the `kind/code` of the config.
+    `name` is `kind/code` of the credential or config. A pause without other fields is about
+    everything.
     """
 
     kind: Literal["pause", "credential", "config"]
     flow: str | None = None
     tenant: str | None = None
     name: str | None = None
+
+    def __str__(self) -> str:
+        """The `scope` of the pause in the list of pauses."""
+        name = "credential" if self.kind == "pause" else "refused"
+        parts = {"tenant": self.tenant, "flow": self.flow, name: self.name}
+        given = (f"{part}:{value}" for part, value in parts.items() if value is not None)
+        return " ".join(given) or "everything"
 
 
 class RequestRepresentation(Representation, frozen=True):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from datetime import timedelta
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -109,6 +110,7 @@ def openapi(call: Invocation) -> None:
 
 def _rows(settings: Settings) -> Iterator[tuple[str, Any, str]]:
     """Name, value and source of each; a flow's settings one by one; secrets masked."""
+    from gesta.domain.durations import format_duration
     from gesta.runtime.redaction import scrub
     from gesta.runtime.settings import NAMES, SECRET
 
@@ -124,6 +126,8 @@ def _rows(settings: Settings) -> Iterator[tuple[str, Any, str]]:
             yield name, MASK, path
         elif name in SECRET:
             yield name, None if value is None else MASK, source
+        elif isinstance(value, timedelta):
+            yield name, format_duration(value), source
         else:
             yield name, scrub(value) if isinstance(value, str) else value, source
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlencode
 
 from gesta.api_types.admin import PauseRepresentation
-from gesta.api_types.requests import HeldBy, RequestRepresentation, Whole
+from gesta.api_types.requests import RequestRepresentation, Whole
 from gesta.cli.output import tell
 from gesta.client import Client
 from gesta.client.clock import SystemClock
@@ -161,25 +161,24 @@ class Backend:
 
     async def pauses_of(
         self, requests: Sequence[RequestRepresentation]
-    ) -> dict[HeldBy | None, PauseRepresentation]:
-        """The pauses that hold these requests, by their `held_by`.
+    ) -> dict[str, PauseRepresentation]:
+        """Scope → the pause, of those that hold one of these.
 
         With a key that may not list pauses, only what `held_by` says is known of each.
         """
-        held = {one.held_by for one in requests if one.held_by is not None}
+        held = {str(one.held_by) for one in requests if one.held_by is not None}
         if not held:
             return {}
-        known: dict[HeldBy | None, PauseRepresentation] = {one: _pause_of(one) for one in held}
+        known: dict[str, PauseRepresentation] = {
+            scope: PauseRepresentation(
+                scope, None, None, None, None, "", refused=False, by=None, held=0
+            )
+            for scope in held
+        }
         try:
-            found = await self.client.pauses()
+            return known | {one.scope: one for one in await self.client.pauses()}
         except Forbidden:
             return known
-        return known | {
-            HeldBy(
-                "credential" if one.refused else "pause", one.flow, one.tenant, one.credential
-            ): one
-            for one in found
-        }
 
     async def warn_if_idle(self) -> None:
         """Say so when what is asked for will wait because nothing works on the store. A server that
@@ -203,22 +202,6 @@ class Backend:
 
 def _start_a_server(place: Target) -> str:
     return f"nothing works on this store right now; start `{place.process('serve')}`"
-
-
-def _pause_of(held_by: HeldBy) -> PauseRepresentation:
-    parts = {"tenant": held_by.tenant, "flow": held_by.flow, held_by.kind: held_by.name}
-    scope = " ".join(f"{name}:{value}" for name, value in parts.items() if value is not None)
-    return PauseRepresentation(
-        scope or "everything",
-        held_by.flow,
-        held_by.tenant,
-        held_by.name,
-        None,
-        "",
-        refused=False,
-        by=None,
-        held=0,
-    )
 
 
 async def find_view(engine: Engine, named: str, tenant: str) -> View:

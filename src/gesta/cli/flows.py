@@ -3,7 +3,7 @@ ones, set up by gesta.toml.
 """
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from importlib import import_module
 from importlib.metadata import entry_points
@@ -11,14 +11,12 @@ from inspect import signature
 from pathlib import Path
 from typing import Any, get_type_hints
 
-import msgspec
-
 from gesta.engine.engine import Engine
 from gesta.errors import BadFlow, BadSettings, GestaError, MissingExtra
 from gesta.flows.channels import CHANNELS, how_to_add
 from gesta.flows.external import from_table
 from gesta.flows.flow import Flow
-from gesta.runtime.settings import Settings
+from gesta.runtime.settings import Settings, keyword_arguments
 from gesta.subscriptions.handlers import Subscription
 
 #: `flow(**settings) -> Flow`, what the module of a channel offers.
@@ -153,26 +151,16 @@ def _factories() -> dict[str, Factory]:
 
 def _made(name: str, factory: Factory, settings: Settings) -> Flow | MissingExtra:
     table = settings.flows.get(name, {})
-    faults = _faults(factory, table)
-    if faults:
-        told = "; ".join(f"{key}: {fault}" for key, fault in faults.items())
-        raise BadSettings(f"[flows.{name}] in {settings.sources['flows']}: {told}")
+    hints = get_type_hints(factory)
+    types = {parameter: hints.get(parameter, Any) for parameter in signature(factory).parameters}
     try:
-        return factory(**table)
+        arguments = keyword_arguments(table, types)
+    except ValueError as error:
+        raise BadSettings(f"[flows.{name}] in {settings.sources['flows']}: {error}") from None
+    try:
+        return factory(**arguments)
     except MissingExtra as missing:
         if name in settings.flows:
             # Somebody wants this channel.
             raise
         return missing
-
-
-def _faults(factory: Factory, table: Mapping[str, Any]) -> dict[str, str]:
-    """Every setting that the flow does not know or that has the wrong type."""
-    hints, known = get_type_hints(factory), signature(factory).parameters
-    faults = {name: f"unknown; known: {', '.join(known)}" for name in table if name not in known}
-    for name in table.keys() & known.keys():
-        try:
-            msgspec.convert(table[name], hints.get(name, Any))
-        except msgspec.ValidationError as error:
-            faults[name] = str(error)[:1].lower() + str(error)[1:].replace("`", "")
-    return faults

@@ -210,7 +210,7 @@ class Engine:
                 environment,
                 self._work,
                 list(self._subscriptions.values()),
-                self.settings.retention_days,
+                self.settings.retention,
             )
         except BaseException:
             await environment.transport.close()

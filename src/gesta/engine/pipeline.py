@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import platform
 from collections.abc import Mapping, Sequence
+from datetime import timedelta
 from functools import partial
 
 from gesta.domain.ids import REQUEST_ID
@@ -83,9 +84,9 @@ class Pipeline:
         identity_secret: bytes,
         work: Work,
         subscriptions: Sequence[Subscription],
-        retention_days: int | None,
+        retention: timedelta | None,
     ) -> None:
-        self.flows, self.environment, self.retention_days = flows, environment, retention_days
+        self.flows, self.environment, self.retention = flows, environment, retention
         self.runtime = OnClock(environment.runtime, environment.stores.now_ms)
         self.telemetry, ids = Telemetry(), Ids(self.runtime)
         self.owner = f"{platform.node()}:{os.getpid()}:{ids.new()}"
@@ -245,7 +246,7 @@ class Pipeline:
             loader=self.loader,
             recorder=self.recorder,
             pausing=self.pausing,
-            retention=Retention(self.retention_days, flows=flows, stores=stores, process=process),
+            retention=Retention(self.retention, flows=flows, stores=stores, process=process),
             lease_expiry=LeaseExpiry(
                 flows=flows,
                 stores=stores,
@@ -296,7 +297,7 @@ class Pipeline:
         environment: Environment,
         work: Work,
         subscriptions: Sequence[Subscription] = (),
-        retention_days: int | None = None,
+        retention: timedelta | None = None,
     ) -> Pipeline:
         """Open the vault, which proves the master key, and wire the components."""
         if any(flow.is_external for flow in flows.values()):
@@ -309,7 +310,7 @@ class Pipeline:
             identity_secret=await key_ring.installation_secret(IDENTITY[1]),
             work=work,
             subscriptions=subscriptions,
-            retention_days=retention_days,
+            retention=retention,
         )
         if environment.built is not None:
             environment.built(pipeline)
@@ -323,7 +324,7 @@ class Pipeline:
                 "; it is no request's id. What a key led to: `engine.find(key=KEY)`, GET"
                 " /v1/requests?key=KEY, `gesta show KEY`",
             )
-        removed = removed_text(request_id, self.retention_days, self.runtime.now_ms())
+        removed = removed_text(request_id, self.retention, self.runtime.now_ms())
         return NotFound("request", request_id, removed or otherwise)
 
     @property

@@ -88,7 +88,7 @@ class Request:
         if self.verdict != "deferred":
             # A key outlives its request, and this process need not know how long requests are kept.
             led_here = (
-                "; if a key led to it, it has ended and was removed since (retention_days), and is"
+                "; if a key led to it, it has ended and was removed since (retention), and is"
                 " not done again"
             )
             return self._pipeline.not_found(

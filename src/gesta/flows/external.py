@@ -8,14 +8,13 @@ requests out.
 import types
 from typing import Any
 
-import msgspec
-
 from gesta.domain.commands import Rules
 from gesta.domain.ids import FLOW
 from gesta.domain.outcome import Outcome, UnknownPolicy
 from gesta.domain.retry_policy import RetryPolicy
 from gesta.errors import BadFlow
-from gesta.flows.flow import AnyObject, Flow, Payload
+from gesta.flows.flow import CHOOSE, AnyObject, Flow, Payload, policy_of
+from gesta.runtime.settings import keyword_arguments
 
 LEASE_SECONDS = 60.0
 #: Shorter, and a report on its way would find its lease over; longer, and a dead worker would go
@@ -28,7 +27,7 @@ def external(
     *,
     payload: type[Payload] | None = None,
     lease_seconds: float = LEASE_SECONDS,
-    on_unknown: UnknownPolicy = "manual",
+    on_unknown: UnknownPolicy | None = None,
     attempts: int | None = None,
     retry: RetryPolicy | None = None,
     ttl_seconds: float | None = None,
@@ -38,15 +37,21 @@ def external(
 
     Without `payload` it takes any JSON object: `flow.payload({"order": 7})`.
 
-    Work that is not reported before its lease ends is `unknown(no_report)`: `park` leaves that to a
-    person, `resend` hands the work out
-    again under the same idempotency key.
+    Work that is not reported before its lease expires is `unknown` (`no_report`). `on_unknown`
+    decides what follows: `manual` or `resend`, which leases it again with the same idempotency key.
     """
+    if on_unknown is None:
+        raise BadFlow(
+            name,
+            f"{CHOOSE} An external flow cannot be 'reconcile': gesta cannot ask the worker. If the"
+            " worker ignores a key that it has seen, write on_unknown='resend', otherwise"
+            " on_unknown='manual'",
+        )
     if on_unknown not in ("resend", "manual"):
         raise BadFlow(
             name,
-            f"on_unknown must be 'resend' or 'manual' where others execute, not {on_unknown!r}:"
-            " nobody here can ask them",
+            f"on_unknown must be 'resend' or 'manual' for an external flow, not {on_unknown!r}:"
+            " gesta cannot ask the worker",
         )
     if not LEASE_SECONDS_MIN <= lease_seconds <= LEASE_SECONDS_MAX:
         raise BadFlow(
@@ -54,14 +59,11 @@ def external(
             f"lease_seconds must be from {LEASE_SECONDS_MIN:g} to {LEASE_SECONDS_MAX:g}, not"
             f" {lease_seconds!r}",
         )
-    policy = retry or RetryPolicy()
-    if attempts is not None:
-        policy = msgspec.structs.replace(policy, attempts=attempts)
     return Flow(
         name,
         payload or _any_object(name),
         _nobody,
-        Rules(policy, on_unknown, key_protects_seconds),
+        Rules(policy_of(retry, attempts), on_unknown, key_protects_seconds),
         ttl_seconds=ttl_seconds,
         lease_seconds=float(lease_seconds),
     )
@@ -69,22 +71,18 @@ def external(
 
 def from_table(name: str, table: dict[str, Any]) -> Flow:
     """What `[flows.external."name"]` of gesta.toml declares. Raises BadFlow with what is wrong."""
-    known = {
+    types = {
         "lease_seconds": float,
         "on_unknown": str,
         "attempts": int,
         "ttl_seconds": float,
         "key_protects_seconds": float,
     }
-    faults = [f"{key}: unknown; known: {', '.join(known)}" for key in table if key not in known]
-    for key in table.keys() & known.keys():
-        try:
-            msgspec.convert(table[key], known[key])
-        except msgspec.ValidationError as error:
-            faults.append(f"{key}: {str(error)[:1].lower()}{str(error)[1:].replace('`', '')}")
-    if faults:
-        raise BadFlow(name, "; ".join(sorted(faults)))
-    return external(name, **table)
+    try:
+        arguments = keyword_arguments(table, types)
+    except ValueError as error:
+        raise BadFlow(name, str(error)) from None
+    return external(name, **arguments)
 
 
 def _any_object(name: str) -> type[Payload]:

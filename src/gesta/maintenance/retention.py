@@ -6,7 +6,9 @@ Nobody who follows the log misses anything: what some checkpoint has not passed 
 """
 
 from collections.abc import Mapping
+from datetime import timedelta
 
+from gesta.domain.durations import format_duration
 from gesta.domain.ids import made_at
 from gesta.domain.stream_names import request_stream
 from gesta.flows.flow import Flow
@@ -16,7 +18,6 @@ from gesta.projector.rebuild import ROLE as REBUILD
 from gesta.requests.dead_letters import failure_of
 from gesta.runtime.component import Process
 
-DAY_MS = 86_400_000
 #: Requests looked at per step, each step one commit.
 BATCH = 500
 #: From the end of one walk through the old requests to the next. Those that are still open are
@@ -27,9 +28,9 @@ _START: ViewPosition = ("", "", "")
 
 class Retention:
     def __init__(
-        self, days: int | None, *, flows: Mapping[str, Flow], stores: Stores, process: Process
+        self, keep: timedelta | None, *, flows: Mapping[str, Flow], stores: Stores, process: Process
     ) -> None:
-        self._keep_ms = None if days is None else days * DAY_MS
+        self._keep_ms = None if keep is None else _milliseconds(keep)
         self._flows, self._requests, self._leases = flows, stores.sweep_index, stores.leases
         self._transactions = stores.transactions
         self._runtime, self._telemetry = process.runtime, process.telemetry
@@ -64,12 +65,16 @@ class Retention:
         self._place = place or _START
 
 
-def removed_text(request_id: str, days: int | None, now_ms: int) -> str:
+def removed_text(request_id: str, keep: timedelta | None, now_ms: int) -> str:
     """What to add to "not found" when retention may be the reason."""
     made_ms = made_at(request_id)
-    if days is None or made_ms is None or made_ms >= now_ms - days * DAY_MS:
+    if keep is None or made_ms is None or made_ms >= now_ms - _milliseconds(keep):
         return ""
     return (
-        f"; it was made more than {days} days ago, and retention_days = {days} removes ended"
-        " requests of that age"
+        f"; it was created more than {format_duration(keep)} ago, and retention ="
+        f" {format_duration(keep)} removes ended requests of that age"
     )
+
+
+def _milliseconds(duration: timedelta) -> int:
+    return round(duration.total_seconds() * 1000)

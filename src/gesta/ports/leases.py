@@ -16,6 +16,11 @@ from gesta.runtime.clock import Runtime
 #: both after the owner died.
 LEASE_SECONDS = 3.0
 RENEWAL_SECONDS = 1.0
+#: A process that died is listed as live for REPORT_LEASE_SECONDS at most.
+REPORT_SECONDS = 10.0
+REPORT_LEASE_SECONDS = 30.0
+#: No lease lasts longer. A store's SQL has the same number.
+LONGEST_LEASE_MS = 600_000
 NEVER = float("-inf")
 
 
@@ -30,7 +35,22 @@ class RoleLease(msgspec.Struct, frozen=True, gc=False):
         """A lease that ends later than any lease lasts dates from before the clock was set back:
         no process holds it.
         """
-        return now_ms < self.until_ms <= now_ms + 600_000
+        return now_ms < self.until_ms <= now_ms + LONGEST_LEASE_MS
+
+
+class LiveProcess(msgspec.Struct, frozen=True):
+    """A process that runs on the store, as it reported itself."""
+
+    #: The owner of its leases: `RoleLease.owner` of the roles that it holds at the moment.
+    id: str
+    host: str
+    pid: int
+    #: What it runs, whether or not it holds a lease: api, worker, projector, sweeper.
+    roles: tuple[str, ...]
+    #: The version of gesta.
+    version: str
+    #: When it started.
+    since_ms: int
 
 
 def fair_part(parts: Sequence[RoleLease], owner: str, now_ms: int) -> list[str]:
@@ -75,6 +95,16 @@ class Leases(Protocol):
 
     async def roles(self) -> list[RoleLease]:
         """Every role that was ever claimed, by name."""
+
+    async def report(self, process: LiveProcess, lease_seconds: float) -> None:
+        """Report that a process runs; it counts as live until the lease ends or is renewed.
+
+        A repeated report replaces the earlier one. A lease of no length removes the process. No
+        fence stops a report.
+        """
+
+    async def processes(self) -> list[LiveProcess]:
+        """Every live process, including those that hold no role; the oldest first, then by id."""
 
 
 class Role:

@@ -8,11 +8,15 @@ import re
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
+from datetime import timedelta
 from difflib import get_close_matches
 from ipaddress import ip_network
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
+from gesta.domain.durations import EXAMPLES, format_duration, parse_duration
 from gesta.errors import BadSettings
 
 FILE = "gesta.toml"
@@ -20,7 +24,7 @@ PREFIX = "GESTA_"
 #: A flow, and where its messages go in its own words.
 ALERTS_TO = re.compile(r"[a-z0-9_]+(\.[a-z0-9_]+)+:[!-~]([ -~]{0,254}[!-~])?")
 WEB_ADDRESS = re.compile(r"https?://[A-Za-z0-9.:\[\]_-]+(/[A-Za-z0-9._~/%-]*)?")
-DAYS_MAX = 36_500
+RETENTION_MIN, RETENTION_MAX = timedelta(minutes=1), timedelta(days=36_500)
 LOG_LEVELS = ("debug", "info", "warning", "error", "critical")
 
 
@@ -46,9 +50,9 @@ class Settings:
     app: str | None = None
     #: Private networks that outgoing requests may reach, e.g. ["10.1.0.0/16"].
     allow_private: tuple[str, ...] = ()
-    #: Ended requests are removed so many days after their last change; their keys stay known. None:
-    #: kept for ever.
-    retention_days: int | None = None
+    #: How long after its last change an ended request is removed, e.g. 90d; its key stays known.
+    #: None: never.
+    retention: timedelta | None = None
     #: Requests that may wait, live jobs and events not projected yet; beyond, submit says "try
     #: later".
     backlog_max: int = 1_000_000
@@ -78,8 +82,8 @@ class Settings:
     sources: Mapping[str, str] = field(default_factory=dict, compare=False, repr=False)
 
     def __post_init__(self) -> None:
-        # A program may write anything here, and retention of -3 days would remove all that has
-        # ended.
+        # A program may pass anything here, and a negative retention would remove every ended
+        # request.
         faults: list[str] = []
         for one in fields(self):
             value = getattr(self, one.name)
@@ -160,6 +164,34 @@ def resolve_reference(text: str) -> str:
     return os.environ[text[4:]] if text.startswith("env:") else text
 
 
+def keyword_arguments(table: Mapping[str, Any], types: Mapping[str, Any]) -> dict[str, Any]:
+    """The keyword arguments that a table of gesta.toml gives for parameters of these types.
+
+    A parameter `timeout_seconds` is written `timeout = "20s"` there. Raises ValueError that names
+    every error of the table.
+    """
+    durations = {name.removesuffix("_seconds"): name for name in types if name.endswith("_seconds")}
+    known = [name.removesuffix("_seconds") for name in types]
+    arguments, errors = {}, []
+    for name, value in sorted(table.items()):
+        try:
+            if name in durations:
+                arguments[durations[name]] = parse_duration(value).total_seconds()
+            elif name in known:
+                arguments[name] = msgspec.convert(value, types[name])
+            elif name in types:
+                errors.append(
+                    f"{name}: unknown; use {name.removesuffix('_seconds')} and {EXAMPLES}"
+                )
+            else:
+                errors.append(f"{name}: unknown; known: {', '.join(known)}")
+        except ValueError as error:
+            errors.append(f"{name}: {str(error)[:1].lower()}{str(error)[1:].replace('`', '')}")
+    if errors:
+        raise ValueError("; ".join(errors))
+    return arguments
+
+
 def _from_file(path: Path, faults: list[str]) -> dict[str, Any]:
     if not path.is_file():
         return {}
@@ -209,8 +241,8 @@ def _checked(name: str, value: Any, source: str) -> Any:
         return value
     if name == "allow_private":
         return _networks(value, source)
-    if name == "retention_days":
-        return _days(name, value, source)
+    if name == "retention":
+        return _retention(value, source)
     if name in WHOLE:
         return _whole(name, value, source)
     if not isinstance(value, str):
@@ -236,14 +268,18 @@ def _url(name: str, value: str, source: str) -> str:
     return value.rstrip("/")
 
 
-def _days(name: str, value: Any, source: str) -> int:
-    text = str(value)
-    if isinstance(value, bool) or not text.isdecimal() or not 1 <= int(text) <= DAYS_MAX:
+def _retention(value: Any, source: str) -> timedelta:
+    try:
+        duration = value if isinstance(value, timedelta) else parse_duration(value)
+    except ValueError as error:
+        raise BadSettings(f"retention in {source}: {error}") from None
+    if not RETENTION_MIN <= duration <= RETENTION_MAX:
         raise BadSettings(
-            f"{name} in {source}: a whole number of days from 1 to {DAYS_MAX:,} is needed, not"
-            f" {value!r}; or leave it out"
+            f"retention in {source}: a duration from {format_duration(RETENTION_MIN)} to"
+            f" {format_duration(RETENTION_MAX)} is needed, not {format_duration(duration)}; or"
+            " leave it out"
         )
-    return int(text)
+    return duration
 
 
 def _whole(name: str, value: Any, source: str) -> int:

@@ -7,6 +7,7 @@ from gesta.stores.memory.event_store import MemoryEventStore
 from gesta.stores.memory.read_model import MemoryReadModel
 from gesta.stores.memory.transactions import MemoryTransactions
 from gesta.testing.contracts.event_shares import EventSharesContract as Shares
+from gesta.testing.contracts.leases import LiveProcessesContract as Live
 from gesta.testing.contracts.leases import SharedLeasesContract as Parts
 from gesta.testing.contracts.read_model import ShadowContract as Shadow
 from gesta.testing.contracts.transactions import ProjectContract as Project
@@ -153,3 +154,30 @@ class HidesTheParts(MemoryReadModel):
 class TurnsTheFirstBack(MemoryReadModel):
     def take_over(self, shadow, names, position, quarantined):
         return super().take_over(shadow, names[:1], position, quarantined)
+
+
+@breaks(
+    Live.test_a_reported_process_is_listed_until_its_lease_ends,
+    Live.test_a_report_with_a_lease_of_no_length_removes_the_process,
+    Live.test_a_report_from_before_the_clock_was_set_back_is_not_listed,
+    Live.test_processes_report_concurrently,
+)
+class ListsDeadProcesses(MemoryReadModel):
+    async def processes(self):
+        return [process for process, _ in self._processes.values()]
+
+
+@breaks(
+    Live.test_a_process_renews_its_report,
+    Live.test_a_later_report_replaces_the_roles,
+)
+class KeepsTheFirstReport(MemoryReadModel):
+    async def report(self, process, lease_seconds):
+        if process.id not in self._processes:
+            await super().report(process, lease_seconds)
+
+
+@breaks(Live.test_processes_are_listed_oldest_first)
+class ListsInTheOrderOfReports(MemoryReadModel):
+    async def processes(self):
+        return [process for process, _ in self._processes.values()]

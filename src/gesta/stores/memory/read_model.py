@@ -12,7 +12,7 @@ from gesta.domain.ids import id_floor
 from gesta.domain.state import State
 from gesta.ports.checkpoints import Checkpoint, Move, dispatched_of
 from gesta.ports.job_queue import Job
-from gesta.ports.leases import RoleLease, fair_part
+from gesta.ports.leases import LONGEST_LEASE_MS, LiveProcess, RoleLease, fair_part
 from gesta.ports.read_model import (
     Cursor,
     Filter,
@@ -41,6 +41,7 @@ class MemoryReadModel:
         self._stuck: dict[str, tuple[str, int]] = {}
         #: Role → owner and end of its lease.
         self._roles: dict[str, tuple[str, int]] = {}
+        self._processes: dict[str, tuple[LiveProcess, int]] = {}
         #: How many requests retention has removed.
         self.removals = 0
         self._rows: dict[Key, View] = {}
@@ -234,6 +235,19 @@ class MemoryReadModel:
             RoleLease(name, owner, until_ms)
             for name, (owner, until_ms) in sorted(self._roles.items())
         ]
+
+    async def report(self, process: LiveProcess, lease_seconds: float) -> None:
+        now = self._runtime.now_ms()
+        self._processes[process.id] = process, now + round(lease_seconds * 1000)
+
+    async def processes(self) -> list[LiveProcess]:
+        now = self._runtime.now_ms()
+        live = [
+            process
+            for process, until_ms in self._processes.values()
+            if now < until_ms <= now + LONGEST_LEASE_MS
+        ]
+        return sorted(live, key=lambda process: (process.since_ms, process.id))
 
     async def shadow(self) -> MemoryShadow:
         shadow = type(self)(self._runtime, self._fences)

@@ -12,7 +12,7 @@ from gesta.domain.ids import id_end, id_floor
 from gesta.domain.state import State
 from gesta.ports.checkpoints import Checkpoint, Move, dispatched_of
 from gesta.ports.job_queue import Job
-from gesta.ports.leases import RoleLease
+from gesta.ports.leases import LiveProcess, RoleLease
 from gesta.ports.read_model import (
     UNINDEXED,
     WANTING,
@@ -31,6 +31,7 @@ from gesta.stores.postgresql.connections import Connection, Row
 from gesta.stores.postgresql.database import Database
 from gesta.stores.postgresql.statements import Statements
 from gesta.stores.recent_views import RecentViews, Saved
+from gesta.stores.rows import process_of, process_row
 
 #: No line, no present, no job.
 _NO_JOBS: list[list[Any]] = [[]] * 7
@@ -271,6 +272,15 @@ class PostgresqlReadModel:
 
     async def roles(self) -> list[RoleLease]:
         return [RoleLease(*row) for row in await self._database.ask("list_roles")]
+
+    async def report(self, process: LiveProcess, lease_seconds: float) -> None:
+        now = self._runtime.now_ms()
+        until_ms = now + round(lease_seconds * 1000)
+        await self._write("report_process", *process_row(process), until_ms, now)
+
+    async def processes(self) -> list[LiveProcess]:
+        rows = await self._database.ask("list_processes", self._runtime.now_ms())
+        return [process_of(row) for row in rows]
 
     async def shadow(self) -> PostgresqlShadow:
         return await PostgresqlShadow.make(self._database, self._recent.forget)

@@ -12,7 +12,7 @@ from gesta.domain.ids import id_end, id_floor
 from gesta.domain.state import State
 from gesta.ports.checkpoints import Checkpoint, Move, dispatched_of
 from gesta.ports.job_queue import Job
-from gesta.ports.leases import RoleLease, fair_part
+from gesta.ports.leases import LiveProcess, RoleLease, fair_part
 from gesta.ports.read_model import (
     UNINDEXED,
     WANTING,
@@ -27,6 +27,7 @@ from gesta.ports.read_model import (
 )
 from gesta.runtime.clock import Runtime
 from gesta.stores.recent_views import RecentViews, Saved
+from gesta.stores.rows import process_of, process_row
 from gesta.stores.sqlite.database import Database
 from gesta.stores.sqlite.statements import ask_many, run_many, sql
 
@@ -203,6 +204,23 @@ class SqliteReadModel:
     async def roles(self) -> list[RoleLease]:
         rows = await self._database.read(lambda db: db.execute(sql("list_roles")).fetchall())
         return [RoleLease(*row) for row in rows]  # type: ignore[arg-type]
+
+    async def report(self, process: LiveProcess, lease_seconds: float) -> None:
+        now = self._runtime.now_ms()
+        row = (*process_row(process), now + round(lease_seconds * 1000))
+
+        def report(db: apsw.Connection) -> None:
+            db.execute(sql("report_process"), row)
+            db.execute(sql("remove_dead_processes"), (now,))
+
+        await self._database.write(report, durable=False)
+
+    async def processes(self) -> list[LiveProcess]:
+        now = self._runtime.now_ms()
+        rows: list[Any] = await self._database.read(
+            lambda db: db.execute(sql("list_processes"), (now,)).fetchall()
+        )
+        return [process_of(row) for row in rows]
 
     async def shadow(self) -> SqliteShadow:
         return await SqliteShadow.make(self._database, self.recent.forget)

@@ -2,7 +2,9 @@
 owner, and everybody gets about as many.
 """
 
-from gesta.ports.leases import RoleLease
+from msgspec import structs
+
+from gesta.ports.leases import LiveProcess, RoleLease
 from gesta.testing.contracts.concurrency import race
 from gesta.testing.contracts.harness import Harness
 from gesta.testing.contracts.samples import fresh_name
@@ -146,3 +148,74 @@ class LeasesContract(Contract):
         await harness.leases.claim(role, "second", 10)
         now = harness.runtime.now_ms()
         assert RoleLease(role, "first", now + 10_000) in await harness.leases.roles()
+
+
+class LiveProcessesContract(Contract):
+    needs = frozenset({"leases"})
+
+    async def test_a_reported_process_is_listed_until_its_lease_ends(
+        self, harness: Harness
+    ) -> None:
+        process = _process(pid=4_294_967_295, roles=("api", "worker"))
+        await harness.leases.report(process, 10)
+        harness.runtime.advance(9.999)
+        assert await _listed(harness, process) == [process]
+        harness.runtime.advance(0.001)
+        assert await _listed(harness, process) == []
+
+    async def test_a_process_renews_its_report(self, harness: Harness) -> None:
+        process, other = _process(), _process()
+        await harness.leases.report(process, 10)
+        harness.runtime.advance(9)
+        await harness.leases.report(process, 10)
+        await harness.leases.report(other, 10)
+        harness.runtime.advance(9)
+        assert await _listed(harness, process) == [process]
+
+    async def test_a_later_report_replaces_the_roles(self, harness: Harness) -> None:
+        process = _process(roles=())
+        await harness.leases.report(process, 10)
+        assert await _listed(harness, process) == [process]
+        changed = structs.replace(process, roles=("worker",), version="0.2.0")
+        await harness.leases.report(changed, 10)
+        assert await _listed(harness, process) == [changed]
+
+    async def test_a_report_with_a_lease_of_no_length_removes_the_process(
+        self, harness: Harness
+    ) -> None:
+        process, other = _process(), _process()
+        await harness.leases.report(process, 10)
+        await harness.leases.report(other, 10)
+        await harness.leases.report(process, 0)
+        assert await _listed(harness, process, other) == [other]
+
+    async def test_processes_are_listed_oldest_first(self, harness: Harness) -> None:
+        newer, older = _process(since_ms=2), _process(since_ms=1)
+        await harness.leases.report(newer, 10)
+        await harness.leases.report(older, 10)
+        assert await _listed(harness, newer, older) == [older, newer]
+
+    async def test_a_report_from_before_the_clock_was_set_back_is_not_listed(
+        self, harness: Harness
+    ) -> None:
+        process = _process()
+        await harness.leases.report(process, 1_000)
+        assert await _listed(harness, process) == []
+
+    async def test_processes_report_concurrently(self, harness: Harness) -> None:
+        dead, processes = _process(), [_process() for _ in range(8)]
+        await harness.leases.report(dead, 1)
+        harness.runtime.advance(1)
+        await race(*(harness.leases.report(process, 10) for process in processes * 2))
+        listed = await _listed(harness, dead, *processes)
+        assert listed == sorted(processes, key=lambda process: process.id)
+
+
+def _process(pid: int = 7, roles: tuple[str, ...] = ("worker",), since_ms: int = 1) -> LiveProcess:
+    return LiveProcess(fresh_name(), "host.example", pid, roles, "0.1.0", since_ms)
+
+
+async def _listed(harness: Harness, *processes: LiveProcess) -> list[LiveProcess]:
+    """Of these processes, those that the store lists: others may share the store."""
+    ids = {process.id for process in processes}
+    return [process for process in await harness.leases.processes() if process.id in ids]
