@@ -139,7 +139,7 @@ class Ticket(Payload, frozen=True):
     id: str
 
 
-@flow("shop.ticket")
+@flow("shop.ticket", on_unknown="manual")
 async def ticket(payload: Ticket, attempt: Attempt) -> Outcome:
     return Retry("not_now", after_seconds=3600)
 

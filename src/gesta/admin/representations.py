@@ -202,14 +202,8 @@ def attempt_representations(history: Iterable[HistoryEntry]) -> list[AttemptRepr
                     event.next_at,
                 )
             case e.Succeeded():
-                end(
-                    event.attempts,
-                    at,
-                    "done",
-                    "",
-                    event.detail or event.provider_id,
-                    event.used,
-                )
+                found = event.detail or event.provider_id
+                end(event.attempts, at, "done", "", found, event.used)
             case e.Failed() if event.attempts and not has_ended(event.attempts):
                 # Where the attempt has an end already, this is only the request's.
                 end(event.attempts, at, "rejected", event.reason, event.last_error, event.used)

@@ -2,7 +2,7 @@
 field that is at fault.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from gesta import errors as e
@@ -42,26 +42,14 @@ class Problem(Exception):
         code: str,
         detail: str,
         *,
-        errors: Mapping[str, str] | None = None,
-        request_id: str | None = None,
-        flows: Sequence[str] = (),
-        results: list[Any] | None = None,
-        now: Mapping[str, Any] | None = None,
         headers: Mapping[str, str] | None = None,
+        **members: Any,
     ) -> None:
+        """`members`: further members of the problem, see ProblemRepresentation."""
         super().__init__(detail)
-        self.status, self.headers = status, dict(headers or {})
+        self.status, self.headers = status, headers or {}
         self.representation = ProblemRepresentation(
-            f"urn:gesta:problem:{code}",
-            TITLES[status],
-            status,
-            code,
-            detail,
-            dict(errors or {}),
-            request_id,
-            list(flows),
-            dict(now or {}),
-            results or [],
+            f"urn:gesta:problem:{code}", TITLES[status], status, code, detail, **members
         )
 
     def answer(self) -> Answer:
@@ -71,7 +59,7 @@ class Problem(Exception):
 def invalid(errors: Mapping[str, str]) -> Problem:
     """Something that was asked does not fit: every fault at once."""
     told = "; ".join(f"{name}: {fault}" for name, fault in errors.items())
-    return Problem(422, "invalid", told, errors=errors)
+    return Problem(422, "invalid", told, errors=dict(errors))
 
 
 def problem_of(error: e.GestaError) -> Problem | None:
