@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from gesta import external
+from gesta.client import Client
 from gesta.engine.environment import wire_really
 from gesta.errors import StoreError
 from gesta.flows import sms, webhook
@@ -176,7 +177,7 @@ async def test_a_payload_that_is_nested_too_deeply_is_refused_wherever_it_is_fou
     deep = b'{"x":' + b"[" * depth + b"]" * depth + b"}"
     body = {
         "notification.webhook": b'{"type":"a","data":%s}',
-        "notification.sms": b'{"to":"+4915155501234","templateCode":"x","data":%s}',
+        "notification.sms": b'{"to":"+4915155501234","template":"x","data":%s}',
         "warehouse.pick": b"%s",
     }[flow] % deep
     async with served(
@@ -472,3 +473,28 @@ async def test_a_batch_that_is_partly_written_answers_for_every_request(tmp_path
         assert Counter(verdicts) == {"invalid": 1, "created": 100, "not_written": 150}
         assert verdicts[0] == "invalid"
         assert verdicts[1:101] == ["created"] * 100
+
+
+async def test_the_answer_warns_of_missing_config_until_it_is_stored(api):
+    key = await api.key()
+    payload = {"channel": "C012AB3CD", "text": "hello"}
+    body = {"flow": "notification.slack", "payload": payload}
+    made = await api.call("POST", "/v1/requests", body, key=key)
+    (warning,) = made.body["warnings"]
+    assert (made.status, warning["code"]) == (202, "config_missing")
+    assert "slack.workspace default" in warning["message"]
+    batch = await api.call("POST", "/v1/requests/batch", {"requests": [body]}, key=key)
+    assert batch.body["items"][0]["warnings"] == [warning]
+    async with Client(api.address, key) as client:
+        again = await client.submit("notification.slack", payload)
+        assert [one.code for one in again.warnings] == ["config_missing"]
+    held = await api.call("GET", f"/v1/requests/{made.body['id']}", key=key)
+    while held.body["heldBy"] is None:
+        held = await api.call("GET", f"/v1/requests/{made.body['id']}", key=key)
+    assert held.body["heldBy"]["kind"] == "config"
+    assert held.body["heldBy"]["name"] == "slack.workspace/default"
+    stored = {"fields": {"token": "xoxb-1-a"}}
+    put = await api.call("PUT", "/v1/config/slack.workspace/default", stored, key=key)
+    assert put.status < 300, put.text
+    after = await api.call("POST", "/v1/requests", body, key=key)
+    assert "warnings" not in after.body

@@ -108,6 +108,8 @@ def paused(pause: PauseRepresentation) -> str:
             f"{pause.credential} has no secret"
             f" ({reason.removeprefix(SECRET_MISSING).removeprefix(': ')})"
         )
+    if pause.refused and "_missing: " in reason:
+        return reason.partition(": ")[2]
     if pause.refused:
         return f"the provider refuses {pause.credential} ({reason}); put it again"
     return f"paused by {pause.scope}" + (f" ({pause.reason})" if pause.reason else "")

@@ -54,6 +54,8 @@ class HeldBy(Representation, frozen=True, omit_defaults=True):
     flow: str | None = None
     tenant: str | None = None
     name: str | None = None
+    #: Why: the operator's words, or what is refused or missing.
+    reason: str | None = None
 
     def __str__(self) -> str:
         """The `scope` of the pause in the list of pauses."""
@@ -133,13 +135,22 @@ class AttemptRepresentation(msgspec.Struct, rename="camel"):
     used: dict[str, int] = {}
 
 
+class SubmitWarning(Representation, frozen=True):
+    """Why an accepted request will be held. `code` is stable, `message` is for people."""
+
+    code: str
+    message: str
+
+
 class Submitted(Representation, frozen=True, omit_defaults=True):
-    """It is on disk. `request` is there when the call waited for it."""
+    """The request is on disk. `request` is present when the call waited for its end."""
 
     id: str
     flow: str
     verdict: SubmitVerdict
     request: RequestRepresentation | None = None
+    #: Why the request will be held.
+    warnings: tuple[SubmitWarning, ...] = ()
 
 
 class BatchResult(Representation, frozen=True, omit_defaults=True):
@@ -152,6 +163,8 @@ class BatchResult(Representation, frozen=True, omit_defaults=True):
     id: str | None = None
     flow: str | None = None
     problem: ProblemRepresentation | None = None
+    #: Why the request will be held.
+    warnings: tuple[SubmitWarning, ...] = ()
 
 
 class Results(ListOf[BatchResult], frozen=True):

@@ -101,7 +101,7 @@ async def submit(call: Call) -> Answer:
     if seconds:
         shown = await call.while_there(_after(call, request, seconds))
     verdict: SubmitVerdict = "created" if request.verdict == "created" else "duplicate"
-    body = Submitted(request.id, request.flow, verdict, shown)
+    body = Submitted(request.id, request.flow, verdict, shown, request.warnings)
     return Answer(
         body,
         202 if verdict == "created" else 200,
@@ -158,6 +158,7 @@ def _result(answer: object) -> BatchResult:
             "created" if answer.verdict == "created" else "duplicate",
             answer.request_id,
             answer.flow,
+            warnings=answer.warnings,
         )
     if isinstance(answer, InvalidRequest):
         return BatchResult(
