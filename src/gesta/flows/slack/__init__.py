@@ -153,6 +153,7 @@ def flow(
         check=_check,
         tags=tags_of,
         reasons=_REASONS,
+        clear_texts=True,
         alarms=frozenset({OTHER}),
         sandbox=True,
         stand_ins=_stand_ins,

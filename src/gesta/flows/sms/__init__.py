@@ -124,6 +124,7 @@ def flow(
         check=_checker(declared),
         tags=tags_of,
         reasons=_REASONS,
+        clear_texts=True,
         alarms=frozenset({OTHER}),
         sandbox=True,
         stand_ins=lambda _: {ACCOUNT: Account("ACsandbox", "", "sandbox")},
