@@ -35,9 +35,7 @@ async def page_of(
     found: list[T] = []
     before, looked_at = chosen.before_id, 0
     while looked_at < LOOKED_AT_MAX:
-        read = await find(
-            msgspec.structs.replace(chosen, before_id=before, limit=READ_AT_ONCE)
-        )
+        read = await find(msgspec.structs.replace(chosen, before_id=before, limit=READ_AT_ONCE))
         is_last = len(read) < READ_AT_ONCE
         for number, view in enumerate(read, start=1):
             before = view.state.id

@@ -11,6 +11,7 @@ import json
 import re
 import unicodedata
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from urllib.parse import quote, quote_plus, unquote_plus
 
 #: Longer texts are cut: they go into events and table cells.
@@ -244,10 +245,8 @@ def normalised(text: str) -> str:
     for _ in range(3):
         decoded = html.unescape(unquote_plus(_ESCAPE.sub(_unescaped, text)))
         # Bytes of UTF-8 that were written one by one, as in the repr of bytes.
-        try:
+        with suppress(UnicodeError):
             decoded = decoded.encode("latin-1").decode()
-        except UnicodeError:
-            pass
         if decoded == text:
             break
         text = decoded
@@ -264,9 +263,7 @@ def name_words(value: str) -> set[str]:
     if not at:
         words = [word for word in words if word[0].isupper()]
     return {
-        word.casefold()
-        for word in words
-        if len(word) >= HIDDEN_LENGTH_MIN and not word.isdecimal()
+        word.casefold() for word in words if len(word) >= HIDDEN_LENGTH_MIN and not word.isdecimal()
     }
 
 

@@ -70,7 +70,10 @@ def discreet(outcome: Outcome, payload: object, secrets: Sequence[str]) -> Outco
             return outcome
         return Done(
             outcome.id,
-            *(hide(one, [*secrets, *personal_texts(payload)]) for one in (outcome.target, outcome.detail)),
+            *(
+                hide(one, [*secrets, *personal_texts(payload)])
+                for one in (outcome.target, outcome.detail)
+            ),
         )
     hidden = [*secrets, *personal_texts(payload)]
     reason = hide(outcome.reason, hidden)[:REASON_LENGTH_MAX]
@@ -82,20 +85,29 @@ def coded(outcome: Outcome, codes: Collection[str]) -> Outcome:
 
     `codes`: the reasons of the flow. `discreet` has hidden what it knows to be personal.
     """
-    if isinstance(outcome, Done) or outcome.reason in codes or LABEL.fullmatch(outcome.reason):
+    if isinstance(outcome, Done) or (code := code_of(outcome, codes)) == outcome.reason:
         return outcome
     detail = f"{outcome.reason}: {outcome.detail}" if outcome.detail else outcome.reason
-    return replace(outcome, reason=type(outcome).__name__.lower(), detail=detail)
+    return replace(outcome, reason=code, detail=detail)
 
 
-async def protected(
-    outcome: Outcome, flow: Flow, view: View, subject_keys: SubjectKeys
-) -> Outcome:
-    """The outcome as it may be stored: free text encrypted under the keys of the data subjects.
+def code_of(outcome: Rejected | Retry | Unknown, codes: Collection[str]) -> str:
+    """Its reason where that is a code, else the name of its kind."""
+    is_code = outcome.reason in codes or LABEL.fullmatch(outcome.reason)
+    return outcome.reason if is_code else type(outcome).__name__.lower()
+
+
+def has_private_texts(flow: Flow) -> bool:
+    """Whether free texts of its outcomes are encrypted.
 
     Channels that compose their texts themselves say so (`Flow.clear_texts`).
     """
-    if flow.clear_texts or not personal_fields(flow.payload):
+    return not flow.clear_texts and bool(personal_fields(flow.payload))
+
+
+async def protected(outcome: Outcome, flow: Flow, view: View, subject_keys: SubjectKeys) -> Outcome:
+    """The outcome as it may be stored: free text encrypted under the keys of the data subjects."""
+    if not has_private_texts(flow):
         return outcome
     outcome = coded(outcome, flow.reasons)
     if isinstance(outcome, Done):
