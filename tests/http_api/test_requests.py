@@ -176,12 +176,12 @@ async def test_a_payload_that_is_nested_too_deeply_is_refused_wherever_it_is_fou
     deep = b'{"x":' + b"[" * depth + b"]" * depth + b"}"
     body = {
         "notification.webhook": b'{"type":"a","data":%s}',
-        "notification.sms": b'{"to":"+4915155501234","templateCode":"x","data":%s}',
+        "notification.sms": b'{"to":"+4915155501234","template":"x","data":%s}',
         "warehouse.pick": b"%s",
     }[flow] % deep
     async with served(
         f"sqlite:///{tmp_path / 'gesta.db'}",
-        [webhook.flow(), sms.flow(), external("warehouse.pick")],
+        [webhook.flow(), sms.flow(), external("warehouse.pick", on_unknown="manual")],
     ) as api:
         key = await api.key("submit")
         one = b'{"flow":"%s","payload":%s}' % (flow.encode(), body)

@@ -1,4 +1,4 @@
-"""send and list: ask for something, see what was asked for."""
+"""submit and list: ask for something, see what was asked for."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Delivery:
     priority: Annotated[int, typer.Option(help="1 (most urgent) to 10.")] = 5
 
 
-async def send(
+async def submit(
     call: Invocation,
     flow: Annotated[str, typer.Argument(help="The flow, e.g. notification.webhook.")],
     payload: Annotated[
@@ -187,7 +187,7 @@ async def list_requests(
                 one.key or "",
                 note(one, now, pause),
             )
-            for one, pause in ((state_of(one), pauses.get(one.held_by)) for one in found)
+            for one, pause in ((state_of(one), pauses.get(str(one.held_by))) for one in found)
         ]
         if rows:
             show(

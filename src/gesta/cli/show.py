@@ -40,7 +40,7 @@ async def show(call: Invocation, request_id: Id, as_json: Json = False) -> None:
 
     async with call.backend() as backend:
         request = await backend.request(request_id)
-        pause = (await backend.pauses_of([request])).get(request.held_by)
+        pause = (await backend.pauses_of([request])).get(str(request.held_by))
         history = await backend.client.events(request.flow, request.id)
         attempts = await backend.client.attempts(request.flow, request.id)
         if as_json:
@@ -149,7 +149,7 @@ def _next_step(state: State, payload: dict[str, Any] | None, place: Target) -> s
 
         return (
             "a person decides:"
-            f" {place.command(f'resolve {state.id} --executed --evidence TEXT')}{OTHER_WORDS}"
+            f" {place.command(f'resolve {state.id} --succeeded --evidence TEXT')}{OTHER_WORDS}"
         )
     if state.reason == "subject_erased":
         return "the person it is about was erased: it cannot be sent any more"

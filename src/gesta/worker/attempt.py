@@ -21,7 +21,7 @@ from gesta.domain.outcome import Outcome, Rejected, Retry, Unknown, clear_text
 from gesta.domain.state import State
 from gesta.errors import BadConfig
 from gesta.flows.attempt import Attempt
-from gesta.flows.deferrals import CredentialRefused, Postponed
+from gesta.flows.deferrals import ConfigMissing, CredentialRefused, Postponed
 from gesta.flows.flow import Executor, Flow
 from gesta.flows.personal_fields import personal_texts
 from gesta.outbound.http import AttemptEnded, Http
@@ -265,7 +265,7 @@ class Attempts:
             except msgspec.ValidationError:
                 run.obstacle = BAD_PAYLOAD
         if state.test and run.obstacle is None:
-            if not run.flow.sandbox:
+            if run.flow.effects != "attempt":
                 # Declared otherwise when it was submitted.
                 run.obstacle = NO_TESTS
                 return
@@ -335,6 +335,8 @@ class Attempts:
         except Postponed:
             raise
         except CredentialRefused as refused:
+            if attempt.test and isinstance(refused, ConfigMissing):
+                return Rejected(refused.reason, refused.detail)
             if attempt.test:
                 # None was used, so the tenant's own is not held for it.
                 return Rejected(
