@@ -118,7 +118,7 @@ async def _end(backend: Backend, request: Submitted, wait: float | None, *, as_j
     late: OutcomeTimeout | None = None
     if wait is not None:
         try:
-            ended = await backend.client.wait(request.flow, request.id, wait)
+            ended = await backend.client.wait(request.id, wait, flow=request.flow)
             outcome = outcome_of(state_of(ended))
         except OutcomeTimeout as error:
             late = error
