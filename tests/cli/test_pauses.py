@@ -83,6 +83,7 @@ def test_list_and_show_say_that_a_request_is_held_and_why(cli, request_id):
     assert cli("show", request_id, "--app", APP, "--json").json["heldBy"] == {
         "kind": "pause",
         "tenant": "default",
+        "reason": "audit",
     }
     cli("resume", "--tenant", "default", "--app", APP)
     assert cli("show", request_id, "--app", APP, "--json").json["heldBy"] is None

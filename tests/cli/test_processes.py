@@ -2,10 +2,13 @@
 
 import asyncio
 import base64
+import re
 import signal
 import threading
+import urllib.request
 from collections.abc import Callable, Iterator
 
+import msgspec
 import pytest
 
 from gesta.sandbox.server import SandboxServer
@@ -129,6 +132,30 @@ def test_tail_follows_what_other_processes_append(start: Start, cli):
     assert endless.process.stdout is not None
     assert sent in endless.process.stdout.readline()
     assert endless.end(signal.SIGINT).code == 0
+
+
+@pytest.mark.slow
+def test_a_separate_api_streams_what_another_process_appends_long_before_its_heartbeat(
+    start: Start, cli
+):
+    key = cli("key", "create", "--scope", "read").out.strip()
+    cli("submit", "shop.note", "{}", "--app", APP)
+    api = start("api", "--app", APP, "--port", "0")
+    api.wait_for("ready")
+    address = re.search(r"api: (http://\S+)/v1", api.heard)
+    assert address is not None
+    stream = urllib.request.Request(
+        f"{address[1]}/v1/stream", headers={"Authorization": f"Bearer {key}"}
+    )
+    # The heartbeat that would also deliver it comes after 15 s.
+    with urllib.request.urlopen(stream, timeout=10) as events:
+        while events.readline() != b"\n":
+            pass
+        sent = start("submit", "shop.note", "{}", "--app", APP).end().out.strip()
+        while not (line := events.readline()).startswith(b"data:"):
+            pass
+        assert msgspec.json.decode(line[5:])["requestId"] == sent
+    assert api.end(signal.SIGTERM).code == 0
 
 
 def test_ctrl_c_ends_a_wait_without_a_traceback(start: Start):

@@ -48,7 +48,7 @@ def test_the_same_key_is_a_duplicate_and_with_other_content_a_conflict(cli):
 def test_send_waits_no_longer_than_told_when_nothing_works_on_the_store(cli):
     answer = cli("submit", "shop.note", "{}", "--app", APP, "--wait", "0.05s")
     assert answer.code == 5
-    assert "is still queued after 0.05 s" in answer.err
+    assert "has no outcome after 0.05 s" in answer.err
     assert f"start `gesta serve --app {APP}`" in answer.err
     assert answer.out.strip() in answer.err
 

@@ -253,11 +253,14 @@ def refuse_missing_file(settings: Settings) -> None:
 
     SQLite treats an empty file as a new database.
     """
-    from gesta.stores.sqlite import file_of
+    from gesta.stores.sqlite import emptied_evidence, file_of
 
     if not settings.url.startswith("sqlite:"):
         return
     path = file_of(settings.url)
+    if emptied_evidence(path) is not None:
+        # Opening the store says that it was emptied.
+        return
     if not path.exists() or (path.is_file() and path.stat().st_size == 0):
         where = f"{path} (url from {settings.sources['url']})"
         fault = "is empty" if path.exists() else "does not exist"

@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     from gesta.flows.attempt import Attempt
     from gesta.intake.provider_reports import Reporting
     from gesta.tenants.config import TenantConfig
-    from gesta.tenants.flow_records import TenantRecords
     from gesta.tenants.suppression import Addresses
     from gesta.tenants.templates.renderer import Renderer
 
@@ -122,8 +121,8 @@ class Notice(msgspec.Struct, frozen=True):
 class Notices:
     """How a flow carries what the engine itself has to say."""
 
-    #: (destination, what to say, the tenant's records) → the payload.
-    write: Callable[[str, Notice, TenantRecords], Awaitable[Payload]]
+    #: (destination, notice) → the payload.
+    write: Callable[[str, Notice], Payload]
     #: (destination, the tenant's config) → why nothing would arrive there; empty when it would.
     fault: Callable[[str, TenantConfig], str]
 

@@ -177,11 +177,14 @@ def _is_ordinary(name: str) -> bool:
     )
 
 
+#: What stands for the user part and the query of a URL.
+HIDDEN_MARKS = ("[hidden]@", "?…")
+
+
 def without_credentials(text: str) -> str:
-    """The text with its URLs as people know them: only the user part and the query go, which may be
-    credentials.
-    """
-    return _AFTER_PATH.sub(r"\1?…", _USER_PART.sub(r"\1[hidden]@", text))
+    """The text without the user part and the query of its URLs, which may be credentials."""
+    user_part, query = HIDDEN_MARKS
+    return _AFTER_PATH.sub(rf"\1{query}", _USER_PART.sub(rf"\1{user_part}", text))
 
 
 def masked_host(url: str) -> str:

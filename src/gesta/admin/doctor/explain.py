@@ -219,6 +219,12 @@ def _paused(pause: Pause, now_ms: int, place: Target, then: str) -> str:
                 f" ({ago(pause.since_ms, now_ms)}){why}{then}; what uses it goes on when the"
                 f" variable is set and the program started again, or: {how_to_change(scope, place)}"
             )
+        if pause.kind == "config":
+            return (
+                f"{scope.credential} is not stored since {moment(pause.since_ms)}"
+                f" ({ago(pause.since_ms, now_ms)}){why}{then}; requests that use it are sent when"
+                f" it is: {how_to_change(scope, place)}"
+            )
         return (
             f"the provider refuses the credential {scope.credential} since {moment(pause.since_ms)}"
             f" ({ago(pause.since_ms, now_ms)}){why}{then}; what uses it goes on when it changes:"
