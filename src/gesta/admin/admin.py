@@ -528,7 +528,7 @@ class Admin:
         if faults := await templates.missing(code, data, locale, field="variables"):
             raise InvalidRequest(f"template {found.code}", faults)
         assert isinstance(found.body, Template)
-        answer = await fill(self._pipeline.environment.renderer, found.body, data)
+        answer = await fill(self._pipeline.environment.renderer, found.body, data, tenant)
         if isinstance(answer, RenderError):
             raise InvalidRequest(f"template {found.code}", {answer.part: answer.text})
         return found, answer
