@@ -21,7 +21,7 @@ def line(folder, monkeypatch, capsys):
         monkeypatch.setattr(sys.stderr, "isatty", lambda: is_terminal, raising=False)
         start_log(load({"log_format": log_format}))
         logger().warning("attempt_failed", flow="shop.note", reason="time\nout", detail="")
-        return capsys.readouterr().err
+        return str(capsys.readouterr().err)
 
     return written
 
