@@ -43,7 +43,7 @@ Ttl = Annotated[
         "--ttl",
         parser=duration,
         metavar="DURATION",
-        help="Let the request expire if it is not done after this time, e.g. 15m, 2h, 1d.",
+        help="Let it expire if it is not done after this time, e.g. 15m, 2h, 1d.",
     ),
 ]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import sys
 from typing import TYPE_CHECKING, Any
@@ -49,7 +50,7 @@ class TextFormatter(logging.Formatter):
         # A traceback keeps its lines; every other value stays on one line.
         trace = str(fields.pop("traceback", ""))
         values = " ".join(
-            f"{name}={visible(value if isinstance(value, str) else msgspec.json.encode(value).decode())}"
+            f"{name}={visible(value if isinstance(value, str) else json.dumps(value))}"
             for name, value in fields.items()
             if value not in (None, "")
         )

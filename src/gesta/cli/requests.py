@@ -57,7 +57,7 @@ async def submit(
         typer.Option(
             parser=duration,
             metavar="DURATION",
-            help="Wait this long for the outcome, e.g. 20s. Exit code 1: it failed; 5: no outcome yet.",
+            help="Wait this long for the outcome, e.g. 20s. Exit code 1: failed; 5: none yet.",
         ),
     ] = None,
     as_json: Json = False,
