@@ -56,9 +56,7 @@ def json_document(source: str, what: str = "payload") -> object:
     elif source.startswith("@"):
         where, text = f"{what} from {source[1:]}", _file(source[1:], what)
     if len(text) > SOURCE_BYTES_MAX:
-        raise BadInput(
-            f"{where}: more than {SOURCE_BYTES_MAX} bytes; store it elsewhere and submit a reference"
-        )
+        raise BadInput(f"{where}: more than {SOURCE_BYTES_MAX} bytes; submit a reference instead")
     try:
         return msgspec.json.decode(text)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:

@@ -120,7 +120,7 @@ async def _end(
     late: OutcomeTimeout | None = None
     if wait is not None:
         try:
-            ended = await backend.client.wait(request.flow, request.id, wait.total_seconds())
+            ended = await backend.client.wait(request.id, wait.total_seconds(), flow=request.flow)
             outcome = outcome_of(state_of(ended))
         except OutcomeTimeout as error:
             late = error
