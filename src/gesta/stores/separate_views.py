@@ -10,6 +10,7 @@ checkpoint.
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 from msgspec import structs
 
@@ -18,7 +19,7 @@ from gesta.ports.checkpoints import Checkpoint, Checkpoints, Move, dispatched_of
 from gesta.ports.eager_dispatch import FreeSlots
 from gesta.ports.event_store import Append, AppendVerdict
 from gesta.ports.job_queue import Job
-from gesta.ports.read_model import Filter, Key, Quarantined, Shadow, View
+from gesta.ports.read_model import Filter, Key, Quarantined, Shadow, View, key_of
 from gesta.ports.stores import Missing, Stores, ViewPorts, required
 from gesta.ports.transactions import Entry, Projection, Recording
 from gesta.ports.undispatched_jobs import UndispatchedJobs
@@ -57,14 +58,27 @@ def _is_projection(name: str) -> bool:
     return name.partition("/")[0] == "projector"
 
 
+class _Known(NamedTuple):
+    """What this process knows of a projection: the checkpoint in the durable store, how far its
+    jobs were put beyond that, and the position of its views.
+    """
+
+    durable: int
+    dispatched: int
+    position: int
+
+    @property
+    def quiet(self) -> int:
+        """Up to here no job is put while the projector folds again."""
+        return self.dispatched if self.position >= self.durable else max(self[:2])
+
+
 class _Writes:
-    """The two steps of a projection, and what this process knows of both positions."""
+    """The two steps of a projection."""
 
     def __init__(self, checkpoints: Checkpoints, views: ViewPorts) -> None:
         self._checkpoints, self._views = checkpoints, views
-        #: The projector's checkpoints in the durable store, as they were read or moved last.
-        self._durable: dict[str, int] = {}
-        self._dispatched: dict[str, int] = {}
+        self._known: dict[str, _Known] = {}
 
     async def checkpoints(self) -> list[Checkpoint]:
         """Those of the durable store. The projector's are as far as the views are written, and
@@ -72,15 +86,17 @@ class _Writes:
         """
         positions = await self._views.positions.positions()
         found = {one.name: one for one in await self._checkpoints.checkpoints()}
-        for name in [*filter(_is_projection, found)]:
-            durable, quiet = found[name].position, dispatched_of(name)
-            self._durable[name] = durable
-            self._dispatched[name] = found[quiet].position if quiet in found else 0
-            position = min(durable, positions.get(name, 0))
-            if position < durable:
-                found[name] = structs.replace(found[name], position=position)
-                at = max(durable, self._dispatched[name])
-                found[quiet] = Checkpoint(quiet, at)
+        for name in [one for one in found if _is_projection(one) or one in positions]:
+            quiet = dispatched_of(name)
+            durable = found[name].position
+            known = self._known[name] = _Known(
+                durable,
+                found[quiet].position if quiet in found else 0,
+                min(durable, positions.get(name, 0)),
+            )
+            if known.position < durable:
+                found[name] = structs.replace(found[name], position=known.position)
+                found[quiet] = Checkpoint(quiet, known.quiet)
         return [found[name] for name in sorted(found)]
 
     async def project(
@@ -94,17 +110,40 @@ class _Writes:
         """Jobs and checkpoints first, then the views. False: another process moved a checkpoint,
         or the views' database has lost what it had.
         """
-        if any(move.name not in self._durable for move in moves):
+        if any(move.name not in self._known for move in moves):
             await self.checkpoints()
-        ahead = [
-            Move(move.name, durable, move.after, self._dispatched.get(move.name, 0) or None)
+        known = {move.name: self._known.get(move.name, _Known(0, 0, 0)) for move in moves}
+        if any(
+            move.before != known[move.name].position
+            or move.dispatched not in (None, known[move.name].quiet)
             for move in moves
-            if move.after > (durable := self._durable.get(move.name, 0))
+        ):
+            self.forget()
+            return False
+        ahead = [
+            Move(
+                move.name,
+                known[move.name].durable,
+                move.after,
+                None if move.dispatched is None else known[move.name].dispatched,
+            )
+            for move in moves
+            if move.after > known[move.name].durable
         ]
         if (ahead or jobs or quarantined) and not await put(jobs, quarantined, ahead):
+            self.forget()
             return False
-        self._durable |= {move.name: move.after for move in ahead}
-        return await self._views.read_model.save(views, (), moves)
+        if not await self._views.read_model.save(views, (), moves):
+            self.forget()
+            return False
+        for move in moves:
+            durable, dispatched, _ = known[move.name]
+            self._known[move.name] = _Known(max(durable, move.after), dispatched, move.after)
+        return True
+
+    def forget(self) -> None:
+        """Read all positions again before the next write."""
+        self._known.clear()
 
 
 class SeparateReadModel:
@@ -134,7 +173,30 @@ class SeparateReadModel:
         return await self._writes.project(views, (), quarantined, moves, put)
 
     async def shadow(self) -> Shadow:
-        return await self._views.shadow()
+        """The durable store's is empty: its swap turns the checkpoints back and replaces the
+        quarantined events.
+        """
+        return SeparateShadow(
+            await self._durable.shadow(), await self._views.shadow(), self._writes
+        )
+
+
+class SeparateShadow:
+    """Implements gesta.ports.read_model.Shadow: the swap of the durable store, then the one of the
+    views. A crash in between leaves the former views, onto which the projector folds again.
+    """
+
+    def __init__(self, durable: Shadow, views: Shadow, writes: _Writes) -> None:
+        self._durable, self._views, self._writes = durable, views, writes
+        self.get, self.save = views.get, views.save
+
+    async def swap(
+        self, names: Sequence[str], position: int, quarantined: Sequence[Quarantined]
+    ) -> bool:
+        self._writes.forget()
+        if not await self._durable.swap(names, position, quarantined):
+            return False
+        return await self._views.swap(names, position, ())
 
 
 class SeparateCheckpoints:
@@ -212,9 +274,14 @@ class SeparateViewTransactions:
         """The durable store removes events together with a view of its own: it gets one for the
         purpose. A crash before the last step leaves a view, which the next walk removes.
         """
-        await self._own_views.save([View(state, b"{}") for _, state in ended], [])
-        count = await self._durable.remove(ended)
-        await self._views.positions.remove([state for _, state in ended])
+        seen = await self._views.read_model.get([key_of(state) for _, state in ended])
+        same = [
+            (stream, state)
+            for stream, state in ended
+            if (view := seen.get(key_of(state))) is not None and view.state.version == state.version
+        ]
+        await self._own_views.save([View(state, b"{}") for _, state in same], [])
+        count = await self._durable.remove(same)
+        left = await self._own_views.get([key_of(state) for _, state in same])
+        await self._views.positions.remove([one for _, one in same if key_of(one) not in left])
         return count
-
-

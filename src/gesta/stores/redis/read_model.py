@@ -7,7 +7,7 @@ shard is older than what was lost, and the projector folds again from there.
 """
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import AsyncIterator, Collection, Iterable, Sequence
 from functools import cache
 from itertools import chain
 from typing import Any, NamedTuple, NoReturn
@@ -15,9 +15,9 @@ from typing import Any, NamedTuple, NoReturn
 import msgspec
 
 from gesta.domain.ids import id_end, id_floor
-from gesta.domain.lifecycles import lifecycle_of
+from gesta.domain.lifecycles import STATUSES, lifecycle_of
 from gesta.domain.state import State
-from gesta.errors import BadSettings, StoreError
+from gesta.errors import StoreError
 from gesta.ports.checkpoints import Move
 from gesta.ports.read_model import (
     Cursor,
@@ -29,8 +29,8 @@ from gesta.ports.read_model import (
     key_of,
     should_have_a_job,
 )
-from gesta.stores.redis.connection import Call, Connection
-from gesta.stores.redis.keys import RequestKeys, crc16
+from gesta.stores.redis.connection import Call, Redis, script
+from gesta.stores.redis.keys import SLOTS, IndexKeys, RequestKeys, slot_of
 
 #: How long a dispatched mark outlives the end of its request.
 DISPATCHED_KEPT_MS = 7 * 24 * 3600 * 1000
@@ -59,6 +59,7 @@ class Shard(NamedTuple):
     versions: str
     flows: str
     positions: str
+    shadow: str
 
     @classmethod
     def of(cls, tag: str) -> "Shard":
@@ -71,25 +72,25 @@ def shards(count: int) -> tuple[Shard, ...]:
     tags: dict[int, str] = {}
     number = 0
     while len(tags) < count:
-        tags.setdefault(crc16(f"views-{number}".encode()) % 16384 * count // 16384, f"views-{number}")
+        tags.setdefault(slot_of(f"views-{number}") * count // SLOTS, f"views-{number}")
         number += 1
     return tuple(Shard.of(tags[n]) for n in range(count))
 
 
 class RedisReadModel:
-    def __init__(self, connection: Connection) -> None:
-        self._connection = connection
-        self._shards = shards(SHARDS if connection.is_cluster else 1)
+    def __init__(self, redis: Redis) -> None:
+        self._redis = redis
+        self._shards = shards(SHARDS if redis.address.is_cluster else 1)
 
     async def get(self, keys: Sequence[Key]) -> dict[Key, View]:
         tenants: dict[str, list[Key]] = defaultdict(list)
         for key in keys:
             tenants[key[1]].append(key)
         calls = [
-            Call("get_views", [RequestKeys(flow, tenant).snapshot(id) for flow, tenant, id in group])
+            Call(script("get_views"), [RequestKeys(*key).snapshot for key in group], ())
             for group in tenants.values()
         ]
-        answers = chain.from_iterable(await self._connection.run(calls))
+        answers = chain.from_iterable(await self._redis.calls(calls))
         wanted = chain.from_iterable(tenants.values())
         return {key: _view_of(*found) for key, found in zip(wanted, answers, strict=True) if found}
 
@@ -106,8 +107,8 @@ class RedisReadModel:
             return True
         # Last, and only once every view is written: a position says that nothing is missing.
         args = [value for move in moves for value in (move.name, move.before, move.after)]
-        moved = await self._connection.run(
-            [Call("move_positions", [shard.positions], args) for shard in self._shards]
+        moved = await self._redis.calls(
+            [Call(script("move_positions"), [shard.positions], args) for shard in self._shards]
         )
         return all(moved)
 
@@ -116,38 +117,41 @@ class RedisReadModel:
         for view in views:
             groups[view.state.flow, view.state.tenant].append(view)
         saves = [_save_call(flow, tenant, group) for (flow, tenant), group in groups.items()]
-        answers = await self._connection.run([*saves, *self._index_calls(views)])
+        answers = await self._redis.calls([*saves, *self._index_calls(views)])
         for (flow, tenant), answer in zip(groups, answers, strict=False):
             for text in answer:
                 if not isinstance(text, int):
                     raise StoreError(
-                        f"a key of {flow}, tenant {tenant} in {self._connection.name} is not"
-                        f" gesta's: {_text(text)}. Delete or rename the key; the view is written"
+                        f"a key of {flow}, tenant {tenant} in {self._redis.address.name} is not"
+                        f" gesta's: {text}. Delete or rename the key; the view is written"
                         " again by itself"
                     )
 
     def _index_calls(self, views: Sequence[View]) -> list[Call]:
         by_shard: dict[Shard, list[State]] = defaultdict(list)
         for view in views:
-            by_shard[self._shard_of(view.state.tenant)].append(view.state)
+            by_shard[self.shard_of(view.state.tenant)].append(view.state)
         calls = []
         for shard, states in by_shard.items():
             flows = {_pair(state.tenant, state.flow) for state in states}
             calls.append(
                 Call(
-                    "index_views",
+                    script("index_views"),
                     [shard.sweep, shard.open, shard.undecided, shard.versions, shard.flows],
                     [len(flows), *flows, *chain.from_iterable(map(_index_args, states))],
                 )
             )
         return calls
 
+    async def replace(self, views: Sequence[View]) -> None:
+        """Save views whatever is stored of them."""
+        stored = await self.get([key_of(view.state) for view in views])
+        await self.remove([view.state for view in stored.values()])
+        await self._save(views)
+
     async def positions(self) -> dict[str, int]:
         """The position of each projection: the lowest of all shards."""
-        answers = await self._connection.commands(
-            ["HGETALL", shard.positions] for shard in self._shards
-        )
-        found = [_pairs(answer) for answer in answers]
+        found = await self._redis.commands(["HGETALL", shard.positions] for shard in self._shards)
         names = set().union(*found)
         return {name: min(int(one.get(name, 0)) for one in found) for name in names}
 
@@ -157,37 +161,37 @@ class RedisReadModel:
         members: dict[Shard, list[str]] = defaultdict(list)
         for state in states:
             groups[state.flow, state.tenant].append(state)
-            members[self._shard_of(state.tenant)].append(_member(state))
+            members[self.shard_of(state.tenant)].append(_member(state))
         removals = []
         for (flow, tenant), group in groups.items():
             keys, head = _group_head(flow, tenant, [state.id for state in group])
             args = [value for state in group for value in (state.id, state.version)]
-            removals.append(Call("remove_views", keys, [*head, *args]))
+            removals.append(Call(script("remove_views"), keys, [*head, *args]))
         unindexed = [
-            Call("unindex_views", [one.sweep, one.open, one.undecided, one.versions], gone)
+            Call(script("unindex_views"), [one.sweep, one.open, one.undecided, one.versions], gone)
             for one, gone in members.items()
         ]
-        await self._connection.run([*removals, *unindexed])
+        await self._redis.calls([*removals, *unindexed])
 
     async def find(self, chosen: Filter) -> list[View]:
         flows = [chosen.flow] if chosen.flow else await self._flows_of(chosen.tenant)
         found: list[View] = []
         for flow in flows:
-            found += await self._find_in(RequestKeys(flow, chosen.tenant), chosen)
+            found += await self._find_in(IndexKeys(flow, chosen.tenant), chosen)
         found.sort(key=lambda view: view.state.id, reverse=True)
         return found[: chosen.limit]
 
-    async def _find_in(self, keys: RequestKeys, chosen: Filter) -> list[View]:
+    async def _find_in(self, keys: IndexKeys, chosen: Filter) -> list[View]:
         """A page of one flow, newest first."""
         if chosen.status is None:
             ids = await self._ids_before(keys, chosen.before_id, chosen.limit)
             return await self._views_of(keys, ids)
         by_status = keys.by_status(chosen.status)
-        [count] = await self._connection.commands([["SCARD", by_status]])
+        [count] = await self._redis.commands([["SCARD", by_status]])
         if count <= SORTED:
-            [members] = await self._connection.commands([["SMEMBERS", by_status]])
+            [members] = await self._redis.commands([["SMEMBERS", by_status]])
             before = chosen.before_id or id_end()
-            ids = sorted((one for one in map(_text, members) if one < before), reverse=True)
+            ids = sorted((one for one in members if one < before), reverse=True)
             found = await self._views_of(keys, ids[: chosen.limit])
             return [view for view in found if view.state.status == chosen.status]
         found, before_id = [], chosen.before_id
@@ -197,35 +201,33 @@ class RedisReadModel:
             found += [view for view in page if view.state.status == chosen.status]
         return found[: chosen.limit]
 
-    async def _ids_before(self, keys: RequestKeys, before_id: str | None, limit: int) -> list[str]:
+    async def _ids_before(self, keys: IndexKeys, before_id: str | None, limit: int) -> list[str]:
         newest = "+" if before_id is None else f"({before_id}"
         command = ["ZRANGE", keys.by_id, newest, "-", "BYLEX", "REV", "LIMIT", "0", str(limit)]
-        [ids] = await self._connection.commands([command])
-        return [_text(one) for one in ids]
+        [ids] = await self._redis.commands([command])
+        return ids
 
-    async def _views_of(self, keys: RequestKeys, ids: Sequence[str]) -> list[View]:
+    async def _views_of(self, keys: IndexKeys, ids: Sequence[str]) -> list[View]:
         found = await self.get([(keys.flow, keys.tenant, one) for one in ids]) if ids else {}
         return list(found.values())
 
     async def _flows_of(self, tenant: str) -> list[str]:
         first = f"[{_pair(tenant, '')}"
-        [pairs] = await self._connection.commands(
-            [["ZRANGE", self._shard_of(tenant).flows, first, f"{first}\xff", "BYLEX"]]
+        [pairs] = await self._redis.commands(
+            [["ZRANGE", self.shard_of(tenant).flows, first, f"{first}\xff", "BYLEX"]]
         )
-        return [_text(pair).partition("\0")[2] for pair in pairs]
+        return [pair.partition("\0")[2] for pair in pairs]
 
     async def counts(self, tenant: str | None = None) -> dict[tuple[str, str], int]:
-        shards = self._shards if tenant is None else (self._shard_of(tenant),)
-        answers = await self._connection.commands(
-            ["ZRANGE", shard.flows, "0", "-1"] for shard in shards
-        )
+        shards = self._shards if tenant is None else (self.shard_of(tenant),)
+        answers = await self._redis.commands(["ZRANGE", shard.flows, "0", "-1"] for shard in shards)
         asked = [
-            (flow, status, RequestKeys(flow, owner).by_status(status))
-            for owner, flow in (_text(one).split("\0") for one in chain.from_iterable(answers))
+            (flow, status, IndexKeys(flow, owner).by_status(status))
+            for owner, flow in (one.split("\0") for one in chain.from_iterable(answers))
             if tenant in (None, owner)
-            for status in lifecycle_of(flow).statuses
+            for status in _statuses_of(flow)
         ]
-        numbers = await self._connection.commands(["SCARD", key] for _, _, key in asked)
+        numbers = await self._redis.commands(["SCARD", key] for _, _, key in asked)
         found: dict[tuple[str, str], int] = defaultdict(int)
         for (flow, status, _), number in zip(asked, numbers, strict=True):
             if number:
@@ -235,19 +237,21 @@ class RedisReadModel:
     async def undecided(self) -> tuple[int, int | None]:
         commands = []
         for shard in self._shards:
-            commands += [["ZCARD", shard.undecided], ["ZRANGE", shard.undecided, "0", "0", "WITHSCORES"]]
-        answers = await self._connection.commands(commands)
+            commands += [
+                ["ZCARD", shard.undecided],
+                ["ZRANGE", shard.undecided, "0", "0", "WITHSCORES"],
+            ]
+        answers = await self._redis.commands(commands)
         oldest = [_scored(first)[0][1] for first in answers[1::2] if first]
         return sum(answers[::2]), min(oldest, default=None)
 
     async def quarantined(self, tenant: str | None, limit: int) -> NoReturn:
         raise StoreError("quarantined events are kept in the durable store, not beside views")
 
-    async def shadow(self) -> NoReturn:
-        raise BadSettings(
-            f"views in {self._connection.name} are rebuilt by deleting them (FLUSHDB): the"
-            " projector folds them again by itself, and dispatches nothing twice"
-        )
+    async def shadow(self) -> "RedisShadow":
+        shadow = RedisShadow(self._redis, self, self._shards)
+        await shadow.clear()
+        return shadow
 
     async def due(self, now_ms: int, limit: int) -> tuple[list[View], int | None]:
         commands = []
@@ -255,8 +259,10 @@ class RedisReadModel:
             due = ["ZRANGE", shard.sweep, "-inf", str(now_ms), "BYSCORE", "LIMIT", "0", str(limit)]
             later = ["ZRANGE", shard.sweep, f"({now_ms}", "+inf", "BYSCORE", "LIMIT", "0", "1"]
             commands += [[*due, "WITHSCORES"], [*later, "WITHSCORES"]]
-        answers = await self._connection.commands(commands)
-        found = sorted((at, member) for page in answers[::2] for member, at in _scored(page))[:limit]
+        answers = await self._redis.commands(commands)
+        found = sorted((at, member) for page in answers[::2] for member, at in _scored(page))[
+            :limit
+        ]
         keys = [_key_of_member(member) for _, member in found]
         views = await self.get(keys) if keys else {}
         later_at = [_scored(first)[0][1] for first in answers[1::2] if first]
@@ -265,14 +271,14 @@ class RedisReadModel:
     async def postpone(self, looked_at: Sequence[tuple[State, int | None]]) -> None:
         by_shard: dict[Shard, list[Any]] = defaultdict(list)
         for state, sweep_at in looked_at:
-            by_shard[self._shard_of(state.tenant)] += (
+            by_shard[self.shard_of(state.tenant)] += (
                 _member(state),
                 state.version,
                 "" if sweep_at is None else sweep_at,
             )
-        await self._connection.run(
+        await self._redis.calls(
             [
-                Call("postpone_views", [shard.sweep, shard.versions], args)
+                Call(script("postpone_views"), [shard.sweep, shard.versions], args)
                 for shard, args in by_shard.items()
             ]
         )
@@ -283,9 +289,11 @@ class RedisReadModel:
         """At most one shard at a time: the next call goes on with the next."""
         number, score, member = after or (0, 0, "")
         shard = self._shards[number]
-        call = Call("open_views", [shard.open, shard.sweep], [score, member, before_ms, limit])
-        [page] = await self._connection.run([call])
-        keys = [_key_of_member(_text(one[0])) for one in page]
+        call = Call(
+            script("open_views"), [shard.open, shard.sweep], [score, member, before_ms, limit]
+        )
+        [page] = await self._redis.calls([call])
+        keys = [_key_of_member(one[0]) for one in page]
         views = await self.get(keys) if keys else {}
         found = []
         for key, (_, _, sweep_at) in zip(keys, page, strict=True):
@@ -297,7 +305,7 @@ class RedisReadModel:
                     found.append(view.state)
         if len(page) == limit:
             last_member, last_score, _ = page[-1]
-            return found, (number, round(float(last_score)), _text(last_member))
+            return found, (number, round(float(last_score)), last_member)
         return found, (number + 1, 0, "") if number + 1 < len(self._shards) else None
 
     async def old(
@@ -307,36 +315,135 @@ class RedisReadModel:
         tenant, flow, after_id = after
         states: list[State] = []
         if tenant:
-            keys = RequestKeys(flow, tenant)
+            keys = IndexKeys(flow, tenant)
             before_id = id_end() if flow in foreign else id_floor(before_ms)
             bounds = [f"({after_id}" if after_id else "-", f"({before_id}"]
-            [ids] = await self._connection.commands(
+            [ids] = await self._redis.commands(
                 [["ZRANGE", keys.by_id, *bounds, "BYLEX", "LIMIT", "0", str(limit)]]
             )
-            states = [view.state for view in await self._views_of(keys, [*map(_text, ids)])]
+            states = [view.state for view in await self._views_of(keys, ids)]
             if len(ids) == limit:
                 found = [one for one in states if one.is_terminal and one.updated_at < before_ms]
-                return found, (tenant, flow, _text(ids[-1]))
+                return found, (tenant, flow, ids[-1])
         found = [one for one in states if one.is_terminal and one.updated_at < before_ms]
         behind = f"({_pair(tenant, flow)}" if tenant else "-"
-        answers = await self._connection.commands(
+        answers = await self._redis.commands(
             ["ZRANGE", shard.flows, behind, "+", "BYLEX", "LIMIT", "0", "1"]
             for shard in self._shards
         )
-        following = min(map(_text, chain.from_iterable(answers)), default=None)
+        following = min(chain.from_iterable(answers), default=None)
         if following is None:
             return found, None
         next_tenant, _, next_flow = following.partition("\0")
         return found, (next_tenant, next_flow, "")
 
-    def _shard_of(self, tenant: str) -> Shard:
-        return self._shards[crc16(tenant.encode()) % 16384 * len(self._shards) // 16384]
+    def shard_of(self, tenant: str) -> Shard:
+        return self._shards[slot_of(tenant) * len(self._shards) // SLOTS]
+
+
+class RedisShadow:
+    """Views beside the ones in use: hashes of their own in the slots of their tenants, and a list
+    of them on each shard. The swap replaces the views in use one tenant after the other; a crash
+    in between leaves some of both, and the rebuild is repeated.
+    """
+
+    def __init__(self, redis: Redis, views: RedisReadModel, shards: Sequence[Shard]) -> None:
+        self._redis, self._views, self._shards = redis, views, shards
+
+    async def get(self, keys: Sequence[Key]) -> dict[Key, View]:
+        answers = await self._redis.commands(
+            ["HMGET", _shadow_key(key), "state", "payload"] for key in keys
+        )
+        found = zip(keys, answers, strict=True)
+        return {key: _view_of(*values) for key, values in found if values[0] is not None}
+
+    async def save(self, views: Sequence[View]) -> None:
+        lists: dict[str, list[str]] = defaultdict(list)
+        writes: list[list[Any]] = []
+        for view in views:
+            lists[self._views.shard_of(view.state.tenant).shadow].append(_member(view.state))
+            key = _shadow_key(key_of(view.state))
+            writes.append(["HSET", key, "state", _encode(view.state), "payload", view.payload])
+        # The list first: what it names and does not exist is passed over.
+        await self._redis.commands(["SADD", key, *members] for key, members in lists.items())
+        await self._redis.commands(writes)
+
+    async def swap(
+        self, names: Sequence[str], position: int, quarantined: Sequence[Quarantined]
+    ) -> bool:
+        # Lower first: views that are half replaced must never look complete.
+        await self._redis.commands(
+            ["HSET", shard.positions, *chain.from_iterable((name, "0") for name in names)]
+            for shard in self._shards
+        )
+        for shard in self._shards:
+            await self._remove_missing(shard)
+            async for members in self._pages(shard):
+                keys = [_key_of_member(one) for one in members]
+                found = await self.get(keys)
+                await self._views.replace(list(found.values()))
+        await self._redis.commands(
+            ["HSET", shard.positions, *chain.from_iterable((name, str(position)) for name in names)]
+            for shard in self._shards
+        )
+        await self.clear()
+        return True
+
+    async def clear(self) -> None:
+        """Delete what a shadow left."""
+        for shard in self._shards:
+            async for members in self._pages(shard):
+                await self._redis.commands(
+                    ["DEL", _shadow_key(_key_of_member(one))] for one in members
+                )
+            await self._redis.commands([["DEL", shard.shadow]])
+
+    async def _remove_missing(self, shard: Shard) -> None:
+        """Remove the views of this shard's tenants that the shadow does not have."""
+        [pairs] = await self._redis.commands([["ZRANGE", shard.flows, "0", "-1"]])
+        for pair in pairs:
+            tenant, _, flow = pair.partition("\0")
+            by_id, after = IndexKeys(flow, tenant).by_id, "-"
+            while True:
+                [ids] = await self._redis.commands(
+                    [["ZRANGE", by_id, after, "+", "BYLEX", "LIMIT", "0", str(PAGE)]]
+                )
+                if not ids:
+                    break
+                after = f"({ids[-1]}"
+                keys = [(flow, tenant, one) for one in ids]
+                kept = await self.get(keys)
+                gone = await self._views.get([key for key in keys if key not in kept])
+                if gone:
+                    await self._views.remove([view.state for view in gone.values()])
+
+    async def _pages(self, shard: Shard) -> AsyncIterator[list[str]]:
+        cursor = "0"
+        while True:
+            [(cursor, members)] = await self._redis.commands(
+                [["SSCAN", shard.shadow, str(cursor), "COUNT", str(PAGE)]]
+            )
+            if members:
+                yield members
+            if str(cursor) == "0":
+                return
+
+
+def _shadow_key(key: Key) -> str:
+    flow, tenant, request_id = key
+    return f"gesta:v1:{{{tenant}}}:shadow:{flow}:{request_id}"
+
+
+@cache
+def _statuses_of(flow: str) -> tuple[str, ...]:
+    """Every status that a view of this flow may have."""
+    return tuple(dict.fromkeys((*lifecycle_of(flow).statuses, *STATUSES)))
 
 
 def _save_call(flow: str, tenant: str, views: Sequence[View]) -> Call:
     keys, head = _group_head(flow, tenant, [view.state.id for view in views])
     return Call(
-        "save_views",
+        script("save_views"),
         keys,
         [*head, DISPATCHED_KEPT_MS, *chain.from_iterable(map(_save_args, views))],
     )
@@ -344,10 +451,11 @@ def _save_call(flow: str, tenant: str, views: Sequence[View]) -> Call:
 
 def _group_head(flow: str, tenant: str, ids: Iterable[str]) -> tuple[list[str], list[Any]]:
     """The keys of requests of one flow and tenant, and the arguments that name the statuses."""
-    keys, statuses = RequestKeys(flow, tenant), lifecycle_of(flow).statuses
+    keys, statuses = IndexKeys(flow, tenant), _statuses_of(flow)
     names = [keys.updated, keys.by_id, *map(keys.by_status, statuses)]
     for one in ids:
-        names += (keys.snapshot(one), keys.dispatched(one))
+        request = RequestKeys(flow, tenant, one)
+        names += (request.snapshot, request.dispatched)
     return names, [len(statuses), *statuses]
 
 
@@ -376,7 +484,7 @@ def _snapshot(view: View) -> dict[str, Any]:
         if raw is not None and bytes(raw)[:1] == b'"':
             fields[name] = _text_of(raw)
     return fields | {
-        "data": bytes(given.get("data", b"{}")),
+        "data": bytes(given.get("data", view.payload)),
         "status": state.status,
         "version": state.version,
         "createdAt": state.created_at,
@@ -398,8 +506,8 @@ def _index_args(state: State) -> list[Any]:
     ]
 
 
-def _view_of(state: bytes, payload: bytes) -> View:
-    return View(_decode(state), payload)
+def _view_of(state: str, payload: str) -> View:
+    return View(_decode(state), payload.encode())
 
 
 def _pair(tenant: str, flow: str) -> str:
@@ -415,23 +523,6 @@ def _key_of_member(member: str) -> Key:
     return flow, tenant, request_id
 
 
-def _text(value: Any) -> str:
-    return value.decode() if isinstance(value, bytes) else str(value)
-
-
-def _pairs(answer: Any) -> dict[str, Any]:
-    """A hash, as RESP2 and RESP3 answer it."""
-    items = answer.items() if isinstance(answer, dict) else zip(answer[::2], answer[1::2], strict=True)
-    return {_text(name): value for name, value in items}
-
-
-def _scored(page: Any) -> list[tuple[str, int]]:
-    """Members and scores, as RESP2 and RESP3 answer them."""
-    if page and isinstance(page[0], list | tuple):
-        return [(_text(member), round(float(score))) for member, score in page]
-    return [
-        (_text(member), round(float(score)))
-        for member, score in zip(page[::2], page[1::2], strict=True)
-    ]
-
-
+def _scored(page: Sequence[str]) -> list[tuple[str, int]]:
+    """Members and their scores."""
+    return [(one, round(float(at))) for one, at in zip(page[::2], page[1::2], strict=True)]
