@@ -14,7 +14,7 @@ class Note(Payload, frozen=True):
     email: Personal[str] = ""
 
 
-@flow("shop.note", attempts=3)
+@flow("shop.note", on_unknown="manual", attempts=3)
 async def note(payload: Note, attempt: Attempt) -> Outcome:
     match payload.comes_to:
         case "done":

@@ -10,7 +10,7 @@ class Errand(Payload, frozen=True):
     n: int = 1
 
 
-@flow("shop.errand")
+@flow("shop.errand", on_unknown="manual")
 async def errand(payload: Errand, attempt: Attempt) -> Outcome:
     Path("begun").touch()
     while Path("busy").exists():

@@ -77,9 +77,10 @@ def test_settings_say_which_file_the_master_key_comes_from(cli, monkeypatch):
 
 def test_a_program_in_the_current_folder_is_found(cli, folder):
     (folder / "own_program.py").write_text(
-        "from gesta import *\n\nclass Hello(Payload):\n    text: str\n\n@flow('own.hello')\nasync"
-        " def hello(payload: Hello, attempt: Attempt) -> Outcome:\n    return Done()\n\nengine ="
-        " Engine('sqlite:///gesta.db', flows=[hello])\n"
+        "from gesta import *\n\nclass Hello(Payload):\n    text: str\n\n"
+        "@flow('own.hello', on_unknown='manual')\n"
+        "async def hello(payload: Hello, attempt: Attempt) -> Outcome:\n    return Done()\n\n"
+        "engine = Engine('sqlite:///gesta.db', flows=[hello])\n"
     )
     (folder / "gesta.toml").write_text("app = 'own_program:engine'\n")
     assert cli("send", "own.hello", '{"text": "hi"}').code == 0
@@ -102,10 +103,11 @@ def test_flows_that_others_execute_are_declared_without_python(cli, folder):
 @pytest.mark.parametrize(
     ("table", "told"),
     [
-        ("lease = '0s'", "lease_seconds must be from 1 to 300"),
+        ("lease = '0s'\non_unknown = 'manual'", "lease_seconds must be from 1 to 300"),
         ("lease = 'long'\ncolour = 1", "colour: unknown; known: lease,"),
+        ("lease = '30s'", "choose on_unknown"),
         ("on_unknown = 'reconcile'", "on_unknown must be 'resend' or 'manual'"),
-        ("attempts = 0", "must be positive"),
+        ("attempts = 0\non_unknown = 'manual'", "must be positive"),
     ],
 )
 def test_a_wrong_table_of_such_a_flow_is_told_with_its_place(cli, folder, table, told):
@@ -119,7 +121,7 @@ def test_a_wrong_table_of_such_a_flow_is_told_with_its_place(cli, folder, table,
 def test_a_flow_that_others_execute_needs_a_table_and_a_name(cli, folder):
     (folder / "gesta.toml").write_text("[flows.external]\npick = 1\n")
     assert "write one table per flow" in " ".join(cli("send", "warehouse.pick", "{}").err.split())
-    (folder / "gesta.toml").write_text("[flows.external.pick]\nlease = '60s'\n")
+    (folder / "gesta.toml").write_text("[flows.external.pick]\non_unknown = 'manual'\n")
     assert "two or more parts" in " ".join(cli("send", "warehouse.pick", "{}").err.split())
 
 

@@ -80,7 +80,10 @@ def test_list_and_show_say_that_a_request_is_held_and_why(cli, request_id):
     work()
     assert "paused by tenant:default (audit)" in " ".join(cli("list", "--app", APP).out.split())
     assert "paused by tenant:default (audit)" in cli("show", request_id, "--app", APP).out
-    assert cli("show", request_id, "--app", APP, "--json").json["heldBy"] == "tenant:default"
+    assert cli("show", request_id, "--app", APP, "--json").json["heldBy"] == {
+        "kind": "pause",
+        "tenant": "default",
+    }
     cli("resume", "--tenant", "default", "--app", APP)
     assert cli("show", request_id, "--app", APP, "--json").json["heldBy"] is None
 

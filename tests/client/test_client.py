@@ -38,7 +38,7 @@ class Effects(list[str]):
     """Every execution, by its idempotency key."""
 
     def flow(self) -> Flow:
-        @flow("shop.parcel")
+        @flow("shop.parcel", on_unknown="manual")
         async def parcel(payload: Parcel, attempt: Attempt) -> Outcome:
             self.append(attempt.key)
             return Rejected("said_no") if payload.is_refused else Done(id=payload.name)

@@ -3,7 +3,7 @@ from __future__ import annotations
 import asyncio
 import re
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 import pytest
@@ -369,17 +369,25 @@ def executor(**_: Any) -> Any:
 @pytest.mark.parametrize(
     ("declare", "text"),
     [
-        (lambda: flow("receipt")(executor()), "two or more parts"),
-        (lambda: flow("billing.Receipt")(executor()), "two or more parts"),
+        (lambda: flow("receipt", on_unknown="manual")(executor()), "two or more parts"),
+        (lambda: flow("billing.Receipt", on_unknown="manual")(executor()), "two or more parts"),
+        (lambda: flow("a.b")(executor()), "choose on_unknown"),
+        (
+            lambda: flow("a.b", on_unknown="manual", effects=cast("Any", "all"))(executor()),
+            "effects must be 'attempt' or 'any'",
+        ),
         (
             lambda: flow("a.b", on_unknown="guess")(executor()),  # type: ignore[arg-type]
             "on_unknown must be",
         ),
         (lambda: flow("a.b", on_unknown="reconcile")(executor()), "needs reconcile="),
-        (lambda: flow("a.b", attempts=0)(executor()), "must be positive"),
-        (lambda: flow("a.b", timeout_seconds=0)(executor()), "must be positive"),
+        (lambda: flow("a.b", on_unknown="manual", attempts=0)(executor()), "must be positive"),
         (
-            lambda: flow("a.b")(lambda *_: Done()),  # type: ignore[arg-type]
+            lambda: flow("a.b", on_unknown="manual", timeout_seconds=0)(executor()),
+            "must be positive",
+        ),
+        (
+            lambda: flow("a.b", on_unknown="manual")(lambda *_: Done()),  # type: ignore[arg-type]
             "must be an async function",
         ),
         (lambda: Engine(URL, flows=[executor()]), "not a flow"),
@@ -388,7 +396,13 @@ def executor(**_: Any) -> Any:
             "of this name is declared already",
         ),
         (
-            lambda: Engine(URL, flows=[flow("a.b")(executor()), flow("a.c")(executor())]),
+            lambda: Engine(
+                URL,
+                flows=[
+                    flow("a.b", on_unknown="manual")(executor()),
+                    flow("a.c", on_unknown="manual")(executor()),
+                ],
+            ),
             "'a.c': its payload type Note is that of 'a.b'.*take a subclass",
         ),
     ],
@@ -396,6 +410,28 @@ def executor(**_: Any) -> Any:
 def test_a_flow_that_is_declared_wrongly_is_told_at_once(declare, text):
     with pytest.raises(BadFlow, match=text):
         declare()
+
+
+def test_the_error_of_a_flow_without_on_unknown_explains_each_choice_and_suggests_one():
+    with pytest.raises(BadFlow) as error:
+        flow("a.b")
+    for part in (
+        "'resend' tries again",
+        "'reconcile' asks the provider",
+        "'manual' stops until a person",
+        "write on_unknown='resend', otherwise on_unknown='manual'",
+    ):
+        assert part in str(error.value)
+
+
+def test_a_flow_of_the_user_retries_for_hours_by_default():
+    retry = flow("a.b", on_unknown="manual")(executor()).rules.retry
+    waits = [retry.delay_seconds(made, 0.5) or 0.0 for made in range(1, 15)]
+    assert (retry.attempts, retry.delay_seconds(15, 0.5)) == (15, None)
+    assert (waits[:3], waits[-1]) == ([1.0, 2.0, 4.0], 1800.0)
+    assert 2 * 3600 < sum(waits) < 2.1 * 3600
+    fewer = flow("a.b", on_unknown="manual", attempts=4)(executor()).rules.retry
+    assert fewer == msgspec.structs.replace(retry, attempts=4)
 
 
 def test_a_payload_must_be_annotated():
@@ -407,7 +443,7 @@ def test_a_payload_must_be_annotated():
 
     for execute in (unannotated, wrong):
         with pytest.raises(BadFlow, match="annotate"):
-            flow("a.b")(execute)
+            flow("a.b", on_unknown="manual")(execute)
 
 
 async def test_flows_are_declared_before_the_start(gesta):

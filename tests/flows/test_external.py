@@ -10,6 +10,7 @@ import pytest
 
 from gesta import Engine, InvalidRequest, external
 from gesta.errors import BadFlow
+from gesta.flows.flow import DEFAULT_RETRY
 from tests.world import let_run
 
 FLOW, URL = "warehouse.pick", "memory:declared"
@@ -18,20 +19,30 @@ FLOW, URL = "warehouse.pick", "memory:declared"
 @pytest.mark.parametrize(
     ("options", "fault"),
     [
+        ({"on_unknown": None}, "choose on_unknown"),
         ({"on_unknown": "reconcile"}, "on_unknown"),
         ({"lease_seconds": 0}, "lease_seconds"),
         ({"lease_seconds": 301}, "lease_seconds"),
         ({"attempts": 0}, "attempts"),
     ],
 )
-def test_a_wrong_declaration_is_told(options, fault):
+def test_a_wrong_declaration_is_refused(options, fault):
     with pytest.raises(BadFlow, match=fault):
-        external(FLOW, **options)
+        external(FLOW, **{"on_unknown": "manual", **options})
+
+
+def test_the_error_of_an_external_flow_without_on_unknown_explains_each_choice():
+    with pytest.raises(BadFlow) as error:
+        external(FLOW)
+    for part in ("'resend' tries again", "'manual' stops", "gesta cannot ask the worker"):
+        assert part in str(error.value)
 
 
 async def test_a_flow_without_a_payload_type_takes_any_object(gesta):
-    free = external("warehouse.any")
-    async with Engine(URL, flows=[free, external("warehouse.other")]) as engine:
+    free = external("warehouse.any", on_unknown="manual")
+    async with Engine(
+        URL, flows=[free, external("warehouse.other", on_unknown="manual")]
+    ) as engine:
         fields = {"order": 7, "lines": [{"sku": "A"}]}
         request = await engine.submit(engine.payload("warehouse.any", fields), key="k")
         assert (
@@ -45,23 +56,22 @@ async def test_a_flow_without_a_payload_type_takes_any_object(gesta):
             engine.payload("warehouse.any", [1])
 
 
-def test_what_is_not_said_is_careful():
-    flow = external(FLOW)
-    assert (flow.is_external, flow.lease_seconds, flow.rules.on_unknown, flow.ttl_seconds) == (
-        True,
-        60.0,
-        "manual",
-        None,
-    )
+def test_an_external_flow_has_a_lease_of_a_minute_and_retries_for_hours_by_default():
+    flow = external(FLOW, on_unknown="manual")
+    assert (flow.is_external, flow.lease_seconds, flow.ttl_seconds) == (True, 60.0, None)
+    assert flow.rules.retry == DEFAULT_RETRY
 
 
-async def test_nothing_of_it_is_ever_executed_here():
+async def test_an_external_flow_is_never_executed_by_gesta():
     with pytest.raises(AssertionError, match="others execute"):
-        await external(FLOW).execute(None, None)  # type: ignore[arg-type]
+        await external(FLOW, on_unknown="manual").execute(None, None)  # type: ignore[arg-type]
 
 
-def test_two_flows_of_any_object_are_told_apart():
-    one, other = external(FLOW), external("warehouse.post")
+def test_two_external_flows_without_payload_type_have_payload_types_of_their_own():
+    one, other = (
+        external(FLOW, on_unknown="manual"),
+        external("warehouse.post", on_unknown="manual"),
+    )
     assert one.payload is not other.payload
     assert one.payload.__name__ == "WarehousePick"
     engine = Engine(URL, flows=[one, other])

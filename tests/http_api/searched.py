@@ -89,7 +89,13 @@ def plant() -> None:
 
 
 async def main(url: str) -> None:
-    flows = [note, slack.flow(), webhook.flow(), sms.flow(), external("shop.pick", payload=Pick)]
+    flows = [
+        note,
+        slack.flow(),
+        webhook.flow(),
+        sms.flow(),
+        external("shop.pick", on_unknown="manual", payload=Pick),
+    ]
     async with served(url, flows=flows, api_rate=1_000_000) as api:
         put = api.engine.admin.put_config
         await put(

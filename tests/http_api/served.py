@@ -42,7 +42,7 @@ class Note(Payload, frozen=True):
     to: Personal[str] = ""
 
 
-@flow("shop.note", attempts=3)
+@flow("shop.note", on_unknown="manual", attempts=3)
 async def note(payload: Note, attempt: Attempt) -> Outcome:
     match payload.text:
         case "refuse":

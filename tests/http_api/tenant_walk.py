@@ -83,7 +83,7 @@ def flows() -> list[Flow]:
     return [
         Flow(COMMON, Letter, send, Rules(), config=config),
         Flow(OWNERS, OwnersLetter, send, Rules()),
-        external(PICKED, lease_seconds=300),
+        external(PICKED, on_unknown="manual", lease_seconds=300),
         slack.flow(),
         sms.flow(),
         webhook.flow(),

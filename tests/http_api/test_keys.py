@@ -152,7 +152,7 @@ async def test_a_test_of_a_flow_of_ones_own_is_refused_with_the_remedy(api_here)
     key = await api_here.key("read", "submit", test=True)
     answer = await api_here.submit(key)
     assert answer.status == 422
-    assert "sandbox=True" in answer.body["errors"]["test"]
+    assert "effects='attempt'" in answer.body["errors"]["test"]
     batch = await api_here.call(
         "POST",
         "/v1/requests/batch",

@@ -103,7 +103,13 @@ def test_a_request_is_described_by_the_payload_of_its_flow():
 
 
 async def test_every_example_can_be_tried_as_it_is(tmp_path):
-    flows = [note, slack.flow(), webhook.flow(), sms.flow(), external("shop.pick")]
+    flows = [
+        note,
+        slack.flow(),
+        webhook.flow(),
+        sms.flow(),
+        external("shop.pick", on_unknown="manual"),
+    ]
     async with served(f"sqlite:///{tmp_path / 'gesta.db'}", flows=flows) as api:
         await _try_all(api)
 
@@ -145,7 +151,7 @@ class Odd(Payload, frozen=True):
     number: complex
 
 
-@flow("shop.odd")
+@flow("shop.odd", on_unknown="manual")
 async def odd(payload: Odd, attempt: Attempt) -> Outcome:
     return Done()
 

@@ -26,7 +26,7 @@ class Parcel(Payload, frozen=True):
 
 def flows():
     return [
-        external("warehouse.pick", lease_seconds=60, retry=RETRY),
+        external("warehouse.pick", on_unknown="manual", lease_seconds=60, retry=RETRY),
         external(
             "warehouse.post", payload=Parcel, lease_seconds=1, on_unknown="resend", retry=RETRY
         ),

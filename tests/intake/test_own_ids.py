@@ -187,7 +187,12 @@ async def test_a_test_under_ones_own_id_has_an_id_of_ours(gesta):
     provider = Provider(BUSY)
     rules = Rules(RetryPolicy(), "manual")
     flow = Flow(
-        FLOW, Letter, provider.execute, rules, request_id=lambda letter: letter.own, sandbox=True
+        FLOW,
+        Letter,
+        provider.execute,
+        rules,
+        request_id=lambda letter: letter.own,
+        effects="attempt",
     )
     async with Engine(URL, flows=[flow]) as engine:
         request = await engine.submit(Letter("try", OWN), test=True)

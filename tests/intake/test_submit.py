@@ -42,7 +42,7 @@ class Order(Payload, frozen=True):
     code: Annotated[str, msgspec.Meta(max_length=3)] = ""
 
 
-@flow("shop.order")
+@flow("shop.order", on_unknown="manual")
 async def order_flow(payload: Order, attempt: Attempt) -> Outcome:
     return Done()
 
@@ -65,7 +65,7 @@ class Tree(Payload, frozen=True):
     data: dict[str, Any]
 
 
-@flow("shop.tree")
+@flow("shop.tree", on_unknown="manual")
 async def tree_flow(payload: Tree, attempt: Attempt) -> Outcome:
     return Done()
 
@@ -183,7 +183,7 @@ async def test_the_same_key_with_other_content_is_a_conflict(engine):
 
 
 async def test_a_key_belongs_to_its_tenant_and_flow(gesta):
-    @flow("shop.other")
+    @flow("shop.other", on_unknown="manual")
     async def other(payload: Note, attempt: Attempt) -> Outcome:
         return Done()
 

@@ -103,7 +103,7 @@ from gesta import Event, Rejected
 class Card(Payload):
     cents: int
 
-@flow("payment.card")
+@flow("payment.card", on_unknown="manual")
 async def card(payload: Card, attempt: Attempt) -> Outcome:
     return Rejected("declined")
 

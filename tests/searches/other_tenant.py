@@ -81,7 +81,7 @@ def flows() -> list[Flow]:
             config={KIND: Account, TEMPLATE: Template},
             addresses=ADDRESSES,
         ),
-        external(PARCELS, payload=Parcel),
+        external(PARCELS, on_unknown="manual", payload=Parcel),
     ]
 
 

@@ -28,7 +28,7 @@ from gesta.errors import StoreError
 class Note(Payload):
     text: str
 
-@flow("walk.note")
+@flow("walk.note", on_unknown="manual")
 async def note(payload: Note, attempt: Attempt) -> Outcome:
     return Done()
 
@@ -50,7 +50,7 @@ class Note(Payload, frozen=True):
     text: str = "hello"
 
 
-@flow("walk.note")
+@flow("walk.note", on_unknown="manual")
 async def note_flow(payload: Note, attempt: Attempt) -> Outcome:
     return Done()
 

@@ -74,7 +74,7 @@ async def test_an_external_flow_is_refused_where_the_queue_lacks_external_leases
     gesta, beside_a_small_queue
 ):
     with pytest.raises(BadSettings, match="small does not implement ExternalLeases"):
-        async with Engine(URL, flows=[external("test.job", payload=Note)]):
+        async with Engine(URL, flows=[external("test.job", on_unknown="manual", payload=Note)]):
             pass
 
 

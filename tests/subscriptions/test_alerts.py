@@ -65,7 +65,7 @@ async def test_dead_letters_of_one_reason_are_one_message_with_a_count_and_an_ex
 
 
 async def test_nobody_is_called_because_of_a_test(gesta):
-    engine = await watched(Provider(*[Rejected("bad_payload")] * 3), sandbox=True)
+    engine = await watched(Provider(*[Rejected("bad_payload")] * 3), effects="attempt")
     for _ in range(2):
         await engine.submit(Note(), test=True)
     live = (await engine.submit(Note())).id

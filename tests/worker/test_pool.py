@@ -27,7 +27,7 @@ from gesta import (
 )
 from gesta.domain.commands import Rules
 from gesta.flows import webhook
-from gesta.flows.flow import ConfigBody, Secret
+from gesta.flows.flow import DEFAULT_RETRY, ConfigBody, Secret
 from tests.world import (
     FLOW,
     URL,
@@ -392,4 +392,6 @@ async def test_a_flow_declared_by_decorator_runs_like_any_other(gesta):
         await gesta.settle()
         outcome: Any = await result(request)
         assert (type(outcome), outcome.reason) == (Unknown, "unexpected_error")
-        assert decorated.rules == Rules(RetryPolicy(attempts=2), "resend")
+        assert decorated.rules == Rules(
+            msgspec.structs.replace(DEFAULT_RETRY, attempts=2), "resend"
+        )

@@ -234,7 +234,7 @@ async def test_a_declared_secret_is_not_used_where_the_tenant_has_stored_others(
 async def test_a_flow_of_ones_own_takes_no_tests_unless_it_says_so(gesta):
     provider = Provider()
     async with Engine(URL, flows=[note_flow(provider)]) as engine:
-        with pytest.raises(InvalidRequest, match="sandbox=True") as error:
+        with pytest.raises(InvalidRequest, match="effects='attempt'") as error:
             await engine.submit(Note(), test=True)
         assert error.value.fields.keys() == {"test"}
         with pytest.raises(InvalidRequest):
@@ -250,7 +250,7 @@ class Account(ConfigBody, frozen=True):
 async def test_a_flow_that_says_so_gets_a_world_of_its_own(gesta, wire):
     seen: list[Any] = []
 
-    @flow("shop.charge", sandbox=True)
+    @flow("shop.charge", on_unknown="manual", effects="attempt")
     async def charge(note: Note, attempt: Attempt) -> Outcome:
         answer = await attempt.http.post(
             "https://pay.example.com/", json={}, headers={"Idempotency-Key": attempt.key}
@@ -259,7 +259,7 @@ async def test_a_flow_that_says_so_gets_a_world_of_its_own(gesta, wire):
         seen.append(await attempt.config.secrets("shop.account", "main", "token"))
         return Done(answer["id"])
 
-    assert charge.sandbox
+    assert charge.effects == "attempt"
     async with Engine(URL, flows=[charge]) as engine:
         assert await (await engine.submit(Note(), test=True)).outcome() == Done("sandbox_1")
         assert seen == [(True, "sandbox_1", STAND_IN), [STAND_IN]]
@@ -268,7 +268,7 @@ async def test_a_flow_that_says_so_gets_a_world_of_its_own(gesta, wire):
 
 async def test_a_test_whose_flow_takes_none_any_more_calls_nobody(gesta):
     provider = Provider()
-    async with Engine(URL, flows=[note_flow(provider, sandbox=True)], work=False) as engine:
+    async with Engine(URL, flows=[note_flow(provider, effects="attempt")], work=False) as engine:
         request = await engine.submit(Note(), test=True)
     async with Engine(URL, flows=[note_flow(provider)]) as engine:
         outcome = await (await engine.request(request.id)).outcome()
@@ -291,7 +291,7 @@ async def test_a_doubt_about_a_test_asks_the_sandbox(gesta, wire):
         Provider(Unknown("timeout")).execute,
         Rules(on_unknown="reconcile"),
         ask,
-        sandbox=True,
+        effects="attempt",
     )
     async with Engine(URL, flows=[loses]) as engine:
         request = await engine.submit(Note(), test=True)
@@ -303,7 +303,7 @@ async def test_a_doubt_about_a_test_asks_the_sandbox(gesta, wire):
 
 
 async def test_the_key_of_a_test_is_another_than_the_same_of_a_live_request(gesta):
-    async with Engine(URL, flows=[note_flow(Provider(), sandbox=True)], work=False) as engine:
+    async with Engine(URL, flows=[note_flow(Provider(), effects="attempt")], work=False) as engine:
         tried = await engine.submit(Note("a"), key="order-7", test=True)
         live = await engine.submit(Note("b"), key="order-7")
         assert tried.verdict == live.verdict == "created"
@@ -329,7 +329,7 @@ async def test_a_callers_own_id_of_a_test_stays_free_for_the_live_request(gesta,
 
 
 async def test_a_test_is_on_record_as_one_and_a_live_request_costs_no_byte_for_it(gesta):
-    async with Engine(URL, flows=[note_flow(Provider(), sandbox=True)], work=False) as engine:
+    async with Engine(URL, flows=[note_flow(Provider(), effects="attempt")], work=False) as engine:
         tried, live = await engine.submit(Note(), test=True), await engine.submit(Note())
         (created,), (plain,) = await events_of(engine, tried.id), await events_of(engine, live.id)
         assert fields(created.data)["test"] is True
@@ -345,7 +345,7 @@ async def test_a_test_is_on_record_as_one_and_a_live_request_costs_no_byte_for_i
 
 async def test_retry_redrive_cancel_and_handlers_know_a_test(gesta, wire):
     provider = Provider(Rejected("no"), Retry("busy", after_seconds=3_600))
-    engine = Engine(URL, flows=[note_flow(provider, sandbox=True)])
+    engine = Engine(URL, flows=[note_flow(provider, effects="attempt")])
     heard: list[Event] = []
 
     @engine.on("*", "completed", "failed", name="ear")
@@ -380,7 +380,7 @@ async def test_what_a_double_says_switches_nothing_live_off(gesta, wire):
         await attempt.records.forget("k", "n", upto=1)
         raise CredentialRefused("webhook.endpoint/shop", "revoked", "no")
 
-    flows = [note_flow(Provider(use_up, use_up), sandbox=True), webhook.flow()]
+    flows = [note_flow(Provider(use_up, use_up), effects="attempt"), webhook.flow()]
     async with Engine(URL, flows=flows) as engine:
         await engine.admin.put_config(
             "webhook.endpoint", "shop", CONFIG["webhook.endpoint", "shop"]
@@ -407,7 +407,7 @@ async def test_a_thing_that_another_tenant_has_claimed_is_not_a_tests(gesta):
         owned.append(await attempt.records.claim("k", "n"))
         return Done("")
 
-    async with Engine(URL, flows=[note_flow(Provider(claim, claim), sandbox=True)]) as engine:
+    async with Engine(URL, flows=[note_flow(Provider(claim, claim), effects="attempt")]) as engine:
         assert await engine.pipeline.records.of("acme").claim("k", "n")
         for tenant in ("acme", "globex"):
             await (await engine.submit(Note(), test=True, tenant=tenant)).outcome()
@@ -452,7 +452,7 @@ async def test_the_doubles_remember_so_much_and_no_more(gesta, wire):
 
 
 async def test_a_test_is_asked_for_by_a_truth_and_nothing_else(gesta):
-    async with Engine(URL, flows=[note_flow(Provider(), sandbox=True)], work=False) as engine:
+    async with Engine(URL, flows=[note_flow(Provider(), effects="attempt")], work=False) as engine:
         for odd in ("yes", 1, None):
             with pytest.raises(InvalidRequest, match="test: true or false"):
                 await engine.submit(Note(), test=odd)  # type: ignore[arg-type]

@@ -1,12 +1,14 @@
 """What people who run gesta do with it: counts, dead letters, config, keys, pauses, rebuild."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
 import msgspec
 
+from gesta.admin.bulk import BulkRun, resume
 from gesta.admin.representations import payload_representation
+from gesta.api_types.bulk import Bulk, BulkProgress
 from gesta.api_types.decisions import DeadLetter
 from gesta.domain.events import Actor
 from gesta.domain.ids import REQUEST_ID, TENANT, TENANT_RULE, covers, pattern_fault
@@ -226,6 +228,28 @@ class Admin:
             self._pipeline,
             Accepted(original.flow, original.tenant, original.request_id, "duplicate"),
         )
+
+    def bulk(
+        self, asked: Bulk, *, tenant: str = "default", actor: Actor | None = None
+    ) -> AsyncGenerator[BulkProgress, None]:
+        """Decide about every request that fits a filter; reports the progress as it goes.
+
+        Closing the iterator stops the run between two requests; `resume_bulk` continues it.
+        """
+        return BulkRun(self._pipeline, tenant=tenant, asked=asked, actor=actor).run()
+
+    async def resume_bulk(
+        self,
+        run_id: int,
+        *,
+        rate: float | None = None,
+        tenant: str = "default",
+        actor: Actor | None = None,
+    ) -> AsyncGenerator[BulkProgress, None]:
+        """Continue a run that was stopped; `run_id` is `BulkProgress.id`. Raises NotFound."""
+        run = await resume(self._pipeline, tenant=tenant, run_id=run_id, rate=rate, actor=actor)
+        async for progress in run.run():
+            yield progress
 
     async def held(self) -> list[HeldJob]:
         """How many jobs are held, by tenant and scope."""

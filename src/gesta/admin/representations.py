@@ -6,7 +6,7 @@ is masked.
 """
 
 from collections.abc import Collection, Iterable
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -16,6 +16,7 @@ from gesta.api_types.keys import KeyRepresentation
 from gesta.api_types.requests import (
     AttemptRepresentation,
     EventRepresentation,
+    HeldBy,
     RequestRepresentation,
 )
 from gesta.domain import events as e
@@ -62,7 +63,7 @@ def request_representation(state: State, pause: Pause | None = None) -> RequestR
         _iso(state.expires_at),
         state.correlation_id,
         state.version,
-        None if pause is None else str(pause.scope),
+        None if pause is None else held_by(pause),
         state.test,
         _iso(state.delivered_at),
         _iso(state.bounced_at),
@@ -70,6 +71,12 @@ def request_representation(state: State, pause: Pause | None = None) -> RequestR
         _iso(state.complained_at),
         state.complaint,
     )
+
+
+def held_by(pause: Pause) -> HeldBy:
+    scope = pause.scope
+    kind: Literal["pause", "credential"] = "credential" if scope.is_refused else "pause"
+    return HeldBy(kind, scope.flow, scope.tenant, scope.credential)
 
 
 def pause_representation(pause: Pause, held: int) -> PauseRepresentation:

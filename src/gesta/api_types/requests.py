@@ -43,6 +43,26 @@ class Submit(Asked, frozen=True):
     causation_id: Name | None = None
 
 
+class HeldBy(Representation, frozen=True, omit_defaults=True):
+    """What holds a request: a pause, a credential that is refused or missing, or missing config.
+
+    `name` is `kind/code` of the credential or config. A pause without other fields is about
+    everything.
+    """
+
+    kind: Literal["pause", "credential", "config"]
+    flow: str | None = None
+    tenant: str | None = None
+    name: str | None = None
+
+    def __str__(self) -> str:
+        """The `scope` of the pause in the list of pauses."""
+        name = "credential" if self.kind == "pause" else "refused"
+        parts = {"tenant": self.tenant, "flow": self.flow, name: self.name}
+        given = (f"{part}:{value}" for part, value in parts.items() if value is not None)
+        return " ".join(given) or "everything"
+
+
 class RequestRepresentation(Representation, frozen=True):
     id: str
     flow: str
@@ -65,8 +85,7 @@ class RequestRepresentation(Representation, frozen=True):
     expires_at: str | None
     correlation_id: str
     version: int
-    #: The pause that keeps it from going on.
-    held_by: str | None
+    held_by: HeldBy | None
     #: It reaches the sandbox and nobody else.
     test: bool
     #: What the provider reported after it was sent, and why, in a word.

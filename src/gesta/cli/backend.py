@@ -161,15 +161,15 @@ class Backend:
 
     async def pauses_of(
         self, requests: Sequence[RequestRepresentation]
-    ) -> dict[str | None, PauseRepresentation]:
+    ) -> dict[str, PauseRepresentation]:
         """Scope → the pause, of those that hold one of these.
 
         A key that may not see them leaves their names.
         """
-        held = {one.held_by for one in requests if one.held_by is not None}
+        held = {str(one.held_by) for one in requests if one.held_by is not None}
         if not held:
             return {}
-        known: dict[str | None, PauseRepresentation] = {
+        known: dict[str, PauseRepresentation] = {
             scope: PauseRepresentation(
                 scope, None, None, None, "", "", refused=False, by=None, held=0
             )

@@ -187,7 +187,7 @@ async def list_requests(
                 one.key or "",
                 note(one, now, pause),
             )
-            for one, pause in ((state_of(one), pauses.get(one.held_by)) for one in found)
+            for one, pause in ((state_of(one), pauses.get(str(one.held_by))) for one in found)
         ]
         if rows:
             show(

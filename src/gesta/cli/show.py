@@ -40,7 +40,7 @@ async def show(call: Invocation, request_id: Id, as_json: Json = False) -> None:
 
     async with call.backend() as backend:
         request = await backend.request(request_id)
-        pause = (await backend.pauses_of([request])).get(request.held_by)
+        pause = (await backend.pauses_of([request])).get(str(request.held_by))
         history = await backend.client.events(request.flow, request.id)
         attempts = await backend.client.attempts(request.flow, request.id)
         if as_json:

@@ -8,14 +8,12 @@ requests out.
 import types
 from typing import Any
 
-import msgspec
-
 from gesta.domain.commands import Rules
 from gesta.domain.ids import FLOW
 from gesta.domain.outcome import Outcome, UnknownPolicy
 from gesta.domain.retry_policy import RetryPolicy
 from gesta.errors import BadFlow
-from gesta.flows.flow import AnyObject, Flow, Payload
+from gesta.flows.flow import CHOOSE, AnyObject, Flow, Payload, policy_of
 from gesta.runtime.settings import keyword_arguments
 
 LEASE_SECONDS = 60.0
@@ -29,7 +27,7 @@ def external(
     *,
     payload: type[Payload] | None = None,
     lease_seconds: float = LEASE_SECONDS,
-    on_unknown: UnknownPolicy = "manual",
+    on_unknown: UnknownPolicy | None = None,
     attempts: int | None = None,
     retry: RetryPolicy | None = None,
     ttl_seconds: float | None = None,
@@ -39,15 +37,21 @@ def external(
 
     Without `payload` it takes any JSON object: `flow.payload({"order": 7})`.
 
-    Work that is not reported before its lease ends is `unknown(no_report)`: `park` leaves that to a
-    person, `resend` hands the work out
-    again under the same idempotency key.
+    Work that is not reported before its lease expires is `unknown` (`no_report`). `on_unknown`
+    decides what follows: `manual` or `resend`, which leases it again with the same idempotency key.
     """
+    if on_unknown is None:
+        raise BadFlow(
+            name,
+            f"{CHOOSE} An external flow cannot be 'reconcile': gesta cannot ask the worker. If the"
+            " worker ignores a key that it has seen, write on_unknown='resend', otherwise"
+            " on_unknown='manual'",
+        )
     if on_unknown not in ("resend", "manual"):
         raise BadFlow(
             name,
-            f"on_unknown must be 'resend' or 'manual' where others execute, not {on_unknown!r}:"
-            " nobody here can ask them",
+            f"on_unknown must be 'resend' or 'manual' for an external flow, not {on_unknown!r}:"
+            " gesta cannot ask the worker",
         )
     if not LEASE_SECONDS_MIN <= lease_seconds <= LEASE_SECONDS_MAX:
         raise BadFlow(
@@ -55,14 +59,11 @@ def external(
             f"lease_seconds must be from {LEASE_SECONDS_MIN:g} to {LEASE_SECONDS_MAX:g}, not"
             f" {lease_seconds!r}",
         )
-    policy = retry or RetryPolicy()
-    if attempts is not None:
-        policy = msgspec.structs.replace(policy, attempts=attempts)
     return Flow(
         name,
         payload or _any_object(name),
         _nobody,
-        Rules(policy, on_unknown, key_protects_seconds),
+        Rules(policy_of(retry, attempts), on_unknown, key_protects_seconds),
         ttl_seconds=ttl_seconds,
         lease_seconds=float(lease_seconds),
     )

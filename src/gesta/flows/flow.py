@@ -15,6 +15,7 @@ from typing import (
     Annotated,
     Any,
     ClassVar,
+    Literal,
     TypedDict,
     TypeVar,
     Unpack,
@@ -185,10 +186,11 @@ class Flow:
     reports: Reporting | None = None
     #: How this channel's addresses are kept on the suppression list; None: it has none.
     addresses: Addresses | None = None
-    #: It goes out through `attempt.http` and `attempt.mail` alone and has its secrets from
-    #: `attempt.config`, so that a test reaches the sandbox and
-    #: nobody else. Without that word, tests are refused.
-    sandbox: bool = False
+    #: "attempt": the executor acts only through `attempt.http` and `attempt.mail` and takes its
+    #: secrets from `attempt.config`. Then a test request reaches only the sandbox, and an exception
+    #: before anything was sent is a Retry. "any": the executor may act in other ways, so test
+    #: requests are refused and every exception is Unknown.
+    effects: Literal["attempt", "any"] = "any"
     #: payload → what stands in at a test for config of a kind of which the tenant has stored
     #: nothing.
     stand_ins: Callable[[Any], Mapping[str, ConfigBody]] | None = None
@@ -230,6 +232,8 @@ class Flow:
                 "on_unknown='reconcile' needs reconcile=, the function that asks the provider what"
                 " it did",
             )
+        if self.effects not in ("attempt", "any"):
+            raise BadFlow(self.name, f"effects must be 'attempt' or 'any', not {self.effects!r}")
         if self.rules.retry.attempts < 1 or self.timeout_seconds <= 0 or self.concurrency < 1:
             raise BadFlow(self.name, "attempts, timeout_seconds and concurrency must be positive")
         self._set_lifecycle()
@@ -259,13 +263,23 @@ class FlowOptions(TypedDict, total=False):
     ttl_seconds: float | None
     concurrency: int
     credential: Callable[[Any], str | None] | None
-    sandbox: bool
+    effects: Literal["attempt", "any"]
+
+
+#: The retries of a flow that names none: two hours on average, four at most.
+DEFAULT_RETRY = RetryPolicy(attempts=15, base_seconds=2.0, cap_seconds=3600.0)
+CHOOSE = (
+    "choose on_unknown: what happens after an attempt that may or may not have taken effect."
+    " 'resend' tries again with the same idempotency key; the receiver must ignore repeats."
+    " 'reconcile' asks the provider through your function reconcile= what it did."
+    " 'manual' stops until a person resolves the request."
+)
 
 
 def flow(
     name: str,
     *,
-    on_unknown: UnknownPolicy = "manual",
+    on_unknown: UnknownPolicy | None = None,
     attempts: int | None = None,
     retry: RetryPolicy | None = None,
     key_protects_seconds: float | None = None,
@@ -273,20 +287,29 @@ def flow(
 ) -> Callable[[Executor], Flow]:
     """Make an async function `(payload, attempt) -> Outcome` a flow.
 
-    `sandbox=True` says that it reaches the outside through `attempt.http` and `attempt.mail` alone:
-    then it may be tried with test requests.
+    `on_unknown` has no default, because every choice is wrong for some provider. `attempts`
+    changes only the number of attempts of `retry`. Without `retry`: 15 attempts, exponential
+    backoff with full jitter from 2 seconds to 1 hour.
     """
     if unknown := options.keys() - FlowOptions.__annotations__.keys():
         raise TypeError(f"flow() got an unexpected keyword argument {min(unknown)!r}")
+    if on_unknown is None:
+        raise BadFlow(
+            name,
+            f"{CHOOSE} If the receiver deduplicates by attempt.key, write on_unknown='resend',"
+            " otherwise on_unknown='manual'",
+        )
+    rules = Rules(policy_of(retry, attempts), on_unknown, key_protects_seconds)
 
     def declare(execute: Executor) -> Flow:
-        policy = retry or RetryPolicy()
-        if attempts is not None:
-            policy = msgspec.structs.replace(policy, attempts=attempts)
-        rules = Rules(policy, on_unknown, key_protects_seconds)
         return Flow(name, _payload_type(name, execute), execute, rules, **options)
 
     return declare
+
+
+def policy_of(retry: RetryPolicy | None, attempts: int | None) -> RetryPolicy:
+    policy = retry or DEFAULT_RETRY
+    return policy if attempts is None else msgspec.structs.replace(policy, attempts=attempts)
 
 
 def _payload_type(name: str, execute: Executor) -> type[Payload]:

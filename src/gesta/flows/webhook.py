@@ -153,7 +153,7 @@ def flow(
         declared=(
             {} if declared is None else {f"{ENDPOINT}/{DEFAULT}": (declared.url, declared.secret)}
         ),
-        sandbox=True,
+        effects="attempt",
         stand_ins=lambda _: {ENDPOINT: Endpoint("https://sandbox.example.org/", "")},
         notices=Notices(
             _notice,

@@ -57,9 +57,8 @@ PAYLOAD_BYTES_MAX = 256 * 1024
 #: Payloads sealed in one go, which is a matter of milliseconds in which nothing else runs.
 SEALED_MAX = 250
 NO_TESTS = (
-    "this flow takes no test requests: nothing says that it goes out through attempt.http and"
-    " attempt.mail alone, which lead to the sandbox then. If it does, declare it with @flow(…,"
-    " sandbox=True)"
+    "this flow takes no test requests: a test may reach only the sandbox. If the executor acts only"
+    " through attempt.http and attempt.mail, declare the flow with @flow(…, effects='attempt')"
 )
 #: Requests of a batch that are prepared before everybody else gets their turn.
 TURN = 300
@@ -522,7 +521,7 @@ class Intake:
             errors |= forged(body)
         if errors or not is_plain(options):
             errors |= option_errors(options)
-        if options.test and not kind.flow.sandbox:
+        if options.test and kind.flow.effects != "attempt":
             errors["test"] = NO_TESTS
         if errors:
             raise InvalidRequest(kind.flow.name, errors)

@@ -13,6 +13,8 @@ from gesta.runtime.clock import Runtime
 
 #: What other programs call a store.
 NICKNAMES = {"postgres": "postgresql", "sqlite3": "sqlite"}
+#: Schemes that one folder serves under several names.
+_FOLDERS = dict.fromkeys(("rediss", "redis+cluster", "rediss+cluster"), "redis")
 
 
 class Opening(Protocol):
@@ -51,6 +53,7 @@ async def open_views(url: str, runtime: Runtime) -> ViewPorts:
 
 def _adapter_of(url: str) -> Adapter:
     scheme = url.partition(":")[0]
+    scheme = _FOLDERS.get(scheme, scheme)
     if not scheme.isidentifier():
         raise BadSettings(
             f"url: {url!r} is not a store URL; write for instance 'sqlite:///gesta.db'"
@@ -68,7 +71,8 @@ def _adapter_of(url: str) -> Adapter:
         found = [entry for entry in entry_points(group="gesta.stores") if entry.name == scheme]
         if not found:
             raise BadSettings(
-                f"url: no store is called {scheme!r}; this gesta has: memory, postgresql, sqlite"
+                f"url: no store is called {scheme!r}; this gesta has: memory, postgresql, redis,"
+                " sqlite"
             ) from None
         adapter = found[0].load()
     return adapter

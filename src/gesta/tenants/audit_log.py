@@ -10,6 +10,7 @@ import msgspec
 from gesta.domain.codec import decode_meta
 from gesta.ports.event_store import Recorded
 from gesta.tenants.config import (
+    BULK_STARTED,
     DELETED,
     ERASED,
     HANDLER_FORGOTTEN,
@@ -33,10 +34,11 @@ WORDS = {
     SUPPRESSED: "suppressed",
     UNSUPPRESSED: "unsuppressed",
     HANDLER_FORGOTTEN: "handler_forgotten",
+    BULK_STARTED: "bulk_started",
 }
 #: What is told of an event beside what it is about. Never a body: it may hold what only its owner
 #: should read.
-_TOLD = frozenset({"reason", "refusal", "name", "scopes", "test", "expiresAt"})
+_TOLD = frozenset({"reason", "refusal", "name", "scopes", "test", "expiresAt", "filter", "matched"})
 
 
 class Change(msgspec.Struct, frozen=True):
@@ -83,6 +85,8 @@ def _about(type_name: str, fields: dict[str, Any]) -> str:
         return " ".join(f"{name}:{value}" for name, value in parts.items() if value) or "everything"
     if type_name in (SUPPRESSED, UNSUPPRESSED):
         return f"{fields.get('flow')}/{fields.get('id')}"
+    if type_name == BULK_STARTED:
+        return str(fields.get("action"))
     if type_name == HANDLER_FORGOTTEN:
         return str(fields.get("name"))
     return str(fields.get("subject") if type_name == ERASED else fields.get("id", ""))

@@ -94,6 +94,18 @@ class SubjectErased(msgspec.Struct, frozen=True, rename="camel"):
     subject: str
 
 
+class BulkStarted(msgspec.Struct, frozen=True, rename="camel"):
+    """A decision about every request that fits a filter was started.
+
+    `asked` is the whole of what was asked, so that the run can be resumed.
+    """
+
+    action: str
+    filter: dict[str, str]
+    matched: int
+    asked: msgspec.Raw
+
+
 ConfigEvent = (
     EntityPut
     | EntityDeleted
@@ -105,12 +117,14 @@ ConfigEvent = (
     | AddressUnsuppressed
     | HandlerForgotten
     | SubjectErased
+    | BulkStarted
 )
 PUT, DELETED = "config.EntityPut.v1", "config.EntityDeleted.v1"
 KEY_CREATED, KEY_REVOKED = "config.KeyCreated.v1", "config.KeyRevoked.v1"
 SUPPRESSED, UNSUPPRESSED = "config.AddressSuppressed.v1", "config.AddressUnsuppressed.v1"
 HANDLER_FORGOTTEN = "config.HandlerForgotten.v1"
 ERASED = "config.SubjectErased.v1"
+BULK_STARTED = "config.BulkStarted.v1"
 #: Event → the type that it is stored under; its metadata says when and who decided. The stream also
 #: records what was done elsewhere (keys, addresses, handlers, subjects): a tenant has no other.
 TYPES: Mapping[type[ConfigEvent], str] = {
@@ -124,6 +138,7 @@ TYPES: Mapping[type[ConfigEvent], str] = {
     AddressUnsuppressed: UNSUPPRESSED,
     HandlerForgotten: HANDLER_FORGOTTEN,
     SubjectErased: ERASED,
+    BulkStarted: BULK_STARTED,
 }
 
 

@@ -254,7 +254,7 @@ class Attempts:
             except msgspec.ValidationError:
                 run.obstacle = BAD_PAYLOAD
         if state.test and run.obstacle is None:
-            if not run.flow.sandbox:
+            if run.flow.effects != "attempt":
                 # Declared otherwise when it was submitted.
                 run.obstacle = NO_TESTS
                 return

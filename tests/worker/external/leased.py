@@ -29,6 +29,7 @@ class Parcel(Payload, frozen=True):
 
 def pick_flow(**options: Any) -> Flow:
     options.setdefault("retry", RetryPolicy(attempts=5, base_seconds=10, cap_seconds=10))
+    options.setdefault("on_unknown", "manual")
     return external(
         FLOW,
         payload=options.pop("payload", Pick),

@@ -181,7 +181,7 @@ def flow(
         request_id=_request_id,
         tags=_tags,
         reasons=_REASONS,
-        sandbox=True,
+        effects="attempt",
         stand_ins=lambda _: {
             SENDER: Sender("smtp", "sandbox@example.org", host="sandbox.example.org")
         },

@@ -154,7 +154,7 @@ def flow(
         tags=tags_of,
         reasons=_REASONS,
         alarms=frozenset({OTHER}),
-        sandbox=True,
+        effects="attempt",
         stand_ins=_stand_ins,
         notices=notices(is_declared=token is not None),
     )

@@ -125,7 +125,7 @@ def flow(
         tags=tags_of,
         reasons=_REASONS,
         alarms=frozenset({OTHER}),
-        sandbox=True,
+        effects="attempt",
         stand_ins=lambda _: {ACCOUNT: Account("ACsandbox", "", "sandbox")},
         notices=notices(declared),
         reports=reporting(declared),

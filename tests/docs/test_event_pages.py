@@ -1,4 +1,4 @@
-"""The pages about being told and about reports: their program runs, and their commands work."""
+"""The pages about event webhooks and delivery receipts: the program runs, the commands work."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 from tests.docs.test_docs import ROOT, blocks
 
-TOLD, REPORTS = ROOT / "docs" / "being-told.md", ROOT / "docs" / "reports-in.md"
+EVENTS, RECEIPTS = ROOT / "docs" / "event-webhooks.md", ROOT / "docs" / "delivery-receipts.md"
 
 
 def environment(folder: str) -> dict[str, str]:
@@ -24,10 +24,10 @@ def environment(folder: str) -> dict[str, str]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("page", [TOLD, REPORTS], ids=lambda page: page.name)
+@pytest.mark.parametrize("page", [EVENTS, RECEIPTS], ids=lambda page: page.name)
 def test_the_commands_of_the_page_work(page, tmp_path):
     commands = [line for block in blocks(page, "sh") for line in block.splitlines()]
-    # A fresh folder has no store, and only a request or a process that works makes one.
+    # The first request creates the store.
     made = ['gesta send notification.webhook \'{"type": "a", "data": {}}\'']
     assert len(commands) >= 2
     for command in made + commands:
@@ -47,7 +47,7 @@ def test_the_commands_of_the_page_work(page, tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("number", range(2))
 def test_the_settings_of_the_pages_are_read(number, tmp_path):
-    (tmp_path / "gesta.toml").write_text("\n".join(blocks((TOLD, REPORTS)[number], "toml")))
+    (tmp_path / "gesta.toml").write_text("\n".join(blocks((EVENTS, RECEIPTS)[number], "toml")))
     line = [sys.executable, "-m", "gesta", "settings", "--json"]
     done = subprocess.run(
         line,
@@ -64,8 +64,8 @@ def test_the_settings_of_the_pages_are_read(number, tmp_path):
 
 
 @pytest.mark.slow
-def test_the_program_of_the_reports_page_hears_that_a_text_arrived(tmp_path):
-    (text,) = blocks(REPORTS, "python")
+def test_the_program_of_the_receipts_page_records_a_delivery(tmp_path):
+    (text,) = blocks(RECEIPTS, "python")
     (tmp_path / "page.py").write_text(text)
     done = subprocess.run(
         [sys.executable, "page.py"],

@@ -1,0 +1,278 @@
+"""Bulk decisions: resolve, retry, cancel or redrive every request that fits a filter.
+
+The entry in the audit log is written first and is the durable record of the run. Resuming reads
+it back and continues with the requests that still fit, so a crash needs no other bookkeeping.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from datetime import datetime, timedelta
+from typing import Literal
+
+import msgspec
+
+from gesta.api_types.bulk import Bulk, BulkAction, BulkProgress, BulkRefusal, BulkSample
+from gesta.domain.codec import decode_meta
+from gesta.domain.events import Actor
+from gesta.domain.state import State
+from gesta.domain.stream_names import config_stream
+from gesta.engine.pipeline import Pipeline
+from gesta.engine.request import Request
+from gesta.errors import GestaError, InvalidRequest, NotFound, Refused, StoreError, UnknownFlow
+from gesta.flows.personal_fields import decode_object
+from gesta.flows.validation import actor_errors, tenant_errors, value_errors
+from gesta.intake.submit import Accepted
+from gesta.ports.read_model import Filter, View
+from gesta.requests.dead_letters import iso
+from gesta.runtime.clock import sleep
+from gesta.runtime.redaction import scrub
+from gesta.tenants.config import BULK_STARTED, BulkStarted
+
+SAMPLES = 10
+PAGE = 200
+#: Requests that are changed at the same time; the group commit of the store writes them together.
+TOGETHER_MAX = 50
+#: Action → the statuses it applies to; the first is chosen where none is given.
+STATUSES: Mapping[BulkAction, tuple[str, ...]] = {
+    "resolve": ("unknown", "failed"),
+    "retry": ("queued", "unknown"),
+    "cancel": ("queued",),
+    "redrive": ("failed", "expired", "cancelled", "unknown"),
+}
+CONDITIONS = ("flow", "status", "reason", "target", "template", "since", "until")
+#: Field → the one action that it belongs to.
+_BELONGS_TO: Mapping[str, BulkAction] = {
+    "outcome": "resolve",
+    "evidence": "resolve",
+    "ttl_seconds": "redrive",
+    "again": "redrive",
+}
+_RESULTS: Mapping[str, Literal["executed", "not_executed", "rejected"]] = {
+    "succeeded": "executed",
+    "not_executed": "not_executed",
+    "failed": "rejected",
+}
+
+
+class BulkRun:
+    """One run over the requests of one tenant."""
+
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        *,
+        tenant: str,
+        asked: Bulk,
+        actor: Actor | None,
+        id: int | None = None,  # noqa: A002 -- the field of BulkProgress
+        started_ms: int | None = None,
+    ) -> None:
+        """`id` and `started_ms`: those of the run that this one resumes."""
+        if isinstance(asked.evidence, str):
+            asked = msgspec.structs.replace(asked, evidence=scrub(asked.evidence))
+        self._pipeline, self._tenant, self._asked, self._actor = pipeline, tenant, asked, actor
+        self._id = id
+        self._started_ms = pipeline.runtime.now_ms() if started_ms is None else started_ms
+        self._matched = self._done = self._refused = 0
+
+    async def run(self) -> AsyncGenerator[BulkProgress, None]:
+        """Report before the first change, after every few changes and at the end.
+
+        Raises InvalidRequest with every error before anything is changed. Raises StoreError when
+        the store fails in the middle; the run can be resumed then.
+        """
+        self._check()
+        sample: list[BulkSample] = []
+        async for views in self._matching():
+            sample += [_sample(view.state) for view in views[: SAMPLES - len(sample)]]
+            self._matched += len(views)
+        if self._asked.dry_run:
+            yield self._progress(finished=True, sample=sample)
+            return
+        if self._id is None:
+            await self._record()
+        log = self._pipeline.telemetry.log.bind(
+            action=self._asked.action, tenant=self._tenant, run=self._id
+        )
+        log.info("bulk run started", matched=self._matched)
+        yield self._progress(sample=sample)
+        async for refusals in self._decide_about_all():
+            yield self._progress(refusals=refusals)
+        log.info("bulk run finished", done=self._done, refused=self._refused)
+        yield self._progress(finished=True)
+
+    def _check(self) -> None:
+        asked = self._asked
+        errors = value_errors(asked) | actor_errors(self._actor) | tenant_errors(self._tenant)
+        if all(getattr(asked, name) is None for name in CONDITIONS):
+            errors["filter"] = f"give at least one of {', '.join(CONDITIONS)}"
+        if asked.flow is not None and asked.flow not in self._pipeline.flows:
+            errors.setdefault("flow", "this process does not declare this flow")
+        allowed = STATUSES.get(asked.action, ())
+        if allowed and asked.status not in (None, *allowed):
+            errors.setdefault("status", f"{asked.action} applies to {', '.join(allowed)}")
+        for name, action in _BELONGS_TO.items():
+            if asked.action != action and getattr(asked, name) not in (None, False):
+                errors.setdefault(_camel(name), f"only for {action}")
+        if asked.action == "resolve":
+            for name in ("outcome", "evidence"):
+                if not getattr(asked, name):
+                    errors.setdefault(name, "resolve needs it")
+        if errors:
+            raise InvalidRequest("bulk", errors)
+
+    async def _record(self) -> None:
+        conditions = {
+            name: value.isoformat() if isinstance(value, datetime) else value
+            for name in CONDITIONS
+            if (value := getattr(self._asked, name)) is not None
+        }
+        writer, asked = self._pipeline.config_writer, msgspec.Raw(msgspec.json.encode(self._asked))
+
+        async def decide() -> BulkStarted:
+            self._id = writer.cache.version(self._tenant) + 1
+            return BulkStarted(self._asked.action, conditions, self._matched, asked)
+
+        await writer.change(self._tenant, decide, self._actor)
+
+    async def _matching(self) -> AsyncIterator[list[View]]:
+        """The requests that fit, newest first, in pages."""
+        asked, views = self._asked, self._pipeline.environment.stores.read_model
+        chosen = Filter(
+            self._tenant, asked.flow, asked.status or STATUSES[asked.action][0], limit=PAGE
+        )
+        while True:
+            page = await views.find(chosen)
+            yield [view for view in page if self._fits(view)]
+            if len(page) < PAGE:
+                return
+            chosen = msgspec.structs.replace(chosen, before_id=page[-1].state.id)
+
+    def _fits(self, view: View) -> bool:
+        asked, state = self._asked, view.state
+        # A request that was changed after the start was decided about by this run, or needs a new
+        # decision. A cancellation applies whatever happened since.
+        newest = state.created_at if asked.action == "cancel" else state.updated_at
+        return (
+            newest <= self._started_ms
+            and asked.reason in (None, state.reason)
+            and asked.target in (None, state.target_id)
+            and (asked.since is None or state.created_at >= _ms(asked.since))
+            and (asked.until is None or state.created_at < _ms(asked.until))
+            and self._is_applicable(state)
+            and (asked.template is None or _template_of(view.payload) == asked.template)
+        )
+
+    def _is_applicable(self, state: State) -> bool:
+        match self._asked.action:
+            case "resolve":
+                return state.in_doubt
+            case "retry":
+                now = self._pipeline.runtime.now_ms()
+                return state.wants == "execute" and state.due_at is not None and state.due_at > now
+            case "cancel":
+                return not state.in_doubt and not state.cancel_requested
+            case "redrive":
+                return not state.purged
+
+    async def _decide_about_all(self) -> AsyncIterator[list[BulkRefusal]]:
+        """The refusals of each group of requests that were decided about together."""
+        runtime, rate = self._pipeline.runtime, self._asked.rate
+        together = max(1, min(round(rate / 10), TOGETHER_MAX))
+        due = runtime.monotonic()
+        async for views in self._matching():
+            for start in range(0, len(views), together):
+                group = views[start : start + together]
+                if (wait := due - runtime.monotonic()) > 0:
+                    await sleep(runtime, wait)
+                due = max(due, runtime.monotonic()) + len(group) / rate
+                answers = await asyncio.gather(*(self._decide(view.state) for view in group))
+                refusals = [answer for answer in answers if answer is not None]
+                self._refused += len(refusals)
+                self._done += len(group) - len(refusals)
+                yield refusals
+
+    async def _decide(self, state: State) -> BulkRefusal | None:
+        asked, actor = self._asked, self._actor
+        if actor is not None:
+            actor = Actor(actor.user_id, (*actor.roles, f"bulk:{self._id}"))
+        request = Request(self._pipeline, Accepted(state.flow, self._tenant, state.id, "duplicate"))
+        try:
+            match asked.action:
+                case "cancel":
+                    await request.cancel(actor=actor)
+                case "retry":
+                    await request.retry(actor=actor)
+                case "redrive":
+                    seconds = asked.ttl_seconds
+                    ttl = None if seconds is None else timedelta(seconds=seconds)
+                    await request.redrive(ttl=ttl, again=asked.again, actor=actor)
+                case "resolve":
+                    by = "bulk" if actor is None else actor.user_id
+                    result, evidence = _RESULTS[asked.outcome or ""], asked.evidence or ""
+                    await request.resolve(result, by=by, evidence=evidence, actor=actor)
+        except StoreError:
+            raise
+        except Refused as refused:
+            return BulkRefusal(state.id, state.flow, refused.code, str(refused))
+        except GestaError as error:
+            code = "unknown_flow" if isinstance(error, UnknownFlow) else "refused"
+            return BulkRefusal(state.id, state.flow, code, str(error))
+        return None
+
+    def _progress(
+        self,
+        *,
+        finished: bool = False,
+        sample: list[BulkSample] | None = None,
+        refusals: list[BulkRefusal] | None = None,
+    ) -> BulkProgress:
+        return BulkProgress(
+            self._asked.action,
+            self._id,
+            self._matched,
+            self._done,
+            self._refused,
+            finished,
+            sample or [],
+            refusals or [],
+        )
+
+
+async def resume(
+    pipeline: Pipeline, *, tenant: str, run_id: int, rate: float | None, actor: Actor | None
+) -> BulkRun:
+    """The rest of an earlier run. Raises NotFound when the audit log has no such run."""
+    stored = await pipeline.environment.stores.events.read_back(
+        config_stream(tenant), run_id + 1, 1
+    )
+    if not stored or stored[0].version != run_id or stored[0].type != BULK_STARTED:
+        raise NotFound("bulk run", str(run_id))
+    started = msgspec.json.decode(stored[0].data, type=BulkStarted)
+    asked = msgspec.json.decode(started.asked, type=Bulk)
+    if rate is not None:
+        asked = msgspec.structs.replace(asked, rate=rate)
+    at_ms = decode_meta(stored[0].meta).occurred_at
+    return BulkRun(pipeline, tenant=tenant, asked=asked, actor=actor, id=run_id, started_ms=at_ms)
+
+
+def _sample(state: State) -> BulkSample:
+    return BulkSample(
+        state.id, state.flow, state.status, state.reason or None, iso(state.created_at)
+    )
+
+
+def _ms(at: datetime) -> int:
+    return round(at.timestamp() * 1000)
+
+
+def _template_of(payload: bytes) -> str | None:
+    """The code of the template that a message names, if it names one."""
+    fields = decode_object(payload)
+    raw = fields.get("template") or fields.get("templateCode")
+    code = None if raw is None else msgspec.json.decode(raw)
+    return code if isinstance(code, str) else None
+
+
+def _camel(name: str) -> str:
+    return msgspec.structs.fields(Bulk)[Bulk.__struct_fields__.index(name)].encode_name

@@ -1,0 +1,73 @@
+"""One decision about many requests: what to choose, what to do, how far it has come."""
+
+from datetime import datetime
+from typing import Annotated, Literal
+
+import msgspec
+
+from gesta.api_types.requests import FlowName, TtlSeconds
+from gesta.api_types.structs import Asked, Representation
+from gesta.domain.lifecycles import Status
+
+BulkAction = Literal["resolve", "retry", "cancel", "redrive"]
+Moment = Annotated[datetime, msgspec.Meta(tz=True)]
+#: Requests per second.
+Rate = Annotated[float, msgspec.Meta(ge=0.1, le=1_000)]
+
+
+class Bulk(Asked, frozen=True, kw_only=True):
+    """Decide about every request of a tenant that fits all the conditions given.
+
+    `since` and `until` limit when a request was created. `dryRun` counts and changes nothing.
+    `outcome` and `evidence` belong to resolve, `ttlSeconds` and `again` to redrive.
+    """
+
+    action: BulkAction
+    flow: FlowName | None = None
+    status: Status | None = None
+    reason: str | None = None
+    target: str | None = None
+    template: str | None = None
+    since: Moment | None = None
+    until: Moment | None = None
+    dry_run: bool = False
+    rate: Rate = 50.0
+    outcome: Literal["succeeded", "not_executed", "failed"] | None = None
+    evidence: str | None = None
+    ttl_seconds: TtlSeconds | None = None
+    again: bool = False
+
+
+class BulkSample(Representation, frozen=True):
+    id: str
+    flow: str
+    status: Status
+    reason: str | None
+    created_at: str
+
+
+class BulkRefusal(Representation, frozen=True):
+    """A request that its state kept from being changed. `code` is stable."""
+
+    id: str
+    flow: str
+    code: str
+    detail: str
+
+
+class BulkProgress(Representation, frozen=True):
+    """How far a run has come.
+
+    `id` is the version of the run's entry in the audit log and resumes it; null in a dry run.
+    `matched` is how many requests fitted when the run began. `refusals` lists those refused
+    since the last report. `sample` has a few of the requests, in the first report only.
+    """
+
+    action: BulkAction
+    id: int | None
+    matched: int
+    done: int
+    refused: int
+    finished: bool
+    sample: list[BulkSample]
+    refusals: list[BulkRefusal]

@@ -1,0 +1,1 @@
+"""A job queue on Redis, Valkey or their Cluster, in the layout of BullMQ 5 and 6."""

@@ -1,0 +1,76 @@
+"""The errors of the server and of redis-py as StoreErrors that say what to do."""
+
+from collections.abc import Sequence
+from typing import NoReturn
+
+from redis import exceptions
+
+from gesta.errors import GestaError, StoreError, StoreFull
+
+_PERHAPS = "it may have been written: the same again is recognised"
+_NOTHING = "nothing was written"
+
+
+def refused(place: str, fault: str, cure: str) -> StoreError:
+    return StoreError(f"{place}: {fault}; {_NOTHING}. {cure}")
+
+
+def is_wrong_type(error: BaseException) -> bool:
+    return isinstance(error, exceptions.ResponseError) and "WRONGTYPE" in str(error)
+
+
+def raise_as_store_error(place: str, error: BaseException) -> NoReturn:
+    """Raise this error in our words, or as it is where it is none of theirs."""
+    if isinstance(error, GestaError) or not isinstance(
+        error, (exceptions.RedisError, exceptions.RedisClusterException, OSError)
+    ):
+        raise error
+    raise _as_store_error(place, error, str(error).strip() or type(error).__name__) from error
+
+
+def wrong_type(place: str, wrong: Sequence[tuple[str, str, str]]) -> StoreError:
+    """`wrong`: key, the type it has, the type it should have."""
+    told = "; ".join(f"{key} is a {found}, not a {wanted}" for key, found, wanted in wrong)
+    return refused(
+        place,
+        f"another program uses a key of this queue ({told or 'which one is unknown'})",
+        "Move that program to another prefix, or delete the key, or name another prefix in the URL:"
+        " ?prefix=",
+    )
+
+
+def _as_store_error(place: str, error: BaseException, reason: str) -> StoreError:
+    if isinstance(error, exceptions.OutOfMemoryError) or reason.startswith("OOM"):
+        return StoreFull(place, reason)
+    if isinstance(error, exceptions.NoPermissionError) or "NOPERM" in reason:
+        return refused(
+            place,
+            f"the Redis user lacks a permission ({reason})",
+            "Grant it: ACL SETUSER <user> ~<prefix>:* ~*:v1:* +@all -@admin -@dangerous +info",
+        )
+    if isinstance(error, (exceptions.AuthenticationError, exceptions.AuthorizationError)):
+        return refused(
+            place, f"the server does not accept this user ({reason})", "Look at user and password"
+        )
+    if isinstance(error, exceptions.ReadOnlyError) or reason.startswith("READONLY"):
+        return refused(place, f"this server is a replica ({reason})", "Name the primary server")
+    if isinstance(error, exceptions.BusyLoadingError) or reason.startswith(("LOADING", "BUSY ")):
+        return refused(place, f"the server is not ready ({reason})", "It is tried again")
+    if isinstance(
+        error,
+        (
+            exceptions.ClusterError,
+            exceptions.ClusterDownError,
+            exceptions.RedisClusterException,
+        ),
+    ):
+        return StoreError(
+            f"{place}: the cluster does not serve this slot now ({reason}); {_PERHAPS}. It is tried"
+            " again"
+        )
+    if isinstance(error, (exceptions.ConnectionError, exceptions.TimeoutError, OSError)):
+        return StoreError(
+            f"{place}: the server does not answer ({reason}); {_PERHAPS}. It is connected again by"
+            " itself; is it running, and is the address right?"
+        )
+    return StoreError(f"{place}: {reason}; {_NOTHING}")

@@ -1,0 +1,240 @@
+"""Bulk decisions: one filter, many requests, one audit entry."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from gesta import Actor, Engine, Payload, Rejected, Retry, Unknown
+from gesta.api_types.bulk import Bulk, BulkProgress
+from gesta.domain.retry_policy import RetryPolicy
+from gesta.errors import InvalidRequest, NotFound, StoreError
+from tests.world import FLOW, URL, Note, Provider, engine_of, let_run, note_flow
+
+ADA = Actor("ada", ("operator",))
+OTHER = "test.other"
+
+
+class Mail(Payload, frozen=True):
+    template: str
+
+
+async def reports(engine: Engine, **asked: Any) -> list[BulkProgress]:
+    return [one async for one in engine.admin.bulk(Bulk(**asked), actor=ADA)]
+
+
+async def failed_requests(engine: Engine, gesta: Any, count: int) -> list[str]:
+    sent = [await engine.submit(Note(str(number)), key=str(number)) for number in range(count)]
+    await gesta.settle()
+    return [one.id for one in sent]
+
+
+async def statuses(engine: Engine) -> list[str]:
+    return sorted(view.state.status for view in await engine.find(limit=200))
+
+
+async def test_a_dry_run_counts_and_samples_and_changes_nothing(gesta):
+    provider = Provider(*[Rejected("closed")] * 12)
+    async with engine_of(provider) as engine:
+        ids = await failed_requests(engine, gesta, 12)
+        (report,) = await reports(engine, action="redrive", flow=FLOW, dry_run=True)
+        assert (report.matched, report.done, report.finished, report.id) == (12, 0, True, None)
+        assert [one.id for one in report.sample] == ids[::-1][:10]
+        assert report.sample[0].reason == "closed"
+        await gesta.settle()
+        assert await statuses(engine) == ["failed"] * 12
+        assert await engine.admin.audit() == []
+
+
+async def test_redrive_by_filter_executes_the_chosen_requests_again(gesta):
+    provider = Provider(*[Rejected("closed")] * 3, *[Rejected("refused")] * 2)
+    async with engine_of(provider) as engine:
+        await failed_requests(engine, gesta, 5)
+        last = (await reports(engine, action="redrive", reason="closed"))[-1]
+        assert (last.matched, last.done, last.refused, last.finished) == (3, 3, 0, True)
+        await gesta.settle()
+        assert await statuses(engine) == ["completed"] * 3 + ["failed"] * 2
+
+
+async def test_a_run_leaves_one_audit_entry_that_names_actor_filter_and_count(gesta):
+    provider = Provider(*[Rejected("closed")] * 3)
+    async with engine_of(provider) as engine:
+        (first, *_) = await failed_requests(engine, gesta, 3)
+        since = datetime(2027, 1, 1, tzinfo=UTC)
+        run = await reports(engine, action="redrive", flow=FLOW, status="failed", since=since)
+        (entry,) = await engine.admin.audit()
+        assert (entry.what, entry.about, entry.by) == ("bulk_started", "redrive", "ada")
+        assert entry.details == {
+            "filter": {"flow": FLOW, "status": "failed", "since": "2027-01-01T00:00:00+00:00"},
+            "matched": 3,
+        }
+        assert {one.id for one in run} == {entry.version}
+        actors = [meta.actor for _, _, meta in await engine.history(first) if meta.actor]
+        assert actors == [Actor("ada", ("operator", f"bulk:{entry.version}"))]
+
+
+async def test_the_rate_limits_how_many_requests_a_second_are_changed(gesta):
+    provider = Provider(*[Rejected("closed")] * 40)
+    async with engine_of(provider) as engine:
+        await failed_requests(engine, gesta, 40)
+        run = engine.admin.bulk(Bulk(action="redrive", flow=FLOW, rate=20.0))
+        began = gesta.runtime.monotonic()
+        times = [
+            (gesta.runtime.monotonic() - began, progress.done)
+            async for progress in passing_time(gesta, run)
+        ]
+        assert times[-1][1] == 40
+        assert all(done <= 20 * seconds + 2.01 for seconds, done in times), times
+
+
+async def passing_time(gesta: Any, run: Any) -> Any:
+    """The reports of a run; the clock moves whenever the run waits for it."""
+    while True:
+        step = asyncio.ensure_future(anext(run, None))
+        await let_run(gesta)
+        while not step.done():
+            gesta.advance(0.01)
+            await let_run(gesta)
+        if (progress := step.result()) is None:
+            return
+        yield progress
+        gesta.advance(0.01)
+
+
+async def test_a_stopped_run_is_resumed_without_changing_a_request_twice(gesta):
+    provider = Provider(*[Rejected("closed")] * 12)
+    async with engine_of(provider) as engine:
+        await failed_requests(engine, gesta, 6)
+        gesta.advance(1)
+        run = engine.admin.bulk(Bulk(action="redrive", flow=FLOW, rate=10.0), actor=ADA)
+        done = 0
+        async for progress in passing_time(gesta, run):
+            done = progress.done
+            if done == 2:
+                break
+        await run.aclose()
+        # The two redriven requests fail again and must not be redriven a second time.
+        await gesta.settle()
+        assert len(provider.calls) == 8
+        rest = [one async for one in engine.admin.resume_bulk(progress.id or 0, rate=1_000.0)]
+        assert (rest[-1].matched, rest[-1].done, rest[-1].id) == (4, 4, progress.id)
+        await gesta.settle()
+        assert len(provider.calls) == 12
+        assert len(await engine.admin.audit()) == 1
+
+
+async def test_resuming_an_entry_that_is_no_bulk_run_is_refused(gesta):
+    async with engine_of(Provider()) as engine:
+        await engine.admin.pause(flow=FLOW, tenant="default")
+        for run_id in (0, 1, 7):
+            with pytest.raises(NotFound):
+                await anext(engine.admin.resume_bulk(run_id))
+
+
+async def test_a_store_failure_ends_the_run_and_the_run_can_be_resumed(gesta, ports):
+    provider = Provider(*[Rejected("closed")] * 3)
+    async with engine_of(provider) as engine:
+        await failed_requests(engine, gesta, 3)
+        run = engine.admin.bulk(Bulk(action="redrive", flow=FLOW))
+        first = await anext(run)
+        ports.read_model.fail("find")
+        with pytest.raises(StoreError):
+            await anext(run)
+        rest = [one async for one in engine.admin.resume_bulk(first.id or 0)]
+        assert rest[-1].done == 3
+
+
+async def test_cancel_by_filter_cancels_what_waits(gesta):
+    async with engine_of(Provider()) as engine:
+        await engine.admin.pause(flow=FLOW)
+        for number in range(3):
+            await engine.submit(Note(str(number)), key=str(number))
+        await let_run(gesta)
+        last = (await reports(engine, action="cancel", flow=FLOW))[-1]
+        assert (last.matched, last.done) == (3, 3)
+        assert await statuses(engine) == ["cancelled"] * 3
+
+
+async def test_retry_by_filter_makes_waiting_attempts_due_now(gesta):
+    provider = Provider(*[Retry("busy", after_seconds=500.0)] * 2)
+    async with engine_of(provider, retry=RetryPolicy(cap_seconds=1_000.0)) as engine:
+        for number in range(2):
+            await engine.submit(Note(str(number)), key=str(number))
+        await let_run(gesta)
+        assert len(provider.calls) == 2
+        last = (await reports(engine, action="retry", reason="busy"))[-1]
+        assert (last.matched, last.done) == (2, 2)
+        await let_run(gesta)
+        assert await statuses(engine) == ["completed"] * 2
+
+
+async def test_resolve_by_filter_puts_one_outcome_and_evidence_on_every_request(gesta):
+    provider = Provider(*[Unknown("timeout")] * 2)
+    async with engine_of(provider, on_unknown="manual") as engine:
+        (first, _) = await failed_requests(engine, gesta, 2)
+        last = (
+            await reports(engine, action="resolve", flow=FLOW, outcome="succeeded", evidence="log")
+        )[-1]
+        assert (last.matched, last.done) == (2, 2)
+        assert await statuses(engine) == ["completed"] * 2
+        (resolved,) = [
+            event for name, event, _ in await engine.history(first) if "OutcomeResolved" in name
+        ]
+        assert (resolved.by, resolved.evidence) == ("ada", "log")  # type: ignore[union-attr]
+
+
+async def test_template_and_target_choose_requests(gesta):
+    provider = Provider(*[Rejected("closed")] * 2)
+    flow = note_flow(provider)
+    mail = type(flow)("test.mail", Mail, provider.execute, flow.rules)
+    async with Engine(URL, flows=[flow, mail]) as engine:
+        for code in ("welcome", "goodbye"):
+            await engine.submit(Mail(code), key=code)
+        await gesta.settle()
+        (found,) = await reports(engine, action="redrive", template="welcome", dry_run=True)
+        assert found.matched == 1
+        (found,) = await reports(engine, action="redrive", target="C1", dry_run=True)
+        assert found.matched == 0
+
+
+async def test_a_refused_request_is_reported_and_the_others_are_changed(gesta):
+    provider = Provider(*[Rejected("closed")] * 2)
+    flow = note_flow(provider)
+    mail = type(flow)("test.mail", Mail, provider.execute, flow.rules)
+    async with Engine(URL, flows=[flow, mail]) as engine:
+        undeclared = await engine.submit(Mail("welcome"), key="mail")
+        await failed_requests(engine, gesta, 1)
+    async with engine_of(provider) as engine:
+        run = await reports(engine, action="redrive", reason="closed")
+        assert (run[-1].done, run[-1].refused) == (1, 1)
+        (refusal,) = [one for report in run for one in report.refusals]
+        assert (refusal.id, refusal.code) == (undeclared.id, "unknown_flow")
+
+
+@pytest.mark.parametrize(
+    ("asked", "fields"),
+    [
+        ({"action": "redrive"}, {"filter"}),
+        ({"action": "redrive", "flow": "no.such"}, {"flow"}),
+        ({"action": "redrive", "status": "queued"}, {"status"}),
+        (
+            {"action": "cancel", "flow": FLOW, "outcome": "failed", "again": True},
+            {"outcome", "again"},
+        ),
+        ({"action": "resolve", "flow": FLOW}, {"outcome", "evidence"}),
+        (
+            {"action": "retry", "flow": FLOW, "rate": 0.0, "ttl_seconds": 5.0},
+            {"rate", "ttlSeconds"},
+        ),
+        ({"action": "explode", "flow": FLOW, "since": datetime(2027, 1, 1)}, {"action", "since"}),
+    ],
+)
+async def test_wrong_input_is_refused_with_all_field_errors_at_once(gesta, asked, fields):
+    async with engine_of(Provider()) as engine:
+        with pytest.raises(InvalidRequest) as refused:
+            await reports(engine, **asked)
+        assert set(refused.value.fields) == fields
+        assert await engine.admin.audit() == []
