@@ -2,16 +2,28 @@
 
 from __future__ import annotations
 
+import atexit
 from pathlib import Path
 
-from gesta.ports.stores import Stores, ViewPorts
+from gesta.ports.stores import Stores
 from gesta.stores.memory.database import MemoryDatabase
-from gesta.stores.redis.connection import Redis, address_of
-from gesta.stores.redis.read_model import RedisReadModel
+from gesta.stores.redis import open_views
 from gesta.stores.separate_views import with_separate_views
 from gesta.stores.sqlite import open_stores
 from gesta.testing.contracts.harness import Harness
-from gesta.testing.valkey_server import shared_url
+from gesta.testing.valkey_server import ValkeyCluster, ValkeyServer
+
+_SHARED: dict[type[ValkeyServer | ValkeyCluster], ValkeyServer | ValkeyCluster] = {}
+
+
+async def shared_url(kind: type[ValkeyServer | ValkeyCluster]) -> str:
+    """The URL of a server that is started by the first test of a process, and ends with it."""
+    if kind not in _SHARED:
+        server = kind()
+        await server.__aenter__()
+        atexit.register(server.end)
+        _SHARED[kind] = server
+    return _SHARED[kind].url
 
 
 class _SeparateViews(Harness):
@@ -36,10 +48,11 @@ class _SeparateViews(Harness):
         return self._database.stores()
 
     async def open_ports(self) -> Stores:
-        redis = Redis(address_of(shared_url()))
-        model = RedisReadModel(redis)
-        views = ViewPorts(read_model=model, sweep_index=model, positions=model, close=redis.close)
+        views = await open_views(await self._url(), self.runtime)
         return with_separate_views(await self._durable(), views)
+
+    async def _url(self) -> str:
+        return await shared_url(ValkeyServer)
 
 
 class _SqliteAndRedis(_SeparateViews):
@@ -47,5 +60,14 @@ class _SqliteAndRedis(_SeparateViews):
         return await open_stores(f"sqlite:///{self.folder / 'gesta.db'}", self.runtime)
 
 
+class _Cluster(_SeparateViews):
+    async def _url(self) -> str:
+        return await shared_url(ValkeyCluster)
+
+
 def separate_views_harness_types() -> dict[str, type[Harness]]:
-    return {"memory-redis": _SeparateViews, "sqlite-redis": _SqliteAndRedis}
+    return {
+        "memory-redis": _SeparateViews,
+        "sqlite-redis": _SqliteAndRedis,
+        "memory-cluster": _Cluster,
+    }

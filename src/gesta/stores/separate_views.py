@@ -19,7 +19,7 @@ from gesta.ports.checkpoints import Checkpoint, Checkpoints, Move, dispatched_of
 from gesta.ports.eager_dispatch import FreeSlots
 from gesta.ports.event_store import Append, AppendVerdict
 from gesta.ports.job_queue import Job
-from gesta.ports.read_model import Filter, Key, Quarantined, Shadow, View, key_of
+from gesta.ports.read_model import Quarantined, Shadow, View, key_of
 from gesta.ports.stores import Missing, Stores, ViewPorts, required
 from gesta.ports.transactions import Entry, Projection, Recording
 from gesta.ports.undispatched_jobs import UndispatchedJobs
@@ -72,6 +72,14 @@ class _Known(NamedTuple):
         """Up to here no job is put while the projector folds again."""
         return self.dispatched if self.position >= self.durable else max(self[:2])
 
+    def allows(self, move: Move) -> bool:
+        """Whether the move was planned with what is known now. While views are missing, only a
+        fold that knows what was dispatched may fill them in.
+        """
+        if move.dispatched is None:
+            return move.before == self.position == self.durable
+        return move.before == self.position and move.dispatched == self.quiet
+
 
 class _Writes:
     """The two steps of a projection."""
@@ -113,11 +121,7 @@ class _Writes:
         if any(move.name not in self._known for move in moves):
             await self.checkpoints()
         known = {move.name: self._known.get(move.name, _Known(0, 0, 0)) for move in moves}
-        if any(
-            move.before != known[move.name].position
-            or move.dispatched not in (None, known[move.name].quiet)
-            for move in moves
-        ):
+        if not all(known[move.name].allows(move) for move in moves):
             self.forget()
             return False
         ahead = [
@@ -153,8 +157,7 @@ class SeparateReadModel:
 
     def __init__(self, stores: Stores, views: ViewPorts, writes: _Writes) -> None:
         self._durable, self._views, self._writes = stores.read_model, views.read_model, writes
-        self.get: Callable[[Sequence[Key]], Awaitable[dict[Key, View]]] = views.read_model.get
-        self.find: Callable[[Filter], Awaitable[list[View]]] = views.read_model.find
+        self.get, self.find = views.read_model.get, views.read_model.find
         self.counts = views.read_model.counts
         self.undecided = views.read_model.undecided
         self.quarantined = stores.read_model.quarantined

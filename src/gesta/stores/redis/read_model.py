@@ -204,6 +204,7 @@ class RedisReadModel:
     async def _ids_before(self, keys: IndexKeys, before_id: str | None, limit: int) -> list[str]:
         newest = "+" if before_id is None else f"({before_id}"
         command = ["ZRANGE", keys.by_id, newest, "-", "BYLEX", "REV", "LIMIT", "0", str(limit)]
+        ids: list[str]
         [ids] = await self._redis.commands([command])
         return ids
 
