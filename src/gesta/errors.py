@@ -216,19 +216,29 @@ class InvalidSignature(GestaError):
 
 
 class OutcomeTimeout(GestaError, TimeoutError):
-    """No outcome yet; the request goes on."""
+    """No outcome yet; the request goes on. The text names the cause.
+
+    `held`: what holds the request, where something does.
+    """
 
     def __init__(
-        self, request_id: str, state: State | RequestRepresentation, timeout_seconds: float
+        self,
+        request_id: str,
+        state: State | RequestRepresentation,
+        timeout_seconds: float,
+        *,
+        held: str = "",
     ) -> None:
-        last = (
-            f" (last attempt: {state.reason}{', ' if state.detail else ''}{state.detail})"
-            if state.reason
-            else ""
-        )
+        if held:
+            cause = f"it is held: {held}"
+        elif state.reason:
+            detail = f" ({state.detail})" if state.detail else ""
+            cause = f"its last attempt ended with {state.reason}{detail}"
+        else:
+            cause = f"it is {state.status} and no attempt of it has ended"
         super().__init__(
-            f"request {request_id} is still {state.status} after {timeout_seconds:g} s{last}; ask"
-            f" again later, `gesta doctor {request_id}` says what it waits for"
+            f"request {request_id} has no outcome after {timeout_seconds:g} s: {cause}. It goes on;"
+            f" `gesta doctor {request_id}` says what it waits for"
         )
         self.request_id, self.status, self.reason = request_id, state.status, state.reason
 
@@ -323,6 +333,30 @@ class NotOurs(StoreError):
     def __init__(self, path: str, fault: str) -> None:
         super().__init__(
             f"{path} is not a gesta store ({fault}); nothing was changed. Name another file"
+        )
+
+
+class DamagedStore(StoreError):
+    def __init__(self, path: str, damage: str) -> None:
+        super().__init__(
+            f"{path} is a damaged gesta store ({damage}). Stop all processes that use it, keep a"
+            " copy of the file, and restore the store from a backup"
+        )
+
+
+class EmptiedStore(StoreError):
+    def __init__(self, path: str, evidence: str) -> None:
+        super().__init__(
+            f"{path} is empty, but {evidence} shows that it was a gesta store; nothing was changed."
+            " Restore the store from a backup. To begin a new store, delete the empty file first"
+        )
+
+
+class UnreadableMasterKey(StoreError):
+    def __init__(self, path: str, cause: str) -> None:
+        super().__init__(
+            f"the key file {path} cannot be read ({cause}); let the user of this process read it,"
+            " or set GESTA_MASTER_KEY to its content"
         )
 
 

@@ -214,9 +214,9 @@ def test_what_to_start_is_the_part_that_is_missing():
     wanted.
     """
     (projector,) = found(roles=HELD[1:])
-    assert projector.advice.startswith("start `gesta projector` (or `gesta serve`")
+    assert projector.advice.startswith("start `gesta worker` (or `gesta serve`")
     (sweep,) = found(roles=HELD[:1])
-    assert sweep.advice.startswith("start `gesta sweeper` (or `gesta serve`")
+    assert sweep.advice.startswith("start `gesta worker` (or `gesta serve`")
 
 
 def test_a_queue_that_nobody_takes_from_is_bad_before_it_is_slow():
@@ -330,7 +330,7 @@ JOB = QueueStanding(Job("r-1-1", "default", FLOW, "r-1", 1, due_ms=NOW - 5_000),
         (
             {"status": "unknown", "reason": "timeout", "policy": "manual"},
             {"is_worked_on": False},
-            "only a person can tell; gesta resolve r-1 --executed",
+            "only a person can tell; gesta resolve r-1 --succeeded",
         ),
         (
             {},
@@ -378,7 +378,7 @@ JOB = QueueStanding(Job("r-1-1", "default", FLOW, "r-1", 1, due_ms=NOW - 5_000),
         (
             {"external": True},
             {"job": QueueStanding(JOB.job, "leased", 1, NOW - 33_000), "is_swept": False},
-            "start `gesta sweeper` (or `gesta serve`)",
+            "start `gesta worker` (or `gesta serve`)",
         ),
         (
             {
@@ -456,19 +456,19 @@ JOB = QueueStanding(Job("r-1-1", "default", FLOW, "r-1", 1, due_ms=NOW - 5_000),
             {"is_erased": True},
             (
                 "nobody can ask about it or send it again, and a person decides; gesta resolve r-1"
-                " --executed"
+                " --succeeded"
             ),
         ),
         ({}, {"job": None}, "the sweep puts it back"),
         (
             {},
             {"job": None, "is_swept": False},
-            "nobody sweeps, which puts it back; start `gesta sweeper` (or `gesta serve`)",
+            "nobody sweeps, which puts it back; start `gesta worker` (or `gesta serve`)",
         ),
         (
             {},
             {"job": None, "is_worked_on": False},
-            "nobody projects, which puts it there; start `gesta projector` (or `gesta serve`)",
+            "nobody projects, which puts it there; start `gesta worker` (or `gesta serve`)",
         ),
         (
             {},

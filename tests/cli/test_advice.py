@@ -28,7 +28,7 @@ def advised(text: str, verb: str) -> tuple[str, ...]:
 
 def test_what_send_advises_finds_the_request_of_another_tenant(cli):
     """It was `gesta show ID`, which answered that there is no such request for this tenant."""
-    sent = cli("send", "shop.note", "{}", *ACME)
+    sent = cli("submit", "shop.note", "{}", *ACME)
     request_id = sent.out.strip()
     assert advised(sent.err, "show") == ("show", request_id, *ACME)
     assert request_id in cli(*advised(sent.err, "show")).out
@@ -39,22 +39,22 @@ def test_what_send_advises_finds_the_request_of_another_tenant(cli):
 def test_what_was_not_said_in_the_call_is_not_repeated(cli, monkeypatch):
     monkeypatch.setenv("GESTA_TENANT", "acme")
     monkeypatch.setenv("GESTA_APP", APP)
-    sent = cli("send", "shop.note", "{}")
+    sent = cli("submit", "shop.note", "{}")
     assert advised(sent.err, "show") == ("show", sent.out.strip())
     assert advised(sent.err, "serve") == ("serve",)
 
 
 def test_show_and_doctor_advise_commands_that_work(cli):
     request_id = cli(
-        "send", "shop.note", "{}", "--deliver-at", "2030-01-01T09:00:00Z", *ACME
+        "submit", "shop.note", "{}", "--deliver-at", "2030-01-01T09:00:00Z", *ACME
     ).out.strip()
     shown = cli("show", request_id, *ACME)
     assert advised(shown.err, "retry") == ("retry", request_id, *ACME)
     assert cli(*advised(shown.err, "retry")).code == 0
     assert f"start `gesta serve --app {APP}`" in cli("doctor", request_id, *ACME).out
     told = {one["about"]: one["advice"] for one in cli("doctor", *ACME, "--json").json}
-    assert advised(told["projector"], "projector")[:3] == ("projector", "--app", APP)
-    late = cli("send", "shop.note", "{}", "--wait", "0", *ACME)
+    assert advised(told["projector"], "worker")[:3] == ("worker", "--app", APP)
+    late = cli("submit", "shop.note", "{}", "--wait", "0", *ACME)
     assert late.code == 5
     assert advised(late.err, "doctor") == ("doctor", late.out.strip(), *ACME)
 
@@ -129,7 +129,7 @@ def test_the_program_that_was_asked_is_the_one_to_start_if_it_declares_the_flow(
 
 def test_doctor_and_doctor_of_a_request_end_a_pause_by_the_same_command(cli):
     """`gesta doctor` only said `gesta resume, when it may go on`."""
-    request_id = cli("send", "shop.note", "{}", *ACME).out.strip()
+    request_id = cli("submit", "shop.note", "{}", *ACME).out.strip()
     work()
     cli("pause", "--flow", "shop.note", *ACME)
     told = {one["about"]: one["advice"] for one in cli("doctor", *ACME, "--json").json}["paused"]

@@ -8,11 +8,11 @@ import re
 import apsw
 import pytest
 
-from tests.cli.running import events_in, work
+from tests.cli.running import Running, events_in, work
 from tests.cli.shop import APP, Note
 
-SEND = ("send", "shop.note")
-WEBHOOK = ("send", "notification.webhook", '{"type": "a", "data": {}}')
+SEND = ("submit", "shop.note")
+WEBHOOK = ("submit", "notification.webhook", '{"type": "a", "data": {}}')
 
 
 @pytest.mark.parametrize(
@@ -55,7 +55,7 @@ WEBHOOK = ("send", "notification.webhook", '{"type": "a", "data": {}}')
         ((*SEND, "[1, 2]"), ["payload: must be a JSON object"]),
         ((*SEND, '{"count": '), ["payload: not valid JSON"]),
         ((*SEND, "@nowhere.json"), ["payload: nowhere.json cannot be read: No such file"]),
-        (("send", "shop.nothing", "{}"), ["no flow 'shop.nothing'", "it has: shop.note"]),
+        (("submit", "shop.nothing", "{}"), ["no flow 'shop.nothing'", "it has: shop.note"]),
     ],
     ids=lambda value: " ".join(value)[:50],
 )
@@ -72,7 +72,7 @@ def test_an_oversize_payload_is_refused_with_its_size(cli, folder):
     (folder / "big.json").write_text('{"comes_to": "' + "x" * (256 * 1024) + '"}')
     answer = cli(*SEND, "@big.json", "--app", APP)
     assert answer.code == 2
-    assert re.search(r"payload: 2621\d\d bytes; at most 262144 are taken", answer.err)
+    assert re.search(r"payload: 2621\d\d bytes, and 262144 is the maximum", answer.err)
     assert events_in() == 0
 
 
@@ -170,6 +170,46 @@ def test_a_file_that_is_no_database_is_left_alone(cli, folder):
     assert path.read_bytes() == before
 
 
+COMMANDS = [("serve", "--no-api"), ("doctor",), ("list",), ("config", "list")]
+
+
+def refusal_of(*arguments: str) -> str:
+    """What a command in a process of its own prints before it ends with 6."""
+    answer = Running((*arguments, "--app", APP)).end()
+    assert answer.code == 6
+    return " ".join(f"{answer.out} {answer.err}".split())
+
+
+@pytest.mark.parametrize("arguments", COMMANDS)
+def test_an_emptied_store_was_silently_created_again(arguments, folder):
+    work(Note())
+    (folder / "gesta.db").write_bytes(b"")
+    text = refusal_of(*arguments)
+    assert "gesta.db is empty, but gesta.key shows that it was a gesta store" in text
+    assert "Restore the store from a backup" in text
+    assert (folder / "gesta.db").read_bytes() == b""
+
+
+@pytest.mark.parametrize("arguments", COMMANDS)
+def test_a_damaged_store_was_reported_as_not_a_gesta_store(arguments, folder):
+    work(Note())
+    content = (folder / "gesta.db").read_bytes()
+    (folder / "gesta.db").write_bytes(content[:100] + b"\xff" * 3996 + content[4096:])
+    text = refusal_of(*arguments)
+    assert "gesta.db is a damaged gesta store" in text
+    assert "restore the store from a backup" in text
+    assert "not a gesta store" not in text
+
+
+@pytest.mark.parametrize("arguments", COMMANDS)
+def test_an_unreadable_key_file_ended_with_1(arguments, folder):
+    work(Note())
+    (folder / "gesta.key").unlink()
+    (folder / "gesta.key").mkdir()
+    text = refusal_of(*arguments)
+    assert "the key file gesta.key cannot be read (Is a directory)" in text
+
+
 def test_another_programs_database_is_left_alone(cli, folder):
     db = apsw.Connection(str(folder / "gesta.db"))
     db.execute("create table recipe (name text)")
@@ -214,7 +254,8 @@ def test_looking_at_a_store_that_is_not_there_does_not_make_one(cli, folder, arg
     empty = cli(*arguments, "--url", "sqlite:///empty.db")
     assert empty.code == 6
     assert (
-        "empty.db (url from argument) is empty; `gesta serve` and `gesta send` make it" in empty.err
+        "empty.db (url from argument) is empty; `gesta serve` and `gesta submit` make it"
+        in empty.err
     )
     assert [(path.name, path.stat().st_size) for path in folder.iterdir()] == [("empty.db", 0)]
 

@@ -30,7 +30,7 @@ def test_copy_says_what_was_copied_and_what_is_next(cli, shop):
     url = ("--url", "sqlite:///new.db", "--app", APP)
     assert cli("show", request_id, *url, "--json").json["status"] == "completed"
     again = cli(
-        "send",
+        "submit",
         "shop.note",
         '{"comes_to": "done", "email": "ada@example.com"}',
         "--key",
@@ -61,25 +61,25 @@ def test_copy_speaks_json_and_a_repetition_says_that_nothing_was_done(cli, shop)
 def test_the_source_refuses_writes_and_can_be_taken_back(cli, shop):
     shop("done")
     cli("copy", *FROM, *TO)
-    refused = cli("send", "shop.note", "{}", "--app", APP)
+    refused = cli("submit", "shop.note", "{}", "--app", APP)
     assert refused.code == 6
     assert "was copied to" in refused.err
     assert cli("list", "--app", APP).code == 0
     back = cli("copy", "--unfence", *FROM)
     assert back.code == 0
     assert "Throw the copy away first" in " ".join(back.err.split())
-    assert cli("send", "shop.note", "{}", "--app", APP).code == 0
+    assert cli("submit", "shop.note", "{}", "--app", APP).code == 0
     assert cli("copy", "--unfence", *FROM).code == 3
 
 
 def test_copy_of_a_tenant_pauses_and_fences_that_tenant_only(cli, shop):
     shop("done")
-    cli("send", "shop.note", "{}", "--app", APP, "--tenant", "acme")
+    cli("submit", "shop.note", "{}", "--app", APP, "--tenant", "acme")
     answer = cli("copy", *FROM, *TO, "--tenant", "acme", "--json")
     assert (answer.json["events"], answer.json["tenant"]) == (2, "acme")
     assert "gesta resume --tenant acme" in answer.err
-    assert cli("send", "shop.note", "{}", "--app", APP).code == 0
-    assert cli("send", "shop.note", "{}", "--app", APP, "--tenant", "acme").code == 6
+    assert cli("submit", "shop.note", "{}", "--app", APP).code == 0
+    assert cli("submit", "shop.note", "{}", "--app", APP, "--tenant", "acme").code == 6
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ import pytest
 
 from tests.cli.shop import APP
 
-#: A server does not say that nothing works on its store.
+#: A server does not warn that no projector is running.
 ON_THE_STORE_ONLY = {
     "test_one_is_redriven_by_its_id",
 }

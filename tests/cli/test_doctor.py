@@ -171,7 +171,7 @@ def test_a_server_that_works_makes_all_well(start, cli):
 
 def test_a_request_of_an_erased_person_is_said_to_end_and_not_to_be_retried(cli):
     request = (
-        "send",
+        "submit",
         "shop.note",
         '{"email": "ada@example.com"}',
         "--deliver-at",
@@ -190,7 +190,7 @@ def test_a_request_of_an_erased_person_is_said_to_end_and_not_to_be_retried(cli)
 
 def test_a_pause_does_not_hide_that_a_request_is_not_due(cli, start):
     request_id = cli(
-        "send", "shop.note", "{}", "--deliver-at", "2030-01-01T09:00:00Z", "--app", APP
+        "submit", "shop.note", "{}", "--deliver-at", "2030-01-01T09:00:00Z", "--app", APP
     ).out.strip()
     cli("pause", "--tenant", "default", "--app", APP)
     start("serve", "--app", APP).wait_for("ready")

@@ -10,7 +10,7 @@ from gesta.runtime.settings import Settings, load
 from gesta.runtime.telemetry import Telemetry
 from tests.cli.shop import APP
 
-WEBHOOK = ("send", "notification.webhook", '{"type": "a", "data": {}}')
+WEBHOOK = ("submit", "notification.webhook", '{"type": "a", "data": {}}')
 
 
 def rows(answer) -> dict[str, tuple[object, str]]:
@@ -83,14 +83,14 @@ def test_a_program_in_the_current_folder_is_found(cli, folder):
         "engine = Engine('sqlite:///gesta.db', flows=[hello])\n"
     )
     (folder / "gesta.toml").write_text("app = 'own_program:engine'\n")
-    assert cli("send", "own.hello", '{"text": "hi"}').code == 0
+    assert cli("submit", "own.hello", '{"text": "hi"}').code == 0
 
 
 def test_flows_that_others_execute_are_declared_without_python(cli, folder):
     (folder / "gesta.toml").write_text(
         '[flows.external."warehouse.pick"]\nlease = "30s"\non_unknown = "resend"\nattempts = 2\n'
     )
-    assert cli("send", "warehouse.pick", '{"any": ["thing"]}').code == 0
+    assert cli("submit", "warehouse.pick", '{"any": ["thing"]}').code == 0
     (flow,) = [one for one in flows_of(load(file="gesta.toml")) if one.name == "warehouse.pick"]
     assert (flow.lease_seconds, flow.rules.on_unknown, flow.rules.retry.attempts) == (
         30.0,
@@ -112,7 +112,7 @@ def test_flows_that_others_execute_are_declared_without_python(cli, folder):
 )
 def test_a_wrong_table_of_such_a_flow_is_told_with_its_place(cli, folder, table, told):
     (folder / "gesta.toml").write_text(f'[flows.external."warehouse.pick"]\n{table}\n')
-    answer = cli("send", "warehouse.pick", "{}")
+    answer = cli("submit", "warehouse.pick", "{}")
     assert answer.code == 2
     assert '[flows.external."warehouse.pick"] in gesta.toml' in " ".join(answer.err.split())
     assert told in " ".join(answer.err.split())
@@ -120,9 +120,9 @@ def test_a_wrong_table_of_such_a_flow_is_told_with_its_place(cli, folder, table,
 
 def test_a_flow_that_others_execute_needs_a_table_and_a_name(cli, folder):
     (folder / "gesta.toml").write_text("[flows.external]\npick = 1\n")
-    assert "write one table per flow" in " ".join(cli("send", "warehouse.pick", "{}").err.split())
+    assert "write one table per flow" in " ".join(cli("submit", "warehouse.pick", "{}").err.split())
     (folder / "gesta.toml").write_text("[flows.external.pick]\non_unknown = 'manual'\n")
-    assert "two or more parts" in " ".join(cli("send", "warehouse.pick", "{}").err.split())
+    assert "two or more parts" in " ".join(cli("submit", "warehouse.pick", "{}").err.split())
 
 
 @pytest.mark.parametrize(
@@ -162,18 +162,18 @@ def test_another_packages_flow_is_there_once_it_is_installed(cli, folder, monkey
     )
     (folder / "gesta.toml").write_text("[flows.pigeon]\nspeed = 3\n")
     monkeypatch.syspath_prepend(str(folder))
-    assert cli("send", "pigeon.letter", '{"to": "Ada"}').code == 0
+    assert cli("submit", "pigeon.letter", '{"to": "Ada"}').code == 0
     (folder / "gesta.toml").write_text("[flows.pigeon]\nspeed = 'fast'\n")
     assert (
         "[flows.pigeon] in gesta.toml: speed: expected int, got str"
-        in cli("send", "pigeon.letter", '{"to": "Ada"}').err
+        in cli("submit", "pigeon.letter", '{"to": "Ada"}').err
     )
 
 
 def test_a_channel_without_its_library_is_left_out_and_tells_what_to_install(cli, monkeypatch):
     monkeypatch.setattr("gesta.flows.slack.client.find_spec", lambda _: None)
     assert cli(*WEBHOOK).code == 0
-    answer = cli("send", "notification.slack", '{"channel": "C012AB3CD", "text": "a"}')
+    answer = cli("submit", "notification.slack", '{"channel": "C012AB3CD", "text": "a"}')
     assert answer.code == 2
     assert "pip install 'gesta[slack]'" in answer.err
     # There is no program here whose flows it could be added to.
@@ -202,7 +202,7 @@ def test_whoever_asks_for_a_channel_without_its_library_is_told_what_to_install(
 
 
 def test_a_flow_of_ones_own_that_is_unknown_is_told_with_the_option_that_brings_it(cli):
-    sent = cli("send", "shop.ship", "{}")
+    sent = cli("submit", "shop.ship", "{}")
     assert sent.code == 2
     assert "no flow 'shop.ship' is registered with this engine; it has: " in sent.err
     assert "; name its program with --app MODULE:NAME" in sent.err
@@ -211,7 +211,7 @@ def test_a_flow_of_ones_own_that_is_unknown_is_told_with_the_option_that_brings_
         in cli("config", "put", "shop.desk", "a", "b=c").err
     )
     # Its program was named: what is wrong is the name.
-    assert "--app" not in cli("send", "shop.ship", "{}", "--app", "tests.cli.shop:engine").err
+    assert "--app" not in cli("submit", "shop.ship", "{}", "--app", "tests.cli.shop:engine").err
 
 
 @pytest.mark.parametrize("extra", ["slack", "email", "sms"])

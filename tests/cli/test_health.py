@@ -59,12 +59,22 @@ def outage() -> Iterator[None]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("command", ["serve", "projector", "worker", "sweeper"])
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("serve",),
+        ("worker",),
+        ("worker", "--roles", "worker"),
+        ("worker", "--roles", "projector"),
+        ("worker", "--roles", "sweeper"),
+    ],
+    ids=" ".join,
+)
 def test_a_store_that_cannot_be_written_to_makes_a_process_unready_until_it_can(
     start: Start, command
 ):
-    server = start(command, "--app", APP, "--health-port", "0")
-    server.wait_for("ready; Ctrl-C")
+    server = start(*command, "--app", APP, "--health-port", "0")
+    server.wait_for("ready; press Ctrl-C")
     eventually(partial(is_ready, server))
     assert ask(server, "/live") == (200, {"live": True, "wrong": {}})
     with outage():
@@ -82,30 +92,26 @@ def test_a_process_that_drains_is_alive_and_not_ready_until_its_attempts_have_en
     start: Start, cli, command
 ):
     server = start(command, "--app", SLOW_APP, "--health-port", "0")
-    server.wait_for("ready; Ctrl-C")
-    beside = [] if command == "serve" else [start("projector", "--app", SLOW_APP)]
+    server.wait_for("ready; press Ctrl-C")
     Path("busy").touch()
-    sent = cli("send", "shop.errand", "{}", "--app", SLOW_APP).out.strip()
+    sent = cli("submit", "shop.errand", "{}", "--app", SLOW_APP).out.strip()
     eventually(Path("begun").exists)
     server.process.send_signal(signal.SIGTERM)
-    server.wait_for("attempts that may end first: 1")
+    server.wait_for("attempts that finish first: 1")
     eventually(partial(is_unready, server))
     assert ask(server, "/ready") == (503, {"ready": False, "wrong": {"process": "is stopping"}})
     assert ask(server, "/live") == (200, {"live": True, "wrong": {}})
     Path("busy").unlink()
     assert server.end().code == 0
     assert cli("show", sent, "--json", "--app", SLOW_APP).json["status"] == "completed"
-    for one in beside:
-        one.wait_for("ready; Ctrl-C")
-        assert one.end(signal.SIGTERM).code == 0
 
 
 @pytest.mark.slow
 def test_metrics_are_there_too_and_nothing_else(start: Start, cli):
     server = start("serve", "--app", APP, "--health-port", "0")
-    server.wait_for("ready; Ctrl-C")
+    server.wait_for("ready; press Ctrl-C")
     sent = start(
-        "send", "shop.note", '{"email": "ada@example.com"}', "--app", APP, "--wait", "10"
+        "submit", "shop.note", '{"email": "ada@example.com"}', "--app", APP, "--wait", "10"
     ).end()
     assert sent.code == 0
     code, body = get(server, "/metrics")
@@ -129,12 +135,19 @@ def test_a_port_that_is_taken_is_told_before_a_store_is_made(start: Start):
 @pytest.mark.slow
 def test_without_the_option_no_port_is_open(start: Start):
     server = start("worker", "--app", APP)
-    server.wait_for("ready; Ctrl-C")
+    server.wait_for("ready; press Ctrl-C")
     assert "health:" not in server.heard
     assert server.end(signal.SIGTERM).code == 0
 
 
-@pytest.mark.parametrize("command", ["projector", "worker", "sweeper"])
-def test_wrong_options_are_told(cli, command):
-    assert cli(command, "--health-port", "70000").code == 2
-    assert cli(command, "--flow", "no.such").code == 2
+def test_wrong_options_of_a_process_are_refused(cli):
+    assert cli("worker", "--health-port", "70000").code == 2
+    assert cli("worker", "--flow", "no.such").code == 2
+    for roles in ("", "worker,", "api", "worker;sweeper"):
+        answer = cli("worker", "--roles", roles)
+        assert (answer.code, "worker, projector and sweeper" in " ".join(answer.err.split())) == (
+            2,
+            True,
+        )
+    answer = cli("worker", "--roles", "projector,sweeper", "--flow", "notification.webhook")
+    assert (answer.code, "needs the role worker" in answer.err) == (2, True)

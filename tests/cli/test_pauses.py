@@ -22,7 +22,7 @@ ON_THE_STORE_ONLY = {
 
 @pytest.fixture
 def request_id(cli):
-    return cli("send", "shop.note", "{}", "--app", APP).out.strip()
+    return cli("submit", "shop.note", "{}", "--app", APP).out.strip()
 
 
 def test_pause_alone_tells_what_is_paused(cli, request_id):
@@ -83,6 +83,7 @@ def test_list_and_show_say_that_a_request_is_held_and_why(cli, request_id):
     assert cli("show", request_id, "--app", APP, "--json").json["heldBy"] == {
         "kind": "pause",
         "tenant": "default",
+        "reason": "audit",
     }
     cli("resume", "--tenant", "default", "--app", APP)
     assert cli("show", request_id, "--app", APP, "--json").json["heldBy"] is None
@@ -173,7 +174,7 @@ def test_doctor_tells_of_a_tenants_pause_before_anything_is_held(cli):
 
 
 def test_send_is_refused_when_too_much_is_waiting(cli, monkeypatch):
-    send = ("send", "notification.webhook", '{"type": "order.paid", "data": {}}')
+    send = ("submit", "notification.webhook", '{"type": "order.paid", "data": {}}')
     assert cli(*send).code == 0
     monkeypatch.setenv("GESTA_BACKLOG_MAX", "1")
     refused = cli(*send)

@@ -1,11 +1,14 @@
-"""The main paths in processes of their own: serve, send beside it, SIGTERM, Ctrl-C."""
+"""The main paths in separate processes: serve, submit next to it, SIGTERM, Ctrl-C."""
 
 import asyncio
 import base64
+import re
 import signal
 import threading
+import urllib.request
 from collections.abc import Callable, Iterator
 
+import msgspec
 import pytest
 
 from gesta.sandbox.server import SandboxServer
@@ -44,14 +47,16 @@ def test_a_request_sent_beside_a_server_is_executed_and_sigterm_lets_a_running_a
     server = start("serve")
     server.wait_for("ready")
     for told in (
-        "works on sqlite:///gesta.db",
+        "(api, projector, sweeper, worker) on sqlite:///gesta.db",
         "flows: ",
         "notification.webhook",
         "made a master key in gesta.key",
     ):
         assert told in server.heard
 
-    sent = start("send", "notification.webhook", MESSAGE, "--key", "order-1", "--wait", "10").end()
+    sent = start(
+        "submit", "notification.webhook", MESSAGE, "--key", "order-1", "--wait", "10"
+    ).end()
     assert sent.code == 0, sent.err
     assert "Done(" in sent.err
     assert "start `gesta serve`" not in sent.err
@@ -68,12 +73,12 @@ def test_a_request_sent_beside_a_server_is_executed_and_sigterm_lets_a_running_a
     assert receiver.sandbox.webhook.calls == 1
 
     receiver.sandbox.webhook.next(slow_seconds=0.7)
-    slow = cli("send", "notification.webhook", MESSAGE, "--key", "order-2").out.strip()
+    slow = cli("submit", "notification.webhook", MESSAGE, "--key", "order-2").out.strip()
     eventually(lambda: len(receiver.sandbox.webhook.effects) == 2)
     ended = server.end(signal.SIGTERM)
     assert ended.code == 0
     assert ended.out == ""
-    assert "attempts that may end first: 1" in ended.err
+    assert "attempts that finish first: 1" in ended.err
     assert "stopped" in ended.err
     assert cli("show", slow, "--json").json["status"] == "sent"
     assert cli("rebuild", "--json").json == {"events": 4}
@@ -81,15 +86,15 @@ def test_a_request_sent_beside_a_server_is_executed_and_sigterm_lets_a_running_a
 
 @pytest.mark.slow
 def test_a_server_tells_of_jobs_that_it_leaves_alone(start: Start, cli):
-    cli("send", "shop.note", "{}", "--app", APP)
-    projector = start("projector", "--app", APP)
+    cli("submit", "shop.note", "{}", "--app", APP)
+    projector = start("worker", "--roles", "projector", "--app", APP)
     eventually(lambda: len(cli("list", "--json").lines) == 1)
     assert projector.end(signal.SIGTERM).code == 0
     server = start("serve")
     server.wait_for("ready")
     assert (
-        "left alone: 1 of shop.note, a flow that is not declared here; name its program with --app"
-        in server.heard
+        "not executed here: 1 jobs of shop.note, a flow that this process does not declare; name"
+        " its program with --app" in server.heard
     )
     assert server.end(signal.SIGTERM).code == 0
 
@@ -99,7 +104,7 @@ def test_a_server_tells_the_handlers_of_its_program(start: Start, cli, folder):
     server = start("serve", "--app", "tests.cli.listening_shop:engine")
     server.wait_for("ready")
     assert "subscriptions: ledger" in server.heard
-    sent = cli("send", "shop.note", "{}", "--app", APP).out.strip()
+    sent = cli("submit", "shop.note", "{}", "--app", APP).out.strip()
     ledger = folder / "ledger.txt"
     eventually(lambda: ledger.exists() and f"{sent} completed" in ledger.read_text())
     assert server.end(signal.SIGTERM).code == 0
@@ -108,12 +113,12 @@ def test_a_server_tells_the_handlers_of_its_program(start: Start, cli, folder):
 
 @pytest.mark.slow
 def test_tail_follows_what_other_processes_append(start: Start, cli):
-    cli("send", "shop.note", '{"comes_to": "before"}', "--app", APP)
+    cli("submit", "shop.note", '{"comes_to": "before"}', "--app", APP)
     counted, endless = start("tail", "--count", "1", "--json"), start("tail")
     counted.wait_for("following")
     endless.wait_for("following")
     sent = cli(
-        "send", "shop.note", '{"email": "ada@example.com"}', "--app", APP, "--key", "k"
+        "submit", "shop.note", '{"email": "ada@example.com"}', "--app", APP, "--key", "k"
     ).out.strip()
     answer = counted.end()
     assert answer.code == 0
@@ -129,8 +134,32 @@ def test_tail_follows_what_other_processes_append(start: Start, cli):
     assert endless.end(signal.SIGINT).code == 0
 
 
+@pytest.mark.slow
+def test_a_separate_api_streams_what_another_process_appends_long_before_its_heartbeat(
+    start: Start, cli
+):
+    key = cli("key", "create", "--scope", "read").out.strip()
+    cli("submit", "shop.note", "{}", "--app", APP)
+    api = start("api", "--app", APP, "--port", "0")
+    api.wait_for("ready")
+    address = re.search(r"api: (http://\S+)/v1", api.heard)
+    assert address is not None
+    stream = urllib.request.Request(
+        f"{address[1]}/v1/stream", headers={"Authorization": f"Bearer {key}"}
+    )
+    # The heartbeat that would also deliver it comes after 15 s.
+    with urllib.request.urlopen(stream, timeout=10) as events:
+        while events.readline() != b"\n":
+            pass
+        sent = start("submit", "shop.note", "{}", "--app", APP).end().out.strip()
+        while not (line := events.readline()).startswith(b"data:"):
+            pass
+        assert msgspec.json.decode(line[5:])["requestId"] == sent
+    assert api.end(signal.SIGTERM).code == 0
+
+
 def test_ctrl_c_ends_a_wait_without_a_traceback(start: Start):
-    waiting = start("send", "shop.note", "{}", "--app", APP, "--wait", "60")
+    waiting = start("submit", "shop.note", "{}", "--app", APP, "--wait", "60")
     waiting.wait_for("start `gesta serve")
     answer = waiting.end(signal.SIGINT)
     assert answer.code == 130
@@ -142,3 +171,13 @@ def test_a_fault_in_a_process_of_its_own_is_one_line_and_an_exit_code(start: Sta
     assert answer.code == 6
     assert answer.err.count("\n") == 1
     assert answer.err.startswith("error: gesta.db")
+
+
+@pytest.mark.slow
+def test_a_worker_without_roles_executes_requests_without_any_other_process(start: Start, cli):
+    worker = start("worker", "--app", APP)
+    worker.wait_for("ready")
+    assert "(projector, sweeper, worker) on" in worker.heard
+    sent = start("submit", "shop.note", "{}", "--app", APP, "--wait", "10").end()
+    assert (sent.code, "no projector is running" in sent.err) == (0, False)
+    assert worker.end(signal.SIGTERM).code == 0

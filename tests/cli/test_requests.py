@@ -8,7 +8,7 @@ import pytest
 from tests.cli.running import events_in, work
 from tests.cli.shop import APP
 
-#: A server knows its own flows and one tenant, and does not say that nothing works on its store.
+#: A server knows its own flows and one tenant, and does not warn that no projector is running.
 ON_THE_STORE_ONLY = {
     "test_a_request_of_a_flow_that_is_not_declared_here_can_be_seen_but_not_decided_about",
     "test_a_list_that_lags_behind_the_events_says_so",
@@ -20,7 +20,7 @@ ON_THE_STORE_ONLY = {
 
 
 def test_send_prints_the_id_alone_and_says_that_nothing_works_on_the_store(cli):
-    answer = cli("send", "shop.note", "{}", "--app", APP)
+    answer = cli("submit", "shop.note", "{}", "--app", APP)
     assert answer.code == 0
     assert len(answer.out.split()) == 1
     assert f"start `gesta serve --app {APP}`" in answer.err
@@ -30,25 +30,25 @@ def test_send_prints_the_id_alone_and_says_that_nothing_works_on_the_store(cli):
 @pytest.mark.parametrize(("given", "stdin"), [("@note.json", ""), ("-", '{"count": 7}')])
 def test_a_payload_may_come_from_a_file_or_from_stdin(cli, folder, given, stdin):
     (folder / "note.json").write_text('{"count": 7}')
-    request_id = cli("send", "shop.note", given, "--app", APP, stdin=stdin).out.strip()
+    request_id = cli("submit", "shop.note", given, "--app", APP, stdin=stdin).out.strip()
     assert cli("show", request_id, "--app", APP, "--json").json["payload"]["count"] == 7
 
 
 def test_the_same_key_is_a_duplicate_and_with_other_content_a_conflict(cli):
-    first = cli("send", "shop.note", '{"count": 1}', "--key", "k", "--app", APP, "--json").json
-    second = cli("send", "shop.note", '{"count": 1}', "--key", "k", "--app", APP, "--json").json
+    first = cli("submit", "shop.note", '{"count": 1}', "--key", "k", "--app", APP, "--json").json
+    second = cli("submit", "shop.note", '{"count": 1}', "--key", "k", "--app", APP, "--json").json
     assert (first["verdict"], second["verdict"]) == ("created", "duplicate")
     assert first["id"] == second["id"]
-    conflict = cli("send", "shop.note", '{"count": 2}', "--key", "k", "--app", APP)
+    conflict = cli("submit", "shop.note", '{"count": 2}', "--key", "k", "--app", APP)
     assert conflict.code == 4
     assert first["id"] in conflict.err
     assert events_in() == 1
 
 
 def test_send_waits_no_longer_than_told_when_nothing_works_on_the_store(cli):
-    answer = cli("send", "shop.note", "{}", "--app", APP, "--wait", "0.05")
+    answer = cli("submit", "shop.note", "{}", "--app", APP, "--wait", "0.05")
     assert answer.code == 5
-    assert "is still queued after 0.05 s" in answer.err
+    assert "has no outcome after 0.05 s" in answer.err
     assert f"start `gesta serve --app {APP}`" in answer.err
     assert answer.out.strip() in answer.err
 
@@ -56,7 +56,7 @@ def test_send_waits_no_longer_than_told_when_nothing_works_on_the_store(cli):
 def test_a_duplicate_of_something_done_answers_its_outcome_at_once(cli, shop):
     request_id = shop("done", key="k")
     payload = '{"comes_to": "done", "email": "ada@example.com"}'
-    again = cli("send", "shop.note", payload, "--key", "k", "--app", APP, "--wait", "5", "--json")
+    again = cli("submit", "shop.note", payload, "--key", "k", "--app", APP, "--wait", "5", "--json")
     assert again.code == 0
     assert list(again.json) == ["id", "flow", "tenant", "verdict", "outcome"]
     assert (again.json["id"], again.json["verdict"]) == (request_id, "duplicate")
@@ -152,7 +152,7 @@ def test_list_filters_and_says_why(cli, shop):
 
 
 def test_what_a_key_led_to_is_listed_before_anybody_has_worked(cli):
-    sent = cli("send", "shop.note", "{}", "--app", APP, "--key", "order-7")
+    sent = cli("submit", "shop.note", "{}", "--app", APP, "--key", "order-7")
     answer = cli("list", "--key", "order-7", "--json", "--app", APP)
     assert ([one["id"] for one in answer.lines], answer.err) == ([sent.out.strip()], "")
     assert cli("list", "--key", "order-8").err == "no such requests\n"
@@ -165,7 +165,7 @@ def test_what_a_key_led_to_is_listed_before_anybody_has_worked(cli):
 
 
 def test_a_key_names_a_request_as_its_id_does(cli):
-    sent = cli("send", "shop.note", "{}", "--app", APP, "--key", "order-7").out.strip()
+    sent = cli("submit", "shop.note", "{}", "--app", APP, "--key", "order-7").out.strip()
     assert cli("show", "order-7", "--app", APP, "--json").json["id"] == sent
     assert cli("cancel", "order-7", "--app", APP, "--json").json == {
         "id": sent,
@@ -178,9 +178,9 @@ def test_a_key_names_a_request_as_its_id_does(cli):
 
 
 def test_a_list_that_lags_behind_the_events_says_so(cli):
-    cli("send", "shop.note", "{}", "--app", APP)
+    cli("submit", "shop.note", "{}", "--app", APP)
     answer = cli("list")
-    assert "does not show yet: 1; nothing works on this store" in answer.err
+    assert "does not show yet: 1; no projector is running on this store" in answer.err
 
 
 def test_tenants_are_apart(cli, shop):
@@ -223,7 +223,7 @@ def test_doubt_is_ended_by_a_persons_word_on_record(cli, shop):
     answer = cli(
         "resolve",
         request_id,
-        "--executed",
+        "--succeeded",
         "--evidence",
         "it is in their log",
         "--by",
@@ -236,7 +236,7 @@ def test_doubt_is_ended_by_a_persons_word_on_record(cli, shop):
     assert (who(last), last["data"]["evidence"]) == ("ada", "it is in their log")
 
 
-@pytest.mark.parametrize("given", [(), ("--executed", "--rejected")])
+@pytest.mark.parametrize("given", [(), ("--succeeded", "--failed")])
 def test_a_resolution_says_exactly_one_thing(cli, given):
     answer = cli("resolve", "1", "--evidence", "e", *given)
     assert answer.code == 2
@@ -248,7 +248,7 @@ def test_redrive_says_that_it_is_due_at_once_whatever_was_asked_before(cli):
     2030.
     """
     send = (
-        "send",
+        "submit",
         "shop.note",
         "{}",
         "--deliver-at",

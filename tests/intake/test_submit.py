@@ -282,7 +282,7 @@ async def test_unknown_and_missing_fields_of_a_json_object_are_named(engine):
 async def test_a_payload_above_256_kb_is_refused_and_one_of_256_kb_is_taken(engine):
     room = 256 * 1024 - len(msgspec.json.encode(Order(7, ["x"]))) + 1
     await engine.submit(Order(7, ["x" * room]))
-    with pytest.raises(InvalidRequest, match="262145 bytes; at most 262144 are taken"):
+    with pytest.raises(InvalidRequest, match="262145 bytes, and 262144 is the maximum"):
         await engine.submit(Order(7, ["x" * (room + 1)]))
     assert len(await all_events(engine)) == 1
 

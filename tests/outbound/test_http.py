@@ -111,7 +111,9 @@ async def test_a_status_nobody_heard_of_makes_no_new_reason():
 
 @pytest.mark.parametrize("reason", ["dns", "refused", "unreachable", "tls", "connect_timeout"])
 async def test_a_call_that_was_not_sent_is_a_retry(reason):
-    assert await outcome_of(TransportFault(reason, sent=False)) == Retry(reason, "nothing was sent")
+    assert await outcome_of(TransportFault(reason, sent=False)) == Retry(
+        reason, TransportFault(reason, sent=False).detail
+    )
 
 
 @pytest.mark.parametrize("reason", ["timeout", "reset", "bad_answer"])

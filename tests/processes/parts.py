@@ -1,6 +1,4 @@
-"""The test's end of processes that run a part of the road each: started by the command line,
-signalled, and none left behind.
-"""
+"""Starts and signals processes of the command line that run some roles each; leaves none behind."""
 
 from __future__ import annotations
 
@@ -17,11 +15,13 @@ from pathlib import Path
 from gesta import Engine
 from tests.processes.members import PATIENCE_SECONDS, ROOT
 
+PROJECTOR = ("worker", "--roles", "projector")
+SWEEPER = ("worker", "--roles", "sweeper")
+WORKER = ("worker", "--roles", "worker")
+
 
 class Part:
-    """`gesta projector|worker|sweeper|serve` on the file of a folder; what it says stands in a file
-    of its own.
-    """
+    """`gesta worker` or `gesta serve` on the store of a folder; its output goes to a file."""
 
     def __init__(self, folder: Path, number: int, *arguments: str, app: str) -> None:
         self._said = folder / f"said-{number}"

@@ -19,7 +19,7 @@ from gesta import Engine, Request
 from gesta.projector.partitions import projects
 from gesta.stores.postgresql import PARTITIONS
 from tests.processes.members import Lines
-from tests.processes.parts import Part, parts, until
+from tests.processes.parts import PROJECTOR, SWEEPER, WORKER, Part, parts, until
 from tests.processes.program import Card, Mail, engine_on
 from tests.processes.test_parts import all_at_rest, calls, more_than
 from tests.stores.postgresql.places import connected, fresh_url
@@ -103,9 +103,9 @@ async def test_two_projectors_share_and_when_one_is_killed_the_other_has_all_wit
     async with load_on(tmp_path) as load:
         with parts(tmp_path) as start:
             first, second, others = (
-                start("projector"),
-                start("projector"),
-                [start("worker"), start("sweeper")],
+                start(*PROJECTOR),
+                start(*PROJECTOR),
+                [start(*WORKER), start(*SWEEPER)],
             )
             await until(lambda: load.is_shared(first, second), "both to have half")
             await load.goes_on()
@@ -116,7 +116,7 @@ async def test_two_projectors_share_and_when_one_is_killed_the_other_has_all_wit
             await load.goes_on()
             # A newcomer gets its share while everything goes on, and who is asked to stop leaves
             # nothing that others would wait for.
-            third = start("projector")
+            third = start(*PROJECTOR)
             await until(lambda: load.is_shared(second, third), "the newcomer to have half")
             await load.goes_on()
             assert second.end() == 0
@@ -134,8 +134,8 @@ async def test_a_projector_that_stands_still_past_its_lease_writes_nothing_when_
     async with load_on(tmp_path) as load:
         with parts(tmp_path) as start:
             pair, others = (
-                [start("projector", app="brisk"), start("projector", app="brisk")],
-                [start("worker"), start("sweeper")],
+                [start(*PROJECTOR, app="brisk"), start(*PROJECTOR, app="brisk")],
+                [start(*WORKER), start(*SWEEPER)],
             )
             for frozen, heir in (pair, pair[::-1]):
                 await until(lambda: load.is_shared(*pair), "both to have half")

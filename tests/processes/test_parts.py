@@ -18,7 +18,15 @@ from gesta.maintenance.sweeper import ROLE as SWEEP
 from gesta.ports.leases import LEASE_SECONDS, RENEWAL_SECONDS
 from gesta.projector.partitions import CHECKPOINT
 from tests.processes.members import PATIENCE_SECONDS, Lines
-from tests.processes.parts import is_played, parts, player, until
+from tests.processes.parts import (
+    PROJECTOR,
+    SWEEPER,
+    WORKER,
+    is_played,
+    parts,
+    player,
+    until,
+)
 from tests.processes.program import ENDLESS_SECONDS, Card, Fax, Mail, engine_on
 
 #: What the issue promises: another process takes over this soon.
@@ -56,15 +64,15 @@ async def test_of_two_of_each_kind_one_is_killed_and_nothing_is_lost_or_doubled(
     lines, accepted = Lines(tmp_path), list[Request]()
     with parts(tmp_path) as start:
         pairs = {
-            part: [start(part, *options, app="brisk") for _ in range(2)]
-            for part, options in {
-                "projector": (),
-                "sweeper": (),
-                "worker": ("--flow", "pay.*", "--flow", "note.mail"),
+            part: [start(*arguments, app="brisk") for _ in range(2)]
+            for part, arguments in {
+                "projector": PROJECTOR,
+                "sweeper": SWEEPER,
+                "worker": (*WORKER, "--flow", "pay.*", "--flow", "note.mail"),
             }.items()
         }
         for one in (one for pair in pairs.values() for one in pair):
-            one.hear("ready; Ctrl-C stops it")
+            one.hear("ready; press Ctrl-C to stop")
         async with engine_on(tmp_path) as engine:
             submitting = asyncio.ensure_future(submit(engine, accepted))
             # One of the two may get everything: all look at the file in the same rhythm.
@@ -137,19 +145,19 @@ async def test_a_worker_that_is_stopped_under_load_ends_what_runs_and_gives_back
     """
     lines = Lines(tmp_path)
     with parts(tmp_path) as start:
-        others = [start("projector"), start("sweeper")]
+        others = [start(*PROJECTOR), start(*SWEEPER)]
         async with engine_on(tmp_path) as engine:
             answers = await engine.submit_many([Card(n, seconds=0.2) for n in range(100)])
             requests = [one for one in answers if isinstance(one, Request)]
             exits = []
             for n in range(3):
-                worker = start("worker")
+                worker = start(*WORKER)
                 await until(partial(has_called, lines, 8 + n * 20), "the worker to work")
                 exits.append(worker.end())
                 assert "stopped" in worker.said
             # Whoever is stopped while there is much to do has left most of it.
             assert len(calls(lines)) < len(requests)
-            last = start("worker")
+            last = start(*WORKER)
             await all_at_rest(requests)
             # One attempt each, by the events: none was spent on what had not begun, and nothing is
             # in doubt.
@@ -178,15 +186,15 @@ async def test_whatever_an_executor_does_the_process_ends_with_0_and_the_request
     tmp_path, command, how
 ):
     with parts(tmp_path) as start:
-        process = start(command, app="hurried")
-        other = start("projector")
+        process = start(*(WORKER if command == "worker" else ("serve",)), app="hurried")
+        other = start(*PROJECTOR)
         async with engine_on(tmp_path) as engine:
             request = await engine.submit(Card(1, seconds=ENDLESS_SECONDS, how=how))
             await until(partial(has_begun, Lines(tmp_path), 1), "the call")
             assert process.end() == 0
             if how != "blocks":
                 assert await names(engine, request) == ["RequestCreated", "OutcomeUnknown"]
-            successor = start("worker")
+            successor = start(*WORKER)
             successor.hear("ready")
             await all_at_rest([request])
             assert await request.status() == "unknown"
@@ -197,16 +205,16 @@ async def test_whatever_an_executor_does_the_process_ends_with_0_and_the_request
 @pytest.mark.slow
 async def test_a_second_signal_ends_at_once_and_the_next_worker_knows_of_the_doubt(tmp_path):
     with parts(tmp_path) as start:
-        start("projector")
-        worker = start("worker", app="brisk")
+        start(*PROJECTOR)
+        worker = start(*WORKER, app="brisk")
         async with engine_on(tmp_path) as engine:
             request = await engine.submit(Card(1, seconds=ENDLESS_SECONDS))
             await until(partial(has_begun, Lines(tmp_path), 1), "the call")
             worker.process.send_signal(signal.SIGINT)
-            worker.hear("attempts that may end first: 1 (Ctrl-C cuts them)")
+            worker.hear("running attempts that finish first: 1 (Ctrl-C kills them)")
             worker.process.send_signal(signal.SIGINT)
             assert worker.process.wait(PATIENCE_SECONDS) == -signal.SIGINT
-            start("worker")
+            start(*WORKER)
             await all_at_rest([request])
             assert await names(engine, request) == ["RequestCreated", "OutcomeUnknown"]
 
@@ -215,8 +223,9 @@ async def test_a_second_signal_ends_at_once_and_the_next_worker_knows_of_the_dou
 async def test_workers_take_their_flows_only(tmp_path):
     lines = Lines(tmp_path)
     with parts(tmp_path) as start:
-        start("projector")
-        paying, writing = start("worker", "--flow", "pay.*"), start("worker", "--flow", "note.mail")
+        start(*PROJECTOR)
+        paying = start(*WORKER, "--flow", "pay.*")
+        writing = start(*WORKER, "--flow", "note.mail")
         paying.hear("flows: pay.card\n")
         writing.hear("flows: note.mail\n")
         async with engine_on(tmp_path) as engine:
@@ -229,7 +238,7 @@ async def test_workers_take_their_flows_only(tmp_path):
             card, mail = await engine.submit(Card(100)), await engine.submit(Mail(101))
             await all_at_rest([mail])
             assert await card.status() == "queued"
-            last = start("worker", "--flow", "pay.card")
+            last = start(*WORKER, "--flow", "pay.card")
             await all_at_rest([card])
             assert {line["pid"] for line in lines.of("effect") if line["n"] == 100} == {last.pid}
     assert calls(lines) == Counter([*range(40), 100, 101])

@@ -328,7 +328,7 @@ COMMANDS_NOT_FOUND = {
     "retry": ["{name}"],
     "cancel": ["{name}"],
     "redrive": ["{name}", "--again"],
-    "resolve": ["{name}", "--executed", "--evidence", "none"],
+    "resolve": ["{name}", "--succeeded", "--evidence", "none"],
     "dlq show": ["{name}"],
     "dlq redrive": ["{name}", "--again"],
     "dlq purge": ["{name}"],
@@ -355,16 +355,14 @@ COMMANDS_WITHOUT_TENANT = {
     "openapi": "of the program: no store is opened",
     "api": "tests/http_api walks its routes",
     "serve": "works for all tenants and prints nothing of them",
-    "projector": "as serve",
     "worker": "as serve",
-    "sweeper": "as serve",
     "copy": "of the installation, or of the tenant that is named: numbers",
     "rebuild": "of the installation: a number",
     "settings": "of this process",
     "pause": "its own requests; see the test of pausing",
     "resume": "its own requests; see the test of pausing",
     "erase": "its own people; see the test of erasing",
-    "send": "its own request; see the test of the same key",
+    "submit": "its own request; see the test of the same key",
     "config put": "its own entity; see the test of the same code",
     "key create": "its own key; see the test of keys",
     "config apply": "its own entities; see the test of the same code",
@@ -414,12 +412,12 @@ def test_no_command_shows_or_changes_what_is_another_tenants(cli):
 
 @pytest.mark.slow
 def test_tail_follows_the_events_of_its_own_tenant_only(cli, start):
-    cli("send", "shop.letter", "{}", "--app", APP, "--tenant", OWNER)
+    cli("submit", "shop.letter", "{}", "--app", APP, "--tenant", OWNER)
     following = start("tail", "--count", "1", "--json", "--app", APP, "--tenant", INTRUDER)
     following.wait_for("following")
-    cli("send", "shop.letter", "{}", "--key", WORD, "--app", APP, "--tenant", OWNER)
+    cli("submit", "shop.letter", "{}", "--key", WORD, "--app", APP, "--tenant", OWNER)
     mine = cli(
-        "send", "shop.letter", '{"text": "mine"}', "--app", APP, "--tenant", INTRUDER
+        "submit", "shop.letter", '{"text": "mine"}', "--app", APP, "--tenant", INTRUDER
     ).out.strip()
     answer = following.end()
     assert [line["requestId"] for line in answer.lines] == [mine]

@@ -16,7 +16,15 @@ import apsw
 import pytest
 
 from gesta import Attempt, Done, Engine, Outcome, Payload, flow
-from gesta.errors import LostMasterKey, NotOurs, StoreError, TooNew
+from gesta.errors import (
+    DamagedStore,
+    EmptiedStore,
+    LostMasterKey,
+    NotOurs,
+    StoreError,
+    TooNew,
+    UnreadableMasterKey,
+)
 from gesta.stores.sqlite import database
 
 #: Submits until no file may grow any further.
@@ -77,6 +85,97 @@ async def test_a_file_that_is_no_database_is_refused_and_left_as_it_was(tmp_path
     with pytest.raises(NotOurs, match=re.escape(f"{path} is not a gesta store")):
         await engine_of(path).start()
     assert everything_in(tmp_path) == {"letter.txt": content}
+
+
+async def a_store(path: Path) -> None:
+    async with Engine(f"sqlite:///{path}", flows=[note_flow], work=False) as engine:
+        for _ in range(20):
+            await engine.submit(Note("x" * 3_000))
+
+
+@pytest.mark.parametrize("evidence", ["gesta.key", "gesta.db-wal"])
+async def test_an_emptied_store_was_silently_created_again(tmp_path, evidence):
+    path = tmp_path / "gesta.db"
+    await a_store(path)
+    path.write_bytes(b"")
+    (tmp_path / "gesta.key").rename(tmp_path / evidence)
+    before = everything_in(tmp_path)
+    with pytest.raises(
+        EmptiedStore,
+        match=rf"gesta\.db is empty, but .*{evidence} shows .* Restore the store from a backup",
+    ):
+        await engine_of(path).start()
+    assert everything_in(tmp_path) == before
+
+
+async def test_a_store_that_another_process_is_creating_for_an_existing_key_is_not_refused(
+    tmp_path,
+):
+    path = tmp_path / "gesta.db"
+    await a_store(tmp_path / "other.db")
+    (tmp_path / "other.key").rename(tmp_path / "gesta.key")
+    path.touch()
+    engine = engine_of(path)
+    opening = asyncio.create_task(engine.start())
+    await asyncio.sleep(0)
+    assert not opening.done()
+    path.write_bytes((tmp_path / "other.db").read_bytes())
+    await opening
+    await engine.stop()
+
+
+async def test_a_missing_store_is_created_for_an_existing_key(tmp_path):
+    await a_store(tmp_path / "gesta.db")
+    (tmp_path / "gesta.db").unlink()
+    await a_store(tmp_path / "gesta.db")
+
+
+@pytest.mark.parametrize("has_key", [True, False])
+@pytest.mark.parametrize("damage", ["header", "schema", "cut"])
+async def test_a_damaged_store_was_reported_as_not_a_gesta_store(tmp_path, damage, has_key):
+    path = tmp_path / "gesta.db"
+    await a_store(path)
+    content = bytearray(path.read_bytes())
+    if damage == "header":
+        content[0:16] = b"\x00" * 16
+    elif damage == "schema":
+        content[100:4096] = b"\xff" * 3996
+    else:
+        del content[4096:]
+    path.write_bytes(content)
+    if not has_key:
+        (tmp_path / "gesta.key").unlink()
+    with pytest.raises(
+        DamagedStore, match=r"gesta\.db is a damaged gesta store .* restore the store from a backup"
+    ):
+        await engine_of(path).start()
+    assert path.read_bytes() == content
+
+
+async def test_damage_found_while_the_store_is_in_use_is_reported_as_damage(tmp_path):
+    path = tmp_path / "gesta.db"
+    await a_store(path)
+    db = apsw.Connection(str(path))
+    db.execute("pragma wal_checkpoint(truncate)")
+    (page,) = db.execute("select rootpage from sqlite_schema where name = 'events'")
+    size = int(str(db.execute("pragma page_size").get))
+    db.close()
+    content = bytearray(path.read_bytes())
+    start = (int(str(page[0])) - 1) * size
+    content[start : start + size] = b"\xff" * size
+    path.write_bytes(content)
+    async with engine_of(path) as engine:
+        with pytest.raises(DamagedStore, match="database disk image is malformed"):
+            await engine.pipeline.environment.stores.events.follow(0, 100)
+
+
+async def test_an_unreadable_key_file_is_reported_as_such(tmp_path):
+    await a_store(tmp_path / "gesta.db")
+    (tmp_path / "gesta.key").unlink()
+    # The superuser may read every file, but no folder.
+    (tmp_path / "gesta.key").mkdir()
+    with pytest.raises(UnreadableMasterKey, match=r"gesta\.key cannot be read \(Is a directory\)"):
+        await engine_of(tmp_path / "gesta.db").start()
 
 
 async def test_another_programs_database_is_refused_and_left_as_it_was(tmp_path):

@@ -6,7 +6,7 @@ is masked.
 """
 
 from collections.abc import Collection, Iterable
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 
@@ -75,8 +75,7 @@ def request_representation(state: State, pause: Pause | None = None) -> RequestR
 
 def held_by(pause: Pause) -> HeldBy:
     scope = pause.scope
-    kind: Literal["pause", "credential"] = "credential" if scope.is_refused else "pause"
-    return HeldBy(kind, scope.flow, scope.tenant, scope.credential)
+    return HeldBy(pause.kind, scope.flow, scope.tenant, scope.credential, pause.reason or None)
 
 
 def pause_representation(pause: Pause, held: int) -> PauseRepresentation:

@@ -107,6 +107,8 @@ def paused(pause: PauseRepresentation) -> str:
             f"{pause.credential} has no secret"
             f" ({pause.reason.removeprefix(SECRET_MISSING).removeprefix(': ')})"
         )
+    if pause.refused and "_missing: " in pause.reason:
+        return pause.reason.partition(": ")[2]
     if pause.refused:
         return f"the provider refuses {pause.credential} ({pause.reason}); put it again"
     return f"paused by {pause.scope}" + (f" ({pause.reason})" if pause.reason else "")

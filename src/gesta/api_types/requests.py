@@ -54,6 +54,8 @@ class HeldBy(Representation, frozen=True, omit_defaults=True):
     flow: str | None = None
     tenant: str | None = None
     name: str | None = None
+    #: Why: the operator's words, or what is refused or missing.
+    reason: str | None = None
 
     def __str__(self) -> str:
         """The `scope` of the pause in the list of pauses."""
@@ -130,6 +132,13 @@ class AttemptRepresentation(msgspec.Struct, rename="camel"):
     detail: str = ""
     next_at: str | None = None
     used: dict[str, int] = {}
+
+
+class SubmitWarning(Representation, frozen=True):
+    """Why an accepted request will be held. `code` is stable, `message` is for people."""
+
+    code: str
+    message: str
 
 
 class Submitted(Representation, frozen=True, omit_defaults=True):

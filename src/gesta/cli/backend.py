@@ -201,7 +201,7 @@ class Backend:
 
 
 def _start_a_server(place: Target) -> str:
-    return f"nothing works on this store right now; start `{place.process('serve')}`"
+    return f"no projector is running on this store; start `{place.process('serve')}`"
 
 
 async def find_view(engine: Engine, named: str, tenant: str) -> View:

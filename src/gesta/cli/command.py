@@ -1,5 +1,5 @@
-"""A function becomes a command: the options of its call are added, coroutines are run, errors are
-told and become exit codes.
+"""Turns a function into a command: adds the global options, runs coroutines, prints errors and
+maps them to exit codes.
 """
 
 import inspect
@@ -8,12 +8,13 @@ from dataclasses import fields, is_dataclass
 from typing import Any
 
 import typer
+from typer.core import TyperCommand, TyperGroup
 
 from gesta.cli.invocation import Call, Invocation, silence_log
-from gesta.cli.output import tell
+from gesta.cli.output import GlobalJson, tell
 from gesta.errors import BadSettings, GestaError, OutcomeTimeout, UnknownFlow
 
-#: What the exit code of a command says. Scripts build on it; a change is a line in CHANGELOG.md.
+#: Exit codes. Scripts rely on them: a change is a line in CHANGELOG.md.
 FAILED = 1
 BAD_INPUT = 2
 NOT_FOUND = 3
@@ -27,23 +28,72 @@ MEANINGS = {
     FAILED: "failed or refused",
     BAD_INPUT: "wrong usage or bad input, nothing was written",
     NOT_FOUND: "not found",
-    CONFLICT: "the key was used with other content",
-    NOT_YET: "no outcome within the time given",
+    CONFLICT: "the key was used with different content",
+    NOT_YET: "no outcome before the timeout",
     STORE_UNUSABLE: "the store cannot be used",
-    TRY_LATER: "too much is waiting or the disk is nearly full, nothing was written",
+    TRY_LATER: "backlog or disk is full, nothing was written; try again later",
     130: "interrupted",
 }
 
-#: Takes a Call or an Invocation first, then what the command itself asks for. May be a coroutine
-#: function.
+#: Its first parameter is a Call or an Invocation. May be a coroutine function.
 Handler = Callable[..., Any]
 
 
-def as_command(handler: Handler) -> Callable[..., None]:
-    """The handler as typer wants it.
+def global_parameters() -> list[inspect.Parameter]:
+    """The options that may also be written before the command."""
+    as_json = inspect.Parameter(
+        "as_json", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=GlobalJson
+    )
+    return [*_parameters(Invocation), as_json]
 
-    Its first parameter is the call, whose options come last in the help. Each field of a parameter
-    that is a dataclass becomes an option or argument of its own.
+
+def _parameters(kind: Any) -> list[inspect.Parameter]:
+    found = inspect.signature(kind, eval_str=True).parameters.values()
+    return [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in found]
+
+
+class Command(TyperCommand):
+    def get_params(self, ctx: Any) -> Any:
+        return _plain_flags(super().get_params(ctx))
+
+
+class Group(TyperGroup):
+    """A group that passes global options written before a command's name to that command."""
+
+    def get_params(self, ctx: Any) -> Any:
+        return _plain_flags(super().get_params(ctx))
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        names = {one.name for one in global_parameters()}
+        takes_value = {
+            option: not one.is_flag
+            for one in ctx.find_root().command.params
+            if one.name in names
+            for option in one.opts
+        }
+        moved, left = [], list(args)
+        while left and (option := left[0].partition("=")[0]) in takes_value:
+            count = 2 if takes_value[option] and option == left[0] else 1
+            moved += left[:count]
+            del left[:count]
+        if left and not left[0].startswith("-"):
+            left[1:1] = moved
+        return super().parse_args(ctx, left)
+
+
+def _plain_flags(params: Any) -> Any:
+    """Without a type in the help: a flag takes no value."""
+    for one in params:
+        if getattr(one, "is_flag", False):
+            one.metavar = ""
+    return params
+
+
+def as_command(handler: Handler) -> Callable[..., None]:
+    """The handler with a signature for typer.
+
+    Its first parameter is the call, whose options come last in the help. Each field of a dataclass
+    parameter becomes an option or argument.
     """
     first, *own = inspect.signature(handler, eval_str=True).parameters.values()
     groups: dict[str, Any] = {
@@ -57,16 +107,15 @@ def as_command(handler: Handler) -> Callable[..., None]:
         }
         _run(handler, made.pop(first.name), {**given, **made})
 
-    flat = [
+    parameters = [
         part
         for one in (*own, first)
         for part in (
-            inspect.signature(one.annotation, eval_str=True).parameters.values()
+            _parameters(one.annotation)
             if one.name in groups
-            else (one,)
+            else [one.replace(kind=inspect.Parameter.KEYWORD_ONLY)]
         )
     ]
-    parameters = [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in flat]
     command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     command.__name__, command.__doc__ = handler.__name__, handler.__doc__
     return command
@@ -83,38 +132,32 @@ def _run(handler: Handler, call: Call, given: dict[str, Any]) -> None:
     except GestaError as error:
         if call.debug:
             raise
-        # Settings alone are told line by line; elsewhere a line break is something that somebody
-        # wrote.
-        lines = str(error).split("\n") if isinstance(error, BadSettings) else [_told(error, call)]
+        # Only BadSettings has several lines; in other errors a line break is user input.
+        lines = str(error).split("\n") if isinstance(error, BadSettings) else [_text(error, call)]
         for number, line in enumerate(lines):
             tell(line if number else f"error: {line}", "red")
         raise typer.Exit(exit_code(error)) from None
     except (typer.Exit, typer.BadParameter, BrokenPipeError):
-        # typer knows what to do with these.
+        # typer handles these.
         raise
-    except OSError as error:
-        if call.debug:
-            raise
-        tell(f"error: {error.filename or 'the system'}: {error.strerror or error}", "red")
-        raise typer.Exit(FAILED) from None
     except Exception as error:
         if call.debug:
             raise
-        tell(
-            f"error: {type(error).__name__}: {error}. This is a fault in gesta; please report what"
-            " `--debug` shows",
-            "red",
+        text = (
+            f"{error.filename or 'system'}: {error.strerror or error}"
+            if isinstance(error, OSError)
+            else f"{type(error).__name__}: {error}. This is a bug in gesta; please report the"
+            " traceback that `--debug` prints"
         )
+        tell(f"error: {text}", "red")
         raise typer.Exit(FAILED) from None
 
 
-def _told(error: GestaError, call: Call) -> str:
-    """The error's text, with commands in it as they have to be written here, and what else helps on
-    the command line.
-    """
-    if not isinstance(call, Invocation):
-        return str(error)
+def _text(error: GestaError, call: Call) -> str:
+    """The error's text. Commands in it repeat the options of this call."""
     text = str(error)
+    if not isinstance(call, Invocation):
+        return text
     if isinstance(error, OutcomeTimeout):
         why = f"doctor {error.request_id}"
         text = text.replace(f"gesta {why}", call.place.command(why))
@@ -122,7 +165,7 @@ def _told(error: GestaError, call: Call) -> str:
         from gesta.cli.flows import how_to_get
         from gesta.flows.channels import how_to_add
 
-        # Nobody has an Engine here to add it to.
+        # There is no Engine in a program here to add the flow to.
         if added := how_to_add(error.name):
             text = text.partition(added)[0]
         text = f"{text}; {how_to_get(error.name, call.settings)}"
@@ -130,7 +173,7 @@ def _told(error: GestaError, call: Call) -> str:
 
 
 def exit_code(error: GestaError) -> int:
-    """The code of the error's nearest kind; what has none of its own failed or was refused."""
+    """The code of the most specific class that has one, else FAILED."""
     from gesta import errors as e
 
     codes: dict[type, int] = {

@@ -71,32 +71,36 @@ async def redrive(
 
 @dataclass(frozen=True)
 class Finding:
-    """What became of a request whose outcome was unknown, and how that is known."""
+    """What happened to a request whose outcome was unknown, and the evidence for it."""
 
     evidence: Annotated[
-        str, typer.Option(help="How you know, e.g. what the provider's own records show.")
+        str, typer.Option(metavar="TEXT", help="How you know, e.g. a line of the provider's log.")
     ]
-    executed: Annotated[bool, typer.Option("--executed", help="The effect happened.")] = False
+    succeeded: Annotated[bool, typer.Option("--succeeded", help="The effect happened.")] = False
     not_executed: Annotated[
-        bool, typer.Option("--not-executed", help="It did not; it is tried again.")
+        bool, typer.Option("--not-executed", help="It did not happen; gesta tries again.")
     ] = False
-    rejected: Annotated[bool, typer.Option("--rejected", help="It did not and never will.")] = False
-    provider_id: Annotated[str, typer.Option(help="The provider's own name for what it did.")] = ""
+    failed: Annotated[
+        bool, typer.Option("--failed", help="It did not happen and must not be tried again.")
+    ] = False
+    provider_id: Annotated[
+        str, typer.Option(metavar="ID", help="The provider's id of the effect.")
+    ] = ""
 
     @property
     def result(self) -> Resolution:
-        if self.executed + self.not_executed + self.rejected != 1:
-            raise typer.BadParameter("say exactly one of --executed, --not-executed and --rejected")
-        return "executed" if self.executed else "rejected" if self.rejected else "not_executed"
+        if self.succeeded + self.not_executed + self.failed != 1:
+            raise typer.BadParameter("give exactly one of --succeeded, --not-executed and --failed")
+        if not self.evidence.strip():
+            raise typer.BadParameter("must not be empty", param_hint="--evidence")
+        return "executed" if self.succeeded else "rejected" if self.failed else "not_executed"
 
 
 async def resolve(
     call: Invocation, request_id: Id, finding: Finding, by: By = None, as_json: Json = False
 ) -> None:
-    """End the doubt about an `unknown` outcome by your word."""
+    """Resolve a request whose outcome is unknown: record what happened and the evidence for it."""
     result = finding.result
-    if not finding.evidence.strip():
-        raise typer.BadParameter("say how you know", param_hint="--evidence")
     person = call.actor(by).user_id
     async with call.backend() as backend:
         request = await backend.decidable(request_id)
@@ -108,9 +112,8 @@ async def resolve(
             provider_id=finding.provider_id,
             by=person,
         )
-        then = "; it is executed again" if decided.status == "queued" else ""
-        done = f"on record as {result.replace('_', ' ')} by {person}{then}"
-        await _tell(backend, decided, done, as_json=as_json)
+        then = "; gesta tries again" if decided.status == "queued" else ""
+        await _tell(backend, decided, f"recorded: resolved by {person}{then}", as_json=as_json)
 
 
 async def _tell(backend: Backend, decided: Decided, what: str, *, as_json: bool) -> None:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from gesta.http_api.app import Web
     from gesta.runtime.settings import Settings
 
-_PANEL = "Everywhere"
+_PANEL = "Global options"
 
 By = Annotated[
     str | None,
@@ -303,15 +303,18 @@ def refuse_missing_file(settings: Settings) -> None:
 
     SQLite takes an empty file for a new database.
     """
-    from gesta.stores.sqlite import file_of
+    from gesta.stores.sqlite import emptied_evidence, file_of
 
     if not settings.url.startswith("sqlite:"):
         return
     path = file_of(settings.url)
+    if emptied_evidence(path) is not None:
+        # Opening the store says that it was emptied.
+        return
     if not path.exists() or (path.is_file() and path.stat().st_size == 0):
         where = f"{path} (url from {settings.sources['url']})"
         fault = "is empty" if path.exists() else "does not exist"
         raise StoreError(
-            f"{where} {fault}; `gesta serve` and `gesta send` make it. Or name another: --url,"
+            f"{where} {fault}; `gesta serve` and `gesta submit` make it. Or name another: --url,"
             " GESTA_URL"
         )

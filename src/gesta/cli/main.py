@@ -1,5 +1,6 @@
-"""The command `gesta`: every command, in the order in which a newcomer meets them."""
+"""The command `gesta`: its commands, in the order of the help."""
 
+import inspect
 from collections.abc import Callable
 from functools import cache
 from typing import Annotated
@@ -22,7 +23,14 @@ from gesta.cli import (
     show,
     template,
 )
-from gesta.cli.command import MEANINGS, Handler, as_command
+from gesta.cli.command import (
+    MEANINGS,
+    Command,
+    Group,
+    Handler,
+    as_command,
+    global_parameters,
+)
 
 EPILOG = (
     "Exit codes: " + " · ".join(f"{code} {meaning}" for code, meaning in MEANINGS.items()) + "."
@@ -34,13 +42,11 @@ COMMANDS: dict[str, dict[str, Handler]] = {
         "demo": demo.demo,
         "serve": serve.serve,
         "api": serve.api,
-        "projector": serve.projector,
         "worker": serve.worker,
-        "sweeper": serve.sweeper,
         "openapi": admin.openapi,
     },
     "Requests": {
-        "send": requests.send,
+        "submit": requests.submit,
         "show": show.show,
         "list": requests.list_requests,
         "tail": show.tail,
@@ -49,7 +55,7 @@ COMMANDS: dict[str, dict[str, Handler]] = {
         "redrive": decisions.redrive,
         "resolve": decisions.resolve,
     },
-    "Upkeep": {
+    "Admin": {
         "doctor": doctor.doctor,
         "pause": pauses.pause,
         "resume": pauses.resume,
@@ -63,7 +69,7 @@ COMMANDS: dict[str, dict[str, Handler]] = {
 #: Group → its text and commands.
 GROUPS: dict[str, tuple[str, dict[str, Handler]]] = {
     "dlq": (
-        "Dead letters: requests that failed for good.",
+        "Dead letters: requests that failed permanently.",
         {
             "list": dlq.list_letters,
             "show": dlq.show_letter,
@@ -72,7 +78,7 @@ GROUPS: dict[str, tuple[str, dict[str, Handler]]] = {
         },
     ),
     "config": (
-        "A tenant's config: endpoints and their secrets, by code.",
+        "Config of a tenant: endpoints, senders, templates and their secrets.",
         {
             "list": config.list_entities,
             "get": config.get_entity,
@@ -82,11 +88,11 @@ GROUPS: dict[str, tuple[str, dict[str, Handler]]] = {
         },
     ),
     "key": (
-        "API keys: who may do what over HTTP, in a tenant's name.",
+        "API keys of a tenant.",
         {"create": key.create, "list": key.list_keys, "revoke": key.revoke},
     ),
     "template": (
-        "Templates of messages, stored as config of kind template.",
+        "Message templates.",
         {"preview": template.preview},
     ),
 }
@@ -95,18 +101,19 @@ GROUPS: dict[str, tuple[str, dict[str, Handler]]] = {
 @cache
 def build() -> Callable[..., None]:
     """The command line as typer runs it."""
-    # Locals in a traceback could be secrets, so tracebacks are Python's plain ones, and only shown
-    # with --debug.
-    app = typer.Typer(no_args_is_help=True, epilog=EPILOG, pretty_exceptions_enable=False)
-    app.callback()(_root)
+    # Locals in a traceback could be secrets: show Python's plain tracebacks, with --debug only.
+    app = typer.Typer(
+        cls=Group, no_args_is_help=True, epilog=EPILOG, pretty_exceptions_enable=False
+    )
+    app.callback()(_root())
     for panel, commands in COMMANDS.items():
         for name, handler in commands.items():
-            app.command(name, rich_help_panel=panel)(as_command(handler))
+            app.command(name, cls=Command, rich_help_panel=panel)(as_command(handler))
     for name, (text, commands) in GROUPS.items():
-        group = typer.Typer(no_args_is_help=True)
+        group = typer.Typer(cls=Group, no_args_is_help=True)
         for verb, handler in commands.items():
-            group.command(verb)(as_command(handler))
-        app.add_typer(group, name=name, help=text, rich_help_panel="Upkeep")
+            group.command(verb, cls=Command)(as_command(handler))
+        app.add_typer(group, name=name, help=text, rich_help_panel="Admin")
     return typer.main.get_command(app)
 
 
@@ -118,16 +125,25 @@ def _version(is_asked: bool) -> None:
         raise typer.Exit
 
 
-def _root(
-    _: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
-    ] = False,
-) -> None:
-    """Every side effect, done once and on record."""
+Version = Annotated[
+    bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+]
+
+
+def _root() -> Callable[..., None]:
+    """`gesta` without a command. It lists the global options; Group passes them to the command."""
+
+    def root(**_: object) -> None:
+        """Execute side effects once and keep the record."""
+
+    own = inspect.Parameter("version", inspect.Parameter.KEYWORD_ONLY, annotation=Version)
+    parameters = [own.replace(default=False), *global_parameters()]
+    root.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    return root
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Run a command, that of this process's arguments unless others are given.
+    """Run a command, by default that of this process's arguments.
 
     Ends in SystemExit with its exit code.
     """

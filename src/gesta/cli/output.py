@@ -32,6 +32,10 @@ STATUS_STYLES = {
 }
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
+GlobalJson = Annotated[
+    bool,
+    typer.Option("--json", help="Print JSON instead of a table.", rich_help_panel="Global options"),
+]
 JsonLines = Annotated[
     bool, typer.Option("--json", help="Print one JSON object a line instead of a table.")
 ]

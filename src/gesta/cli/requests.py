@@ -1,4 +1,4 @@
-"""send and list: ask for something, see what was asked for."""
+"""submit and list: ask for something, see what was asked for."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Delivery:
     priority: Annotated[int, typer.Option(help="1 (most urgent) to 10.")] = 5
 
 
-async def send(
+async def submit(
     call: Invocation,
     flow: Annotated[str, typer.Argument(help="The flow, e.g. notification.webhook.")],
     payload: Annotated[

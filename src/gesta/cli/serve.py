@@ -1,6 +1,4 @@
-"""serve, api, projector, worker, sweeper: a process that works until somebody stops it; all
-stations in one, or one part of the road each.
-"""
+"""serve, api, worker: processes that run until they are stopped."""
 
 from __future__ import annotations
 
@@ -32,7 +30,7 @@ ApiPort = Annotated[
         min=0,
         max=65535,
         metavar="PORT",
-        help="The API's port; 0 takes a free one. Without it, api_port.",
+        help="Port of the API; 0 picks a free one. Default: the setting api_port.",
         rich_help_panel=_API,
     ),
 ]
@@ -41,11 +39,11 @@ ApiHost = Annotated[
     typer.Option(
         "--host",
         metavar="HOST",
-        help="The API's address. Without it, api_host.",
+        help="Address of the API. Default: the setting api_host.",
         rich_help_panel=_API,
     ),
 ]
-NoApi = Annotated[bool, typer.Option("--no-api", help="Answer no HTTP.", rich_help_panel=_API)]
+NoApi = Annotated[bool, typer.Option("--no-api", help="Run without the API.", rich_help_panel=_API)]
 
 _HEALTH = "Health"
 HOST = "127.0.0.1"
@@ -56,14 +54,14 @@ HealthPort = Annotated[
         min=0,
         max=65535,
         metavar="PORT",
-        help="Answer GET /live, /ready and /metrics on this port; 0 takes a free one.",
+        help="Serve GET /live, /ready and /metrics on this port; 0 picks a free one.",
         rich_help_panel=_HEALTH,
     ),
 ]
 HealthHost = Annotated[
     str,
     typer.Option(
-        "--health-host", metavar="HOST", help="The address of that port.", rich_help_panel=_HEALTH
+        "--health-host", metavar="HOST", help="Address of the health port.", rich_help_panel=_HEALTH
     ),
 ]
 OnlyFlows = Annotated[
@@ -71,7 +69,15 @@ OnlyFlows = Annotated[
     typer.Option(
         "--flow",
         metavar="FLOW",
-        help="Only jobs of this flow, or of a kind: 'payment.*'. May be given several times.",
+        help="Execute only this flow, or all of a kind: 'payment.*'. Repeatable.",
+    ),
+]
+OnlyRoles = Annotated[
+    str | None,
+    typer.Option(
+        "--roles",
+        metavar="ROLES",
+        help="Run only these of worker, projector and sweeper, e.g. worker or projector,sweeper.",
     ),
 ]
 
@@ -84,13 +90,12 @@ async def serve(
     health_at: HealthPort = None,
     health_host: HealthHost = HOST,
 ) -> None:
-    r"""Run everything in one process: API, projector, worker and sweep.
+    r"""Run everything in one process: API, worker, projector and sweeper.
 
-    Ctrl-C or SIGTERM lets running attempts end first.
+    Ctrl-C or SIGTERM stops it; running attempts finish first.
 
-    Flows of your own come from a program: gesta serve --app shop.jobs:engine. Without one, the
-    built-in flows run with what
-    gesta.toml says in \[flows.webhook] and so on.
+    Load your own flows from a program: gesta serve --app shop.jobs:engine. Without --app, the
+    built-in flows run with the settings in gesta.toml: \[flows.webhook] and so on.
     """
     from gesta.engine.process_roles import EVERYTHING
 
@@ -105,60 +110,49 @@ async def api(
     health_at: HealthPort = None,
     health_host: HealthHost = HOST,
 ) -> None:
-    """Run the HTTP API alone: it accepts and shows requests; projectors, workers and sweepers run
-    beside it.
-    """
+    """Run the HTTP API only. It accepts and shows requests; `gesta worker` executes them."""
     from gesta.engine.process_roles import NOTHING
 
     await _work(call, NOTHING, health_at, health_host, Api(host, port))
 
 
-async def projector(
-    call: Invocation, health_at: HealthPort = None, health_host: HealthHost = HOST
-) -> None:
-    """Run the projector alone: it makes views and jobs from events, and tells the program's
-    handlers.
-
-    Several share the work on PostgreSQL; on a file one projects. Others take over within 5 s of a
-    death. Workers and sweepers run beside it.
-    """
-    from gesta.engine.process_roles import Work
-
-    await _work(call, Work(frozenset({"projector"})), health_at, health_host)
-
-
 async def worker(
     call: Invocation,
     flow: OnlyFlows = None,
+    roles: OnlyRoles = None,
     health_at: HealthPort = None,
     health_host: HealthHost = HOST,
 ) -> None:
-    """Run a worker alone: it takes jobs and executes them. All of several processes work.
+    """Run everything except the API: worker, projector and sweeper.
 
-    SIGTERM lets running attempts end, gives back what has not begun, and ends within 30 s. A
-    projector and a sweeper run beside it.
+    Run any number; they share the load. One process at a time holds the sweeper role, and on
+    SQLite the projector role; another takes over within 5 s of its death.
+
+    SIGTERM stops it within 30 s: running attempts finish, leased jobs that have not started are
+    released.
     """
-    from gesta.engine.process_roles import Work
-
-    await _work(call, Work(frozenset({"worker"}), tuple(flow or ())), health_at, health_host)
+    await _work(call, _chosen(roles, tuple(flow or ())), health_at, health_host)
 
 
-async def sweeper(
-    call: Invocation, health_at: HealthPort = None, health_host: HealthHost = HOST
-) -> None:
-    """Run the sweeper alone: expiry, scheduled requests, due questions, lost jobs, retention.
+def _chosen(roles: str | None, flows: tuple[str, ...]) -> Work:
+    """The roles of a worker process: those that `--roles` names, else all."""
+    from gesta.engine.process_roles import EVERYTHING, Work
 
-    Of several processes one sweeps, and another takes over within 5 s of its death. A projector and
-    workers run beside it.
-    """
-    from gesta.engine.process_roles import Work
-
-    await _work(call, Work(frozenset({"sweeper"})), health_at, health_host)
+    names = EVERYTHING.parts if roles is None else frozenset(roles.replace(" ", "").split(","))
+    if unknown := names - EVERYTHING.parts:
+        raise typer.BadParameter(
+            f"{', '.join(sorted(unknown)) or 'nothing'}: write worker, projector and sweeper, with"
+            " commas between",
+            param_hint="--roles",
+        )
+    if flows and "worker" not in names:
+        raise typer.BadParameter("needs the role worker", param_hint="--flow")
+    return Work(EVERYTHING.parts & names, flows)
 
 
 @dataclass(frozen=True)
 class Api:
-    """Where the API is to answer, where the settings do not say it."""
+    """Where the API listens; None: as the settings say."""
 
     host: str | None
     port: int | None
@@ -167,9 +161,7 @@ class Api:
 async def _work(
     call: Invocation, work: Work, port: int | None, host: str, api: Api | None = None
 ) -> None:
-    """Start, say so, and work until the signal."""
     from gesta.cli.flows import left_out
-    from gesta.engine.process_roles import EVERYTHING
     from gesta.runtime.redaction import scrub
 
     engine = call.engine(work=work)
@@ -181,13 +173,15 @@ async def _work(
         ):
             health.watch(engine.pipeline)
             settings = call.settings
-            parts = () if work == EVERYTHING else sorted(work.parts) or ("api",)
-            title = " ".join(["gesta", version("gesta"), *parts])
-            tell(f"{title} works on {scrub(settings.url)} (url from {settings.sources['url']})")
+            roles = [*(["api"] if api else []), *sorted(work.parts)]
+            tell(
+                f"gesta {version('gesta')} ({', '.join(roles)}) on {scrub(settings.url)} (url from"
+                f" {settings.sources['url']})"
+            )
             tell(f"flows: {', '.join(sorted(flows)) or 'none'}")
             if others := sorted(flow.name for flow in engine.flows.values() if flow.is_external):
-                tell(f"executed by others: {', '.join(others)}")
-            await _tell_of_strangers(engine, work)
+                tell(f"executed by external workers: {', '.join(others)}")
+            await _warn_of_undeclared_flows(engine, work)
             if engine.subscriptions and "projector" in work.parts:
                 tell(f"subscriptions: {', '.join(sorted(engine.subscriptions))}")
             for missing in left_out(settings):
@@ -195,21 +189,19 @@ async def _work(
             async with AsyncExitStack() as stack:
                 if api is not None:
                     await stack.enter_async_context(api_port(engine, settings, api.host, api.port))
-                tell("ready; Ctrl-C stops it")
+                tell("ready; press Ctrl-C to stop")
                 await stop.wait()
             running = engine.pipeline.pool.in_flight
             tell(
-                f"stopping; attempts that may end first: {running} (Ctrl-C cuts them)"
+                f"stopping; running attempts that finish first: {running} (Ctrl-C kills them)"
                 if running
                 else "stopping"
             )
         tell("stopped")
 
 
-async def _tell_of_strangers(engine: Engine, work: Work) -> None:
-    """A worker without a flow would leave that flow's jobs where they are, and look well doing
-    so.
-    """
+async def _warn_of_undeclared_flows(engine: Engine, work: Work) -> None:
+    """Jobs of a flow that this process does not declare would wait without a sign."""
     from gesta.cli.flows import how_to_get
     from gesta.ports.job_queue import by_flow
 
@@ -222,7 +214,8 @@ async def _tell_of_strangers(engine: Engine, work: Work) -> None:
         if count and name not in engine.flows:
             remedy = how_to_get(name, engine.settings)
             tell(
-                f"left alone: {count} of {name}, a flow that is not declared here; {remedy}",
+                f"not executed here: {count} jobs of {name}, a flow that this process does not"
+                f" declare; {remedy}",
                 "yellow",
             )
 
@@ -231,11 +224,7 @@ async def _tell_of_strangers(engine: Engine, work: Work) -> None:
 async def api_port(
     engine: Engine, settings: Settings, host: str | None, port: int | None
 ) -> AsyncIterator[None]:
-    """Answer for as long as the body runs.
-
-    Raises where the port is taken: whoever calls it would reach another server, with another's
-    keys.
-    """
+    """Serve the API while the body runs. Raises if the port is taken."""
     from gesta.http_api.app import Web
     from gesta.http_api.server import address_of, bind, serving
 
@@ -243,29 +232,24 @@ async def api_port(
     web = Web(engine)
     async with serving(web, listener):
         tell(f"api: {address_of(listener)}/v1")
-        if is_loopback(listener.getsockname()[0]):
+        if ip_address(listener.getsockname()[0]).is_loopback:
             if (path := await web.offer_first_key()) is not None:
                 tell(
-                    "no admin key yet; for the next hour this link makes the first one:"
-                    f" {address_of(listener)}{path}"
+                    "there is no admin key yet; open this link within an hour to create the first"
+                    f" one: {address_of(listener)}{path}"
                 )
         else:
             tell(
-                "note: this is plain HTTP beyond this machine; keys travel in clear unless a proxy"
-                " in front of it speaks TLS"
+                "note: this port speaks plain HTTP and is reachable from other machines; put a TLS"
+                " proxy in front of it, or API keys travel in clear text"
             )
         yield
 
 
-def is_loopback(host: str) -> bool:
-    return ip_address(host).is_loopback
-
-
 @asynccontextmanager
 async def health_port(port: int | None, host: str) -> AsyncIterator[ProcessHealth]:
-    """Answer for as long as the body runs: from before the engine starts until it has stopped.
-
-    Without a port nobody is answered.
+    """Serve the health checks while the body runs: from before the engine starts until it has
+    stopped.
     """
     from gesta.engine.health import ProcessHealth
 

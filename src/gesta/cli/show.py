@@ -149,7 +149,7 @@ def _next_step(state: State, payload: dict[str, Any] | None, place: Target) -> s
 
         return (
             "a person decides:"
-            f" {place.command(f'resolve {state.id} --executed --evidence TEXT')}{OTHER_WORDS}"
+            f" {place.command(f'resolve {state.id} --succeeded --evidence TEXT')}{OTHER_WORDS}"
         )
     if state.reason == "subject_erased":
         return "the person it is about was erased: it cannot be sent any more"

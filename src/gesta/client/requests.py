@@ -145,7 +145,9 @@ class RequestCalls(Calls):
             if has_ended(shown):
                 return shown
             if clock.monotonic() >= until:
-                raise OutcomeTimeout(request_id, shown, timeout)
+                by = shown.held_by
+                held = "" if by is None else ", ".join(filter(None, (str(by), by.reason)))
+                raise OutcomeTimeout(request_id, shown, timeout, held=held)
 
     async def find(
         self,

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gesta.errors import BadSettings, Fenced, LostMasterKey
+from gesta.errors import BadSettings, Fenced, LostMasterKey, UnreadableMasterKey
 from gesta.outbound.http import PrivateAddressGuard, Transport
 from gesta.outbound.http.aiohttp_transport import AioHttpTransport
 from gesta.outbound.smtp import MailTransport, NoMail
@@ -218,10 +218,12 @@ def _write_once(path: Path, text: str, runtime: Runtime) -> bool:
 
 
 def _found(path: Path) -> str:
-    # Made by another process, perhaps this very moment: what we seal with it must not outlive its
-    # name.
+    # Another process may have created it just now: nothing that it encrypts may outlive its name.
     _sync_name(path)
-    return path.read_text(encoding="ascii", errors="replace")
+    try:
+        return path.read_text(encoding="ascii", errors="replace")
+    except OSError as error:
+        raise UnreadableMasterKey(str(path), error.strerror or str(error)) from error
 
 
 async def _key(text: str, where: str, stores: Stores) -> MasterKey:

@@ -94,7 +94,7 @@ class Pipeline:
         self.is_stopping = False
         self._wire_tenants(key_ring, identity_secret)
         self._wire_log()
-        self._wire_intake()
+        self._wire_intake(work)
         self._wire_worker(work)
         self._wire_sweeper()
         self._wire_subscriptions(subscriptions)
@@ -150,7 +150,7 @@ class Pipeline:
             self._log, loader=self.loader, store_retry=self._store_retry, runtime=self.runtime
         )
 
-    def _wire_intake(self) -> None:
+    def _wire_intake(self, work: Work) -> None:
         stores, settings = self.environment.stores, self.environment.settings
         self.intake = Intake(
             flows=self.flows,
@@ -161,7 +161,11 @@ class Pipeline:
             batch_throttle=BatchThrottle(self.runtime, self.projector.not_far_behind),
             identity=self.identity,
             subjects=self.subjects,
-            checks=FlowChecks(self.config, self._templates),
+            checks=FlowChecks(
+                self.config,
+                self._templates,
+                executed=work.taken_of(self.flows) if "worker" in work.parts else (),
+            ),
             process=self.process,
         )
         self.reports = Reports(

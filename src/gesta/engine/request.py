@@ -14,6 +14,7 @@ from gesta.domain.events import Actor
 from gesta.domain.lifecycles import Status
 from gesta.domain.outcome import Outcome
 from gesta.domain.state import State
+from gesta.domain.stream_names import INSTALLATION
 from gesta.errors import (
     Erased,
     GestaError,
@@ -54,12 +55,14 @@ class Request:
     A deferred one is there soon after the commit, and never after a rollback.
     """
 
-    __slots__ = ("_pipeline", "flow", "id", "tenant", "verdict")
+    __slots__ = ("_pipeline", "flow", "id", "tenant", "verdict", "warnings")
 
     def __init__(self, pipeline: Pipeline, accepted: Accepted) -> None:
         self._pipeline = pipeline
         self.id, self.flow, self.tenant = accepted.request_id, accepted.flow, accepted.tenant
         self.verdict: Literal["created", "duplicate", "deferred"] = accepted.verdict
+        #: Why the request will be held, as far as this process knows: code and message.
+        self.warnings = accepted.warnings
 
     def __repr__(self) -> str:
         return f"Request({self.flow} {self.id} {self.verdict})"
@@ -139,7 +142,8 @@ class Request:
             view = await self._find()
             if view is None:
                 raise self._not_there() from None
-            raise OutcomeTimeout(self.id, view.state, timeout) from None
+            held = await self._held(view)
+            raise OutcomeTimeout(self.id, view.state, timeout, held=held) from None
         finally:
             waking.cancel()
             if passing is not None:
@@ -148,6 +152,18 @@ class Request:
         outcome = outcome_of(state)
         assert outcome is not None
         return outcome
+
+    async def _held(self, view: View) -> str:
+        """What holds the request, and why; empty: nothing does, or the store cannot say."""
+        pipeline = self._pipeline
+        with suppress(StoreError):
+            await pipeline.config.refresh(INSTALLATION)
+            await pipeline.config.refresh(self.tenant)
+        pause = pipeline.pausing.pause_of(view, pipeline.flows.get(self.flow))
+        if pause is None:
+            return ""
+        reason = f", {pause.reason}" if pause.reason else ""
+        return f"{pause.kind} {pause.scope}{reason}"
 
     async def _poll(self, future: asyncio.Future[State], until: float) -> None:
         """Look now, because it may be over already, and then now and again: another process may be

@@ -29,3 +29,19 @@ class CredentialRefused(Exception):
         """
         super().__init__(f"{credential} was refused: {reason}")
         self.credential, self.reason, self.detail = credential, reason, detail
+
+
+class ConfigMissing(CredentialRefused):
+    """The tenant has not stored the config that the payload names: requests that name it are held
+    until it is stored.
+    """
+
+    def __init__(self, kind: str, code: str, reason: str) -> None:
+        super().__init__(f"{kind}/{code}", reason, missing_text(kind, code))
+
+
+def missing_text(kind: str, code: str) -> str:
+    return (
+        f"the tenant has no {kind} {code}; store it (gesta config put {kind} {code}, or PUT"
+        f" /v1/config/{kind}/{code}), and the held requests are sent"
+    )

@@ -37,12 +37,12 @@ from gesta.domain.retry_policy import RetryPolicy
 from gesta.domain.status_events import WORDS
 from gesta.errors import BadFlow
 from gesta.flows.attempt import Attempt
-from gesta.flows.deferrals import SECRET_MISSING, CredentialRefused
+from gesta.flows.deferrals import SECRET_MISSING, ConfigMissing, CredentialRefused
 from gesta.flows.flow import ConfigBody, Executor, Flow, Notice, Notices, Payload, Secret
 from gesta.outbound import signatures
 from gesta.outbound.http import AttemptEnded, HttpResponse, status_reason
 from gesta.runtime.redaction import masked_host
-from gesta.tenants.config import TenantConfig, not_stored
+from gesta.tenants.config import TenantConfig
 
 if TYPE_CHECKING:
     from gesta.tenants.flow_records import TenantRecords
@@ -245,7 +245,7 @@ async def _endpoint(
             raise CredentialRefused(f"{ENDPOINT}/{code}", SECRET_MISSING, "the vault has no secret")
         return endpoint, secrets
     if declared is None or code != DEFAULT:
-        raise AttemptEnded(Rejected("endpoint_missing", not_stored(ENDPOINT, code)))
+        raise ConfigMissing(ENDPOINT, code, "endpoint_missing")
     if not declared.secret.startswith(_REFERENCE) and not attempt.test:
         return declared, [declared.secret]
     try:

@@ -1,56 +1,96 @@
-"""Station 2, a part of it: what a flow's own check says of a payload, before it is accepted.
-
-It may look into the tenant's config and templates.
+"""Checks of a payload against the tenant's config, before the request is accepted: errors refuse
+it, warnings say why it will be held.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
+from gesta.api_types.requests import SubmitWarning
+from gesta.flows.deferrals import missing_text
 from gesta.flows.flow import Flow, Payload
 from gesta.tenants.config import ConfigCache, TenantConfig
+from gesta.tenants.pauses import NOT_SET
 from gesta.tenants.templates.templates import Templates
 
-#: Tenants whose config is kept at hand.
+#: Tenants whose config is kept ready for checks.
 TENANTS_KEPT = 1_000
 
 
 class FlowChecks:
-    def __init__(self, config: ConfigCache, templates: Callable[[TenantConfig], Templates]) -> None:
-        self._config, self._templates = config, templates
-        self._at_hand: dict[str, tuple[TenantConfig, Templates]] = {}
+    def __init__(
+        self,
+        config: ConfigCache,
+        templates: Callable[[TenantConfig], Templates],
+        *,
+        executed: Iterable[str],
+    ) -> None:
+        """`executed`: the flows that a worker of this process executes."""
+        self._config, self._templates, self._executed = config, templates, frozenset(executed)
+        self._ready: dict[str, tuple[TenantConfig, Templates]] = {}
 
     async def errors(self, flow: Flow, payload: Payload, tenant: str) -> dict[str, str]:
         """Field → error.
 
-        What this process has read of the config may be old: nobody is ever refused by that.
+        This process may have read an old version of the config: a payload is refused only by the
+        current one.
         """
         assert flow.check is not None
         if not self._config.version(tenant):
-            # Read for the first time: a process that only submits never does it elsewhere.
+            # A process that only submits reads it here for the first time.
             await self._config.refresh(tenant)
-        return (
-            await self.again(flow, payload, tenant)
-            if await flow.check(payload, *self._of(tenant))
-            else {}
-        )
-
-    async def again(self, flow: Flow, payload: Payload, tenant: str) -> dict[str, str]:
-        """The same with the config as it is now, of one that is at fault by what was at hand."""
-        assert flow.check is not None
+        if not await flow.check(payload, *self._of(tenant)):
+            return {}
         await self._config.refresh(tenant)
         return dict(await flow.check(payload, *self._of(tenant)))
 
-    def at_hand(self, tenant: str) -> tuple[TenantConfig, Templates] | None:
-        """What a check looks into, as far as this process has read it; None: not yet."""
-        return self._of(tenant) if self._config.version(tenant) else None
+    def may_warn(self, flow: Flow) -> bool:
+        return flow.credential is not None or not self._config.pauses.is_empty
+
+    async def warnings(
+        self, flow: Flow, payload: Payload, tenant: str, *, test: bool
+    ) -> tuple[SubmitWarning, ...]:
+        """Why a request will be held, as far as this process has read."""
+        # A test uses stand-ins for secrets and missing config.
+        credential = None if test else _credential(flow, payload)
+        pause = self._config.pauses.covering(tenant, flow.name, lambda: credential)
+        if pause is not None:
+            code = {"pause": "paused", "credential": "credential_refused"}.get(pause.kind)
+            reason = f": {pause.reason}" if pause.reason else ""
+            text = f"the request is held by {pause.scope}{reason}"
+            return (SubmitWarning(code or "config_missing", text),)
+        if credential is None:
+            return ()
+        kind, _, name = credential.partition("/")
+        if kind not in self._config.kinds or self._of(tenant)[0].find(kind, name) is not None:
+            return ()
+        declared = self._config.pauses.declared.get(credential)
+        if declared == NOT_SET and flow.name in self._executed:
+            names = " and ".join(
+                text for text in flow.declared[credential] if text.startswith("env:")
+            )
+            text = f"{names} is not set: the request is held until the program runs with it"
+            return (SubmitWarning("credential_missing", text),)
+        if declared is not None:
+            return ()
+        await self._config.refresh(tenant)
+        if self._of(tenant)[0].find(kind, name) is not None:
+            return ()
+        return (SubmitWarning("config_missing", missing_text(kind, name)),)
 
     def _of(self, tenant: str) -> tuple[TenantConfig, Templates]:
-        """The same ones until the config changes: a check only looks."""
-        known = self._at_hand.get(tenant)
+        """The tenant's config and templates, the same ones until the config changes."""
+        known = self._ready.get(tenant)
         if known is None or not self._config.is_newest(known[0]):
-            if len(self._at_hand) >= TENANTS_KEPT:
-                self._at_hand.clear()
+            if len(self._ready) >= TENANTS_KEPT:
+                self._ready.clear()
             config = self._config.of(tenant)
-            known = self._at_hand[tenant] = config, self._templates(config)
-        # Secrets that an earlier check has opened: they would only gather here.
+            known = self._ready[tenant] = config, self._templates(config)
+        # Secrets that an earlier check opened would only accumulate here.
         known[0].opened.clear()
         return known
+
+
+def _credential(flow: Flow, payload: Payload) -> str | None:
+    try:
+        return None if flow.credential is None else flow.credential(payload)
+    except Exception:  # noqa: BLE001 -- the flow's own function; the attempt shows its error
+        return None

@@ -17,7 +17,7 @@ from gesta.flows.flow import Flow
 from gesta.ports.job_queue import Hold, JobHolds, LeasedJob
 from gesta.ports.read_model import View
 from gesta.tenants.config_writer import ConfigWriter
-from gesta.tenants.pauses import Pause, Paused, Refusal, Resumed, Scope, credential_of
+from gesta.tenants.pauses import NOT_SET, Pause, Paused, Refusal, Resumed, Scope, credential_of
 
 #: Jobs made ready in one commit: a long pause must not end in one long commit.
 UNHOLD_BATCH = 1_000
@@ -66,7 +66,7 @@ class PauseControl:
         return held + (await self._unhold(str(refused)) if scope.credential is not None else 0)
 
     async def refuse(
-        self, tenant: str, credential: str, version: int, reason: str
+        self, tenant: str, credential: str, version: int, reason: str, *, missing: bool = False
     ) -> tuple[Scope | None, bool]:
         """Pause what uses a credential that a provider refused in this version of its entity (0:
         the program's own), and whether that is new.
@@ -74,7 +74,9 @@ class PauseControl:
         No scope: it has changed since, and may be tried again at once.
         """
         scope, pauses = Scope(None, tenant, credential, is_refused=True), self._config.pauses
-        ours = pauses.declared.get(credential) if version == 0 else None
+        # A process that declares the credential itself does not lack it: it tries.
+        absent = NOT_SET if missing else None
+        ours = pauses.declared.get(credential, absent) if version == 0 else None
         is_changed = False
 
         async def decide() -> Paused | None:
@@ -87,7 +89,7 @@ class PauseControl:
                 () if standing is None or standing.refusal is None else standing.refusal.declared
             )
             declared = known if ours is None else (*known, ours)[-DECLARED_MAX:]
-            return Paused(None, credential, reason, Refusal(version, declared))
+            return Paused(None, credential, reason, Refusal(version, declared, missing))
 
         async with self._refusing:
             if _says(pauses.get(scope), version, ours):

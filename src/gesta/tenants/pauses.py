@@ -4,6 +4,7 @@ a pause counts at the next take.
 
 import re
 from collections.abc import Callable, Iterable, Mapping
+from typing import Literal
 
 import msgspec
 
@@ -35,6 +36,8 @@ class Refusal(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     #: Keyed digests of what programs declare, or NOT_SET; more than one where processes declare
     #: different things.
     declared: tuple[str, ...] = ()
+    #: The tenant has not stored the entity at all.
+    missing: bool = False
 
 
 class Paused(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
@@ -102,6 +105,13 @@ class Pause(msgspec.Struct, frozen=True):
     #: Who decided, where that was told.
     by: str
     refusal: Refusal | None = None
+
+    @property
+    def kind(self) -> Literal["pause", "credential", "config"]:
+        """What holds the requests: an operator, a refused credential or missing config."""
+        if self.refusal is None:
+            return "pause"
+        return "config" if self.refusal.missing else "credential"
 
 
 def checked(scope: Scope, reason: str = "") -> Scope:
@@ -244,12 +254,19 @@ def _legible(kind: type[Payload], payload: bytes) -> Payload:
     for field in msgspec.structs.fields(kind):
         raw = parts.get(field.encode_name)
         if raw is not None:
-            # Constructors do not look at types, so that a sealed field may stand where another
-            # belongs.
-            fields[field.name] = msgspec.json.decode(
-                raw, type=msgspec.Raw if MARK in bytes(raw) else field.type
+            fields[field.name] = (
+                _as_text(msgspec.json.decode(raw))
+                if MARK in bytes(raw)
+                else msgspec.json.decode(raw, type=field.type)
             )
     return kind(**fields)
+
+
+def _as_text(encrypted: object) -> object:
+    """Text in place of what is encrypted: constructors check no types, but a payload's
+    `__post_init__` may compare or normalise its texts.
+    """
+    return [str(one) for one in encrypted] if isinstance(encrypted, list) else str(encrypted)
 
 
 def declared_digests(

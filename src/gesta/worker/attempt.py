@@ -21,7 +21,7 @@ from gesta.domain.outcome import Outcome, Rejected, Retry, Unknown
 from gesta.domain.state import State
 from gesta.errors import BadConfig
 from gesta.flows.attempt import Attempt
-from gesta.flows.deferrals import CredentialRefused, Postponed
+from gesta.flows.deferrals import ConfigMissing, CredentialRefused, Postponed
 from gesta.flows.flow import Executor, Flow
 from gesta.outbound.http import AttemptEnded, Http
 from gesta.outbound.rate_limits import Limits, Tokens
@@ -324,6 +324,8 @@ class Attempts:
         except Postponed:
             raise
         except CredentialRefused as refused:
+            if attempt.test and isinstance(refused, ConfigMissing):
+                return Rejected(refused.reason, refused.detail)
             if attempt.test:
                 # None was used, so the tenant's own is not held for it.
                 return Rejected(

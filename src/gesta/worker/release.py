@@ -17,7 +17,7 @@ from gesta.domain.commands import Cancel, CommandRefused, Postpone
 from gesta.domain.outcome import Retry
 from gesta.domain.state import QUEUE_HORIZON_MS
 from gesta.errors import BadScope, Busy, StoreError
-from gesta.flows.deferrals import CredentialRefused, Postponed
+from gesta.flows.deferrals import ConfigMissing, CredentialRefused, Postponed
 from gesta.flows.flow import Flow
 from gesta.ports.job_queue import Hold, Release, Settlement
 from gesta.ports.read_model import Key, key_of
@@ -97,7 +97,14 @@ class JobRelease:
         # However long the store is out of reach: while the lease is renewed, no other worker takes
         # the job.
         scope, is_new = await self._store_retry.insist(
-            partial(self._pausing.refuse, tenant, refused.credential, version, reason),
+            partial(
+                self._pausing.refuse,
+                tenant,
+                refused.credential,
+                version,
+                reason,
+                missing=isinstance(refused, ConfigMissing),
+            ),
             failed=partial(self._telemetry.store_failed, "worker"),
         )
         if is_new:

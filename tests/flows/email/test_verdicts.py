@@ -12,7 +12,6 @@ from gesta.flows import email
 from gesta.flows.deferrals import CredentialRefused
 from gesta.flows.email.sender import THROTTLED_SECONDS, SmtpVerdict, after_mail_fault, verdict_of
 from gesta.outbound.smtp import MailAnswer, MailFault, MailReply
-from gesta.tenants.config import not_stored
 
 SES = {
     "kind": "ses",
@@ -180,13 +179,14 @@ async def test_what_holds_the_account(gesta, letter, error, reason):
     assert gesta.sandbox.ses.effects == []
 
 
-async def test_what_is_missing_in_a_senders_config_is_told(gesta):
+async def test_a_missing_sender_holds_and_an_incomplete_one_is_reported(gesta):
     async with Engine("memory://senders", flows=[email.flow()]) as engine:
         ref = await email.store_body(engine, "<p>Hi</p>")
         request = await engine.submit(email.Message("ana@example.com", "Olá", ref))
-        assert await request.outcome() == Rejected(
-            "sender_missing", not_stored("email.sender", "default")
-        )
+        await gesta.settle(days=0)
+        (pause,) = await engine.admin.pauses_of([await request.view()])
+        assert pause is not None
+        assert (pause.kind, pause.reason.split(":")[0]) == ("config", "sender_missing")
         await engine.admin.put_config(
             "email.sender", "default", {"kind": "smtp", "from_address": "shop@example.com"}
         )

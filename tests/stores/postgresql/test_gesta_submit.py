@@ -14,7 +14,7 @@ from gesta import Attempt, Done, Flow, Outcome, Payload, Personal, Rejected
 from gesta.domain.commands import Rules
 from gesta.domain.events import Created
 from gesta.domain.ids import UUID7
-from gesta.intake.submit import PAYLOAD_BYTES_MAX
+from gesta.intake.payload_type import PAYLOAD_BYTES_MAX
 from gesta.stores.postgresql.address import address_of
 from tests.stores.postgresql.places import drained, engine_at, fresh_url, projected
 

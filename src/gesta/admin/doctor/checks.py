@@ -163,9 +163,9 @@ def _store(facts: Facts) -> Iterator[Finding]:
 def _roles(facts: Facts) -> Iterator[Finding]:
     known = {role.name: role for role in facts.roles}
     is_busy = bool(facts.backlog or facts.unseen)
-    for about, names, does, part_of_it in (
-        (CHECKPOINT, checkpoints_of(facts.partitions), "projects", "projector"),
-        (SWEEP, [SWEEP], "sweeps", "sweeper"),
+    for about, names, does in (
+        (CHECKPOINT, checkpoints_of(facts.partitions), "projects"),
+        (SWEEP, [SWEEP], "sweeps"),
     ):
         held = Counter(
             known[name].owner
@@ -189,7 +189,7 @@ def _roles(facts: Facts) -> Iterator[Finding]:
             part = f" {len(names) - held.total()} of {len(names)} partitions" if held else ""
             serve = facts.place.process("serve")
             advice = (
-                f"start `{facts.place.process(part_of_it)}` (or `{serve}`, which does everything)"
+                f"start `{facts.place.process('worker')}` (or `{serve}`, which also serves the API)"
             )
             yield Finding(
                 "bad" if is_busy else "warn", about, f"nobody {does}{part}; {since}", advice
@@ -215,8 +215,8 @@ def _outbox(facts: Facts) -> Iterator[Finding]:
     for one in facts.outbox:
         age = facts.now_ms - one.oldest_ms
         if age > LAG_MS:
-            serve, projector = facts.place.process("serve"), facts.place.process("projector")
-            start = f"start a `{serve}` or `{projector}` that declares this flow"
+            serve, worker = facts.place.process("serve"), facts.place.process("worker")
+            start = f"start a `{serve}` or `{worker}` that declares this flow"
             advice = start if one.is_raw else "see who projects, above"
             what = (
                 f"{count_of(one.count, 'request')} of callers' transactions"
@@ -288,7 +288,7 @@ def _left_to_people(facts: Facts) -> Iterator[Finding]:
             f"{count_of(facts.undecided, 'request')} {verb(facts.undecided, 'waits', 'wait')} for a"
             f" person's word, of all tenants, the oldest since {since}",
             f"{place.command('list --status unknown')}; "
-            + place.command("resolve ID --executed --evidence TEXT")
+            + place.command("resolve ID --succeeded --evidence TEXT")
             + OTHER_WORDS,
         )
     else:

@@ -38,8 +38,8 @@ class RequestFacts(msgspec.Struct, frozen=True):
         return self.job is not None and self.job.state == "leased"
 
 
-#: What may be said in the place of --executed.
-OTHER_WORDS = "; or with --not-executed or --rejected"
+#: What may be said in the place of --succeeded.
+OTHER_WORDS = "; or with --not-executed or --failed"
 #: For so long a ready job may wait although somebody executes its flow and has a free slot.
 MOMENT_MS = 5_000
 
@@ -108,12 +108,14 @@ def _erased(facts: RequestFacts) -> str:
     return "; ".join(part for part in (told, _held(facts, "")) if part)
 
 
-def _part(name: str, place: Target) -> str:
-    return f"`{place.process(name)}` (or `{place.process('serve')}`)"
+def _part(place: Target) -> str:
+    return f"`{place.process('worker')}` (or `{place.process('serve')}`)"
 
 
 def _resolve(facts: RequestFacts) -> str:
-    return facts.place.command(f"resolve {facts.state.id} --executed --evidence TEXT") + OTHER_WORDS
+    return (
+        facts.place.command(f"resolve {facts.state.id} --succeeded --evidence TEXT") + OTHER_WORDS
+    )
 
 
 def _in_hand(state: State) -> str:
@@ -140,7 +142,7 @@ def _abandoned(facts: RequestFacts, job: QueueStanding) -> str:
         then = (
             "the sweep puts that on record"
             if facts.is_swept
-            else f"nobody sweeps to put that on record; start {_part('sweeper', facts.place)}"
+            else f"nobody sweeps to put that on record; start {_part(facts.place)}"
         )
         return (
             f"whoever executes {state.flow} for us had it in hand and has not reported (the lease"
@@ -148,7 +150,7 @@ def _abandoned(facts: RequestFacts, job: QueueStanding) -> str:
         )
     return (
         f"the worker that had it is gone (its lease {ended}), and no worker has come for"
-        f" it{_late_cancellation(state)}; start one: {_part('worker', facts.place)}"
+        f" it{_late_cancellation(state)}; start one: {_part(facts.place)}"
     )
 
 
@@ -163,10 +165,10 @@ def _without_a_job(facts: RequestFacts) -> str:
     if not facts.is_worked_on:
         return (
             "its job is not in the queue, and nobody projects, which puts it there; start"
-            f" {_part('projector', facts.place)}"
+            f" {_part(facts.place)}"
         )
     if not facts.is_swept:
-        back = _part("sweeper", facts.place)
+        back = _part(facts.place)
         return (
             "its job is not in the queue, although it is due, and nobody sweeps, which puts it"
             f" back; start {back}"
@@ -216,6 +218,12 @@ def _paused(pause: Pause, now_ms: int, place: Target, then: str) -> str:
                 f"the credential {scope.credential} is not there since {moment(pause.since_ms)}"
                 f" ({ago(pause.since_ms, now_ms)}){why}{then}; what uses it goes on when the"
                 f" variable is set and the program started again, or: {how_to_change(scope, place)}"
+            )
+        if pause.kind == "config":
+            return (
+                f"{scope.credential} is not stored since {moment(pause.since_ms)}"
+                f" ({ago(pause.since_ms, now_ms)}){why}{then}; requests that use it are sent when"
+                f" it is: {how_to_change(scope, place)}"
             )
         return (
             f"the provider refuses the credential {scope.credential} since {moment(pause.since_ms)}"

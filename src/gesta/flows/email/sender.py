@@ -30,13 +30,12 @@ import msgspec
 
 from gesta.domain.outcome import Outcome, Rejected, Retry, Unknown
 from gesta.flows.attempt import Attempt
-from gesta.flows.deferrals import CredentialRefused, Postponed
+from gesta.flows.deferrals import ConfigMissing, CredentialRefused, Postponed
 from gesta.flows.email.aws import AwsAccount, AwsClients, AwsError
 from gesta.flows.flow import ConfigBody, Secret
 from gesta.outbound.http import AttemptEnded
 from gesta.outbound.rate_limits import PerSecond
 from gesta.outbound.smtp import Envelope, MailAnswer, MailFault, MailReply
-from gesta.tenants.config import not_stored
 
 SENDER = "email.sender"
 #: Letters a second for one sender unless its config says otherwise (R2-35).
@@ -96,7 +95,7 @@ def sender_of(attempt: Attempt, code: str) -> Sender:
     """The account that a letter names. Ends the attempt when the tenant has none of that code."""
     entity = attempt.config.get(SENDER, code)
     if entity is None:
-        raise AttemptEnded(Rejected("sender_missing", not_stored(SENDER, code)))
+        raise ConfigMissing(SENDER, code, "sender_missing")
     sender = entity.body
     assert isinstance(sender, Sender)
     if (sender.kind == "smtp" and not sender.host) or (sender.kind == "ses" and not sender.region):

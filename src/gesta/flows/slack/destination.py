@@ -8,7 +8,7 @@ import msgspec
 
 from gesta.domain.outcome import Rejected
 from gesta.flows.attempt import Attempt
-from gesta.flows.deferrals import SECRET_MISSING, CredentialRefused
+from gesta.flows.deferrals import SECRET_MISSING, ConfigMissing, CredentialRefused
 from gesta.flows.slack.message import (
     APP,
     CHANNEL,
@@ -143,7 +143,7 @@ def _workspace(message: Message, stored: Entity | None, declared: str | None) ->
         assert isinstance(stored.body, Workspace)
         return stored.body
     if declared is None or message.workspace != DEFAULT:
-        raise AttemptEnded(Rejected("workspace_missing", not_stored(WORKSPACE, message.workspace)))
+        raise ConfigMissing(WORKSPACE, message.workspace, "workspace_missing")
     return Workspace("")
 
 

@@ -25,7 +25,7 @@ from gesta.domain.outcome import Done, Outcome, Rejected, Retry, Unknown
 from gesta.domain.retry_policy import RetryPolicy
 from gesta.errors import BadFlow, StoreError
 from gesta.flows.attempt import Attempt
-from gesta.flows.deferrals import SECRET_MISSING, CredentialRefused, Postponed
+from gesta.flows.deferrals import SECRET_MISSING, ConfigMissing, CredentialRefused, Postponed
 from gesta.flows.flow import Check, Executor, Flow, Notice, Notices, Payload
 from gesta.flows.sms.message import (
     ACCOUNT,
@@ -55,7 +55,7 @@ from gesta.flows.sms.twilio import (
 from gesta.outbound.http import AttemptEnded, HttpResponse
 from gesta.outbound.rate_limits import Limit
 from gesta.runtime.redaction import scrub
-from gesta.tenants.config import TenantConfig, not_stored
+from gesta.tenants.config import TenantConfig
 from gesta.tenants.flow_records import TenantRecords
 from gesta.tenants.suppression import suppressions
 from gesta.tenants.templates.templates import TEMPLATE, Template, Templates
@@ -201,7 +201,7 @@ async def _account(
             await attempt.config.secrets(ACCOUNT, message.account, "auth_token"),
         )
     elif declared is None or message.account != DEFAULT:
-        raise AttemptEnded(Rejected("account_missing", not_stored(ACCOUNT, message.account)))
+        raise ConfigMissing(ACCOUNT, message.account, "account_missing")
     else:
         account, tokens = declared, _referenced(declared.auth_token, attempt)
     if not tokens:

@@ -76,6 +76,11 @@ REMEDIES: dict[str, str] = {
         " GESTA_ALLOW_PRIVATE=127.0.0.0/8"
     ),
     "plain_http": ": without https, only hosts that allow_private names are reached",
+    "dns": ": the host name has no address; check the URL and the name server",
+    "refused": ": no server accepts connections at this host and port",
+    "unreachable": ": there is no network route to the host",
+    "connect_timeout": ": the host did not accept a connection in time",
+    "tls": ": the TLS handshake failed; check the certificate of the host",
 }
 
 

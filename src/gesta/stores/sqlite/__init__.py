@@ -13,7 +13,7 @@ import apsw
 from gesta.errors import BadSettings
 from gesta.ports.stores import Health, Stores
 from gesta.runtime.clock import Runtime
-from gesta.stores.sqlite.database import Database
+from gesta.stores.sqlite.database import Database, emptied_evidence, refuse_emptied
 from gesta.stores.sqlite.event_store import SqliteEventStore
 from gesta.stores.sqlite.fences import SqliteFences
 from gesta.stores.sqlite.job_queue import SqliteJobQueue
@@ -21,6 +21,8 @@ from gesta.stores.sqlite.read_model import SqliteReadModel
 from gesta.stores.sqlite.token_buckets import SqliteTokenBuckets
 from gesta.stores.sqlite.transactions import SqliteTransactions
 from gesta.stores.sqlite.vault import SqliteVault
+
+__all__ = ["emptied_evidence", "file_of", "open_stores"]
 
 #: A whole check reads the whole file. After this long, what was looked at has to do.
 CHECK_SECONDS = 3.0
@@ -33,6 +35,7 @@ FAULTS = 5
 async def open_stores(url: str, runtime: Runtime) -> Stores:
     """Open or make the file that `sqlite:///relative.db` or `sqlite:////absolute.db` names."""
     path = file_of(url)
+    await refuse_emptied(path, runtime)
     database = Database(str(path), runtime)
     events = SqliteEventStore(database, runtime)
     views = SqliteReadModel(database, runtime)

@@ -14,8 +14,17 @@ from typing import Any, TypeVar, cast
 
 import apsw
 
-from gesta.errors import Fenced, GestaError, NotOurs, StoreError, StoreFull, TooNew
-from gesta.runtime.clock import Runtime, WorkerThread
+from gesta.errors import (
+    DamagedStore,
+    EmptiedStore,
+    Fenced,
+    GestaError,
+    NotOurs,
+    StoreError,
+    StoreFull,
+    TooNew,
+)
+from gesta.runtime.clock import Runtime, WorkerThread, sleep
 from gesta.stores.migrations import migrations_of
 from gesta.stores.sqlite.statements import sql
 
@@ -24,6 +33,10 @@ Step = Callable[[apsw.Connection], T]
 
 #: "gest", so that `file` and we recognise our own.
 APPLICATION_ID = 0x67657374
+#: Where it ends in the header of the file.
+APPLICATION_ID_END = 72
+#: How long another process may take to create the store.
+CREATION_SECONDS = 1.0
 #: Another process may hold the file for the length of its commit; longer than this is a fault worth
 #: telling.
 BUSY_MS = 10_000
@@ -254,6 +267,8 @@ class Database:
             told = self._fenced(str(error))
         elif isinstance(error, apsw.FullError):
             told = StoreFull(self.path, str(error))
+        elif isinstance(error, apsw.CorruptError | apsw.NotADBError):
+            told = DamagedStore(self.path, str(error))
         elif isinstance(error, apsw.BusyError):
             told = StoreError(
                 f"{self.path} was held by another process for more than {BUSY_MS // 1000} s;"
@@ -291,12 +306,45 @@ def open_connection(path: str, *, migrate: bool = True) -> apsw.Connection:
             _apply_migrations(db, path)
         _apply_settings(db)
     except (apsw.NotADBError, apsw.CorruptError) as error:
+        if _was_a_store(Path(path)):
+            raise DamagedStore(path, str(error)) from error
         raise NotOurs(path, "it is not a SQLite database") from error
     except apsw.FullError as error:
         raise StoreFull(path, str(error)) from error
     except apsw.Error as error:
         raise StoreError(f"{path} cannot be opened: {error}") from error
     return db
+
+
+async def refuse_emptied(path: Path, runtime: Runtime) -> None:
+    """Raise EmptiedStore for a file without content beside what only a store has.
+
+    Waits a moment first: another process may be creating the store for an existing key.
+    """
+    until = runtime.monotonic() + CREATION_SECONDS
+    while (evidence := emptied_evidence(path)) is not None:
+        if runtime.monotonic() >= until:
+            raise EmptiedStore(str(path), str(evidence))
+        await sleep(runtime, CREATION_SECONDS / 10)
+
+
+def emptied_evidence(path: Path) -> Path | None:
+    """The file that shows that an empty file was a store: its key or its write-ahead log."""
+    if not path.is_file() or path.stat().st_size:
+        return None
+    wal = path.with_name(f"{path.name}-wal")
+    if wal.is_file() and wal.stat().st_size:
+        return wal
+    key = path.with_suffix(".key")
+    return key if key.exists() else None
+
+
+def _was_a_store(path: Path) -> bool:
+    """Whether an unreadable file has our mark in its header, or a key beside it."""
+    with path.open("rb") as file:
+        header = file.read(APPLICATION_ID_END)
+    mark = header[APPLICATION_ID_END - 4 :]
+    return mark == APPLICATION_ID.to_bytes(4) or path.with_suffix(".key").exists()
 
 
 def _apply_migrations(db: apsw.Connection, path: str) -> None:

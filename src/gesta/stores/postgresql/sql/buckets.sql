@@ -18,10 +18,13 @@ on conflict (tenant, name) do update set closed_until = greatest(b.closed_until,
     excluded.closed_until);
 
 -- name: forget_buckets
--- Delete buckets that are full and open: a missing row means the same. Locked rows are left out.
+-- Delete buckets that are full and open: a missing row means the same. Locked rows are left out. A
+-- CTE is evaluated once; a subquery in a join may be evaluated per row and exceed the limit.
 -- in: $1 the time, $2 limit
 -- out: one row for each
-delete from {schema}.buckets where (tenant, name) in (
+with idle as (
     select tenant, name from {schema}.buckets where full_at <= $1 and closed_until <= $1 limit $2
     for update skip locked
-) returning 1;
+)
+delete from {schema}.buckets b using idle where b.tenant = idle.tenant and b.name = idle.name
+returning 1;

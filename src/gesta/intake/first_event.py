@@ -1,0 +1,91 @@
+"""The first event of a request, with the claim on its key."""
+
+import msgspec
+
+from gesta.api_types.requests import SubmitWarning
+from gesta.domain.codec import encode, event_types
+from gesta.domain.commands import Create
+from gesta.domain.events import Meta
+from gesta.domain.ids import event_id, id_text
+from gesta.domain.stream_names import request_stream
+from gesta.flows.flow import Flow
+from gesta.intake.submit_options import Options
+from gesta.ports.event_store import Append, Claim, Known, NewEvent
+from gesta.runtime.redaction import scrubbed_name
+from gesta.security.keyed_digests import KeyedDigests
+
+
+class Draft(msgspec.Struct, frozen=True, gc=False):
+    """A validated request that is not stored yet. Its personal fields are still in clear."""
+
+    flow: Flow
+    body: bytes
+    options: Options
+    at: int
+    raw_id: bytes
+    request_id: str
+    #: The data subject, where the payload names one.
+    about: str | None = None
+    #: The caller's own id is its id and its key.
+    is_own: bool = False
+    warnings: tuple[SubmitWarning, ...] = ()
+
+
+def first_append(draft: Draft, stored: bytes, identity: KeyedDigests) -> Append:
+    """What to append for a draft, with its payload as it is `stored`."""
+    flow, options, raw_id, request_id = draft.flow, draft.options, draft.raw_id, draft.request_id
+    ttl = flow.ttl_seconds if options.ttl is None else options.ttl.total_seconds()
+    deliver_at = options.deliver_at
+    command = Create(
+        request_id,
+        flow.name,
+        stored,
+        draft.at,
+        key=None if options.key is None else scrubbed_name(options.key),
+        deliver_at=None if deliver_at is None else round(deliver_at.timestamp() * 1000),
+        ttl_ms=None if ttl is None else round(ttl * 1000),
+        priority=options.priority,
+        test=options.test,
+        external=flow.is_external,
+        own=draft.is_own and options.key == request_id,
+    )
+    correlation_id, causation_id = options.correlation_id, options.causation_id
+    meta = Meta(
+        options.tenant,
+        flow.name,
+        request_id,
+        draft.at,
+        request_id if correlation_id is None else scrubbed_name(correlation_id),
+        request_id if causation_id is None else scrubbed_name(causation_id),
+        options.source,
+        options.actor,
+    )
+    stored_meta, name_of = encode(meta), event_types(flow.name).name_of
+    events = [
+        NewEvent(
+            event_id(raw_id, n),
+            name_of[type(event)],
+            encode(event),
+            stored_meta,
+            Known(event, meta),
+        )
+        for n, event in enumerate(flow.lifecycle.decide(None, command, flow.rules))
+    ]
+    stream = request_stream(flow.name, options.tenant, request_id)
+    return Append(stream, 0, tuple(events), _claim(draft, identity))
+
+
+def _claim(draft: Draft, identity: KeyedDigests) -> Claim | None:
+    """The claim on the caller's key. Its content is the body in clear: encrypting the same text
+    twice gives different bytes.
+    """
+    flow, options = draft.flow.name, draft.options
+    if options.key is None:
+        return None
+    if draft.is_own:
+        # One claim for all tenants and flows. Each submit claims under a new id, so only an append
+        # that is repeated counts as the same one.
+        content = identity.content(f"{options.tenant}\0{flow}\0".encode() + draft.body)
+        return Claim(identity.name("", "", options.key), id_text(draft.raw_id), content)
+    name = identity.name_of(options.tenant, flow, options.key, test=options.test)
+    return Claim(name, draft.request_id, identity.content(draft.body))
