@@ -176,7 +176,7 @@ async def test_a_payload_that_is_nested_too_deeply_is_refused_wherever_it_is_fou
     deep = b'{"x":' + b"[" * depth + b"]" * depth + b"}"
     body = {
         "notification.webhook": b'{"type":"a","data":%s}',
-        "notification.sms": b'{"to":"+4915155501234","templateCode":"x","data":%s}',
+        "notification.sms": b'{"to":"+4915155501234","template":"x","data":%s}',
         "warehouse.pick": b"%s",
     }[flow] % deep
     async with served(

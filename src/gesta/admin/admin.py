@@ -82,6 +82,7 @@ class Admin:
             view = await loader.find(used, tenant, request_id) if used else None
         if view is None:
             raise self._pipeline.not_found(request_id)
+        (view,) = await self._pipeline.subjects.open_views([view])
         return view
 
     async def shown_payload(self, view: View) -> dict[str, Any] | None:
@@ -119,7 +120,8 @@ class Admin:
                     (one, tenant, claim.request_id) for claim in claims if claim.name == name
                 ]
         found, _ = await self._pipeline.loader.load(wanted)
-        return sorted(found.values(), key=lambda view: view.state.id, reverse=True)
+        views = await self._pipeline.subjects.open_views(list(found.values()))
+        return sorted(views, key=lambda view: view.state.id, reverse=True)
 
     async def counts(self, tenant: str | None = None) -> dict[tuple[str, str], int]:
         """How many requests per (flow, status)."""
@@ -180,7 +182,9 @@ class Admin:
                 return None
             return dead_letter(view.state, self._pipeline.flows.get(view.state.flow), now)
 
-        return await page_of(self._views, Filter(tenant, flow, "failed", before_id, limit), pick)
+        return await page_of(
+            self._find_readable, Filter(tenant, flow, "failed", before_id, limit), pick
+        )
 
     async def undecided_page(
         self,
@@ -195,7 +199,12 @@ class Admin:
         def pick(view: View) -> State | None:
             return view.state if view.state.waits_for_a_person else None
 
-        return await page_of(self._views, Filter(tenant, flow, "unknown", before_id, limit), pick)
+        return await page_of(
+            self._find_readable, Filter(tenant, flow, "unknown", before_id, limit), pick
+        )
+
+    async def _find_readable(self, chosen: Filter) -> list[View]:
+        return await self._pipeline.subjects.open_views(await self._views.find(chosen))
 
     async def dead_letter(
         self, request_id: str, tenant: str = "default", *, flow: str | None = None
@@ -204,6 +213,7 @@ class Admin:
         view = await self._pipeline.loader.find(names, tenant, request_id)
         letter = None
         if view is not None:
+            (view,) = await self._pipeline.subjects.open_views([view])
             letter = dead_letter(
                 view.state,
                 self._pipeline.flows.get(view.state.flow),
@@ -528,7 +538,7 @@ class Admin:
         if faults := await templates.missing(code, data, locale, field="variables"):
             raise InvalidRequest(f"template {found.code}", faults)
         assert isinstance(found.body, Template)
-        answer = await fill(self._pipeline.environment.renderer, found.body, data)
+        answer = await fill(self._pipeline.environment.renderer, found.body, data, tenant)
         if isinstance(answer, RenderError):
             raise InvalidRequest(f"template {found.code}", {answer.part: answer.text})
         return found, answer

@@ -6,6 +6,7 @@ import asyncio
 from collections import Counter
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import msgspec
 import pytest
@@ -23,7 +24,7 @@ from gesta.testing.valkey_server import ValkeyServer
 ID = "019a9c2e-0000-7000-8000-000000000001"
 
 
-class Note(Payload):
+class Note(Payload, frozen=True):
     number: int
 
 
@@ -45,7 +46,12 @@ async def opened(server):
 
 
 def view_of(flow, payload, **state):
-    values = {"status": "queued", "version": 1, "created_at": 1000, "updated_at": 1000} | state
+    values: dict[str, Any] = {
+        "status": "queued",
+        "version": 1,
+        "created_at": 1000,
+        "updated_at": 1000,
+    } | state
     return View(State(ID, "acme", flow, **values), msgspec.json.encode(payload))
 
 
@@ -133,7 +139,7 @@ async def completed(engine):
 async def test_views_that_flushall_removed_come_back_and_no_request_is_executed_again(
     tmp_path, valkey
 ):
-    calls = Counter()
+    calls: Counter[int] = Counter()
     async with engine_on(tmp_path, valkey.url, calls) as engine:
         ended = await engine.submit_many([Note(number=n) for n in range(50)])
         for request in ended:
@@ -158,7 +164,7 @@ async def test_views_that_flushall_removed_come_back_and_no_request_is_executed_
 
 
 async def test_a_restarted_server_without_its_data_gets_all_views_again(tmp_path, valkey):
-    calls = Counter()
+    calls: Counter[int] = Counter()
     async with engine_on(tmp_path, valkey.url, calls) as engine:
         for n in range(20):
             await engine.submit(Note(number=n))

@@ -20,8 +20,8 @@ from redis.asyncio.cluster import ClusterNode
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
-from gesta.errors import BadSettings
-from gesta.runtime.clock import Runtime
+from gesta.errors import BadSettings, StoreError
+from gesta.runtime.clock import Runtime, sleep
 from gesta.stores.redis.errors import is_wrong_type, raise_as_store_error, refused, wrong_type
 from gesta.stores.redis.keys import check_prefix, type_of
 
@@ -136,12 +136,15 @@ def script(name: str) -> Script:
     return Script(name, text, hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest())
 
 
+Arg = str | bytes | int
+
+
 class Call(NamedTuple):
     """A script with its keys, which are all in one slot, and its arguments."""
 
     script: Script
     keys: Sequence[str]
-    args: Sequence[str | bytes | int]
+    args: Sequence[Arg]
 
 
 class Redis:
@@ -180,7 +183,7 @@ class Redis:
                 await self._fail(answer, call.keys)
         return answers
 
-    async def command(self, *parts: str | bytes | int) -> Any:
+    async def command(self, *parts: Arg) -> Any:
         """One command; on a Cluster it goes to the node of its first key."""
         try:
             return await self._client.execute_command(*parts)
@@ -190,9 +193,8 @@ class Redis:
     async def commands(self, commands: Iterable[Sequence[Any]]) -> list[Any]:
         """The answers of several commands, sent at once; each is about one key."""
         try:
-            pipe = self._pipeline(commands)
-            return list(await pipe.execute())
-        except (exceptions.RedisError, OSError) as error:
+            return list(await self._pipeline(commands).execute())
+        except _FAILURES as error:
             raise_as_store_error(self.address.name, error)
 
     def _pipeline(self, commands: Iterable[Sequence[Any]]) -> Any:
@@ -203,7 +205,7 @@ class Redis:
             pipe.execute_command(*parts)
         return pipe
 
-    async def block(self, seconds: float, *parts: str | bytes | int) -> Any:
+    async def block(self, seconds: float, *parts: Arg) -> Any:
         """A command that waits on the server up to so many seconds, on a connection of its own."""
         if self._blocking is None:
             self._blocking = self._connect(seconds + BLOCK_MARGIN_SECONDS)
@@ -302,6 +304,10 @@ def _memory(answer: Any) -> dict[str, Any]:
     return {name: value for name, _, value in pairs}
 
 
+#: How often the clock is measured again.
+MEASURE_SECONDS = 5.0
+
+
 class ServerClock:
     """The server's clock, measured against our own monotonic one."""
 
@@ -317,3 +323,13 @@ class ServerClock:
         server_ms = await self._redis.now_ms()
         took = self._runtime.monotonic() - before
         self._ahead_ms = server_ms - (before + took / 2) * 1000
+
+    async def keep(self) -> None:
+        """For ever: clocks drift, are set, and change with a failover."""
+        while True:
+            await sleep(self._runtime, MEASURE_SECONDS)
+            try:
+                await self.measure()
+            except StoreError:
+                # Until the server answers, our own clock carries on from the last answer.
+                continue
