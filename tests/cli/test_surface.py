@@ -64,6 +64,7 @@ def test_the_settings_are_exactly_these():
         "master_key",
         "tenant",
         "log_level",
+        "log_format",
         "app",
         "allow_private",
         "retention",

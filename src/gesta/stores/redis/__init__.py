@@ -28,7 +28,10 @@ async def open_queue_at(
     redis = Redis(address)
     background: list[asyncio.Task[None]] = []
 
+    queue = RedisJobQueue(redis, runtime, now_ms=now_ms)
+
     async def close() -> None:
+        await queue.wake_up.close()
         for task in background:
             task.cancel()
         for task in background:
@@ -39,7 +42,6 @@ async def open_queue_at(
 
     try:
         await redis.check()
-        queue = RedisJobQueue(redis, runtime, now_ms=now_ms)
         if now_ms is None:
             clock = ServerClock(redis, runtime)
             await clock.measure()
