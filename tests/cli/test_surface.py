@@ -60,6 +60,8 @@ def test_the_settings_are_exactly_these():
     assert NAMES == (
         "url",
         "queue_url",
+        "views_url",
+        "vault_url",
         "master_key",
         "tenant",
         "log_level",
