@@ -99,7 +99,7 @@ class SqliteEventStore:
     def committed(
         self, appends: Sequence[Append], written: Written, *, is_projected: bool = False
     ) -> None:
-        """Call in the event loop after the commit: keeps the events for followers and wakes them."""
+        """Call after the commit: keeps the events for followers and wakes them."""
         if written.first is None:
             self._own.forget()
         elif is_projected:
@@ -118,8 +118,8 @@ def _follow(db: apsw.Connection, after: int, limit: int) -> list[Recorded]:
 
 
 def append_step(db: apsw.Connection, appends: Sequence[Append]) -> Written:
-    """All appends in a few statements. If that fails, first without those whose key is claimed, then
-    one by one.
+    """All appends in a few statements. If that fails, first without those whose key is claimed,
+    then one by one.
     """
     written = attempt_all(db, appends)
     if written is not None:
