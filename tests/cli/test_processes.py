@@ -2,10 +2,13 @@
 
 import asyncio
 import base64
+import re
 import signal
 import threading
+import urllib.request
 from collections.abc import Callable, Iterator
 
+import msgspec
 import pytest
 
 from gesta.sandbox.server import SandboxServer
@@ -52,7 +55,7 @@ def test_a_request_sent_beside_a_server_is_executed_and_sigterm_lets_a_running_a
         assert told in server.heard
 
     sent = start(
-        "submit", "notification.webhook", MESSAGE, "--key", "order-1", "--wait", "10"
+        "submit", "notification.webhook", MESSAGE, "--key", "order-1", "--wait", "10s"
     ).end()
     assert sent.code == 0, sent.err
     assert "Done(" in sent.err
@@ -131,8 +134,32 @@ def test_tail_follows_what_other_processes_append(start: Start, cli):
     assert endless.end(signal.SIGINT).code == 0
 
 
+@pytest.mark.slow
+def test_a_separate_api_streams_what_another_process_appends_long_before_its_heartbeat(
+    start: Start, cli
+):
+    key = cli("key", "create", "--scope", "read").out.strip()
+    cli("submit", "shop.note", "{}", "--app", APP)
+    api = start("api", "--app", APP, "--port", "0")
+    api.wait_for("ready")
+    address = re.search(r"api: (http://\S+)/v1", api.heard)
+    assert address is not None
+    stream = urllib.request.Request(
+        f"{address[1]}/v1/stream", headers={"Authorization": f"Bearer {key}"}
+    )
+    # The heartbeat that would also deliver it comes after 15 s.
+    with urllib.request.urlopen(stream, timeout=10) as events:
+        while events.readline() != b"\n":
+            pass
+        sent = start("submit", "shop.note", "{}", "--app", APP).end().out.strip()
+        while not (line := events.readline()).startswith(b"data:"):
+            pass
+        assert msgspec.json.decode(line[5:])["requestId"] == sent
+    assert api.end(signal.SIGTERM).code == 0
+
+
 def test_ctrl_c_ends_a_wait_without_a_traceback(start: Start):
-    waiting = start("submit", "shop.note", "{}", "--app", APP, "--wait", "60")
+    waiting = start("submit", "shop.note", "{}", "--app", APP, "--wait", "60s")
     waiting.wait_for("start `gesta serve")
     answer = waiting.end(signal.SIGINT)
     assert answer.code == 130
@@ -151,6 +178,6 @@ def test_a_worker_without_roles_executes_requests_without_any_other_process(star
     worker = start("worker", "--app", APP)
     worker.wait_for("ready")
     assert "(projector, sweeper, worker) on" in worker.heard
-    sent = start("submit", "shop.note", "{}", "--app", APP, "--wait", "10").end()
+    sent = start("submit", "shop.note", "{}", "--app", APP, "--wait", "10s").end()
     assert (sent.code, "no projector is running" in sent.err) == (0, False)
     assert worker.end(signal.SIGTERM).code == 0

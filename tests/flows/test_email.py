@@ -212,9 +212,7 @@ async def test_after_five_attempts_it_is_a_dead_letter_for_seven_days(post):
         "MAX_ATTEMPTS_EXCEEDED",
         "Max attempts reached",
     )  # R2-38
-    assert [letter.original.request_id for letter in await post.engine.admin.dead_letters()] == [
-        request.id
-    ]
+    assert [letter.id for letter in await post.engine.admin.dead_letters()] == [request.id]
     post.gesta.advance(7 * 86_400 - 600)
     assert await post.engine.admin.dead_letters()
     post.gesta.advance(600)
@@ -433,3 +431,52 @@ def test_the_flow_says_what_is_wrong_with_its_declaration(monkeypatch, tmp_path)
     monkeypatch.setattr(email, "find_spec", lambda name: None if name == "mrml" else object())
     with pytest.raises(BadFlow, match=r"pip install 'gesta\[email\]'"):
         email.flow()
+
+
+HTML = "<html><head><style>p {color: red}</style></head><body><p>Thank <b>you</b></p></body></html>"
+
+
+@pytest.mark.parametrize("sender", ["default", "ses"])
+@pytest.mark.parametrize(
+    ("content", "html", "text"),
+    [
+        ({"text": "Thank you."}, "", "Thank you.\n"),
+        ({"html": HTML}, 'style="color: red;"', "Thank you\n"),
+        ({"html": HTML, "text": "In words."}, 'style="color: red;"', "In words.\n"),
+    ],
+)
+async def test_an_email_may_carry_its_content(post, sender, content, html, text):
+    request = await post.send(sender=sender, html_ref=None, **content)
+    assert isinstance(await request.outcome(), Done)
+    fake = post.gesta.sandbox.smtp if sender == "default" else post.gesta.sandbox.ses
+    [sent] = fake.effects
+    assert (sent.data["subject"], sent.text) == ("Olá", text)
+    assert html in sent.data["html"] if html else not sent.data["html"]
+    # It is personal: the store has it encrypted under the recipient's key.
+    stored = (await request.view()).payload
+    assert b"hank" not in stored
+    assert b"words" not in stored
+    assert await request.payload() == email.Message(
+        "ana@example.com", "Olá", sender=sender, **content
+    )
+
+
+@pytest.mark.parametrize(
+    ("content", "faulty"),
+    [
+        ({}, {"html"}),
+        ({"text": "a", "template": "welcome"}, {"text"}),
+        ({"html": "a", "text": "a", "template": "welcome"}, {"html", "text"}),
+        ({"html": "a", "html_ref": OUTBOX}, {"htmlRef"}),
+        ({"template": "welcome", "html_ref": OUTBOX}, {"htmlRef"}),
+        ({"text": "a", "data": {"n": 1}}, {"data"}),
+        ({"text": "a", "locale": "pt"}, {"locale"}),
+        ({"text": " \n"}, {"text"}),
+        ({"html": ""}, {"html"}),
+        ({"html": "a\0b"}, {"html"}),
+        ({"text": "x" * (512 * 1024 + 1)}, {"text"}),
+        ({"template": ""}, {"template"}),
+    ],
+)
+def test_an_email_has_exactly_one_kind_of_content(content, faulty):
+    assert set(email.faults_of(email.Message("ana@example.com", "Hi", **content))) == faulty

@@ -113,7 +113,7 @@ async def test_a_template_is_filled_in(gesta):
         ({"to": ANN}, "body"),
         ({"to": ANN, "body": ""}, "body"),
         ({"to": ANN, "body": "x" * 1_601}, "body"),
-        ({"to": ANN, "body": "a", "templateCode": "t"}, "templateCode"),
+        ({"to": ANN, "body": "a", "template": "t"}, "template"),
         ({"to": ANN, "body": "a", "data": {"n": 1}}, "data"),
         ({"to": "0151 55501234", "body": "a"}, "to"),
         ({"to": "ann@example.com", "body": "a"}, "to"),

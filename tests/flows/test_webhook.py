@@ -14,19 +14,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 from standardwebhooks import Webhook
 
+from gesta import Engine
 from gesta.domain.commands import RecordOutcome
 from gesta.domain.events import Failed, OutcomeUnknown
 from gesta.domain.ids import idempotency_key
 from gesta.domain.notification.lifecycle import NOTIFICATION
 from gesta.domain.outcome import Done, Outcome, Rejected, Retry, Unknown
 from gesta.domain.state import State
-from gesta.errors import BadFlow
+from gesta.domain.stream_names import config_stream
+from gesta.errors import BadConfig, BadFlow
 from gesta.flows import webhook
 from gesta.flows.attempt import Attempt
 from gesta.flows.deferrals import ConfigMissing, CredentialRefused
 from gesta.flows.flow import Flow
 from gesta.flows.validation import decode_fields
-from gesta.outbound.http import AttemptEnded, Http
+from gesta.outbound.http import AttemptEnded, Http, HttpRequest
 from gesta.outbound.rate_limits import Limits, Tokens
 from gesta.runtime.clock import Ids, ManualRuntime
 from gesta.sandbox import Effect, SandboxTransport
@@ -440,3 +442,73 @@ def test_an_endpoint_shows_neither_its_secret_nor_its_whole_url():
 def test_a_stored_endpoint_is_read_back_without_its_secret():
     endpoint, faults = decode_fields(webhook.Endpoint, {"url": URL, "secret": ""})
     assert (endpoint, faults) == (webhook.Endpoint(URL, ""), {})
+
+
+CREDENTIALS = "https://user:pw-7@hooks.example.com/in?token=t0ken-7"
+SHOWN = "https://[hidden]@hooks.example.com/in?…"
+
+
+@pytest.fixture
+def urls(gesta, monkeypatch) -> list[str]:
+    """The URLs that messages were posted to."""
+    found: list[str] = []
+    read = gesta.sandbox.webhook.read
+
+    def note(request: HttpRequest, now_ms: int) -> Any:
+        found.append(request.url)
+        return read(request, now_ms)
+
+    monkeypatch.setattr(gesta.sandbox.webhook, "read", note)
+    return found
+
+
+async def everything_stored(engine: Engine) -> bytes:
+    stored = await engine.pipeline.environment.stores.events.read([(config_stream("default"), 0)])
+    assert stored
+    return b"".join(one.data for one in stored)
+
+
+async def test_credentials_in_a_url_are_kept_in_the_vault(gesta, urls):
+    fields = {"url": CREDENTIALS, "secret": SECRET}
+    async with Engine("memory:hidden", flows=[webhook.flow()]) as engine:
+        await engine.admin.put_config("webhook.endpoint", "shop", fields)
+        assert (await engine.admin.list_config())[0].body == webhook.Endpoint(SHOWN, "")
+        stored = await everything_stored(engine)
+        assert b"hooks.example.com/in" in stored
+        assert b"pw-7" not in stored
+        assert b"t0ken-7" not in stored
+        # What is shown can be put back: the credentials stay.
+        await engine.admin.put_config("webhook.endpoint", "shop", {"url": SHOWN})
+        request = await engine.submit(webhook.Message("order.paid", {}, "shop"))
+        await gesta.settle()
+        assert await request.status() == "sent"
+        assert urls == [CREDENTIALS]
+
+
+async def test_stored_credentials_are_not_sent_to_another_url(gesta, urls):
+    elsewhere = SHOWN.replace("hooks", "evil")
+    async with Engine("memory:hidden", flows=[webhook.flow()]) as engine:
+        fields = {"url": CREDENTIALS, "secret": SECRET}
+        await engine.admin.put_config("webhook.endpoint", "shop", fields)
+        await engine.admin.put_config("webhook.endpoint", "shop", {"url": elsewhere})
+        request = await engine.submit(webhook.Message("order.paid", {}, "shop"))
+        await gesta.settle()
+        assert (await request.status(), urls) == ("queued", [])
+        # Without credentials it needs none.
+        await engine.admin.put_config(
+            "webhook.endpoint", "shop", {"url": "https://hooks.example.com/plain"}
+        )
+        await gesta.settle()
+        assert await request.status() == "sent"
+        assert urls == ["https://hooks.example.com/plain"]
+        with pytest.raises(BadConfig) as refused:
+            await engine.admin.put_config(
+                "webhook.endpoint", "shop", {"url": elsewhere, "whole_url": CREDENTIALS}
+            )
+        assert set(refused.value.fields) == {"whole_url"}
+
+
+async def test_credentials_in_a_declared_url_are_used(gesta, urls):
+    async with Engine("memory:hidden", flows=[webhook.flow(CREDENTIALS, SECRET)]) as engine:
+        await (await engine.submit(webhook.Message("order.paid", {}))).outcome()
+        assert urls == [CREDENTIALS]

@@ -131,8 +131,8 @@ async def test_a_test_send_goes_out_by_the_flow_and_is_marked(api):
         ),
         ({"flow": "notification.sms", "variables": {"name": "x"}}, {"destination.to"}),
         (
-            {"flow": "notification.slack", "destination": {"templateCode": "other", "data": {}}},
-            {"destination.templateCode", "destination.data"},
+            {"flow": "notification.slack", "destination": {"template": "other", "data": {}}},
+            {"destination.template", "destination.data"},
         ),
         ({"flow": "notification.slack", "destination": {"colour": 1}}, {"destination.colour"}),
         ({"flow": "shop.note"}, {"flow"}),

@@ -269,7 +269,7 @@ def _ms(at: datetime) -> int:
 def _template_of(payload: bytes) -> str | None:
     """The code of the template that a message names, if it names one."""
     fields = decode_object(payload)
-    raw = fields.get("template") or fields.get("templateCode")
+    raw = fields.get("template")
     code = None if raw is None else msgspec.json.decode(raw)
     return code if isinstance(code, str) else None
 

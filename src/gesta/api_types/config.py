@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from gesta.api_types.structs import Representation
+from gesta.api_types.structs import ListOf, Representation
 
 
 class EntityRepresentation(Representation, frozen=True):
@@ -17,11 +17,8 @@ class EntityRepresentation(Representation, frozen=True):
     secrets: dict[str, int]
 
 
-class Entities(Representation, frozen=True):
-    """By kind and code. `next` continues the list; null: that was all."""
-
-    items: list[EntityRepresentation]
-    next: str | None
+class Entities(ListOf[EntityRepresentation], frozen=True):
+    """By kind and code."""
 
 
 class ConfigKindRepresentation(Representation, frozen=True):
@@ -36,8 +33,8 @@ class ConfigKindRepresentation(Representation, frozen=True):
     used_by: list[str]
 
 
-class Kinds(Representation, frozen=True):
-    items: list[ConfigKindRepresentation]
+class Kinds(ListOf[ConfigKindRepresentation], frozen=True):
+    """Every kind of config that a flow of this process uses."""
 
 
 class Previewed(Representation, frozen=True):

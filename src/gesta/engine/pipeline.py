@@ -219,6 +219,7 @@ class Pipeline:
             job_release=job_release,
             deadlines=self._deadlines,
             tools=tools,
+            subject_keys=self.subjects,
             process=process,
         )
         self.pool = Pool(
@@ -286,7 +287,6 @@ class Pipeline:
                 flows=self.flows,
                 intake=self.intake,
                 config=self.config,
-                records=self.records,
                 process=self.process,
             )
             if self.alerts.can_be_sent:

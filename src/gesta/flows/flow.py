@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     from gesta.flows.attempt import Attempt
     from gesta.intake.provider_reports import Reporting
     from gesta.tenants.config import TenantConfig
-    from gesta.tenants.flow_records import TenantRecords
     from gesta.tenants.suppression import Addresses
     from gesta.tenants.templates.renderer import Renderer
 
@@ -122,8 +121,8 @@ class Notice(msgspec.Struct, frozen=True):
 class Notices:
     """How a flow carries what the engine itself has to say."""
 
-    #: (destination, what to say, the tenant's records) → the payload.
-    write: Callable[[str, Notice, TenantRecords], Awaitable[Payload]]
+    #: (destination, notice) → the payload.
+    write: Callable[[str, Notice], Payload]
     #: (destination, the tenant's config) → why nothing would arrive there; empty when it would.
     fault: Callable[[str, TenantConfig], str]
 
@@ -178,6 +177,10 @@ class Flow:
     #: Reasons of its own that may be a label of a metric: a closed set, or a provider could make a
     #: series of each word.
     reasons: frozenset[str] = frozenset()
+    #: The channel composes the reasons, details and targets of its outcomes from codes, so that
+    #: they are stored in clear. Otherwise, with a personal payload, they are encrypted under the
+    #: keys of the data subjects.
+    clear_texts: bool = False
     #: Reasons that somebody has to look at: such an attempt is told as an error.
     alarms: frozenset[str] = frozenset()
     #: How alerts go this way; None: they cannot.

@@ -29,6 +29,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
+from msgspec.structs import force_setattr
 
 from gesta.domain.commands import Rules
 from gesta.domain.ids import id_bytes, pattern_fault
@@ -41,11 +42,10 @@ from gesta.flows.deferrals import SECRET_MISSING, ConfigMissing, CredentialRefus
 from gesta.flows.flow import ConfigBody, Executor, Flow, Notice, Notices, Payload, Secret
 from gesta.outbound import signatures
 from gesta.outbound.http import AttemptEnded, HttpResponse, status_reason
-from gesta.runtime.redaction import masked_host
+from gesta.runtime.redaction import HIDDEN_MARKS, masked_host, without_credentials
 from gesta.tenants.config import TenantConfig
 
 if TYPE_CHECKING:
-    from gesta.tenants.flow_records import TenantRecords
     from gesta.tenants.templates.renderer import Renderer
 
 NAME = "notification.webhook"
@@ -83,13 +83,27 @@ class Message(Payload, frozen=True):
 class Endpoint(ConfigBody, frozen=True):
     """Where a tenant's messages go.
 
-    A receiver that answers 410 is disabled by the engine; a person may enable it again.
+    The user part and the query of `url` may be credentials, so the whole URL is kept in the vault
+    and `url` keeps the rest. The engine disables an endpoint that answers 410; putting it again
+    enables it.
     """
 
     url: Annotated[str, msgspec.Meta(pattern=_URL.pattern, max_length=2_048)]
     secret: Secret[Annotated[str, msgspec.Meta(pattern=_SECRET.pattern)]]
     disabled: bool = False
     disabled_reason: str = ""
+    #: The URL with its credentials; filled from `url`, blank where it has none.
+    whole_url: Secret[str] = ""
+
+    def __post_init__(self) -> None:
+        shown = without_credentials(self.url) if isinstance(self.url, str) else self.url
+        if shown != self.url:
+            force_setattr(self, "whole_url", self.url)
+            force_setattr(self, "url", shown)
+
+    async def faults(self, code: str, renderer: Renderer) -> Mapping[str, str]:
+        is_of_url = not self.whole_url or without_credentials(self.whole_url) == self.url
+        return {} if is_of_url else {"whole_url": "write the whole URL into url"}
 
     def __repr__(self) -> str:
         return f"Endpoint({masked_host(self.url)})"
@@ -149,9 +163,12 @@ def flow(
         config={ENDPOINT: Endpoint, TOLD: WebhookSubscription},
         example={"type": "order.paid", "data": {"order": 7}},
         target=target,
+        clear_texts=True,
         credential=lambda message: f"{ENDPOINT}/{message.endpoint}",
         declared=(
-            {} if declared is None else {f"{ENDPOINT}/{DEFAULT}": (declared.url, declared.secret)}
+            {}
+            if declared is None
+            else {f"{ENDPOINT}/{DEFAULT}": (declared.whole_url or declared.url, declared.secret)}
         ),
         effects="attempt",
         stand_ins=lambda _: {ENDPOINT: Endpoint("https://sandbox.example.org/", "")},
@@ -164,12 +181,12 @@ def flow(
 
 def _executor(declared: Endpoint | None, timeout_seconds: float) -> Executor:
     async def execute(message: Message, attempt: Attempt) -> Outcome:
-        endpoint, secrets = await _endpoint(message.endpoint, declared, attempt)
+        url, secrets = await _endpoint(message.endpoint, declared, attempt)
         message_id = _message_id(attempt.key)
         body = _body(message, attempt)
         response = await attempt.http.exchange(
             "POST",
-            endpoint.url,
+            url,
             body=body,
             headers=_headers(message_id, attempt, secrets, body),
             timeout_seconds=timeout_seconds,
@@ -189,7 +206,7 @@ def _executor(declared: Endpoint | None, timeout_seconds: float) -> Executor:
     return execute
 
 
-async def _notice(code: str, notice: Notice, _: TenantRecords) -> Payload:
+def _notice(code: str, notice: Notice) -> Payload:
     return Message("gesta.alert", {**notice.data, "text": notice.text}, code)
 
 
@@ -229,10 +246,10 @@ def _declared(url: str, secret: str | None) -> Endpoint:
 
 async def _endpoint(
     code: str, declared: Endpoint | None, attempt: Attempt
-) -> tuple[Endpoint, list[str]]:
-    """Where the message goes and what it is signed with.
+) -> tuple[str, list[str]]:
+    """The URL that the message goes to and the secrets that sign it.
 
-    Ends the attempt when there is no such place.
+    Ends the attempt when the tenant has no such endpoint.
     """
     stored = attempt.config.get(ENDPOINT, code)
     if stored is not None:
@@ -243,17 +260,32 @@ async def _endpoint(
         secrets = await attempt.config.secrets(ENDPOINT, code, "secret")
         if not secrets:
             raise CredentialRefused(f"{ENDPOINT}/{code}", SECRET_MISSING, "the vault has no secret")
-        return endpoint, secrets
+        return await _whole_url(code, endpoint, attempt), secrets
     if declared is None or code != DEFAULT:
         raise ConfigMissing(ENDPOINT, code, "endpoint_missing")
     if not declared.secret.startswith(_REFERENCE) and not attempt.test:
-        return declared, [declared.secret]
+        return declared.whole_url or declared.url, [declared.secret]
     try:
-        return declared, [attempt.config.reference(declared.secret)]
+        return declared.whole_url or declared.url, [attempt.config.reference(declared.secret)]
     except KeyError:
         raise CredentialRefused(
             f"{ENDPOINT}/{code}", SECRET_MISSING, f"{declared.secret} is not set"
         ) from None
+
+
+async def _whole_url(code: str, endpoint: Endpoint, attempt: Attempt) -> str:
+    """The URL with its credentials. They are used only for the URL that they were stored with."""
+    if not any(mark in endpoint.url for mark in HIDDEN_MARKS):
+        return endpoint.url
+    stored = await attempt.config.secrets(ENDPOINT, code, "whole_url")
+    for url in (endpoint.whole_url, *stored):
+        if without_credentials(url) == endpoint.url:
+            return url
+    raise CredentialRefused(
+        f"{ENDPOINT}/{code}",
+        SECRET_MISSING,
+        "the credentials of the URL are not stored; put the endpoint with its whole URL",
+    )
 
 
 def _message_id(key: str) -> str:

@@ -22,8 +22,6 @@ from gesta.projector.batch_fold import CONFIG
 BATCH = 200
 #: A sign of life, so that proxies keep the line open and a caller who is gone is noticed.
 HEARTBEAT_SECONDS = 15.0
-#: How soon a command on the store notices what other processes append.
-LOCAL_SECONDS = 0.1
 #: Streams of one process at a time, and of one tenant: each reads the log by itself, and a crowd of
 #: one must not keep the others out.
 STREAMS_MAX, STREAMS_OF_TENANT_MAX = 200, 100
@@ -79,7 +77,7 @@ async def _parts(call: Call, asked: Following, position: int) -> AsyncIterator[b
             )
             position = batch[-1].position if batch else position
             if not batch:
-                await events.changed(LOCAL_SECONDS if is_local else HEARTBEAT_SECONDS)
+                await events.changed(HEARTBEAT_SECONDS)
             if not told and pipeline.runtime.monotonic() - told_at >= HEARTBEAT_SECONDS:
                 # An id without data moves the place to go on from and tells nobody anything.
                 told = _id(call, position) + b"\n"

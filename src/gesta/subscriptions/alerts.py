@@ -33,7 +33,6 @@ from gesta.runtime.component import Process, repeat
 from gesta.runtime.telemetry import reason_label
 from gesta.subscriptions.log_consumer import BATCH, OWN, Log, LogConsumer
 from gesta.tenants.config import ConfigCache
-from gesta.tenants.flow_records import Records
 from gesta.tenants.pauses import PAUSED, Paused
 
 #: One message for each reason in so long.
@@ -117,13 +116,12 @@ class Alerts:
         flows: Mapping[str, Flow],
         intake: Intake,
         config: ConfigCache,
-        records: Records,
         process: Process,
     ) -> None:
         self.to, self._tenant, self._process = destination.to, destination.tenant, process
         flow, _, self._destination = destination.to.partition(":")
         self._flow, self._flow_name = flows.get(flow), flow
-        self._flows, self._intake, self._config, self._records = flows, intake, config, records
+        self._flows, self._intake, self._config = flows, intake, config
         self._runtime, self._telemetry = process.runtime, process.telemetry
         self._said: dict[Name, int] = {}
         #: What this process has met itself.
@@ -183,9 +181,7 @@ class Alerts:
         assert self._flow.notices is not None
         key = f"alert/{'/'.join(name)}/{window}"
         try:
-            payload = await self._flow.notices.write(
-                self._destination, group.notice(key), self._records.of(self._tenant)
-            )
+            payload = self._flow.notices.write(self._destination, group.notice(key))
             return await self._submit(payload, key, name, window)
         except (StoreError, Overloaded) as error:
             # Kept, and said as soon as it can be.

@@ -12,19 +12,16 @@ may show two after a lost answer; that is this channel's window for a duplicate.
 `flow(on_unknown="manual")` leaves it to a person instead.
 """
 
-import hashlib
 from collections.abc import Mapping
-from html import escape
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal
 
 from gesta.domain.commands import Rules
-from gesta.domain.ids import id_text
 from gesta.domain.retry_policy import RetryPolicy
 from gesta.errors import BadFlow, MissingExtra
 from gesta.flows.email.aws import AwsClients
-from gesta.flows.email.bodies import BODIES, BODY, Bodies
+from gesta.flows.email.bodies import BODIES, Bodies
 from gesta.flows.email.contract import (
     EMAIL_JOB_CONFIG,
     AlreadySent,
@@ -71,7 +68,6 @@ from gesta.flows.email.rules import faults_of
 from gesta.flows.email.sender import SENDER, Sender, credential
 from gesta.flows.flow import Flow, Notice, Notices, Payload
 from gesta.tenants.config import TenantConfig
-from gesta.tenants.flow_records import TenantRecords
 from gesta.tenants.templates.templates import TEMPLATE, Template, Templates
 
 __all__ = [
@@ -172,7 +168,7 @@ def flow(
         example={
             "to": "ada@example.com",
             "subject": "Your receipt",
-            "htmlRef": "file:receipts/7.html",
+            "text": "Thank you for your order.",
         },
         dead_letter_seconds=EMAIL_JOB_CONFIG["DLQ_TTL"] / 1000,
         target=_target,
@@ -181,6 +177,7 @@ def flow(
         request_id=_request_id,
         tags=_tags,
         reasons=_REASONS,
+        clear_texts=True,
         effects="attempt",
         stand_ins=lambda _: {
             SENDER: Sender("smtp", "sandbox@example.org", host="sandbox.example.org")
@@ -233,13 +230,9 @@ async def _check(
     return await templates.missing(message.template, message.data, message.locale)
 
 
-async def _notice(address: str, notice: Notice, records: TenantRecords) -> Payload:
-    html = f"<p>{escape(notice.text)}</p>".encode()
-    name = id_text(hashlib.sha256(notice.key.encode() + b"\0" + html).digest()[:16])
-    # Written before already: it is the same.
-    await records.put(BODY, name, 1, html)
+def _notice(address: str, notice: Notice) -> Payload:
     subject = f"gesta: {notice.title}"
-    return Message(address, subject[:SUBJECT_LENGTH_MAX], f"db:{name}")
+    return Message(address, subject[:SUBJECT_LENGTH_MAX], text=notice.text)
 
 
 def _notice_error(address: str, config: TenantConfig) -> str:

@@ -172,11 +172,16 @@ class Bodies(ConfigBody, frozen=True):
 async def content_of(
     message: Message, attempt: Attempt, files: Path | None, clients: AwsClients
 ) -> EmailContent:
-    """What the letter says. Ends the attempt when there is nothing to say; nothing was sent
-    then.
+    """The subject and the parts of the e-mail. Ends the attempt when it has no content; nothing was
+    sent by then.
     """
     if message.template is not None:
         return await _from_template(message, attempt)
+    if message.html_ref is None:
+        if message.html is None:
+            return EmailContent(message.subject, "", message.text or "")
+        inlined = await attempt.templates.dress("html", message.html)
+        return EmailContent(message.subject, inlined["html"], message.text or inlined["text"])
     ref = read_ref(message.html_ref or "")
     assert ref is not None, "the rules have looked at it"
     try:

@@ -145,19 +145,22 @@ class Recipient(
 
 
 class Message(Payload, frozen=True, rename="camel", omit_defaults=True):
-    """One letter.
+    """One e-mail.
 
-    Its HTML is named by `html_ref` or made from `template` with `data`; it never travels in the
-    request.
+    Its content is inline (`html`, `text` or both), or made from `template` with `data`, or fetched
+    by `html_ref`: exactly one of these.
 
-    Everything personal in it is sealed under the address in `to`, copies under their own: erasing
-    an address reaches what was sent to it.
+    Personal fields are encrypted under the address in `to`, copies under their own address, so
+    erasing an address erases what was sent to it.
     """
 
     to: Personal[str]
-    #: May be left to the template.
+    #: Optional where the template has a subject.
     subject: Personal[str] = ""
     html_ref: str | None = None
+    html: Personal[str | None] = None
+    #: Without it the text part is derived from the HTML.
+    text: Personal[str | None] = None
     template: str | None = None
     locale: str | None = None
     data: Personal[dict[str, Any]] = msgspec.field(default_factory=dict)
@@ -167,7 +170,7 @@ class Message(Payload, frozen=True, rename="camel", omit_defaults=True):
     headers: Personal[dict[str, str]] = msgspec.field(default_factory=dict)
     tags: list[str] = msgspec.field(default_factory=list)
     recipient: Recipient | None = None
-    #: Where a reader can say no more: an https or mailto URL; it becomes List-Unsubscribe.
+    #: An https or mailto URL for the header List-Unsubscribe.
     unsubscribe: Personal[str | None] = None
     #: Code of the tenant's config `email.sender`.
     sender: str = DEFAULT

@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping
 from urllib.parse import urlsplit
 
-from gesta.flows.email.bodies import ref_fault
+from gesta.flows.email.bodies import BODY_BYTES_MAX, ref_fault
 from gesta.flows.email.message import (
     ENCODED_WORD,
     SUBJECT_LENGTH_MAX,
@@ -111,17 +111,28 @@ def _copies(name: str, addresses: list[str]) -> dict[str, str]:
 
 
 def _content(message: Message) -> dict[str, str]:
-    if (message.html_ref is None) == (message.template is None):
-        return {"htmlRef": "exactly one of htmlRef and template says what the letter is"}
+    """Exactly one of inline content, template and htmlRef."""
+    inline = {
+        name: text for name in ("html", "text") if (text := getattr(message, name)) is not None
+    }
+    if not inline and message.template is None and message.html_ref is None:
+        return {"html": "missing: an e-mail has html or text, a template or an htmlRef"}
+    errors: dict[str, str] = {}
+    if message.template is not None:
+        errors |= dict.fromkeys(inline, "comes from the template: give either it or the template")
+        if not 0 < len(message.template) <= CODE_LENGTH_MAX:
+            errors["template"] = f"1 to {CODE_LENGTH_MAX} characters"
+    elif message.data or message.locale:
+        errors["data" if message.data else "locale"] = "only a template uses it"
     if message.html_ref is not None:
-        faults = {"data": "only a template takes data"} if message.data or message.locale else {}
-        return faults | ({"htmlRef": fault} if (fault := ref_fault(message.html_ref)) else {})
-    assert message.template is not None
-    return (
-        {}
-        if 0 < len(message.template) <= CODE_LENGTH_MAX
-        else {"template": f"1 to {CODE_LENGTH_MAX} characters"}
-    )
+        if inline or message.template is not None:
+            errors["htmlRef"] = "give exactly one of html and text, template and htmlRef"
+        elif error := ref_fault(message.html_ref):
+            errors["htmlRef"] = error
+    for name, text in inline.items():
+        if not text.strip() or "\0" in text or len(text.encode(errors="replace")) > BODY_BYTES_MAX:
+            errors.setdefault(name, f"1 to {BODY_BYTES_MAX} bytes, not blank, without NUL")
+    return errors
 
 
 def _headers(headers: Mapping[str, str]) -> dict[str, str]:

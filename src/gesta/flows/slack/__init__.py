@@ -79,7 +79,6 @@ from gesta.flows.slack.message import (
 from gesta.outbound.http import AttemptEnded, HttpResponse
 from gesta.outbound.rate_limits import Limit
 from gesta.tenants.config import TenantConfig, not_stored
-from gesta.tenants.flow_records import TenantRecords
 from gesta.tenants.templates.templates import TEMPLATE, Template, Templates
 
 __all__ = [
@@ -147,12 +146,13 @@ def flow(
         concurrency=concurrency,
         config={WORKSPACE: Workspace, CHANNEL: Channel, APP: App, TEMPLATE: Template},
         example={"channel": "C012AB3CD", "text": "hello"},
-        target=lambda message: message.channel_code or message.recipient or "",
+        target=lambda message: message.code or message.place or "",
         credential=credential_of,
         declared={} if token is None else {f"{WORKSPACE}/{DEFAULT}": (token,)},
         check=_check,
         tags=tags_of,
         reasons=_REASONS,
+        clear_texts=True,
         alarms=frozenset({OTHER}),
         effects="attempt",
         stand_ins=_stand_ins,
@@ -338,5 +338,5 @@ def notices(*, is_declared: bool) -> Notices:
     return Notices(_write, fault)
 
 
-async def _write(channel: str, notice: Notice, _: TenantRecords) -> Payload:
+def _write(channel: str, notice: Notice) -> Payload:
     return Message(channel, notice.text)

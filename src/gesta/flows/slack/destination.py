@@ -56,14 +56,7 @@ def destination_of(message: Message, attempt: Attempt, declared: str | None) -> 
 
     Ends the attempt when something that the message names is not there.
     """
-    key = (
-        WORKSPACE,
-        message.workspace,
-        message.channel_code,
-        message.recipient,
-        message.app,
-        declared is None,
-    )
+    key = (WORKSPACE, *_named(message), declared is None)
     return attempt.config.derived(key, _resolved, message, declared)
 
 
@@ -71,17 +64,19 @@ def with_template(
     message: Message, attempt: Attempt, declared: str | None, template: str
 ) -> Destination:
     """The same with the message's template."""
-    key = (
-        TEMPLATE,
-        template,
-        message.locale,
+    key = (TEMPLATE, template, message.locale, *_named(message), declared is None)
+    return attempt.config.derived(key, _resolved_with, message, declared, template)
+
+
+def _named(message: Message) -> tuple[str | None, ...]:
+    """Everything in the message that decides about its destination."""
+    return (
         message.workspace,
+        message.channel,
         message.channel_code,
         message.recipient,
         message.app,
-        declared is None,
     )
-    return attempt.config.derived(key, _resolved_with, message, declared, template)
 
 
 def _resolved_with(
@@ -152,13 +147,12 @@ def _channel(message: Message, config: TenantConfig) -> Channel | None:
 
     One that is not there must fail: elsewhere, strangers would read the message.
     """
-    if message.channel_code is None:
+    code = message.code
+    if code is None:
         return None
-    stored = config.get(CHANNEL, message.channel_code)
+    stored = config.get(CHANNEL, code)
     if stored is None:
-        raise AttemptEnded(
-            Rejected("channel_config_missing", not_stored(CHANNEL, message.channel_code))
-        )
+        raise AttemptEnded(Rejected("channel_config_missing", not_stored(CHANNEL, code)))
     assert isinstance(stored.body, Channel)
     if stored.body.disabled:
         raise AttemptEnded(
@@ -172,7 +166,7 @@ def _channel(message: Message, config: TenantConfig) -> Channel | None:
             Rejected(
                 "channel_config_missing",
                 f"the {CHANNEL} belongs to the workspace {stored.body.workspace}, and the message"
-                f" is for {message.workspace}: give it workspaceCode",
+                f" is for {message.workspace}: give it a workspace",
             )
         )
     return stored.body
@@ -181,10 +175,11 @@ def _channel(message: Message, config: TenantConfig) -> Channel | None:
 def _channel_id(message: Message, channel: Channel | None, workspace: Workspace) -> str:
     if channel is not None:
         return channel.channel_id
-    if message.recipient is not None:
-        if not PLACE.fullmatch(message.recipient):
+    place = message.place
+    if place is not None:
+        if not PLACE.fullmatch(place):
             raise AttemptEnded(Rejected("invalid_recipient", PLACE_RULE))
-        return message.recipient
+        return place
     if workspace.default_channel_id is None:
         raise AttemptEnded(
             Rejected(

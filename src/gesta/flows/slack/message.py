@@ -1,4 +1,4 @@
-"""What a request to Slack carries, and what a tenant stores by code for it."""
+"""The payload of a Slack message and the config kinds that it refers to by code."""
 
 import re
 from collections.abc import Mapping
@@ -6,7 +6,6 @@ from typing import Annotated, Any, ClassVar, Final
 from uuid import UUID
 
 import msgspec
-from msgspec.structs import force_setattr
 
 from gesta.flows.flow import ConfigBody, Payload, Secret
 from gesta.outbound.rate_limits import PerSecond
@@ -20,44 +19,34 @@ APP: Final = "slack.app"
 #: The workspace of a message that names none, and the one that `flow(token=…)` declares.
 DEFAULT: Final = "default"
 API_URL: Final = "https://slack.com/api/"
-#: Slack cuts a longer text and only warns; half a message is not what was asked for.
+#: Slack truncates a longer text with only a warning.
 TEXT_LENGTH_MAX: Final = 40_000
 BLOCKS_MAX: Final = 50
 
-#: Ids of channels, direct messages, groups and people. Anything else (#name, @name, an address) may
-#: mean somebody else tomorrow.
+#: Ids of channels, direct messages, groups and users. A name (#name, @name) or an address may be
+#: given to somebody else later.
 PLACE: Final = re.compile(r"[CDGUW][A-Z0-9]{2,}")
 PLACE_RULE: Final = (
-    "must be an id of Slack's, C… D… G… U… or W… in capitals and digits; a name or an address is"
-    " none"
+    "must be an id of Slack's, C… D… G… U… or W… in capitals and digits, not a name or an address"
 )
 
 Code = Annotated[str, msgspec.Meta(min_length=1, max_length=100)]
 ChannelCode = Annotated[str, msgspec.Meta(pattern=f"^{PLACE.pattern}$")]
 Text = Annotated[str, msgspec.Meta(min_length=1, max_length=TEXT_LENGTH_MAX)]
 Blocks = Annotated[list[dict[str, Any]], msgspec.Meta(min_length=1, max_length=BLOCKS_MAX)]
-#: A number in a text: as a float it would lose its last digits.
+#: A string, because a float would lose its last digits.
 Ts = Annotated[str, msgspec.Meta(pattern=r"^\d{10}\.\d{6}$")]
 
-#: Python's names, and the names that the contract of the requests has for them.
-_STORED: Final = {
-    "workspace": "workspaceCode",
-    "template": "templateCode",
-    "channel_code": "channelCode",
-    "app": "appCode",
-    "thread_ts": "threadTs",
-}
 
-
-class Message(Payload, frozen=True, omit_defaults=True, rename=_STORED):
+class Message(Payload, frozen=True, omit_defaults=True, rename="camel"):
     """A message: text, blocks or both, or a template with its data.
 
-    `channel` is how callers say where: an id is kept as `recipient`, anything else as
-    `channel_code`, the code of a `slack.channel`.
-    Without any of the three it goes to the workspace's default channel.
+    `channel` is an id of Slack's or the code of a `slack.channel`. `recipient` takes only an id,
+    `channel_code` only a code. Without any of them the message goes to the workspace's default
+    channel.
     """
 
-    channel: str | None = None
+    channel: Code | None = None
     text: Text | None = None
     blocks: Blocks | None = None
     template: Code | None = None
@@ -67,23 +56,20 @@ class Message(Payload, frozen=True, omit_defaults=True, rename=_STORED):
     thread_ts: Ts | None = None
     workspace: Code = DEFAULT
     channel_code: Code | None = None
-    recipient: Annotated[str, msgspec.Meta(min_length=1, max_length=100)] | None = None
+    recipient: Code | None = None
     app: Code | None = None
 
-    def __post_init__(self) -> None:
-        if self.channel is None:
-            return
-        # Two ways to say where would be two contents of one key; what is stored has one.
-        if (
-            isinstance(self.channel, str)
-            and self.channel
-            and self.channel_code is None
-            and self.recipient is None
-        ):
-            force_setattr(
-                self, "recipient" if PLACE.fullmatch(self.channel) else "channel_code", self.channel
-            )
-            force_setattr(self, "channel", None)
+    @property
+    def code(self) -> str | None:
+        """The code of the `slack.channel` that the message names."""
+        is_code = self.channel is not None and not PLACE.fullmatch(self.channel)
+        return self.channel if is_code else self.channel_code
+
+    @property
+    def place(self) -> str | None:
+        """The recipient's id in Slack, if the message names one."""
+        is_place = self.channel is not None and PLACE.fullmatch(self.channel)
+        return self.channel if is_place else self.recipient
 
     @property
     def has_content(self) -> bool:
@@ -91,18 +77,18 @@ class Message(Payload, frozen=True, omit_defaults=True, rename=_STORED):
 
 
 class Workspace(ConfigBody, frozen=True):
-    """A workspace of the tenant's and the token that posts there."""
+    """A workspace of the tenant and the token that posts there."""
 
     sent_to: ClassVar = {"token": ("api_url",)}
 
     token: Secret[str]
-    #: Where a message goes that says nothing about it.
+    #: Where a message goes that names no channel.
     default_channel_id: ChannelCode | None = None
     #: Slack takes several hundred messages a minute from an app in one workspace,
     per_second: PerSecond = 5.0
     #: and about one a second in one channel.
     channel_per_second: PerSecond = 1.0
-    #: Another address of the API; the private-address guard has its say.
+    #: Another address of the API; the private-address guard applies.
     api_url: Annotated[str, msgspec.Meta(pattern=r"^https?://[^\s/?#]+/", max_length=2_048)] = (
         API_URL
     )
@@ -112,9 +98,9 @@ class Workspace(ConfigBody, frozen=True):
 
 
 class Channel(ConfigBody, frozen=True):
-    """A channel by a name of the tenant's own.
+    """A channel under a code of the tenant's.
 
-    Disabled, it fails what is sent to it and never lets it go elsewhere.
+    A message to a disabled channel fails; it never goes to another one.
     """
 
     channel_id: ChannelCode
@@ -126,7 +112,7 @@ class Channel(ConfigBody, frozen=True):
 
 
 class App(ConfigBody, frozen=True):
-    """How messages look: the name and picture they are posted under, and what becomes of links."""
+    """How messages look: the name and icon they are posted under, and whether links unfold."""
 
     username: Annotated[str, msgspec.Meta(min_length=1, max_length=80)] | None = None
     icon_emoji: Annotated[str, msgspec.Meta(pattern="^:[^:\\s]+:$")] | None = None
@@ -136,18 +122,16 @@ class App(ConfigBody, frozen=True):
 
 
 def faults_of(message: Message) -> Mapping[str, str]:
-    """Field → fault: what the type alone cannot say."""
+    """Field → error, for what the type cannot express."""
     faults = {}
     if message.template is not None and message.has_content:
-        faults["templateCode"] = "text and blocks come from the template: give either it or them"
+        faults["template"] = "text and blocks come from the template: give either it or them"
     elif message.template is None and not message.has_content:
-        faults["text"] = "missing: a message has text, blocks or a templateCode"
+        faults["text"] = "missing: a message has text, blocks or a template"
     if message.template is None and (message.data or message.locale is not None):
-        faults["data" if message.data else "locale"] = "of no use without a templateCode"
-    if message.channel is not None:
-        faults["channel"] = (
-            "names where it goes, as recipient and channelCode do: give one of the three"
-        )
+        faults["data" if message.data else "locale"] = "only a template uses it"
+    if message.channel is not None and (message.recipient or message.channel_code):
+        faults["channel"] = "give one of channel, recipient and channelCode"
     elif message.recipient is not None and message.channel_code is not None:
         faults["recipient"] = "give a recipient or a channelCode, not both"
     if message.recipient is not None and not PLACE.fullmatch(message.recipient):
@@ -156,12 +140,12 @@ def faults_of(message: Message) -> Mapping[str, str]:
 
 
 def tags_of(message: Message, request_id: str) -> Mapping[str, str]:
-    """What every log line about the request carries."""
+    """Codes that every log line about the request carries."""
     tags = {"messageRequestId": request_id, "workspaceCode": message.workspace}
     if message.template is not None:
         tags["templateCode"] = message.template
-    if message.channel_code is not None:
-        tags["channelCode"] = message.channel_code
+    if message.code is not None:
+        tags["channelCode"] = message.code
     return tags
 
 
@@ -171,7 +155,7 @@ _decode = msgspec.json.Decoder(Message).decode
 class SendMessageJob(
     msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, rename="camel"
 ):
-    """A pointer to a request, and nothing else: no object and no secret fits in.
+    """A pointer to a request. It has no field for an object or a secret.
 
     `thread_ts` is a hint; the request has it too.
     """
@@ -186,14 +170,12 @@ def job_of(view: View) -> SendMessageJob:
 
 
 def snapshot(view: View) -> dict[str, Any]:
-    """A request's fields by their names in the contract; codes that it does not name are left
-    out.
-    """
+    """A request's fields under the contract's names, without codes that it does not name."""
     message, state = _decode(view.payload), view.state
     codes = {
         "templateCode": message.template,
-        "channelCode": message.channel_code,
-        "recipient": message.recipient,
+        "channelCode": message.code,
+        "recipient": message.place,
         "threadTs": message.thread_ts,
     }
     return {

@@ -56,7 +56,6 @@ from gesta.outbound.http import AttemptEnded, HttpResponse
 from gesta.outbound.rate_limits import Limit
 from gesta.runtime.redaction import scrub
 from gesta.tenants.config import TenantConfig
-from gesta.tenants.flow_records import TenantRecords
 from gesta.tenants.suppression import suppressions
 from gesta.tenants.templates.templates import TEMPLATE, Template, Templates
 
@@ -124,6 +123,7 @@ def flow(
         check=_checker(declared),
         tags=tags_of,
         reasons=_REASONS,
+        clear_texts=True,
         alarms=frozenset({OTHER}),
         effects="attempt",
         stand_ins=lambda _: {ACCOUNT: Account("ACsandbox", "", "sandbox")},
@@ -300,5 +300,5 @@ def notices(declared: Account | None) -> Notices:
     return Notices(_write, fault)
 
 
-async def _write(number: str, notice: Notice, _: TenantRecords) -> Payload:
+def _write(number: str, notice: Notice) -> Payload:
     return Message(number, notice.text[:BODY_LENGTH_MAX])

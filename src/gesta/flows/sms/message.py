@@ -29,12 +29,7 @@ _PUNCTUATION: Final = re.compile(r"[^0-9+]")
 Code = Annotated[str, msgspec.Meta(min_length=1, max_length=100)]
 
 
-class Message(
-    Payload,
-    frozen=True,
-    omit_defaults=True,
-    rename={"template": "templateCode", "account": "accountCode"},
-):
+class Message(Payload, frozen=True, omit_defaults=True):
     """A text to one person: `body`, or a template with its data.
 
     Number, text and data are about that person and stored sealed.
@@ -130,11 +125,11 @@ def faults_of(message: Message, region: str | None) -> Mapping[str, str]:
     """Field → fault: what the type alone cannot say. No fault quotes the number."""
     faults = {}
     if message.template is not None and message.body is not None:
-        faults["templateCode"] = "the body comes from the template: give either it or a body"
+        faults["template"] = "the body comes from the template: give either it or a body"
     elif message.template is None and message.body is None:
-        faults["body"] = "missing: a message has a body or a templateCode"
+        faults["body"] = "missing: a message has a body or a template"
     if message.template is None and (message.data or message.locale is not None):
-        faults["data" if message.data else "locale"] = "of no use without a templateCode"
+        faults["data" if message.data else "locale"] = "only a template uses it"
     if e164(message.to, region) is None:
         faults["to"] = NOT_A_NUMBER
     return faults
