@@ -59,9 +59,12 @@ def test_the_settings_are_exactly_these():
     assert NAMES == (
         "url",
         "queue_url",
+        "views_url",
+        "vault_url",
         "master_key",
         "tenant",
         "log_level",
+        "log_format",
         "app",
         "allow_private",
         "retention",
