@@ -98,7 +98,7 @@ def _value(value: Any) -> Any:
 
 
 def _diff(before: dict[str, Any], after: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """Field → its value before and after, for the fields that differ; absent values are left out."""
+    """Field → its value before and after, for the fields that differ; absent values are omitted."""
     return {
         name: {
             moment: fields[name]
