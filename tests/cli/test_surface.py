@@ -23,6 +23,7 @@ def test_the_commands_are_exactly_these():
         "serve",
         "api",
         "worker",
+        "docs",
         "openapi",
         "submit",
         "show",
