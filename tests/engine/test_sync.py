@@ -203,11 +203,11 @@ print(engine.submit(Note(n=2)).outcome(timeout=60))
 """
 
 
-def run(program: str, folder: Path) -> list[str]:
+def run(program: str, folder: Path, *arguments: str) -> list[str]:
     (folder / "program.py").write_text(program)
-    environment = {**os.environ, "GESTA_MASTER_KEY": MASTER}
+    environment = {**os.environ, "GESTA_MASTER_KEY": MASTER, "GESTA_ALLOW_PRIVATE": "127.0.0.1/32"}
     done = subprocess.run(
-        [sys.executable, "program.py"],
+        [sys.executable, "program.py", *arguments],
         cwd=folder,
         env=environment,
         capture_output=True,
@@ -332,6 +332,16 @@ async def test_flask_under_gunicorn_sends_each_message_once(tmp_path, is_preload
         assert (created, sorted(texts)) == (n, sorted(expected))
         assert {effect.receipts for effect in provider.sandbox.slack.effects} == {1}
     assert "Traceback" not in (tmp_path / "gunicorn.log").read_text()
+
+
+@pytest.mark.slow
+async def test_the_script_of_the_page_sends_a_message(tmp_path):
+    (_, program) = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    async with SandboxServer() as provider:
+        await asyncio.to_thread(store_workspace, tmp_path, f"{provider.url}/slack/")
+        (line,) = await asyncio.to_thread(run, program, tmp_path, "hello")
+        assert line.startswith("Done(id=")
+        assert [effect.text for effect in provider.sandbox.slack.effects] == ["hello"]
 
 
 def store_workspace(folder: Path, url: str) -> None:

@@ -7,10 +7,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import date
 
-from gesta import Done, Engine, Payload, Personal, Rejected, Retry
+from gesta import Done, Engine, Payload, Personal, Rejected, Retry, Unknown
 from gesta.worker.outcome_sanitizer import discreet, without_texts
 from tests.security.people import ANA, URL, flow_of
-from tests.world import Provider, all_events, let_run
+from tests.world import Gate, Provider, all_events, let_run
 
 
 @dataclass
@@ -58,5 +58,45 @@ async def test_the_name_in_a_reason_is_in_no_event_and_goes_with_the_person(gest
     async with Engine(URL, flows=[flow_of(provider)]) as engine:
         request = await engine.submit(ANA)
         await let_run(gesta)
-        assert (await request.view()).state.reason == "no mailbox for [hidden]"
-        assert not any(b"Ana Lima" in event.data for event in await all_events(engine))
+        state = (await request.view()).state
+        hidden = "no mailbox for [hidden]"
+        assert (state.reason, state.detail) == ("rejected", f"{hidden}: {hidden}")
+        assert not any(b"mailbox" in event.data for event in await all_events(engine))
+        await engine.erase("Ana Lima")
+        assert (await request.view()).state.detail == "[erased]"
+
+
+async def test_a_text_about_several_people_is_unreadable_once_any_of_them_is_erased(gesta):
+    async with Engine(URL, flows=[flow_of(Provider(Rejected("no", "a text")))]) as engine:
+        request = await engine.submit(ANA)
+        await let_run(gesta)
+        assert (await request.view()).state.detail == "a text"
+        await engine.erase("Bo")
+        assert (await request.view()).state.detail == "[erased]"
+
+
+async def test_an_outcome_is_recorded_without_its_text_while_the_vault_does_not_answer(
+    gesta, ports
+):
+    gate = Gate(Rejected("no", "a text"))
+    async with Engine(URL, flows=[flow_of(Provider(gate))]) as engine:
+        request = await engine.submit(ANA)
+        await let_run(gesta)
+        ports.vault.fail("get")
+        gate.opened.set()
+        await let_run(gesta)
+        state = (await request.view()).state
+        assert (state.status, state.reason, state.detail) == ("failed", "no", "")
+
+
+async def test_a_command_writes_no_text_in_clear_that_was_encrypted(gesta):
+    """Whatever a decision copies from the request is copied as it is stored."""
+    provider = Provider(Unknown("lost"), Rejected("no", "a text"))
+    async with Engine(URL, flows=[flow_of(provider)]) as engine:
+        request = await engine.submit(ANA)
+        await gesta.settle()
+        assert (await request.view()).state.detail == "a text"
+        await request.resolve("not_executed", by="ops", evidence="looked")
+        copied = (await all_events(engine))[-1]
+        assert (copied.type, b"a text" in copied.data) == ("test.letter.Failed.v1", False)
+        assert (await request.view()).state.detail == "a text"

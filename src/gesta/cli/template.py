@@ -94,7 +94,7 @@ async def filled(renderer: Renderer, template: Template, fields: dict[str, Any])
     from gesta.tenants.templates.press import RenderError
     from gesta.tenants.templates.templates import fill
 
-    answer = await fill(renderer, template, fields)
+    answer = await fill(renderer, template, fields, "")
     if isinstance(answer, RenderError):
         raise BadInput(
             f"{answer.part}: {answer.text}. An attempt would end as template_render_failed"

@@ -48,3 +48,11 @@ class Unknown(msgspec.Struct, frozen=True, gc=False, tag="unknown", repr_omit_de
 
 
 Outcome = Done | Rejected | Retry | Unknown
+
+#: A stored free text that is encrypted begins so; `SubjectKeys.open_texts` reads it.
+ENCRYPTED_TEXT = "gesta-enc1:"
+
+
+def clear_text(text: str) -> str:
+    """The text for logs, webhooks and handlers; empty where it is stored encrypted."""
+    return "" if ENCRYPTED_TEXT in text else text

@@ -4,6 +4,7 @@ import msgspec
 
 from gesta.domain import events as e
 from gesta.domain.ids import id_text
+from gesta.domain.outcome import clear_text
 from gesta.domain.state import State
 
 CREATED, ATTEMPT_FAILED = "created", "attempt_failed"
@@ -93,7 +94,7 @@ def told(
         meta.occurred_at,
         after.attempts,
         reason,
-        after.detail,
+        clear_text(after.detail),
         after.provider_id,
         meta.correlation_id,
         after.key,

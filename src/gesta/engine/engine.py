@@ -340,7 +340,10 @@ class Engine:
 
         What is personal in its payload is sealed: see Request.payload.
         """
-        return await self._view(request_id, flow, tenant)
+        (view,) = await self.pipeline.subjects.open_views(
+            [await self._view(request_id, flow, tenant)]
+        )
+        return view
 
     async def find(
         self,
@@ -364,8 +367,10 @@ class Engine:
         if key is not None:
             found = await self.admin.by_key(key, tenant, flow)
             return [view for view in found if _fits(view.state, status, before_id)][:limit]
-        return await self.pipeline.environment.stores.read_model.find(
-            Filter(tenant, flow, status, before_id, limit)
+        return await self.pipeline.subjects.open_views(
+            await self.pipeline.environment.stores.read_model.find(
+                Filter(tenant, flow, status, before_id, limit)
+            )
         )
 
     async def history(
@@ -375,8 +380,13 @@ class Engine:
         view = await self._view(request_id, flow, tenant)
         stored = await self.pipeline.loader.history((view.state.flow, tenant, request_id))
         types = event_types(view.state.flow)
+        events = await self.pipeline.subjects.open_events(
+            (view.state.flow, tenant, request_id),
+            [types.decode(one.type, one.data) for one in stored],
+        )
         return [
-            (one.type, types.decode(one.type, one.data), decode_meta(one.meta)) for one in stored
+            (one.type, event, decode_meta(one.meta))
+            for one, event in zip(stored, events, strict=True)
         ]
 
     async def erase(

@@ -219,6 +219,7 @@ class Pipeline:
             job_release=job_release,
             deadlines=self._deadlines,
             tools=tools,
+            subject_keys=self.subjects,
             process=process,
         )
         self.pool = Pool(

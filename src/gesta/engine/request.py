@@ -72,6 +72,11 @@ class Request:
 
         A deferred one is waited for, for some seconds: it may have been committed this very moment.
         """
+        (view,) = await self._pipeline.subjects.open_views([await self._stored()])
+        return view
+
+    async def _stored(self) -> View:
+        """The same with encrypted texts as they are stored, for commands."""
         runtime = self._pipeline.runtime
         until = runtime.monotonic() + (DEFERRED_SECONDS if self.verdict == "deferred" else 0.0)
         while (view := await self._find()) is None:
@@ -104,14 +109,14 @@ class Request:
         return NotFound("request", self.id, more)
 
     async def status(self) -> Status:
-        return (await self.view()).state.status
+        return (await self._stored()).state.status
 
     async def payload(self) -> Payload:
         """What was asked for, in clear; raises Erased when a person it is about was erased."""
         flow = self._pipeline.flows.get(self.flow)
         if flow is None:
             raise unknown_flow(self.flow, self._pipeline.flows)
-        (opened,) = await self._pipeline.subjects.open([await self.view()])
+        (opened,) = await self._pipeline.subjects.open([await self._stored()])
         if opened is ERASED:
             raise Erased(self.id)
         if not isinstance(opened, bytes):
@@ -143,13 +148,15 @@ class Request:
             if view is None:
                 raise self._not_there() from None
             held = await self._held(view)
+            (view,) = await self._pipeline.subjects.open_views([view])
             raise OutcomeTimeout(self.id, view.state, timeout, held=held) from None
         finally:
             waking.cancel()
             if passing is not None:
                 passing.cancel()
             waiters.forget(self._key, future)
-        outcome = outcome_of(state)
+        (view,) = await self._pipeline.subjects.open_views([View(state, b"")])
+        outcome = outcome_of(view.state)
         assert outcome is not None
         return outcome
 
@@ -268,7 +275,7 @@ class Request:
         flow = self._pipeline.flows.get(self.flow)
         if flow is None:
             raise unknown_flow(self.flow, self._pipeline.flows)
-        view = await self.view()
+        view = await self._stored()
         if isinstance(command, commands.Redrive) and await self._pipeline.subjects.is_erased(view):
             text = (
                 "a person it is about was erased, so nobody can read what was asked; it cannot be"

@@ -177,6 +177,10 @@ class Flow:
     #: Reasons of its own that may be a label of a metric: a closed set, or a provider could make a
     #: series of each word.
     reasons: frozenset[str] = frozenset()
+    #: The channel composes the reasons, details and targets of its outcomes from codes, so that
+    #: they are stored in clear. Otherwise, with a personal payload, they are encrypted under the
+    #: keys of the data subjects.
+    clear_texts: bool = False
     #: Reasons that somebody has to look at: such an attempt is told as an error.
     alarms: frozenset[str] = frozenset()
     #: How alerts go this way; None: they cannot.

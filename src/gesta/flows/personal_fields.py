@@ -8,6 +8,7 @@ sealed: rather too much than a name in clear.
 
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from functools import cache
 from types import NoneType, UnionType
 from typing import (
@@ -173,6 +174,38 @@ def personal_fields(kind: type[msgspec.Struct]) -> frozenset[str]:
     )
     has_subject = bool(marked) and SUBJECT in kind.__struct_fields__
     return marked | {SUBJECT} if has_subject else marked
+
+
+def personal_texts(payload: object) -> list[str]:
+    """Every text and number in the personal fields of a payload."""
+    if not isinstance(payload, msgspec.Struct):
+        return []
+    return [
+        text for name in personal_fields(type(payload)) for text in _texts(getattr(payload, name))
+    ]
+
+
+def _texts(value: object) -> Iterator[str]:
+    """Every text and number in it as a JSON of it shows them. The names of fields are nobody's."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, msgspec.Struct):
+        for name in value.__struct_fields__:
+            yield from _texts(getattr(value, name))
+    elif dataclasses.is_dataclass(value):
+        for field in dataclasses.fields(value):
+            yield from _texts(getattr(value, field.name))
+    elif isinstance(value, Mapping):
+        for key, item in value.items():
+            yield from _texts(key)
+            yield from _texts(item)
+    elif isinstance(value, list | tuple | set | frozenset):
+        for item in value:
+            yield from _texts(item)
+    elif value is not None and not isinstance(value, bool):
+        # A date, a number, an id. Whatever it is, an outcome is not lost for it.
+        with suppress(TypeError, ValueError):
+            yield str(msgspec.to_builtins(value))
 
 
 def _plan(hint: Any, structs: dict[type, Fields]) -> Plan | None:

@@ -163,6 +163,7 @@ def flow(
         config={ENDPOINT: Endpoint, TOLD: WebhookSubscription},
         example={"type": "order.paid", "data": {"order": 7}},
         target=target,
+        clear_texts=True,
         credential=lambda message: f"{ENDPOINT}/{message.endpoint}",
         declared=(
             {}

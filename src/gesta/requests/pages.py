@@ -2,12 +2,12 @@
 bounded number of reads, however few fit.
 """
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Generic, TypeVar
 
 import msgspec
 
-from gesta.ports.read_model import Filter, ReadModel, View
+from gesta.ports.read_model import Filter, View
 
 T = TypeVar("T")
 
@@ -26,16 +26,16 @@ class Page(msgspec.Struct, Generic[T], frozen=True):
     next: str | None
 
 
-async def page_of(views: ReadModel, chosen: Filter, pick: Callable[[View], T | None]) -> Page[T]:
-    """What `pick` makes of the chosen views, `chosen.limit` at most; those it gives None for are
-    passed over.
-    """
+async def page_of(
+    find: Callable[[Filter], Awaitable[list[View]]],
+    chosen: Filter,
+    pick: Callable[[View], T | None],
+) -> Page[T]:
+    """What `pick` makes of the chosen views, `chosen.limit` at most. None skips a view."""
     found: list[T] = []
     before, looked_at = chosen.before_id, 0
     while looked_at < LOOKED_AT_MAX:
-        read = await views.find(
-            msgspec.structs.replace(chosen, before_id=before, limit=READ_AT_ONCE)
-        )
+        read = await find(msgspec.structs.replace(chosen, before_id=before, limit=READ_AT_ONCE))
         is_last = len(read) < READ_AT_ONCE
         for number, view in enumerate(read, start=1):
             before = view.state.id

@@ -6,8 +6,13 @@ people need to find a request:
 ids, times, reasons.
 """
 
+import html
+import json
 import re
-from collections.abc import Callable
+import unicodedata
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from urllib.parse import quote, quote_plus, unquote_plus
 
 #: Longer texts are cut: they go into events and table cells.
 TEXT_LENGTH_MAX = 500
@@ -198,3 +203,82 @@ def masked_host(url: str) -> str:
     if host.startswith("[") or host.replace(".", "").isdigit() or len(labels) <= 2:
         return host
     return ".".join(("*", *labels[-2:]))
+
+
+#: Shorter texts are part of too many words, and shorter numbers of too many other numbers.
+HIDDEN_LENGTH_MIN, NUMBER_LENGTH_MIN = 3, 5
+HIDDEN = "[hidden]"
+#: A longer value is a text and not a name: its words are ordinary ones.
+_NAME_LENGTH_MAX = 80
+_ESCAPE = re.compile(r"\\(?:u\{?([0-9a-fA-F]{4,6})\}?|x([0-9a-fA-F]{2})|([\"'/\\]))")
+_ENCODED = re.compile(r"[\\%&+]")
+_WORD = re.compile(r"[^\W_]+")
+
+
+def hide(text: str, values: Iterable[str]) -> str:
+    """The text without these values, in whichever spelling it has them.
+
+    Known spellings are cut out: JSON and Python escapes, URL encoding, HTML entities, any letter
+    case, and the words of a name. Where a value remains in a spelling that only its normalised form
+    shows, the whole text is hidden.
+    """
+    if not text:
+        return text
+    wanted, words = [], set[str]()
+    for value in values:
+        words |= name_words(value)
+        # No spelling is shorter than the value.
+        least = NUMBER_LENGTH_MIN if value.isdecimal() else HIDDEN_LENGTH_MIN
+        if least <= len(value) <= len(text):
+            wanted.append(value)
+    # The longest first: a name before its words.
+    for spelling in sorted({one for value in wanted for one in _spellings(value)}, key=len)[::-1]:
+        if spelling.casefold() in text.casefold():
+            text = re.sub(re.escape(spelling), HIDDEN, text, flags=re.IGNORECASE)
+    if words:
+        text = _WORD.sub(lambda word: HIDDEN if word[0].casefold() in words else word[0], text)
+    plain = normalised(text.replace(HIDDEN, " "))
+    return HIDDEN if any(normalised(value) in plain for value in wanted) else text
+
+
+def normalised(text: str) -> str:
+    """The text without escapes, encodings, accents, letter case and repeated blanks."""
+    if text.isascii() and _ENCODED.search(text) is None:
+        return " ".join(text.casefold().split())
+    for _ in range(3):
+        decoded = html.unescape(unquote_plus(_ESCAPE.sub(_unescaped, text)))
+        # Bytes of UTF-8 that were written one by one, as in the repr of bytes.
+        with suppress(UnicodeError):
+            decoded = decoded.encode("latin-1").decode()
+        if decoded == text:
+            break
+        text = decoded
+    letters = unicodedata.normalize("NFKD", text.casefold())
+    return " ".join("".join(one for one in letters if not unicodedata.combining(one)).split())
+
+
+def name_words(value: str) -> set[str]:
+    """The words of a name, and of the part of an e-mail address before the @, in lower case."""
+    if len(value) > _NAME_LENGTH_MAX:
+        return set()
+    name, at, _ = value.partition("@")
+    words = _WORD.findall(name)
+    if not at:
+        words = [word for word in words if word[0].isupper()]
+    return {
+        word.casefold() for word in words if len(word) >= HIDDEN_LENGTH_MIN and not word.isdecimal()
+    }
+
+
+def _spellings(value: str) -> set[str]:
+    found = {value, html.escape(value), quote(value), quote(value, safe=""), quote_plus(value)}
+    found |= {json.dumps(value)[1:-1], ascii(value)[1:-1], repr(value.encode())[2:-1]}
+    return found | {json.dumps(json.dumps(value)[1:-1])[1:-1]}
+
+
+def _unescaped(match: re.Match[str]) -> str:
+    code = match[1] or match[2]
+    if code is None:
+        return match[3]
+    number = int(code, 16)
+    return chr(number) if number < 0x110000 else match[0]

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Iterable, Mapping, MutableMapping
+from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
+from traceback import extract_tb, format_list
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -15,11 +16,11 @@ import structlog
 from prometheus_client import CollectorRegistry
 
 from gesta.domain.lifecycles import lifecycle_of
-from gesta.domain.outcome import Done, Outcome
+from gesta.domain.outcome import Done, Outcome, clear_text
 from gesta.domain.state import State
 from gesta.errors import MissingExtra
 from gesta.runtime.metrics import Metrics
-from gesta.runtime.redaction import scrub
+from gesta.runtime.redaction import hide, scrub
 
 if TYPE_CHECKING:
     from gesta.flows.flow import Flow
@@ -85,8 +86,11 @@ OWN_NAMES = frozenset(
         "detail",
         "error",
         "credential",
+        "traceback",
     }
 )
+#: Innermost calls of a traceback that are logged.
+FRAMES_MAX = 20
 
 
 def reason_label(reason: str, own: frozenset[str] = frozenset()) -> str:
@@ -100,7 +104,14 @@ def reason_label(reason: str, own: frozenset[str] = frozenset()) -> str:
 
 def _scrub_values(_: object, __: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
     return {
-        name: scrub(value) if isinstance(value, str) else value for name, value in event.items()
+        name: (
+            "\n".join(map(scrub, value.splitlines()))
+            if name == "traceback"
+            else scrub(value)
+            if isinstance(value, str)
+            else value
+        )
+        for name, value in event.items()
     }
 
 
@@ -130,33 +141,54 @@ def logger() -> Any:
     )
 
 
-def _target(flow: Flow, payload: object) -> str:
-    """The masked target.
-
-    A flow's own function, so it may be wrong; a log line is not worth an attempt.
-    """
-    if flow.target is None or payload is None:
-        return ""
-    try:
-        return str(flow.target(payload))
-    except Exception as error:  # noqa: BLE001 -- see above
-        return f"[{type(error).__name__}]"
-
-
 class LogContext:
-    """What every log line about one attempt carries. Put together only when a line is written."""
+    """What every log line about one attempt carries. Built only when a line is written.
 
-    __slots__ = ("_correlation_id", "_flow", "_leased", "_payload")
+    `personal`: the personal texts of the payload, which are hidden in what the flow says of it.
+    """
+
+    __slots__ = ("_correlation_id", "_leased", "_payload", "_personal", "flow")
 
     def __init__(
-        self, flow: Flow, leased: LeasedJob, payload: object, *, correlation_id: str
+        self,
+        flow: Flow,
+        leased: LeasedJob,
+        payload: object,
+        *,
+        correlation_id: str,
+        personal: Sequence[str],
     ) -> None:
-        self._flow, self._leased, self._payload, self._correlation_id = (
-            flow,
-            leased,
-            payload,
-            correlation_id,
-        )
+        self.flow, self._leased, self._payload = flow, leased, payload
+        self._correlation_id, self._personal = correlation_id, personal
+
+    @property
+    def target(self) -> str:
+        """The masked target.
+
+        The flow's own function makes it and may raise; a log line is not worth an attempt.
+        """
+        if self.flow.target is None or self._payload is None:
+            return ""
+        try:
+            return hide(str(self.flow.target(self._payload)), self._personal)
+        except Exception as error:  # noqa: BLE001 -- see above
+            return f"[{type(error).__name__}]"
+
+    @property
+    def gateway(self) -> str:
+        return getattr(self._payload, "endpoint", "") if self.flow.config else ""
+
+    def traceback(self, error: BaseException) -> str:
+        """Where an executor raised, innermost call last.
+
+        Messages of exceptions are left out where the payload is personal.
+        """
+        lines: list[str] = []
+        for one in reversed(_chain(error)):
+            lines += format_list(extract_tb(one.__traceback__)[-FRAMES_MAX:])
+            text = "" if self._personal else f": {one}"
+            lines.append(f"{type(one).__name__}{text}\n")
+        return "".join(lines)
 
     def tags(self) -> dict[str, str]:
         job = self._leased.job
@@ -165,7 +197,7 @@ class LogContext:
             "tenant": job.tenant,
             "requestId": job.request_id,
             "jobId": job.id,
-            "namespace": self._flow.name,
+            "namespace": self.flow.name,
             "correlationId": self._correlation_id,
         }
 
@@ -174,13 +206,27 @@ class LogContext:
 
         Its own function, so it may be wrong; a log line is not worth an attempt.
         """
-        if self._flow.tags is None or self._payload is None:
+        if self.flow.tags is None or self._payload is None:
             return {}
         try:
-            own = self._flow.tags(self._payload, self._leased.job.request_id)
-            return {name: value for name, value in own.items() if name not in OWN_NAMES}
+            own = self.flow.tags(self._payload, self._leased.job.request_id)
+            return {
+                name: hide(value, self._personal) if isinstance(value, str) else value
+                for name, value in own.items()
+                if name not in OWN_NAMES
+            }
         except Exception as error:  # noqa: BLE001 -- see above
             return {"tags": f"[{type(error).__name__}]"}
+
+
+def _chain(error: BaseException) -> list[BaseException]:
+    """The error and those that led to it, newest first."""
+    found: list[BaseException] = []
+    one: BaseException | None = error
+    while one is not None and one not in found and len(found) < 5:
+        found.append(one)
+        one = one.__cause__ or (None if one.__suppress_context__ else one.__context__)
+    return found
 
 
 class Telemetry:
@@ -218,10 +264,8 @@ class Telemetry:
     def attempt_told(
         self,
         line: LogContext,
-        flow: Flow,
         outcome: Outcome,
         *,
-        payload: object,
         attempts: int,
         latency_ms: float,
     ) -> None:
@@ -231,19 +275,19 @@ class Telemetry:
             self.log.debug
             if isinstance(outcome, Done)
             else self.log.error
-            if reason in flow.alarms
+            if reason in line.flow.alarms
             else self.log.info
         )
         tell(
             "attempt",
             **line.tags(),
-            gateway=getattr(payload, "endpoint", "") if flow.config else "",
-            target=_target(flow, payload),
+            gateway=line.gateway,
+            target=line.target,
             attempts=attempts,
             latencyMs=round(latency_ms, 1),
             outcome=type(outcome).__name__,
             reason=reason,
-            detail=outcome.detail,
+            detail=clear_text(outcome.detail),
         )
 
     def given_up(self, state: State, line: LogContext | None = None) -> None:
@@ -259,11 +303,18 @@ class Telemetry:
         }
         tags |= {} if line is None else line.tags()
         self.log.warning(
-            what, **tags, attempts=state.attempts, reason=state.reason, detail=state.detail
+            what,
+            **tags,
+            attempts=state.attempts,
+            reason=state.reason,
+            detail=clear_text(state.detail),
         )
 
-    def executor_raised(self, line: LogContext, detail: str) -> None:
-        self.log.error("executor raised", **line.tags(), error=detail)
+    def executor_raised(self, line: LogContext, detail: str, error: BaseException | None) -> None:
+        """`error`: what it raised; None where it returned something that is not an outcome."""
+        raised = {} if error is None else {"traceback": line.traceback(error)}
+        name = "" if error is None else type(error).__name__
+        self.log.error("executor raised", **line.tags(), error=detail or name, **raised)
 
     def executor_does_not_end(self, line: LogContext) -> None:
         self.log.error("executor does not end", **line.tags())

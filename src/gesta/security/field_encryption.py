@@ -1,17 +1,22 @@
-"""A sealed field in stored JSON: `{"$sealed": "<base64>"}` of format, subject, key version, nonce
-and ciphertext.
+"""The stored forms of personal data.
 
-No payload may have that key in an object of its own, so whatever looks like a sealed field is one.
-It is found by what stands in the
-JSON and not by the payload's type, which may have changed since.
+A field of a payload is `{"$sealed": "<base64>"}` of format, data subject, key version, nonce and
+ciphertext. No payload may have that key in an object of its own. Encrypted fields are found by
+what the JSON contains and not by the payload's type, which may have changed since.
+
+A free text about a request is `gesta-enc1:<base64>`. It is encrypted under the keys of all data
+subjects of the payload, one after the other, so that erasing any of them makes it unreadable.
 """
 
 import base64
+import re
+from collections.abc import Sequence
 
 import msgspec
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
+from gesta.domain.outcome import ENCRYPTED_TEXT
 from gesta.flows.personal_fields import Replace, decode_object, over_array, over_object
 from gesta.security.envelope_encryption import NONCE_BYTES
 
@@ -23,6 +28,8 @@ _FORMAT = b"\x01"
 _SUBJECT_BYTES, _VERSION_BYTES = 16, 4
 _NONCE_AT = 1 + _SUBJECT_BYTES + _VERSION_BYTES
 _TEXT_AT = _NONCE_AT + NONCE_BYTES
+ENCRYPTED_TEXTS = re.compile(rf"{ENCRYPTED_TEXT}([A-Za-z0-9+/]+=*)")
+_SUBJECTS_MAX = 50
 
 
 class EncryptedField(msgspec.Struct, frozen=True, gc=False):
@@ -95,3 +102,51 @@ def forged(body: bytes) -> dict[str, str]:
 def context_of(tenant: str, flow: str, request_id: str, path: str) -> bytes:
     """Where a sealed field belongs; it opens nowhere else."""
     return f"{tenant}|{flow}|{request_id}|{path}".encode()
+
+
+class EncryptedText(msgspec.Struct, frozen=True, gc=False):
+    #: (data subject, key version), in the order in which their keys were applied.
+    subjects: tuple[tuple[bytes, int], ...]
+    nonce: bytes
+    ciphertext: bytes
+
+
+def encrypt_text(
+    clear: str, context: bytes, keys: Sequence[tuple[bytes, int, AESGCM]], nonce: bytes
+) -> str:
+    """The text under the keys of all of these data subjects; empty when they are too many."""
+    if len(keys) > _SUBJECTS_MAX:
+        return ""
+    head, box = _FORMAT + bytes([len(keys)]), clear.encode()
+    for subject, version, key in keys:
+        head += subject + version.to_bytes(_VERSION_BYTES)
+        box = key.encrypt(nonce, box, context)
+    return ENCRYPTED_TEXT + base64.b64encode(head + nonce + box).decode()
+
+
+def encrypted_text(body: str) -> EncryptedText:
+    """The parts of a text after its prefix; raises ValueError when it is none that we know."""
+    box = base64.b64decode(body, validate=True)
+    entry = _SUBJECT_BYTES + _VERSION_BYTES
+    end = 2 + entry * (box[1] if len(box) > 1 else 0)
+    if box[:1] != _FORMAT or len(box) < end + NONCE_BYTES:
+        raise ValueError("written by a newer gesta, or changed")
+    subjects = tuple(
+        (
+            box[at : at + _SUBJECT_BYTES],
+            int.from_bytes(box[at + _SUBJECT_BYTES : at + entry]),
+        )
+        for at in range(2, end, entry)
+    )
+    return EncryptedText(subjects, box[end : end + NONCE_BYTES], box[end + NONCE_BYTES :])
+
+
+def decrypt_text(text: EncryptedText, context: bytes, keys: Sequence[AESGCM]) -> str:
+    """Raises ValueError when it was changed, or moved from another request."""
+    box = text.ciphertext
+    try:
+        for key in reversed(keys):
+            box = key.decrypt(text.nonce, box, context)
+    except InvalidTag:
+        raise ValueError("changed, or moved from another request") from None
+    return box.decode()

@@ -6,26 +6,33 @@ A subject is known by a keyed digest only. Keys are asked for with every batch a
 so a destroyed one is never used again.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 
 import msgspec
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from msgspec.structs import replace
 
-from gesta.domain.outcome import Rejected, Retry
+from gesta.domain.events import Event
+from gesta.domain.outcome import ENCRYPTED_TEXT, Rejected, Retry
 from gesta.errors import StoreError
 from gesta.flows.personal_fields import Plan
-from gesta.ports.read_model import View
+from gesta.ports.read_model import Key, View, key_of
 from gesta.ports.vault import Encrypted, Vault
 from gesta.runtime.clock import Runtime
 from gesta.security.envelope_encryption import KEY_BYTES, NONCE_BYTES, KeyRing
 from gesta.security.field_encryption import (
+    ENCRYPTED_TEXTS,
     EncryptedField,
     context_of,
     decrypt,
+    decrypt_text,
     encrypt,
+    encrypt_text,
     encrypted_field,
+    encrypted_text,
     replace_encrypted,
 )
 from gesta.security.keyed_digests import KeyedDigests
@@ -34,6 +41,8 @@ from gesta.security.keyed_digests import KeyedDigests
 Subject = tuple[str, bytes]
 #: A key in the vault: tenant, name, version.
 Ref = tuple[str, str, int]
+#: The path of free texts about a request; no field of a payload has it.
+TEXTS = "@texts"
 #: A payload's JSON in clear, or how an attempt ends that cannot have it.
 Readable = bytes | Rejected | Retry
 
@@ -167,12 +176,7 @@ class SubjectKeys:
 
         Raises StoreError when the vault is out of reach.
         """
-        return await self.open_stored(
-            [
-                Stored(view.state.tenant, view.state.flow, view.state.id, view.payload)
-                for view in views
-            ]
-        )
+        return await self.open_stored([_stored(view) for view in views])
 
     async def open_stored(self, stored: Sequence[Stored]) -> list[Readable]:
         """The same for whatever `encrypt` has made."""
@@ -181,7 +185,7 @@ class SubjectKeys:
 
     async def erased(self, view: View) -> frozenset[str]:
         """The paths of what nobody can open any more, because the person it is about was erased."""
-        stored = Stored(view.state.tenant, view.state.flow, view.state.id, view.payload)
+        stored = _stored(view)
         keys, found = await self._keys_to_open(set(_refs(stored))), set()
 
         def note(raw: bytes, path: str) -> bytes:
@@ -233,6 +237,84 @@ class SubjectKeys:
             keys[ref] = ERASED if known is not None and known.version >= ref[2] else KEY_MISSING
         return keys
 
+    async def encrypt_texts(self, view: View, texts: Sequence[str]) -> list[str]:
+        """Free texts about a request, as they may be stored.
+
+        They are encrypted under the keys of everyone the payload is about, so that erasing a person
+        needs no search in texts. Where it is about no person they stay as they are. Where a key is
+        gone, or the vault does not answer, they are dropped: an outcome is not lost for its text.
+        """
+        state = view.state
+        refs = sorted(set(_refs(_stored(view))))
+        if not refs or not any(texts):
+            return list(texts)
+        try:
+            keys = await self._keys_to_open(set(refs))
+        except StoreError:
+            return [""] * len(texts)
+        layers = [
+            (_digest(ref[1]), ref[2], key) for ref in refs if isinstance(key := keys[ref], AESGCM)
+        ]
+        if len(layers) < len(refs):
+            return [""] * len(texts)
+        context = context_of(state.tenant, state.flow, state.id, TEXTS)
+        return [
+            text and encrypt_text(text, context, layers, self._runtime.random_bytes(NONCE_BYTES))
+            for text in texts
+        ]
+
+    async def open_texts(self, requests: Sequence[tuple[Key, Sequence[str]]]) -> list[list[str]]:
+        """The texts of some requests in clear, with one question to the vault for all."""
+        refs = {
+            (key[1], _name(subject), version)
+            for key, texts in requests
+            for text in texts
+            for found in ENCRYPTED_TEXTS.finditer(text)
+            for subject, version in _parts(found[1])
+        }
+        keys: dict[Ref, AESGCM | Rejected | Retry] = {}
+        with suppress(StoreError):
+            keys = await self._keys_to_open(refs)
+        return [
+            [ENCRYPTED_TEXTS.sub(partial(_text_in_clear, keys, key), text) for text in texts]
+            for key, texts in requests
+        ]
+
+    async def open_views(self, views: Sequence[View]) -> list[View]:
+        """The views with their texts in clear, to be shown and never to be stored."""
+        if not any(
+            ENCRYPTED_TEXT in view.state.detail or ENCRYPTED_TEXT in view.state.target_id
+            for view in views
+        ):
+            return list(views)
+        texts = await self.open_texts(
+            [(key_of(view.state), (view.state.detail, view.state.target_id)) for view in views]
+        )
+        return [
+            View(replace(view.state, detail=detail, target_id=target), view.payload)
+            for view, (detail, target) in zip(views, texts, strict=True)
+        ]
+
+    async def open_events(self, key: Key, events: Sequence[Event | None]) -> list[Event | None]:
+        """The events of a request with their texts in clear."""
+        found = [
+            {}
+            if event is None
+            else {
+                name: value
+                for name, value in msgspec.structs.asdict(event).items()
+                if isinstance(value, str) and ENCRYPTED_TEXT in value
+            }
+            for event in events
+        ]
+        if not any(found):
+            return list(events)
+        opened = await self.open_texts([(key, tuple(texts.values())) for texts in found])
+        return [
+            event if event is None else replace(event, **dict(zip(names, texts, strict=True)))
+            for event, names, texts in zip(events, found, opened, strict=True)
+        ]
+
     async def destroy(self, tenant: str, text: str) -> tuple[str, int] | None:
         """Destroy every key of a subject: its digest, and how many there were.
 
@@ -253,6 +335,38 @@ class SubjectKeys:
 
 def _name(digest: bytes) -> str:
     return f"subject/{digest.hex()}"
+
+
+def _digest(name: str) -> bytes:
+    return bytes.fromhex(name.removeprefix("subject/"))
+
+
+def _stored(view: View) -> Stored:
+    return Stored(view.state.tenant, view.state.flow, view.state.id, view.payload)
+
+
+def _parts(body: str) -> tuple[tuple[bytes, int], ...]:
+    try:
+        return encrypted_text(body).subjects
+    except ValueError:
+        return ()
+
+
+def _text_in_clear(
+    keys: Mapping[Ref, AESGCM | Rejected | Retry], key: Key, found: re.Match[str]
+) -> str:
+    flow, tenant, request_id = key
+    try:
+        text = encrypted_text(found[1])
+        held = [keys.get((tenant, _name(subject), version)) for subject, version in text.subjects]
+        if ERASED in held:
+            return "[erased]"
+        usable = [one for one in held if isinstance(one, AESGCM)]
+        if len(usable) == len(held):
+            return decrypt_text(text, context_of(tenant, flow, request_id, TEXTS), usable)
+    except ValueError:
+        pass
+    return "[unreadable]"
 
 
 def _ref(stored: Stored, field: EncryptedField) -> Ref:

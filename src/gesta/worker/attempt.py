@@ -17,12 +17,13 @@ import msgspec
 
 from gesta.domain.commands import Command, Reconciled, RecordOutcome, Start
 from gesta.domain.ids import idempotency_key
-from gesta.domain.outcome import Outcome, Rejected, Retry, Unknown
+from gesta.domain.outcome import Outcome, Rejected, Retry, Unknown, clear_text
 from gesta.domain.state import State
 from gesta.errors import BadConfig
 from gesta.flows.attempt import Attempt
 from gesta.flows.deferrals import ConfigMissing, CredentialRefused, Postponed
 from gesta.flows.flow import Executor, Flow
+from gesta.flows.personal_fields import personal_texts
 from gesta.outbound.http import AttemptEnded, Http
 from gesta.outbound.rate_limits import Limits, Tokens
 from gesta.outbound.smtp import Mail
@@ -33,13 +34,13 @@ from gesta.runtime.clock import Runtime
 from gesta.runtime.component import Process
 from gesta.runtime.redaction import scrub
 from gesta.runtime.telemetry import LogContext
-from gesta.security.subject_keys import Readable
+from gesta.security.subject_keys import Readable, SubjectKeys
 from gesta.tenants.config import ConfigCache, TenantConfig
 from gesta.tenants.flow_records import Records, TenantRecords
 from gesta.tenants.templates.templates import Templates
 from gesta.worker.deadlines import Deadlines
 from gesta.worker.lease import Lease
-from gesta.worker.outcome_sanitizer import discreet, sound
+from gesta.worker.outcome_sanitizer import discreet, protected, sound
 from gesta.worker.preflight import Finding, Guard, examine, settle_of, settled
 from gesta.worker.release import JobRelease, unusable
 
@@ -67,6 +68,7 @@ class Running:
         "asking",
         "config",
         "cut_reason",
+        "error",
         "flow",
         "is_abandoned",
         "key",
@@ -93,6 +95,8 @@ class Running:
         #: Whether the call is a question to the provider.
         self.asking = False
         self.payload: object = None
+        #: What the executor raised and should not have.
+        self.error: BaseException | None = None
         #: With what the attempt ends because nothing can be called.
         self.obstacle: Obstacle | None = None
         #: Why it was cut off; None while it was not.
@@ -103,7 +107,11 @@ class Running:
     @property
     def log_context(self) -> LogContext:
         return LogContext(
-            self.flow, self.leased, self.payload, correlation_id=self.view.state.correlation_id
+            self.flow,
+            self.leased,
+            self.payload,
+            correlation_id=self.view.state.correlation_id,
+            personal=personal_texts(self.payload),
         )
 
 
@@ -162,9 +170,11 @@ class Attempts:
         job_release: JobRelease,
         deadlines: Deadlines,
         tools: ExecutorTools,
+        subject_keys: SubjectKeys,
         process: Process,
     ) -> None:
         self._flows, self._config, self._recorder = flows, config, recorder
+        self._subject_keys = subject_keys
         self._job_release, self._deadlines, self.tools = job_release, deadlines, tools
         self._runtime, self._telemetry = process.runtime, process.telemetry
         self._guard = Guard(recorder, process.runtime)
@@ -193,8 +203,9 @@ class Attempts:
                 if not run.is_abandoned:
                     await self._job_release.refused(run, refused)
                 return
-        outcome = discreet(outcome, run.payload, run.config.opened)
         latency_ms = (self._runtime.monotonic() - started) * 1000
+        outcome = discreet(outcome, run.payload, run.config.opened)
+        outcome = await protected(outcome, run.flow, run.view, self._subject_keys)
         # Recorded first, then logged: an error in logging must not lose an outcome. The job of an
         # abandoned attempt was settled then, and another worker may hold it.
         settle = no_job if run.is_abandoned else settle_of(run.leased)
@@ -348,6 +359,7 @@ class Attempts:
         except (KeyboardInterrupt, GeneratorExit):
             raise
         except BaseException as error:  # noqa: BLE001 -- a bug must not look like no effect
+            run.error = error
             detail = scrub(f"{type(error).__name__}: {error} (at {_line_of(error)})")
             return Unknown("unexpected_error", detail)
         finally:
@@ -383,16 +395,9 @@ class Attempts:
             return
         line = run.log_context
         if is_logged:
-            telemetry.attempt_told(
-                line,
-                flow,
-                outcome,
-                payload=run.payload,
-                attempts=run.number,
-                latency_ms=latency_ms,
-            )
+            telemetry.attempt_told(line, outcome, attempts=run.number, latency_ms=latency_ms)
         if isinstance(outcome, Unknown) and outcome.reason == "unexpected_error":
-            telemetry.executor_raised(line, outcome.detail)
+            telemetry.executor_raised(line, clear_text(outcome.detail), run.error)
         if applied.events:
             telemetry.given_up(applied.view.state, line)
         else:

@@ -6,22 +6,20 @@ delay, the provider's whole answer.
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import fields, is_dataclass
+from collections.abc import Collection, Sequence
 
-import msgspec
 from msgspec.structs import replace
 
 from gesta.domain.outcome import Done, Outcome, Rejected, Retry, Unknown
-from gesta.flows.personal_fields import personal_fields
-from gesta.runtime.redaction import scrub
+from gesta.flows.flow import Flow
+from gesta.flows.personal_fields import personal_fields, personal_texts
+from gesta.ports.read_model import View
+from gesta.runtime.redaction import hide, scrub
+from gesta.security.subject_keys import SubjectKeys
 
 #: An id or target is a name, a reason a label.
 NAME_LENGTH_MAX = 500
 REASON_LENGTH_MAX = 100
-#: Shorter texts are part of too many words, and shorter numbers of too many others.
-HIDDEN_LENGTH_MIN, NUMBER_LENGTH_MIN = 3, 5
 #: A reason that is a name for a kind of end, and no sentence.
 LABEL = re.compile(r"[a-z0-9_.-]{1,40}")
 
@@ -70,21 +68,57 @@ def discreet(outcome: Outcome, payload: object, secrets: Sequence[str]) -> Outco
     if isinstance(outcome, Done):
         if not outcome.detail and not outcome.target:
             return outcome
-        texts = [outcome.target, outcome.detail]
-    else:
-        texts = [outcome.reason, outcome.detail]
-    hidden: Iterable[str] = secrets
-    if isinstance(payload, msgspec.Struct) and (personal := personal_fields(type(payload))):
-        hidden = [*secrets, *(text for name in personal for text in _texts(getattr(payload, name)))]
-    if not any(text in one for text in hidden for one in texts):
+        return Done(
+            outcome.id,
+            *(
+                hide(one, [*secrets, *personal_texts(payload)])
+                for one in (outcome.target, outcome.detail)
+            ),
+        )
+    hidden = [*secrets, *personal_texts(payload)]
+    reason = hide(outcome.reason, hidden)[:REASON_LENGTH_MAX]
+    return replace(outcome, reason=reason, detail=hide(outcome.detail, hidden))
+
+
+def coded(outcome: Outcome, codes: Collection[str]) -> Outcome:
+    """The outcome with a stable code as its reason: a free text becomes part of the detail.
+
+    `codes`: the reasons of the flow. `discreet` has hidden what it knows to be personal.
+    """
+    if isinstance(outcome, Done) or (code := code_of(outcome, codes)) == outcome.reason:
         return outcome
-    for text in sorted(hidden, key=len, reverse=True):
-        if len(text) >= (NUMBER_LENGTH_MIN if text.isdecimal() else HIDDEN_LENGTH_MIN):
-            texts = [one.replace(text, "[hidden]") for one in texts]
-    first, detail = texts
+    detail = f"{outcome.reason}: {outcome.detail}" if outcome.detail else outcome.reason
+    return replace(outcome, reason=code, detail=detail)
+
+
+def code_of(outcome: Rejected | Retry | Unknown, codes: Collection[str]) -> str:
+    """Its reason where that is a code, else the name of its kind."""
+    is_code = outcome.reason in codes or LABEL.fullmatch(outcome.reason)
+    return outcome.reason if is_code else type(outcome).__name__.lower()
+
+
+def has_private_texts(flow: Flow) -> bool:
+    """Whether free texts of its outcomes are encrypted.
+
+    Channels that compose their texts themselves say so (`Flow.clear_texts`).
+    """
+    return not flow.clear_texts and bool(personal_fields(flow.payload))
+
+
+async def protected(outcome: Outcome, flow: Flow, view: View, subject_keys: SubjectKeys) -> Outcome:
+    """The outcome as it may be stored: free text encrypted under the keys of the data subjects."""
+    if not has_private_texts(flow):
+        return outcome
+    outcome = coded(outcome, flow.reasons)
     if isinstance(outcome, Done):
-        return Done(outcome.id, first, detail)
-    return replace(outcome, reason=first[:REASON_LENGTH_MAX], detail=detail)
+        if not outcome.detail and not outcome.target:
+            return outcome
+        return Done(
+            outcome.id,
+            *await subject_keys.encrypt_texts(view, (outcome.target, outcome.detail)),
+        )
+    (detail,) = await subject_keys.encrypt_texts(view, (outcome.detail,))
+    return replace(outcome, detail=detail)
 
 
 def without_texts(outcome: Outcome) -> Outcome:
@@ -96,29 +130,6 @@ def without_texts(outcome: Outcome) -> Outcome:
     return replace(
         outcome, reason=outcome.reason if LABEL.fullmatch(outcome.reason) else "reported", detail=""
     )
-
-
-def _texts(value: object) -> Iterator[str]:
-    """Every text and number in it as a JSON of it shows them. The names of fields are nobody's."""
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, msgspec.Struct):
-        for name in value.__struct_fields__:
-            yield from _texts(getattr(value, name))
-    elif is_dataclass(value):
-        for field in fields(value):
-            yield from _texts(getattr(value, field.name))
-    elif isinstance(value, Mapping):
-        for key, item in value.items():
-            yield from _texts(key)
-            yield from _texts(item)
-    elif isinstance(value, list | tuple | set | frozenset):
-        for item in value:
-            yield from _texts(item)
-    elif value is not None and not isinstance(value, bool):
-        # A date, a number, an id. Whatever it is, an outcome is not lost for it.
-        with suppress(TypeError, ValueError):
-            yield str(msgspec.to_builtins(value))
 
 
 def _is_short(value: object) -> bool:

@@ -25,11 +25,9 @@ from gesta.requests.loader import Loader
 from gesta.requests.recorder import Recorder, drop_job
 from gesta.requests.store_retry import StoreRetry
 from gesta.runtime.component import Process
-from gesta.runtime.telemetry import LogContext
-from gesta.tenants.config import TenantConfig
 from gesta.tenants.pause_control import PauseControl
 from gesta.tenants.pauses import REASON_LENGTH_MAX, Scope, checked
-from gesta.worker.outcome_sanitizer import discreet, sound
+from gesta.worker.outcome_sanitizer import code_of, discreet, has_private_texts, sound
 
 if TYPE_CHECKING:
     from gesta.worker.attempt import Running
@@ -92,7 +90,7 @@ class JobRelease:
 
     async def refused(self, run: Running, refused: CredentialRefused) -> None:
         """Hold it with everything else that uses the credential."""
-        leased, reason = run.leased, _reason(refused, run.payload, run.config)
+        leased, reason = run.leased, _reason(refused, run)
         tenant, version = leased.job.tenant, run.config.version_of(refused.credential)
         # However long the store is out of reach: while the lease is renewed, no other worker takes
         # the job.
@@ -108,10 +106,9 @@ class JobRelease:
             failed=partial(self._telemetry.store_failed, "worker"),
         )
         if is_new:
-            line = LogContext(
-                run.flow, leased, run.payload, correlation_id=run.view.state.correlation_id
+            self._telemetry.credential_refused(
+                run.log_context, run.flow.name, refused.credential, reason
             )
-            self._telemetry.credential_refused(line, run.flow.name, refused.credential, reason)
         if scope is None or leased.is_possibly_executed:
             # It has changed meanwhile; or an earlier lease was lost, which a hold would remember
             # although its end is on record by now.
@@ -147,11 +144,16 @@ def unusable(refused: CredentialRefused, tenant: str) -> Retry | None:
     return None
 
 
-def _reason(refused: CredentialRefused, payload: object, config: TenantConfig) -> str:
-    """Why, for those who find it held: without secrets and personal data, like every detail that is
-    stored.
+def _reason(refused: CredentialRefused, run: Running) -> str:
+    """Why the credential is held, without secrets and personal data.
+
+    It is stored with the credential and not with the request, so where texts of the flow are
+    encrypted it is the code alone.
     """
-    outcome = discreet(sound(Retry(refused.reason, refused.detail)), payload, config.opened)
+    outcome = sound(Retry(refused.reason, refused.detail))
+    outcome = discreet(outcome, run.payload, run.config.opened)
     assert isinstance(outcome, Retry)
+    if has_private_texts(run.flow):
+        return code_of(outcome, run.flow.reasons)
     text = f"{outcome.reason}: {outcome.detail}" if outcome.detail else outcome.reason
     return "".join(character for character in text if character.isprintable())[:REASON_LENGTH_MAX]

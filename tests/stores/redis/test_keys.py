@@ -10,6 +10,7 @@ from gesta.stores.redis.keys import (
     QueueKeys,
     RequestKeys,
     check_prefix,
+    flow_of_queue,
     job_name,
     queue_name,
     slot_of,
@@ -65,9 +66,11 @@ def test_a_tenant_that_would_break_a_slot_is_refused(tenant):
 
 def test_queues_have_the_names_of_the_documents():
     assert queue_name("notification.slack") == "MessageRequestQueue"  # R0-5
-    assert job_name("notification.slack") == "send-message-request"  # R0-6
+    assert job_name("notification.slack", "execute") == "send-message-request"  # R0-6
     assert queue_name("notification.email") == "email-send"  # R2-7, S2-1
     assert queue_name("billing.receipt") == "billing.receipt"
+    assert job_name("billing.receipt", "execute") == "execute"
+    assert flow_of_queue("MessageRequestQueue") == "notification.slack"
     assert QueueKeys("bull", "notification.slack")["wait"] == "bull:MessageRequestQueue:wait"
     for flow in ("notification.slack", "notification.email", "@billing.receipt/acme"):
         assert ":" not in queue_name(flow)  # S2-1

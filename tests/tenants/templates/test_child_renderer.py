@@ -5,6 +5,7 @@ others.
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 import resource
 import select
@@ -22,10 +23,11 @@ from hypothesis import strategies as st
 
 from gesta.errors import RendererDown
 from gesta.runtime.clock import ManualRuntime, SystemRuntime, turn
-from gesta.tenants.templates import child, child_renderer
+from gesta.tenants.templates import child, child_process
 from gesta.tenants.templates.child import Batch
 from gesta.tenants.templates.child_renderer import ChildRenderer
 from gesta.tenants.templates.press import Names, RenderError, Sheet
+from gesta.tenants.templates.render_queue import FairLines, Waiting
 from gesta.tenants.templates.renderer import KEPT, InlineRenderer, Shelf
 from gesta.tenants.templates.templates import Template
 from tests.tenants.templates.corpus import HOSTILE
@@ -76,13 +78,13 @@ async def test_the_child_starts_with_the_first_template_and_ends_with_the_render
 def sizes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """For how many each batch was."""
     sizes: list[int] = []
-    ask = child_renderer.Child.ask
+    ask = child_process.Child.ask
 
-    def noted(child: child_renderer.Child, batch: Batch) -> None:
+    def noted(child: child_process.Child, batch: Batch) -> None:
         sizes.append(sum(len(order.data) for order in batch.orders))
         ask(child, batch)
 
-    monkeypatch.setattr(child_renderer.Child, "ask", noted)
+    monkeypatch.setattr(child_process.Child, "ask", noted)
     return sizes
 
 
@@ -277,14 +279,14 @@ async def test_a_fresh_child_that_is_killed_is_no_fault_of_the_template(
     renderer: ChildRenderer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     killed: list[int] = []
-    ask = child_renderer.Child.ask
+    ask = child_process.Child.ask
 
-    def kill(child: child_renderer.Child, batch: Batch) -> None:
+    def kill(child: child_process.Child, batch: Batch) -> None:
         killed.extend(children())
         os.kill(killed[-1], signal.SIGKILL)
         ask(child, batch)
 
-    monkeypatch.setattr(child_renderer.Child, "ask", kill)
+    monkeypatch.setattr(child_process.Child, "ask", kill)
     with pytest.raises(RendererDown, match="its process was killed"):
         await greeted(renderer)
     monkeypatch.undo()
@@ -300,7 +302,7 @@ async def test_a_child_that_does_not_answer_is_given_up() -> None:
     for _ in range(5):
         await turn()
     assert not waiting.done()
-    runtime.advance(child_renderer.STALL_SECONDS)
+    runtime.advance(child_process.STALL_SECONDS)
     # It has waited as long as the child was given: whoever asked hears of it before an attempt
     # would be cut.
     runtime.advance(1)
@@ -337,6 +339,7 @@ async def test_signals_that_stop_the_parent_do_not_stop_the_child(renderer: Chil
 
 PARENT = """
 import asyncio
+import math
 from gesta.tenants.templates.child_renderer import ChildRenderer
 from gesta.tenants.templates.templates import Template
 from gesta.runtime.clock import SystemRuntime
@@ -409,3 +412,100 @@ def test_the_template_that_was_asked_for_longest_ago_makes_room() -> None:
     big = Template(text="x" * 3_999_999)
     assert len(shelf.place(big)[2]) >= KEPT - 1
     assert shelf.place(big)[1:] == (False, [])
+
+
+#: Takes a few hundred milliseconds of CPU time, which is within the limit.
+HEAVY = Template(text="{% for i in range(8000) %}{% if 'xz' in a %}{% endif %}{% endfor %}")
+HEAVY_DATA = msgspec.json.encode({"a": "x" * 90_000})
+
+
+async def test_a_tenants_heavy_templates_do_not_delay_another_tenant(
+    renderer: ChildRenderer,
+) -> None:
+    assert await greeted(renderer)
+    heavy = [asyncio.ensure_future(renderer.render(HEAVY, HEAVY_DATA, "acme")) for _ in range(8)]
+    for _ in range(5):
+        await turn()
+    for _ in range(3):
+        assert await renderer.render(GOOD, b'{"name": "Ann"}', "shop") == Sheet(
+            {"text": "Hello Ann"}
+        )
+    # The heavy orders came first and most of them still wait.
+    assert sum(order.done() for order in heavy) < 4
+    for order in heavy:
+        order.cancel()
+
+
+async def test_a_second_child_serves_other_tenants_while_the_first_is_busy(
+    renderer: ChildRenderer,
+) -> None:
+    first = await started(renderer)
+    os.kill(first, signal.SIGSTOP)
+    stuck = asyncio.ensure_future(renderer.render(GOOD, b'{"name": "Ann"}', "acme"))
+    for _ in range(5):
+        await turn()
+    assert await renderer.render(GOOD, b'{"name": "Bob"}', "shop") == Sheet({"text": "Hello Bob"})
+    assert not stuck.done()
+    own = set(children())
+    assert first in own
+    # A tenant never has both children, and there are never more than two.
+    more = asyncio.ensure_future(renderer.render(GOOD, b'{"name": "Eve"}', "acme"))
+    assert await renderer.render(GOOD, b'{"name": "Cat"}', "shop") == Sheet({"text": "Hello Cat"})
+    assert not more.done()
+    assert set(children()) == own
+    os.kill(first, signal.SIGCONT)
+    assert [await stuck, await more] == [
+        Sheet({"text": f"Hello {name}"}) for name in ("Ann", "Eve")
+    ]
+
+
+def orders_of(tenant: str, count: int, template: Template = GOOD) -> list[Waiting]:
+    loop = asyncio.get_running_loop()
+    return [
+        Waiting(tenant, template, "render", b"{}", math.inf, loop.create_future())
+        for _ in range(count)
+    ]
+
+
+async def test_tenants_get_equal_cpu_time_and_not_equal_numbers_of_orders() -> None:
+    lines = FairLines(ManualRuntime())
+    served: list[str] = []
+    for order in [*orders_of("heavy", 60, HEAVY), *orders_of("light", 60)]:
+        lines.put(order)
+    while len(served) < 60:
+        for order in lines.take(1, ()):
+            lines.charge(order, 0.05 if order.tenant == "heavy" else 0.005)
+            served.append(order.tenant)
+    # Ten times the CPU time for each order, so a tenth of the orders.
+    assert 4 <= served.count("heavy") <= 8
+
+
+async def test_a_tenant_that_was_idle_has_no_credit() -> None:
+    lines = FairLines(ManualRuntime())
+    for order in orders_of("busy", 200):
+        lines.put(order)
+    for _ in range(100):
+        (order,) = lines.take(1, ())
+        lines.charge(order, 0.01)
+    for order in orders_of("new", 100):
+        lines.put(order)
+    served = []
+    for _ in range(40):
+        (order,) = lines.take(1, ())
+        lines.charge(order, 0.01)
+        served.append(order.tenant)
+    assert 18 <= served.count("new") <= 22
+
+
+async def test_orders_that_a_child_returned_are_first_and_cost_nothing() -> None:
+    lines = FairLines(ManualRuntime())
+    orders = orders_of("acme", 4)
+    for order in orders:
+        lines.put(order)
+    taken = lines.take(3, ())
+    assert taken == orders[:3]
+    lines.charge(taken[0], 0.001)
+    lines.put_back(taken[1:])
+    lines.put(orders_of("shop", 1)[0])
+    assert lines.take(9, ("shop",)) == orders[1:]
+    assert [order.tenant for order in lines.take(9, ())] == ["shop"]

@@ -265,7 +265,7 @@ async def test_what_a_template_needs_is_known_until_the_config_changes(
     asked: list[Template] = []
     variables = InlineRenderer.variables
 
-    async def counted(renderer: InlineRenderer, template: Template) -> Any:
+    async def counted(renderer: InlineRenderer, template: Template, tenant: str = "") -> Any:
         asked.append(template)
         return await variables(renderer, template)
 

@@ -177,6 +177,7 @@ def flow(
         request_id=_request_id,
         tags=_tags,
         reasons=_REASONS,
+        clear_texts=True,
         effects="attempt",
         stand_ins=lambda _: {
             SENDER: Sender("smtp", "sandbox@example.org", host="sandbox.example.org")

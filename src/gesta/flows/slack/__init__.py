@@ -152,6 +152,7 @@ def flow(
         check=_check,
         tags=tags_of,
         reasons=_REASONS,
+        clear_texts=True,
         alarms=frozenset({OTHER}),
         effects="attempt",
         stand_ins=_stand_ins,

@@ -123,6 +123,7 @@ def flow(
         check=_checker(declared),
         tags=tags_of,
         reasons=_REASONS,
+        clear_texts=True,
         alarms=frozenset({OTHER}),
         effects="attempt",
         stand_ins=lambda _: {ACCOUNT: Account("ACsandbox", "", "sandbox")},

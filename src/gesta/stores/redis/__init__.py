@@ -1,1 +1,80 @@
-"""A job queue on Redis, Valkey or their Cluster, in the layout of BullMQ 5 and 6."""
+"""Views and a job queue on Redis, Valkey or their Cluster; the queue has the layout of BullMQ 5
+and 6.
+"""
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+
+from gesta.ports.stores import QueuePorts, ViewPorts
+from gesta.runtime.clock import Runtime, spawn
+from gesta.stores.redis.connection import Address, Redis, ServerClock, address_of
+from gesta.stores.redis.fences import RedisFences
+from gesta.stores.redis.job_queue import RedisJobQueue
+from gesta.stores.redis.read_model import RedisReadModel
+
+
+async def open_queue(url: str, runtime: Runtime) -> QueuePorts:
+    """Open the queues below `redis://host:6379?prefix=bull`; `rediss://` with TLS, and
+    `redis+cluster://host1,host2` or `rediss+cluster://` on a Cluster.
+    """
+    return await open_queue_at(address_of(url), runtime)
+
+
+async def open_queue_at(
+    address: Address, runtime: Runtime, now_ms: Callable[[], int] | None = None
+) -> QueuePorts:
+    """As `open_queue`. With `now_ms` the time is that one, else the server's."""
+    redis = Redis(address)
+    background: list[asyncio.Task[None]] = []
+
+    queue = RedisJobQueue(redis, runtime, now_ms=now_ms)
+
+    async def close() -> None:
+        await queue.wake_up.close()
+        for task in background:
+            task.cancel()
+        for task in background:
+            # However it ended, the others and the connections are closed.
+            with suppress(asyncio.CancelledError, Exception):
+                await task
+        await redis.close()
+
+    try:
+        await redis.check()
+        if now_ms is None:
+            clock = ServerClock(redis, runtime)
+            await clock.measure()
+            now_ms = clock.now_ms
+            background.append(spawn(clock.keep(), "gesta-redis-clock"))
+    except BaseException:
+        await close()
+        raise
+    return QueuePorts(
+        queue=queue,
+        job_inspection=queue,
+        job_holds=queue,
+        external_leases=queue,
+        fences=RedisFences(redis, queue),
+        close=close,
+        now_ms=now_ms,
+        name=address.name,
+    )
+
+
+async def open_views(url: str, _: Runtime) -> ViewPorts:
+    """Raises StoreError for a server that may drop keys or does not answer."""
+    redis = Redis(address_of(url))
+    try:
+        await redis.check()
+    except BaseException:
+        await redis.close()
+        raise
+    model = RedisReadModel(redis)
+    return ViewPorts(
+        read_model=model,
+        sweep_index=model,
+        positions=model,
+        close=redis.close,
+        name=redis.address.name,
+    )

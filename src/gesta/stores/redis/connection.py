@@ -4,9 +4,8 @@ redis-py repeats a command by itself after a timeout, which would run a script t
 are off: a call is sent once, and its caller knows what repeating it means.
 """
 
-import asyncio
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
@@ -21,8 +20,8 @@ from redis.asyncio.cluster import ClusterNode
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
-from gesta.errors import BadSettings
-from gesta.runtime.clock import Runtime
+from gesta.errors import BadSettings, StoreError
+from gesta.runtime.clock import Runtime, sleep
 from gesta.stores.redis.errors import is_wrong_type, raise_as_store_error, refused, wrong_type
 from gesta.stores.redis.keys import check_prefix, type_of
 
@@ -137,12 +136,15 @@ def script(name: str) -> Script:
     return Script(name, text, hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest())
 
 
+Arg = str | bytes | int
+
+
 class Call(NamedTuple):
     """A script with its keys, which are all in one slot, and its arguments."""
 
     script: Script
     keys: Sequence[str]
-    args: Sequence[str | bytes | int]
+    args: Sequence[Arg]
 
 
 class Redis:
@@ -181,14 +183,29 @@ class Redis:
                 await self._fail(answer, call.keys)
         return answers
 
-    async def command(self, *parts: str | bytes | int) -> Any:
+    async def command(self, *parts: Arg) -> Any:
         """One command; on a Cluster it goes to the node of its first key."""
         try:
             return await self._client.execute_command(*parts)
         except _FAILURES as error:
             raise_as_store_error(self.address.name, error)
 
-    async def block(self, seconds: float, *parts: str | bytes | int) -> Any:
+    async def commands(self, commands: Iterable[Sequence[Any]]) -> list[Any]:
+        """The answers of several commands, sent at once; each is about one key."""
+        try:
+            return list(await self._pipeline(commands).execute())
+        except _FAILURES as error:
+            raise_as_store_error(self.address.name, error)
+
+    def _pipeline(self, commands: Iterable[Sequence[Any]]) -> Any:
+        """One request to each node, without a transaction."""
+        is_cluster = isinstance(self._client, RedisCluster)
+        pipe = self._client.pipeline() if is_cluster else self._client.pipeline(transaction=False)
+        for parts in commands:
+            pipe.execute_command(*parts)
+        return pipe
+
+    async def block(self, seconds: float, *parts: Arg) -> Any:
         """A command that waits on the server up to so many seconds, on a connection of its own."""
         if self._blocking is None:
             self._blocking = self._connect(seconds + BLOCK_MARGIN_SECONDS)
@@ -233,13 +250,7 @@ class Redis:
             ("EVALSHA", one.script.sha, len(one.keys), *one.keys, *one.args) for one in calls
         ]
         try:
-            if isinstance(self._client, RedisCluster) or len(commands) == 1:
-                sent = [self._client.execute_command(*command) for command in commands]
-                return await asyncio.gather(*sent, return_exceptions=True)
-            async with self._client.pipeline(transaction=False) as pipe:
-                for command in commands:
-                    pipe.execute_command(*command)
-                return await pipe.execute(raise_on_error=False)
+            return list(await self._pipeline(commands).execute(raise_on_error=False))
         except _FAILURES as error:
             raise_as_store_error(self.address.name, error)
 
@@ -281,7 +292,6 @@ class Redis:
             port=port,
             db=address.database,
             max_connections=CONNECTIONS,
-            retry_on_timeout=False,
             **options,
         )
 
@@ -292,6 +302,10 @@ def _memory(answer: Any) -> dict[str, Any]:
         return answer
     pairs = (line.partition(":") for line in str(answer).splitlines())
     return {name: value for name, _, value in pairs}
+
+
+#: How often the clock is measured again.
+MEASURE_SECONDS = 5.0
 
 
 class ServerClock:
@@ -309,3 +323,13 @@ class ServerClock:
         server_ms = await self._redis.now_ms()
         took = self._runtime.monotonic() - before
         self._ahead_ms = server_ms - (before + took / 2) * 1000
+
+    async def keep(self) -> None:
+        """For ever: clocks drift, are set, and change with a failover."""
+        while True:
+            await sleep(self._runtime, MEASURE_SECONDS)
+            try:
+                await self.measure()
+            except StoreError:
+                # Until the server answers, our own clock carries on from the last answer.
+                continue

@@ -1,11 +1,12 @@
 """The errors of the server and of redis-py as StoreErrors that say what to do."""
 
+import json
 from collections.abc import Sequence
 from typing import NoReturn
 
 from redis import exceptions
 
-from gesta.errors import GestaError, StoreError, StoreFull
+from gesta.errors import Fenced, GestaError, StoreError, StoreFull
 
 _PERHAPS = "it may have been written: the same again is recognised"
 _NOTHING = "nothing was written"
@@ -39,7 +40,25 @@ def wrong_type(place: str, wrong: Sequence[tuple[str, str, str]]) -> StoreError:
     )
 
 
+def _own_error(place: str, reason: str) -> StoreError | None:
+    """What our scripts raise (lua/common.lua)."""
+    code, _, text = reason.partition(" ")
+    if code == "GESTAFENCE":
+        fence, _ = json.JSONDecoder().raw_decode(text)
+        return Fenced(place, fence["kind"], other=fence["other"])
+    if code == "GESTAVERSION":
+        queue, version = text.split(" ")[:2]
+        return refused(
+            place,
+            f"queue {queue} belongs to {version}, whose layout this gesta does not know",
+            "It knows bullmq 5 and 6; upgrade gesta, or name another prefix in the URL: ?prefix=",
+        )
+    return None
+
+
 def _as_store_error(place: str, error: BaseException, reason: str) -> StoreError:
+    if own := _own_error(place, reason):
+        return own
     if isinstance(error, exceptions.OutOfMemoryError) or reason.startswith("OOM"):
         return StoreFull(place, reason)
     if isinstance(error, exceptions.NoPermissionError) or "NOPERM" in reason:

@@ -22,7 +22,7 @@ _EMAIL = "notification.email"
 QUEUES = {_SLACK: "MessageRequestQueue", _EMAIL: "email-send"}
 LOGICAL_QUEUES = {_EMAIL: "email:send"}
 JOB_NAMES = {_SLACK: "send-message-request"}
-JOB_NAME = "execute"
+_FLOWS = {name: flow for flow, name in QUEUES.items()}
 _PREFIX = re.compile(r"[A-Za-z0-9._{}-]{1,64}")
 
 
@@ -58,11 +58,14 @@ class RequestKeys:
 class IndexKeys:
     """The indexes over the requests of one tenant and flow."""
 
-    __slots__ = ("_by_status", "updated")
+    __slots__ = ("_by_status", "by_id", "flow", "tenant", "updated")
 
     def __init__(self, flow: str, tenant: str) -> None:
         index = f"{tenant_prefix(flow, tenant)}idx:{_profile(flow)[0]}"
+        self.flow, self.tenant = flow, tenant
         self.updated = f"{index}:updated"
+        #: Ours, for lists: all ids in their order.
+        self.by_id = f"{index}:by-id"
         self._by_status = f"{index}:by-status:"
 
     def by_status(self, status: str) -> str:
@@ -88,8 +91,14 @@ def queue_name(flow: str) -> str:
     return QUEUES.get(flow, flow)
 
 
-def job_name(flow: str) -> str:
-    return JOB_NAMES.get(flow_of_external_queue(flow), JOB_NAME)
+def flow_of_queue(name: str) -> str:
+    """The flow or external queue that has this BullMQ queue."""
+    return _FLOWS.get(name, name)
+
+
+def job_name(flow: str, kind: str) -> str:
+    """BullMQ's name of a job: `execute`, `reconcile`, `execute-capture`, or the document's."""
+    return JOB_NAMES.get(flow_of_external_queue(flow), kind)
 
 
 def check_prefix(prefix: str, *, is_cluster: bool) -> str:

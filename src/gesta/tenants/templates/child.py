@@ -1,11 +1,11 @@
-"""The child process: `python -m gesta.tenants.templates.child`, with a socket as its stdin.
+"""The child process that renders templates: `python -m gesta.tenants.templates.child`.
 
-It ends with its parent, however that ends. Through the socket go frames of msgpack, each after its
-length.
+Its stdin is a socket to the parent; it ends when the parent does. Both sides send frames of
+msgpack, each after its length.
 
-A template is somebody else's program. What it may take of memory, time and disk is bounded by the
-system, because no template engine bounds it by itself: one filter can make a gigabyte out of a
-line. A child that oversteps is killed, and its parent starts another.
+A template is a program of somebody else, and no template engine limits memory and time by itself:
+one filter can make a gigabyte out of a line. So the operating system limits this process. A child
+that exceeds a limit is killed, and its parent starts another.
 """
 
 import os
@@ -15,7 +15,7 @@ import sys
 from collections.abc import Callable
 from functools import partial
 from itertools import repeat
-from time import perf_counter
+from time import process_time
 from typing import Literal
 
 import msgspec
@@ -25,7 +25,7 @@ from gesta.tenants.templates.press import Names, Press, RenderError, Sheet
 
 #: Length of a frame, big-endian.
 HEAD_BYTES = 4
-#: No frame is longer: a child that claims so has lost its mind.
+#: A child that claims a longer frame is broken.
 FRAME_BYTES_MAX = 64 * 1024 * 1024
 
 Task = Literal["render", "variables", "dress"]
@@ -33,9 +33,7 @@ Answer = Sheet | Names | RenderError
 
 
 class Order(msgspec.Struct, frozen=True, array_like=True):
-    """Do this with that template, once for each of these: most orders follow one for the same
-    template.
-    """
+    """One task for one template, once for each piece of data."""
 
     number: int
     task: Task
@@ -43,64 +41,71 @@ class Order(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Batch(msgspec.Struct, frozen=True, array_like=True):
-    """Orders, what the child has to know before, and what it may forget afterwards.
+    """Orders, the templates to learn before them, and the templates to forget after them."""
 
-    It answers for each piece of data, in order, in one or more frames.
-    """
-
-    #: As bytes: half a character in one source must not keep the others from being written.
+    #: As bytes: a lone surrogate in one source must not keep the others from being sent.
     learn: dict[int, dict[str, bytes]]
     forget: list[int]
     orders: list[Order]
 
 
+class Answers(msgspec.Struct, frozen=True, array_like=True):
+    """Answers to the next pieces of data of a batch, in order, and the CPU time of each.
+
+    A batch has one or more of these. After the last one the child has stopped, possibly before
+    the end of the batch: the parent decides again which tenant is next.
+    """
+
+    answers: list[Answer]
+    seconds: list[float]
+    is_last: bool
+
+
 _encoder = msgspec.msgpack.Encoder()
 read_batch = msgspec.msgpack.Decoder(Batch).decode
-read_answers = msgspec.msgpack.Decoder(list[Answer]).decode
+read_answers = msgspec.msgpack.Decoder(Answers).decode
 
 
-def frame(content: Batch | list[Answer]) -> bytes:
+def frame(content: Batch | Answers) -> bytes:
     body = _encoder.encode(content)
     return len(body).to_bytes(HEAD_BYTES, "big") + body
 
 
 SOCKET = 0
-#: It needs 21 MB for itself.
+#: The process itself needs 21 MB.
 MEMORY_BYTES = 256 * 1024 * 1024
-#: A quarter of a core remains where all of them are taken.
+#: Where every core is busy, the child still gets about a quarter of one.
 NICENESS = 5
-#: CPU time for each piece of data of an order; an ordinary one takes some microseconds. A timer,
-#: because RLIMIT_CPU counts whole seconds of the process's life.
+#: CPU time for each piece of data; an ordinary template takes some microseconds. A timer limits
+#: it, because RLIMIT_CPU counts whole seconds over the life of the process.
 CPU_SECONDS = 0.5
-#: What is done within this time counts as one: to restart the timer takes half as long as to fill
-#: in a template.
+#: The timer runs on over answers that together took less than this: restarting it costs half as
+#: much as rendering an ordinary template.
 SHORT_SECONDS = 0.001
-#: Answers are sent on when so much has gathered, so that those of a large batch are never in memory
-#: together,
+#: Characters of answers that are sent together, so that the answers of a large batch are never in
+#: memory at the same time.
 GATHERED_MAX = 256 * 1024
-#: or has taken so much CPU time, so that nobody waits for the slow ones behind theirs.
-GATHERED_SECONDS = 0.05
+#: CPU time after which the child stops and returns the rest of the batch.
+BATCH_SECONDS = 0.05
 
 
 def main() -> None:
-    # Whoever stops the parent, by Ctrl-C or by signals to the group, lets it finish what it has
-    # begun; then this socket closes.
+    # A signal that stops the parent lets it finish its work first; then the socket closes.
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
-    # Behind the engine, which would have to stand back on its own core each time it gives an order.
+    # The engine comes first: it would lose its core whenever it sends a batch.
     os.nice(NICENESS)
     press = Press()
-    _bound()
-    # The first frame says that it is there. Whatever ends this process later is the doing of a
-    # template.
-    _write(frame([]))
+    _limit()
+    # The first frame says that the child has started. If it ends later, a template caused that.
+    _write(frame(Answers([], [], is_last=True)))
     while (body := _read_frame()) is not None:
-        _restart_timer()
+        signal.setitimer(signal.ITIMER_PROF, CPU_SECONDS)
         _work(press, read_batch(body))
         signal.setitimer(signal.ITIMER_PROF, 0)
 
 
-def _bound() -> None:
+def _limit() -> None:
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
@@ -110,33 +115,34 @@ def _work(press: Press, batch: Batch) -> None:
     for number, sources in batch.learn.items():
         press.learn(number, {part: source.decode() for part, source in sources.items()})
     answers: list[Answer] = []
-    gathered, seconds, began = 0, 0.0, perf_counter()
-    for act, data in [
+    seconds: list[float] = []
+    gathered = 0
+    began = timed = before = process_time()
+    for act, data in (
         pair
         for order in batch.orders
         for pair in zip(repeat(_act(press, order)), order.data, strict=False)
-    ]:
+    ):
         answer = act(data)
+        now = process_time()
         answers.append(answer)
+        seconds.append(now - before)
+        before = now
         if type(answer) is Sheet:
             for text in answer.parts.values():
                 gathered += len(text)
-        if (now := perf_counter()) - began > SHORT_SECONDS:
-            seconds, began = seconds + _restart_timer(), now
-        if gathered > GATHERED_MAX or seconds > GATHERED_SECONDS:
-            _write(frame(answers))
-            answers, gathered, seconds = [], 0, 0.0
-    if answers:
-        _write(frame(answers))
-    # Last, because one that has to make room may have an order in this very batch.
+        if now - timed > SHORT_SECONDS:
+            signal.setitimer(signal.ITIMER_PROF, CPU_SECONDS)
+            timed = now
+        if now - began > BATCH_SECONDS:
+            break
+        if gathered > GATHERED_MAX:
+            _write(frame(Answers(answers, seconds, is_last=False)))
+            answers, seconds, gathered = [], [], 0
+    _write(frame(Answers(answers, seconds, is_last=True)))
+    # Last, because a template that has to make room may have an order in this batch.
     for number in batch.forget:
         press.forget(number)
-
-
-def _restart_timer() -> float:
-    """How much of the last one was used up."""
-    left, _ = signal.setitimer(signal.ITIMER_PROF, CPU_SECONDS)
-    return CPU_SECONDS - left
 
 
 def _act(press: Press, order: Order) -> Callable[[bytes], Answer]:
@@ -160,7 +166,7 @@ def _read_frame() -> bytes | None:
 
 
 def _read(count: int) -> bytes | None:
-    """So many bytes; None when the parent is gone."""
+    """`count` bytes; None when the parent has ended."""
     parts = []
     while count:
         part = os.read(SOCKET, min(count, 1024 * 1024))
@@ -182,6 +188,6 @@ if __name__ == "__main__":
         main()
     except ConnectionError:
         os._exit(0)
-    except BaseException:  # noqa: BLE001 -- out of memory, most likely; no one reads a traceback
+    except BaseException:  # noqa: BLE001 -- probably out of memory; nothing reads a traceback
         os._exit(1)
     sys.exit(0)

@@ -1,6 +1,6 @@
-"""The port: who fills templates in.
+"""Port: renders templates.
 
-`child_renderer.py` is the real one; the one below is for tests on a clock of their own.
+`child_renderer.py` is the real one; `InlineRenderer` is for tests with a manual clock.
 """
 
 from collections.abc import Awaitable
@@ -12,33 +12,30 @@ from gesta.tenants.templates.email_html import Markup, dress
 from gesta.tenants.templates.press import Names, Press, RenderError, Sheet
 from gesta.tenants.templates.templates import Template, sources, weight
 
-#: Templates that are kept compiled, and characters of their sources.
+#: Templates that are kept compiled, and the characters of their sources.
 KEPT = 500
 KEPT_LENGTH = 4_000_000
 
 
 class Renderer(Protocol):
-    def render(self, template: Template, data: bytes) -> Awaitable[Sheet | RenderError]:
-        """Fill in a template with a JSON object. Raises RendererDown when that could not be
-        tried.
-        """
+    """Every method raises RendererDown when it could not try. Its CPU time counts for `tenant`."""
 
-    async def variables(self, template: Template) -> Names | RenderError:
+    def render(
+        self, template: Template, data: bytes, tenant: str = ""
+    ) -> Awaitable[Sheet | RenderError]:
+        """Fill in a template with a JSON object."""
+
+    async def variables(self, template: Template, tenant: str = "") -> Names | RenderError:
         """Names that the template takes from its data."""
 
-    async def dress(self, markup: Markup, source: str) -> Sheet | RenderError:
-        """A page made ready for mail programs: the parts `html` and `text`.
-
-        Raises RendererDown when that could not be tried.
-        """
+    async def dress(self, markup: Markup, source: str, tenant: str = "") -> Sheet | RenderError:
+        """A page prepared for mail programs: the parts `html` and `text`."""
 
     async def close(self) -> None: ...
 
 
 def refuse_missing_engine() -> None:
-    """Raise RendererDown with the line that installs the template engine: it comes with the
-    channels that use it.
-    """
+    """Raise RendererDown with the command that installs the template engine: it is an extra."""
     if find_spec("minijinja") is None:
         raise RendererDown(
             "minijinja is not installed; install a channel with templates, e.g. pip install"
@@ -47,17 +44,16 @@ def refuse_missing_engine() -> None:
 
 
 class Shelf:
-    """Which templates a press has, by number: the oldest makes room."""
+    """The templates that a press has, by number; the one unused for longest makes room."""
 
     def __init__(self) -> None:
         self._numbers: dict[Template, int] = {}
         self._last = self._length = 0
 
     def place(self, template: Template) -> tuple[int, bool, list[int]]:
-        """Its number, whether it is new, and which ones have to go for it."""
+        """The template's number, whether it is new, and the numbers that it replaces."""
         number = self._numbers.pop(template, None)
         if number is not None:
-            # Back to the end: the one that was not asked for longest goes first.
             self._numbers[template] = number
             return number, False, []
         self._last += 1
@@ -72,21 +68,26 @@ class Shelf:
 
 
 class InlineRenderer:
-    """In this process and at once: only for templates that can be trusted."""
+    """Renders in this process, without limits: only for trusted templates."""
 
     def __init__(self) -> None:
         self._press: Press | None = None
         self._shelf = Shelf()
 
-    async def render(self, template: Template, data: bytes) -> Sheet | RenderError:
+    async def render(
+        self, template: Template, data: bytes, tenant: str = ""
+    ) -> Sheet | RenderError:
+        del tenant
         press, number = self._placed(template)
         return press.render(number, data)
 
-    async def variables(self, template: Template) -> Names | RenderError:
+    async def variables(self, template: Template, tenant: str = "") -> Names | RenderError:
+        del tenant
         press, number = self._placed(template)
         return press.variables(number)
 
-    async def dress(self, markup: Markup, source: str) -> Sheet | RenderError:
+    async def dress(self, markup: Markup, source: str, tenant: str = "") -> Sheet | RenderError:
+        del tenant
         return dress(markup, source)
 
     async def close(self) -> None:

@@ -149,7 +149,7 @@ class Templates:
             answer = (
                 written
                 if isinstance(written, RenderError)
-                else await self._renderer.render(_body(template), written)
+                else await self._renderer.render(_body(template), written, self._config.tenant)
             )
         except RendererDown as error:
             raise AttemptEnded(Retry("renderer_unavailable", str(error))) from None
@@ -184,7 +184,7 @@ class Templates:
             entity = self.find(code, locale)
             if entity is None:
                 return {}
-            names = await self._renderer.variables(_body(entity))
+            names = await self._renderer.variables(_body(entity), self._config.tenant)
             if isinstance(names, RenderError):
                 return {}
             self._note(code, locale, entity, names)
@@ -217,7 +217,7 @@ class Templates:
         needed: list[str] = []
         trial = msgspec.to_builtins(data)
         for _ in range(TRIALS_MAX):
-            answer = await fill(self._renderer, _body(entity), trial)
+            answer = await fill(self._renderer, _body(entity), trial, self._config.tenant)
             variable = answer.variable if isinstance(answer, RenderError) else ""
             found = (
                 [name for name in lacking if name == variable or name.startswith(f"{variable}.")]
@@ -247,7 +247,7 @@ class Templates:
             for other in lacking:
                 if other != name:
                     _put(others, other)
-            answer = await fill(self._renderer, _body(entity), others)
+            answer = await fill(self._renderer, _body(entity), others, self._config.tenant)
             if isinstance(answer, RenderError) and answer.variable == ANY:
                 found.append(name)
         return found
@@ -258,7 +258,7 @@ class Templates:
         Ends the attempt when it cannot be: then nothing is sent.
         """
         try:
-            answer = await self._renderer.dress(markup, source)
+            answer = await self._renderer.dress(markup, source, self._config.tenant)
         except RendererDown as error:
             raise AttemptEnded(Retry("renderer_unavailable", str(error))) from None
         if isinstance(answer, RenderError):
@@ -275,12 +275,14 @@ def find_template(config: TenantConfig, code: str, locale: str | None) -> Entity
 
 
 async def fill(
-    renderer: Renderer, template: Template, data: Mapping[str, Any]
+    renderer: Renderer, template: Template, data: Mapping[str, Any], tenant: str
 ) -> dict[str, str] | RenderError:
     """Part → text. Raises RendererDown when that could not be tried."""
     written = _written(data)
     answer = (
-        written if isinstance(written, RenderError) else await renderer.render(template, written)
+        written
+        if isinstance(written, RenderError)
+        else await renderer.render(template, written, tenant)
     )
     return answer if isinstance(answer, RenderError) else answer.parts
 

@@ -1,14 +1,68 @@
-"""Queues of a real Valkey server under the contract suites."""
+"""Queues of a real Valkey server under the contract suites.
 
-from gesta.errors import GestaError
+The server is started once per test process and ends with it.
+"""
+
+import atexit
+from pathlib import Path
+from typing import ClassVar
+
 from gesta.ports.stores import QueuePorts
+from gesta.runtime.clock import SystemRuntime
+from gesta.stores.redis import open_queue_at
+from gesta.stores.redis.connection import address_of
 from gesta.testing.contracts import harness
+from gesta.testing.valkey_server import ValkeyCluster, ValkeyServer
+
+
+class SharedServer:
+    """Started by the first test that asks."""
+
+    _server: ClassVar[ValkeyServer | None] = None
+
+    @classmethod
+    async def url(cls) -> str:
+        if cls._server is None:
+            server = await ValkeyServer().__aenter__()
+            atexit.register(server.end)
+            cls._server = server
+        return cls._server.url
+
+
+class SharedCluster:
+    """Three primaries and their replicas, started by the first test that asks."""
+
+    _cluster: ClassVar[ValkeyCluster | None] = None
+
+    @classmethod
+    async def url(cls) -> str:
+        if cls._cluster is None:
+            cluster = await ValkeyCluster().__aenter__()
+            atexit.register(cluster.end)
+            cls._cluster = cluster
+        return cls._cluster.url
 
 
 class Harness(harness.Harness):
-    """One prefix for one test."""
+    """One prefix for one test. `durable`: it outlives the process that uses it."""
 
-    capabilities = frozenset()
+    capabilities = frozenset({"queue", "job_inspection", "job_holds", "external_leases", "durable"})
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self._prefix = f"{{t{SystemRuntime().random_bytes(8).hex()}}}"
+
+    async def server(self) -> str:
+        return await SharedServer.url()
 
     async def open_ports(self) -> QueuePorts:
-        raise GestaError("no contract runs on Redis yet")
+        address = address_of(f"{await self.server()}?prefix={self._prefix}")
+        # The time is the test's, not the server's.
+        return await open_queue_at(address, self.runtime, self.runtime.now_ms)
+
+
+class ClusterHarness(Harness):
+    """The same on a Cluster."""
+
+    async def server(self) -> str:
+        return await SharedCluster.url()

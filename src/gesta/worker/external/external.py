@@ -27,6 +27,7 @@ from gesta.flows.channels import unknown_flow
 from gesta.flows.external import LEASE_SECONDS_MAX, LEASE_SECONDS_MIN
 from gesta.flows.flow import Flow
 from gesta.flows.payload_codec import decoder_of
+from gesta.flows.personal_fields import personal_texts
 from gesta.flows.validation import actor_errors, value_errors
 from gesta.ports.job_queue import Job, LeasedJob
 from gesta.ports.read_model import View, key_of
@@ -51,7 +52,7 @@ from gesta.worker.external.work_item import (
     item_of,
     reported,
 )
-from gesta.worker.outcome_sanitizer import discreet, sound, without_texts
+from gesta.worker.outcome_sanitizer import discreet, protected, sound, without_texts
 from gesta.worker.preflight import settle_of
 
 ITEMS_MAX = 100
@@ -208,6 +209,7 @@ class External:
         # Without the payload nobody can say whether a text tells something about the person: then
         # it is not kept.
         outcome = without_texts(outcome) if payload is None else discreet(outcome, payload, ())
+        outcome = await protected(outcome, declared, view, self._subject_keys)
         leased = _leased(flow, tenant, request_id, lease_token)
         cause = self._lease_tokens.cause(token, canonical(report))
         now = self._runtime.now_ms()
@@ -229,18 +231,19 @@ class External:
         )
         state, line = (
             applied.view.state,
-            LogContext(declared, leased, payload, correlation_id=view.state.correlation_id),
+            LogContext(
+                declared,
+                leased,
+                payload,
+                correlation_id=view.state.correlation_id,
+                personal=personal_texts(payload),
+            ),
         )
         if applied.events:
             latency_ms = max(0, now - lease_token.leased_ms)
             if self._telemetry.attempt_ended(declared, outcome, latency_ms):
                 self._telemetry.attempt_told(
-                    line,
-                    declared,
-                    outcome,
-                    payload=payload,
-                    attempts=lease_token.attempt,
-                    latency_ms=latency_ms,
+                    line, outcome, attempts=lease_token.attempt, latency_ms=latency_ms
                 )
             self._telemetry.given_up(state, line)
         elif not isinstance(outcome, Done) and not await self._is_recorded(view, cause):

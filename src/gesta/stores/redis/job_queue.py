@@ -1,0 +1,356 @@
+"""Jobs in the layout of BullMQ, so that Node services can work on the same queues.
+
+One BullMQ queue per flow and per external queue. Ready jobs are in `prioritized`, ordered fairly
+between tenants; lua/common.lua says how. A job holds the pointer of the documents and nothing else.
+
+Redis keeps what it acknowledged only as well as its settings say: with `appendfsync everysec` a
+crash loses the last second. Every job can be restored from the events, and the sweeper does that.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import msgspec
+
+from gesta.domain.ids import flow_of_external_queue
+from gesta.errors import StoreError
+from gesta.ports.fences import Fence
+from gesta.ports.job_queue import (
+    Ack,
+    Backlog,
+    HeldJob,
+    Hold,
+    Job,
+    JobState,
+    LeasedJob,
+    QueueStanding,
+    Release,
+    Settled,
+    Settlement,
+)
+from gesta.runtime.clock import Runtime, Signal
+from gesta.stores.redis.connection import Arg, Call, Redis, script
+from gesta.stores.redis.execution_locks import ExecutionLocks, Lock, lock_of
+from gesta.stores.redis.keys import (
+    OwnKeys,
+    QueueKeys,
+    RequestKeys,
+    flow_of_queue,
+    job_name,
+    queue_name,
+)
+from gesta.stores.redis.wake_up import WakeUp
+
+#: R0-7, R0-8: the executor repeats, not BullMQ; the newest finished jobs are kept.
+ATTEMPTS = 1
+KEEP_COMPLETED = 100
+KEEP_FAILED = 50
+#: Jobs per script: longer scripts hold up every other client of the server.
+BATCH = 1_000
+#: A job whose request is locked by another live job comes back after this.
+LOCKED_MS = 5_000
+_SLACK = "notification.slack"
+
+
+class RedisJobQueue:
+    """Implements JobQueue, JobInspection, JobHolds and ExternalLeases."""
+
+    def __init__(
+        self, redis: Redis, runtime: Runtime, *, now_ms: Callable[[], int] | None = None
+    ) -> None:
+        """`now_ms` is the clock of a test: then the scripts do not use the server's, and nothing
+        that needs real time wakes a worker.
+        """
+        self._redis, self._runtime, self._now_ms = redis, runtime, now_ms
+        self._prefix = redis.address.prefix
+        self._own = OwnKeys(self._prefix)
+        self._locks = ExecutionLocks(redis, runtime)
+        self._queued = Signal(runtime)
+        self._worker = f"gesta-{runtime.random_bytes(4).hex()}"
+        self.wake_up = WakeUp(redis, runtime, self._queued.set, is_on=now_ms is None)
+
+    async def put(self, jobs: Sequence[Job]) -> list[bool]:
+        return await self._put(jobs, "")
+
+    async def put_after(self, fence: Fence, jobs: Sequence[Job]) -> list[bool]:
+        """Take the fence down and put these jobs, in one script as far as one batch reaches."""
+        return await self._put(jobs, fence.kind)
+
+    async def _put(self, jobs: Sequence[Job], fence: str) -> list[bool]:
+        created: list[bool] = []
+        for at in range(0, len(jobs), BATCH):
+            batch = jobs[at : at + BATCH]
+            flows = dict.fromkeys(job.flow for job in batch)
+            keys = [key for flow in flows for key in QueueKeys(self._prefix, flow).fixed]
+            keys += [QueueKeys(self._prefix, job.flow)[job.id] for job in batch]
+            args: list[Arg] = [self._now(), fence, len(batch)]
+            for job in batch:
+                args += self._row(job)
+            created += [bool(one) for one in await self._call("put", keys, args)]
+            fence = ""
+        if any(created):
+            self._queued.set()
+        return created
+
+    def _row(self, job: Job) -> tuple[Arg, ...]:
+        """As put.lua has it."""
+        flow, due_ms = job.flow, job.due_ms
+        return (
+            queue_name(flow),
+            flow,
+            job.id,
+            job_name(flow, job.kind),
+            _pointer(job),
+            self._options(job),
+            f"{job.dispatch_version} {job.kind} {job.priority} {due_ms} {job.tenant}",
+            due_ms,
+            int(job.possibly_executed),
+        )
+
+    def _options(self, job: Job) -> bytes:
+        options: dict[str, Any] = {
+            "attempts": ATTEMPTS,
+            "removeOnComplete": {"count": KEEP_COMPLETED},
+            "removeOnFail": {"count": KEEP_FAILED},
+            "jobId": job.id,
+            "priority": job.priority,
+        }
+        if (delay := job.due_ms - (self._now_ms or self._runtime.now_ms)()) > 0:
+            options["delay"] = delay
+        return msgspec.json.encode(options)
+
+    async def take(
+        self, token: str, flows: dict[str, int], lease_seconds: float, *, durable: bool
+    ) -> tuple[list[LeasedJob], int | None]:
+        """`durable` changes nothing: how soon Redis writes to disk is a setting of the server."""
+        keys = [self._own.lease(token)]
+        args: list[Arg] = [self._now(), token, *self._lease_ms(lease_seconds), self._worker]
+        for flow, free in flows.items():
+            keys += QueueKeys(self._prefix, flow).fixed
+            args += [queue_name(flow), free]
+        next_due, *rows = await self._call("take", keys, args)
+        leased = [_leased(row, token) for row in rows]
+        taken = Counter(one.job.flow for one in leased)
+        hungry = [flow for flow, free in flows.items() if taken[flow] < free]
+        self.wake_up.listen_for(hungry, has_found=bool(leased))
+        leased = await self._lock(leased)
+        return leased, int(next_due) if next_due else None
+
+    async def _lock(self, leased: list[LeasedJob]) -> list[LeasedJob]:
+        """Lock the requests. What another live job has locked is put back (S0-5)."""
+        if not leased:
+            return leased
+        locks = {lock_of(one): one for one in leased}
+        if not (refused := await self._locks.lock(list(locks))):
+            return leased
+        holders = {lock: value.partition(" ")[0] for lock, value in refused.items()}
+        live = await self.find(list(holders.values()))
+        gone = {lock: refused[lock] for lock, holder in holders.items() if holder not in live}
+        if gone:
+            refused = {lock: "" for lock in refused if lock not in gone} | await self._locks.lock(
+                list(gone), gone
+            )
+        if refused:
+            due_ms = self._clock_ms() + LOCKED_MS
+            await self._settle([("postpone", one.job_id, one.token, due_ms) for one in refused])
+        return [one for lock, one in locks.items() if lock not in refused]
+
+    async def leased_by(self, token: str) -> list[LeasedJob]:
+        rows = await self._call("leased_by", [self._own.lease(token)], [token])
+        return await self._lock([_leased(row, token) for row in rows])
+
+    async def extend(self, token: str, lease_seconds: float) -> bool:
+        args: list[Arg] = [self._now(), token, *self._lease_ms(lease_seconds)]
+        if not await self._call("extend", [self._own.lease(token)], args):
+            return False
+        await self._locks.renew(token)
+        return True
+
+    async def settle(self, settlements: Sequence[Settlement]) -> list[Settled]:
+        rows = [_settlement(one) for one in settlements]
+        answers = await self._settle(rows)
+        if any(isinstance(one, Release) for one in settlements):
+            self._queued.set()
+        return answers
+
+    async def _settle(self, rows: Sequence[tuple[str, str, str, str | int]]) -> list[Settled]:
+        settled: list[Settled] = []
+        for at in range(0, len(rows), BATCH):
+            batch = rows[at : at + BATCH]
+            args: list[Arg] = [
+                self._now(),
+                KEEP_COMPLETED,
+                *(part for row in batch for part in row),
+            ]
+            answers = await self._call("settle", [], args)
+            settled += [answer for answer, _, _ in answers]
+            await self._unlock(
+                [
+                    _lock(queue, data, job_id=job_id, token=token)
+                    for (kind, job_id, token, _), (answer, queue, data) in zip(
+                        batch, answers, strict=True
+                    )
+                    if answer == "done" and kind != "drop"
+                ]
+            )
+        return settled
+
+    async def _unlock(self, locks: Sequence[Lock]) -> None:
+        try:
+            await self._locks.unlock(locks)
+        except StoreError:
+            # The jobs are settled. The next job of such a request finds the holder gone.
+            return
+
+    async def find(self, job_ids: Sequence[str]) -> set[str]:
+        found: set[str] = set()
+        for at in range(0, len(job_ids), BATCH):
+            batch = job_ids[at : at + BATCH]
+            answers = await self._call("find", [], batch)
+            found |= {job_id for job_id, is_live in zip(batch, answers, strict=True) if is_live}
+        return found
+
+    async def ready(self, timeout_seconds: float) -> None:
+        await self._queued.wait(timeout_seconds)
+
+    async def count(self, limit: int) -> int:
+        return min(limit, int(await self._redis.command("ZCARD", self._own["jobs"])))
+
+    async def backlog(self) -> dict[str, Backlog]:
+        """By queue, with the jobs of Node services that are in them."""
+        flows = sorted(await self._redis.command("SMEMBERS", self._own["flows"]))
+        answers = await self._call("backlog", [], [self._now(), *map(queue_name, flows)])
+        found = {}
+        for flow, (waiting, ready, leased, held, abandoned, oldest) in zip(
+            flows, answers, strict=True
+        ):
+            if waiting or ready or leased or held:
+                found[flow] = Backlog(
+                    waiting=waiting,
+                    ready=ready,
+                    leased=leased,
+                    oldest_ready_ms=int(oldest) if oldest else None,
+                    held=held,
+                    abandoned=abandoned,
+                )
+        return found
+
+    async def jobs(self, after_id: str, limit: int) -> list[QueueStanding]:
+        rows = await self._call("jobs", [], [self._now(), after_id, limit])
+        return [_standing(row) for row in rows]
+
+    async def unhold(self, scope: str, limit: int) -> int:
+        args: list[Arg] = [self._now(), scope, limit]
+        count = int(await self._call("unhold", [self._own.held(scope)], args))
+        if count:
+            self._queued.set()
+        return count
+
+    async def held(self) -> list[HeldJob]:
+        counts = await self._redis.command("HGETALL", self._own["holds"])
+        found = []
+        for field, count in counts.items():
+            tenant, scope = msgspec.json.decode(field)
+            found.append(HeldJob(tenant, scope, int(count)))
+        return found
+
+    async def lease_external(
+        self, token: str, external_queue: str, limit: int, lease_seconds: float
+    ) -> list[LeasedJob]:
+        keys = [self._external(external_queue), *QueueKeys(self._prefix, external_queue).fixed]
+        args: list[Arg] = [self._now(), token, *self._lease_ms(lease_seconds), self._worker]
+        rows = await self._call("lease_external", keys, [*args, queue_name(external_queue), limit])
+        return await self._lock([_leased(row, token) for row in rows])
+
+    async def prolong(self, job_id: str, token: str, lease_seconds: float) -> int | None:
+        args: list[Arg] = [self._now(), job_id, token, *self._lease_ms(lease_seconds)]
+        end = await self._call("prolong", [], args)
+        return int(end) if end else None
+
+    async def expired_leases(
+        self, token: str, external_queues: str, limit: int, lease_seconds: float
+    ) -> list[LeasedJob]:
+        args: list[Arg] = [self._now(), token, *self._lease_ms(lease_seconds), limit]
+        rows = await self._call("expired_leases", [self._own.external(external_queues)], args)
+        return await self._lock([_leased(row, token) for row in rows])
+
+    async def stocked(self, external_queues: Sequence[str]) -> set[str]:
+        keys = [key for name in external_queues for key in QueueKeys(self._prefix, name).fixed]
+        answers = await self._call(
+            "stocked", keys, [self._now(), *map(queue_name, external_queues)]
+        )
+        return {name for name, one in zip(external_queues, answers, strict=True) if one}
+
+    def _external(self, external_queue: str) -> str:
+        return self._own.external(f"@{flow_of_external_queue(external_queue)}/")
+
+    def _now(self) -> int:
+        """0: the script asks the server."""
+        return self._now_ms() if self._now_ms else 0
+
+    def _clock_ms(self) -> int:
+        return (self._now_ms or self._runtime.now_ms)()
+
+    def _lease_ms(self, lease_seconds: float) -> tuple[int, int]:
+        """The lease, and BullMQ's lock, which cannot be shorter than a millisecond."""
+        lease_ms = round(lease_seconds * 1000)
+        return lease_ms, max(lease_ms, 1)
+
+    async def _call(self, name: str, keys: Sequence[str], args: Sequence[Arg]) -> Any:
+        return await self._redis.call(Call(script(name), [*self._own.fixed, *keys], args))
+
+
+def _pointer(job: Job) -> bytes:
+    """R0-1, R0-21, R1-3: nothing but the pointer."""
+    if flow_of_external_queue(job.flow) == _SLACK:
+        return msgspec.json.encode({"messageRequestId": job.request_id, "tenant": job.tenant})
+    return msgspec.json.encode({"tenant": job.tenant, "requestId": job.request_id})
+
+
+def _request_id(data: str) -> str:
+    pointer: dict[str, str] = msgspec.json.decode(data)
+    return pointer.get("messageRequestId") or pointer["requestId"]
+
+
+def _settlement(one: Settlement) -> tuple[str, str, str, str | int]:
+    """As settle.lua has it."""
+    if isinstance(one, Ack):
+        return "ack", one.job_id, one.token, ""
+    if isinstance(one, Release):
+        return "release", one.job_id, one.token, one.due_ms
+    if isinstance(one, Hold):
+        return "hold", one.job_id, one.token, one.scope
+    return "drop", one.job_id, "", ""
+
+
+def _job(row: Sequence[Any]) -> Job:
+    queue, job_id, data, own, _, _, is_possibly_executed, *_ = row
+    version, kind, priority, due_ms, tenant = own.split(" ", 4)
+    return Job(
+        job_id,
+        tenant,
+        flow_of_queue(queue),
+        _request_id(data),
+        int(version),
+        kind=kind,
+        due_ms=int(due_ms),
+        priority=int(priority),
+        possibly_executed=bool(int(is_possibly_executed)),
+    )
+
+
+def _leased(row: Sequence[Any], token: str) -> LeasedJob:
+    return LeasedJob(_job(row), token, int(row[5]), int(row[4]))
+
+
+def _standing(row: Sequence[Any]) -> QueueStanding:
+    *_, available_ms, takes, _, state, until_ms = row
+    kind: JobState = state
+    job = msgspec.structs.replace(_job(row), due_ms=int(available_ms))
+    return QueueStanding(job, kind, int(takes), int(until_ms) if until_ms else None)
+
+
+def _lock(queue: str, data: str, *, job_id: str, token: str) -> Lock:
+    tenant = msgspec.json.decode(data)["tenant"]
+    return Lock(RequestKeys(flow_of_queue(queue), tenant, _request_id(data)).lock, job_id, token)
