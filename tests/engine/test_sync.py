@@ -86,7 +86,7 @@ def test_a_waiting_request_is_cancelled(tmp_path):
         assert (request.cancel(), request.status()) == ("cancelled", "cancelled")
 
 
-def test_any_thread_may_use_it(engine):
+def test_any_thread_may_use_it(engine: Engine):
     def send(n: int) -> Outcome:
         return engine.submit(Note(n), key=f"order-{n % 20}-{n // 40}").outcome(timeout=30)
 
@@ -126,14 +126,14 @@ def test_an_executor_that_calls_it_is_refused_instead_of_blocked(tmp_path):
     @flow("test.nested", on_unknown="manual")
     async def nested(payload: Note, attempt: Attempt) -> Outcome:
         try:
-            engine.submit(payload)
+            opened.submit(payload)
         except GestaError as error:
             errors.append(str(error))
         return Done()
 
-    engine = Engine(settings=settings(tmp_path), flows=[nested])
-    with engine:
-        assert engine.submit(Note()).outcome(timeout=20) == Done()
+    opened = Engine(settings=settings(tmp_path), flows=[nested])
+    with opened:
+        assert opened.submit(Note()).outcome(timeout=20) == Done()
     assert errors == ["this thread runs the event loop of gesta; use gesta.Engine here"]
 
 
