@@ -252,6 +252,10 @@ class PostgresqlReadModel:
         ((count, since),) = await self._database.ask("count_undecided_views")
         return count, since
 
+    async def unsettled(self, failed_since_ms: int) -> dict[tuple[str, str], int]:
+        rows = await self._database.ask("count_unsettled_views", failed_since_ms)
+        return {(flow, status): count for flow, status, count in rows}
+
     async def quarantined(self, tenant: str | None, limit: int) -> list[Quarantined]:
         return [
             Quarantined(*row) for row in await self._database.ask("list_quarantined", tenant, limit)

@@ -178,6 +178,12 @@ class SqliteReadModel:
         )
         return row[0], row[1]
 
+    async def unsettled(self, failed_since_ms: int) -> dict[tuple[str, str], int]:
+        rows: Any = await self._database.read(
+            lambda db: db.execute(sql("count_unsettled_views"), (failed_since_ms,)).fetchall()
+        )
+        return {(flow, status): count for flow, status, count in rows}
+
     async def quarantined(self, tenant: str | None, limit: int) -> list[Quarantined]:
         rows = await self._database.read(
             lambda db: db.execute(sql("list_quarantined"), (tenant, limit)).fetchall()
