@@ -3,6 +3,7 @@
 GestaError
 ├── BadInput               the caller can put it right; nothing was written
 │   ├── InvalidRequest     all field errors at once
+│   ├── AmbiguousId        several flows have a request with this id; name the flow
 │   ├── UnknownFlow
 │   ├── BadFlow            a flow was declared wrongly
 │   │   └── MissingExtra   the library that it needs is not installed
@@ -65,6 +66,17 @@ class InvalidRequest(BadInput):
         lines = "; ".join(f"{name}: {fault}" for name, fault in fields.items())
         super().__init__(f"{flow}: {lines}")
         self.flow, self.fields = flow, dict(fields)
+
+
+class AmbiguousId(BadInput):
+    """Several flows have a request with this id: some flows accept the caller's own ids."""
+
+    def __init__(self, request_id: str, flows: Sequence[str]) -> None:
+        names = sorted(flows)
+        super().__init__(
+            f"several flows have a request {request_id!r}: {', '.join(names)}; name the flow"
+        )
+        self.request_id, self.flows = request_id, names
 
 
 class UnknownFlow(BadInput):

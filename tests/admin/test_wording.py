@@ -68,5 +68,5 @@ def test_every_attempt_has_one_record_whatever_its_events():
     assert [(one["number"], one["outcome"], one["reason"]) for one in attempts] == [
         (1, "unknown", "timeout"),
         (2, "retry", "busy"),
-        (3, "done", ""),
+        (3, "done", None),
     ]

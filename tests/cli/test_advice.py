@@ -54,7 +54,7 @@ def test_show_and_doctor_advise_commands_that_work(cli):
     assert f"start `gesta serve --app {APP}`" in cli("doctor", request_id, *ACME).out
     told = {one["about"]: one["advice"] for one in cli("doctor", *ACME, "--json").json}
     assert advised(told["projector"], "worker")[:3] == ("worker", "--app", APP)
-    late = cli("submit", "shop.note", "{}", "--wait", "0", *ACME)
+    late = cli("submit", "shop.note", "{}", "--wait", "0s", *ACME)
     assert late.code == 5
     assert advised(late.err, "doctor") == ("doctor", late.out.strip(), *ACME)
 

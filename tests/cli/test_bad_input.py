@@ -45,10 +45,10 @@ WEBHOOK = ("submit", "notification.webhook", '{"type": "a", "data": {}}')
         ),
         (
             (*SEND, "{}", "--deliver-at", "tomorrow"),
-            ["'tomorrow' is no time", "2030-01-31T09:00:00Z"],
+            ["'tomorrow' is not a time", "2030-01-31T09:00:00Z"],
         ),
-        ((*SEND, "{}", "--ttl", "soon"), ["'soon' is no duration", "15m"]),
-        ((*SEND, "{}", "--ttl", "99999999999d"), ["longer than any request can live"]),
+        ((*SEND, "{}", "--ttl", "soon"), ["'soon' is not a duration", "2m"]),
+        ((*SEND, "{}", "--ttl", "99999999999d"), ["is too long"]),
         ((*SEND, "{}", "--tenant", "-dash-first"), ["tenant: 1 to 63 of A-Z a-z 0-9"]),
         ((*SEND, "{}", "--key", "k" * 513), ["key: a string of 1 to 512 characters"]),
         ((*SEND, "{}", "--wait", "-1"), ["--wait"]),
@@ -254,7 +254,7 @@ def test_looking_at_a_store_that_is_not_there_does_not_make_one(cli, folder, arg
     empty = cli(*arguments, "--url", "sqlite:///empty.db")
     assert empty.code == 6
     assert (
-        "empty.db (url from argument) is empty; `gesta serve` and `gesta submit` make it"
+        "empty.db (url from argument) is empty; `gesta serve` and `gesta submit` create it"
         in empty.err
     )
     assert [(path.name, path.stat().st_size) for path in folder.iterdir()] == [("empty.db", 0)]

@@ -99,7 +99,7 @@ def test_all_faults_of_an_entity_are_told_at_once_and_nothing_is_written(cli):
         (["url=a", "url=b"], "url: given twice"),
         (["secret=@nowhere.txt"], "secret: nowhere.txt cannot be read: No such file"),
         (["secret=env:NOT_SET"], "secret: the variable NOT_SET is not set"),
-        (["secret=-", "url=-"], "url: stdin is read for one field only"),
+        (["secret=-", "url=-"], "url: only one field can be read from stdin"),
     ],
 )
 def test_fields_that_cannot_be_read_are_named(cli, folder, fields, told):

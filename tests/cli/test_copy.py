@@ -92,7 +92,7 @@ def test_copy_of_a_tenant_pauses_and_fences_that_tenant_only(cli, shop):
         ((*FROM, "--to", "sqlite:///no/folder.db"), 6, "does not exist"),
         ((*FROM, "--to", "nothing:///x"), 2, "no store is called"),
         ((*FROM, *TO, "--tenant", "_"), 2, "tenant"),
-        ((*FROM, *TO, "--wait", "soon"), 2, "no duration"),
+        ((*FROM, *TO, "--wait", "soon"), 2, "not a duration"),
     ],
 )
 def test_what_cannot_be_copied_is_told_before_anything_is_written(cli, shop, arguments, code, text):

@@ -31,6 +31,7 @@ def test_every_setting_tells_its_value_and_where_it_comes_from(cli, folder, monk
         "master_key": ("(secret)", "gesta.toml"),
         "tenant": ("acme", "gesta.toml"),
         "log_level": ("error", "GESTA_LOG_LEVEL"),
+        "log_format": ("auto", "default"),
         "app": (None, "default"),
         "allow_private": ([], "default"),
         "retention": (None, "default"),

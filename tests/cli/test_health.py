@@ -111,7 +111,7 @@ def test_metrics_are_there_too_and_nothing_else(start: Start, cli):
     server = start("serve", "--app", APP, "--health-port", "0")
     server.wait_for("ready; press Ctrl-C")
     sent = start(
-        "submit", "shop.note", '{"email": "ada@example.com"}', "--app", APP, "--wait", "10"
+        "submit", "shop.note", '{"email": "ada@example.com"}', "--app", APP, "--wait", "10s"
     ).end()
     assert sent.code == 0
     code, body = get(server, "/metrics")

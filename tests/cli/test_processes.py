@@ -55,7 +55,7 @@ def test_a_request_sent_beside_a_server_is_executed_and_sigterm_lets_a_running_a
         assert told in server.heard
 
     sent = start(
-        "submit", "notification.webhook", MESSAGE, "--key", "order-1", "--wait", "10"
+        "submit", "notification.webhook", MESSAGE, "--key", "order-1", "--wait", "10s"
     ).end()
     assert sent.code == 0, sent.err
     assert "Done(" in sent.err
@@ -159,7 +159,7 @@ def test_a_separate_api_streams_what_another_process_appends_long_before_its_hea
 
 
 def test_ctrl_c_ends_a_wait_without_a_traceback(start: Start):
-    waiting = start("submit", "shop.note", "{}", "--app", APP, "--wait", "60")
+    waiting = start("submit", "shop.note", "{}", "--app", APP, "--wait", "60s")
     waiting.wait_for("start `gesta serve")
     answer = waiting.end(signal.SIGINT)
     assert answer.code == 130
@@ -178,6 +178,6 @@ def test_a_worker_without_roles_executes_requests_without_any_other_process(star
     worker = start("worker", "--app", APP)
     worker.wait_for("ready")
     assert "(projector, sweeper, worker) on" in worker.heard
-    sent = start("submit", "shop.note", "{}", "--app", APP, "--wait", "10").end()
+    sent = start("submit", "shop.note", "{}", "--app", APP, "--wait", "10s").end()
     assert (sent.code, "no projector is running" in sent.err) == (0, False)
     assert worker.end(signal.SIGTERM).code == 0

@@ -46,7 +46,7 @@ def test_the_same_key_is_a_duplicate_and_with_other_content_a_conflict(cli):
 
 
 def test_send_waits_no_longer_than_told_when_nothing_works_on_the_store(cli):
-    answer = cli("submit", "shop.note", "{}", "--app", APP, "--wait", "0.05")
+    answer = cli("submit", "shop.note", "{}", "--app", APP, "--wait", "0.05s")
     assert answer.code == 5
     assert "has no outcome after 0.05 s" in answer.err
     assert f"start `gesta serve --app {APP}`" in answer.err
@@ -56,7 +56,9 @@ def test_send_waits_no_longer_than_told_when_nothing_works_on_the_store(cli):
 def test_a_duplicate_of_something_done_answers_its_outcome_at_once(cli, shop):
     request_id = shop("done", key="k")
     payload = '{"comes_to": "done", "email": "ada@example.com"}'
-    again = cli("submit", "shop.note", payload, "--key", "k", "--app", APP, "--wait", "5", "--json")
+    again = cli(
+        "submit", "shop.note", payload, "--key", "k", "--app", APP, "--wait", "5s", "--json"
+    )
     assert again.code == 0
     assert list(again.json) == ["id", "flow", "tenant", "verdict", "outcome"]
     assert (again.json["id"], again.json["verdict"]) == (request_id, "duplicate")

@@ -38,13 +38,14 @@ def test_every_command_asks_the_server_or_says_that_it_works_on_the_store(
     ):
         answer = cli(*arguments, "--server", server.address)
         assert answer.code == 2, answer
-        assert "this works on the store itself" in answer.err
+        assert "this command opens the store itself" in answer.err
     served = {name for commands in COMMANDS.values() for name in commands} | set(GROUPS)
     assert served - SERVED == {
         "demo",
         "serve",
         "api",
         "worker",
+        "docs",
         "openapi",
         "doctor",
         "rebuild",
@@ -99,7 +100,7 @@ def test_a_server_needs_a_key(server, start, monkeypatch):
 
 def test_another_tenant_is_another_key(server, start):
     answer = start("list", "--tenant", "acme").end()
-    assert (answer.code, "the API key is of tenant default" in answer.err) == (2, True)
+    assert (answer.code, "the API key belongs to tenant default" in answer.err) == (2, True)
 
 
 def test_pauses_for_everybody_are_not_a_tenants(server, start):

@@ -49,14 +49,14 @@ def problem(status, code, headers=None):
 @pytest.mark.parametrize(
     ("answer", "is_repeatable", "calls"),
     [
-        (problem(429, "too_many", {"Retry-After": "2"}), False, 2),
-        (problem(503, "try_later", {"Retry-After": "2"}), False, 2),
+        (problem(429, "rate_limited", {"Retry-After": "2"}), False, 2),
+        (problem(503, "overloaded", {"Retry-After": "2"}), False, 2),
         (problem(503, "not_running"), False, 2),
         (problem(503, "store_unavailable"), False, 1),
-        (problem(500, "fault"), False, 1),
+        (problem(500, "internal_error"), False, 1),
         ((502, {}, b"<html>"), False, 1),
         (problem(503, "store_unavailable"), True, 2),
-        (problem(500, "fault"), True, 2),
+        (problem(500, "internal_error"), True, 2),
         ((502, {}, b"<html>"), True, 2),
         (problem(404, "not_found"), True, 1),
         (problem(422, "invalid"), True, 1),
@@ -71,7 +71,7 @@ async def test_a_call_is_made_again_where_nothing_was_done_or_nothing_is_done_tw
     ):
         call = client.cancel if is_repeatable else client.redrive
         try:
-            assert (await call("shop.note", "1")).status == "queued"
+            assert (await call("1")).status == "queued"
         except GestaError:
             assert calls == 1
         assert len(server.calls) == calls
@@ -79,17 +79,17 @@ async def test_a_call_is_made_again_where_nothing_was_done_or_nothing_is_done_tw
 
 async def test_the_server_says_how_long_to_wait_and_chance_adds_to_it():
     runtime = Hasty()
-    answers = problem(429, "too_many", {"Retry-After": "7"}), FINE
+    answers = problem(429, "rate_limited", {"Retry-After": "7"}), FINE
     async with scripted(*answers) as server, Client(server.address, KEY, runtime=runtime) as client:
-        await client.retry("shop.note", "1")
+        await client.retry("1")
     assert [one for one in runtime.pauses if 7 < one < 8] == [7.4]
 
 
 async def test_whoever_is_sent_away_for_long_is_told_at_once():
-    async with scripted(problem(429, "too_many", {"Retry-After": "600"})) as server:
+    async with scripted(problem(429, "rate_limited", {"Retry-After": "600"})) as server:
         async with Client(server.address, KEY, runtime=Hasty()) as client:
             with pytest.raises(Overloaded) as later:
-                await client.get("shop.note", "1")
+                await client.get("1")
             assert later.value.retry_after_seconds == 600
         assert len(server.calls) == 1
 
@@ -100,7 +100,7 @@ async def test_the_same_key_is_sent_each_time():
         {},
         b'{"id":"1","flow":"shop.note","verdict":"created"}',
     )
-    answers = problem(500, "fault"), problem(503, "store_unavailable"), made
+    answers = problem(500, "internal_error"), problem(503, "store_unavailable"), made
     async with scripted(*answers) as server, Client(server.address, KEY, runtime=Hasty()) as client:
         await client.submit("shop.note", {"text": "hello"})
         keys = [msgspec.json.decode(body)["key"] for _, _, _, body in server.calls]
@@ -116,7 +116,7 @@ async def test_a_key_is_sent_nowhere_else():
     ):
         async with Client(server.address, KEY, runtime=Hasty()) as client:
             with pytest.raises(Unreachable, match="points elsewhere"):
-                await client.cancel("shop.note", "1")
+                await client.cancel("1")
         assert other.calls == []
 
 
@@ -125,7 +125,7 @@ async def test_a_key_is_sent_nowhere_else():
     [
         problem(401, "key_refused"),
         problem(404, "not_found"),
-        problem(500, "fault"),
+        problem(500, "internal_error"),
         (200, {}, b"<html>"),
         (204, {}, b""),
     ],
@@ -188,10 +188,10 @@ async def test_the_client_without_a_loop_does_the_same(api):
     def program():
         with SyncClient(api.address, key) as client:
             made = client.submit("shop.note", {"text": "hello"}, key="order-7")
-            assert client.wait("shop.note", made.id).status == "completed"
+            assert client.wait(made.id).status == "completed"
             assert [one.id for one in client.find()] == [made.id]
             with pytest.raises(NotFound):
-                client.look_up("nothing")
+                client.get("nothing")
             return next(event.flow for event in client.stream())
 
     running = asyncio.ensure_future(asyncio.to_thread(program))

@@ -1,13 +1,17 @@
+from gesta.testing.harnesses.redis import ClusterHarness
 from tests.contracts.adapters import harness_types
 from tests.contracts.separate_queue import apart_harness_types
+from tests.contracts.separate_views import separate_views_harness_types
 
 
 def pytest_generate_tests(metafunc):
     """Each promise is tested on every store that has what the promise needs."""
     if "harness_type" in metafunc.fixturenames:
-        known = harness_types()
+        known = harness_types() | {"redis-cluster": ClusterHarness}
         if "transactions" in metafunc.cls.needs:
             known = known | apart_harness_types()
+        if metafunc.cls.needs & {"read_model", "sweep_index", "undispatched_jobs"}:
+            known = known | separate_views_harness_types()
         able = {
             name: kind for name, kind in known.items() if metafunc.cls.needs <= kind.capabilities
         }

@@ -111,7 +111,7 @@ async def test_a_permanent_error_is_a_dead_letter_after_one_call(gesta):
         gesta.sandbox.slack.next(error="is_archived")
         state = await end_of(gesta, engine, slack.Message(channel=PLACE, text="a"))
         assert (state.status, state.reason, state.attempts) == ("failed", "is_archived", 1)
-        assert [letter.last_failure_reason for letter in await engine.admin.dead_letters()] == [
+        assert [letter.failure.reason for letter in await engine.admin.dead_letters()] == [
             "is_archived"
         ]
     assert gesta.sandbox.slack.calls == 1

@@ -60,7 +60,7 @@ async def _crashes(call: Call) -> Answer:
     """Answers 500 to what is no plain name."""
     flow = call.query.flow
     assert flow is None or flow.isascii()
-    return Answer(Page([], None))
+    return Answer(Page(items=[]))
 
 
 async def _lies(_: Call) -> Answer:
@@ -70,7 +70,7 @@ async def _lies(_: Call) -> Answer:
 
 async def _takes_all(_: Call) -> Answer:
     """Never asks what it was given."""
-    return Answer(Page([], None))
+    return Answer(Page(items=[]))
 
 
 #: Faults that a search must find: the route, and what is wrong with it.

@@ -63,6 +63,20 @@ class Reply:
     text: str
 
 
+#: Fields whose content is the caller's own, or a JSON schema.
+CALLERS_OWN = {"payload", "fields", "parts", "schema", "variables", "details", "data"}
+
+
+def refuse_empty_texts(content: Any, path: str = "") -> None:
+    """An absent value is null or left out, never an empty text."""
+    assert content != "", f"{path} is an empty text"
+    if isinstance(content, list):
+        content = dict(enumerate(content))
+    for name, value in content.items() if isinstance(content, dict) else ():
+        if name not in CALLERS_OWN:
+            refuse_empty_texts(value, f"{path}.{name}")
+
+
 class Served:
     """What a test holds in its hands."""
 
@@ -107,12 +121,10 @@ class Served:
         ) as answer:
             text = await answer.text()
             is_json = "json" in answer.headers.get("Content-Type", "")
-            return Reply(
-                answer.status,
-                answer.headers,
-                msgspec.json.decode(text) if is_json and text else None,
-                text,
-            )
+            content = msgspec.json.decode(text) if is_json and text else None
+            if path != "/openapi.json":
+                refuse_empty_texts(content)
+            return Reply(answer.status, answer.headers, content, text)
 
     async def submit(self, api_key: str, /, text: str = "hello", **more: Any) -> Reply:
         return await self.call(

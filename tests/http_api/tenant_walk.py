@@ -139,7 +139,7 @@ class Planted:
             "fields": ENDPOINT,
             "requests": [{"flow": COMMON, "payload": {}, "key": KEY}],
             "variables": {"name": "x"},
-            "result": "executed",
+            "outcome": "succeeded",
             "evidence": "none",
             "cursor": self.requests[-1][1],
             "token": self.token,

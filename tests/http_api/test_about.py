@@ -110,7 +110,7 @@ async def test_counts_are_the_tenants_own(api):
     ]
     while (await api.call("GET", "/v1/counts", key=key)).body["items"] != expected:
         pass
-    assert (await api.call("GET", "/v1/counts", key=theirs)).body == {"items": []}
+    assert (await api.call("GET", "/v1/counts", key=theirs)).body == {"items": [], "next": None}
 
 
 async def test_what_was_set_aside_is_the_tenants_own_newest_first_and_bounded(api):
@@ -120,11 +120,13 @@ async def test_what_was_set_aside_is_the_tenants_own_newest_first_and_bounded(ap
         for tenant, at in (("default", 1), ("default", 2), ("acme", 3))
     ]
     await api.engine.pipeline.environment.stores.read_model.save([], quarantined)
-    answer = (await api.call("GET", "/v1/parked", key=key)).body
-    assert ([one["name"] for one in answer["items"]], answer["more"]) == (["s-2", "s-1"], False)
-    first = (await api.call("GET", "/v1/parked?limit=1", key=key)).body
-    assert ([one["name"] for one in first["items"]], first["more"]) == (["s-2"], True)
-    assert (await api.call("GET", "/v1/parked?limit=1001", key=key)).status == 422
+    answer = (await api.call("GET", "/v1/quarantined", key=key)).body
+    assert ([one["name"] for one in answer["items"]], answer["next"]) == (["s-2", "s-1"], None)
+    first = (await api.call("GET", "/v1/quarantined?limit=1", key=key)).body
+    assert [one["name"] for one in first["items"]] == ["s-2"]
+    rest = (await api.call("GET", f"/v1/quarantined?cursor={first['next']}", key=key)).body
+    assert ([one["name"] for one in rest["items"]], rest["next"]) == (["s-1"], None)
+    assert (await api.call("GET", "/v1/quarantined?limit=1001", key=key)).status == 422
 
 
 async def test_each_takes_its_scope(api_here):
@@ -132,4 +134,6 @@ async def test_each_takes_its_scope(api_here):
         assert (
             await api_here.call("GET", path, key=await api_here.key("submit", "operate"))
         ).status == 403
-    assert (await api_here.call("GET", "/v1/parked", key=await api_here.key("read"))).status == 403
+    assert (
+        await api_here.call("GET", "/v1/quarantined", key=await api_here.key("read"))
+    ).status == 403

@@ -76,7 +76,7 @@ async def test_another_tenants_request_is_not_there(api):
         ("POST", f"{here}/cancel", None),
         ("POST", f"{here}/retry", None),
         ("POST", f"{here}/redrive", {}),
-        ("POST", f"{here}/resolve", {"result": "executed", "evidence": "none"}),
+        ("POST", f"{here}/resolve", {"outcome": "succeeded", "evidence": "none"}),
     ]:
         assert (await api.call(method, path, body, key=theirs)).status == 404
     assert (await api.call("GET", "/v1/requests", key=theirs)).body["items"] == []
@@ -113,7 +113,10 @@ async def test_the_rate_of_a_key_has_an_end_that_the_headers_tell(tmp_path):
         assert [one.headers["RateLimit-Limit"] for one in answers] == ["4"] * 6
         refused = [one for one in answers if one.status == 429]
         assert refused
-        assert (refused[0].body["code"], int(refused[0].headers["Retry-After"])) == ("too_many", 1)
+        assert (refused[0].body["code"], int(refused[0].headers["Retry-After"])) == (
+            "rate_limited",
+            1,
+        )
         assert (await api.call("GET", "/v1/requests", key=other)).status == 200
 
 

@@ -73,7 +73,7 @@ async def test_a_change_needs_the_version_that_was_read(api):
     leased = await api.call("PUT", HERE, _fields(SECOND), key=key, headers={"If-None-Match": "*"})
     assert (leased.status, leased.body["code"], leased.headers["ETag"]) == (
         412,
-        "changed",
+        "version_conflict",
         first.headers["ETag"],
     )
     etag = first.headers["ETag"]

@@ -32,18 +32,17 @@ async def test_dead_letters_are_listed_in_pages_and_shown(api):
     ids = [await _ended(api, "refuse", key=f"k-{n}") for n in range(3)][::-1]
     await _ended(api, "hello")
     first = (await api.call("GET", "/v1/dead-letters?limit=2", key=key)).body
-    assert [one["original"]["requestId"] for one in first["items"]] == ids[:2]
+    assert [one["id"] for one in first["items"]] == ids[:2]
     rest = (await api.call("GET", f"/v1/dead-letters?limit=2&cursor={first['next']}", key=key)).body
-    assert ([one["original"]["requestId"] for one in rest["items"]], rest["next"]) == (
+    assert ([one["id"] for one in rest["items"]], rest["next"]) == (
         ids[2:],
         None,
     )
-    shown = await api.call("GET", f"/v1/dead-letters/shop.note/{ids[0]}", key=key)
+    shown = await api.call("GET", f"/v1/dead-letters/{ids[0]}", key=key)
     assert shown.body == first["items"][0]
-    assert (shown.body["errorInfo"]["errorType"], shown.body["errorInfo"]["attemptCount"]) == (
-        "said_no",
-        1,
-    )
+    failure = shown.body["failure"]
+    assert (failure["reason"], failure["attempts"]) == ("said_no", 1)
+    assert failure["at"] < failure["keptUntil"]
     for query, count in (
         ("reason=said_no", 3),
         ("reason=other", 0),
@@ -59,21 +58,18 @@ async def test_dead_letters_are_listed_in_pages_and_shown(api):
 async def test_one_is_redriven_and_one_is_removed(api):
     key = await api.key("read", "operate")
     first, second = await _ended(api, "refuse"), await _ended(api, "refuse")
-    redriven = await api.call("POST", f"/v1/dead-letters/shop.note/{first}/redrive", {}, key=key)
+    redriven = await api.call("POST", f"/v1/requests/{first}/redrive", {}, key=key)
     assert (redriven.status, redriven.body) == (
         200,
         {"id": first, "flow": "shop.note", "status": "queued"},
     )
-    again = await api.call("GET", f"/v1/requests/shop.note/{first}?wait=20s", key=key)
+    again = await api.call("GET", f"/v1/requests/{first}?wait=20s", key=key)
     assert again.body["intent"] == 2
-    here = f"/v1/dead-letters/shop.note/{second}"
+    here = f"/v1/dead-letters/{second}"
     assert (await api.call("DELETE", here, key=key)).status == 204
     assert (await api.call("DELETE", here, key=key)).status == 404
     assert (await api.call("GET", here, key=key)).status == 404
-    assert (await api.call("POST", f"{here}/redrive", {}, key=key)).status == 404
-    history = (await api.call("GET", f"/v1/requests/shop.note/{second}/events", key=key)).body[
-        "events"
-    ]
+    history = (await api.call("GET", f"/v1/requests/{second}/events", key=key)).body["items"]
     assert history[-1]["actor"].startswith("key:")
 
 
@@ -82,19 +78,15 @@ async def test_what_is_about_somebody_erased_is_refused_and_holds_back_no_other(
     gone = await _ended(api, "refuse", payload={"text": "refuse", "to": "ada@example.org"})
     stays = await _ended(api, "refuse", payload={"text": "refuse", "to": "bo@example.org"})
     await api.call("POST", "/v1/erase", {"subject": "ada@example.org"}, key=key)
-    for path in (
-        f"/v1/dead-letters/shop.note/{gone}/redrive",
-        f"/v1/requests/shop.note/{gone}/redrive",
-    ):
-        refused = await api.call("POST", path, {}, key=key)
-        assert (refused.status, refused.body["code"], refused.body["requestId"]) == (
-            409,
-            "subject_erased",
-            gone,
-        )
-        assert "was erased" in refused.body["detail"]
+    refused = await api.call("POST", f"/v1/requests/{gone}/redrive", {}, key=key)
+    assert (refused.status, refused.body["code"], refused.body["requestId"]) == (
+        409,
+        "subject_erased",
+        gone,
+    )
+    assert "was erased" in refused.body["detail"]
     many = await api.call("POST", "/v1/dead-letters/redrive", {}, key=key)
-    assert [(one["id"], one["verdict"]) for one in many.body["results"]] == [
+    assert [(one["id"], one["verdict"]) for one in many.body["items"]] == [
         (stays, "redriven"),
         (gone, "refused"),
     ]
@@ -104,7 +96,7 @@ async def test_many_are_redriven_by_filter_with_a_verdict_each(api):
     key = await api.key("read", "operate")
     ids = [await _ended(api, "refuse") for _ in range(4)][::-1]
     none = await api.call("POST", "/v1/dead-letters/redrive", {"reason": "other"}, key=key)
-    assert none.body == {"redriven": 0, "refused": 0, "results": [], "next": None}
+    assert none.body == {"redriven": 0, "refused": 0, "items": [], "next": None}
     some = await api.call(
         "POST",
         "/v1/dead-letters/redrive",
@@ -112,13 +104,13 @@ async def test_many_are_redriven_by_filter_with_a_verdict_each(api):
         key=key,
     )
     assert (some.body["redriven"], some.body["refused"], some.body["next"]) == (3, 0, ids[2])
-    assert some.body["results"] == [
+    assert some.body["items"] == [
         {"id": one, "flow": "shop.note", "verdict": "redriven"} for one in ids[:3]
     ]
     rest = await api.call(
         "POST", "/v1/dead-letters/redrive", {"cursor": some.body["next"]}, key=key
     )
-    assert ([one["id"] for one in rest.body["results"]], rest.body["next"]) == (ids[3:], None)
+    assert ([one["id"] for one in rest.body["items"]], rest.body["next"]) == (ids[3:], None)
 
 
 async def test_one_that_is_refused_holds_back_no_other(api_here):
@@ -130,11 +122,11 @@ async def test_one_that_is_refused_holds_back_no_other(api_here):
     await api_here.engine.admin.request(letters.items[0]).purge()
     await api_here.engine.admin.request(letters.items[0]).redrive()
     answer = await _redrive_what_was_seen(api_here, letters, key)
-    assert [(one["id"], one["verdict"]) for one in answer.body["results"]] == [
+    assert [(one["id"], one["verdict"]) for one in answer.body["items"]] == [
         (ids[0], "refused"),
         (ids[1], "redriven"),
     ]
-    assert answer.body["results"][0]["problem"]["requestId"] == ids[0]
+    assert answer.body["items"][0]["problem"]["requestId"] == ids[0]
     assert (answer.body["redriven"], answer.body["refused"]) == (1, 1)
 
 
@@ -205,13 +197,11 @@ async def test_bad_cursors_and_names_are_told(api_here):
 async def test_another_tenant_neither_sees_nor_decides(api):
     theirs = await api.key(tenant="acme")
     dead, doubt = await _ended(api, "refuse"), await _ended(api, "doubt")
-    here = f"/v1/dead-letters/shop.note/{dead}"
+    here = f"/v1/dead-letters/{dead}"
     assert (await api.call("GET", "/v1/dead-letters", key=theirs)).body["items"] == []
     assert (await api.call("GET", "/v1/unknown", key=theirs)).body["items"] == []
-    assert (await api.call("POST", "/v1/dead-letters/redrive", {}, key=theirs)).body[
-        "results"
-    ] == []
-    for method, path in (("GET", here), ("DELETE", here), ("POST", f"{here}/redrive")):
+    assert (await api.call("POST", "/v1/dead-letters/redrive", {}, key=theirs)).body["items"] == []
+    for method, path in (("GET", here), ("DELETE", here)):
         assert (
             await api.call(method, path, {} if method == "POST" else None, key=theirs)
         ).status == 404
@@ -221,10 +211,9 @@ async def test_another_tenant_neither_sees_nor_decides(api):
 
 async def test_deciding_takes_the_scope_operate(api_here):
     key = await api_here.key("read", "submit", "execute")
-    here = f"/v1/dead-letters/shop.note/{ABSENT}"
+    here = f"/v1/dead-letters/{ABSENT}"
     for method, path in (
         ("POST", "/v1/dead-letters/redrive"),
-        ("POST", f"{here}/redrive"),
         ("DELETE", here),
     ):
         assert (
@@ -239,7 +228,7 @@ async def test_what_waits_for_a_person_is_listed_with_age_and_reason_until_it_is
     ids = [await _ended(api, "doubt", key=f"d-{n}") for n in range(2)][::-1]
     first = (await api.call("GET", "/v1/unknown?limit=1", key=key)).body
     (one,) = first["items"]
-    assert (one["id"], one["flow"], one["key"], one["reason"], one["attempts"]) == (
+    assert (one["id"], one["flow"], one["key"], one["reason"], one["attemptCount"]) == (
         ids[0],
         "shop.note",
         "d-1",
@@ -249,10 +238,8 @@ async def test_what_waits_for_a_person_is_listed_with_age_and_reason_until_it_is
     assert one["ageSeconds"] >= 0
     rest = (await api.call("GET", f"/v1/unknown?cursor={first['next']}", key=key)).body
     assert ([one["id"] for one in rest["items"]], rest["next"]) == (ids[1:], None)
-    word = {"result": "executed", "evidence": "seen in the receiver's log"}
-    assert (
-        await api.call("POST", f"/v1/requests/shop.note/{ids[0]}/resolve", word, key=key)
-    ).status == 200
+    word = {"outcome": "succeeded", "evidence": "seen in the receiver's log"}
+    assert (await api.call("POST", f"/v1/requests/{ids[0]}/resolve", word, key=key)).status == 200
     while len((await api.call("GET", "/v1/unknown", key=key)).body["items"]) == 2:
         pass
     assert [

@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
+
+from gesta import Attempt, Outcome, Payload, Retry, flow
+from gesta.client import Client
+from gesta.errors import AmbiguousId
+from tests.http_api.served import note, served
 
 
 async def ended(api, key: str, text: str) -> str:
@@ -21,7 +28,7 @@ async def test_a_waiting_request_is_called_back_by_the_key_on_record(api):
     here = await ended(api, key, "later")
     answer = await api.call("POST", f"{here}/cancel", key=key)
     assert (answer.status, answer.body["status"]) == (200, "cancelled")
-    events = (await api.call("GET", f"{here}/events", key=key)).body["events"]
+    events = (await api.call("GET", f"{here}/events", key=key)).body["items"]
     assert events[-1]["actor"] == f"key:{key.split('_')[2]}"
 
 
@@ -33,7 +40,7 @@ async def test_a_person_that_the_key_acts_for_is_on_record_with_it(api_here):
     actor = history[-1][2].actor
     assert actor is not None
     assert (actor.user_id, actor.roles) == ("alice", (f"key:{key.split('_')[2]}",))  # R1-7
-    events = (await api_here.call("GET", f"{here}/events", key=key)).body["events"]
+    events = (await api_here.call("GET", f"{here}/events", key=key)).body["items"]
     assert events[-1]["actor"] == f"alice (key:{key.split('_')[2]})"
 
 
@@ -57,10 +64,13 @@ async def test_a_failed_request_is_driven_again(api):
 async def test_a_doubt_is_ended_by_a_persons_word(api):
     key = await api.key()
     here = await ended(api, key, "doubt")
-    bad = await api.call("POST", f"{here}/resolve", {"result": "perhaps"}, key=key)
-    assert (bad.status, set(bad.body["errors"])) == (422, {"result", "evidence"})
+    bad = await api.call("POST", f"{here}/resolve", {"outcome": "perhaps"}, key=key)
+    assert (bad.status, set(bad.body["errors"])) == (422, {"outcome", "evidence"})
     answer = await api.call(
-        "POST", f"{here}/resolve", {"result": "executed", "evidence": "seen in their log"}, key=key
+        "POST",
+        f"{here}/resolve",
+        {"outcome": "succeeded", "evidence": "seen in their log"},
+        key=key,
     )
     assert (answer.status, answer.body["status"]) == (200, "completed")
 
@@ -79,9 +89,8 @@ async def test_no_body_is_an_empty_one_where_nothing_is_required(api_here):
     answer = await api_here.call("POST", f"{here}/redrive", key=key)
     assert (answer.status, answer.body["status"]) == (200, "queued")
     await api_here.call("GET", f"{here}?wait=20s", key=key)
-    letter = here.replace("/requests/", "/dead-letters/")
     answer = await api_here.call(
-        "POST", f"{letter}/redrive", raw=b"", headers={"Content-Type": "application/json"}, key=key
+        "POST", f"{here}/redrive", raw=b"", headers={"Content-Type": "application/json"}, key=key
     )
     assert (answer.status, answer.body["status"]) == (200, "queued")
     needed = await api_here.call("POST", f"{here}/resolve", key=key)
@@ -123,4 +132,48 @@ async def test_what_a_doubt_can_end_in_is_told_to_who_leaves_it_out(api_here):
     key = await api_here.key()
     here = await ended(api_here, key, "doubt")
     answer = await api_here.call("POST", f"{here}/resolve", {}, key=key)
-    assert answer.body["errors"]["result"] == "missing; known: executed, not_executed, rejected"
+    assert answer.body["errors"]["outcome"] == "missing; known: failed, not_executed, succeeded"
+
+
+class Ticket(Payload, frozen=True):
+    id: str
+
+
+@flow("shop.ticket", on_unknown="manual")
+async def ticket(payload: Ticket, attempt: Attempt) -> Outcome:
+    return Retry("not_now", after_seconds=3600)
+
+
+async def test_an_id_that_two_flows_use_needs_the_flow_and_the_conflict_names_both(store_url):
+    """A flow that accepts the caller's own ids accepts one that another flow's request has."""
+    flows = [note, replace(ticket, request_id=lambda payload: payload.id)]
+    async with served(store_url, flows=flows) as api:
+        key = await api.key()
+        own = (await api.submit(key, "later")).body["id"]
+        body = {"flow": "shop.ticket", "payload": {"id": own}}
+        assert (await api.call("POST", "/v1/requests", body, key=key)).status == 202
+        for method, path in (
+            ("GET", ""),
+            ("GET", "/events"),
+            ("GET", "/attempts"),
+            ("POST", "/cancel"),
+            ("POST", "/retry"),
+            ("POST", "/redrive"),
+        ):
+            answer = await api.call(method, f"/v1/requests/{own}{path}", key=key)
+            assert (answer.status, answer.body["code"]) == (409, "ambiguous_id"), path
+            assert answer.body["title"] == "Conflict"
+            assert answer.body["flows"] == ["shop.note", "shop.ticket"]
+            assert "?flow=shop.note" in answer.body["detail"]
+        cancelled = await api.call("POST", f"/v1/requests/{own}/cancel?flow=shop.ticket", key=key)
+        assert (cancelled.status, cancelled.body["flow"]) == (200, "shop.ticket")
+        shown = [
+            (await api.call("GET", f"/v1/requests/{own}?flow={name}", key=key)).body["status"]
+            for name in ("shop.ticket", "shop.note")
+        ]
+        assert shown == ["cancelled", "queued"]
+        async with Client(api.address, key) as client:
+            with pytest.raises(AmbiguousId) as raised:
+                await client.retry(own)
+            assert raised.value.flows == ["shop.note", "shop.ticket"]
+            assert (await client.retry(own, flow="shop.note")).status == "queued"

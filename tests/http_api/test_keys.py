@@ -25,7 +25,7 @@ async def test_a_key_is_made_shown_once_listed_and_ended(api):
     assert made.headers["Cache-Control"] == "no-store"
     assert (await api.call("GET", "/v1/requests", key=text)).status == 200
     listed = await api.call("GET", "/v1/keys", key=admin)
-    assert listed.body["keys"][0] == made.body
+    assert listed.body["items"][0] == made.body
     assert text not in listed.text
     ended = await api.call("DELETE", f"/v1/keys/{made.body['id']}", key=admin)
     assert (ended.status, ended.body["revokedBy"]) == (200, made.body["createdBy"])
@@ -61,7 +61,7 @@ async def test_what_cannot_be_a_key_is_refused_with_every_fault(api_here, body, 
     admin = await api_here.key()
     answer = await api_here.call("POST", "/v1/keys", body, key=admin)
     assert (answer.status, answer.body["errors"].keys()) == (422, faults)
-    assert len((await api_here.call("GET", "/v1/keys", key=admin)).body["keys"]) == 1
+    assert len((await api_here.call("GET", "/v1/keys", key=admin)).body["items"]) == 1
 
 
 @pytest.mark.parametrize(
@@ -91,7 +91,7 @@ async def test_another_tenants_keys_and_trail_are_not_there(api):
         assert answer.status == 404
         assert mine not in answer.text
     assert [
-        one["tenant"] for one in (await api.call("GET", "/v1/keys", key=theirs)).body["keys"]
+        one["tenant"] for one in (await api.call("GET", "/v1/keys", key=theirs)).body["items"]
     ] == ["acme"]
     assert [
         one["about"] for one in (await api.call("GET", "/v1/audit", key=theirs)).body["items"]
@@ -112,10 +112,10 @@ async def test_the_trail_tells_who_changed_what_in_pages(api):
     assert [one["details"] for one in first.body["items"]] == [
         {"reason": str(number)} for number in (3, 2, 1)
     ]
-    rest = await api.call("GET", f"/v1/audit?limit=3&before={first.body['next']}", key=admin)
+    rest = await api.call("GET", f"/v1/audit?limit=3&cursor={first.body['next']}", key=admin)
     assert [one["what"] for one in rest.body["items"]] == ["paused", "key_created"]
     assert rest.body["next"] is None
-    for odd in ("limit=0", "limit=201", "before=0", "before=x", "before=99999999999", "other=1"):
+    for odd in ("limit=0", "limit=201", "cursor=0", "cursor=x", "cursor=99999999999", "other=1"):
         assert (await api.call("GET", f"/v1/audit?{odd}", key=admin)).status == 422
 
 
@@ -140,10 +140,8 @@ async def test_what_a_test_key_submits_reaches_the_sandbox_alone(api):
     batch = await api.call(
         "POST", "/v1/requests/batch", {"requests": [CHANNEL, CHANNEL]}, key=tests
     )
-    for one in batch.body["results"]:
-        shown = await api.call(
-            "GET", f"/v1/requests/notification.slack/{one['id']}?wait=20s", key=tests
-        )
+    for one in batch.body["items"]:
+        shown = await api.call("GET", f"/v1/requests/{one['id']}?wait=20s", key=tests)
         assert (shown.body["status"], shown.body["test"]) == ("sent", True)
     assert api.sandbox.slack.calls == 0
 
@@ -159,7 +157,7 @@ async def test_a_test_of_a_flow_of_ones_own_is_refused_with_the_remedy(api_here)
         {"requests": [{"flow": "shop.note", "payload": {"text": "a"}}, CHANNEL]},
         key=key,
     )
-    assert [one["verdict"] for one in batch.body["results"]] == ["invalid", "created"]
+    assert [one["verdict"] for one in batch.body["items"]] == ["invalid", "created"]
     assert len(await api_here.engine.find()) <= 1
 
 
@@ -171,6 +169,6 @@ async def test_a_test_key_decides_nothing_about_live_requests(api_here):
         ("cancel", None),
         ("retry", None),
         ("redrive", {}),
-        ("resolve", {"result": "executed", "evidence": "none"}),
+        ("resolve", {"outcome": "succeeded", "evidence": "none"}),
     ):
         assert (await api_here.call("POST", f"{here}/{verb}", body, key=tests)).status == 403

@@ -41,7 +41,7 @@ async def test_a_tenant_pauses_itself_and_goes_on(api):
     done = await api.call("GET", held.headers["Location"] + "?wait=20s", key=submit)
     assert done.body["status"] == "completed"
     assert (await api.call("DELETE", "/v1/pauses", key=key)).status == 404
-    assert (await api.call("GET", "/v1/pauses", key=key)).body == {"items": []}
+    assert (await api.call("GET", "/v1/pauses", key=key)).body == {"items": [], "next": None}
 
 
 async def test_a_flow_and_a_credential_of_the_tenant_are_paused_by_name(api_here):
@@ -61,7 +61,7 @@ async def test_a_flow_and_a_credential_of_the_tenant_are_paused_by_name(api_here
         await api_here.call("DELETE", "/v1/pauses?credential=webhook.endpoint/shop", key=key)
     ).status == 200
     assert (await api_here.call("DELETE", "/v1/pauses?flow=shop.note", key=key)).status == 200
-    assert (await api_here.call("GET", "/v1/pauses", key=key)).body == {"items": []}
+    assert (await api_here.call("GET", "/v1/pauses", key=key)).body == {"items": [], "next": None}
 
 
 @pytest.mark.parametrize(
@@ -122,7 +122,7 @@ async def test_a_pause_for_everybody_is_shown_without_who_and_why_and_is_not_a_t
 async def test_another_tenant_neither_sees_nor_ends_a_pause(api):
     mine, theirs = await api.key("operate"), await api.key("operate", tenant="acme")
     await api.call("POST", "/v1/pauses", {"reason": "ours"}, key=mine)
-    assert (await api.call("GET", "/v1/pauses", key=theirs)).body == {"items": []}
+    assert (await api.call("GET", "/v1/pauses", key=theirs)).body == {"items": [], "next": None}
     assert (await api.call("DELETE", "/v1/pauses", key=theirs)).status == 404
     assert (await api.call("POST", "/v1/pauses", {}, key=theirs)).body["tenant"] == "acme"
     assert [

@@ -55,9 +55,7 @@ async def test_a_status_callback_is_taken_once_and_a_forged_one_never(posted):
     assert (forged.status, forged.body["code"]) == (403, "forged")
     assert (await posted.engine.get(request_id)).state.delivered_at is None
     assert [(await callback(posted)).status for _ in range(2)] == [204, 204]
-    shown = await posted.call(
-        "GET", f"/v1/requests/{sms.message.NAME}/{request_id}", key=await posted.key("read")
-    )
+    shown = await posted.call("GET", f"/v1/requests/{request_id}", key=await posted.key("read"))
     assert (shown.body["status"], shown.body["deliveredAt"] is None, shown.body["bouncedAt"]) == (
         "sent",
         False,
@@ -198,18 +196,20 @@ async def test_subscriptions_are_shown_and_an_abandoned_one_is_forgotten(posted)
         await posted.key(tenant="acme"),
     )
     shown = (await posted.call("GET", "/v1/subscriptions", key=key)).body
-    assert shown["webhooks"] == [
+    assert [one for one in shown["items"] if one["kind"] == "webhook"] == [
         {
+            "kind": "webhook",
             "code": "shop",
             "flow": "*",
             "statuses": ["completed"],
             "endpoint": "shop",
-            "fault": "there is no webhook.endpoint shop",
+            "error": "there is no webhook.endpoint shop",
         }
     ]
-    assert {one["name"] for one in shown["handlers"]} >= {"gesta/webhooks", "old ledger"}
+    handlers = [one["name"] for one in shown["items"] if one["kind"] == "handler"]
+    assert {*handlers} >= {"gesta/webhooks", "old ledger"}
     other = (await posted.call("GET", "/v1/subscriptions", key=theirs)).body
-    assert ([one["code"] for one in other["webhooks"]], other["handlers"]) == (["theirs"], [])
+    assert [(one["kind"], one["code"]) for one in other["items"]] == [("webhook", "theirs")]
     assert (await posted.call("DELETE", "/v1/subscriptions/old%20ledger", key=theirs)).status == 404
     assert (await posted.call("DELETE", "/v1/subscriptions/old%20ledger", key=key)).status == 403
     ada = {"Gesta-Actor": "ada"}

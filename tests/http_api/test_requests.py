@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from gesta import external
+from gesta.client import Client
 from gesta.engine.environment import wire_really
 from gesta.errors import StoreError
 from gesta.flows import sms, webhook
@@ -21,7 +22,7 @@ async def test_a_request_is_accepted_with_its_place_and_done(api):
     made = await api.submit(key, key="order-7")
     assert made.status == 202
     assert made.body["verdict"] == "created"
-    assert made.headers["Location"] == f"/v1/requests/shop.note/{made.body['id']}"
+    assert made.headers["Location"] == f"/v1/requests/{made.body['id']}"
     shown = await api.call("GET", made.headers["Location"] + "?wait=20s", key=key)
     assert (shown.status, shown.body["status"], shown.body["key"]) == (200, "completed", "order-7")
     assert shown.body["payload"] == {"text": "hello", "to": ""}
@@ -126,7 +127,7 @@ async def test_what_the_flow_itself_refuses_is_told_with_what_is_wrong_beside_th
     single = await api_here.call("POST", "/v1/requests", body, key=key)
     assert (single.status, set(single.body["errors"])) == (422, wrong)
     batch = await api_here.call("POST", "/v1/requests/batch", {"requests": [body]}, key=key)
-    assert set(batch.body["results"][0]["problem"]["errors"]) == wrong
+    assert set(batch.body["items"][0]["problem"]["errors"]) == wrong
     assert await api_here.engine.find() == []
 
 
@@ -164,7 +165,7 @@ async def test_an_answer_is_no_multiple_of_a_body_full_of_names_that_nobody_know
         assert single.status == 422
         assert {"priority", "payload.text"} & set(single.body["errors"])
         batch = await api_here.call("POST", "/v1/requests/batch", {"requests": [body]}, key=key)
-        assert batch.body["results"][0]["verdict"] == "invalid"
+        assert batch.body["items"][0]["verdict"] == "invalid"
         assert max(len(single.text), len(batch.text)) < 20_000
 
 
@@ -190,7 +191,7 @@ async def test_a_payload_that_is_nested_too_deeply_is_refused_wherever_it_is_fou
         assert "nested too deeply" in answer.body["detail"]
         many = await api.call("POST", "/v1/requests/batch", raw=b'{"requests":[%s]}' % one, key=key)
         assert "nested too deeply" in many.text
-        assert many.status == 400 or many.body["results"][0]["verdict"] == "invalid"
+        assert many.status == 400 or many.body["items"][0]["verdict"] == "invalid"
         assert await api.engine.find() == []
 
 
@@ -231,7 +232,7 @@ async def test_a_batch_gets_a_verdict_each(api):
     ]
     answer = await api.call("POST", "/v1/requests/batch", {"requests": batch}, key=key)
     assert answer.status == 200
-    verdicts = [one["verdict"] for one in answer.body["results"]]
+    verdicts = [one["verdict"] for one in answer.body["items"]]
     assert verdicts == [
         "duplicate",
         "conflict",
@@ -241,12 +242,10 @@ async def test_a_batch_gets_a_verdict_each(api):
         "invalid",
         "invalid",
     ]
-    assert answer.body["results"][2]["problem"]["errors"] == {
+    assert answer.body["items"][2]["problem"]["errors"] == {
         "payload.text": "expected 'str', got 'int'"
     }
-    await api.call(
-        "GET", f"/v1/requests/shop.note/{answer.body['results'][3]['id']}?wait=20s", key=key
-    )
+    await api.call("GET", f"/v1/requests/{answer.body['items'][3]['id']}?wait=20s", key=key)
     assert len(await api.engine.find()) == 2
 
 
@@ -266,11 +265,11 @@ async def test_what_is_no_json_inside_a_batch_is_told_at_its_place_and_keeps_no_
     answer = await api_here.call(
         "POST", "/v1/requests/batch", raw=raw, key=await api_here.key("submit")
     )
-    assert (answer.status, [result["verdict"] for result in answer.body["results"]]) == (
+    assert (answer.status, [result["verdict"] for result in answer.body["items"]]) == (
         200,
         ["invalid", "created"],
     )
-    assert answer.body["results"][0]["problem"]["code"] == "malformed_json"
+    assert answer.body["items"][0]["problem"]["code"] == "malformed_json"
 
 
 async def test_a_batch_tells_every_fault_of_each(api_here):
@@ -278,7 +277,7 @@ async def test_a_batch_tells_every_fault_of_each(api_here):
     answer = await api_here.call(
         "POST", "/v1/requests/batch", {"requests": [one]}, key=await api_here.key("submit")
     )
-    assert set(answer.body["results"][0]["problem"]["errors"]) == {
+    assert set(answer.body["items"][0]["problem"]["errors"]) == {
         "payload.txt",
         "payload.text",
         "priority",
@@ -302,7 +301,7 @@ async def test_a_list_goes_on_where_it_ended(api):
     key = await api.key("submit", "read")
     ids = [(await api.submit(key, str(number))).body["id"] for number in range(5)]
     for made in ids:
-        await api.call("GET", f"/v1/requests/shop.note/{made}?wait=20s", key=key)
+        await api.call("GET", f"/v1/requests/{made}?wait=20s", key=key)
     # A list is read from views, which may be some milliseconds behind what a single request says.
     while len(
         (await api.call("GET", "/v1/requests?status=completed", key=key)).body["items"]
@@ -335,7 +334,7 @@ async def test_a_request_is_found_by_its_key_at_once_and_by_its_own_tenant_alone
     )
     assert await found("key=order-7&flow=shop.letter") == await found("key=order-9") == []
     assert await found("key=order-7", theirs) == []
-    await api.call("GET", f"/v1/requests/shop.note/{first}?wait=20s", key=mine)
+    await api.call("GET", f"/v1/requests/{first}?wait=20s", key=mine)
     assert await found("key=order-7&status=completed") == [first]
     assert await found("key=order-7&status=failed") == []
 
@@ -377,10 +376,10 @@ async def test_the_timeline_and_the_attempts_tell_what_happened(api):
         key=key,
     )
     here = made.headers["Location"]
-    events = (await api.call("GET", f"{here}/events", key=key)).body["events"]
+    events = (await api.call("GET", f"{here}/events", key=key)).body["items"]
     assert [one["type"] for one in events] == ["shop.note.RequestCreated.v1", "shop.note.Failed.v1"]
     assert events[0]["actor"].startswith("key:")
-    attempts = (await api.call("GET", f"{here}/attempts", key=key)).body["attempts"]
+    attempts = (await api.call("GET", f"{here}/attempts", key=key)).body["items"]
     assert [(one["number"], one["outcome"], one["reason"]) for one in attempts] == [
         (1, "rejected", "said_no")
     ]
@@ -399,10 +398,10 @@ async def test_an_accepted_request_never_answers_404_however_far_the_views_are_b
 @pytest.mark.parametrize(
     "path",
     [
-        "/v1/requests/shop.note/0190b6f2-7c1a-7000-8000-000000000000",
-        "/v1/requests/shop.note/..%2f..",
-        "/v1/requests/shop.nothing/0190b6f2-7c1a-7000-8000-000000000000",
+        "/v1/requests/0190b6f2-7c1a-7000-8000-000000000000",
+        "/v1/requests/..%2f..",
         "/v1/nothing",
+        "/v1/requests/0190b6f2-7c1a-7000-8000-000000000000?flow=shop.nothing",
     ],
 )
 async def test_what_is_not_there_is_a_problem_too(api_here, path):
@@ -470,7 +469,32 @@ async def test_a_batch_that_is_partly_written_answers_for_every_request(tmp_path
         # Parts are made only while several tenants are at work.
         await api.submit(other)
         answer = await api.call("POST", "/v1/requests/batch", batch, key=key)
-        verdicts = [one["verdict"] for one in answer.body["results"]]
+        verdicts = [one["verdict"] for one in answer.body["items"]]
         assert Counter(verdicts) == {"invalid": 1, "created": 100, "not_written": 150}
         assert verdicts[0] == "invalid"
         assert verdicts[1:101] == ["created"] * 100
+
+
+async def test_the_answer_warns_of_missing_config_until_it_is_stored(api):
+    key = await api.key()
+    payload = {"channel": "C012AB3CD", "text": "hello"}
+    body = {"flow": "notification.slack", "payload": payload}
+    made = await api.call("POST", "/v1/requests", body, key=key)
+    (warning,) = made.body["warnings"]
+    assert (made.status, warning["code"]) == (202, "config_missing")
+    assert "slack.workspace default" in warning["message"]
+    batch = await api.call("POST", "/v1/requests/batch", {"requests": [body]}, key=key)
+    assert batch.body["items"][0]["warnings"] == [warning]
+    async with Client(api.address, key) as client:
+        again = await client.submit("notification.slack", payload)
+        assert [one.code for one in again.warnings] == ["config_missing"]
+    held = await api.call("GET", f"/v1/requests/{made.body['id']}", key=key)
+    while held.body["heldBy"] is None:
+        held = await api.call("GET", f"/v1/requests/{made.body['id']}", key=key)
+    assert held.body["heldBy"]["kind"] == "config"
+    assert held.body["heldBy"]["name"] == "slack.workspace/default"
+    stored = {"fields": {"token": "xoxb-1-a"}}
+    put = await api.call("PUT", "/v1/config/slack.workspace/default", stored, key=key)
+    assert put.status < 300, put.text
+    after = await api.call("POST", "/v1/requests", body, key=key)
+    assert "warnings" not in after.body

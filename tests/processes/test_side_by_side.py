@@ -66,7 +66,7 @@ def test_writes_coordinate_and_every_request_has_one_effect(tmp_path):
         ]
         assert {one.hear() for one in crowd} == {"ready"}
         sent = command(
-            tmp_path, "submit", "shop.order", '{"n": -1}', "--key", "by hand", "--wait", "20"
+            tmp_path, "submit", "shop.order", '{"n": -1}', "--key", "by hand", "--wait", "20s"
         )
         answers = [
             sent,

@@ -356,7 +356,7 @@ async def test_retry_redrive_cancel_and_handlers_know_a_test(gesta, wire):
         request = await engine.submit(Note(), test=True)
         await request.outcome()
         (letter,) = await engine.admin.dead_letters()
-        assert letter.original.test
+        assert letter.test
         assert await request.redrive() == "queued"
         await gesta.settle(days=0.0001)
         assert await request.retry() == "queued"

@@ -7,13 +7,13 @@ from typing import Any
 import msgspec
 
 from gesta.admin.bulk import BulkRun, resume
-from gesta.admin.representations import payload_representation
+from gesta.admin.representations import payload_representation, request_representation
 from gesta.api_types.bulk import Bulk, BulkProgress
 from gesta.api_types.decisions import DeadLetter
 from gesta.domain.events import Actor
-from gesta.domain.ids import REQUEST_ID, TENANT, TENANT_RULE, covers, pattern_fault
+from gesta.domain.ids import FLOW, REQUEST_ID, TENANT, TENANT_RULE, covers, pattern_fault
 from gesta.domain.state import State
-from gesta.domain.stream_names import checkpoint_of, config_stream
+from gesta.domain.stream_names import checkpoint_of
 from gesta.engine.pipeline import Pipeline
 from gesta.engine.request import Request
 from gesta.errors import BadConfig, BadInput, InvalidRequest, NotFound, StoreError
@@ -28,13 +28,13 @@ from gesta.ports.job_queue import HeldJob
 from gesta.ports.read_model import Filter, Quarantined, View
 from gesta.projector.partitions import projected_position, projects
 from gesta.projector.rebuild import Progress
-from gesta.requests.dead_letters import dead_letter
+from gesta.requests.dead_letters import failure_of
 from gesta.requests.pages import Page, page_of
 from gesta.runtime.redaction import scrub
 from gesta.subscriptions.status_webhooks import Listening, listening_of
 from gesta.tenants import suppression
 from gesta.tenants.api_keys import ApiKey
-from gesta.tenants.audit_log import Change, change_of
+from gesta.tenants.audit_log import Change, trail
 from gesta.tenants.config import Entity, HandlerForgotten, SubjectErased
 from gesta.tenants.flow_records import TenantRecords
 from gesta.tenants.pauses import EVERYTHING, Pause, Scope, checked
@@ -71,13 +71,20 @@ class Admin:
         self._stores = pipeline.environment.stores
         self._views = self._stores.read_model
 
-    async def look_up(self, request_id: str, tenant: str = "default") -> View:
-        """A request by its id alone, also of a flow that this process does not declare but the
-        tenant has used; raises NotFound.
+    async def look_up(
+        self, request_id: str, tenant: str = "default", *, flow: str | None = None
+    ) -> View:
+        """A request by its id, also of a flow that this process does not declare.
+
+        Raises NotFound, and AmbiguousId where several flows have a request with this id and `flow`
+        names none of them.
         """
         loader, known = self._pipeline.loader, self._pipeline.flows
-        view = await loader.find(list(known), tenant, request_id)
-        if view is None:
+        if flow is not None:
+            view = await loader.find([flow] if FLOW.fullmatch(flow) else [], tenant, request_id)
+        else:
+            view = await loader.find(known, tenant, request_id)
+        if view is None and flow is None:
             used = sorted({flow for flow, _ in await self.counts(tenant)} - known.keys())
             view = await loader.find(used, tenant, request_id) if used else None
         if view is None:
@@ -180,7 +187,7 @@ class Admin:
         def pick(view: View) -> DeadLetter | None:
             if reason not in (None, view.state.reason):
                 return None
-            return dead_letter(view.state, self._pipeline.flows.get(view.state.flow), now)
+            return self._dead_letter(view.state, now)
 
         return await page_of(
             self._find_readable, Filter(tenant, flow, "failed", before_id, limit), pick
@@ -209,35 +216,22 @@ class Admin:
     async def dead_letter(
         self, request_id: str, tenant: str = "default", *, flow: str | None = None
     ) -> DeadLetter:
-        names = self._pipeline.flows if flow is None else [flow]
-        view = await self._pipeline.loader.find(names, tenant, request_id)
-        letter = None
-        if view is not None:
-            (view,) = await self._pipeline.subjects.open_views([view])
-            letter = dead_letter(
-                view.state,
-                self._pipeline.flows.get(view.state.flow),
-                self._pipeline.runtime.now_ms(),
-            )
+        """Raises NotFound, also for a request that has not failed or was purged."""
+        view = await self.look_up(request_id, tenant, flow=flow)
+        letter = self._dead_letter(view.state, self._pipeline.runtime.now_ms())
         if letter is None:
-            # Of a flow that this process does not know it cannot even tell that it exists.
-            more = (
-                ""
-                if view is not None
-                else (
-                    "; if its flow is one of your own, name the program: --app MODULE:NAME or"
-                    " GESTA_APP"
-                )
-            )
-            raise NotFound("dead letter", request_id, more)
+            raise NotFound("dead letter", request_id)
         return letter
 
+    def _dead_letter(self, state: State, now_ms: int) -> DeadLetter | None:
+        failure = failure_of(state, self._pipeline.flows.get(state.flow), now_ms)
+        if failure is None:
+            return None
+        fields = msgspec.structs.asdict(request_representation(state))
+        return DeadLetter(**fields, failure=failure)
+
     def request(self, letter: DeadLetter) -> Request:
-        original = letter.original
-        return Request(
-            self._pipeline,
-            Accepted(original.flow, original.tenant, original.request_id, "duplicate"),
-        )
+        return Request(self._pipeline, Accepted(letter.flow, letter.tenant, letter.id, "duplicate"))
 
     def bulk(
         self, asked: Bulk, *, tenant: str = "default", actor: Actor | None = None
@@ -647,13 +641,7 @@ class Admin:
         """Who changed what of a tenant's config, keys, pauses, people, suppression lists and
         handlers, newest first; `before` a version continues a listing.
         """
-        events = self._pipeline.environment.stores.events
-        return [
-            change_of(one)
-            for one in await events.read_back(
-                config_stream(tenant), before, min(max(limit, 1), PAGE)
-            )
-        ]
+        return await trail(self._stores.events, tenant, before, min(max(limit, 1), PAGE))
 
 
 def _check_actor(actor: Actor | None) -> None:

@@ -48,10 +48,10 @@ def request_representation(state: State, pause: Pause | None = None) -> RequestR
         state.status,
         state.key,
         state.attempts,
-        state.reason,
-        state.detail,
-        state.provider_id,
-        state.target_id,
+        state.reason or None,
+        state.detail or None,
+        state.provider_id or None,
+        state.target_id or None,
         state.in_doubt,
         state.cancel_requested,
         state.operation,
@@ -67,9 +67,9 @@ def request_representation(state: State, pause: Pause | None = None) -> RequestR
         state.test,
         _iso(state.delivered_at),
         _iso(state.bounced_at),
-        state.bounce,
+        state.bounce or None,
         _iso(state.complained_at),
-        state.complaint,
+        state.complaint or None,
     )
 
 
@@ -85,10 +85,10 @@ def pause_representation(pause: Pause, held: int) -> PauseRepresentation:
         scope.flow,
         scope.tenant,
         scope.credential,
-        pause.reason,
+        pause.reason or None,
         iso(pause.since_ms),
         pause.refusal is not None,
-        pause.by,
+        pause.by or None,
         held,
     )
 
@@ -101,7 +101,7 @@ def key_representation(key: ApiKey) -> KeyRepresentation:
         key.scopes,
         key.is_test,
         iso(key.created_ms),
-        key.created_by,
+        key.created_by or None,
         _iso(key.expires_ms),
         _iso(key.revoked_ms),
         key.revoked_by or None,
@@ -161,7 +161,8 @@ def attempt_representations(history: Iterable[HistoryEntry]) -> list[AttemptRepr
         next_at: int | None = None,
     ) -> None:
         one = attempt(number)
-        one.ended_at, one.outcome, one.reason, one.detail = iso(at), outcome, reason, detail
+        one.ended_at, one.outcome = iso(at), outcome
+        one.reason, one.detail = reason or None, detail or None
         one.next_at, one.used = _iso(next_at), used
 
     def has_ended(number: int) -> bool:
@@ -200,14 +201,8 @@ def attempt_representations(history: Iterable[HistoryEntry]) -> list[AttemptRepr
                     event.next_at,
                 )
             case e.Succeeded():
-                end(
-                    event.attempts,
-                    at,
-                    "done",
-                    "",
-                    event.detail or event.provider_id,
-                    event.used,
-                )
+                found = event.detail or event.provider_id
+                end(event.attempts, at, "done", "", found, event.used)
             case e.Failed() if event.attempts and not has_ended(event.attempts):
                 # Where the attempt has an end already, this is only the request's.
                 end(event.attempts, at, "rejected", event.reason, event.last_error, event.used)
@@ -221,13 +216,15 @@ def entity_representation(entity: Entity) -> EntityRepresentation:
     fields: dict[str, Any] = msgspec.to_builtins(entity.body)
     shown = {name: _shown(value) for name, value in fields.items() if name not in hidden}
     secrets = {name: refs[0].version for name, refs in entity.secrets.items() if refs}
-    return EntityRepresentation(entity.kind, entity.code, entity.version, shown, secrets)
+    return EntityRepresentation(
+        entity.kind, entity.code, entity.version, shown, secrets, list(entity.warnings)
+    )
 
 
 def quarantined_representation(quarantined: Quarantined) -> QuarantinedRepresentation:
     return QuarantinedRepresentation(
         quarantined.what,
-        quarantined.tenant,
+        quarantined.tenant or None,
         quarantined.stream,
         quarantined.version,
         quarantined.error,

@@ -102,15 +102,16 @@ def note(state: State, now_ms: int, pause: PauseRepresentation | None = None) ->
 
 def paused(pause: PauseRepresentation) -> str:
     """Why a request is held."""
-    if pause.refused and pause.reason.startswith(SECRET_MISSING):
+    reason = pause.reason or ""
+    if pause.refused and reason.startswith(SECRET_MISSING):
         return (
             f"{pause.credential} has no secret"
-            f" ({pause.reason.removeprefix(SECRET_MISSING).removeprefix(': ')})"
+            f" ({reason.removeprefix(SECRET_MISSING).removeprefix(': ')})"
         )
-    if pause.refused and "_missing: " in pause.reason:
-        return pause.reason.partition(": ")[2]
+    if pause.refused and "_missing: " in reason:
+        return reason.partition(": ")[2]
     if pause.refused:
-        return f"the provider refuses {pause.credential} ({pause.reason}); put it again"
+        return f"the provider refuses {pause.credential} ({reason}); put it again"
     return f"paused by {pause.scope}" + (f" ({pause.reason})" if pause.reason else "")
 
 
@@ -178,13 +179,11 @@ def state_of(shown: RequestRepresentation) -> State:
     """The request as its events tell it, as far as it is shown."""
     fields = {field.name for field in msgspec.structs.fields(State)}
     known: dict[str, Any] = {
-        name: value for name, value in msgspec.structs.asdict(shown).items() if name in fields
+        name: value
+        for name, value in msgspec.structs.asdict(shown).items()
+        if name in fields and value is not None
     }
-    times = {
-        name: ms_of(value)
-        for name, value in known.items()
-        if name.endswith("_at") and value is not None
-    }
+    times = {name: ms_of(value) for name, value in known.items() if name.endswith("_at")}
     phase = lifecycle_of(shown.flow).phase_of(shown.status)
     return State(**{**known, **times, "attempts": shown.attempt_count, "phase": phase})
 

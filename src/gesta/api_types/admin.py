@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from gesta.api_types.structs import Representation
+from gesta.api_types.structs import ListOf, Representation
 from gesta.domain.lifecycles import Status
 from gesta.domain.outcome import UnknownPolicy
 
@@ -23,8 +23,8 @@ class FlowRepresentation(Representation, frozen=True):
     config: list[str]
 
 
-class Flows(Representation, frozen=True):
-    items: list[FlowRepresentation]
+class Flows(ListOf[FlowRepresentation], frozen=True):
+    """The flows of the process that answers."""
 
 
 class Count(Representation, frozen=True):
@@ -33,24 +33,21 @@ class Count(Representation, frozen=True):
     count: int
 
 
-class Counts(Representation, frozen=True):
-    items: list[Count]
+class Counts(ListOf[Count], frozen=True):
+    """Requests by flow and status."""
 
 
 class QuarantinedRepresentation(Representation, frozen=True):
     what: str
-    tenant: str
+    tenant: str | None
     name: str
     version: int
     error: str
     at: str
 
 
-class ParkedList(Representation, frozen=True):
-    """Newest first. `more`: there are others than these."""
-
-    items: list[QuarantinedRepresentation]
-    more: bool
+class QuarantinedList(ListOf[QuarantinedRepresentation], frozen=True):
+    """Newest first."""
 
 
 class PauseRepresentation(Representation, frozen=True):
@@ -58,15 +55,15 @@ class PauseRepresentation(Representation, frozen=True):
     flow: str | None
     tenant: str | None
     credential: str | None
-    reason: str
+    reason: str | None
     since: str
     refused: bool
     by: str | None
     held: int
 
 
-class Pauses(Representation, frozen=True):
-    items: list[PauseRepresentation]
+class Pauses(ListOf[PauseRepresentation], frozen=True):
+    """Everything that holds requests of the tenant."""
 
 
 class Resumed(Representation, frozen=True):

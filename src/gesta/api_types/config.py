@@ -2,12 +2,16 @@
 
 from typing import Any
 
-from gesta.api_types.structs import Representation
+import msgspec
+
+from gesta.api_types.structs import ListOf, Representation
 
 
-class EntityRepresentation(Representation, frozen=True):
-    """Config without its secrets: of those only the version is told, and of a URL neither user nor
-    query.
+class EntityRepresentation(Representation, frozen=True, omit_defaults=True):
+    """Config without its secrets: of those it has the version, and of a URL neither user nor query.
+
+    `version` counts the changes of this entity. `warnings` are about the change just made, for
+    instance that it enables a disabled endpoint again.
     """
 
     kind: str
@@ -15,13 +19,11 @@ class EntityRepresentation(Representation, frozen=True):
     version: int
     fields: dict[str, Any]
     secrets: dict[str, int]
+    warnings: list[str] = msgspec.field(default_factory=list)
 
 
-class Entities(Representation, frozen=True):
-    """By kind and code. `next` continues the list; null: that was all."""
-
-    items: list[EntityRepresentation]
-    next: str | None
+class Entities(ListOf[EntityRepresentation], frozen=True):
+    """By kind and code."""
 
 
 class ConfigKindRepresentation(Representation, frozen=True):
@@ -36,8 +38,8 @@ class ConfigKindRepresentation(Representation, frozen=True):
     used_by: list[str]
 
 
-class Kinds(Representation, frozen=True):
-    items: list[ConfigKindRepresentation]
+class Kinds(ListOf[ConfigKindRepresentation], frozen=True):
+    """Every kind of config that a flow of this process uses."""
 
 
 class Previewed(Representation, frozen=True):

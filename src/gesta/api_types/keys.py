@@ -2,7 +2,7 @@
 
 from typing import Any, Literal
 
-from gesta.api_types.structs import Representation
+from gesta.api_types.structs import ListOf, Representation
 
 Scope = Literal["read", "submit", "execute", "operate", "admin"]
 
@@ -16,7 +16,7 @@ class KeyRepresentation(Representation, frozen=True):
     scopes: tuple[Scope, ...]
     test: bool
     created_at: str
-    created_by: str
+    created_by: str | None
     expires_at: str | None
     revoked_at: str | None
     revoked_by: str | None
@@ -28,10 +28,8 @@ class MadeKey(KeyRepresentation, frozen=True):
     key: str
 
 
-class KeyList(Representation, frozen=True):
-    """Newest first, those that were revoked or have expired among them."""
-
-    keys: list[KeyRepresentation]
+class KeyList(ListOf[KeyRepresentation], frozen=True):
+    """Newest first, including revoked and expired keys."""
 
 
 class Myself(Representation, frozen=True):
@@ -61,8 +59,5 @@ class ChangeRepresentation(Representation, frozen=True):
     details: dict[str, Any]
 
 
-class Trail(Representation, frozen=True):
-    """Newest first. `next` continues the list; null: that was all."""
-
-    items: list[ChangeRepresentation]
-    next: int | None
+class Trail(ListOf[ChangeRepresentation], frozen=True):
+    """Newest first."""

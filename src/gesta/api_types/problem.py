@@ -19,6 +19,8 @@ class ProblemRepresentation(msgspec.Struct, frozen=True, rename="camel", omit_de
     errors: dict[str, str] = {}
     #: The request that it is about.
     request_id: str | None = None
+    #: The flows that have a request with this id, where the id alone is ambiguous.
+    flows: list[str] = []
     #: What counts now, where a report came too late: the request's status, reason and number of
     #: attempts.
     now: dict[str, Any] = {}

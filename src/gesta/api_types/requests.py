@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from gesta.api_types.problem import ProblemRepresentation
-from gesta.api_types.structs import Asked, Representation
+from gesta.api_types.structs import Asked, ListOf, Representation
 from gesta.domain.ids import KEY_LENGTH_MAX
 from gesta.domain.lifecycles import Status
 
@@ -72,10 +72,10 @@ class RequestRepresentation(Representation, frozen=True):
     status: Status
     key: str | None
     attempt_count: int
-    reason: str
-    detail: str
-    provider_id: str
-    target_id: str
+    reason: str | None
+    detail: str | None
+    provider_id: str | None
+    target_id: str | None
     in_doubt: bool
     cancel_requested: bool
     operation: str
@@ -87,15 +87,16 @@ class RequestRepresentation(Representation, frozen=True):
     expires_at: str | None
     correlation_id: str
     version: int
+    #: What holds it; null: it is not held.
     held_by: HeldBy | None
     #: It reaches the sandbox and nobody else.
     test: bool
     #: What the provider reported after it was sent, and why, in a word.
     delivered_at: str | None
     bounced_at: str | None
-    bounce: str
+    bounce: str | None
     complained_at: str | None
-    complaint: str
+    complaint: str | None
 
 
 class Whole(RequestRepresentation, frozen=True):
@@ -128,8 +129,8 @@ class AttemptRepresentation(msgspec.Struct, rename="camel"):
     started_at: str | None = None
     ended_at: str | None = None
     outcome: Literal["retry", "unknown", "done", "rejected"] | None = None
-    reason: str = ""
-    detail: str = ""
+    reason: str | None = None
+    detail: str | None = None
     next_at: str | None = None
     used: dict[str, int] = {}
 
@@ -142,12 +143,14 @@ class SubmitWarning(Representation, frozen=True):
 
 
 class Submitted(Representation, frozen=True, omit_defaults=True):
-    """It is on disk. `request` is there when the call waited for it."""
+    """The request is on disk. `request` is present when the call waited for its end."""
 
     id: str
     flow: str
     verdict: SubmitVerdict
     request: RequestRepresentation | None = None
+    #: Why the request will be held.
+    warnings: tuple[SubmitWarning, ...] = ()
 
 
 class BatchResult(Representation, frozen=True, omit_defaults=True):
@@ -160,27 +163,24 @@ class BatchResult(Representation, frozen=True, omit_defaults=True):
     id: str | None = None
     flow: str | None = None
     problem: ProblemRepresentation | None = None
+    #: Why the request will be held.
+    warnings: tuple[SubmitWarning, ...] = ()
 
 
-class Results(Representation, frozen=True):
-    """One for each request, in their order."""
-
-    results: list[BatchResult]
+class Results(ListOf[BatchResult], frozen=True):
+    """One for each request, in the order of the batch."""
 
 
-class Page(Representation, frozen=True):
-    """Newest first. `next` continues the list; null: that was all."""
-
-    items: list[RequestRepresentation]
-    next: str | None
+class Page(ListOf[RequestRepresentation], frozen=True):
+    """Newest first."""
 
 
-class Timeline(Representation, frozen=True):
-    events: list[EventRepresentation]
+class Timeline(ListOf[EventRepresentation], frozen=True):
+    """Every event of a request, oldest first."""
 
 
-class Attempts(Representation, frozen=True):
-    attempts: list[AttemptRepresentation]
+class Attempts(ListOf[AttemptRepresentation], frozen=True):
+    """Every attempt of a request, oldest first."""
 
 
 class Decided(Representation, frozen=True):

@@ -1,46 +1,42 @@
-"""Who hears of what happens, and which addresses get no more messages."""
+"""Subscriptions to events, and addresses that get no more messages."""
 
-from gesta.api_types.structs import Representation
+from gesta.api_types.structs import ListOf, Representation
 
 
-class WebhookRepresentation(Representation, frozen=True):
-    """A `webhook.subscription` of the tenant. `fault` says why it tells nobody; empty: it does."""
+class WebhookSubscription(Representation, frozen=True, tag_field="kind", tag="webhook"):
+    """A `webhook.subscription` of the tenant. `error` says why it sends nothing; null: it works."""
 
     code: str
     flow: str
     statuses: list[str]
     endpoint: str
-    fault: str
+    error: str | None
 
 
-class HandlerRepresentation(Representation, frozen=True):
-    """A handler of a program, or one of the engine's own. No event is in it, and no tenant."""
+class HandlerSubscription(Representation, frozen=True, tag_field="kind", tag="handler"):
+    """A handler of a program, or one of the engine's own, for the events of all tenants."""
 
     name: str
-    #: Events that it has not seen yet; roughly.
+    #: Events that it has not seen yet; an estimate.
     behind: int
-    #: Whether a running process tells it.
+    #: Whether a running process calls it.
     is_held: bool
-    #: Whether it is stuck. What it stumbled over is in `gesta doctor`, and in the log.
+    #: Whether it keeps failing. The error is in `gesta doctor` and in the log.
     is_stuck: bool
 
 
-class SubscriptionsRepresentation(Representation, frozen=True):
-    webhooks: list[WebhookRepresentation]
-    handlers: list[HandlerRepresentation]
+class Subscriptions(ListOf[WebhookSubscription | HandlerSubscription], frozen=True):
+    """The tenant's webhooks, then the handlers."""
 
 
 class SuppressedRepresentation(Representation, frozen=True):
     id: str
-    #: Enough to recognise, too little to learn.
+    #: The address, masked.
     masked: str
     reason: str
     source: str
     since: str
 
 
-class SuppressedPage(Representation, frozen=True):
-    """In no order that means anything. `next` continues the list; null: that was all."""
-
-    items: list[SuppressedRepresentation]
-    next: str | None
+class SuppressedPage(ListOf[SuppressedRepresentation], frozen=True):
+    """In no particular order."""

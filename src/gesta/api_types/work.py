@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from gesta.api_types.structs import Representation
+from gesta.api_types.structs import ListOf, Representation
 
 #: The header that carries the token of a lease where there is no body; never the address, which
 #: ends in logs.
@@ -30,8 +30,8 @@ class Work(Representation, frozen=True):
     cancel_requested: bool
 
 
-class WorkItems(Representation, frozen=True):
-    items: list[Work]
+class WorkItems(ListOf[Work], frozen=True):
+    """The work that was leased to the caller."""
 
 
 class Extended(Representation, frozen=True):
@@ -48,6 +48,6 @@ class Recorded(Representation, frozen=True):
     id: str
     status: str
     attempts: int
-    reason: str
+    reason: str | None
     #: When it is handed out again.
     next_attempt_at: str | None

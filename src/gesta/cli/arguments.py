@@ -1,8 +1,5 @@
-"""What people write on a command line, read: JSON from three places, durations, times, fields of
-config.
-"""
+"""Parses what users write on a command line: JSON, durations, times, fields of config."""
 
-import re
 import sys
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -11,42 +8,34 @@ from typing import Annotated
 import msgspec
 import typer
 
+from gesta.domain.durations import parse_duration
 from gesta.errors import BadInput
 from gesta.runtime.settings import resolve_reference
 
-#: Nothing of this size can become a request; reading on would only fill the memory.
+#: No request can be this large, so no more is read.
 SOURCE_BYTES_MAX = 4 * 1024 * 1024
-
-_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|min|h|d)?")
-_SECONDS = {"ms": 0.001, "s": 1.0, None: 1.0, "m": 60.0, "min": 60.0, "h": 3_600.0, "d": 86_400.0}
 
 
 def duration(text: str) -> timedelta:
-    """`90`, `90s`, `15m`, `2h`, `1d`."""
-    match = _DURATION.fullmatch(text.strip())
-    if match is None:
-        raise typer.BadParameter(f"{text!r} is no duration; write for instance 90s, 15m, 2h or 1d")
     try:
-        return timedelta(seconds=float(match[1]) * _SECONDS[match[2]])
-    except OverflowError:
-        raise typer.BadParameter(f"{text!r} is longer than any request can live") from None
+        return parse_duration(text)
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from None
 
 
 def point_in_time(text: str) -> datetime:
-    """ISO-8601. Whether it has a time zone is for intake to judge, together with everything
-    else.
-    """
+    """ISO-8601. Submit checks the time zone together with all other fields."""
     try:
         return datetime.fromisoformat(text)
     except ValueError:
         raise typer.BadParameter(
-            f"{text!r} is no time; write for instance 2030-01-31T09:00:00Z"
+            f"{text!r} is not a time; write for instance 2030-01-31T09:00:00Z"
         ) from None
 
 
 Id = Annotated[
     str,
-    typer.Argument(metavar="ID", help="The request's id, or the key that it was submitted with."),
+    typer.Argument(metavar="ID", help="Id of the request, or the key it was submitted with."),
 ]
 Ttl = Annotated[
     timedelta | None,
@@ -54,22 +43,20 @@ Ttl = Annotated[
         "--ttl",
         parser=duration,
         metavar="DURATION",
-        help="Expires when not done after 90s, 15m, 2h, 1d.",
+        help="Let it expire if it is not done after this time, e.g. 15m, 2h, 1d.",
     ),
 ]
 
 
 def json_document(source: str, what: str = "payload") -> object:
-    """The JSON that is given itself, as @FILE, or as - for stdin."""
+    """JSON that is written out, in @FILE, or on stdin (-)."""
     where, text = what, source.encode(errors="surrogateescape")
     if source == "-":
         where, text = f"{what} from stdin", sys.stdin.buffer.read(SOURCE_BYTES_MAX + 1)
     elif source.startswith("@"):
         where, text = f"{what} from {source[1:]}", _file(source[1:], what)
     if len(text) > SOURCE_BYTES_MAX:
-        raise BadInput(
-            f"{where}: more than {SOURCE_BYTES_MAX} bytes; store it elsewhere and send a reference"
-        )
+        raise BadInput(f"{where}: more than {SOURCE_BYTES_MAX} bytes; submit a reference instead")
     try:
         return msgspec.json.decode(text)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -77,8 +64,8 @@ def json_document(source: str, what: str = "payload") -> object:
 
 
 def field_value(name: str, text: str) -> str:
-    """A field's text: given itself, as @FILE, - for stdin or env:NAME, so that a secret need not
-    stand in the shell's history.
+    """A field's text: written out, or behind @FILE, - (stdin) or env:NAME, which keep a secret out
+    of the shell's history.
     """
     if text == "-":
         return sys.stdin.read(SOURCE_BYTES_MAX).rstrip("\r\n")
@@ -86,7 +73,7 @@ def field_value(name: str, text: str) -> str:
 
 
 def referred(name: str, text: str) -> str:
-    """The text behind @FILE or env:NAME; any other text is its own value."""
+    """The text behind @FILE or env:NAME; any other text unchanged."""
     if text.startswith("@"):
         try:
             return _file(text[1:], name).decode().rstrip("\r\n")
@@ -99,18 +86,16 @@ def referred(name: str, text: str) -> str:
 
 
 def assignments(texts: list[str]) -> dict[str, str]:
-    """`name=value` each; stdin can be read for one of them."""
+    """Parses `name=value` texts; only one of them may be `name=-`."""
     given: dict[str, str] = {}
     for text in texts:
         name, sign, value = text.partition("=")
         if not sign or not name:
-            raise BadInput(
-                f"{text!r}: fields are written name=value, name=@FILE, name=- or name=env:NAME"
-            )
+            raise BadInput(f"{text!r}: write name=value, name=@FILE, name=- or name=env:NAME")
         if name in given:
             raise BadInput(f"{name}: given twice")
         if value == "-" and "-" in given.values():
-            raise BadInput(f"{name}: stdin is read for one field only")
+            raise BadInput(f"{name}: only one field can be read from stdin")
         given[name] = value
     return given
 

@@ -142,10 +142,10 @@ class Backend:
     async def request(self, named: str) -> Whole:
         """The request that is named by its id or by its key; raises NotFound."""
         try:
-            return await self.client.look_up(named)
+            return await self.client.get(named)
         except NotFound as error:
             ids = [one.id async for one in self.client.find(key=named, limit=MANY)]
-            return await self.client.look_up(_only(ids, named, self.tenant, error))
+            return await self.client.get(_only(ids, named, self.tenant, error))
 
     async def decidable(self, named: str) -> Whole:
         """A request to decide about: that needs its flow's rules."""
@@ -164,14 +164,14 @@ class Backend:
     ) -> dict[str, PauseRepresentation]:
         """Scope → the pause, of those that hold one of these.
 
-        A key that may not see them leaves their names.
+        With a key that may not list pauses, only what `held_by` says is known of each.
         """
         held = {str(one.held_by) for one in requests if one.held_by is not None}
         if not held:
             return {}
         known: dict[str, PauseRepresentation] = {
             scope: PauseRepresentation(
-                scope, None, None, None, "", "", refused=False, by=None, held=0
+                scope, None, None, None, None, "", refused=False, by=None, held=0
             )
             for scope in held
         }

@@ -10,7 +10,8 @@ from typing import Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from gesta.cli.invocation import Call, Invocation, silence_log
+from gesta.cli.invocation import Call, Invocation
+from gesta.cli.log import silence_log
 from gesta.cli.output import GlobalJson, tell
 from gesta.errors import BadSettings, GestaError, OutcomeTimeout, UnknownFlow
 

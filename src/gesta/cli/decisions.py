@@ -18,6 +18,12 @@ if TYPE_CHECKING:
     from gesta.cli.backend import Backend
 
 Resolution = Literal["executed", "not_executed", "rejected"]
+#: A resolution of the command line → the outcome that the API takes.
+OUTCOMES: dict[Resolution, Literal["succeeded", "not_executed", "failed"]] = {
+    "executed": "succeeded",
+    "not_executed": "not_executed",
+    "rejected": "failed",
+}
 Again = Annotated[
     bool,
     typer.Option(
@@ -31,7 +37,9 @@ async def retry(call: Invocation, request_id: Id, by: By = None, as_json: Json =
     """Make the next attempt of a waiting request due now, under the same key."""
     async with call.backend() as backend:
         request = await backend.decidable(request_id)
-        decided = await backend.client.retry(request.flow, request.id, by=call.actor(by).user_id)
+        decided = await backend.client.retry(
+            request.id, flow=request.flow, by=call.actor(by).user_id
+        )
         await _tell(backend, decided, "its next attempt is due now", as_json=as_json)
 
 
@@ -39,7 +47,9 @@ async def cancel(call: Invocation, request_id: Id, by: By = None, as_json: Json 
     """Call a request back. While an attempt runs, its end decides: a success stays."""
     async with call.backend() as backend:
         request = await backend.decidable(request_id)
-        decided = await backend.client.cancel(request.flow, request.id, by=call.actor(by).user_id)
+        decided = await backend.client.cancel(
+            request.id, flow=request.flow, by=call.actor(by).user_id
+        )
         done = (
             "it will not be executed"
             if decided.status == "cancelled"
@@ -64,7 +74,7 @@ async def redrive(
     async with call.backend() as backend:
         request = await backend.decidable(request_id)
         decided = await backend.client.redrive(
-            request.flow, request.id, ttl=ttl, again=again, by=call.actor(by).user_id
+            request.id, flow=request.flow, ttl=ttl, again=again, by=call.actor(by).user_id
         )
         await _tell(backend, decided, "it is executed now", as_json=as_json)
 
@@ -105,11 +115,11 @@ async def resolve(
     async with call.backend() as backend:
         request = await backend.decidable(request_id)
         decided = await backend.client.resolve(
-            request.flow,
             request.id,
-            result,
+            OUTCOMES[result],
             evidence=finding.evidence,
-            provider_id=finding.provider_id,
+            provider_id=finding.provider_id or None,
+            flow=request.flow,
             by=person,
         )
         then = "; gesta tries again" if decided.status == "queued" else ""

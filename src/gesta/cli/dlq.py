@@ -76,24 +76,23 @@ async def show_letter(call: Invocation, request_id: Id, as_json: Json = False) -
         if as_json:
             print_json(letter)
             return
-        original, error, kept = letter.original, letter.error_info, letter.dlq_metadata
+        failure = letter.failure
         show(
             facts(
                 {
-                    "request": original.request_id,
-                    "flow": original.flow,
-                    "key": original.key or "",
-                    "reason": error.error_type,
-                    "message": error.error_message,
-                    "attempts": str(error.attempt_count),
-                    "failed": kept.sent_to_dlq_at,
-                    "kept until": kept.expires_at,
-                    "stream": f"{original.stream} (version {original.version})",
+                    "request": letter.id,
+                    "flow": letter.flow,
+                    "key": letter.key or "",
+                    "reason": failure.reason,
+                    "message": failure.detail or "",
+                    "attempts": str(failure.attempts),
+                    "failed": failure.at,
+                    "kept until": failure.kept_until,
                 }
             )
         )
         again, history = (
-            call.place.command(f"{verb} {original.request_id}") for verb in ("dlq redrive", "show")
+            call.place.command(f"{verb} {letter.id}") for verb in ("dlq redrive", "show")
         )
         tell(f"again: {again}; its history: {history}")
 
@@ -113,9 +112,9 @@ async def redrive_letters(
     async with call.backend() as backend:
 
         async def act(letter: DeadLetter) -> str:
-            request = await backend.decidable(letter.original.request_id)
+            request = await backend.decidable(letter.id)
             decided = await backend.client.redrive(
-                request.flow, request.id, ttl=ttl, again=again, by=person
+                request.id, flow=request.flow, ttl=ttl, again=again, by=person
             )
             return decided.status
 
@@ -133,7 +132,7 @@ async def purge_letters(
     async with call.backend() as backend:
 
         async def act(letter: DeadLetter) -> str:
-            await backend.client.purge(letter.original.flow, letter.original.request_id, by=person)
+            await backend.client.purge(letter.id, flow=letter.flow, by=person)
             return "purged"
 
         letters = await _chosen(backend, choice)
@@ -153,7 +152,7 @@ async def _chosen(backend: Backend, choice: Choice) -> list[DeadLetter]:
 
 async def _letter(backend: Backend, named: str) -> DeadLetter:
     request = await backend.request(named)
-    return await backend.client.dead_letter(request.flow, request.id)
+    return await backend.client.dead_letter(request.id, flow=request.flow)
 
 
 async def _act_on_all(letters: list[DeadLetter], act: Act, *, dry_run: bool, as_json: bool) -> None:
@@ -170,7 +169,7 @@ async def _act_on_all(letters: list[DeadLetter], act: Act, *, dry_run: bool, as_
                 result = await act(letter)
             except Refused as error:
                 result, fault, refused = "refused", str(error), refused + 1
-        rows.append((letter.original.request_id, letter.original.flow, result, fault))
+        rows.append((letter.id, letter.flow, result, fault))
     if as_json:
         for one, flow, result, fault in rows:
             print_json_line(
@@ -193,14 +192,12 @@ def _show(letters: list[DeadLetter]) -> None:
 
     rows = [
         (
-            letter.original.request_id,
-            letter.original.flow,
-            letter.dlq_metadata.sent_to_dlq_at[:16].replace("T", " "),
-            letter.original.key or "",
+            letter.id,
+            letter.flow,
+            letter.failure.at[:16].replace("T", " "),
+            letter.key or "",
             joined(
-                letter.last_failure_reason,
-                letter.error_info.error_message,
-                tries(letter.error_info.attempt_count),
+                letter.failure.reason, letter.failure.detail or "", tries(letter.failure.attempts)
             ),
         )
         for letter in letters

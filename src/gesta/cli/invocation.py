@@ -1,21 +1,18 @@
-"""One call of the command line: its settings, its log, the engine it opens.
-
-Every field is an option of every command.
-"""
+"""One call of the command line: its global options, settings, engine and backend."""
 
 from __future__ import annotations
 
-import logging
 import os
 import pwd
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from gesta.cli.log import start_log
 from gesta.cli.output import tell
 from gesta.domain.events import Actor
 from gesta.domain.ids import TENANT
@@ -29,78 +26,56 @@ if TYPE_CHECKING:
     from gesta.http_api.app import Web
     from gesta.runtime.settings import Settings
 
-_PANEL = "Global options"
-
 By = Annotated[
     str | None,
-    typer.Option("--by", help="Who decides, for the record; without it, the user of this machine."),
+    typer.Option(
+        "--by",
+        metavar="NAME",
+        help="Who decided this, for the record. Default: your user name on this machine.",
+    ),
 ]
+
+
+def _global(name: str, metavar: str | None, text: str) -> Any:
+    return typer.Option(name, metavar=metavar, help=text, rich_help_panel="Global options")
 
 
 @dataclass(frozen=True)
 class Call:
-    """What every command takes."""
+    """The options of every command."""
 
-    debug: Annotated[
-        bool,
-        typer.Option("--debug", help="Show the traceback of an error.", rich_help_panel=_PANEL),
-    ] = False
+    debug: Annotated[bool, _global("--debug", None, "Show the traceback of an error.")] = False
 
 
 @dataclass(frozen=True)
 class Invocation(Call):
-    """What every command on a store takes. An option left out comes from GESTA_* or gesta.toml."""
+    """The options of every command that uses a store. Defaults come from GESTA_* or gesta.toml."""
 
-    url: Annotated[
-        str | None,
-        typer.Option(
-            "--url",
-            metavar="URL",
-            help="The store, e.g. sqlite:///gesta.db.",
-            rich_help_panel=_PANEL,
-        ),
-    ] = None
+    url: Annotated[str | None, _global("--url", "URL", "The store, e.g. sqlite:///gesta.db.")] = (
+        None
+    )
     app: Annotated[
         str | None,
-        typer.Option(
-            "--app",
-            metavar="MODULE:NAME",
-            help="A program's Engine, for flows of one's own.",
-            rich_help_panel=_PANEL,
-        ),
+        _global("--app", "MODULE:NAME", "Load the flows of the Engine in your program."),
     ] = None
-    tenant: Annotated[
-        str | None,
-        typer.Option(
-            "--tenant", metavar="NAME", help="Whose requests and config.", rich_help_panel=_PANEL
-        ),
-    ] = None
+    tenant: Annotated[str | None, _global("--tenant", "NAME", "The tenant. Default: default.")] = (
+        None
+    )
     file: Annotated[
-        str | None,
-        typer.Option(
-            "--file",
-            metavar="FILE",
-            help="Settings, instead of gesta.toml.",
-            rich_help_panel=_PANEL,
-        ),
+        str | None, _global("--file", "FILE", "Read settings from this file, not gesta.toml.")
     ] = None
     log_level: Annotated[
         str | None,
-        typer.Option(
-            "--log-level",
-            metavar="LEVEL",
-            help="debug, info, warning, error or critical.",
-            rich_help_panel=_PANEL,
-        ),
+        _global("--log-level", "LEVEL", "debug, info, warning, error or critical."),
     ] = None
-
+    log_format: Annotated[
+        str | None,
+        _global("--log-format", "FORMAT", "json, text, or auto: text on a terminal, else json."),
+    ] = None
     server: Annotated[
         str | None,
-        typer.Option(
-            "--server",
-            metavar="URL",
-            help="A running server to ask instead; its key is GESTA_API_KEY.",
-            rich_help_panel=_PANEL,
+        _global(
+            "--server", "URL", "Send the command to a running server; its key is GESTA_API_KEY."
         ),
     ] = None
 
@@ -109,37 +84,29 @@ class Invocation(Call):
         from gesta.cli.flows import settings_of_app
         from gesta.runtime.settings import load
 
-        given = {
-            "url": self.url,
-            "app": self.app,
-            "tenant": self.tenant,
-            "log_level": self.log_level,
-            "server": self.server,
-        }
+        names = ("url", "app", "tenant", "log_level", "log_format", "server")
+        given = {name: getattr(self, name) for name in names}
         loaded = load(given, file=self.file)
         return loaded if loaded.app is None else settings_of_app(loaded, self.file)
 
     @property
     def tenant_name(self) -> str:
-        """The tenant to act for.
-
-        Raises when no tenant can be called so: a listing would only come out empty.
-        """
+        """The tenant to act for. Raises if no tenant can have this name."""
         name, source = self.settings.tenant, self.settings.sources["tenant"]
         if not TENANT.fullmatch(name):
             raise BadSettings(
-                f"tenant from {source}: {name!r} is not 1 to 63 of A-Z a-z 0-9 . _ - with a letter"
-                " or digit first"
+                f"tenant from {source}: {name!r} is not a tenant name; write 1 to 63 of A-Z a-z 0-9"
+                " . _ - that begin with a letter or digit"
             )
         return name
 
     @property
     def place(self) -> Target:
-        """What a command that is advised has to repeat of this call."""
+        """The options of this call that a suggested command must repeat."""
         from gesta.admin.wording import Target, options
         from gesta.runtime.redaction import scrub
 
-        # A password is not shown, wherever it came from.
+        # A URL with a password is not repeated.
         url = self.url if self.url is not None and scrub(self.url) == self.url else None
         return Target(
             options(tenant=self.tenant),
@@ -148,7 +115,7 @@ class Invocation(Call):
         )
 
     def engine(self, *, work: Work | None = None) -> Engine:
-        """An engine with the flows of this process, not started yet."""
+        """An engine with the flows of this process; the caller starts it."""
         from gesta.cli.flows import flows_of, subscriptions_of
         from gesta.engine.engine import Engine
 
@@ -159,30 +126,30 @@ class Invocation(Call):
 
     @property
     def server_address(self) -> str | None:
-        """The server that commands ask; None: they work on the store.
+        """The server that executes commands; None: this process opens the store.
 
-        Whoever names a store on the command line means that one.
+        --url on the command line takes precedence over a server in the settings.
         """
         return (
             None if self.url is not None and self.server is None else self.settings.server or None
         )
 
     def refuse_server(self) -> None:
-        """For what only the store can do: silently working on another store than the server's would
-        be worse than an error.
+        """For commands that need the store itself. Using another store than the server's would be
+        worse than an error.
         """
         if self.server_address is not None:
             where = self.settings.sources["server"]
             raise BadInput(
-                f"this works on the store itself, and a server is named (server from {where});"
-                " leave that out, or name the store: --url"
+                f"this command opens the store itself, but a server is set (server from {where});"
+                " unset it, or name the store with --url"
             )
 
     @asynccontextmanager
     async def backend(self, *, create: bool = False) -> AsyncIterator[Backend]:
-        """Where the command is carried out: by the server that is named, else on the store.
+        """Execute the command through the server that is set, else on the store.
 
-        Only some commands may make a store.
+        `create`: whether the command may create a store.
         """
         if self.server_address is not None:
             async with self._at_server(self.server_address) as backend:
@@ -192,6 +159,7 @@ class Invocation(Call):
         from gesta.client import Client
 
         engine = self.engine()
+        web: Web | None = None
         async with AsyncExitStack() as stack:
 
             async def opened() -> Engine:
@@ -199,30 +167,28 @@ class Invocation(Call):
                     await stack.enter_async_context(self.opened(engine, create=create))
                 return engine
 
-            line = InProcess(self._web_of(opened))
-            yield Backend(self, Client(line=line), engine=engine, open_store=opened)
+            async def api() -> Web:
+                nonlocal web
+                if web is None:
+                    web = self._web(await opened())
+                return web
 
-    def _web_of(self, opened: Callable[[], Awaitable[Engine]]) -> Callable[[], Awaitable[Web]]:
-        """The API of the engine, once it is open: whoever may read the store may do everything."""
-        made: list[Web] = []
+            yield Backend(self, Client(line=InProcess(api)), engine=engine, open_store=opened)
 
-        async def web() -> Web:
-            if not made:
-                from gesta.http_api.app import Web
-                from gesta.tenants.api_keys import Grant
+    def _web(self, engine: Engine) -> Web:
+        """The API of the engine. A user who may read the store has every scope."""
+        from gesta.http_api.app import Web
+        from gesta.tenants.api_keys import Grant
 
-                grant = Grant(
-                    key_id="",
-                    tenant=self.tenant_name,
-                    scopes=frozenset({"admin"}),
-                    name=user_name(),
-                    is_test=False,
-                    expires_ms=None,
-                )
-                made.append(Web(await opened(), grant=grant))
-            return made[0]
-
-        return web
+        grant = Grant(
+            key_id="",
+            tenant=self.tenant_name,
+            scopes=frozenset({"admin"}),
+            name=user_name(),
+            is_test=False,
+            expires_ms=None,
+        )
+        return Web(engine, grant=grant)
 
     @asynccontextmanager
     async def _at_server(self, server: str) -> AsyncIterator[Backend]:
@@ -231,16 +197,15 @@ class Invocation(Call):
 
         if self.settings.api_key is None:
             raise BadSettings(
-                "api_key: the server needs one; set GESTA_API_KEY. `gesta key create` on the store"
-                " makes it"
+                "api_key: the server needs an API key; create one on the store with `gesta key"
+                " create` and set GESTA_API_KEY"
             )
         async with Client(server, self.settings.api_key) as client:
-            start_log(self.settings.log_level)
+            start_log(self.settings)
             tenant = (await client.whoami()).tenant
             if self.tenant not in (None, tenant):
                 raise BadInput(
-                    f"--tenant: the API key is of tenant {tenant}; one of another tenant is a key"
-                    " of its own"
+                    f"--tenant: the API key belongs to tenant {tenant}; use a key of {self.tenant}"
                 )
             yield Backend(self, client, tenant=tenant)
 
@@ -248,50 +213,35 @@ class Invocation(Call):
     async def opened(
         self, engine: Engine | None = None, *, create: bool = False, is_server: bool = False
     ) -> AsyncIterator[Engine]:
-        """A running engine, beside whatever other process works on the store.
+        """A running engine; other processes may use the store at the same time.
 
-        Only some commands may make a store.
+        `create`: whether the command may create a store.
         """
         if not is_server:
             self.refuse_server()
         if not create:
             refuse_missing_file(self.settings)
         async with engine or self.engine() as running:
-            # The log begins here: what the engine notes at its start is told in words instead.
-            start_log(self.settings.log_level)
+            # The log begins here: notes of the start are printed in words.
+            start_log(self.settings)
             for note in running.notes:
                 tell(f"note: {note}")
             tell_of_odd_variables()
             yield running
 
     def actor(self, by: str | None = None) -> Actor:
-
         return Actor(by or user_name())
 
 
 def user_name() -> str:
-    """Who is at the keyboard, as the machine knows them."""
     try:
         return pwd.getpwuid(os.getuid()).pw_name
     except KeyError:
         return f"uid {os.getuid()}"
 
 
-def silence_log() -> None:
-    """Nothing is logged until `start_log`, not even by Python's handler of last resort."""
-    logging.getLogger("gesta").handlers[:] = [logging.NullHandler()]
-
-
-def start_log(level: str) -> None:
-    """JSON lines on stderr."""
-    logger = logging.getLogger("gesta")
-    logger.handlers[:] = [logging.StreamHandler()]
-    logger.propagate = False
-    logger.setLevel(level.upper())
-
-
 def tell_of_odd_variables() -> None:
-    """Whoever misspells a setting believes that it counts."""
+    """Warn of variables that look like misspelt settings."""
     from gesta.runtime.settings import odd_variables
 
     for odd in odd_variables():
@@ -299,9 +249,9 @@ def tell_of_odd_variables() -> None:
 
 
 def refuse_missing_file(settings: Settings) -> None:
-    """Whoever only looks makes nothing: no store, and no key for it.
+    """A command that only reads must not create a store or a key.
 
-    SQLite takes an empty file for a new database.
+    SQLite treats an empty file as a new database.
     """
     from gesta.stores.sqlite import emptied_evidence, file_of
 
@@ -315,6 +265,6 @@ def refuse_missing_file(settings: Settings) -> None:
         where = f"{path} (url from {settings.sources['url']})"
         fault = "is empty" if path.exists() else "does not exist"
         raise StoreError(
-            f"{where} {fault}; `gesta serve` and `gesta submit` make it. Or name another: --url,"
-            " GESTA_URL"
+            f"{where} {fault}; `gesta serve` and `gesta submit` create it. Or name another with"
+            " --url or GESTA_URL"
         )

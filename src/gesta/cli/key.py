@@ -94,7 +94,7 @@ async def list_keys(call: Invocation, as_json: JsonLines = False) -> None:
                     one.name,
                     ", ".join(one.scopes) + (" (test)" if one.test else ""),
                     moment(ms_of(one.created_at)),
-                    one.created_by,
+                    one.created_by or "",
                     "" if one.expires_at is None else moment(ms_of(one.expires_at)),
                     _standing(one, now),
                 )

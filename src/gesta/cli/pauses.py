@@ -213,7 +213,7 @@ async def _list(backend: Backend, place: Target, *, as_json: bool) -> None:
         print_json(found)
     elif found:
         rows = [
-            (one.scope, moment(ms_of(one.since)), one.by or "", one.reason, str(one.held))
+            (one.scope, moment(ms_of(one.since)), one.by or "", one.reason or "", str(one.held))
             for one in found
         ]
         show(

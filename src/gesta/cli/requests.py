@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import msgspec
 import typer
 
-from gesta.cli.arguments import Ttl, json_document, point_in_time
+from gesta.cli.arguments import Ttl, duration, json_document, point_in_time
 from gesta.cli.command import FAILED
 from gesta.cli.invocation import Invocation
 from gesta.cli.output import Json, JsonLines, print_json, print_json_line, say, show, table, tell
@@ -53,11 +53,11 @@ async def submit(
     ],
     delivery: Delivery,
     wait: Annotated[
-        float | None,
+        timedelta | None,
         typer.Option(
-            metavar="SECONDS",
-            min=0,
-            help="Wait that long for the outcome; 1 if it failed, 5 if it takes longer.",
+            parser=duration,
+            metavar="DURATION",
+            help="Wait this long for the outcome, e.g. 20s. Exit code 1: failed; 5: none yet.",
         ),
     ] = None,
     as_json: Json = False,
@@ -108,7 +108,9 @@ def _for_a_shell(error: InvalidRequest, deliver_at: datetime | None) -> InvalidR
     )
 
 
-async def _end(backend: Backend, request: Submitted, wait: float | None, *, as_json: bool) -> None:
+async def _end(
+    backend: Backend, request: Submitted, wait: timedelta | None, *, as_json: bool
+) -> None:
     """Wait for the outcome if that is wanted, and tell it."""
     from gesta.admin.wording import state_of
     from gesta.domain.outcome import Done
@@ -118,7 +120,7 @@ async def _end(backend: Backend, request: Submitted, wait: float | None, *, as_j
     late: OutcomeTimeout | None = None
     if wait is not None:
         try:
-            ended = await backend.client.wait(request.flow, request.id, wait)
+            ended = await backend.client.wait(request.id, wait.total_seconds(), flow=request.flow)
             outcome = outcome_of(state_of(ended))
         except OutcomeTimeout as error:
             late = error

@@ -41,8 +41,8 @@ async def show(call: Invocation, request_id: Id, as_json: Json = False) -> None:
     async with call.backend() as backend:
         request = await backend.request(request_id)
         pause = (await backend.pauses_of([request])).get(str(request.held_by))
-        history = await backend.client.events(request.flow, request.id)
-        attempts = await backend.client.attempts(request.flow, request.id)
+        history = await backend.client.events(request.id, flow=request.flow)
+        attempts = await backend.client.attempts(request.id, flow=request.flow)
         if as_json:
             print_json({**msgspec.to_builtins(request), "attempts": attempts, "history": history})
             return
@@ -124,8 +124,8 @@ def _attempts(attempts: list[AttemptRepresentation]) -> Table:
             str(one.number),
             (one.ended_at or one.started_at or "").replace("T", " "),
             one.outcome or "running",
-            one.reason,
-            one.detail,
+            one.reason or "",
+            one.detail or "",
             ", ".join(f"{name} v{version}" for name, version in one.used.items()),
         )
         for one in attempts

@@ -12,9 +12,9 @@ from gesta.api_types.admin import (
     ErasedRepresentation,
     FlowRepresentation,
     Flows,
-    ParkedList,
     PauseRepresentation,
     Pauses,
+    QuarantinedList,
     QuarantinedRepresentation,
     Resumed,
 )
@@ -43,9 +43,11 @@ from gesta.api_types.keys import (
 from gesta.api_types.requests import Submitted
 from gesta.api_types.structs import PAGE_MAX
 from gesta.api_types.subscriptions import (
-    SubscriptionsRepresentation,
+    HandlerSubscription,
+    Subscriptions,
     SuppressedPage,
     SuppressedRepresentation,
+    WebhookSubscription,
 )
 from gesta.client.connection import Calls, Json
 
@@ -162,8 +164,9 @@ class AdminCalls(Calls):
         ):
             yield one
 
-    async def dead_letter(self, flow: str, request_id: str) -> DeadLetter:
-        return await self.read("dead-letters", flow, request_id, answer=DeadLetter)
+    async def dead_letter(self, request_id: str, *, flow: str | None = None) -> DeadLetter:
+        query = {"flow": flow}
+        return await self.read("dead-letters", request_id, answer=DeadLetter, query=query)
 
     async def redrive_all(
         self,
@@ -190,10 +193,18 @@ class AdminCalls(Calls):
         }
         return await self.post("dead-letters", "redrive", answer=RedrivenMany, body=body, by=by)
 
-    async def purge(self, flow: str, request_id: str, *, by: str | None = None) -> None:
+    async def purge(
+        self, request_id: str, *, flow: str | None = None, by: str | None = None
+    ) -> None:
         """Remove a request from the dead letters; its events stay."""
         await self.change(
-            "DELETE", "dead-letters", flow, request_id, answer=type(None), by=by, repeat=False
+            "DELETE",
+            "dead-letters",
+            request_id,
+            answer=type(None),
+            query={"flow": flow},
+            by=by,
+            repeat=False,
         )
 
     async def unknown(
@@ -252,7 +263,8 @@ class AdminCalls(Calls):
 
     async def quarantined(self, limit: int = 100) -> list[QuarantinedRepresentation]:
         """Events and jobs that were set aside because they could not be processed."""
-        return (await self.read("parked", answer=ParkedList, query={"limit": limit})).items
+        query = {"limit": limit}
+        return (await self.read("quarantined", answer=QuarantinedList, query=query)).items
 
     async def whoami(self) -> Myself:
         """Whose key this is, and what it allows."""
@@ -260,7 +272,7 @@ class AdminCalls(Calls):
 
     async def keys(self) -> list[KeyRepresentation]:
         """The tenant's keys, without their texts."""
-        return (await self.read("keys", answer=KeyList)).keys
+        return (await self.read("keys", answer=KeyList)).items
 
     async def create_key(
         self,
@@ -284,17 +296,8 @@ class AdminCalls(Calls):
 
     async def audit(self, *, limit: int | None = None) -> AsyncIterator[ChangeRepresentation]:
         """Who changed what, newest first."""
-        before: int | None = None
-        left = limit
-        while left is None or left > 0:
-            size = PAGE_MAX if left is None else min(PAGE_MAX, left)
-            got = await self.read("audit", answer=Trail, query={"before": before, "limit": size})
-            for item in got.items:
-                yield item
-            left = None if left is None else left - len(got.items)
-            before = got.next
-            if before is None:
-                return
+        async for one in self.pages("audit", answer=Trail, query={}, limit=limit, page=PAGE_MAX):
+            yield one
 
     async def suppressed(
         self, flow: str, *, limit: int | None = None
@@ -331,9 +334,9 @@ class AdminCalls(Calls):
             "DELETE", "suppression", flow, entry_id, answer=type(None), by=by, repeat=False
         )
 
-    async def subscriptions(self) -> SubscriptionsRepresentation:
-        """Who is told of what happens."""
-        return await self.read("subscriptions", answer=SubscriptionsRepresentation)
+    async def subscriptions(self) -> list[WebhookSubscription | HandlerSubscription]:
+        """The tenant's webhook subscriptions, and the handlers of programs."""
+        return (await self.read("subscriptions", answer=Subscriptions)).items
 
     async def forget_subscription(self, name: str, *, by: str | None = None) -> None:
         """Forget the place of a handler that no program declares any more.

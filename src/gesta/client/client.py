@@ -136,7 +136,6 @@ class SyncClient:
     submit = _done(Client.submit)
     submit_many = _done(Client.submit_many)
     get = _done(Client.get)
-    look_up = _done(Client.look_up)
     wait = _done(Client.wait)
     find = _each(Client.find)
     events = _done(Client.events)

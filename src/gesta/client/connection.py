@@ -8,19 +8,19 @@ connection, 429, 5xx. Any other call only where it is certain that nothing was d
 
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 from urllib.parse import quote, urlsplit
 
 import aiohttp
 import msgspec
 
 from gesta.api_types.requests import ACTOR
+from gesta.api_types.structs import ListOf
 from gesta.client.clock import Clock, sleep
 from gesta.client.problems import NOTHING_DONE, error_of, read_problem
 from gesta.errors import BadInput, GestaError, Unreachable
 
 T = TypeVar("T")
-ItemT = TypeVar("ItemT")
 Json = dict[str, Any]
 
 #: How often a call is made at most.
@@ -265,16 +265,6 @@ def _checked_key(key: str) -> str:
     return key
 
 
-class Pages(Protocol[ItemT]):
-    """A part of a list, and how to go on."""
-
-    @property
-    def items(self) -> list[ItemT]: ...
-
-    @property
-    def next(self) -> str | None: ...
-
-
 class Calls:
     """What all groups of calls are made of: read, change, go through pages.
 
@@ -343,7 +333,7 @@ class Calls:
     async def pages(
         self,
         *parts: str,
-        answer: type[Pages[T]],
+        answer: type[ListOf[T]],
         query: Mapping[str, Any],
         limit: int | None,
         page: int,

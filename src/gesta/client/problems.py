@@ -15,10 +15,10 @@ E = TypeVar("E", bound=e.GestaError)
 #: Nothing was done, whatever was asked: the same call may be made again.
 NOTHING_DONE = frozenset(
     {
-        "too_many",
+        "rate_limited",
         "too_slow",
         "not_running",
-        "try_later",
+        "overloaded",
         "too_many_connections",
         "too_many_streams",
         "too_many_previews",
@@ -48,6 +48,10 @@ def error_of(problem: ProblemRepresentation, retry_after_seconds: float | None) 
             return _made(e.Forbidden, told)
         case 404:
             return _made(e.NotFound, told)
+        case 409 if problem.code == "ambiguous_id":
+            return _made(
+                e.AmbiguousId, told, request_id=problem.request_id or "", flows=problem.flows
+            )
         case 409 if problem.code == "conflict":
             return _made(e.Conflict, told, key="", request_id=problem.request_id or "")
         case 409:

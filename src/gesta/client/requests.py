@@ -103,7 +103,7 @@ class RequestCalls(Calls):
                 answer = await self.post(
                     "requests", "batch", answer=Results, body=body, by=by, repeat=True
                 )
-                for place, result in zip(places, answer.results, strict=True):
+                for place, result in zip(places, answer.items, strict=True):
                     results[place] = result
             left = [place for place in left if self._is_left(requests[place], results[place])]
             if not left:
@@ -114,23 +114,22 @@ class RequestCalls(Calls):
             await self.rest()
         return [one for one in results if one is not None]
 
-    async def get(self, flow: str, request_id: str, *, wait: float = 0.0) -> Whole:
-        """A request as it is now; with `wait`, as it is when it has ended, or after so many
-        seconds.
-        """
-        return await self.read(
-            "requests", flow, request_id, answer=Whole, query=_wait(wait), wait=wait
-        )
+    async def get(self, request_id: str, *, flow: str | None = None, wait: float = 0.0) -> Whole:
+        """The current state of a request; with `wait`, the state when it has ended, or after that
+        many seconds.
 
-    async def look_up(self, request_id: str) -> Whole:
-        """The same for whoever knows the id only."""
-        return await self.read("requests", request_id, answer=Whole)
+        Every call that names a request takes `flow`. It is needed only where several flows have a
+        request with this id; without it AmbiguousId is raised then.
+        """
+        query = {"flow": flow, **_wait(wait)}
+        return await self.read("requests", request_id, answer=Whole, query=query, wait=wait)
 
     async def wait(
         self,
-        flow: str,
         request_id: str,
         timeout: float = 30.0,  # noqa: ASYNC109 -- the name that callers expect
+        *,
+        flow: str | None = None,
     ) -> Whole:
         """The request when nothing more happens by itself.
 
@@ -141,7 +140,7 @@ class RequestCalls(Calls):
         until = clock.monotonic() + timeout
         while True:
             left = max(0.0, until - clock.monotonic())
-            shown = await self.get(flow, request_id, wait=min(left, WAIT_SECONDS_MAX))
+            shown = await self.get(request_id, flow=flow, wait=min(left, WAIT_SECONDS_MAX))
             if has_ended(shown):
                 return shown
             if clock.monotonic() >= until:
@@ -167,13 +166,23 @@ class RequestCalls(Calls):
         ):
             yield one
 
-    async def events(self, flow: str, request_id: str) -> list[EventRepresentation]:
-        """Everything that happened to it, in order."""
-        return (await self.read("requests", flow, request_id, "events", answer=Timeline)).events
+    async def events(
+        self, request_id: str, *, flow: str | None = None
+    ) -> list[EventRepresentation]:
+        """Every event of a request, oldest first."""
+        query = {"flow": flow}
+        return (
+            await self.read("requests", request_id, "events", answer=Timeline, query=query)
+        ).items
 
-    async def attempts(self, flow: str, request_id: str) -> list[AttemptRepresentation]:
-        """What each attempt came to."""
-        return (await self.read("requests", flow, request_id, "attempts", answer=Attempts)).attempts
+    async def attempts(
+        self, request_id: str, *, flow: str | None = None
+    ) -> list[AttemptRepresentation]:
+        """Every attempt of a request, oldest first."""
+        query = {"flow": flow}
+        return (
+            await self.read("requests", request_id, "attempts", answer=Attempts, query=query)
+        ).items
 
     async def stream(
         self, *, flow: str = "*", request_id: str | None = None, last_id: str | None = None
@@ -188,57 +197,77 @@ class RequestCalls(Calls):
                 if event is not None:
                     yield event
 
-    async def cancel(self, flow: str, request_id: str, *, by: str | None = None) -> Decided:
-        """Call it back. While an attempt runs, its end decides.
+    async def cancel(
+        self, request_id: str, *, flow: str | None = None, by: str | None = None
+    ) -> Decided:
+        """Cancel a request. A running attempt finishes first; if it succeeds, the request stays
+        `sent`.
 
-        Repeated safely: what is called back stays so.
+        Repeated when the answer is lost: a cancelled request stays cancelled.
         """
-        return await self.post(
-            "requests", flow, request_id, "cancel", answer=Decided, by=by, repeat=True
-        )
+        return await self._decide("cancel", request_id, flow=flow, by=by, repeat=True)
 
-    async def retry(self, flow: str, request_id: str, *, by: str | None = None) -> Decided:
-        """The next attempt now.
+    async def retry(
+        self, request_id: str, *, flow: str | None = None, by: str | None = None
+    ) -> Decided:
+        """Make the next attempt due now.
 
-        Not repeated when the answer is lost: that could be one attempt more.
+        Not repeated when the answer is lost: that could cause one attempt more.
         """
-        return await self.post("requests", flow, request_id, "retry", answer=Decided, by=by)
+        return await self._decide("retry", request_id, flow=flow, by=by)
 
     async def redrive(
         self,
-        flow: str,
         request_id: str,
         *,
+        flow: str | None = None,
         ttl: timedelta | None = None,
         again: bool = False,
         by: str | None = None,
     ) -> Decided:
-        """Again after a final failure.
+        """Execute a request again after a final failure.
 
-        Not repeated when the answer is lost: it may have failed once more meanwhile.
+        Not repeated when the answer is lost: the request may have failed once more meanwhile.
         """
         body = {"ttlSeconds": _seconds(ttl), "again": again}
-        return await self.post(
-            "requests", flow, request_id, "redrive", answer=Decided, body=body, by=by
-        )
+        return await self._decide("redrive", request_id, body, flow=flow, by=by)
 
     async def resolve(
         self,
-        flow: str,
         request_id: str,
-        result: Literal["executed", "not_executed", "rejected"],
+        outcome: Literal["succeeded", "not_executed", "failed"],
         *,
         evidence: str,
-        provider_id: str = "",
+        provider_id: str | None = None,
+        flow: str | None = None,
         by: str | None = None,
     ) -> Decided:
-        """End the doubt of an unknown outcome.
+        """Record what became of a request whose outcome is unknown.
 
-        Not repeated when the answer is lost: there may be a new doubt by then.
+        Not repeated when the answer is lost: the outcome may be unknown again by then.
         """
-        body: Json = {"result": result, "evidence": evidence, "providerId": provider_id}
+        body: Json = {"outcome": outcome, "evidence": evidence, "id": provider_id}
+        return await self._decide("resolve", request_id, body, flow=flow, by=by)
+
+    async def _decide(
+        self,
+        action: str,
+        request_id: str,
+        body: Json | None = None,
+        *,
+        flow: str | None,
+        by: str | None,
+        repeat: bool = False,
+    ) -> Decided:
         return await self.post(
-            "requests", flow, request_id, "resolve", answer=Decided, body=body, by=by
+            "requests",
+            request_id,
+            action,
+            answer=Decided,
+            body=body,
+            query={"flow": flow},
+            by=by,
+            repeat=repeat,
         )
 
     def _is_left(self, asked: Submit, result: BatchResult | None) -> bool:
@@ -271,9 +300,9 @@ class WorkCalls(Calls):
 
     async def get_work(self, flow: str, request_id: str, token: str) -> Work:
         """Work that was taken elsewhere, as it was handed out."""
-        path = path_of("requests", flow, request_id, "work")
+        path, query = path_of("requests", request_id, "work"), {"flow": flow}
         return await self.line.ask(
-            Ask("GET", path, is_repeatable=True, headers={LEASE: token}), Work
+            Ask("GET", path, is_repeatable=True, query=query, headers={LEASE: token}), Work
         )
 
     async def extend_work(
@@ -282,7 +311,13 @@ class WorkCalls(Calls):
         """More time. Safe to repeat."""
         body = {"token": token, "leaseSeconds": lease_seconds}
         return await self.post(
-            "requests", flow, request_id, "lease", answer=Extended, body=body, repeat=True
+            "requests",
+            request_id,
+            "lease",
+            answer=Extended,
+            body=body,
+            query={"flow": flow},
+            repeat=True,
         )
 
     async def report_sent(
@@ -324,7 +359,13 @@ class WorkCalls(Calls):
         told = {name: value for name, value in fields.items() if value is not None}
         body = {"type": kind, "token": work.token, "attempts": work.attempt, **told}
         return await self.post(
-            "requests", work.flow, work.id, "outcome", answer=Recorded, body=body, repeat=True
+            "requests",
+            work.id,
+            "outcome",
+            answer=Recorded,
+            body=body,
+            query={"flow": work.flow},
+            repeat=True,
         )
 
 

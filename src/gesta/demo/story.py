@@ -177,7 +177,7 @@ class Story:
         letter = await admin.dead_letter(order.request.id)
         self._say(
             f"{order.number} goes to accounting, whose address answers 410 Gone. Trying again"
-            f" cannot help: {state.status} ({letter.last_failure_reason}), and it waits among the"
+            f" cannot help: {state.status} ({letter.failure.reason}), and it waits among the"
             " dead letters."
         )
         await admin.put_config(webhook.ENDPOINT, ACCOUNTING, {"url": self._stage.address})

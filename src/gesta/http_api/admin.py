@@ -16,9 +16,9 @@ from gesta.api_types.admin import (
     ErasedRepresentation,
     FlowRepresentation,
     Flows,
-    ParkedList,
     PauseRepresentation,
     Pauses,
+    QuarantinedList,
     Resumed,
 )
 from gesta.api_types.keys import Myself
@@ -31,11 +31,13 @@ from gesta.http_api.route import Answer, Call, Route
 from gesta.requests.dead_letters import iso
 from gesta.tenants.pauses import Pause
 
-PARKED_MAX = 1_000
+#: The most quarantined events and jobs that the list pages through.
+QUARANTINED_MAX = 10_000
 
 
-class ParkedAsked(Asked, frozen=True):
-    limit: Annotated[int, msgspec.Meta(ge=1, le=PARKED_MAX)] = 100
+class QuarantinedQuery(Asked, frozen=True):
+    cursor: Annotated[int, msgspec.Meta(ge=0, le=QUARANTINED_MAX)] = 0
+    limit: Annotated[int, msgspec.Meta(ge=1, le=1_000)] = 100
 
 
 async def whoami(call: Call) -> Answer:
@@ -61,7 +63,7 @@ async def list_flows(call: Call) -> Answer:
         )
         for _, flow in sorted(call.engine.flows.items())
     ]
-    return Answer(Flows(found))
+    return Answer(Flows(items=found))
 
 
 async def count_requests(call: Call) -> Answer:
@@ -69,21 +71,19 @@ async def count_requests(call: Call) -> Answer:
     behind.
     """
     counts: dict[tuple[str, Any], int] = dict(await call.engine.admin.counts(call.tenant))
-    return Answer(
-        Counts([Count(flow, status, count) for (flow, status), count in sorted(counts.items())])
-    )
+    items = [Count(flow, status, count) for (flow, status), count in sorted(counts.items())]
+    return Answer(Counts(items=items))
 
 
-async def list_parked(call: Call) -> Answer:
-    """Events and jobs of the tenant that could not be processed and were set aside, so that the
-    rest goes on.
-    """
-    asked: ParkedAsked = call.query
-    found = await call.engine.admin.quarantined(call.tenant, asked.limit + 1)
+async def list_quarantined(call: Call) -> Answer:
+    """Events and jobs of the tenant that could not be processed. They block no other request."""
+    asked: QuarantinedQuery = call.query
+    end = asked.cursor + asked.limit
+    found = await call.engine.admin.quarantined(call.tenant, end + 1)
     return Answer(
-        ParkedList(
-            [quarantined_representation(one) for one in found[: asked.limit]],
-            len(found) > asked.limit,
+        QuarantinedList(
+            items=[quarantined_representation(one) for one in found[asked.cursor : end]],
+            next=str(end) if len(found) > end <= QUARANTINED_MAX else None,
         )
     )
 
@@ -110,11 +110,8 @@ async def list_pauses(call: Call) -> Answer:
     # On the store itself everybody's are shown, also those of other tenants that hold jobs.
     found = [*(await admin.paused() if is_local else ()), *await admin.paused(call.tenant)]
     pauses = {str(pause.scope): pause if is_local else _own(pause) for pause in found}
-    return Answer(
-        Pauses(
-            [pause_representation(pause, counts[name]) for name, pause in sorted(pauses.items())]
-        )
-    )
+    items = [pause_representation(pause, counts[name]) for name, pause in sorted(pauses.items())]
+    return Answer(Pauses(items=items))
 
 
 async def pause(call: Call) -> Answer:
@@ -200,13 +197,13 @@ ROUTES = [
     ),
     Route(
         "GET",
-        "/v1/parked",
-        list_parked,
+        "/v1/quarantined",
+        list_quarantined,
         "operate",
-        "What was set aside",
+        "List quarantined events and jobs",
         "operating",
-        query=ParkedAsked,
-        answer=ParkedList,
+        query=QuarantinedQuery,
+        answer=QuarantinedList,
     ),
     Route(
         "GET", "/v1/pauses", list_pauses, "operate", "What is paused", "operating", answer=Pauses

@@ -138,7 +138,8 @@ class _Methods:
         if endpoint is None:
             told = f"{scope['method']} is not possible here; possible: {self._allowed}"
             await send_answer(
-                Problem(405, "method", told, headers={"Allow": self._allowed}).answer(), send
+                Problem(405, "method_not_allowed", told, headers={"Allow": self._allowed}).answer(),
+                send,
             )
             return
         await endpoint(scope, receive, send)

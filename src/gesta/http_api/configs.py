@@ -70,8 +70,8 @@ async def list_config(call: Call) -> Answer:
     page = entities[: asked.limit]
     return Answer(
         Entities(
-            [entity_representation(one) for one in page],
-            _encrypted(page[-1]) if len(entities) > len(page) else None,
+            items=[entity_representation(one) for one in page],
+            next=_encrypted(page[-1]) if len(entities) > len(page) else None,
         )
     )
 
@@ -130,7 +130,7 @@ async def list_config_kinds(call: Call) -> Answer:
                 sorted(flow.name for flow in call.engine.flows.values() if kind in flow.config),
             )
         )
-    return Answer(Kinds(found))
+    return Answer(Kinds(items=found))
 
 
 async def inside_fields(
@@ -182,7 +182,9 @@ async def _expected(call: Call, *, may_be_new: bool) -> int | None:
     if not version or (match != "*" and f'"{version}"' not in re.split(r"\s*,\s*", match)):
         stands = f"is at version {version}" if version else "is not there"
         told = f"config {kind}/{code} {stands}; read it again, and decide again"
-        raise Problem(412, "changed", told, headers={"ETag": f'"{version}"'} if version else None)
+        raise Problem(
+            412, "version_conflict", told, headers={"ETag": f'"{version}"'} if version else None
+        )
     return version
 
 

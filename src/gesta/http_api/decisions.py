@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
+from gesta.admin.representations import request_representation
 from gesta.api_types.decisions import (
     DeadLetter,
     DeadLetters,
@@ -24,14 +25,13 @@ from gesta.domain.state import State
 from gesta.engine.request import Request
 from gesta.errors import BadCursor, GestaError, Refused, UnknownFlow
 from gesta.http_api.problem import Problem, problem_of
-from gesta.http_api.requests import handle_of
+from gesta.http_api.requests import REQUEST_PATH, OfFlow, handle_of
 from gesta.http_api.route import Answer, Call, Route
 from gesta.requests.dead_letters import iso
 
 Text = Annotated[str, msgspec.Meta(min_length=1, max_length=2_000)]
-_DECISIONS = "/v1/requests/{flow}/{id}"
 REDRIVE_MAX = 1_000
-_DEAD_LETTERS = "/v1/dead-letters/{flow}/{id}"
+_DEAD_LETTERS = "/v1/dead-letters/{id}"
 
 
 class Redrive(Asked, frozen=True):
@@ -45,15 +45,22 @@ class Redrive(Asked, frozen=True):
 
 
 class Resolve(Asked, frozen=True):
-    """A person's word about an unknown outcome.
+    """What became of a request whose outcome is unknown.
 
-    `evidence` is for the record: what was looked at, and where.
+    `evidence` says how the caller knows; it is recorded. `id` is the provider's id of the effect.
     """
 
-    result: Literal["executed", "not_executed", "rejected"]
+    outcome: Literal["succeeded", "not_executed", "failed"]
     evidence: Text
-    by: Text | None = None
-    provider_id: Annotated[str, msgspec.Meta(max_length=500)] = ""
+    id: Annotated[str, msgspec.Meta(max_length=500)] | None = None
+
+
+#: An outcome in the API → in the event.
+_RESULTS: dict[str, Literal["executed", "not_executed", "rejected"]] = {
+    "succeeded": "executed",
+    "not_executed": "not_executed",
+    "failed": "rejected",
+}
 
 
 async def cancel(call: Call) -> Answer:
@@ -62,37 +69,37 @@ async def cancel(call: Call) -> Answer:
     While an attempt runs, its end decides: a success stays, anything else becomes `cancelled`.
     """
     request = await handle_of(call)
-    return _decided(call, await request.cancel(actor=call.actor))
+    return _decided(request, await request.cancel(actor=call.actor))
 
 
 async def retry(call: Call) -> Answer:
     """The next attempt of the same intent, due now, under the same key."""
     request = await handle_of(call)
-    return _decided(call, await request.retry(actor=call.actor))
+    return _decided(request, await request.retry(actor=call.actor))
 
 
 async def redrive(call: Call) -> Answer:
     """Again after a final failure, with a fresh budget."""
     request, asked = await handle_of(call), call.body
-    ttl = None if asked.ttl_seconds is None else timedelta(seconds=asked.ttl_seconds)
-    return _decided(call, await request.redrive(ttl=ttl, again=asked.again, actor=call.actor))
+    status = await request.redrive(ttl=_ttl(asked.ttl_seconds), again=asked.again, actor=call.actor)
+    return _decided(request, status)
 
 
 async def resolve(call: Call) -> Answer:
     """End the doubt of an unknown outcome by a person's word, on record."""
     request, asked = await handle_of(call), call.body
     status = await request.resolve(
-        asked.result,
-        by=asked.by or call.actor.user_id,
+        _RESULTS[asked.outcome],
+        by=call.actor.user_id,
         evidence=asked.evidence,
-        provider_id=asked.provider_id,
+        provider_id=asked.id or "",
         actor=call.actor,
     )
-    return _decided(call, status)
+    return _decided(request, status)
 
 
-def _decided(call: Call, status: Status) -> Answer:
-    return Answer(Decided(call.params["id"], call.params["flow"], status))
+def _decided(request: Request, status: Status) -> Answer:
+    return Answer(Decided(request.id, request.flow, status))
 
 
 class Choice(Asked, frozen=True):
@@ -125,20 +132,12 @@ async def list_dead_letters(call: Call) -> Answer:
         before_id=_cursor(asked.cursor),
         limit=asked.limit,
     )
-    return Answer(DeadLetters(page.items, page.next))
+    return Answer(DeadLetters(items=page.items, next=page.next))
 
 
 async def get_dead_letter(call: Call) -> Answer:
     """Why one failed, how often it was tried, until when it is kept."""
     return Answer(await _letter(call))
-
-
-async def redrive_dead_letter(call: Call) -> Answer:
-    """Execute one again, with a fresh budget of attempts."""
-    request = call.engine.admin.request(await _letter(call))
-    asked: Redrive = call.body
-    status = await request.redrive(ttl=_ttl(asked.ttl_seconds), again=asked.again, actor=call.actor)
-    return Answer(Decided(request.id, request.flow, status))
 
 
 async def purge_dead_letter(call: Call) -> Answer:
@@ -178,7 +177,9 @@ async def redrive_dead_letters(call: Call) -> Answer:
                 headers=problem.headers,
             ) from None
     done = sum(one.verdict == "redriven" for one in results)
-    return Answer(RedrivenMany(done, len(results) - done, results, page.next))
+    return Answer(
+        RedrivenMany(items=results, next=page.next, redriven=done, refused=len(results) - done)
+    )
 
 
 async def _redriven(request: Request, asked: RedriveMany, call: Call) -> Redriven:
@@ -194,12 +195,7 @@ async def _redriven(request: Request, asked: RedriveMany, call: Call) -> Redrive
 
 
 async def _letter(call: Call) -> DeadLetter:
-    flow, request_id = call.params["flow"], call.params["id"]
-    if flow not in call.engine.flows or not REQUEST_ID.fullmatch(request_id):
-        raise Problem(
-            404, "not_found", f"no dead letter {request_id!r} of flow {flow!r} for this tenant"
-        )
-    return await call.engine.admin.dead_letter(request_id, call.tenant, flow=flow)
+    return await call.engine.admin.dead_letter(call.params["id"], call.tenant, flow=call.query.flow)
 
 
 def _cursor(given: str | None) -> str | None:
@@ -227,52 +223,49 @@ async def list_unknown(call: Call) -> Answer:
         call.tenant, asked.flow, before_id=asked.cursor, limit=asked.limit
     )
     now = call.pipeline.runtime.now_ms()
-    return Answer(UnknownOutcomes([_unknown(state, now) for state in page.items], page.next))
+    items = [_unknown(state, now) for state in page.items]
+    return Answer(UnknownOutcomes(items=items, next=page.next))
 
 
 def _unknown(state: State, now_ms: int) -> UnknownOutcome:
     return UnknownOutcome(
-        state.id,
-        state.flow,
-        state.key,
-        state.reason,
-        state.detail,
-        state.attempts,
-        iso(state.created_at),
-        iso(state.updated_at),
-        max(0, now_ms - state.updated_at) // 1000,
-        state.correlation_id,
+        **msgspec.structs.asdict(request_representation(state)),
+        since=iso(state.updated_at),
+        age_seconds=max(0, now_ms - state.updated_at) // 1000,
     )
 
 
 ROUTES = [
     Route(
         "POST",
-        f"{_DECISIONS}/cancel",
+        f"{REQUEST_PATH}/cancel",
         cancel,
         "operate",
         "Call a request back",
         "decisions",
+        query=OfFlow,
         answer=Decided,
         problems=(404, 409),
     ),
     Route(
         "POST",
-        f"{_DECISIONS}/retry",
+        f"{REQUEST_PATH}/retry",
         retry,
         "operate",
         "The next attempt now",
         "decisions",
+        query=OfFlow,
         answer=Decided,
         problems=(404, 409),
     ),
     Route(
         "POST",
-        f"{_DECISIONS}/redrive",
+        f"{REQUEST_PATH}/redrive",
         redrive,
         "operate",
         "Again after a final failure",
         "decisions",
+        query=OfFlow,
         body=Redrive,
         answer=Decided,
         problems=(404, 409),
@@ -280,15 +273,16 @@ ROUTES = [
     ),
     Route(
         "POST",
-        f"{_DECISIONS}/resolve",
+        f"{REQUEST_PATH}/resolve",
         resolve,
         "operate",
         "End the doubt of an unknown outcome",
         "decisions",
+        query=OfFlow,
         body=Resolve,
         answer=Decided,
         problems=(404, 409),
-        example={"result": "executed", "evidence": "the receiver's log of 12:04"},
+        example={"outcome": "succeeded", "evidence": "the receiver's log of 12:04"},
     ),
     Route(
         "GET",
@@ -320,20 +314,9 @@ ROUTES = [
         "read",
         "One dead letter",
         "dead letters",
+        query=OfFlow,
         answer=DeadLetter,
-        problems=(404,),
-    ),
-    Route(
-        "POST",
-        f"{_DEAD_LETTERS}/redrive",
-        redrive_dead_letter,
-        "operate",
-        "Execute a dead letter again",
-        "dead letters",
-        body=Redrive,
-        answer=Decided,
         problems=(404, 409),
-        example={},
     ),
     Route(
         "DELETE",
@@ -342,6 +325,7 @@ ROUTES = [
         "operate",
         "Remove a request from the dead letters",
         "dead letters",
+        query=OfFlow,
         status=204,
         problems=(404, 409),
     ),

@@ -165,7 +165,7 @@ class Endpoint:
             limits.append((b"ratelimit-reset", b"%d" % wait))
             raise Problem(
                 429,
-                "too_many",
+                "rate_limited",
                 f"this key may ask again in {wait} s",
                 headers={"Retry-After": str(wait)},
             )
@@ -190,7 +190,9 @@ class Endpoint:
 
     def _fault(self, error: Exception) -> Answer:
         self._web.engine.pipeline.telemetry.crashed(f"web {self.route.name}", error)
-        return Problem(500, "fault", "something went wrong inside; it is in the log").answer()
+        return Problem(
+            500, "internal_error", "an unexpected error; the log has the details"
+        ).answer()
 
 
 class Patience:

@@ -39,7 +39,7 @@ class NewKey(Asked, frozen=True):
 
 
 class TrailQuery(Asked, frozen=True):
-    before: Annotated[int, msgspec.Meta(ge=1, le=2_147_483_647)] | None = None
+    cursor: Annotated[int, msgspec.Meta(ge=1, le=2_147_483_647)] | None = None
     limit: Annotated[int, msgspec.Meta(ge=1, le=PAGE_MAX)] = 50
 
 
@@ -60,9 +60,8 @@ async def create_key(call: Call) -> Answer:
 
 async def list_keys(call: Call) -> Answer:
     """The tenant's keys, without their texts."""
-    return Answer(
-        KeyList([key_representation(key) for key in await call.engine.admin.list_keys(call.tenant)])
-    )
+    keys = await call.engine.admin.list_keys(call.tenant)
+    return Answer(KeyList(items=[key_representation(key) for key in keys]))
 
 
 async def revoke_key(call: Call) -> Answer:
@@ -78,9 +77,10 @@ async def audit(call: Call) -> Answer:
     handlers that were forgotten.
     """
     asked: TrailQuery = call.query
-    found = await call.engine.admin.audit(call.tenant, asked.before, asked.limit)
+    found = await call.engine.admin.audit(call.tenant, asked.cursor, asked.limit)
     is_more = len(found) == asked.limit and found[-1].version > 1
-    return Answer(Trail([_represent(one) for one in found], found[-1].version if is_more else None))
+    following = str(found[-1].version) if is_more else None
+    return Answer(Trail(items=[_represent(one) for one in found], next=following))
 
 
 def _represent(one: Change) -> ChangeRepresentation:

@@ -134,9 +134,7 @@ def _links(route: Route, routes: Sequence[Route]) -> Schema:
     if route.answer is not Submitted:
         return {}
     parameters = {"flow": "$response.body#/flow", "id": "$response.body#/id"}
-    named = [
-        one.name for one in routes if "{flow}/{id}" in one.path and _OF_REQUESTS.match(one.path)
-    ]
+    named = [one.name for one in routes if "/{id}" in one.path and _OF_REQUESTS.match(one.path)]
     return {"links": {name: {"operationId": name, "parameters": parameters} for name in named}}
 
 

@@ -10,25 +10,26 @@ from gesta.api_types.problem import ProblemRepresentation
 from gesta.http_api.route import Answer
 
 MEDIA_TYPE = "application/problem+json"
-RETRY_SECONDS = 1
+RETRY_SECONDS = 1.0
+STORE_FULL_RETRY_SECONDS = 30.0
 
 TITLES = {
-    400: "The request cannot be read",
-    401: "A key is needed",
-    403: "The key does not allow it",
-    404: "There is no such thing",
-    405: "The method does not fit",
-    408: "The request came too slowly",
-    409: "It does not fit what is there",
-    410: "It is gone",
-    412: "It was changed meanwhile",
-    413: "The body is too large",
-    415: "The body is of another kind",
-    422: "The request is not valid",
+    400: "Bad request",
+    401: "Unauthorized",
+    403: "Forbidden",
+    404: "Not found",
+    405: "Method not allowed",
+    408: "Request timeout",
+    409: "Conflict",
+    410: "Gone",
+    412: "Precondition failed",
+    413: "Content too large",
+    415: "Unsupported media type",
+    422: "Validation failed",
     429: "Too many requests",
-    500: "A fault in gesta",
-    503: "Not possible right now",
-    507: "No room left",
+    500: "Internal server error",
+    503: "Service unavailable",
+    507: "Insufficient storage",
 }
 
 
@@ -41,24 +42,14 @@ class Problem(Exception):
         code: str,
         detail: str,
         *,
-        errors: Mapping[str, str] | None = None,
-        request_id: str | None = None,
-        results: list[Any] | None = None,
-        now: Mapping[str, Any] | None = None,
         headers: Mapping[str, str] | None = None,
+        **members: Any,
     ) -> None:
+        """`members`: further members of the problem, see ProblemRepresentation."""
         super().__init__(detail)
-        self.status, self.headers = status, dict(headers or {})
+        self.status, self.headers = status, headers or {}
         self.representation = ProblemRepresentation(
-            f"urn:gesta:problem:{code}",
-            TITLES[status],
-            status,
-            code,
-            detail,
-            dict(errors or {}),
-            request_id,
-            dict(now or {}),
-            results or [],
+            f"urn:gesta:problem:{code}", TITLES[status], status, code, detail, **members
         )
 
     def answer(self) -> Answer:
@@ -68,7 +59,7 @@ class Problem(Exception):
 def invalid(errors: Mapping[str, str]) -> Problem:
     """Something that was asked does not fit: every fault at once."""
     told = "; ".join(f"{name}: {fault}" for name, fault in errors.items())
-    return Problem(422, "invalid", told, errors=errors)
+    return Problem(422, "invalid", told, errors=dict(errors))
 
 
 def problem_of(error: e.GestaError) -> Problem | None:
@@ -82,12 +73,17 @@ def problem_of(error: e.GestaError) -> Problem | None:
             return invalid({"flow": str(error)})
         case e.BadCursor():
             return Problem(400, "bad_cursor", str(error))
+        case e.AmbiguousId():
+            detail = f"{error}: ?flow={error.flows[0]}"
+            return Problem(
+                409, "ambiguous_id", detail, request_id=error.request_id, flows=error.flows
+            )
         case e.BadInput():
             return Problem(422, "invalid", str(error))
         case e.VersionConflict():
             return Problem(
                 412,
-                "changed",
+                "version_conflict",
                 str(error),
                 headers={"ETag": f'"{error.version}"'} if error.version else None,
             )
@@ -106,27 +102,24 @@ def problem_of(error: e.GestaError) -> Problem | None:
             return Problem(409, "lease_lost", str(error), request_id=error.request_id, now=now)
         case e.Erased():
             return Problem(410, "subject_erased", str(error), request_id=error.request_id)
-        case e.Overloaded():
-            return Problem(503, "try_later", str(error), headers=_retry(error.retry_after_seconds))
-        case e.StoreFull():
-            return Problem(
-                507,
-                "store_full",
-                "no room is left in the store; nothing was written",
-                headers=_retry(30),
-            )
-        case e.RendererDown():
-            return Problem(503, "renderer_unavailable", str(error), headers=_retry(RETRY_SECONDS))
-        case e.StoreError():
-            # Its text names files and hosts, which are nobody's business here.
-            text = (
-                "the store cannot be used right now; ask again, with the same key where something"
-                " is to be done"
-            )
-            return Problem(503, "store_unavailable", text, headers=_retry(RETRY_SECONDS))
+        case e.Overloaded() | e.RendererDown() | e.StoreError():
+            return _unavailable(error)
         case _:
             return None
 
 
-def _retry(seconds: float) -> dict[str, str]:
-    return {"Retry-After": str(max(1, round(seconds)))}
+def _unavailable(error: e.Overloaded | e.RendererDown | e.StoreError) -> Problem:
+    """The caller may repeat the call after `Retry-After`."""
+    match error:
+        case e.Overloaded():
+            status, code, text, seconds = 503, "overloaded", str(error), error.retry_after_seconds
+        case e.RendererDown():
+            status, code, text, seconds = 503, "renderer_unavailable", str(error), RETRY_SECONDS
+        case e.StoreFull():
+            text = "no room is left in the store; nothing was written"
+            status, code, seconds = 507, "store_full", STORE_FULL_RETRY_SECONDS
+        case _:
+            # The text of the error names files and hosts; a caller must not see them.
+            text = "the store is unavailable; repeat the call, with the same key for a submit"
+            status, code, seconds = 503, "store_unavailable", RETRY_SECONDS
+    return Problem(status, code, text, headers={"Retry-After": str(max(1, round(seconds)))})

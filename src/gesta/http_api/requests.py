@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 
 from gesta.admin.representations import (
+    HistoryEntry,
     attempt_representations,
     event_representation,
     request_representation,
@@ -31,7 +32,7 @@ from gesta.api_types.requests import (
 )
 from gesta.api_types.structs import PAGE_MAX, Asked
 from gesta.domain.events import Actor
-from gesta.domain.ids import FLOW, KEY_LENGTH_MAX, REQUEST_ID
+from gesta.domain.ids import KEY_LENGTH_MAX, REQUEST_ID
 from gesta.domain.lifecycles import Status
 from gesta.engine.request import Request
 from gesta.errors import (
@@ -57,6 +58,7 @@ if TYPE_CHECKING:
     from gesta.ports.read_model import View
 
 BATCH_BYTES_MAX = 8 * 1024 * 1024
+REQUEST_PATH = "/v1/requests/{id}"
 #: What an option is called in Python → in JSON.
 _OPTIONS = {
     "deliver_at": "deliverAt",
@@ -99,11 +101,11 @@ async def submit(call: Call) -> Answer:
     if seconds:
         shown = await call.while_there(_after(call, request, seconds))
     verdict: SubmitVerdict = "created" if request.verdict == "created" else "duplicate"
-    body = Submitted(request.id, request.flow, verdict, shown)
+    body = Submitted(request.id, request.flow, verdict, shown, request.warnings)
     return Answer(
         body,
         202 if verdict == "created" else 200,
-        {"Location": where(call, request.flow, request.id)},
+        {"Location": f"{call.root}/v1/requests/{request.id}"},
     )
 
 
@@ -126,7 +128,7 @@ async def submit_batch(call: Call) -> Answer:
             results[place] = BatchResult("invalid", problem=problem.representation)
     if ready:
         await _accept(call, ready, places, results)
-    return Answer(Results([one for one in results if one is not None]))
+    return Answer(Results(items=[one for one in results if one is not None]))
 
 
 async def _accept(
@@ -156,6 +158,7 @@ def _result(answer: object) -> BatchResult:
             "created" if answer.verdict == "created" else "duplicate",
             answer.request_id,
             answer.flow,
+            warnings=answer.warnings,
         )
     if isinstance(answer, InvalidRequest):
         return BatchResult(
@@ -169,24 +172,19 @@ def _result(answer: object) -> BatchResult:
 
 
 async def show(call: Call) -> Answer:
-    """A request as it is now, whether or not the views have caught up.
+    """The current state of a request, independent of view lag.
 
-    `wait` holds the answer back until it has ended.
+    With `wait` the answer comes when the request has ended, or after that time.
     """
-    request_id, flow = named(call)
     seconds = wait_seconds(call.query.wait)
-    view = await call.engine.get(request_id, flow=flow, tenant=call.tenant)
+    view = await view_of(call)
     if seconds:
-        handle = Request(call.pipeline, Accepted(flow, call.tenant, request_id, "duplicate"))
-        await call.while_there(_ended(handle, seconds))
-        view = await call.engine.get(request_id, flow=flow, tenant=call.tenant)
-    return Answer(await whole(call, view))
-
-
-async def whole(call: Call, view: View) -> Whole:
+        request = _handle(call, view)
+        await call.while_there(_ended(request, seconds))
+        view = await request.view()
     (pause,) = await call.engine.admin.pauses_of([view])
     fields = msgspec.structs.asdict(request_representation(view.state, pause))
-    return Whole(**fields, payload=await call.engine.admin.shown_payload(view))
+    return Answer(Whole(**fields, payload=await call.engine.admin.shown_payload(view)))
 
 
 async def listing(call: Call) -> Answer:
@@ -210,60 +208,40 @@ async def listing(call: Call) -> Answer:
     items = [
         request_representation(view.state, pause) for view, pause in zip(page, pauses, strict=True)
     ]
-    return Answer(Page(items, page[-1].state.id if len(views) > asked.limit else None))
+    following = page[-1].state.id if len(views) > asked.limit else None
+    return Answer(Page(items=items, next=following))
 
 
 async def timeline(call: Call) -> Answer:
     """Every event of a request, in order, also of a flow that this process does not declare."""
-    request_id, flow = _addressed(call)
-    history = await call.engine.history(request_id, flow=flow, tenant=call.tenant)
-    return Answer(
-        Timeline(
-            [event_representation(one, version) for version, one in enumerate(history, start=1)]
-        )
-    )
+    history = await _history(call)
+    items = [event_representation(one, version) for version, one in enumerate(history, start=1)]
+    return Answer(Timeline(items=items))
 
 
 async def attempts(call: Call) -> Answer:
     """What each attempt came to."""
-    request_id, flow = _addressed(call)
-    return Answer(
-        Attempts(
-            attempt_representations(
-                await call.engine.history(request_id, flow=flow, tenant=call.tenant)
-            )
-        )
-    )
+    return Answer(Attempts(items=attempt_representations(await _history(call))))
 
 
-def named(call: Call) -> tuple[str, str]:
-    """The request that the path names, of a flow that this process declares."""
-    request_id, flow = _addressed(call)
-    if flow not in call.engine.flows:
-        raise _no_request(request_id, flow)
-    return request_id, flow
+async def _history(call: Call) -> list[HistoryEntry]:
+    state = (await view_of(call)).state
+    return await call.engine.history(state.id, flow=state.flow, tenant=call.tenant)
 
 
-def _addressed(call: Call) -> tuple[str, str]:
-    """The request that the path names. What no request can be called is not there."""
-    request_id, flow = call.params["id"], call.params["flow"]
-    if not REQUEST_ID.fullmatch(request_id) or not FLOW.fullmatch(flow):
-        raise _no_request(request_id, flow)
-    return request_id, flow
-
-
-def _no_request(request_id: str, flow: str) -> Problem:
-    return Problem(404, "not_found", f"no request {request_id!r} of flow {flow!r} for this tenant")
+async def view_of(call: Call) -> View:
+    """The request that the path names. Raises NotFound and AmbiguousId."""
+    return await call.engine.admin.look_up(call.params["id"], call.tenant, flow=call.query.flow)
 
 
 async def handle_of(call: Call) -> Request:
-    """The request that the path names, to be decided about. Raises NotFound."""
-    request_id, flow = named(call)
-    return await call.engine.request(request_id, flow=flow, tenant=call.tenant)
+    """The same as a handle, for commands."""
+    return _handle(call, await view_of(call))
 
 
-def where(call: Call, flow: str, request_id: str) -> str:
-    return f"{call.root}/v1/requests/{flow}/{request_id}"
+def _handle(call: Call, view: View) -> Request:
+    state = view.state
+    return Request(call.pipeline, Accepted(state.flow, state.tenant, state.id, "duplicate"))
 
 
 async def _after(call: Call, request: Request, seconds: float) -> RequestRepresentation:
@@ -387,6 +365,15 @@ class Wait(Asked, frozen=True):
     ) = None
 
 
+class OfFlow(Asked, frozen=True):
+    #: Needed only where several flows have a request with this id.
+    flow: FlowName | None = None
+
+
+class Shown(Wait, frozen=True):
+    flow: FlowName | None = None
+
+
 def wait_seconds(text: str | None) -> float:
     """The seconds that the text tells, at most 60; 0 for none."""
     if text is None:
@@ -399,13 +386,6 @@ def wait_seconds(text: str | None) -> float:
     if seconds > WAIT_SECONDS_MAX:
         raise invalid({"wait": f"at most {WAIT_SECONDS_MAX:g}s"})
     return seconds
-
-
-async def look_up(call: Call) -> Answer:
-    """A request as it is now, of whatever flow the tenant has used."""
-    return Answer(
-        await whole(call, await call.engine.admin.look_up(call.params["id"], call.tenant))
-    )
 
 
 ROUTES = [
@@ -449,43 +429,35 @@ ROUTES = [
     ),
     Route(
         "GET",
-        "/v1/requests/{flow}/{id}",
+        REQUEST_PATH,
         show,
         "read",
-        "A request as it is now",
+        "Get a request",
         "requests",
-        query=Wait,
+        query=Shown,
         answer=Whole,
-        problems=(404,),
+        problems=(404, 409),
     ),
     Route(
         "GET",
-        "/v1/requests/{flow}/{id}/events",
+        f"{REQUEST_PATH}/events",
         timeline,
         "read",
-        "Every event of a request",
+        "List the events of a request",
         "requests",
+        query=OfFlow,
         answer=Timeline,
-        problems=(404,),
+        problems=(404, 409),
     ),
     Route(
         "GET",
-        "/v1/requests/{flow}/{id}/attempts",
+        f"{REQUEST_PATH}/attempts",
         attempts,
         "read",
-        "What each attempt came to",
+        "List the attempts of a request",
         "requests",
+        query=OfFlow,
         answer=Attempts,
-        problems=(404,),
-    ),
-    Route(
-        "GET",
-        "/v1/requests/{id}",
-        look_up,
-        "read",
-        "A request by its id alone",
-        "requests",
-        answer=Whole,
-        problems=(404,),
+        problems=(404, 409),
     ),
 ]

@@ -14,11 +14,11 @@ import msgspec
 from gesta.admin.admin import Listener
 from gesta.api_types.structs import PAGE_MAX, Asked
 from gesta.api_types.subscriptions import (
-    HandlerRepresentation,
-    SubscriptionsRepresentation,
+    HandlerSubscription,
+    Subscriptions,
     SuppressedPage,
     SuppressedRepresentation,
-    WebhookRepresentation,
+    WebhookSubscription,
 )
 from gesta.errors import BadCursor, NotFound
 from gesta.http_api.problem import Problem
@@ -43,14 +43,14 @@ async def _handlers(call: Call) -> list[Listener]:
 async def list_subscriptions(call: Call) -> Answer:
     admin = call.engine.admin
     webhooks = [
-        WebhookRepresentation(one.code, one.flow, list(one.statuses), one.endpoint, one.fault)
+        WebhookSubscription(one.code, one.flow, list(one.statuses), one.endpoint, one.fault or None)
         for one in await admin.told_webhooks(call.tenant)
     ]
     handlers = [
-        HandlerRepresentation(one.name, one.behind, one.is_held, bool(one.error))
+        HandlerSubscription(one.name, one.behind, one.is_held, bool(one.error))
         for one in await _handlers(call)
     ]
-    return Answer(SubscriptionsRepresentation(webhooks, handlers))
+    return Answer(Subscriptions(items=[*webhooks, *handlers]))
 
 
 async def forget_subscription(call: Call) -> Answer:
@@ -98,7 +98,7 @@ async def list_suppressed(call: Call) -> Answer:
     found, following = await call.engine.admin.list_suppressed(
         call.params["flow"], after=asked.cursor or "", limit=asked.limit, tenant=call.tenant
     )
-    return Answer(SuppressedPage([represent(one) for one in found], following))
+    return Answer(SuppressedPage(items=[represent(one) for one in found], next=following))
 
 
 async def suppress(call: Call) -> Answer:
@@ -161,7 +161,7 @@ ROUTES = [
         "operate",
         "Who is told of what happens",
         "subscriptions",
-        answer=SubscriptionsRepresentation,
+        answer=Subscriptions,
     ),
     Route(
         "DELETE",

@@ -9,12 +9,13 @@ import msgspec
 from gesta.api_types.structs import Asked
 from gesta.api_types.work import LEASE, Extended, Recorded, Work, WorkItems
 from gesta.domain.events import Actor
+from gesta.domain.ids import REQUEST_ID
 from gesta.errors import Forbidden, InvalidRequest, StoreError
 from gesta.flows.external import LEASE_SECONDS_MAX, LEASE_SECONDS_MIN
 from gesta.flows.validation import decode_fields
 from gesta.http_api.problem import Problem, invalid
 from gesta.http_api.reading import CallerGone
-from gesta.http_api.requests import named
+from gesta.http_api.requests import REQUEST_PATH, OfFlow, view_of
 from gesta.http_api.route import Answer, Call, Route
 from gesta.requests.dead_letters import iso
 from gesta.runtime.clock import turn
@@ -91,7 +92,8 @@ async def take_work(call: Call) -> Answer:
 
     What is not reported before its lease ends is unknown(no_report).
     """
-    flow, asked, external = _flow(call), call.body, call.engine.external
+    flow = _external(call, call.params["flow"])
+    asked, external = call.body, call.engine.external
     taking = external.take(
         flow,
         tenant=call.tenant,
@@ -110,12 +112,12 @@ async def take_work(call: Call) -> Answer:
         # Gone when it was just taken, or nobody's any more: not a byte of it was sent.
         await external.give_back(items, tenant=call.tenant)
         raise
-    return Answer(WorkItems([_work(item) for item in items]))
+    return Answer(WorkItems(items=[_work(item) for item in items]))
 
 
 async def show_work(call: Call) -> Answer:
     """Work that was taken elsewhere, as it was handed out."""
-    request_id, flow = _named(call)
+    request_id, flow = await _named(call)
     token = call.header(LEASE.lower())
     if not token:
         raise invalid({LEASE: "missing: the token that came with the work"})
@@ -129,7 +131,7 @@ async def extend_lease(call: Call) -> Answer:
 
     The answer also says whether somebody has called the request back.
     """
-    (request_id, flow), asked = _named(call), call.body
+    (request_id, flow), asked = await _named(call), call.body
     lease = await call.engine.external.extend(
         flow, request_id, asked.token, asked.lease_seconds, tenant=call.tenant
     )
@@ -142,7 +144,7 @@ async def report_outcome(call: Call) -> Answer:
     A success always counts, however late; a failure of a lost lease is answered 409 with what
     counts now.
     """
-    (request_id, flow), asked = _named(call), call.body
+    (request_id, flow), asked = await _named(call), call.body
     report = _report(asked, request_id, call.tenant)
     try:
         answer = await call.engine.external.report(
@@ -155,7 +157,9 @@ async def report_outcome(call: Call) -> Answer:
 
 def recorded(answer: Reported) -> Recorded:
     next_at = None if answer.next_attempt_at is None else iso(answer.next_attempt_at)
-    return Recorded(answer.flow, answer.id, answer.status, answer.attempts, answer.reason, next_at)
+    return Recorded(
+        answer.flow, answer.id, answer.status, answer.attempts, answer.reason or None, next_at
+    )
 
 
 def _report(asked: Outcome, request_id: str, tenant: str) -> ExternalReport:
@@ -184,9 +188,8 @@ async def _a_moment() -> None:
         await turn()
 
 
-def _flow(call: Call) -> str:
-    """The flow that the path names, if others execute it."""
-    name = call.params["flow"]
+def _external(call: Call, name: str) -> str:
+    """The name of an external flow; raises where it is unknown or not external."""
     flow = call.engine.flows.get(name)
     if flow is None:
         raise Problem(
@@ -196,13 +199,16 @@ def _flow(call: Call) -> str:
             f" {', '.join(sorted(call.engine.flows)) or 'none'}",
         )
     if not flow.is_external:
-        raise invalid({"flow": f"{name} is executed by gesta itself: there is no work to hand out"})
+        raise Problem(409, "not_external", f"{name} is not an external flow: gesta executes it")
     return name
 
 
-def _named(call: Call) -> tuple[str, str]:
-    request_id, _ = named(call)
-    return request_id, _flow(call)
+async def _named(call: Call) -> tuple[str, str]:
+    """The id and the flow of the request. With `?flow=` this costs no read of the store."""
+    request_id, flow = call.params["id"], call.query.flow
+    if flow is None or not REQUEST_ID.fullmatch(request_id):
+        flow = (await view_of(call)).state.flow
+    return request_id, _external(call, flow)
 
 
 def _work(item: WorkItem) -> Work:
@@ -223,7 +229,6 @@ def _work(item: WorkItem) -> Work:
     )
 
 
-_HERE = "/v1/requests/{flow}/{id}"
 ROUTES = [
     Route(
         "POST",
@@ -234,27 +239,29 @@ ROUTES = [
         "external work",
         body=Take,
         answer=WorkItems,
-        problems=(404,),
+        problems=(404, 409),
         example={"limit": 5, "waitSeconds": 20},
     ),
     Route(
         "GET",
-        f"{_HERE}/work",
+        f"{REQUEST_PATH}/work",
         show_work,
         "execute",
         "Work that was taken elsewhere",
         "external work",
+        query=OfFlow,
         answer=Work,
         problems=(404, 409, 410),
         headers={LEASE: "The token that came with the work"},
     ),
     Route(
         "POST",
-        f"{_HERE}/lease",
+        f"{REQUEST_PATH}/lease",
         extend_lease,
         "execute",
         "More time for work in hand",
         "external work",
+        query=OfFlow,
         body=Extend,
         answer=Extended,
         problems=(404, 409),
@@ -262,11 +269,12 @@ ROUTES = [
     ),
     Route(
         "POST",
-        f"{_HERE}/outcome",
+        f"{REQUEST_PATH}/outcome",
         report_outcome,
         "execute",
         "Say what became of the work",
         "external work",
+        query=OfFlow,
         body=Outcome,
         answer=Recorded,
         problems=(404, 409),

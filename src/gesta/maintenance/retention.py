@@ -15,7 +15,7 @@ from gesta.flows.flow import Flow
 from gesta.ports.read_model import ViewPosition
 from gesta.ports.stores import Stores
 from gesta.projector.rebuild import ROLE as REBUILD
-from gesta.requests.dead_letters import dead_letter
+from gesta.requests.dead_letters import failure_of
 from gesta.runtime.component import Process
 
 #: Requests looked at per step, each step one commit.
@@ -56,7 +56,7 @@ class Retention:
             (request_stream(state.flow, state.tenant, state.id), state)
             for state in ended
             # A dead letter that people still see is not taken from them.
-            if dead_letter(state, self._flows.get(state.flow), now) is None
+            if failure_of(state, self._flows.get(state.flow), now) is None
         ]
         if leaving:
             self._telemetry.removed(await self._transactions.remove(leaving))

@@ -10,7 +10,7 @@ from gesta.domain.events import Created
 from gesta.domain.ids import REQUEST_ID
 from gesta.domain.lifecycles import lifecycle_of
 from gesta.domain.stream_names import request_stream
-from gesta.errors import PoisonEvent
+from gesta.errors import AmbiguousId, PoisonEvent
 from gesta.ports.event_store import EventStore, Recorded
 from gesta.ports.read_model import Key, ReadModel, View
 
@@ -75,10 +75,12 @@ class Loader:
         return await self.find([flow], tenant, request_id)
 
     async def find(self, flows: Iterable[str], tenant: str, request_id: str) -> View | None:
-        """A tenant's request by the id that somebody gave, of whichever of these flows it is."""
+        """A tenant's request by its id. Raises AmbiguousId when several of these flows have one."""
         if not REQUEST_ID.fullmatch(request_id):
             # Tenant `acme` and id `b-…` would give the name of a stream of tenant `acme-b`.
             return None
         keys = [(flow, tenant, request_id) for flow in flows]
         found, _ = await self.load(keys)
-        return next((found[key] for key in keys if key in found), None)
+        if len(found) > 1:
+            raise AmbiguousId(request_id, [flow for flow, _, _ in found])
+        return next(iter(found.values()), None)

@@ -25,6 +25,7 @@ PREFIX = "GESTA_"
 ALERTS_TO = re.compile(r"[a-z0-9_]+(\.[a-z0-9_]+)+:[!-~]([ -~]{0,254}[!-~])?")
 WEB_ADDRESS = re.compile(r"https?://[A-Za-z0-9.:\[\]_-]+(/[A-Za-z0-9._~/%-]*)?")
 RETENTION_MIN, RETENTION_MAX = timedelta(minutes=1), timedelta(days=36_500)
+LOG_FORMATS = ("auto", "json", "text")
 LOG_LEVELS = ("debug", "info", "warning", "error", "critical")
 
 
@@ -39,6 +40,10 @@ class Settings:
     url: str = "sqlite:///gesta.db"
     #: The queue, where it is to be in another database than the rest: sqlite:///queue.db
     queue_url: str | None = None
+    #: The views, where they are to be in another database than the events: redis://localhost:6379
+    views_url: str | None = None
+    #: Credentials, keys and stored bodies, where they are to be in another database.
+    vault_url: str | None = None
     #: 32 bytes in base64. Without one, a key file beside the SQLite file is used, and made when
     #: there is none.
     master_key: str | None = field(default=None, repr=False)
@@ -46,6 +51,8 @@ class Settings:
     tenant: str = "default"
     #: debug, info, warning, error or critical
     log_level: str = "warning"
+    #: Of commands: json, text, or auto: text on a terminal, else json.
+    log_format: str = "auto"
     #: `module:name` of an Engine, for flows of one's own.
     app: str | None = None
     #: Private networks that outgoing requests may reach, e.g. ["10.1.0.0/16"].
@@ -247,8 +254,9 @@ def _checked(name: str, value: Any, source: str) -> Any:
         return _whole(name, value, source)
     if not isinstance(value, str):
         raise BadSettings(f"{name} in {source}: a text is needed, not {type(value).__name__}")
-    if name == "log_level" and value not in LOG_LEVELS:
-        raise BadSettings(f"log_level in {source}: {value!r} is not one of {', '.join(LOG_LEVELS)}")
+    choices = {"log_level": LOG_LEVELS, "log_format": LOG_FORMATS}.get(name)
+    if choices is not None and value not in choices:
+        raise BadSettings(f"{name} in {source}: {value!r} is not one of {', '.join(choices)}")
     if name == "alerts_to" and not ALERTS_TO.fullmatch(value):
         raise BadSettings(
             f"alerts_to in {source}: write flow:destination, for instance notification.slack:ops"

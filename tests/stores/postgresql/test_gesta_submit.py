@@ -145,7 +145,7 @@ async def test_what_does_not_fit_its_flow_is_a_dead_letter_that_keeps_nothing_pe
         assert (await request.view()).payload == b"{}"
         await projected(engine)
         [letter] = await engine.admin.dead_letters()
-        assert letter.last_failure_reason == "invalid_request"
+        assert letter.failure.reason == "invalid_request"
         # It has taken no key: the same may be asked again, and rightly.
         assert (await engine.submit(Letter(SECRET), key="k")).verdict == "created"
 

@@ -233,7 +233,7 @@ async def test_two_transactions_with_one_key_do_not_wait_for_each_other_and_the_
                 ("test.note", "failed"): 1,
             }
             [letter] = await engine.admin.dead_letters()
-            assert (letter.original.request_id, letter.last_failure_reason) == (foe.id, "conflict")
+            assert (letter.id, letter.failure.reason) == (foe.id, "conflict")
             # Nothing of the two was tried.
             assert [name.split(".")[2] for name, _, _ in await engine.history(late.id)] == [
                 "RequestCreated",

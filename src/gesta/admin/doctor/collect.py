@@ -13,7 +13,7 @@ from gesta.ports.event_store import Recorded
 from gesta.ports.job_queue import Backlog, QueueStanding, by_flow
 from gesta.ports.read_model import Filter, View
 from gesta.projector.partitions import projected_position, projects
-from gesta.requests.dead_letters import dead_letter
+from gesta.requests.dead_letters import failure_of
 from gesta.runtime.redaction import scrub
 from gesta.runtime.settings import odd_variables
 from gesta.subscriptions.status_webhooks import Listening, listening_of
@@ -50,7 +50,7 @@ async def examine(pipeline: Pipeline, tenant: str, place: Target = HERE) -> Fact
         undecided=undecided,
         undecided_since_ms=undecided_since,
         dead_letters=sum(
-            dead_letter(view.state, pipeline.flows.get(view.state.flow), now) is not None
+            failure_of(view.state, pipeline.flows.get(view.state.flow), now) is not None
             for view in failed
         ),
         odd_settings=odd_variables(),

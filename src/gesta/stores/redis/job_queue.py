@@ -7,6 +7,7 @@ Redis keeps what it acknowledged only as well as its settings say: with `appendf
 crash loses the last second. Every job can be restored from the events, and the sweeper does that.
 """
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -39,6 +40,7 @@ from gesta.stores.redis.keys import (
     job_name,
     queue_name,
 )
+from gesta.stores.redis.wake_up import WakeUp
 
 #: R0-7, R0-8: the executor repeats, not BullMQ; the newest finished jobs are kept.
 ATTEMPTS = 1
@@ -57,15 +59,16 @@ class RedisJobQueue:
     def __init__(
         self, redis: Redis, runtime: Runtime, *, now_ms: Callable[[], int] | None = None
     ) -> None:
-        """`now_ms` is a clock for tests; without it the scripts use the server's."""
+        """`now_ms` is the clock of a test: then the scripts do not use the server's, and nothing
+        that needs real time wakes a worker.
+        """
         self._redis, self._runtime, self._now_ms = redis, runtime, now_ms
         self._prefix = redis.address.prefix
         self._own = OwnKeys(self._prefix)
         self._locks = ExecutionLocks(redis, runtime)
         self._queued = Signal(runtime)
         self._worker = f"gesta-{runtime.random_bytes(4).hex()}"
-        #: The queues that this process takes from: their markers wake it.
-        self.taken_from: tuple[str, ...] = ()
+        self.wake_up = WakeUp(redis, runtime, self._queued.set, is_on=now_ms is None)
 
     async def put(self, jobs: Sequence[Job]) -> list[bool]:
         return await self._put(jobs, "")
@@ -121,14 +124,17 @@ class RedisJobQueue:
         self, token: str, flows: dict[str, int], lease_seconds: float, *, durable: bool
     ) -> tuple[list[LeasedJob], int | None]:
         """`durable` changes nothing: how soon Redis writes to disk is a setting of the server."""
-        self.taken_from = tuple(flows)
         keys = [self._own.lease(token)]
         args: list[Arg] = [self._now(), token, *self._lease_ms(lease_seconds), self._worker]
         for flow, free in flows.items():
             keys += QueueKeys(self._prefix, flow).fixed
             args += [queue_name(flow), free]
         next_due, *rows = await self._call("take", keys, args)
-        leased = await self._lock([_leased(row, token) for row in rows])
+        leased = [_leased(row, token) for row in rows]
+        taken = Counter(one.job.flow for one in leased)
+        hungry = [flow for flow, free in flows.items() if taken[flow] < free]
+        self.wake_up.listen_for(hungry, has_found=bool(leased))
+        leased = await self._lock(leased)
         return leased, int(next_due) if next_due else None
 
     async def _lock(self, leased: list[LeasedJob]) -> list[LeasedJob]:

@@ -211,9 +211,7 @@ class FlowContract:
         assert (state.status, state.attempts, stage.calls, stage.effects) == ("failed", 1, 1, [])
 
         async def is_listed() -> bool:
-            return [
-                letter.original.request_id for letter in await stage.engine.admin.dead_letters()
-            ] == [state.id]
+            return [letter.id for letter in await stage.engine.admin.dead_letters()] == [state.id]
 
         await stage.until(is_listed, "it is among the dead letters")
 
