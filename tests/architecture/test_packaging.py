@@ -1,10 +1,14 @@
 """What a user installs: the public names, the dependencies, the files of the wheel."""
 
+import os
 import re
 import subprocess
 import sys
 import tomllib
 import zipfile
+from pathlib import Path
+
+import pytest
 
 import gesta
 from tests.architecture.source import ROOT
@@ -89,11 +93,31 @@ def test_every_core_dependency_is_in_the_requirements_to_run():
     ] == []
 
 
-def test_the_wheel_holds_every_file_of_the_package(tmp_path, monkeypatch):
+def _wheel(folder: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     from hatchling.builders.wheel import WheelBuilder
 
     monkeypatch.chdir(ROOT)
-    (wheel,) = WheelBuilder(str(ROOT)).build(directory=str(tmp_path), versions=["standard"])
+    (wheel,) = WheelBuilder(str(ROOT)).build(directory=str(folder), versions=["standard"])
+    return str(wheel)
+
+
+def test_the_installed_wheel_shows_the_docs(tmp_path, monkeypatch):
+    installed = tmp_path / "installed"
+    with zipfile.ZipFile(_wheel(tmp_path, monkeypatch)) as archive:
+        archive.extractall(installed)
+    shown = subprocess.run(
+        [sys.executable, "-m", "gesta", "docs", "slack"],
+        cwd=tmp_path,
+        env={"PATH": os.environ["PATH"], "PYTHONPATH": str(installed)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert shown.stdout == (ROOT / "docs" / "slack.md").read_text(encoding="utf-8")
+
+
+def test_the_wheel_holds_every_file_of_the_package(tmp_path, monkeypatch):
+    wheel = _wheel(tmp_path, monkeypatch)
     with zipfile.ZipFile(wheel) as archive:
         inside = {name for name in archive.namelist() if ".dist-info/" not in name}
         entry_points = next(
@@ -107,6 +131,8 @@ def test_the_wheel_holds_every_file_of_the_package(tmp_path, monkeypatch):
         for path in source.rglob("*")
         if path.is_file() and "__pycache__" not in path.parts
     }
+    # `gesta docs` shows the pages.
+    files |= {f"gesta/docs/{path.name}" for path in (ROOT / "docs").iterdir()}
     assert inside == files
     assert "gesta/py.typed" in inside
     assert "gesta = gesta.cli.main:main" in entry_points

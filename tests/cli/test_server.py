@@ -45,6 +45,7 @@ def test_every_command_asks_the_server_or_says_that_it_works_on_the_store(
         "serve",
         "api",
         "worker",
+        "docs",
         "openapi",
         "doctor",
         "rebuild",

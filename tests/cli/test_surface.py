@@ -23,6 +23,7 @@ def test_the_commands_are_exactly_these():
         "serve",
         "api",
         "worker",
+        "docs",
         "openapi",
         "submit",
         "show",
@@ -59,6 +60,8 @@ def test_the_settings_are_exactly_these():
     assert NAMES == (
         "url",
         "queue_url",
+        "views_url",
+        "vault_url",
         "master_key",
         "tenant",
         "log_level",

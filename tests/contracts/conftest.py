@@ -1,6 +1,7 @@
 from gesta.testing.harnesses.redis import ClusterHarness
 from tests.contracts.adapters import harness_types
 from tests.contracts.separate_queue import apart_harness_types
+from tests.contracts.separate_views import separate_views_harness_types
 
 
 def pytest_generate_tests(metafunc):
@@ -9,6 +10,8 @@ def pytest_generate_tests(metafunc):
         known = harness_types() | {"redis-cluster": ClusterHarness}
         if "transactions" in metafunc.cls.needs:
             known = known | apart_harness_types()
+        if metafunc.cls.needs & {"read_model", "sweep_index", "undispatched_jobs"}:
+            known = known | separate_views_harness_types()
         able = {
             name: kind for name, kind in known.items() if metafunc.cls.needs <= kind.capabilities
         }

@@ -352,6 +352,7 @@ COMMANDS_EMPTY = [
 ]
 COMMANDS_WITHOUT_TENANT = {
     "demo": "a store of its own",
+    "docs": "of the program: no store is opened",
     "openapi": "of the program: no store is opened",
     "api": "tests/http_api walks its routes",
     "serve": "works for all tenants and prints nothing of them",

@@ -118,7 +118,7 @@ async def test_no_event_is_written_for_the_request_and_no_attempt_is_spent(gesta
         assert pause is not None
         assert (pause.reason, pause.by, str(pause.scope)) == (
             "invalid_auth: answered 401",
-            "",
+            "gesta",
             HELD,
         )
         assert len(provider.calls) == 1

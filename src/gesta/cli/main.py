@@ -15,6 +15,7 @@ from gesta.cli import (
     decisions,
     demo,
     dlq,
+    docs,
     doctor,
     key,
     pauses,
@@ -43,6 +44,7 @@ COMMANDS: dict[str, dict[str, Handler]] = {
         "serve": serve.serve,
         "api": serve.api,
         "worker": serve.worker,
+        "docs": docs.docs,
         "openapi": admin.openapi,
     },
     "Requests": {

@@ -91,6 +91,18 @@ def _print(stream: TextIO, text: str, style: str = "") -> None:
     stream.flush()
 
 
+def print_text(text: str) -> None:
+    """A text of several lines, unchanged."""
+    sys.stdout.write(text)
+    sys.stdout.flush()
+
+
+def print_markdown(text: str) -> None:
+    from rich.markdown import Markdown
+
+    _console(sys.stdout).print(Markdown(text))
+
+
 def show(*parts: RenderableType) -> None:
     """Print tables, with a blank line between two."""
     console = _console(sys.stdout)

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import base64
 import os
-from collections.abc import Awaitable, Callable, Coroutine
-from dataclasses import dataclass, field
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,8 +22,9 @@ from gesta.ports.stores import Stores
 from gesta.runtime.clock import Runtime, SystemRuntime
 from gesta.runtime.settings import Settings, resolve_reference
 from gesta.security.envelope_encryption import IDENTITY, KEY_BYTES, MasterKey
-from gesta.stores import open_queue, open_stores
+from gesta.stores import open_queue, open_stores, open_views
 from gesta.stores.separate_queue import with_separate_queue
+from gesta.stores.separate_views import with_separate_views
 from gesta.tenants.templates.child_renderer import ChildRenderer
 from gesta.tenants.templates.renderer import InlineRenderer, Renderer
 
@@ -89,17 +91,45 @@ async def wire_really(settings: Settings) -> Environment:
 
 
 async def open_ports(settings: Settings, runtime: Runtime) -> Stores:
-    """The store of the URL; the queue from another one where the settings name it."""
+    """The store of the URL; views, queue and vault from other databases where the settings name
+    them.
+    """
     stores = await open_stores(settings.url, runtime)
-    if settings.queue_url in (None, settings.url):
-        return stores
     try:
-        return with_separate_queue(stores, await open_queue(settings.queue_url, runtime), runtime)
-    except BaseException as error:
+        if settings.views_url not in (None, settings.url):
+            with _naming("views_url"):
+                views = await open_views(settings.views_url, runtime)
+                stores = with_separate_views(stores, views)
+        if settings.queue_url not in (None, settings.url):
+            with _naming("queue_url"):
+                queue = await open_queue(settings.queue_url, runtime)
+                stores = with_separate_queue(stores, queue, runtime)
+        if settings.vault_url not in (None, settings.url):
+            with _naming("vault_url"):
+                stores = _with_vault_of(stores, await open_stores(settings.vault_url, runtime))
+    except BaseException:
         await stores.close()
-        if isinstance(error, BadSettings):
-            raise BadSettings(f"queue_url: {error}") from error
         raise
+    return stores
+
+
+def _with_vault_of(stores: Stores, other: Stores) -> Stores:
+    async def close() -> None:
+        try:
+            await other.close()
+        finally:
+            await stores.close()
+
+    return replace(stores, vault=other.vault, folder=other.folder, close=close)
+
+
+@contextmanager
+def _naming(setting: str) -> Iterator[None]:
+    """Let an error name the setting that it is about."""
+    try:
+        yield
+    except BadSettings as error:
+        raise BadSettings(f"{setting}: {error}") from error
 
 
 async def refuse_fenced(stores: Stores, *, works: bool) -> None:

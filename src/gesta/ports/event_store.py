@@ -117,6 +117,11 @@ class Share(msgspec.Struct, frozen=True, gc=False):
         # A hash that every store can compute, and that no version of a store or of Python changes.
         return sha256(stream.encode()).digest()[0] % self.count in self.numbers
 
+    def part_of(self, events: Sequence[Recorded], after: int) -> tuple[list[Recorded], int]:
+        """The events of these partitions, and the position of the last of all; `after` if none."""
+        reached = events[-1].position if events else after
+        return [one for one in events if self.has(one.stream)], reached
+
 
 #: Of the data of events, what one look at the log gives at most, but for the last of them: whoever
 #: follows has to hold it in memory.

@@ -20,6 +20,7 @@ from gesta.ports.token_buckets import TokenBuckets
 from gesta.ports.transactions import Transactions
 from gesta.ports.undispatched_jobs import UndispatchedJobs
 from gesta.ports.vault import Vault
+from gesta.ports.view_positions import ViewPositions
 from gesta.runtime.clock import Signal
 
 T = TypeVar("T")
@@ -83,6 +84,17 @@ class QueuePorts:
             for one in fields(self)
             if one.name in PORTS and not isinstance(getattr(self, one.name), Missing | None)
         )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ViewPorts:
+    """What an adapter opens that only holds views, for use with the store of another database."""
+
+    read_model: ReadModel
+    sweep_index: SweepIndex
+    positions: ViewPositions
+    close: Closing
+    name: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)

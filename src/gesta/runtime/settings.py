@@ -40,6 +40,10 @@ class Settings:
     url: str = "sqlite:///gesta.db"
     #: The queue, where it is to be in another database than the rest: sqlite:///queue.db
     queue_url: str | None = None
+    #: The views, where they are to be in another database than the events: redis://localhost:6379
+    views_url: str | None = None
+    #: Credentials, keys and stored bodies, where they are to be in another database.
+    vault_url: str | None = None
     #: 32 bytes in base64. Without one, a key file beside the SQLite file is used, and made when
     #: there is none.
     master_key: str | None = field(default=None, repr=False)

@@ -8,7 +8,7 @@ from importlib.metadata import entry_points
 from typing import Protocol
 
 from gesta.errors import BadSettings
-from gesta.ports.stores import QueuePorts, Stores
+from gesta.ports.stores import QueuePorts, Stores, ViewPorts
 from gesta.runtime.clock import Runtime
 
 #: What other programs call a store.
@@ -40,6 +40,15 @@ async def open_queue(url: str, runtime: Runtime) -> QueuePorts:
     adapter = _adapter_of(url)
     opening: Opening = getattr(adapter, "open_queue", None) or adapter.open_stores
     return await opening(url, runtime)
+
+
+async def open_views(url: str, runtime: Runtime) -> ViewPorts:
+    """Open the database of views that a URL names."""
+    adapter = _adapter_of(url)
+    if not hasattr(adapter, "open_views"):
+        raise BadSettings(f"{url!r} cannot hold views alone; views_url takes redis:// URLs")
+    views: ViewPorts = await adapter.open_views(url, runtime)
+    return views
 
 
 def _adapter_of(url: str) -> Adapter:

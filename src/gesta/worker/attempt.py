@@ -25,6 +25,7 @@ from gesta.flows.deferrals import ConfigMissing, CredentialRefused, Postponed
 from gesta.flows.flow import Executor, Flow
 from gesta.flows.personal_fields import personal_texts
 from gesta.outbound.http import AttemptEnded, Http
+from gesta.outbound.lookups import LOOKUP_TENANT
 from gesta.outbound.rate_limits import Limits, Tokens
 from gesta.outbound.smtp import Mail
 from gesta.ports.job_queue import LeasedJob, Release
@@ -328,6 +329,7 @@ class Attempts:
         """
         seconds = run.flow.timeout_seconds
         self._deadlines.watch(run, seconds)
+        LOOKUP_TENANT.set(attempt.tenant)
         try:
             return sound(await executor(run.payload, attempt))
         except AttemptEnded as ended:

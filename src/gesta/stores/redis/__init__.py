@@ -1,14 +1,17 @@
-"""A job queue on Redis, Valkey or their Cluster, in the layout of BullMQ 5 and 6."""
+"""Views and a job queue on Redis, Valkey or their Cluster; the queue has the layout of BullMQ 5
+and 6.
+"""
 
 import asyncio
 from collections.abc import Callable
 from contextlib import suppress
 
-from gesta.ports.stores import QueuePorts
+from gesta.ports.stores import QueuePorts, ViewPorts
 from gesta.runtime.clock import Runtime, spawn
 from gesta.stores.redis.connection import Address, Redis, ServerClock, address_of
 from gesta.stores.redis.fences import RedisFences
 from gesta.stores.redis.job_queue import RedisJobQueue
+from gesta.stores.redis.read_model import RedisReadModel
 
 
 async def open_queue(url: str, runtime: Runtime) -> QueuePorts:
@@ -56,4 +59,22 @@ async def open_queue_at(
         close=close,
         now_ms=now_ms,
         name=address.name,
+    )
+
+
+async def open_views(url: str, _: Runtime) -> ViewPorts:
+    """Raises StoreError for a server that may drop keys or does not answer."""
+    redis = Redis(address_of(url))
+    try:
+        await redis.check()
+    except BaseException:
+        await redis.close()
+        raise
+    model = RedisReadModel(redis)
+    return ViewPorts(
+        read_model=model,
+        sweep_index=model,
+        positions=model,
+        close=redis.close,
+        name=redis.address.name,
     )

@@ -4,9 +4,8 @@ redis-py repeats a command by itself after a timeout, which would run a script t
 are off: a call is sent once, and its caller knows what repeating it means.
 """
 
-import asyncio
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
@@ -191,6 +190,21 @@ class Redis:
         except _FAILURES as error:
             raise_as_store_error(self.address.name, error)
 
+    async def commands(self, commands: Iterable[Sequence[Any]]) -> list[Any]:
+        """The answers of several commands, sent at once; each is about one key."""
+        try:
+            return list(await self._pipeline(commands).execute())
+        except _FAILURES as error:
+            raise_as_store_error(self.address.name, error)
+
+    def _pipeline(self, commands: Iterable[Sequence[Any]]) -> Any:
+        """One request to each node, without a transaction."""
+        is_cluster = isinstance(self._client, RedisCluster)
+        pipe = self._client.pipeline() if is_cluster else self._client.pipeline(transaction=False)
+        for parts in commands:
+            pipe.execute_command(*parts)
+        return pipe
+
     async def block(self, seconds: float, *parts: Arg) -> Any:
         """A command that waits on the server up to so many seconds, on a connection of its own."""
         if self._blocking is None:
@@ -236,13 +250,7 @@ class Redis:
             ("EVALSHA", one.script.sha, len(one.keys), *one.keys, *one.args) for one in calls
         ]
         try:
-            if isinstance(self._client, RedisCluster) or len(commands) == 1:
-                sent = [self._client.execute_command(*command) for command in commands]
-                return await asyncio.gather(*sent, return_exceptions=True)
-            async with self._client.pipeline(transaction=False) as pipe:
-                for command in commands:
-                    pipe.execute_command(*command)
-                return await pipe.execute(raise_on_error=False)
+            return list(await self._pipeline(commands).execute(raise_on_error=False))
         except _FAILURES as error:
             raise_as_store_error(self.address.name, error)
 

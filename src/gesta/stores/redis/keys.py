@@ -58,11 +58,14 @@ class RequestKeys:
 class IndexKeys:
     """The indexes over the requests of one tenant and flow."""
 
-    __slots__ = ("_by_status", "updated")
+    __slots__ = ("_by_status", "by_id", "flow", "tenant", "updated")
 
     def __init__(self, flow: str, tenant: str) -> None:
         index = f"{tenant_prefix(flow, tenant)}idx:{_profile(flow)[0]}"
+        self.flow, self.tenant = flow, tenant
         self.updated = f"{index}:updated"
+        #: Ours, for lists: all ids in their order.
+        self.by_id = f"{index}:by-id"
         self._by_status = f"{index}:by-status:"
 
     def by_status(self, status: str) -> str:

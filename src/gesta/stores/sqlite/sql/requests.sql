@@ -69,16 +69,14 @@ where status = 'unknown' and status <> 'sent' and status <> 'completed'
     and json_extract(cast(state as text), '$.due_at') is null;
 
 -- name: due_views
--- Requests that the sweeper must look at, earliest first.
+-- Requests that the sweeper must look at, earliest first, and a row without a state: when the next
+-- one is due.
 -- in: ?1 now, ?2 limit
--- out: state, payload
-select state, payload from requests where sweep_at <= ?1 order by sweep_at limit ?2;
-
--- name: next_sweep
--- When the sweeper must look at the next request.
--- in: ?1 now
--- out: sweep_at
-select min(sweep_at) from requests where sweep_at > ?1;
+-- out: state, payload, sweep_at
+select * from (select state, payload, sweep_at from requests where sweep_at <= ?1
+    order by sweep_at limit ?2)
+union all
+select null, null, min(sweep_at) from requests where sweep_at > ?1;
 
 -- name: postpone_sweep
 -- The sweeper has looked at this version of a request: when it looks again.

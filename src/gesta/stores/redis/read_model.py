@@ -1,0 +1,529 @@
+"""Views in Redis. Implements gesta.ports.read_model and gesta.ports.view_positions.
+
+A snapshot, its marks and the indexes of its tenant share the slot of the tenant; the sweeper's
+indexes are spread over the shards. Each shard keeps the position up to which its views are
+written, and the last write of a batch moves it: whatever a failover loses, the position on that
+shard is older than what was lost, and the projector folds again from there.
+"""
+
+from collections import defaultdict
+from collections.abc import AsyncIterator, Collection, Iterable, Sequence
+from functools import cache
+from itertools import chain
+from typing import Any, NamedTuple, NoReturn
+
+import msgspec
+
+from gesta.domain.ids import id_end, id_floor
+from gesta.domain.lifecycles import STATUSES, lifecycle_of
+from gesta.domain.state import State
+from gesta.errors import StoreError
+from gesta.ports.checkpoints import Move
+from gesta.ports.read_model import (
+    Cursor,
+    Filter,
+    Key,
+    Quarantined,
+    View,
+    ViewPosition,
+    key_of,
+    should_have_a_job,
+)
+from gesta.stores.redis.connection import Call, Redis, script
+from gesta.stores.redis.keys import SLOTS, IndexKeys, RequestKeys, slot_of
+
+#: How long a dispatched mark outlives the end of its request.
+DISPATCHED_KEPT_MS = 7 * 24 * 3600 * 1000
+#: Views, indexes and positions of a cluster are spread over so many tags, one for each 1,024 slots.
+SHARDS = 16
+#: A status with so many requests at most is listed by sorting them; a page of a larger one is found
+#: by walking through all requests.
+SORTED = 5_000
+PAGE = 500
+
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder(State).decode
+_fields_of = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+_text_of = msgspec.json.Decoder(str).decode
+
+#: The fields of seed documents' snapshots that are part of the payload.
+PAYLOAD_FIELDS = ("workspaceCode", "templateCode", "channelCode", "recipient")
+
+
+class Shard(NamedTuple):
+    """The keys of one shard's indexes. Tenants are spread over the shards by their names."""
+
+    sweep: str
+    open: str
+    undecided: str
+    versions: str
+    flows: str
+    positions: str
+    shadow: str
+
+    @classmethod
+    def of(cls, tag: str) -> "Shard":
+        return cls(*(f"gesta:v1:{{{tag}}}:{name}" for name in cls._fields))
+
+
+@cache
+def shards(count: int) -> tuple[Shard, ...]:
+    """One tag for each range of slots, so that every node of a cluster has at least one."""
+    tags: dict[int, str] = {}
+    number = 0
+    while len(tags) < count:
+        tags.setdefault(slot_of(f"views-{number}") * count // SLOTS, f"views-{number}")
+        number += 1
+    return tuple(Shard.of(tags[n]) for n in range(count))
+
+
+class RedisReadModel:
+    def __init__(self, redis: Redis) -> None:
+        self._redis = redis
+        self._shards = shards(SHARDS if redis.address.is_cluster else 1)
+
+    async def get(self, keys: Sequence[Key]) -> dict[Key, View]:
+        tenants: dict[str, list[Key]] = defaultdict(list)
+        for key in keys:
+            tenants[key[1]].append(key)
+        calls = [
+            Call(script("get_views"), [RequestKeys(*key).snapshot for key in group], ())
+            for group in tenants.values()
+        ]
+        answers = chain.from_iterable(await self._redis.calls(calls))
+        wanted = chain.from_iterable(tenants.values())
+        return {key: _view_of(*found) for key, found in zip(wanted, answers, strict=True) if found}
+
+    async def save(
+        self,
+        views: Sequence[View],
+        quarantined: Sequence[Quarantined] = (),
+        moves: Sequence[Move] = (),
+    ) -> bool:
+        if quarantined:
+            raise StoreError("quarantined events are kept in the durable store, not beside views")
+        await self._save(views)
+        if not moves:
+            return True
+        # Last, and only once every view is written: a position says that nothing is missing.
+        args = [value for move in moves for value in (move.name, move.before, move.after)]
+        moved = await self._redis.calls(
+            [Call(script("move_positions"), [shard.positions], args) for shard in self._shards]
+        )
+        return all(moved)
+
+    async def _save(self, views: Sequence[View]) -> None:
+        groups: dict[tuple[str, str], list[View]] = defaultdict(list)
+        for view in views:
+            groups[view.state.flow, view.state.tenant].append(view)
+        saves = [_save_call(flow, tenant, group) for (flow, tenant), group in groups.items()]
+        answers = await self._redis.calls([*saves, *self._index_calls(views)])
+        for (flow, tenant), answer in zip(groups, answers, strict=False):
+            for text in answer:
+                if not isinstance(text, int):
+                    raise StoreError(
+                        f"a key of {flow}, tenant {tenant} in {self._redis.address.name} is not"
+                        f" gesta's: {text}. Delete or rename the key; the view is written"
+                        " again by itself"
+                    )
+
+    def _index_calls(self, views: Sequence[View]) -> list[Call]:
+        by_shard: dict[Shard, list[State]] = defaultdict(list)
+        for view in views:
+            by_shard[self.shard_of(view.state.tenant)].append(view.state)
+        calls = []
+        for shard, states in by_shard.items():
+            flows = {_pair(state.tenant, state.flow) for state in states}
+            calls.append(
+                Call(
+                    script("index_views"),
+                    [shard.sweep, shard.open, shard.undecided, shard.versions, shard.flows],
+                    [len(flows), *flows, *chain.from_iterable(map(_index_args, states))],
+                )
+            )
+        return calls
+
+    async def replace(self, views: Sequence[View]) -> None:
+        """Save views whatever is stored of them."""
+        stored = await self.get([key_of(view.state) for view in views])
+        await self.remove([view.state for view in stored.values()])
+        await self._save(views)
+
+    async def positions(self) -> dict[str, int]:
+        """The position of each projection: the lowest of all shards."""
+        found = await self._redis.commands(["HGETALL", shard.positions] for shard in self._shards)
+        names = set().union(*found)
+        return {name: min(int(one.get(name, 0)) for one in found) for name in names}
+
+    async def remove(self, states: Sequence[State]) -> None:
+        """Remove views that have not changed since."""
+        groups: dict[tuple[str, str], list[State]] = defaultdict(list)
+        members: dict[Shard, list[str]] = defaultdict(list)
+        for state in states:
+            groups[state.flow, state.tenant].append(state)
+            members[self.shard_of(state.tenant)].append(_member(state))
+        removals = []
+        for (flow, tenant), group in groups.items():
+            keys, head = _group_head(flow, tenant, [state.id for state in group])
+            args = [value for state in group for value in (state.id, state.version)]
+            removals.append(Call(script("remove_views"), keys, [*head, *args]))
+        unindexed = [
+            Call(script("unindex_views"), [one.sweep, one.open, one.undecided, one.versions], gone)
+            for one, gone in members.items()
+        ]
+        await self._redis.calls([*removals, *unindexed])
+
+    async def find(self, chosen: Filter) -> list[View]:
+        flows = [chosen.flow] if chosen.flow else await self._flows_of(chosen.tenant)
+        found: list[View] = []
+        for flow in flows:
+            found += await self._find_in(IndexKeys(flow, chosen.tenant), chosen)
+        found.sort(key=lambda view: view.state.id, reverse=True)
+        return found[: chosen.limit]
+
+    async def _find_in(self, keys: IndexKeys, chosen: Filter) -> list[View]:
+        """A page of one flow, newest first."""
+        if chosen.status is None:
+            ids = await self._ids_before(keys, chosen.before_id, chosen.limit)
+            return await self._views_of(keys, ids)
+        by_status = keys.by_status(chosen.status)
+        [count] = await self._redis.commands([["SCARD", by_status]])
+        if count <= SORTED:
+            [members] = await self._redis.commands([["SMEMBERS", by_status]])
+            before = chosen.before_id or id_end()
+            ids = sorted((one for one in members if one < before), reverse=True)
+            found = await self._views_of(keys, ids[: chosen.limit])
+            return [view for view in found if view.state.status == chosen.status]
+        found, before_id = [], chosen.before_id
+        while len(found) < chosen.limit and (ids := await self._ids_before(keys, before_id, PAGE)):
+            before_id = ids[-1]
+            page = await self._views_of(keys, ids)
+            found += [view for view in page if view.state.status == chosen.status]
+        return found[: chosen.limit]
+
+    async def _ids_before(self, keys: IndexKeys, before_id: str | None, limit: int) -> list[str]:
+        newest = "+" if before_id is None else f"({before_id}"
+        command = ["ZRANGE", keys.by_id, newest, "-", "BYLEX", "REV", "LIMIT", "0", str(limit)]
+        ids: list[str]
+        [ids] = await self._redis.commands([command])
+        return ids
+
+    async def _views_of(self, keys: IndexKeys, ids: Sequence[str]) -> list[View]:
+        found = await self.get([(keys.flow, keys.tenant, one) for one in ids]) if ids else {}
+        return list(found.values())
+
+    async def _flows_of(self, tenant: str) -> list[str]:
+        first = f"[{_pair(tenant, '')}"
+        [pairs] = await self._redis.commands(
+            [["ZRANGE", self.shard_of(tenant).flows, first, f"{first}\xff", "BYLEX"]]
+        )
+        return [pair.partition("\0")[2] for pair in pairs]
+
+    async def counts(self, tenant: str | None = None) -> dict[tuple[str, str], int]:
+        shards = self._shards if tenant is None else (self.shard_of(tenant),)
+        answers = await self._redis.commands(["ZRANGE", shard.flows, "0", "-1"] for shard in shards)
+        asked = [
+            (flow, status, IndexKeys(flow, owner).by_status(status))
+            for owner, flow in (one.split("\0") for one in chain.from_iterable(answers))
+            if tenant in (None, owner)
+            for status in _statuses_of(flow)
+        ]
+        numbers = await self._redis.commands(["SCARD", key] for _, _, key in asked)
+        found: dict[tuple[str, str], int] = defaultdict(int)
+        for (flow, status, _), number in zip(asked, numbers, strict=True):
+            if number:
+                found[flow, status] += number
+        return dict(found)
+
+    async def undecided(self) -> tuple[int, int | None]:
+        commands = []
+        for shard in self._shards:
+            commands += [
+                ["ZCARD", shard.undecided],
+                ["ZRANGE", shard.undecided, "0", "0", "WITHSCORES"],
+            ]
+        answers = await self._redis.commands(commands)
+        oldest = [_scored(first)[0][1] for first in answers[1::2] if first]
+        return sum(answers[::2]), min(oldest, default=None)
+
+    async def quarantined(self, tenant: str | None, limit: int) -> NoReturn:
+        raise StoreError("quarantined events are kept in the durable store, not beside views")
+
+    async def shadow(self) -> "RedisShadow":
+        shadow = RedisShadow(self._redis, self, self._shards)
+        await shadow.clear()
+        return shadow
+
+    async def due(self, now_ms: int, limit: int) -> tuple[list[View], int | None]:
+        commands = []
+        for shard in self._shards:
+            due = ["ZRANGE", shard.sweep, "-inf", str(now_ms), "BYSCORE", "LIMIT", "0", str(limit)]
+            later = ["ZRANGE", shard.sweep, f"({now_ms}", "+inf", "BYSCORE", "LIMIT", "0", "1"]
+            commands += [[*due, "WITHSCORES"], [*later, "WITHSCORES"]]
+        answers = await self._redis.commands(commands)
+        found = sorted((at, member) for page in answers[::2] for member, at in _scored(page))[
+            :limit
+        ]
+        keys = [_key_of_member(member) for _, member in found]
+        views = await self.get(keys) if keys else {}
+        later_at = [_scored(first)[0][1] for first in answers[1::2] if first]
+        return [views[key] for key in keys if key in views], min(later_at, default=None)
+
+    async def postpone(self, looked_at: Sequence[tuple[State, int | None]]) -> None:
+        by_shard: dict[Shard, list[Any]] = defaultdict(list)
+        for state, sweep_at in looked_at:
+            by_shard[self.shard_of(state.tenant)] += (
+                _member(state),
+                state.version,
+                "" if sweep_at is None else sweep_at,
+            )
+        await self._redis.calls(
+            [
+                Call(script("postpone_views"), [shard.sweep, shard.versions], args)
+                for shard, args in by_shard.items()
+            ]
+        )
+
+    async def stale(
+        self, before_ms: int, after: Cursor, limit: int
+    ) -> tuple[list[State], Cursor | None]:
+        """At most one shard at a time: the next call goes on with the next."""
+        number, score, member = after or (0, 0, "")
+        shard = self._shards[number]
+        call = Call(
+            script("open_views"), [shard.open, shard.sweep], [score, member, before_ms, limit]
+        )
+        [page] = await self._redis.calls([call])
+        keys = [_key_of_member(one[0]) for one in page]
+        views = await self.get(keys) if keys else {}
+        found = []
+        for key, (_, _, sweep_at) in zip(keys, page, strict=True):
+            # An entry without its view, or of an older version, is left from a write that was cut.
+            view = views.get(key)
+            if view is not None and view.state.updated_at < before_ms:
+                at_ms = None if sweep_at is None else round(float(sweep_at))
+                if should_have_a_job(view.state, at_ms, before_ms):
+                    found.append(view.state)
+        if len(page) == limit:
+            last_member, last_score, _ = page[-1]
+            return found, (number, round(float(last_score)), last_member)
+        return found, (number + 1, 0, "") if number + 1 < len(self._shards) else None
+
+    async def old(
+        self, before_ms: int, after: ViewPosition, limit: int, foreign: Collection[str] = ()
+    ) -> tuple[list[State], ViewPosition | None]:
+        """At most one tenant and flow at a time: the next call goes on with the next."""
+        tenant, flow, after_id = after
+        states: list[State] = []
+        if tenant:
+            keys = IndexKeys(flow, tenant)
+            before_id = id_end() if flow in foreign else id_floor(before_ms)
+            bounds = [f"({after_id}" if after_id else "-", f"({before_id}"]
+            [ids] = await self._redis.commands(
+                [["ZRANGE", keys.by_id, *bounds, "BYLEX", "LIMIT", "0", str(limit)]]
+            )
+            states = [view.state for view in await self._views_of(keys, ids)]
+            if len(ids) == limit:
+                found = [one for one in states if one.is_terminal and one.updated_at < before_ms]
+                return found, (tenant, flow, ids[-1])
+        found = [one for one in states if one.is_terminal and one.updated_at < before_ms]
+        behind = f"({_pair(tenant, flow)}" if tenant else "-"
+        answers = await self._redis.commands(
+            ["ZRANGE", shard.flows, behind, "+", "BYLEX", "LIMIT", "0", "1"]
+            for shard in self._shards
+        )
+        following = min(chain.from_iterable(answers), default=None)
+        if following is None:
+            return found, None
+        next_tenant, _, next_flow = following.partition("\0")
+        return found, (next_tenant, next_flow, "")
+
+    def shard_of(self, tenant: str) -> Shard:
+        return self._shards[slot_of(tenant) * len(self._shards) // SLOTS]
+
+
+class RedisShadow:
+    """Views beside the ones in use: hashes of their own in the slots of their tenants, and a list
+    of them on each shard. The swap replaces the views in use one tenant after the other; a crash
+    in between leaves some of both, and the rebuild is repeated.
+    """
+
+    def __init__(self, redis: Redis, views: RedisReadModel, shards: Sequence[Shard]) -> None:
+        self._redis, self._views, self._shards = redis, views, shards
+
+    async def get(self, keys: Sequence[Key]) -> dict[Key, View]:
+        answers = await self._redis.commands(
+            ["HMGET", _shadow_key(key), "state", "payload"] for key in keys
+        )
+        found = zip(keys, answers, strict=True)
+        return {key: _view_of(*values) for key, values in found if values[0] is not None}
+
+    async def save(self, views: Sequence[View]) -> None:
+        lists: dict[str, list[str]] = defaultdict(list)
+        writes: list[list[Any]] = []
+        for view in views:
+            lists[self._views.shard_of(view.state.tenant).shadow].append(_member(view.state))
+            key = _shadow_key(key_of(view.state))
+            writes.append(["HSET", key, "state", _encode(view.state), "payload", view.payload])
+        # The list first: what it names and does not exist is passed over.
+        await self._redis.commands(["SADD", key, *members] for key, members in lists.items())
+        await self._redis.commands(writes)
+
+    async def swap(
+        self, names: Sequence[str], position: int, quarantined: Sequence[Quarantined]
+    ) -> bool:
+        # Lower first: views that are half replaced must never look complete.
+        await self._redis.commands(
+            ["HSET", shard.positions, *chain.from_iterable((name, "0") for name in names)]
+            for shard in self._shards
+        )
+        for shard in self._shards:
+            await self._remove_missing(shard)
+            async for members in self._pages(shard):
+                keys = [_key_of_member(one) for one in members]
+                found = await self.get(keys)
+                await self._views.replace(list(found.values()))
+        await self._redis.commands(
+            ["HSET", shard.positions, *chain.from_iterable((name, str(position)) for name in names)]
+            for shard in self._shards
+        )
+        await self.clear()
+        return True
+
+    async def clear(self) -> None:
+        """Delete what a shadow left."""
+        for shard in self._shards:
+            async for members in self._pages(shard):
+                await self._redis.commands(
+                    ["DEL", _shadow_key(_key_of_member(one))] for one in members
+                )
+            await self._redis.commands([["DEL", shard.shadow]])
+
+    async def _remove_missing(self, shard: Shard) -> None:
+        """Remove the views of this shard's tenants that the shadow does not have."""
+        [pairs] = await self._redis.commands([["ZRANGE", shard.flows, "0", "-1"]])
+        for pair in pairs:
+            tenant, _, flow = pair.partition("\0")
+            by_id, after = IndexKeys(flow, tenant).by_id, "-"
+            while True:
+                [ids] = await self._redis.commands(
+                    [["ZRANGE", by_id, after, "+", "BYLEX", "LIMIT", "0", str(PAGE)]]
+                )
+                if not ids:
+                    break
+                after = f"({ids[-1]}"
+                keys = [(flow, tenant, one) for one in ids]
+                kept = await self.get(keys)
+                gone = await self._views.get([key for key in keys if key not in kept])
+                if gone:
+                    await self._views.remove([view.state for view in gone.values()])
+
+    async def _pages(self, shard: Shard) -> AsyncIterator[list[str]]:
+        cursor = "0"
+        while True:
+            [(cursor, members)] = await self._redis.commands(
+                [["SSCAN", shard.shadow, str(cursor), "COUNT", str(PAGE)]]
+            )
+            if members:
+                yield members
+            if str(cursor) == "0":
+                return
+
+
+def _shadow_key(key: Key) -> str:
+    flow, tenant, request_id = key
+    return f"gesta:v1:{{{tenant}}}:shadow:{flow}:{request_id}"
+
+
+@cache
+def _statuses_of(flow: str) -> tuple[str, ...]:
+    """Every status that a view of this flow may have."""
+    return tuple(dict.fromkeys((*lifecycle_of(flow).statuses, *STATUSES)))
+
+
+def _save_call(flow: str, tenant: str, views: Sequence[View]) -> Call:
+    keys, head = _group_head(flow, tenant, [view.state.id for view in views])
+    return Call(
+        script("save_views"),
+        keys,
+        [*head, DISPATCHED_KEPT_MS, *chain.from_iterable(map(_save_args, views))],
+    )
+
+
+def _group_head(flow: str, tenant: str, ids: Iterable[str]) -> tuple[list[str], list[Any]]:
+    """The keys of requests of one flow and tenant, and the arguments that name the statuses."""
+    keys, statuses = IndexKeys(flow, tenant), _statuses_of(flow)
+    names = [keys.updated, keys.by_id, *map(keys.by_status, statuses)]
+    for one in ids:
+        request = RequestKeys(flow, tenant, one)
+        names += (request.snapshot, request.dispatched)
+    return names, [len(statuses), *statuses]
+
+
+def _save_args(view: View) -> list[Any]:
+    state = view.state
+    fields = _snapshot(view)
+    return [
+        state.id,
+        state.version,
+        state.status,
+        state.updated_at,
+        state.dispatch_version if state.wants else "",
+        int(state.is_terminal),
+        len(fields),
+        *chain.from_iterable(fields.items()),
+    ]
+
+
+def _snapshot(view: View) -> dict[str, Any]:
+    """The fields that other services read, and ours: `state` and `payload` in full."""
+    state = view.state
+    fields: dict[str, Any] = {"id": state.id, "tenant": state.tenant}
+    given = _fields_of(view.payload) if view.payload[:1] == b"{" else {}
+    for name in PAYLOAD_FIELDS:
+        raw = given.get(name)
+        if raw is not None and bytes(raw)[:1] == b'"':
+            fields[name] = _text_of(raw)
+    return fields | {
+        "data": bytes(given.get("data", view.payload)),
+        "status": state.status,
+        "version": state.version,
+        "createdAt": state.created_at,
+        "updatedAt": state.updated_at,
+        "lastStreamRevision": state.version - 1,
+        "state": _encode(state),
+        "payload": view.payload,
+    }
+
+
+def _index_args(state: State) -> list[Any]:
+    return [
+        _member(state),
+        state.version,
+        "" if state.sweep_at is None else state.sweep_at,
+        state.updated_at if state.wants else "",
+        state.updated_at if state.waits_for_a_person else "",
+        int(state.is_terminal),
+    ]
+
+
+def _view_of(state: str, payload: str) -> View:
+    return View(_decode(state), payload.encode())
+
+
+def _pair(tenant: str, flow: str) -> str:
+    return f"{tenant}\0{flow}"
+
+
+def _member(state: State) -> str:
+    return f"{state.tenant}\0{state.flow}\0{state.id}"
+
+
+def _key_of_member(member: str) -> Key:
+    tenant, flow, request_id = member.split("\0")
+    return flow, tenant, request_id
+
+
+def _scored(page: Sequence[str]) -> list[tuple[str, int]]:
+    """Members and their scores."""
+    return [(one, round(float(at))) for one, at in zip(page[::2], page[1::2], strict=True)]

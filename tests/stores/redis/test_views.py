@@ -1,0 +1,214 @@
+"""Views in a real Valkey server: the literal snapshot, and what happens when it is lost."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import msgspec
+import pytest
+import redis
+
+from gesta import Done, Engine, Payload, flow
+from gesta.domain.state import State
+from gesta.errors import StoreError
+from gesta.ports.read_model import View
+from gesta.runtime.clock import SystemRuntime
+from gesta.runtime.settings import load
+from gesta.stores.redis import open_views
+from gesta.testing.valkey_server import ValkeyServer
+
+ID = "019a9c2e-0000-7000-8000-000000000001"
+
+
+class Note(Payload, frozen=True):
+    number: int
+
+
+def client_of(server):
+    return redis.Redis(port=server.port, decode_responses=True)
+
+
+@pytest.fixture
+async def valkey():
+    async with ValkeyServer() as server:
+        yield server
+
+
+@asynccontextmanager
+async def opened(server):
+    views = await open_views(server.url, SystemRuntime())
+    yield views.read_model
+    await views.close()
+
+
+def view_of(flow, payload, **state):
+    values: dict[str, Any] = {
+        "status": "queued",
+        "version": 1,
+        "created_at": 1000,
+        "updated_at": 1000,
+    } | state
+    return View(State(ID, "acme", flow, **values), msgspec.json.encode(payload))
+
+
+async def test_a_snapshot_of_slack_has_the_fields_of_document_000(valkey):
+    payload = {"workspaceCode": "w", "templateCode": "t", "channelCode": "c", "data": {"n": 1}}
+    async with opened(valkey) as views:
+        await views.save([view_of("notification.slack", payload, dispatch_version=1)], [])
+        newer = view_of(
+            "notification.slack", payload, status="sent", version=2, updated_at=2000, phase="ended"
+        )
+        await views.save([newer], [])
+    stored = client_of(valkey)
+    key = f"notification.slack:v1:{{acme}}:message-request:{ID}"  # R0-10
+    fields = stored.hgetall(key)
+    assert {name: fields[name] for name in fields.keys() - {"state", "payload"}} == {
+        "id": ID,
+        "tenant": "acme",
+        "workspaceCode": "w",
+        "templateCode": "t",
+        "channelCode": "c",
+        "data": '{"n":1}',
+        "status": "sent",
+        "version": "2",
+        "createdAt": "1000",
+        "updatedAt": "2000",
+        "lastStreamRevision": "1",
+    }  # R0-11
+    index = "notification.slack:v1:{acme}:idx:message-request"
+    assert stored.zrange(f"{index}:updated", 0, -1, withscores=True) == [(ID, 2000.0)]  # R0-12
+    assert stored.smembers(f"{index}:by-status:sent") == {ID}  # R0-13
+    assert not stored.exists(f"{index}:by-status:queued")  # R0-13
+    assert stored.get(f"{key}:dispatched") == "1"  # R0-14
+    assert 0 < stored.pttl(f"{key}:dispatched") <= 7 * 24 * 3600 * 1000
+
+
+async def test_a_snapshot_of_another_flow_has_the_keys_of_document_001(valkey):
+    async with opened(valkey) as views:
+        await views.save([view_of("notification.email", {"to": "x"}, dispatch_version=1)], [])
+    stored = client_of(valkey)
+    base = "notification.email:v1:{acme}:"
+    assert stored.hget(f"{base}request:{ID}", "status") == "queued"  # R1-12
+    assert stored.zscore(f"{base}idx:request:updated", ID) == 1000.0  # R1-13
+    assert stored.sismember(f"{base}idx:request:by-status:queued", ID)  # R1-14
+    assert stored.get(f"{base}request:{ID}:dispatched") == "1"  # R1-15
+
+
+async def test_a_server_that_evicts_keys_is_refused():
+    async with ValkeyServer("--maxmemory-policy", "allkeys-lru") as server:
+        with pytest.raises(StoreError, match="noeviction"):
+            await open_views(server.url, SystemRuntime())
+
+
+async def test_a_key_of_another_program_is_named(valkey):
+    client_of(valkey).set(f"notification.slack:v1:{{acme}}:message-request:{ID}", "not ours")
+    async with opened(valkey) as views:
+        other = view_of("notification.email", {"to": "x"})
+        with pytest.raises(StoreError, match="not gesta's"):
+            await views.save([view_of("notification.slack", {}), other], [])
+        found = await views.get([("notification.email", "acme", ID)])
+    assert [*found.values()] == [other]
+
+
+async def until(condition, seconds=30):
+    async with asyncio.timeout(seconds):
+        while not await condition():
+            await asyncio.sleep(0.02)
+
+
+@asynccontextmanager
+async def engine_on(tmp_path, url, calls, **options):
+    @flow("test.note", on_unknown="resend")
+    async def note(payload: Note, attempt) -> Done:
+        calls[payload.number] += 1
+        return Done(id=str(payload.number))
+
+    settings = load({"url": f"sqlite:///{tmp_path}/gesta.db", "views_url": url, **options})
+    async with Engine(flows=[note], settings=settings) as engine:
+        yield engine
+
+
+async def completed(engine):
+    return len(await engine.find(status="completed", limit=1000))
+
+
+async def test_views_that_flushall_removed_come_back_and_no_request_is_executed_again(
+    tmp_path, valkey
+):
+    calls: Counter[int] = Counter()
+    async with engine_on(tmp_path, valkey.url, calls) as engine:
+        ended = await engine.submit_many([Note(number=n) for n in range(50)])
+        for request in ended:
+            await request.outcome(timeout=20)
+        later = await engine.submit(
+            Note(number=99), deliver_at=datetime.now(UTC) + timedelta(seconds=2)
+        )
+        client_of(valkey).flushall()
+
+        async def all_back():
+            return await completed(engine) >= 50
+
+        await until(all_back)
+        assert await later.outcome(timeout=20) == Done("99")
+        await engine.submit(Note(number=100))
+
+        async def all_there():
+            return await completed(engine) == 52
+
+        await until(all_there)
+    assert calls == Counter([*range(50), 99, 100])  # K-11: each was executed once
+
+
+async def test_a_restarted_server_without_its_data_gets_all_views_again(tmp_path, valkey):
+    calls: Counter[int] = Counter()
+    async with engine_on(tmp_path, valkey.url, calls) as engine:
+        for n in range(20):
+            await engine.submit(Note(number=n))
+
+        async def all_there():
+            return await completed(engine) == 20
+
+        await until(all_there)
+        valkey.kill()
+        silent = await engine.submit(Note(number=20))
+        await valkey.start()
+
+        async def all_back():
+            return await completed(engine) == 21
+
+        await until(all_back)
+        assert await silent.outcome(timeout=20) == Done("20")
+    assert calls == Counter(range(21))  # K-10
+
+
+async def test_the_snapshot_shows_the_final_status_and_the_worker_reads_it(tmp_path, valkey):
+    seen: list[dict[str, str]] = []
+    stored = client_of(valkey)
+
+    @flow("notification.slack", on_unknown="resend")
+    async def send(payload: Note, attempt) -> Done:
+        seen.append(stored.hgetall(key))
+        return Done(id="1731.1")
+
+    settings = load({"url": f"sqlite:///{tmp_path}/gesta.db", "views_url": valkey.url})
+    async with Engine(flows=[send], settings=settings) as engine:
+        later = datetime.now(UTC) + timedelta(seconds=0.5)
+        request = await engine.submit(Note(number=7), tenant="acme", deliver_at=later)
+        key = f"notification.slack:v1:{{acme}}:message-request:{request.id}"
+
+        async def queued():
+            return stored.hget(key, "status") == "queued"
+
+        await until(queued)
+        assert await request.outcome(timeout=20) == Done("1731.1")
+
+        async def sent():
+            return stored.hget(key, "status") == "sent"  # R0-30
+
+        await until(sent)
+    # What the worker executed is what the snapshot says.
+    assert [(one["status"], one["data"]) for one in seen] == [("queued", '{"number":7}')]  # R1-22
