@@ -98,6 +98,11 @@ class ReadModel(Protocol):
         oldest does.
         """
 
+    async def unsettled(self, failed_since_ms: int) -> dict[tuple[str, str], int]:
+        """How many requests of all tenants per (flow, status): those that are unknown, and those
+        that failed since then and were not purged.
+        """
+
     async def quarantined(self, tenant: str | None, limit: int) -> list[Quarantined]:
         """Quarantined events and jobs of one tenant or all, newest first."""
 

@@ -202,6 +202,18 @@ class MemoryReadModel:
         ]
         return len(waiting), min(waiting, default=None)
 
+    async def unsettled(self, failed_since_ms: int) -> dict[tuple[str, str], int]:
+        return Counter(
+            (state.flow, state.status)
+            for state in (row.state for row in self._rows.values())
+            if state.status == "unknown"
+            or (
+                state.status == "failed"
+                and not state.purged
+                and state.updated_at >= failed_since_ms
+            )
+        )
+
     async def quarantined(self, tenant: str | None, limit: int) -> list[Quarantined]:
         rows = (row for row in self._quarantined.values() if tenant in (None, row.tenant))
         return heapq.nlargest(limit, rows, key=lambda row: row.at_ms)
