@@ -1,6 +1,6 @@
 """Jobs that a Node service put into a queue of ours with the real BullMQ.
 
-`take` leaves them alone. Here they are leased like BullMQ's own workers do it, so a job whose holder
+`take` leaves them alone. Here they are leased as BullMQ's own workers do it: a job whose holder
 dies comes back, and its producer gets the result in BullMQ's way. What such a job means, and how it
 becomes a request, is not decided here.
 """
