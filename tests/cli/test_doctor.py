@@ -96,7 +96,7 @@ def test_the_worker_of_a_request_that_is_gone_is_not_said_to_be_at_it(cli, shop)
         "warn",
         "0 ready, 0 waiting, 0 running, 1 left by a worker that died",
     )
-    assert "nobody executes shop.note" in told.get("action", "")
+    assert "no worker executes shop.note" in told.get("action", "")
 
 
 def test_a_request_that_is_not_there_is_not_found(cli, shop):

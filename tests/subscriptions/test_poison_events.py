@@ -30,7 +30,9 @@ async def test_a_poison_event_is_quarantined_and_skipped(gesta, data, meta):
 
 
 def counted(engine: Engine) -> float | None:
-    return engine.pipeline.telemetry.registry.get_sample_value("parked_total", {"what": "event"})
+    return engine.pipeline.telemetry.registry.get_sample_value(
+        "gesta_quarantined_total", {"what": "event"}
+    )
 
 
 async def test_the_first_consumer_to_read_a_poison_event_quarantines_it(gesta, ports):

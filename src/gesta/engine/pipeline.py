@@ -147,7 +147,7 @@ class Pipeline:
         self.projector.listen(self.waiters.saved)
         self._log, self._store_retry = InlineProjection(stores, self.projector), StoreRetry(process)
         self.recorder = Recorder(
-            self._log, loader=self.loader, store_retry=self._store_retry, runtime=self.runtime
+            self._log, loader=self.loader, store_retry=self._store_retry, process=process
         )
 
     def _wire_intake(self, work: Work) -> None:

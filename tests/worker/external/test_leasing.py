@@ -403,7 +403,7 @@ async def test_people_hear_who_is_waited_for(gesta):
             if one.about.startswith("queue")
         ]
         assert (queue.level, queue.about) == ("warn", f"queue {FLOW}")
-        assert "others execute this flow" in queue.action
+        assert "external workers execute this flow" in queue.action
         await take(engine, gesta, tenant="acme")
         assert "has it in hand" in await why()
         assert f'namespace="{FLOW}"' in engine.metrics().decode()
