@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import platform
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import timedelta
 from functools import partial
 
@@ -86,7 +87,8 @@ class Pipeline:
         subscriptions: Sequence[Subscription],
         retention: timedelta | None,
     ) -> None:
-        self.flows, self.environment, self.retention = flows, environment, retention
+        self.flows = flows if environment.stores.leases_are_durable else _journalled(flows)
+        self.environment, self.retention = environment, retention
         self.runtime = OnClock(environment.runtime, environment.stores.now_ms)
         self.telemetry, ids = Telemetry(), Ids(self.runtime)
         self.owner = f"{platform.node()}:{os.getpid()}:{ids.new()}"
@@ -401,3 +403,13 @@ class Pipeline:
         await self.environment.renderer.close()
         await self.environment.mail.close()
         await self.environment.stores.close()
+
+
+def _journalled(flows: Mapping[str, Flow]) -> dict[str, Flow]:
+    """For a queue whose leases a crash may undo: an attempt that must not be repeated blindly is
+    journalled as an event before the call.
+    """
+    return {
+        name: flow if flow.rules.on_unknown == "resend" else replace(flow, journal=True)
+        for name, flow in flows.items()
+    }
