@@ -309,7 +309,7 @@ JOB = QueueStanding(Job("r-1-1", "default", FLOW, "r-1", 1, due_ms=NOW - 5_000),
         (
             {"status": "completed", "provider_id": "p-1"},
             {},
-            "it was completed at 2027-01-15 07:59:50.000Z (10 s ago); its id at the provider is p-1",
+            "completed at 2027-01-15 07:59:50.000Z (10 s ago); its id at the provider is p-1",
         ),
         (
             {"status": "failed", "reason": "subject_erased"},
@@ -494,7 +494,7 @@ JOB = QueueStanding(Job("r-1-1", "default", FLOW, "r-1", 1, due_ms=NOW - 5_000),
             {},
             {},
             (
-                f"it has been ready for 5 s and no worker has taken it yet: no worker executes {FLOW};"
+                f"ready for 5 s and no worker has taken it yet: no worker executes {FLOW};"
                 " start a process that declares it: `gesta worker --app …` or"
             ),
         ),

@@ -42,7 +42,7 @@ POLL_SECONDS = 1.0
 #: Back-off after a handler raised; it doubles with every failure of the same event.
 PAUSE_SECONDS = 1.0
 PAUSE_SECONDS_MAX = 60.0
-#: `settle` in tests waits for so many calls of one event, so that it ends if a handler always raises.
+#: `settle` in tests gives up after so many calls of one event: a handler may always raise.
 TRIES_TO_SETTLE = 10
 
 

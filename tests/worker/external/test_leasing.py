@@ -405,7 +405,7 @@ async def test_people_hear_who_is_waited_for(gesta):
         assert (queue.level, queue.about) == ("warn", f"queue {FLOW}")
         assert "external workers execute this flow" in queue.action
         await take(engine, gesta, tenant="acme")
-        assert "has it in hand" in await why()
+        assert "an external worker is executing it" in await why()
         assert f'namespace="{FLOW}"' in engine.metrics().decode()
         assert "acme" not in engine.metrics().decode()
 
