@@ -113,9 +113,8 @@ class RedisJobQueue:
     def _options(self, job: Job) -> bytes:
         options: dict[str, Any] = {
             "attempts": ATTEMPTS,
-            "removeOnComplete": {"count": KEEP_COMPLETED},
-            "removeOnFail": {"count": KEEP_FAILED},
-            "jobId": job.id,
+            "removeOnComplete": KEEP_COMPLETED,
+            "removeOnFail": KEEP_FAILED,
             "priority": job.priority,
         }
         if (delay := job.due_ms - (self._now_ms or self._runtime.now_ms)()) > 0:
