@@ -92,7 +92,7 @@ EMPTY: dict[str, Callable[[Engine], Awaitable[Any]]] = {
     "Admin.list_config": lambda engine: engine.admin.list_config(INTRUDER),
     "Admin.list_keys": lambda engine: engine.admin.list_keys(INTRUDER),
     "Admin.audit": lambda engine: engine.admin.audit(INTRUDER),
-    "Admin.told_webhooks": lambda engine: engine.admin.told_webhooks(INTRUDER),
+    "Admin.event_webhooks": lambda engine: engine.admin.event_webhooks(INTRUDER),
     "Admin.suppressed": lambda engine: engine.admin.suppressed(
         "shop.letter", PERSON, tenant=INTRUDER
     ),
