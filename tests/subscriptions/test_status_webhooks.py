@@ -305,10 +305,10 @@ async def test_a_tenant_moved_to_another_store_delays_no_other(gesta):
     ("fields", "fault"),
     [
         ({"flow": "nonsense"}, "flow: 'nonsense' is no flow"),
-        ({"flow": "shop.misspelt"}, "flow: no flow 'shop.misspelt' is declared here.*known: "),
+        ({"flow": "shop.misspelt"}, "flow: this process declares no flow 'shop.misspelt'.*known: "),
         (
             {"flow": "shpo.*", "statuses": ["sold"]},
-            "flow: no flow 'shpo.[*]'.*statuses: 'sold' is no status",
+            "flow: this process declares no flow 'shpo.[*]'.*statuses: 'sold' is no status",
         ),
         ({"statuses": ["sold"]}, "statuses: 'sold' is no status"),
         ({"endpoint": ""}, "endpoint"),

@@ -373,7 +373,7 @@ class Admin:
             raise BadConfig(kind, code, faults)
 
     async def _unknown_flow(self, fields: dict[str, Any], tenant: str) -> dict[str, str]:
-        """The error of a subscription to a flow that does not exist, for instance a misspelt one."""
+        """The error of a subscription to a flow that does not exist."""
         flow = fields.get("flow", "*")
         if (
             pattern_fault(flow)
