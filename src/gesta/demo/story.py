@@ -1,4 +1,4 @@
-"""The script: a shop notifies its warehouse of paid orders, and every kind of failure happens once."""
+"""The script: a shop notifies its warehouse of paid orders, and every failure happens once."""
 
 from collections.abc import Awaitable, Callable, Sequence
 
@@ -125,7 +125,7 @@ class Story:
         again = await self._shop.ask(order.number)
         self._expect("the same key leads to the same request", is_so=again.id == order.request.id)
         self._say(
-            f"{order.number} is submitted twice with the same key. The second submit leads to the same"
+            f"{order.number} is submitted twice with the same key. The second leads to the same"
             f" request: {again.verdict}."
         )
         conflict: Conflict | None = None

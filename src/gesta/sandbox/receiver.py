@@ -44,7 +44,7 @@ class Call:
 
 
 class Fault(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """How a call fails: an error (no effect), a late answer or a lost answer (the effect happens)."""
+    """How a call fails: an error (no effect), or a late or lost answer (the effect happens)."""
 
     status: int | None = None
     retry_after: int | str | None = None
