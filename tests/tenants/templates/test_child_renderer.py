@@ -397,7 +397,7 @@ async def test_whoever_still_waits_at_the_end_is_told(renderer: ChildRenderer) -
     await renderer.close()
     answers = await asyncio.gather(*waiting, return_exceptions=True)
     assert {str(answer) for answer in answers} == {
-        "no template can be filled in: this process is stopping"
+        "no template can be rendered: this process is stopping"
     }
 
 
