@@ -12,7 +12,7 @@ from gesta.domain.ids import id_floor
 from gesta.domain.state import State
 from gesta.ports.checkpoints import Checkpoint, Move, dispatched_of
 from gesta.ports.job_queue import Job
-from gesta.ports.leases import LONGEST_LEASE_MS, LiveProcess, RoleLease, fair_part
+from gesta.ports.leases import LiveProcess, RoleLease, fair_part, is_current
 from gesta.ports.read_model import (
     Cursor,
     Filter,
@@ -255,9 +255,7 @@ class MemoryReadModel:
     async def processes(self) -> list[LiveProcess]:
         now = self._runtime.now_ms()
         live = [
-            process
-            for process, until_ms in self._processes.values()
-            if now < until_ms <= now + LONGEST_LEASE_MS
+            process for process, until_ms in self._processes.values() if is_current(until_ms, now)
         ]
         return sorted(live, key=lambda process: (process.since_ms, process.id))
 
