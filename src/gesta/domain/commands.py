@@ -76,7 +76,7 @@ class RecordOutcome(Command, frozen=True, gc=False):
 
 
 class Postpone(Command, frozen=True, gc=False):
-    """An attempt ended before it called the provider. It does not count, also if it was journalled."""
+    """An attempt ended before it called the provider, so it does not count."""
 
 
 class Lose(Command, frozen=True, gc=False):

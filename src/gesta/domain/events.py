@@ -13,7 +13,7 @@ class Actor(msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defaults
 
 
 class Meta(msgspec.Struct, frozen=True, gc=False, rename="camel"):
-    """The metadata of every event. It names tenant, flow and request: stream names are not parsed."""
+    """The metadata of every event. Stream names are not parsed: the owner is named here."""
 
     tenant: str
     flow: str

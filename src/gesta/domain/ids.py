@@ -107,7 +107,10 @@ def pattern_fault(flow: object) -> str:
     if not isinstance(flow, str) or not (
         flow == "*" or FLOW.fullmatch(flow.removesuffix(".*") + ".x")
     ):
-        return f"{flow!r} is not a flow; write 'kind.name', 'kind.*' for all flows of a kind, or '*' for all flows"
+        return (
+            f"{flow!r} is not a flow; write 'kind.name', 'kind.*' for all flows of a kind, or '*'"
+            " for all flows"
+        )
     if not flow.endswith("*") and not FLOW.fullmatch(flow):
         return (
             f"{flow!r} is not a flow; a flow has two or more parts, e.g. 'billing.receipt';"

@@ -43,7 +43,7 @@ class Event(msgspec.Struct, frozen=True, gc=False):
     #: Its position in the log. Handlers receive events in this order.
     position: int
     id: str
-    #: The status that the handler subscribed to: created, sent, failed, expired, cancelled, unknown,
+    #: The status of the subscription: created, sent, failed, expired, cancelled, unknown,
     #: attempt_failed, delivered, bounced, complained.
     status: str
     #: The stored type, e.g. notification.webhook.Sent.v1.

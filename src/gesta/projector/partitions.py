@@ -166,7 +166,7 @@ class Partitions:
         self._is_given_up = False
         #: The partitions of this process after the last claim.
         self.ours: frozenset[int] = frozenset()
-        #: How often another process may have had them since: a lease had expired before its renewal.
+        #: How often a lease had expired before its renewal: another process may have had them.
         self.lease_expiry = 0
         #: Whether the store has ever answered a claim, so that this process can take over.
         self.is_known = False

@@ -61,7 +61,7 @@ class Signal:
             self._was_set()
 
     def _was_set(self) -> bool:
-        """Whether it was set since this task last asked; for its first time: since any task asked."""
+        """Whether it was set since this task asked; the first time: since any task asked."""
         if not self._count:
             return False
         if self._seen is None:

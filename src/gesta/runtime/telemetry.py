@@ -193,7 +193,7 @@ class LogContext:
         }
 
     def _own(self) -> Mapping[str, str]:
-        """Tags from the flow's own function, which may raise: a log line is not worth an attempt."""
+        """Tags from the flow's own function. If that raises, the attempt goes on."""
         if self.flow.tags is None or self._payload is None:
             return {}
         try:

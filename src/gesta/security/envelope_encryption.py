@@ -146,7 +146,7 @@ class KeyRing:
         )
 
     def open_own(self, encrypted: Encrypted) -> bytes:
-        """Decrypt what `encrypt_own` made. Raises WrongMasterKey when it was changed in the store."""
+        """The secret in clear. Raises WrongMasterKey when it was changed in the store."""
         return self._master.unwrap(encrypted.box, _wrapping_context(encrypted.name))
 
     async def _data_key(self, tenant: str) -> AESGCM:

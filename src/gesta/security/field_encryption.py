@@ -123,7 +123,7 @@ def encrypt_text(
 
 
 def encrypted_text(body: str) -> EncryptedText:
-    """The parts of a text, given without its prefix; raises ValueError when the format is unknown."""
+    """The parts of a text without its prefix; raises ValueError for an unknown format."""
     box = base64.b64decode(body, validate=True)
     entry = _SUBJECT_BYTES + _VERSION_BYTES
     end = 2 + entry * (box[1] if len(box) > 1 else 0)

@@ -199,7 +199,7 @@ class SubjectKeys:
         return frozenset(found)
 
     async def is_erased(self, view: View) -> bool:
-        """Whether any field is erased; False while the vault cannot tell: the attempt checks again."""
+        """Whether any field is erased; False during an outage: the attempt checks again."""
         try:
             return bool(await self.erased(view))
         except StoreError:
