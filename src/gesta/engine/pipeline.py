@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import platform
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import timedelta
 from functools import partial
 
@@ -86,7 +87,8 @@ class Pipeline:
         subscriptions: Sequence[Subscription],
         retention: timedelta | None,
     ) -> None:
-        self.flows, self.environment, self.retention = flows, environment, retention
+        self.flows = flows if environment.stores.leases_are_durable else _journalled(flows)
+        self.environment, self.retention = environment, retention
         self.runtime = OnClock(environment.runtime, environment.stores.now_ms)
         self.telemetry, ids = Telemetry(), Ids(self.runtime)
         self.owner = f"{platform.node()}:{os.getpid()}:{ids.new()}"
@@ -147,7 +149,7 @@ class Pipeline:
         self.projector.listen(self.waiters.saved)
         self._log, self._store_retry = InlineProjection(stores, self.projector), StoreRetry(process)
         self.recorder = Recorder(
-            self._log, loader=self.loader, store_retry=self._store_retry, runtime=self.runtime
+            self._log, loader=self.loader, store_retry=self._store_retry, process=process
         )
 
     def _wire_intake(self, work: Work) -> None:
@@ -289,8 +291,8 @@ class Pipeline:
                 config=self.config,
                 process=self.process,
             )
-            if self.alerts.can_be_sent:
-                self.telemetry.alarm = self.alerts.met
+            if self.alerts.is_possible:
+                self.telemetry.alarm = self.alerts.count
                 own.append(Alerting(self.alerts, log))
         self.subscriptions = Subscriptions(subscriptions, own, log)
 
@@ -361,7 +363,7 @@ class Pipeline:
         if "worker" in work.parts:
             runs |= {"worker": self.pool.run, "queue": self.pool.listen}
             runs |= {"lease": self.pool.lease.keep, "deadlines": self._deadlines.run}
-        if work.parts and self.alerts is not None and self.alerts.can_be_sent:
+        if work.parts and self.alerts is not None and self.alerts.is_possible:
             runs["alerts"] = self.alerts.run
         if "sweeper" in work.parts:
             runs["sweep"], self._roles["sweep"] = self.sweep.run, self.sweep.role
@@ -401,3 +403,13 @@ class Pipeline:
         await self.environment.renderer.close()
         await self.environment.mail.close()
         await self.environment.stores.close()
+
+
+def _journalled(flows: Mapping[str, Flow]) -> dict[str, Flow]:
+    """For a queue whose leases a crash may undo: an attempt that must not be repeated blindly is
+    journalled as an event before the call.
+    """
+    return {
+        name: flow if flow.rules.on_unknown == "resend" else replace(flow, journal=True)
+        for name, flow in flows.items()
+    }

@@ -151,6 +151,10 @@ class SqlReadModel(ABC):
         ((count, since_ms),) = await self._sql.ask("count_undecided_views")
         return count, since_ms
 
+    async def unsettled(self, failed_since_ms: int) -> dict[tuple[str, str], int]:
+        rows = await self._sql.ask("count_unsettled_views", failed_since_ms)
+        return {(flow, status): count for flow, status, count in rows}
+
     async def quarantined(self, tenant: str | None, limit: int) -> list[Quarantined]:
         return [Quarantined(*row) for row in await self._sql.ask("list_quarantined", tenant, limit)]
 

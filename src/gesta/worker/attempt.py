@@ -115,6 +115,9 @@ class Running:
             personal=personal_texts(self.payload),
         )
 
+    def log_tags(self) -> dict[str, str]:
+        return self.log_context.tags()
+
 
 class ExecutorTools:
     """Everything through which an executor has effects. For a test request it ends in the
@@ -400,9 +403,7 @@ class Attempts:
             telemetry.attempt_told(line, outcome, attempts=run.number, latency_ms=latency_ms)
         if isinstance(outcome, Unknown) and outcome.reason == "unexpected_error":
             telemetry.executor_raised(line, clear_text(outcome.detail), run.error)
-        if applied.events:
-            telemetry.given_up(applied.view.state, line)
-        else:
+        if not applied.events:
             telemetry.late_outcome(line, flow.name)
 
     def _apply(
@@ -415,6 +416,7 @@ class Attempts:
             settle,
             causation_id=run.leased.job.id,
             insist=True,
+            tags=run.log_tags,
         )
 
 

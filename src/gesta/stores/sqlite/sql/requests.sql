@@ -68,6 +68,18 @@ select count(*), min(updated_at) from requests
 where status = 'unknown' and status <> 'sent' and status <> 'completed'
     and json_extract(cast(state as text), '$.due_at') is null;
 
+-- name: count_unsettled_views
+-- How many requests are unknown, or failed since ?1 and were not purged.
+-- in: ?1 updated_at
+-- out: flow, status, count
+select flow, status, count(*) from requests
+where status in ('unknown', 'failed') and status <> 'sent' and status <> 'completed'
+    and (
+        status = 'unknown'
+        or (updated_at >= ?1 and json_extract(cast(state as text), '$.purged') is not 1)
+    )
+group by flow, status;
+
 -- name: due_views
 -- Requests that the sweeper must look at, earliest first, and a row without a state: when the next
 -- one is due.
