@@ -86,7 +86,7 @@ async def list_quarantined(call: Call) -> Answer:
 
 
 class Chosen(Asked, frozen=True):
-    """Without flow and credential: the whole tenant. `credential` is the `kind/code` of its config."""
+    """Without both: the whole tenant. `credential` is the `kind/code` of its config."""
 
     flow: str | None = None
     credential: str | None = None

@@ -107,7 +107,7 @@ class Web:
         await (self._router if known is None else known)(scope, receive, send)
 
     async def offer_first_key(self) -> str | None:
-        """Path and query of a link that makes the first admin key; None when an admin key exists."""
+        """Path and query of a link that makes the first admin key; None when one exists."""
         pipeline = self.engine.pipeline
         if await pipeline.keys.any_admin():
             return None

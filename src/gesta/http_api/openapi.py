@@ -54,8 +54,8 @@ ANY_TEXT: Schema = {"type": "string", "minLength": 1}
 #: Routes whose `id` is the id of a request.
 _OF_REQUESTS = re.compile(r"/v1/(requests|dead-letters)/")
 _PARAMETER = re.compile(r"\{(\w+)(?::\w+)?\}")
-_TEXT = """Executes side effects once and keeps the record. Send `Authorization: Bearer gesta_…`; a key
-belongs to one tenant.
+_TEXT = """Executes side effects once and keeps the record. Send `Authorization: Bearer gesta_…`; a
+key belongs to one tenant.
 
 An answer of 202 means that the request is on disk. The same key with the same content is the same
 request, so every submit can be repeated. Errors are `application/problem+json`: `code` for
@@ -421,7 +421,7 @@ def without_null(schema: Schema) -> Schema:
 
 
 def _tidied(schema: Any, places: Mapping[str, str]) -> Any:
-    """Without titles that repeat names, with joined lines, and with references to the components."""
+    """Without titles that repeat names, with joined lines and with references to components."""
     if isinstance(schema, list):
         return [_tidied(one, places) for one in schema]
     if not isinstance(schema, dict):
