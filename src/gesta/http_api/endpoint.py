@@ -145,7 +145,7 @@ class Endpoint:
         if scope != "any" and not grant.allows(scope):
             detail = (
                 f"this needs a key with the scope {scope}, this one has"
-                f" {', '.join(sorted(grant.scopes))}; create one: `gesta key create --scope {scope}`"
+                f" {', '.join(sorted(grant.scopes))}; create one with --scope {scope}"
             )
             if grant.is_test:
                 detail += ". A test key has at most the scopes read and submit"
