@@ -8,7 +8,7 @@ import socket
 import pytest
 from aiohttp.abc import AbstractResolver, ResolveResult
 
-from gesta.outbound.http.aiohttp_transport import SharedLookups
+from gesta.outbound.lookups import Lookups
 
 
 class Slow(AbstractResolver):
@@ -37,7 +37,7 @@ FOUND: list[ResolveResult] = [
 
 async def test_a_hundred_requests_to_one_dead_name_keep_one_look_up_busy() -> None:
     slow = Slow()
-    lookups = SharedLookups(slow)
+    lookups = Lookups(slow)
     waiting = [asyncio.ensure_future(lookups.resolve("dead.example", 443)) for _ in range(100)]
     other = asyncio.ensure_future(lookups.resolve("alive.example", 443))
     await asyncio.sleep(0)
@@ -49,7 +49,7 @@ async def test_a_hundred_requests_to_one_dead_name_keep_one_look_up_busy() -> No
 
 async def test_one_who_gives_up_does_not_take_the_answer_from_the_others() -> None:
     slow = Slow()
-    lookups = SharedLookups(slow)
+    lookups = Lookups(slow)
     first, second = (asyncio.ensure_future(lookups.resolve("a.example")) for _ in range(2))
     await asyncio.sleep(0)
     first.cancel()
@@ -60,7 +60,7 @@ async def test_one_who_gives_up_does_not_take_the_answer_from_the_others() -> No
 
 async def test_a_failure_reaches_everybody_and_is_not_remembered() -> None:
     slow = Slow()
-    lookups = SharedLookups(slow)
+    lookups = Lookups(slow)
     waiting = [asyncio.ensure_future(lookups.resolve("a.example")) for _ in range(2)]
     await asyncio.sleep(0)
     slow.answer.set_exception(OSError("no such name"))

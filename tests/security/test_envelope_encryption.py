@@ -29,7 +29,7 @@ async def test_a_secret_comes_out_as_it_went_in_and_the_vault_never_sees_it():
     assert await key_ring(vault, seed=1).get("acme", "slack/main", 1) == "xoxb-secret ✓"
     (encrypted,) = (await boxes(vault, [("acme", "slack/main", 1)])).values()
     assert b"xoxb" not in encrypted.box  # R1-42
-    assert repr(encrypted) == "Sealed(acme/slack/main v1)"
+    assert repr(encrypted) == "Encrypted(acme/slack/main v1)"
 
 
 async def test_a_version_never_changes_once_it_is_written():

@@ -231,14 +231,14 @@ async def test_a_handler_that_raises_gets_the_same_event_again_with_growing_paus
         assert (one.position, one.failed_at_ms) == (0, at[0])
         assert one.error == "position 1: ConnectionError: the ledger of [email] is closed"
         sample = engine.pipeline.telemetry.registry.get_sample_value
-        assert sample("subscription_failing", {"name": "ledger"}) == 1
+        assert sample("gesta_subscription_failing", {"subscription": "ledger"}) == 1
         await gesta.settle()
         assert told.words == ["created", "completed"]
         pauses = [round((late - early) / 1000) for early, late in pairwise(at)]
         assert pauses[:8] == [1, 2, 4, 8, 16, 32, 60, 60]
-        assert sample("subscription_failures_total", {"name": "ledger"}) == 8
-        assert sample("subscription_events_total", {"name": "ledger"}) == 2
-        assert sample("subscription_failing", {"name": "ledger"}) == 0
+        assert sample("gesta_subscription_failures_total", {"subscription": "ledger"}) == 8
+        assert sample("gesta_subscription_events_total", {"subscription": "ledger"}) == 2
+        assert sample("gesta_subscription_failing", {"subscription": "ledger"}) == 0
         assert [
             one.error for one in await engine.pipeline.environment.stores.checkpoints.checkpoints()
         ] == [""] * 3

@@ -30,7 +30,9 @@ async def test_a_poison_event_is_parked_and_passed(gesta, data, meta):
 
 
 def counted(engine: Engine) -> float | None:
-    return engine.pipeline.telemetry.registry.get_sample_value("parked_total", {"what": "event"})
+    return engine.pipeline.telemetry.registry.get_sample_value(
+        "gesta_quarantined_total", {"what": "event"}
+    )
 
 
 async def test_a_poison_event_is_parked_by_whoever_meets_it_first(gesta, ports):

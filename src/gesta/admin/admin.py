@@ -13,7 +13,7 @@ from gesta.api_types.decisions import DeadLetter
 from gesta.domain.events import Actor
 from gesta.domain.ids import FLOW, REQUEST_ID, TENANT, TENANT_RULE, covers, pattern_fault
 from gesta.domain.state import State
-from gesta.domain.stream_names import checkpoint_of, config_stream
+from gesta.domain.stream_names import checkpoint_of
 from gesta.engine.pipeline import Pipeline
 from gesta.engine.request import Request
 from gesta.errors import BadConfig, BadInput, InvalidRequest, NotFound, StoreError
@@ -34,7 +34,7 @@ from gesta.runtime.redaction import scrub
 from gesta.subscriptions.status_webhooks import Listening, listening_of
 from gesta.tenants import suppression
 from gesta.tenants.api_keys import ApiKey
-from gesta.tenants.audit_log import Change, change_of
+from gesta.tenants.audit_log import Change, trail
 from gesta.tenants.config import Entity, HandlerForgotten, SubjectErased
 from gesta.tenants.flow_records import TenantRecords
 from gesta.tenants.pauses import EVERYTHING, Pause, Scope, checked
@@ -641,13 +641,7 @@ class Admin:
         """Who changed what of a tenant's config, keys, pauses, people, suppression lists and
         handlers, newest first; `before` a version continues a listing.
         """
-        events = self._pipeline.environment.stores.events
-        return [
-            change_of(one)
-            for one in await events.read_back(
-                config_stream(tenant), before, min(max(limit, 1), PAGE)
-            )
-        ]
+        return await trail(self._stores.events, tenant, before, min(max(limit, 1), PAGE))
 
 
 def _check_actor(actor: Actor | None) -> None:

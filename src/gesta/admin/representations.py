@@ -216,7 +216,9 @@ def entity_representation(entity: Entity) -> EntityRepresentation:
     fields: dict[str, Any] = msgspec.to_builtins(entity.body)
     shown = {name: _shown(value) for name, value in fields.items() if name not in hidden}
     secrets = {name: refs[0].version for name, refs in entity.secrets.items() if refs}
-    return EntityRepresentation(entity.kind, entity.code, entity.version, shown, secrets)
+    return EntityRepresentation(
+        entity.kind, entity.code, entity.version, shown, secrets, list(entity.warnings)
+    )
 
 
 def quarantined_representation(quarantined: Quarantined) -> QuarantinedRepresentation:

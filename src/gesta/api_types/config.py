@@ -2,12 +2,16 @@
 
 from typing import Any
 
+import msgspec
+
 from gesta.api_types.structs import ListOf, Representation
 
 
-class EntityRepresentation(Representation, frozen=True):
-    """Config without its secrets: of those only the version is told, and of a URL neither user nor
-    query.
+class EntityRepresentation(Representation, frozen=True, omit_defaults=True):
+    """Config without its secrets: of those it has the version, and of a URL neither user nor query.
+
+    `version` counts the changes of this entity. `warnings` are about the change just made, for
+    instance that it enables a disabled endpoint again.
     """
 
     kind: str
@@ -15,6 +19,7 @@ class EntityRepresentation(Representation, frozen=True):
     version: int
     fields: dict[str, Any]
     secrets: dict[str, int]
+    warnings: list[str] = msgspec.field(default_factory=list)
 
 
 class Entities(ListOf[EntityRepresentation], frozen=True):

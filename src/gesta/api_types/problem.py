@@ -24,5 +24,3 @@ class ProblemRepresentation(msgspec.Struct, frozen=True, rename="camel", omit_de
     #: What counts now, where a report came too late: the request's status, reason and number of
     #: attempts.
     now: dict[str, Any] = {}
-    #: What was done of a batch before it stopped.
-    results: list[Any] = []

@@ -116,6 +116,8 @@ async def put_entity(
             kept = [name for name in stored.fields if name not in values]
             beside = f" (kept: {', '.join(kept)})" if kept else ""
             tell(f"stored; the next attempt uses it{beside}")
+            for warning in stored.warnings:
+                tell(warning, "yellow")
 
 
 def _value(name: str, text: str, known: Known) -> Any:

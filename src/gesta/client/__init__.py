@@ -6,7 +6,8 @@ wrong are the errors of gesta.errors.
 Importing this opens nothing; a connection is made by the first call.
 """
 
+from gesta.api_types.bulk import Bulk
 from gesta.api_types.requests import Submit
 from gesta.client.client import Client, SyncClient
 
-__all__ = ["Client", "Submit", "SyncClient"]
+__all__ = ["Bulk", "Client", "Submit", "SyncClient"]

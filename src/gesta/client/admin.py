@@ -2,9 +2,12 @@
 pauses, erasure, keys, suppression lists, subscriptions.
 """
 
-from collections.abc import AsyncIterator, Mapping, Sequence
-from datetime import datetime, timedelta
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from contextlib import aclosing
+from datetime import datetime
 from typing import Any
+
+import msgspec
 
 from gesta.api_types.admin import (
     Count,
@@ -18,6 +21,7 @@ from gesta.api_types.admin import (
     QuarantinedRepresentation,
     Resumed,
 )
+from gesta.api_types.bulk import Bulk, BulkLine, BulkProgress
 from gesta.api_types.config import (
     ConfigKindRepresentation,
     Entities,
@@ -28,7 +32,6 @@ from gesta.api_types.config import (
 from gesta.api_types.decisions import (
     DeadLetter,
     DeadLetters,
-    RedrivenMany,
     UnknownOutcome,
     UnknownOutcomes,
 )
@@ -40,7 +43,7 @@ from gesta.api_types.keys import (
     Myself,
     Trail,
 )
-from gesta.api_types.requests import Submitted
+from gesta.api_types.requests import ACTOR, Submitted
 from gesta.api_types.structs import PAGE_MAX
 from gesta.api_types.subscriptions import (
     HandlerSubscription,
@@ -49,7 +52,9 @@ from gesta.api_types.subscriptions import (
     SuppressedRepresentation,
     WebhookSubscription,
 )
-from gesta.client.connection import Calls, Json
+from gesta.client.connection import Again, Ask, Calls, Json, path_of
+from gesta.client.problems import error_of
+from gesta.errors import Unreachable
 
 
 class AdminCalls(Calls):
@@ -168,30 +173,44 @@ class AdminCalls(Calls):
         query = {"flow": flow}
         return await self.read("dead-letters", request_id, answer=DeadLetter, query=query)
 
-    async def redrive_all(
-        self,
-        *,
-        flow: str | None = None,
-        reason: str | None = None,
-        limit: int = 100,
-        cursor: str | None = None,
-        ttl: timedelta | None = None,
-        again: bool = False,
-        by: str | None = None,
-    ) -> RedrivenMany:
-        """Execute dead letters again, up to 1,000 in one call, a verdict each; `next` of the answer
-        is the `cursor` of the next call.
+    def bulk(self, asked: Bulk, *, by: str | None = None) -> AsyncGenerator[BulkProgress]:
+        """Decide about every request that fits a filter; reports the progress as it goes.
+
+        The run stops when the generator is closed or the connection breaks; `resume_bulk` continues
+        it.
         """
-        seconds = None if ttl is None else ttl.total_seconds()
-        body: Json = {
-            "flow": flow,
-            "reason": reason,
-            "limit": limit,
-            "cursor": cursor,
-            "ttlSeconds": seconds,
-            "again": again,
-        }
-        return await self.post("dead-letters", "redrive", answer=RedrivenMany, body=body, by=by)
+        fields: Json = msgspec.to_builtins(asked)
+        body = {name: value for name, value in fields.items() if value is not None}
+        return self._reports("bulk", body=body, by=by)
+
+    def resume_bulk(
+        self, run_id: int, *, rate: float | None = None, by: str | None = None
+    ) -> AsyncGenerator[BulkProgress]:
+        """Continue a run that was stopped; `run_id` is `BulkProgress.id`."""
+        return self._reports("bulk", str(run_id), "resume", body={"rate": rate}, by=by)
+
+    async def _reports(
+        self, *parts: str, body: Json, by: str | None
+    ) -> AsyncGenerator[BulkProgress]:
+        headers = {} if by is None else {ACTOR: by}
+        ask = Ask("POST", path_of(*parts), is_repeatable=False, body=body, headers=headers)
+        rest, last = b"", None
+        try:
+            async with aclosing(self.line.stream(ask)) as chunks:
+                async for chunk in chunks:
+                    *lines, rest = (rest + chunk).split(b"\n")
+                    for line in lines:
+                        report = msgspec.json.decode(line, type=BulkLine)
+                        if report.problem is not None:
+                            raise error_of(report.problem, None)
+                        if report.progress is not None:
+                            last = report.progress
+                            yield last
+        except Again as again:
+            raise again.error from None
+        if last is None or not last.finished:
+            resume = "" if last is None else f"; resume_bulk({last.id}) continues it"
+            raise Unreachable(f"{self.line.server} stopped the bulk run{resume}")
 
     async def purge(
         self, request_id: str, *, flow: str | None = None, by: str | None = None

@@ -84,7 +84,7 @@ class Connection:
         while True:
             try:
                 return await self.exchange(ask)
-            except _Again as again:
+            except Again as again:
                 pause = self._pause(number, again.retry_after_seconds)
                 if (
                     pause is None
@@ -113,16 +113,8 @@ class Connection:
             ) as answer:
                 raw = await _bounded(answer)
                 status, after = answer.status, _seconds(answer.headers.get("Retry-After"))
-        except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
-            raise _Again(
-                Unreachable(f"{self.server} cannot be reached: {_why(error)}"), is_undone=True
-            ) from None
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            told = (
-                f"{self.server} gave no answer to {ask.method} {ask.path}: {_why(error)}; it may"
-                " have been done"
-            )
-            raise _Again(Unreachable(told), is_undone=False) from None
+            raise _lost(self.server, ask, error) from None
         if status < 300:
             return raw
         raise self.refusal(status, raw, after)
@@ -137,7 +129,7 @@ class Connection:
         problem = read_problem(status, raw)
         error = error_of(problem, after)
         if status == 429 or status >= 500 or problem.code in NOTHING_DONE:
-            return _Again(error, is_undone=problem.code in NOTHING_DONE, retry_after_seconds=after)
+            return Again(error, is_undone=problem.code in NOTHING_DONE, retry_after_seconds=after)
         return error
 
     def _pause(self, number: int, retry_after_seconds: float | None) -> float | None:
@@ -148,34 +140,29 @@ class Connection:
         # All who were sent away at once must not come back at once.
         return retry_after_seconds + spread if retry_after_seconds <= PATIENCE_SECONDS else None
 
-    async def stream(
-        self, path: str, query: Mapping[str, str], headers: Mapping[str, str]
-    ) -> AsyncGenerator[bytes]:
-        """An answer without an end, as it comes. Ends, or is empty, where another try may help;
-        raises what the server refuses for good.
-        """
+    async def stream(self, ask: Ask) -> AsyncGenerator[bytes]:
+        """A long answer in parts, as they arrive; raises like `exchange`, also in the middle."""
+        headers, data = content_of(ask)
         limit = aiohttp.ClientTimeout(
             total=None, sock_connect=CONNECT_SECONDS, sock_read=SILENCE_SECONDS
         )
         try:
-            async with self._opened().get(
-                self.server + path,
-                params=query,
+            async with self._opened().request(
+                ask.method,
+                self.server + ask.path,
+                params=query_of(ask),
+                data=data,
                 headers=self._authorized(headers),
                 timeout=limit,
                 allow_redirects=False,
             ) as answer:
-                if answer.status == 200:
-                    async for chunk in answer.content.iter_any():
-                        yield chunk
-                    return
-                raw = await answer.content.read(64 * 1024)
-                if answer.status != 429 and answer.status < 500:
-                    raise error_of(read_problem(answer.status, raw), None)
-                wait = _seconds(answer.headers.get("Retry-After")) or 0.0
-                await sleep(self.clock, min(PAUSE_SECONDS_MAX, wait))
-        except (aiohttp.ClientError, TimeoutError, OSError):
-            return
+                if answer.status != 200:
+                    after = _seconds(answer.headers.get("Retry-After"))
+                    raise self.refusal(answer.status, await _bounded(answer), after)
+                async for chunk in answer.content.iter_any():
+                    yield chunk
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            raise _lost(self.server, ask, error) from None
 
     def _opened(self) -> aiohttp.ClientSession:
         """The session, made by the first call, inside its loop."""
@@ -194,7 +181,7 @@ class Connection:
             await session.close()
 
 
-class _Again(Exception):
+class Again(Exception):
     """It did not work, and may work the next time. `is_undone`: nothing was done for certain."""
 
     def __init__(
@@ -202,6 +189,15 @@ class _Again(Exception):
     ) -> None:
         super().__init__()
         self.error, self.is_undone, self.retry_after_seconds = error, is_undone, retry_after_seconds
+
+
+def _lost(server: str, ask: Ask, error: Exception) -> Again:
+    if isinstance(error, (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError)):
+        return Again(Unreachable(f"{server} cannot be reached: {_why(error)}"), is_undone=True)
+    text = (
+        f"{server} gave no answer to {ask.method} {ask.path}: {_why(error)}; it may have been done"
+    )
+    return Again(Unreachable(text), is_undone=False)
 
 
 def content_of(ask: Ask) -> tuple[dict[str, str], bytes | None]:

@@ -9,7 +9,7 @@ import msgspec
 
 from gesta.api_types.requests import StreamEvent
 from gesta.client.clock import sleep
-from gesta.client.connection import PAUSE_SECONDS, PAUSE_SECONDS_MAX, Connection
+from gesta.client.connection import PAUSE_SECONDS, PAUSE_SECONDS_MAX, Again, Ask, Connection
 
 #: No event is longer; more is no stream of ours.
 LINE_BYTES_MAX = 4 * 1024 * 1024
@@ -28,20 +28,23 @@ async def follow(
         headers = {"Accept": "text/event-stream"}
         if last_id is not None:
             headers["Last-Event-ID"] = last_id
-        parser = _Parser()
-        async with aclosing(line.stream("/v1/stream", query, headers)) as chunks:
-            async for chunk in chunks:
-                for event_id, data in parser.feed(chunk):
-                    failures = 0
-                    # The position moves before the event is handed on: whoever stops there has
-                    # had it.
-                    last_id = event_id or last_id
-                    yield msgspec.json.decode(data, type=StreamEvent) if data else None
-                if parser.is_lost:
-                    break
+        parser, wait = _Parser(), 0.0
+        ask = Ask("GET", "/v1/stream", is_repeatable=True, query=query, headers=headers)
+        try:
+            async with aclosing(line.stream(ask)) as chunks:
+                async for chunk in chunks:
+                    for event_id, data in parser.feed(chunk):
+                        failures = 0
+                        # The position moves first: a caller that stops here has had the event.
+                        last_id = event_id or last_id
+                        yield msgspec.json.decode(data, type=StreamEvent) if data else None
+                    if parser.is_lost:
+                        break
+        except Again as again:
+            wait = min(PAUSE_SECONDS_MAX, again.retry_after_seconds or 0.0)
         failures += 1
         ceiling = min(PAUSE_SECONDS_MAX, PAUSE_SECONDS * (1 << min(failures, 10)))
-        await sleep(line.clock, line.clock.chance() * ceiling)
+        await sleep(line.clock, wait + line.clock.chance() * ceiling)
 
 
 class _Parser:

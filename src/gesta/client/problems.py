@@ -21,6 +21,7 @@ NOTHING_DONE = frozenset(
         "overloaded",
         "too_many_connections",
         "too_many_streams",
+        "too_many_bulk_runs",
         "too_many_previews",
     }
 )

@@ -21,7 +21,7 @@ from gesta.demo.story import Story
 from gesta.demo.worker_process import Stuck
 from gesta.runtime.clock import Runtime, SystemRuntime
 from gesta.runtime.redaction import scrub
-from gesta.testing.scratch_store import ScratchStore, is_postgresql, scratch_store
+from gesta.testing.scratch_store import ChosenStore, ScratchStore, is_postgresql, scratch_store
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -54,7 +54,7 @@ FAILED = 1
 TITLE = "gesta demo: every mishap once, all of it on this machine"
 
 
-async def perform(*, stay: bool, url: str | None, json: bool) -> int:
+async def perform(*, stay: bool, chosen: ChosenStore, json: bool) -> int:
     """The exit code: 0, 1 when something was not as promised, 128 and the signal's number when
     interrupted.
     """
@@ -62,19 +62,25 @@ async def perform(*, stay: bool, url: str | None, json: bool) -> int:
     # file in the folder.
     logging.getLogger("gesta").addHandler(logging.NullHandler())
     with Interruption() as interruption:
-        return await _perform(interruption, stay=stay, url=url, json=json)
+        return await _perform(interruption, stay=stay, chosen=chosen, json=json)
 
 
-async def _perform(interruption: Interruption, *, stay: bool, url: str | None, json: bool) -> int:
+async def _perform(
+    interruption: Interruption, *, stay: bool, chosen: ChosenStore, json: bool
+) -> int:
     runtime = SystemRuntime()
     screen = Screen(runtime, json=json)
     folder = Path(tempfile.mkdtemp(prefix="gesta-demo-"))
-    kept = "the worker's log" if is_postgresql(url) else "the store, its key and the worker's log"
+    kept = (
+        "the worker's log"
+        if is_postgresql(chosen.url)
+        else "the store, its key and the worker's log"
+    )
     # A server of the demo's own, or its schema, is gone when the demo is over: then there is
     # nothing to look at.
-    is_kept = stay and not is_postgresql(url)
+    is_kept = stay and not is_postgresql(chosen.url)
     try:
-        async with scratch_store(url, folder, "demo", runtime) as store:
+        async with scratch_store(chosen, folder, "demo", runtime) as store:
             result = await _play(store, folder, screen, runtime, stay=stay)
         is_kept |= not result.is_right
     except Stuck as stuck:
@@ -128,7 +134,7 @@ def _way_in(store: ScratchStore, folder: Path) -> str:
         # A JSON string is a TOML string, too.
         file.writelines(
             f"{name} = {msgspec.json.encode(value).decode()}\n"
-            for name, value in (("url", store.url), ("master_key", store.master_key))
+            for name, value in (*store.urls.items(), ("master_key", store.master_key))
         )
     return f"export GESTA_FILE={path}"
 

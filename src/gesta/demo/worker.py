@@ -30,8 +30,7 @@ def demo_settings(store: ScratchStore) -> Settings:
     # All in one store, whatever the environment says: its worker must not take the jobs of others.
     return load(
         {
-            "url": store.url,
-            "queue_url": store.url,
+            **store.urls,
             "master_key": store.master_key,
             "allow_private": [LOOPBACK],
         }

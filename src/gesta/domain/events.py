@@ -32,8 +32,7 @@ class Meta(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     schema_version: int = 1
 
 
-#: `kind/code` of the tenant's config that an attempt went by → its version, which is that of the
-#: event that put it.
+#: `kind/code` of the tenant's config that an attempt used → the version of that entity.
 Used = dict[str, int]
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import platform
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import timedelta
 from functools import partial
 
@@ -86,7 +87,8 @@ class Pipeline:
         subscriptions: Sequence[Subscription],
         retention: timedelta | None,
     ) -> None:
-        self.flows, self.environment, self.retention = flows, environment, retention
+        self.flows = flows if environment.stores.leases_are_durable else _journalled(flows)
+        self.environment, self.retention = environment, retention
         self.runtime = OnClock(environment.runtime, environment.stores.now_ms)
         self.telemetry, ids = Telemetry(), Ids(self.runtime)
         self.owner = f"{platform.node()}:{os.getpid()}:{ids.new()}"
@@ -147,7 +149,7 @@ class Pipeline:
         self.projector.listen(self.waiters.saved)
         self._log, self._store_retry = InlineProjection(stores, self.projector), StoreRetry(process)
         self.recorder = Recorder(
-            self._log, loader=self.loader, store_retry=self._store_retry, runtime=self.runtime
+            self._log, loader=self.loader, store_retry=self._store_retry, process=process
         )
 
     def _wire_intake(self, work: Work) -> None:
@@ -401,3 +403,13 @@ class Pipeline:
         await self.environment.renderer.close()
         await self.environment.mail.close()
         await self.environment.stores.close()
+
+
+def _journalled(flows: Mapping[str, Flow]) -> dict[str, Flow]:
+    """For a queue whose leases a crash may undo: an attempt that must not be repeated blindly is
+    journalled as an event before the call.
+    """
+    return {
+        name: flow if flow.rules.on_unknown == "resend" else replace(flow, journal=True)
+        for name, flow in flows.items()
+    }

@@ -14,6 +14,7 @@ from starlette.routing import Router
 from gesta.engine.health import ProcessHealth
 from gesta.http_api import (
     admin,
+    bulk,
     configs,
     decisions,
     description,
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
 TABLE = (
     requests,
     decisions,
+    bulk,
     work,
     stream,
     health,
@@ -72,6 +74,8 @@ class Web:
         self.rates = KeyRates(engine.settings.api_rate)
         #: Tenant → its streams that are open.
         self.streams: Counter[str] = Counter()
+        #: Tenant → its bulk runs that are active.
+        self.bulk_runs: Counter[str] = Counter()
         #: How the first admin key is made, where this process offers that.
         self.first_key: FirstKey | None = None
         #: Tenant → previews that are being made for it.

@@ -12,8 +12,6 @@ from gesta.admin.representations import request_representation
 from gesta.api_types.decisions import (
     DeadLetter,
     DeadLetters,
-    Redriven,
-    RedrivenMany,
     UnknownOutcome,
     UnknownOutcomes,
 )
@@ -23,14 +21,12 @@ from gesta.domain.ids import REQUEST_ID
 from gesta.domain.lifecycles import Status
 from gesta.domain.state import State
 from gesta.engine.request import Request
-from gesta.errors import BadCursor, GestaError, Refused, UnknownFlow
-from gesta.http_api.problem import Problem, problem_of
+from gesta.errors import BadCursor
 from gesta.http_api.requests import REQUEST_PATH, OfFlow, handle_of
 from gesta.http_api.route import Answer, Call, Route
 from gesta.requests.dead_letters import iso
 
 Text = Annotated[str, msgspec.Meta(min_length=1, max_length=2_000)]
-REDRIVE_MAX = 1_000
 _DEAD_LETTERS = "/v1/dead-letters/{id}"
 
 
@@ -109,19 +105,6 @@ class Choice(Asked, frozen=True):
     limit: Annotated[int, msgspec.Meta(ge=1, le=PAGE_MAX)] = 50
 
 
-class RedriveMany(Asked, frozen=True):
-    """Of the dead letters that the filters leave, `limit` at most; `cursor` is the `next` of an
-    answer before this one.
-    """
-
-    flow: FlowName | None = None
-    reason: str | None = None
-    cursor: str | None = None
-    limit: Annotated[int, msgspec.Meta(ge=1, le=REDRIVE_MAX)] = 100
-    ttl_seconds: TtlSeconds | None = None
-    again: bool = False
-
-
 async def list_dead_letters(call: Call) -> Answer:
     """Requests that failed for good, newest first."""
     asked: Choice = call.query
@@ -144,54 +127,6 @@ async def purge_dead_letter(call: Call) -> Answer:
     """Remove one from the dead letters; its events stay."""
     await call.engine.admin.request(await _letter(call)).purge(actor=call.actor)
     return Answer(status=204)
-
-
-async def redrive_dead_letters(call: Call) -> Answer:
-    """Execute many again. Each gets a verdict, and one that is refused holds back no other.
-
-    Safe to repeat: those that were redriven are none any more.
-    """
-    asked: RedriveMany = call.body
-    page = await call.engine.admin.dead_letter_page(
-        call.tenant,
-        asked.flow,
-        reason=asked.reason,
-        before_id=_cursor(asked.cursor),
-        limit=asked.limit,
-    )
-    results: list[Redriven] = []
-    for letter in page.items:
-        request = call.engine.admin.request(letter)
-        try:
-            results.append(await _redriven(request, asked, call))
-        except GestaError as error:
-            problem = problem_of(error)
-            if problem is None:
-                raise
-            # What was done is done; the same call does the rest.
-            raise Problem(
-                problem.status,
-                problem.representation.code,
-                problem.representation.detail,
-                results=list(results),
-                headers=problem.headers,
-            ) from None
-    done = sum(one.verdict == "redriven" for one in results)
-    return Answer(
-        RedrivenMany(items=results, next=page.next, redriven=done, refused=len(results) - done)
-    )
-
-
-async def _redriven(request: Request, asked: RedriveMany, call: Call) -> Redriven:
-    try:
-        await request.redrive(ttl=_ttl(asked.ttl_seconds), again=asked.again, actor=call.actor)
-    except (Refused, UnknownFlow) as error:
-        # Of a flow that only other processes declare, this one cannot know the rules.
-        problem = problem_of(error)
-        return Redriven(
-            request.id, request.flow, "refused", None if problem is None else problem.representation
-        )
-    return Redriven(request.id, request.flow, "redriven")
 
 
 async def _letter(call: Call) -> DeadLetter:
@@ -293,19 +228,6 @@ ROUTES = [
         "dead letters",
         query=Choice,
         answer=DeadLetters,
-    ),
-    Route(
-        "POST",
-        "/v1/dead-letters/redrive",
-        redrive_dead_letters,
-        "operate",
-        "Execute many dead letters again",
-        "dead letters",
-        body=RedriveMany,
-        answer=RedrivenMany,
-        example={"flow": "notification.slack", "limit": 100},
-        weighs=lambda body: body.limit,
-        is_broad=True,
     ),
     Route(
         "GET",

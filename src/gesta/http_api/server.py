@@ -21,6 +21,7 @@ from gesta.http_api.endpoint import send_answer
 from gesta.http_api.problem import MEDIA_TYPE, Problem
 from gesta.http_api.reading import EXCHANGE
 from gesta.runtime.clock import Runtime, Signal, SystemRuntime, Timer, sleep, spawn, turn
+from gesta.runtime.telemetry import structure
 
 #: From the first byte of a request to the end of its headers, and from the connection to the first
 #: request.
@@ -267,6 +268,7 @@ async def serving(app: Any, listener: socket.socket) -> AsyncIterator[None]:
         proxy_headers=False,
         timeout_keep_alive=REST_SECONDS,
     )
+    structure("uvicorn", "asyncio")
     clock = SystemRuntime()
     server, ended = _Server(config, clock), Signal(clock)
     task = spawn(server.serve(sockets=[listener]), "gesta-http")

@@ -155,7 +155,7 @@ class OutboxDrain:
             encode(at),
             Known(event, at),
         )
-        self._telemetry.given_up(lifecycle.evolve(state, event, at))
+        self._telemetry.status_changed(state, lifecycle.evolve(state, event, at), None)
         return Append(append.stream, 0, (first, end))
 
     async def _log_undeclared(self) -> None:

@@ -5,7 +5,7 @@ Receives commands from worker, sweep and engine; hands entries to the store thro
 commit.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import count
 from typing import Protocol
@@ -27,7 +27,8 @@ from gesta.ports.transactions import Entry, Recording
 from gesta.requests.dispatch import job_for
 from gesta.requests.loader import Loader
 from gesta.requests.store_retry import StoreRetry
-from gesta.runtime.clock import Runtime, sleep
+from gesta.runtime.clock import sleep
+from gesta.runtime.component import Process
 from gesta.runtime.group_commit import GroupCommit
 
 #: A stream moved under us this often in a row is no longer bad luck.
@@ -76,9 +77,10 @@ ENGINE = Origin()
 
 class Recorder:
     def __init__(
-        self, log: RequestLog, *, loader: Loader, store_retry: StoreRetry, runtime: Runtime
+        self, log: RequestLog, *, loader: Loader, store_retry: StoreRetry, process: Process
     ) -> None:
-        self._loader, self._store_retry, self._runtime = loader, store_retry, runtime
+        self._loader, self._store_retry = loader, store_retry
+        self._runtime, self._telemetry = process.runtime, process.telemetry
         self._commit: GroupCommit[Entry, Recording] = GroupCommit(
             log.record, "gesta-recorder", log.commit_size
         )
@@ -93,11 +95,12 @@ class Recorder:
         causation_id: str,
         origin: Origin = ENGINE,
         insist: bool = False,
+        tags: Callable[[], Mapping[str, str]] | None = None,
     ) -> Applied:
         """Decide and record, again from a fresh read when the stream moved.
 
         `insist`: never give up because the store is out of reach or full; an outcome that was
-        learned must not be forgotten.
+        learned must not be forgotten. `tags`: what a log line about the change carries.
         """
         cause = origin.cause or self._runtime.random_bytes(16)
         lifecycle = lifecycle_of(view.state.flow)
@@ -124,9 +127,13 @@ class Recorder:
                 or isinstance(recording.verdict, Appended)
                 or recording.settled == "active"
             ):
-                return Applied(
-                    changed if recording.settled != "active" else view, events, recording.settled
-                )
+                if recording.settled == "active":
+                    changed = view
+                elif after.phase == "unknown" or (
+                    after.phase == "ended" and after.status not in lifecycle.success
+                ):
+                    self._telemetry.status_changed(view.state, after, tags)
+                return Applied(changed, events, recording.settled)
             assert isinstance(recording.verdict, Stale)
             if tries >= TRIES and not insist:
                 break

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import logging
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
 from traceback import extract_tb, format_list
 from typing import TYPE_CHECKING, Any
@@ -15,16 +16,16 @@ import msgspec
 import structlog
 from prometheus_client import CollectorRegistry
 
-from gesta.domain.lifecycles import lifecycle_of
 from gesta.domain.outcome import Done, Outcome, clear_text
 from gesta.domain.state import State
 from gesta.errors import MissingExtra
-from gesta.runtime.metrics import Metrics
+from gesta.runtime.metrics import Metrics, StoreGauges
 from gesta.runtime.redaction import hide, scrub
 
 if TYPE_CHECKING:
     from gesta.flows.flow import Flow
     from gesta.ports.job_queue import Backlog, Job, LeasedJob
+    from gesta.ports.leases import LiveProcess
     from gesta.tenants.pauses import Pause
 
 #: Reasons that may be a label; a provider's own words would make a series each.
@@ -183,12 +184,7 @@ class LogContext:
 
         Messages of exceptions are left out where the payload is personal.
         """
-        lines: list[str] = []
-        for one in reversed(_chain(error)):
-            lines += format_list(extract_tb(one.__traceback__)[-FRAMES_MAX:])
-            text = "" if self._personal else f": {one}"
-            lines.append(f"{type(one).__name__}{text}\n")
-        return "".join(lines)
+        return traceback_of(error, messages=not self._personal)
 
     def tags(self) -> dict[str, str]:
         job = self._leased.job
@@ -217,6 +213,37 @@ class LogContext:
             }
         except Exception as error:  # noqa: BLE001 -- see above
             return {"tags": f"[{type(error).__name__}]"}
+
+
+class StructuredHandler(logging.Handler):
+    """Writes the lines of another library's logger as lines of ours, redacted."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._log = logger()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        values: dict[str, str] = {"logger": record.name}
+        if record.exc_info is not None and record.exc_info[1] is not None:
+            values["traceback"] = traceback_of(record.exc_info[1])
+        self._log.log(record.levelno, record.getMessage(), **values)
+
+
+def structure(*names: str) -> None:
+    """Log what these libraries log as structured lines of our own."""
+    for name in names:
+        library = logging.getLogger(name)
+        library.handlers[:] = [StructuredHandler()]
+        library.propagate = False
+
+
+def traceback_of(error: BaseException, *, messages: bool = True) -> str:
+    """Where an error was raised, innermost call last, with the errors that led to it."""
+    lines: list[str] = []
+    for one in reversed(_chain(error)):
+        lines += format_list(extract_tb(one.__traceback__)[-FRAMES_MAX:])
+        lines.append(f"{type(one).__name__}{f': {one}' if messages else ''}\n")
+    return "".join(lines)
 
 
 def _chain(error: BaseException) -> list[BaseException]:
@@ -290,24 +317,32 @@ class Telemetry:
             detail=clear_text(outcome.detail),
         )
 
-    def given_up(self, state: State, line: LogContext | None = None) -> None:
-        """A line for every request that nothing more happens to by itself, unless it succeeded."""
-        if state.wants is not None or state.status in lifecycle_of(state.flow).success:
+    def status_changed(
+        self, before: State, after: State, tags: Callable[[], Mapping[str, str]] | None
+    ) -> None:
+        """Count and log a request that came into a status other than success, or that only a person
+        can move on now. `tags`: those of the attempt, if there was one.
+        """
+        if after.status != before.status:
+            label = (after.flow, after.status, reason_label(after.reason))
+            self.metrics.transitions[label] = self.metrics.transitions.get(label, 0) + 1
+        elif after.waits_for_a_person == before.waits_for_a_person:
             return
-        what = "a person has to decide" if state.status == "unknown" else f"request {state.status}"
-        tags = {
-            "tenant": state.tenant,
-            "requestId": state.id,
-            "namespace": state.flow,
-            "correlationId": state.correlation_id,
+        what = f"request {after.status}"
+        if after.phase == "unknown":
+            what = "a person has to decide" if after.waits_for_a_person else "outcome unknown"
+        own = {
+            "tenant": after.tenant,
+            "requestId": after.id,
+            "namespace": after.flow,
+            "correlationId": after.correlation_id,
         }
-        tags |= {} if line is None else line.tags()
         self.log.warning(
             what,
-            **tags,
-            attempts=state.attempts,
-            reason=state.reason,
-            detail=clear_text(state.detail),
+            **own | ({} if tags is None else dict(tags())),
+            attempts=after.attempts,
+            reason=after.reason,
+            detail=clear_text(after.detail),
         )
 
     def executor_raised(self, line: LogContext, detail: str, error: BaseException | None) -> None:
@@ -355,20 +390,26 @@ class Telemetry:
             reason=reason,
         )
 
-    def looked_at(
-        self, backlog: Mapping[str, Backlog], now_ms: int, pauses: Iterable[Pause] = ()
+    def store_seen(
+        self,
+        *,
+        backlog: Mapping[str, Backlog],
+        unsettled: Mapping[tuple[str, str], int],
+        processes: Iterable[LiveProcess],
+        pauses: Iterable[Pause],
+        now_ms: int,
     ) -> None:
-        """The queue as the sweeper found it, by flow: no tenant in a label, so no external queue.
-
-        A flow without ready jobs shows 0, so that an alarm ends.
-        """
-        self.metrics.held = dict.fromkeys(self.metrics.held, 0) | {
-            flow: one.held for flow, one in backlog.items()
-        }
+        """The store as the sweeper sees it. A value that is gone shows 0, so that an alert ends."""
+        before = self.metrics.store or StoreGauges()
         refused_since = [pause.since_ms for pause in pauses if pause.refusal is not None]
-        self.metrics.oldest_refusal_ms = now_ms - min(refused_since, default=now_ms)
-        ages = {flow: now_ms - (one.oldest_ready_ms or now_ms) for flow, one in backlog.items()}
-        self.metrics.oldest_ready_ms = dict.fromkeys(self.metrics.oldest_ready_ms, 0) | ages
+        self.metrics.store = StoreGauges(
+            {flow: type(one)() for flow, one in before.backlog.items()} | dict(backlog),
+            dict.fromkeys(before.unsettled, 0) | dict(unsettled),
+            dict.fromkeys(before.processes, 0)
+            | Counter(role for process in processes for role in process.roles),
+            (now_ms - min(refused_since, default=now_ms)) / 1000,
+            now_ms,
+        )
 
     def alert_failed(self, flow: str, reason: str, error: Exception) -> None:
         self.log.error("alert cannot be sent", namespace=flow, reason=reason, error=str(error))

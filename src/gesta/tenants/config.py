@@ -1,11 +1,12 @@
-"""Config of a tenant: one stream of entities by kind and code, and of pauses; secrets in the vault,
-read at execution, never stale.
+"""A tenant's config: entities by kind and code, folded from the tenant's config stream.
 
-The worker reads the stream's head with every batch, so a change counts for the next attempt.
+The worker reads the new events of the stream with every batch, so a change applies to the next
+attempt. Secrets are in the vault; the stream has references to them.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
@@ -38,19 +39,23 @@ class SecretRef(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True)
 
 
 class EntityPut(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """`before` is the position in the stream of the put that this one replaces; 0: of none."""
+
     kind: str
     code: str
     body: msgspec.Raw
     secrets: dict[str, tuple[SecretRef, ...]] = {}
+    before: int = 0
 
 
-class EntityDeleted(msgspec.Struct, frozen=True, rename="camel"):
+class EntityDeleted(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     kind: str
     code: str
+    before: int = 0
 
 
 class KeyCreated(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """An API key was about to be made; the vault alone says whether it was."""
+    """An API key was about to be created; the vault decides whether it was."""
 
     id: str
     name: str
@@ -60,15 +65,13 @@ class KeyCreated(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True
 
 
 class KeyRevoked(msgspec.Struct, frozen=True, rename="camel"):
-    """From then on the key opened nothing."""
-
     id: str
 
 
 class AddressSuppressed(msgspec.Struct, frozen=True, rename="camel"):
-    """A person decided that an address gets no more messages of a flow.
+    """An operator put an address on the suppression list of a flow.
 
-    `id` names its entry, a digest; the list has the reason.
+    `id` is the digest that names the entry; the list has the reason.
     """
 
     flow: str
@@ -76,8 +79,6 @@ class AddressSuppressed(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class AddressUnsuppressed(msgspec.Struct, frozen=True, rename="camel"):
-    """Messages of a flow may go to an address again. `id` named its entry."""
-
     flow: str
     id: str
 
@@ -125,8 +126,8 @@ SUPPRESSED, UNSUPPRESSED = "config.AddressSuppressed.v1", "config.AddressUnsuppr
 HANDLER_FORGOTTEN = "config.HandlerForgotten.v1"
 ERASED = "config.SubjectErased.v1"
 BULK_STARTED = "config.BulkStarted.v1"
-#: Event → the type that it is stored under; its metadata says when and who decided. The stream also
-#: records what was done elsewhere (keys, addresses, handlers, subjects): a tenant has no other.
+#: Event → the type that it is stored under. The stream is also the audit log of what was done
+#: elsewhere: keys, suppressed addresses, handlers, data subjects, bulk runs.
 TYPES: Mapping[type[ConfigEvent], str] = {
     EntityPut: PUT,
     EntityDeleted: DELETED,
@@ -143,46 +144,47 @@ TYPES: Mapping[type[ConfigEvent], str] = {
 
 
 class Entity(msgspec.Struct, frozen=True):
-    """What a tenant stored by code. `body` has its secret fields blank."""
+    """What a tenant stored by code. The secret fields of `body` are blank.
+
+    `version` counts the changes of this entity and goes on after a deletion. `position` is where
+    the last change is in the stream. `warnings` are about the put that returned this value.
+    """
 
     kind: str
     code: str
     body: ConfigBody
     secrets: Mapping[str, tuple[SecretRef, ...]]
     version: int
+    position: int = 0
+    warnings: tuple[str, ...] = ()
 
 
 class Unreadable(msgspec.Struct, frozen=True):
-    """An entity whose stored body no longer fits its type.
-
-    It is there, so it must not look as if it were missing.
-    """
+    """An entity whose stored body no longer fits its type. It is not missing."""
 
     kind: str
     code: str
-    fault: str
+    error: str
     secrets: Mapping[str, tuple[SecretRef, ...]]
     version: int
+    position: int
 
 
 Entities = dict[tuple[str, str], Entity | Unreadable]
-#: Kept of what was made of one version of a tenant's config; more is made anew.
+#: Derived values that are kept for one version of a tenant's config.
 DERIVED_MAX = 1_000
 
 
 class Snapshot:
-    """A tenant's config at one version.
-
-    It never changes, so what was made of it holds for as long as it is the newest.
-    """
+    """A tenant's config at one version. It never changes, so values derived from it stay valid."""
 
     __slots__ = ("derived", "entities", "needs")
 
     def __init__(self, entities: Entities) -> None:
         self.entities = entities
-        #: A template's code and locale → the variables it names, for those that were asked.
+        #: A template's code and locale → the variables that it names, where that was asked.
         self.needs: dict[tuple[str, str | None], frozenset[str]] = {}
-        #: What was made, and `kind/code` → version of what it was made of.
+        #: Key → the derived value, and the versions of the entities it was derived from.
         self.derived: dict[object, tuple[Any, dict[str, int]]] = {}
 
 
@@ -190,9 +192,7 @@ NOTHING = Snapshot({})
 
 
 class ConfigCache:
-    """All tenants' config that this process has seen, each at a stream version; brought up to date
-    by `apply`.
-    """
+    """The config of every tenant that this process has read; `apply` brings it up to date."""
 
     def __init__(
         self,
@@ -202,15 +202,15 @@ class ConfigCache:
         events: EventStore,
         writer: ConfigWriter,
     ) -> None:
-        """`declared`: credential → digest of what the flows of this process declare for it
-        themselves.
-        """
+        """`declared`: credential → digest of the secret that this process's flows declare."""
         self._kinds = {kind: body for flow in flows.values() for kind, body in flow.config.items()}
         self._versions: dict[str, int] = {}
         self._tenants: dict[str, str] = {}
         self._snapshots: dict[str, Snapshot] = {}
+        #: Tenant → kind and code → changes so far, also of deleted entities.
+        self._changes: dict[str, Counter[tuple[str, str]]] = {}
         self._events, self._writer = events, writer
-        #: Kinds of which some tenant that was read here ever stored an entity.
+        #: Kinds that some tenant has ever stored, as far as this process has read.
         self.seen: set[str] = set()
         self.pauses = PauseBook(declared)
         #: Tenant → id of each API key on record, oldest first → whether it was revoked.
@@ -227,11 +227,10 @@ class ConfigCache:
 
     @property
     def kinds(self) -> Mapping[str, type[ConfigBody]]:
-        """Every kind that this process knows, by name."""
         return self._kinds
 
     def forget(self, tenant: str) -> None:
-        """As if it had never been asked for; for a tenant that has no config."""
+        """Free the memory of a tenant that has no config."""
         if not self._versions.get(tenant):
             self._tenants.pop(config_stream(tenant), None)
 
@@ -246,17 +245,17 @@ class ConfigCache:
         self.apply(await self._events.read([(config_stream(tenant), self.version(tenant))]))
 
     def apply(self, changes: list[Recorded]) -> list[tuple[Recorded, Exception]]:
-        """Fold newer events of config streams that `version` was asked for.
+        """Fold newer events of config streams that `version` was called for.
 
-        The ones that cannot be read are left out and told.
+        Returns the events that cannot be read; they are left out.
         """
         poison: list[tuple[Recorded, Exception]] = []
-        # Attempts that run keep what they began with: an old address never meets a new secret.
+        # A running attempt keeps its snapshot, so an old address never meets a new secret.
         fresh: dict[str, Entities] = {}
         for recorded in changes:
             tenant = self._tenants.get(recorded.stream)
             if tenant is None:
-                # Forgotten while it was read, because somebody else had just found nothing.
+                # `forget` was called while the events were read.
                 tenant = decode_meta(recorded.meta).tenant
             if recorded.version != self.version(tenant) + 1:
                 continue
@@ -265,11 +264,11 @@ class ConfigCache:
                 if recorded.type in (PAUSED, RESUMED):
                     self.pauses.fold(tenant, recorded)
                 elif recorded.type == KEY_CREATED:
-                    made = msgspec.json.decode(recorded.data, type=KeyCreated)
-                    self.keys.setdefault(tenant, {}).setdefault(made.id, False)
+                    created = msgspec.json.decode(recorded.data, type=KeyCreated)
+                    self.keys.setdefault(tenant, {}).setdefault(created.id, False)
                 elif recorded.type == KEY_REVOKED:
-                    ended = msgspec.json.decode(recorded.data, type=KeyRevoked)
-                    self.keys.setdefault(tenant, {})[ended.id] = True
+                    revoked = msgspec.json.decode(recorded.data, type=KeyRevoked)
+                    self.keys.setdefault(tenant, {})[revoked.id] = True
                 elif recorded.type in (PUT, DELETED):
                     if tenant not in fresh:
                         fresh[tenant] = dict(self._snapshots.get(tenant, NOTHING).entities)
@@ -282,29 +281,30 @@ class ConfigCache:
     def _fold(self, entities: Entities, tenant: str, recorded: Recorded) -> None:
         if recorded.type == PUT:
             put = msgspec.json.decode(recorded.data, type=EntityPut)
-            self.pauses.changed(tenant, f"{put.kind}/{put.code}")
+            name = (put.kind, put.code)
+            self.pauses.changed(tenant, "/".join(name))
+            changes = self._changes.setdefault(tenant, Counter())
+            changes[name] += 1
             if (body := self._kinds.get(put.kind)) is None:
                 return
             self.seen.add(put.kind)
-            entity: Entity | Unreadable
+            version, position = changes[name], recorded.version
             try:
-                entity = Entity(
-                    put.kind,
-                    put.code,
-                    msgspec.json.decode(put.body, type=body),
-                    put.secrets,
-                    recorded.version,
-                )
+                decoded = msgspec.json.decode(put.body, type=body)
+                entities[name] = Entity(*name, decoded, put.secrets, version, position)
             except msgspec.DecodeError as error:
-                entity = Unreadable(put.kind, put.code, str(error), put.secrets, recorded.version)
-            entities[put.kind, put.code] = entity
+                entities[name] = Unreadable(*name, str(error), put.secrets, version, position)
         elif recorded.type == DELETED:
-            gone = msgspec.json.decode(recorded.data, type=EntityDeleted)
-            self.pauses.changed(tenant, f"{gone.kind}/{gone.code}")
-            entities.pop((gone.kind, gone.code), None)
+            deleted = msgspec.json.decode(recorded.data, type=EntityDeleted)
+            self.pauses.changed(tenant, f"{deleted.kind}/{deleted.code}")
+            entities.pop((deleted.kind, deleted.code), None)
+
+    def next_version(self, tenant: str, kind: str, code: str) -> int:
+        """The version of the entity after its next change."""
+        return self._changes.get(tenant, Counter())[kind, code] + 1
 
     def is_newest(self, config: TenantConfig) -> bool:
-        """Whether its tenant's config has not changed since, as far as this process has read."""
+        """Whether this process has read no later change of its tenant's config."""
         return self._snapshots.get(config.tenant, NOTHING) is config.snapshot
 
     def of(self, tenant: str) -> TenantConfig:
@@ -317,25 +317,18 @@ class TenantConfig:
     __slots__ = ("_entities", "_writer", "opened", "snapshot", "tenant", "used")
 
     def __init__(self, tenant: str, snapshot: Snapshot, writer: ConfigWriter) -> None:
-        self.tenant, self.snapshot, self._entities, self._writer = (
-            tenant,
-            snapshot,
-            snapshot.entities,
-            writer,
-        )
-        #: Secrets that the attempt has in its hands; they are taken out of whatever it says.
+        self.tenant, self.snapshot, self._writer = tenant, snapshot, writer
+        self._entities = snapshot.entities
+        #: Secrets that the attempt has read; its outcome is redacted with them.
         self.opened: list[str] = []
-        #: `kind/code` → version of what was asked for by code.
+        #: `kind/code` → version of the entities that the attempt has read.
         self.used: dict[str, int] = {}
 
     def get(self, kind: str, code: str) -> Entity | None:
-        """The entity, None when there is none.
-
-        Raises BadConfig when what is stored no longer fits its type.
-        """
+        """The entity. Raises BadConfig when the stored body no longer fits its type."""
         entity = self._entities.get((kind, code))
         if isinstance(entity, Unreadable):
-            raise BadConfig(kind, code, {"body": f"{entity.fault}; put it again"})
+            raise BadConfig(kind, code, {"body": f"{entity.error}; put it again"})
         if entity is not None:
             self.used[f"{kind}/{code}"] = entity.version
         return entity
@@ -347,11 +340,9 @@ class TenantConfig:
         *args: P.args,
         **named: P.kwargs,
     ) -> T:
-        """What `make` makes of this config, made once and kept until the config changes.
+        """The value of `make(config, …)`, kept until the config changes.
 
-        It must depend on `key` and on what `get` says alone.
-
-        No secret belongs in it: those are asked for at each attempt.
+        It must depend on `key` and `get` alone and contain no secret.
         """
         known = self.snapshot.derived.get(key)
         if known is None:
@@ -369,13 +360,10 @@ class TenantConfig:
 
     @property
     def needs(self) -> dict[tuple[str, str | None], frozenset[str]]:
-        """A template's code and locale → the variables it names, as far as somebody has asked since
-        the config changed.
-        """
         return self.snapshot.needs
 
     def find(self, kind: str, code: str) -> Entity | Unreadable | None:
-        """What is stored, readable or not."""
+        """The stored entity, readable or not."""
         return self._entities.get((kind, code))
 
     def version_of(self, credential: str) -> int:
@@ -385,35 +373,29 @@ class TenantConfig:
         return 0 if found is None else found.version
 
     def entities(self) -> list[Entity]:
-        """Every entity that can be read."""
         return [
             entity for _, entity in sorted(self._entities.items()) if isinstance(entity, Entity)
         ]
 
     async def secrets(self, kind: str, code: str, field: str) -> list[str]:
-        """The secret in clear, newest first, with the one before it while their overlap lasts."""
+        """The secret in clear, newest first; during a rotation also the previous one."""
         try:
             secrets = await self._writer.open(self.tenant, self._entities.get((kind, code)), field)
             self.opened += secrets
             return secrets
         except StoreError as error:
-            # Nothing can have been sent without it.
+            # Nothing was sent: the secret is needed for that.
             raise AttemptEnded(Retry("vault_unavailable", scrub(str(error)))) from None
 
     def secrets_at_hand(self, kind: str, code: str, field: str) -> list[str] | None:
-        """What `secrets` would return, where this process has opened it before; None: it has to be
-        waited for.
-        """
+        """What `secrets` returns, if this process has decrypted it before; else None."""
         secrets = self._writer.at_hand(self.tenant, self._entities.get((kind, code)), field)
         if secrets is not None:
             self.opened += secrets
         return secrets
 
     async def disable(self, kind: str, code: str, reason: str) -> None:
-        """Switch an entity off for everybody, on record.
-
-        It must have the fields `disabled` and `disabled_reason`.
-        """
+        """Disable an entity that has the fields `disabled` and `disabled_reason`."""
         entity = self.get(kind, code)
         if entity is not None:
             body = msgspec.structs.replace(entity.body, disabled=True, disabled_reason=reason)
@@ -430,7 +412,7 @@ class TenantConfig:
 
 
 def not_stored(kind: str, code: str) -> str:
-    """What an attempt says that ends because the tenant lacks something, and what to do."""
+    """The detail of an attempt that fails because of missing config, with the remedy."""
     return (
         f"the tenant has no {kind} {code}; put it (gesta config put {kind} {code}, or PUT"
         f" /v1/config/{kind}/{code}), then redrive"

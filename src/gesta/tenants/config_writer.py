@@ -1,6 +1,4 @@
-"""Changes a tenant's config: checks it, encrypts secrets, appends; a decision on something old is
-made again.
-"""
+"""Changes a tenant's config: validates it, encrypts its secrets and appends the event."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
@@ -31,16 +29,15 @@ from gesta.tenants.config import (
 )
 from gesta.tenants.templates.renderer import Renderer
 
-#: For this long after a change the previous secret is used beside the new one, so that receivers
-#: can follow.
+#: The previous secret stays valid for this long after a rotation, so that receivers can follow.
 ROTATION_MS = 24 * 3600 * 1000
 CODE_LENGTH_MAX = 100
+#: The actor of changes that the engine makes by itself.
+ENGINE = Actor("gesta", ("engine",))
 TRIES = 5
 
 
 class ConfigWriter:
-    """Appends to config streams and encrypts secrets before."""
-
     def __init__(
         self,
         *,
@@ -55,14 +52,9 @@ class ConfigWriter:
         """For `declared` see ConfigCache."""
         self.cache = ConfigCache(flows=flows, declared=declared, events=events, writer=self)
         self.reference, self._renderer = reference, renderer
-        self._events, self._key_ring, self._runtime, self._ids = (
-            events,
-            key_ring,
-            runtime,
-            Ids(runtime),
-        )
-        # A caller with a whole list records many at once: one after the other, or all but the first
-        # few find the stream moved each time they look.
+        self._events, self._key_ring, self._runtime = events, key_ring, runtime
+        self._ids = Ids(runtime)
+        # Many notes at once go one after the other; otherwise they would conflict with each other.
         self._noting = asyncio.Lock()
 
     async def change(
@@ -71,10 +63,10 @@ class ConfigWriter:
         decide: Callable[[], Awaitable[ConfigEvent | None]],
         actor: Actor | None = None,
     ) -> bool:
-        """Append the event that `decide` makes of the config as it is now; False: it made none.
+        """Append the event that `decide` returns; False: it returned none.
 
-        Optimistic: where another process has appended meanwhile, the stream is read and `decide`
-        asked again. It has to look at the config before it awaits anything.
+        If another process appends first, `decide` is called again with the new config. It must
+        read the config before it awaits anything.
         """
         for _ in range(TRIES):
             await self.cache.refresh(tenant)
@@ -86,7 +78,7 @@ class ConfigWriter:
                 await self.cache.refresh(tenant)
                 return True
         raise StoreError(
-            f"the config of tenant {tenant} changed {TRIES} times meanwhile; try again"
+            f"the config of tenant {tenant} changed {TRIES} times at the same moment; try again"
         )
 
     async def check(self, tenant: str, kind: str, code: str, given: dict[str, Any]) -> None:
@@ -98,21 +90,16 @@ class ConfigWriter:
     async def _checked(
         self, tenant: str, kind: str, code: str, given: dict[str, Any]
     ) -> tuple[ConfigBody, Entity | Unreadable | None]:
-        """The body that `put` would store, and what it takes the place of.
-
-        Raises BadConfig with every error.
-        """
+        """The body that `put` would store, and the entity it replaces. Raises BadConfig."""
         body_type = self.cache.kind(kind)
         errors = _name_errors(tenant, code)
         current = None if errors else self.cache.of(tenant).find(kind, code)
         if not errors and isinstance(given, dict):
             secrets = dict.fromkeys(secret_fields(body_type), "")
             if current is not None:
-                # A secret left out keeps the stored one, and so does a URL of which only what is
-                # shown of it comes back.
+                # A secret that is left out, or a URL as it is shown, keeps the stored value.
                 given = {**secrets, **_unmasked(given, current)}
             else:
-                # There is none to keep, so a blank one is none.
                 given = {
                     name: value
                     for name, value in given.items()
@@ -121,7 +108,7 @@ class ConfigWriter:
         body, field_errors = decode_fields(body_type, given)
         if body is None or errors:
             raise BadConfig(kind, code, errors | field_errors)
-        if own_errors := _sent_elsewhere(body, current) | dict(
+        if own_errors := _redirected_secrets(body, current) | dict(
             await body.faults(code, self._renderer)
         ):
             raise BadConfig(kind, code, own_errors)
@@ -137,12 +124,10 @@ class ConfigWriter:
         actor: Actor | None = None,
         expected: int | None = None,
     ) -> Entity:
-        """Store an entity.
+        """Store an entity. A changed secret is rotated: the previous one stays valid for a day.
 
-        A changed secret becomes a new version; the one before it stays valid for a day.
-
-        Raises VersionConflict unless the stored version is `expected` (0: none is stored).
-        The append itself decides: nobody can have changed it between the look and the write.
+        Raises VersionConflict unless the stored version is `expected` (0: none is stored). The
+        append enforces that, so no other process can change the entity in between.
         """
         if _name_errors(tenant, code):
             await self._checked(tenant, kind, code, given)
@@ -150,12 +135,14 @@ class ConfigWriter:
 
         async def decide() -> EntityPut:
             nonlocal put
-            version = self.cache.version(tenant) + 1
+            position = self.cache.version(tenant) + 1
+            version = self.cache.next_version(tenant, kind, code)
             body, current = await self._checked(tenant, kind, code, given)
             _refuse_outdated(kind, code, expected, current)
             blank, secrets = await self._encrypted(tenant, f"{kind}/{code}", body, current)
-            put = Entity(kind, code, blank, secrets, version)
-            return _event_of(put)
+            warnings = _warnings(body, current)
+            put = Entity(kind, code, blank, secrets, version, position, warnings)
+            return _event_of(put, current)
 
         await self.change(tenant, decide, actor)
         assert put is not None
@@ -164,7 +151,7 @@ class ConfigWriter:
     async def _encrypted(
         self, tenant: str, name: str, body: ConfigBody, current: Entity | Unreadable | None
     ) -> tuple[ConfigBody, dict[str, tuple[SecretRef, ...]]]:
-        """The body without its secrets, and where they are in the vault."""
+        """The body without its secrets, and the references to them."""
         names = secret_fields(type(body))
         refs = dict(current.secrets) if current is not None else {}
         for field in names:
@@ -176,17 +163,15 @@ class ConfigWriter:
         return msgspec.structs.replace(body, **dict.fromkeys(names, "")), refs
 
     async def amend(self, tenant: str, entity: Entity, body: ConfigBody) -> None:
-        """Store another body under the same secrets, unless the entity was changed or deleted since
-        it was read.
-        """
+        """Let the engine change an entity's body, unless it was changed or deleted since then."""
 
         async def decide() -> EntityPut | None:
             current = self.cache.of(tenant).find(entity.kind, entity.code)
             if current is None or current.version != entity.version:
                 return None
-            return _event_of(msgspec.structs.replace(entity, body=body))
+            return _event_of(msgspec.structs.replace(entity, body=body), current)
 
-        await self.change(tenant, decide)
+        await self.change(tenant, decide, ENGINE)
 
     async def delete(
         self,
@@ -204,7 +189,7 @@ class ConfigWriter:
             _refuse_outdated(kind, code, expected, current)
             if current is None:
                 raise NotFound("config", f"{kind}/{code}")
-            return EntityDeleted(kind, code)
+            return EntityDeleted(kind, code, current.position)
 
         await self.change(tenant, decide, actor)
 
@@ -215,9 +200,7 @@ class ConfigWriter:
         actor: Actor | None,
         unless: Callable[[], bool] = bool,
     ) -> None:
-        """Record something that was done elsewhere, unless what the stream says by then speaks
-        against it.
-        """
+        """Record an event of something that is done elsewhere, unless `unless()` is true."""
 
         async def decide() -> ConfigEvent | None:
             return None if unless() else event
@@ -238,9 +221,7 @@ class ConfigWriter:
     def at_hand(
         self, tenant: str, entity: Entity | Unreadable | None, field: str
     ) -> list[str] | None:
-        """What `open` would return, where the vault need not be asked for any of it; None: it has
-        to be.
-        """
+        """What `open` returns, if this process has decrypted it before; else None."""
         refs = () if entity is None else entity.secrets.get(field, ())
         if len(refs) != 1 or refs[0].until is not None:
             return None
@@ -252,7 +233,7 @@ class ConfigWriter:
     ) -> tuple[SecretRef, ...]:
         version = before[0].version + 1 if before else 1
         while not await self._key_ring.put(tenant, name, version, secret):
-            # Sealed by a change whose event was never appended: that version is nobody's.
+            # A change whose event was never appended has used this version.
             version += 1
         fresh = SecretRef(name, version)
         if not before:
@@ -280,10 +261,22 @@ def _name_errors(tenant: str, code: str) -> dict[str, str]:
     return errors
 
 
-def _event_of(entity: Entity) -> EntityPut:
+def _event_of(entity: Entity, current: Entity | Unreadable | None) -> EntityPut:
     return EntityPut(
-        entity.kind, entity.code, msgspec.Raw(encode(entity.body)), dict(entity.secrets)
+        entity.kind,
+        entity.code,
+        msgspec.Raw(encode(entity.body)),
+        dict(entity.secrets),
+        0 if current is None else current.position,
     )
+
+
+def _warnings(body: ConfigBody, current: Entity | Unreadable | None) -> tuple[str, ...]:
+    before = current.body if isinstance(current, Entity) else None
+    if not getattr(before, "disabled", False) or getattr(body, "disabled", False):
+        return ()
+    reason = getattr(before, "disabled_reason", "") or "no reason given"
+    return (f"it was disabled ({reason}); this change enables it again",)
 
 
 def _refuse_outdated(
@@ -295,8 +288,9 @@ def _refuse_outdated(
 
 
 def _unmasked(given: dict[str, Any], current: Entity | Unreadable) -> dict[str, Any]:
-    """With the stored text wherever what is shown in its place was given: whoever reads, changes
-    and puts must not lose the rest of it.
+    """The fields, with the stored text where its masked form was given.
+
+    A caller that reads an entity, changes it and puts it back must not lose the masked parts.
     """
     if isinstance(current, Unreadable):
         return given
@@ -309,15 +303,12 @@ def _unmasked(given: dict[str, Any], current: Entity | Unreadable) -> dict[str, 
     return {name: whole(name, value) for name, value in given.items()}
 
 
-def _sent_elsewhere(body: ConfigBody, current: Entity | Unreadable | None) -> dict[str, str]:
-    """Secret → fault, for those that would be kept and sent to somebody else than they were stored
-    for.
-    """
-    faults: dict[str, str] = {}
+def _redirected_secrets(body: ConfigBody, current: Entity | Unreadable | None) -> dict[str, str]:
+    """Secret → error, for each that would be kept and sent to another receiver than before."""
+    errors: dict[str, str] = {}
     for secret, fields in body.sent_to.items():
         if current is None or getattr(body, secret) or not current.secrets.get(secret):
             continue
-        # Of a body that cannot be read nobody knows where it led.
         before = current.body if isinstance(current, Entity) else None
         changed = [
             name
@@ -325,8 +316,8 @@ def _sent_elsewhere(body: ConfigBody, current: Entity | Unreadable | None) -> di
             if before is None or getattr(body, name) != getattr(before, name)
         ]
         if changed:
-            faults[secret] = (
-                f"give it again: {', '.join(changed)} changed, and a stored secret is sent nowhere"
-                " else"
+            errors[secret] = (
+                f"give it again: {', '.join(changed)} changed, and a stored secret is never sent"
+                " to another receiver"
             )
-    return faults
+    return errors

@@ -16,7 +16,7 @@ from gesta.errors import NotFound
 from gesta.flows.flow import Flow
 from gesta.ports.job_queue import Hold, JobHolds, LeasedJob
 from gesta.ports.read_model import View
-from gesta.tenants.config_writer import ConfigWriter
+from gesta.tenants.config_writer import ENGINE, ConfigWriter
 from gesta.tenants.pauses import NOT_SET, Pause, Paused, Refusal, Resumed, Scope, credential_of
 
 #: Jobs made ready in one commit: a long pause must not end in one long commit.
@@ -94,7 +94,7 @@ class PauseControl:
         async with self._refusing:
             if _says(pauses.get(scope), version, ours):
                 return scope, False
-            is_new = await self._writer.change(tenant, decide)
+            is_new = await self._writer.change(tenant, decide, ENGINE)
             return None if is_changed else scope, is_new
 
     async def changed(self, tenant: str, credential: str) -> int:
@@ -174,7 +174,7 @@ class PauseControl:
             if not self._config.pauses.is_ours(pause):
                 event = Resumed(None, pause.scope.credential, refusal=True)
                 # If the stream moved, the next process that looks decides again.
-                await self._writer.append(tenant, self._config.version(tenant), event, None)
+                await self._writer.append(tenant, self._config.version(tenant), event, ENGINE)
                 await self._config.refresh(tenant)
 
     async def _unhold(self, scope: str) -> int:

@@ -25,6 +25,7 @@ from gesta.flows.deferrals import ConfigMissing, CredentialRefused, Postponed
 from gesta.flows.flow import Executor, Flow
 from gesta.flows.personal_fields import personal_texts
 from gesta.outbound.http import AttemptEnded, Http
+from gesta.outbound.lookups import LOOKUP_TENANT
 from gesta.outbound.rate_limits import Limits, Tokens
 from gesta.outbound.smtp import Mail
 from gesta.ports.job_queue import LeasedJob, Release
@@ -113,6 +114,9 @@ class Running:
             correlation_id=self.view.state.correlation_id,
             personal=personal_texts(self.payload),
         )
+
+    def log_tags(self) -> dict[str, str]:
+        return self.log_context.tags()
 
 
 class ExecutorTools:
@@ -328,6 +332,7 @@ class Attempts:
         """
         seconds = run.flow.timeout_seconds
         self._deadlines.watch(run, seconds)
+        LOOKUP_TENANT.set(attempt.tenant)
         try:
             return sound(await executor(run.payload, attempt))
         except AttemptEnded as ended:
@@ -398,9 +403,7 @@ class Attempts:
             telemetry.attempt_told(line, outcome, attempts=run.number, latency_ms=latency_ms)
         if isinstance(outcome, Unknown) and outcome.reason == "unexpected_error":
             telemetry.executor_raised(line, clear_text(outcome.detail), run.error)
-        if applied.events:
-            telemetry.given_up(applied.view.state, line)
-        else:
+        if not applied.events:
             telemetry.late_outcome(line, flow.name)
 
     def _apply(
@@ -413,6 +416,7 @@ class Attempts:
             settle,
             causation_id=run.leased.job.id,
             insist=True,
+            tags=run.log_tags,
         )
 
 

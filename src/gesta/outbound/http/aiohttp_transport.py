@@ -15,7 +15,6 @@ What is done against the library's friendliness:
   and use gains nothing.
 """
 
-import asyncio
 import errno
 import re
 import socket
@@ -27,45 +26,7 @@ from yarl import URL
 
 from gesta.outbound.address_guard import PrivateAddressGuard
 from gesta.outbound.http.transport import Headers, HttpRequest, HttpResponse, TransportFault
-from gesta.runtime.clock import spawn
-
-_Name = tuple[str, int, socket.AddressFamily]
-
-
-class SharedLookups(AbstractResolver):
-    """Passes each answer to everybody who asked while it was on its way.
-
-    Nothing is remembered: an answer may change at any time.
-    """
-
-    def __init__(self, inner: AbstractResolver) -> None:
-        self._inner = inner
-        self._running: dict[_Name, asyncio.Task[list[ResolveResult]]] = {}
-
-    async def resolve(
-        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
-    ) -> list[ResolveResult]:
-        name = (host, port, family)
-        task = self._running.get(name)
-        if task is None:
-            task = self._running[name] = spawn(
-                self._inner.resolve(host, port, family), "gesta-lookup"
-            )
-            task.add_done_callback(lambda done: self._end(name, done))
-        # Shielded: one who gives up must not take the answer from the others.
-        return await asyncio.shield(task)
-
-    async def close(self) -> None:
-        for task in list(self._running.values()):
-            task.cancel()
-        await self._inner.close()
-
-    def _end(self, name: _Name, task: asyncio.Task[list[ResolveResult]]) -> None:
-        del self._running[name]
-        if not task.cancelled():
-            # Looked at, so that a failure nobody waits for any more is not reported as forgotten.
-            task.exception()
-
+from gesta.outbound.lookups import AresResolver, Lookups
 
 #: Answers are read up to here; a longer one is cut.
 ANSWER_BYTES_MAX = 1_048_576
@@ -96,7 +57,7 @@ class AioHttpTransport:
         self, guard: PrivateAddressGuard | None = None, resolver: AbstractResolver | None = None
     ) -> None:
         self._guard = guard or PrivateAddressGuard()
-        self._resolver = SharedLookups(resolver or aiohttp.ThreadedResolver())
+        self._resolver = Lookups(resolver or AresResolver())
         # A session per scheme: the guard is stricter with plain http, and aiohttp asks a resolver
         # without telling the scheme.
         self._sessions = {scheme: self._session(scheme) for scheme in ("https", "http")}

@@ -18,6 +18,7 @@ from typing import Any, Final, TypedDict, Unpack
 import msgspec
 
 from gesta.domain.outcome import Outcome, Rejected, Retry, Unknown
+from gesta.flows.deferrals import Postponed
 from gesta.outbound.http.transport import (
     FaultReason,
     Headers,
@@ -250,6 +251,11 @@ class Http:
             )
         except TransportFault as fault:
             raise AttemptEnded(self._in_all(after_fault(fault))) from None
+        except Postponed:
+            # The look-up was put off. After a call that had its effect, the attempt must end.
+            if self._has_acted:
+                raise AttemptEnded(self._in_all(Retry("dns", "nothing was sent"))) from None
+            raise
         self._has_acted = self._has_acted or (200 <= response.status < 300 and method != "GET")
         return response
 

@@ -20,11 +20,10 @@ import ssl
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
-import aiohttp
 from aiohttp.abc import AbstractResolver
 
 from gesta.outbound.http import PrivateAddressGuard
-from gesta.outbound.http.aiohttp_transport import SharedLookups
+from gesta.outbound.lookups import AresResolver, Lookups
 from gesta.outbound.smtp.transport import Envelope, MailAnswer, MailFault, MailReply, MailServer
 from gesta.runtime.clock import Runtime, spawn, turn
 
@@ -133,7 +132,7 @@ class SmtpTransport:
         """
         self._guard, self._runtime, self._trust = guard, runtime, trust
         self._given_resolver = resolver
-        self._resolver: SharedLookups | None = None
+        self._resolver: Lookups | None = None
         self._context: ssl.SSLContext | None = None
         #: Idle connections and since when, the one used last at the end.
         self._kept: dict[_Account, list[tuple[SMTP, float]]] = {}
@@ -208,7 +207,7 @@ class SmtpTransport:
         from aiosmtplib import SMTP, SMTPException, SMTPResponseException
 
         if self._resolver is None:
-            self._resolver = SharedLookups(self._given_resolver or aiohttp.ThreadedResolver())
+            self._resolver = Lookups(self._given_resolver or AresResolver())
         addresses = await allowed_addresses(
             self._resolver, self._guard, server.host, is_plain=server.tls == "none"
         )

@@ -212,6 +212,13 @@ class External:
         outcome = await protected(outcome, declared, view, self._subject_keys)
         leased = _leased(flow, tenant, request_id, lease_token)
         cause = self._lease_tokens.cause(token, canonical(report))
+        line = LogContext(
+            declared,
+            leased,
+            payload,
+            correlation_id=view.state.correlation_id,
+            personal=personal_texts(payload),
+        )
         now = self._runtime.now_ms()
         applied = await self._recorder.apply(
             view,
@@ -228,24 +235,15 @@ class External:
                 cause,
                 None if report.correlation_id is None else scrubbed_name(report.correlation_id),
             ),
+            tags=line.tags,
         )
-        state, line = (
-            applied.view.state,
-            LogContext(
-                declared,
-                leased,
-                payload,
-                correlation_id=view.state.correlation_id,
-                personal=personal_texts(payload),
-            ),
-        )
+        state = applied.view.state
         if applied.events:
             latency_ms = max(0, now - lease_token.leased_ms)
             if self._telemetry.attempt_ended(declared, outcome, latency_ms):
                 self._telemetry.attempt_told(
                     line, outcome, attempts=lease_token.attempt, latency_ms=latency_ms
                 )
-            self._telemetry.given_up(state, line)
         elif not isinstance(outcome, Done) and not await self._is_recorded(view, cause):
             self._telemetry.late_outcome(line, flow)
             raise LeaseLost(state)

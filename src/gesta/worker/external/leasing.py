@@ -178,10 +178,9 @@ class ExternalLeasing:
         state = view.state
         now, chance = self._runtime.now_ms(), self._runtime.chance()
         record = RecordOutcome(outcome, state.attempts + 1, now, chance, state.intent, called=False)
-        applied = await self._recorder.apply(
+        await self._recorder.apply(
             view, record, flow.rules, settle_of(leased), causation_id=leased.job.id
         )
-        self._telemetry.given_up(applied.view.state)
 
     async def give_back(self, leased: Sequence[LeasedJob]) -> None:
         """Release jobs that no caller has seen: no attempt is spent.
