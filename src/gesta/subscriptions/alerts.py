@@ -59,7 +59,7 @@ SENTENCES: Mapping[str, tuple[str, str]] = {
     ),
     "parked": (
         "{count} things could not be processed ({reason}) and were set aside",
-        "gesta list --parked; {example}",
+        "gesta list --quarantined; {example}",
     ),
     "crashed": (
         "the station {reason} crashed {count} times and is started again",

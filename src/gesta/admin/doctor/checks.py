@@ -310,7 +310,7 @@ def _left_to_people(facts: Facts) -> Iterator[Finding]:
             f"{count_of(len(facts.quarantined), 'thing')} could not be processed, the newest"
             f" {ago(newest.at_ms, facts.now_ms)}: {newest.what} {newest.stream} version"
             f" {newest.version} ({newest.error})",
-            f"{place.command('list --parked')}; after the cause is mended,"
+            f"{place.command('list --quarantined')}; after the cause is mended,"
             f" {place.process('rebuild')}",
         )
     else:
