@@ -291,8 +291,8 @@ class Pipeline:
                 config=self.config,
                 process=self.process,
             )
-            if self.alerts.can_be_sent:
-                self.telemetry.alarm = self.alerts.met
+            if self.alerts.is_possible:
+                self.telemetry.alarm = self.alerts.count
                 own.append(Alerting(self.alerts, log))
         self.subscriptions = Subscriptions(subscriptions, own, log)
 
@@ -363,7 +363,7 @@ class Pipeline:
         if "worker" in work.parts:
             runs |= {"worker": self.pool.run, "queue": self.pool.listen}
             runs |= {"lease": self.pool.lease.keep, "deadlines": self._deadlines.run}
-        if work.parts and self.alerts is not None and self.alerts.can_be_sent:
+        if work.parts and self.alerts is not None and self.alerts.is_possible:
             runs["alerts"] = self.alerts.run
         if "sweeper" in work.parts:
             runs["sweep"], self._roles["sweep"] = self.sweep.run, self.sweep.role
