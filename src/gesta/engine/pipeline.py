@@ -67,8 +67,8 @@ from gesta.worker.external.leasing import LeaseExpiry
 from gesta.worker.pool import Pool
 from gesta.worker.release import JobRelease, LateCancellation
 
-#: When the drain is over, stations may end for so long, and what is left be projected for so long;
-#: then the engine stops without them.
+#: After the drain: how long components may take to end, and how long the rest may take to be
+#: projected. Then the engine stops without them.
 END_SECONDS = 5.0
 FINISH_SECONDS = 1.0
 
@@ -129,7 +129,7 @@ class Pipeline:
             vault=stores.vault, key_ring=key_ring, identity=identity, runtime=runtime
         )
         self.pausing = PauseControl(self.config_writer, stores.job_holds)
-        #: What flows keep about people beside their requests.
+        #: What flows store about people beside their requests.
         self.records = Records(
             vault=stores.vault,
             key_ring=key_ring,
@@ -341,7 +341,7 @@ class Pipeline:
         """The components that this process runs."""
         self.components = Components(self.process)
         runs = self.components.runs
-        #: Station → what it plays by lease, where that is so.
+        #: Component → the leader role that it holds by lease, if it has one.
         self._roles: dict[str, Role | Partitions] = {}
         stores = self.environment.stores
         if "projector" in work.parts:
@@ -369,7 +369,7 @@ class Pipeline:
             runs["sweep"], self._roles["sweep"] = self.sweep.run, self.sweep.role
 
     def not_begun(self) -> list[str]:
-        """Stations that the store has not answered yet since this process started."""
+        """Components that have had no answer from the store since this process started."""
         waiting = [name for name, role in self._roles.items() if not role.is_known]
         return (
             [*waiting, "worker"]
@@ -378,11 +378,11 @@ class Pipeline:
         )
 
     async def stop(self) -> None:
-        """Stop taking and telling, let attempts and handlers end and be recorded and projected,
-        then close.
+        """Stop leasing jobs and notifying, let attempts and handlers end and be recorded and
+        projected, then close.
 
-        A role goes to another process as soon as we have no more use for it: nobody waits for its
-        lease to end.
+        Leader roles are released as soon as possible, so that other processes need not wait for
+        lease expiry.
         """
         was_running, self.is_stopping = self.is_running, True
         until = self.runtime.monotonic() + self.environment.drain_seconds
