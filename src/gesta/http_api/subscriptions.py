@@ -44,7 +44,7 @@ async def list_subscriptions(call: Call) -> Answer:
     admin = call.engine.admin
     webhooks = [
         WebhookSubscription(one.code, one.flow, list(one.statuses), one.endpoint, one.error or None)
-        for one in await admin.told_webhooks(call.tenant)
+        for one in await admin.event_webhooks(call.tenant)
     ]
     handlers = [
         HandlerSubscription(one.name, one.behind, one.is_held, bool(one.error))
