@@ -117,8 +117,8 @@ def drawing(lifecycle: Lifecycle) -> str:
     width, height = LEFT + COLUMN * len(statuses) - 40, TOP + ROW * len(rows) + 30
     parts = [
         (
-            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}"'
-            f' height="{height}" font-family="sans-serif" font-size="12">'
+            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}"'
+            f' width="{width}" height="{height}" font-family="sans-serif" font-size="12">'
         ),
         f"<title>Lifecycle of a {lifecycle.name}</title>",
         (
