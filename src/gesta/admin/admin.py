@@ -355,7 +355,7 @@ class Admin:
         telling = self._pipeline.telling if kind == TOLD else None
         if telling is not None:
             await self.check_config(kind, code, fields, tenant=tenant)
-            await telling.want()
+            await telling.begin()
         entity = await self._pipeline.config_writer.put(
             tenant, kind, code, fields, actor=actor, expected=expected
         )

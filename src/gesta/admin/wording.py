@@ -16,6 +16,7 @@ from gesta.domain.events import Event
 from gesta.domain.lifecycles import lifecycle_of
 from gesta.domain.state import State
 from gesta.flows.deferrals import SECRET_MISSING
+from gesta.ports.leases import LiveProcess
 
 _UNITS = ((86_400_000, "d"), (3_600_000, "h"), (60_000, "min"), (1_000, "s"))
 
@@ -60,8 +61,8 @@ def owner_name(owner: str) -> str:
     return f"process {number} on {host}" if number.isdigit() else owner
 
 
-def tries(count: int) -> str:
-    return "1 try" if count == 1 else f"{count} tries"
+def process_name(process: LiveProcess) -> str:
+    return f"process {process.pid} on {process.host}"
 
 
 def ago(at_ms: int, now_ms: int) -> str:
@@ -94,7 +95,7 @@ def note(state: State, now_ms: int, pause: PauseRepresentation | None = None) ->
         state.test and "test",
         pause is not None and paused(pause),
         state.reason,
-        state.attempts > 1 and tries(state.attempts),
+        state.attempts > 1 and count_of(state.attempts, "attempt"),
         again and f"next in {span((state.due_at or 0) - now_ms)}",
         state.cancel_requested and not state.is_terminal and "cancel wished for",
     )
@@ -151,7 +152,7 @@ def describe(event: e.Event | None, at_ms: int) -> str:
         case e.Succeeded():
             return joined(f"attempt {event.attempts}", event.provider_id, event.detail)
         case e.Failed():
-            return joined(event.reason, event.last_error, tries(event.attempts))
+            return joined(event.reason, event.last_error, count_of(event.attempts, "attempt"))
         case e.OutcomeResolved():
             return joined(event.result.replace("_", " "), f"by {event.by}", event.evidence)
         case _:

@@ -43,7 +43,7 @@ async def _handlers(call: Call) -> list[Listener]:
 async def list_subscriptions(call: Call) -> Answer:
     admin = call.engine.admin
     webhooks = [
-        WebhookSubscription(one.code, one.flow, list(one.statuses), one.endpoint, one.fault or None)
+        WebhookSubscription(one.code, one.flow, list(one.statuses), one.endpoint, one.error or None)
         for one in await admin.told_webhooks(call.tenant)
     ]
     handlers = [

@@ -55,6 +55,9 @@ class QueuePorts:
     #: The time of the store. Leases, due times and expiry use it, never a process's own clock.
     now_ms: Callable[[], int]
     name: str = ""
+    #: Whether a lease survives every crash of the database. If not, it cannot serve as the journal:
+    #: the worker appends AttemptStarted before calls that must not be repeated blindly.
+    leases_are_durable: bool = True
     #: None: no gauges, and the limit `backlog_max` does not count the queue.
     job_inspection: JobInspection | None = None
     #: None: the engine refuses the queue, because a pause cannot hold jobs.

@@ -135,7 +135,7 @@ class Harness:
                 moment for moment in (next_sweep, pipeline.pool.next_due_ms) if moment is not None
             ]
             for one in pipeline.subscriptions.subscribers:
-                if one.is_telling and self.runtime.next_timer_ms is not None:
+                if one.is_calling and self.runtime.next_timer_ms is not None:
                     # A handler waits for something, on this clock or outside.
                     moments.append(self.runtime.next_timer_ms)
                 elif one.next_due_ms is not None:
