@@ -104,8 +104,7 @@ class Process(Owner):
             stores,
             SandboxTransport(self.runtime),
             MASTER,
-            # Reports affect no request; without them a seed replays as it was pinned.
-            built=lambda pipeline: pipeline.components.runs.pop("presence", None),
+            built=_without_reports,
         )
 
     def _over_the_network(self, database: MemoryDatabase) -> Stores:
@@ -212,3 +211,8 @@ class Network:
             await world.loop.delay(0)
         else:
             await world.loop.delay(random() * STORE_MS_MAX / 1000)
+
+
+def _without_reports(pipeline: Pipeline) -> None:
+    """Reports of live processes affect no request; without them a seed replays as it was pinned."""
+    pipeline.components.runs.pop("presence")
