@@ -215,4 +215,4 @@ class Network:
 
 def _without_reports(pipeline: Pipeline) -> None:
     """Reports of live processes affect no request; without them a seed replays as it was pinned."""
-    pipeline.components.runs.pop("presence")
+    pipeline.components.runs.pop("presence", None)

@@ -175,8 +175,8 @@ async def _work(
             health.watch(engine.pipeline)
             settings = call.settings
             tell(
-                f"gesta {version('gesta')} ({', '.join(work.roles)}) on {scrub(settings.url)} (url from"
-                f" {settings.sources['url']})"
+                f"gesta {version('gesta')} ({', '.join(work.roles)}) on {scrub(settings.url)}"
+                f" (url from {settings.sources['url']})"
             )
             tell(f"flows: {', '.join(sorted(flows)) or 'none'}")
             if others := sorted(flow.name for flow in engine.flows.values() if flow.is_external):
