@@ -54,7 +54,7 @@ SENTENCES: Mapping[str, tuple[str, str]] = {
     ),
     "parked": (
         "{count} events or jobs could not be processed ({reason}) and are quarantined",
-        "gesta list --parked; {example}",
+        "gesta list --quarantined; {example}",
     ),
     "crashed": (
         "the component {reason} crashed {count} times and was restarted",
