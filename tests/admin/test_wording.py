@@ -34,9 +34,12 @@ def test_a_duration_is_shown_in_its_largest_unit(duration_ms, words):
         ),
         (
             e.OutcomeUnknown(1, "lease_lost", "resend", next_at=1_000),
-            "attempt 1, lease_lost, resend at once",
+            "attempt 1, lease_lost, resend now",
         ),
-        (e.OutcomeUnknown(1, "timeout", "manual"), "attempt 1, timeout, a person decides"),
+        (
+            e.OutcomeUnknown(1, "timeout", "manual"),
+            "attempt 1, timeout, a person has to resolve it",
+        ),
         (
             e.Failed("max_attempts_exceeded", 5, retryable=True, last_error="busy"),
             "max_attempts_exceeded, busy, 5 attempts",

@@ -238,13 +238,13 @@ async def test_a_missing_endpoint_delays_no_other_and_is_reported(gesta):
         assert ("warn", "sends nothing: there is no webhook.endpoint shop") in [
             (one.level, one.status) for one in findings
         ]
-        (shown,) = await engine.admin.told_webhooks()
+        (shown,) = await engine.admin.event_webhooks()
         assert shown.error == "there is no webhook.endpoint shop"
         await engine.admin.put_config(webhook.ENDPOINT, "shop", ENDPOINT)
         mine = await engine.submit(Note())
         await gesta.settle()
         assert told(gesta)[1:] == [("completed", mine.id)]
-        assert [one.error for one in await engine.admin.told_webhooks()] == [""]
+        assert [one.error for one in await engine.admin.event_webhooks()] == [""]
 
 
 async def test_a_disabled_endpoint_gets_no_more_event_webhooks(gesta):
@@ -255,7 +255,7 @@ async def test_a_disabled_endpoint_gets_no_more_event_webhooks(gesta):
             await engine.submit(Note())
             await gesta.settle()
         assert len(await engine.find(flow=webhook.NAME)) == 1
-        assert "disabled" in (await engine.admin.told_webhooks())[0].error
+        assert "disabled" in (await engine.admin.event_webhooks())[0].error
 
 
 async def test_the_webhooks_of_a_batch_are_submitted_together(gesta, monkeypatch):
@@ -305,10 +305,10 @@ async def test_a_tenant_moved_to_another_store_delays_no_other(gesta):
     ("fields", "fault"),
     [
         ({"flow": "nonsense"}, "flow: 'nonsense' is no flow"),
-        ({"flow": "shop.misspelt"}, "flow: no flow 'shop.misspelt' is declared here.*known: "),
+        ({"flow": "shop.misspelt"}, "flow: this process declares no flow 'shop.misspelt'.*known: "),
         (
             {"flow": "shpo.*", "statuses": ["sold"]},
-            "flow: no flow 'shpo.[*]'.*statuses: 'sold' is no status",
+            "flow: this process declares no flow 'shpo.[*]'.*statuses: 'sold' is no status",
         ),
         ({"statuses": ["sold"]}, "statuses: 'sold' is no status"),
         ({"endpoint": ""}, "endpoint"),

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from functools import partial
+from importlib.metadata import version
 
 from gesta.domain.ids import REQUEST_ID
 from gesta.engine.environment import Environment
@@ -30,7 +31,7 @@ from gesta.maintenance.sweeper import Sweeper
 from gesta.outbound.http import Http
 from gesta.outbound.rate_limits import Tokens
 from gesta.outbound.smtp import Mail
-from gesta.ports.leases import Role
+from gesta.ports.leases import LiveProcess, Presence, Role
 from gesta.ports.stores import refuse_missing
 from gesta.projector.inline import InlineProjection
 from gesta.projector.job_relay import Relay
@@ -42,7 +43,7 @@ from gesta.requests.recorder import Recorder
 from gesta.requests.store_retry import StoreRetry
 from gesta.requests.waiters import Waiters
 from gesta.runtime.clock import Ids, OnClock
-from gesta.runtime.component import Components, Process
+from gesta.runtime.component import Components, Process, repeat
 from gesta.runtime.telemetry import Telemetry
 from gesta.security.cursors import Cursors
 from gesta.security.envelope_encryption import IDENTITY, KeyRing
@@ -67,8 +68,8 @@ from gesta.worker.external.leasing import LeaseExpiry
 from gesta.worker.pool import Pool
 from gesta.worker.release import JobRelease, LateCancellation
 
-#: When the drain is over, stations may end for so long, and what is left be projected for so long;
-#: then the engine stops without them.
+#: After the drain: how long components may take to end, and how long the rest may take to be
+#: projected. Then the engine stops without them.
 END_SECONDS = 5.0
 FINISH_SECONDS = 1.0
 
@@ -129,7 +130,7 @@ class Pipeline:
             vault=stores.vault, key_ring=key_ring, identity=identity, runtime=runtime
         )
         self.pausing = PauseControl(self.config_writer, stores.job_holds)
-        #: What flows keep about people beside their requests.
+        #: What flows store about people beside their requests.
         self.records = Records(
             vault=stores.vault,
             key_ring=key_ring,
@@ -341,7 +342,7 @@ class Pipeline:
         """The components that this process runs."""
         self.components = Components(self.process)
         runs = self.components.runs
-        #: Station → what it plays by lease, where that is so.
+        #: Component → the leader role that it holds by lease, if it has one.
         self._roles: dict[str, Role | Partitions] = {}
         stores = self.environment.stores
         if "projector" in work.parts:
@@ -365,11 +366,25 @@ class Pipeline:
             runs |= {"lease": self.pool.lease.keep, "deadlines": self._deadlines.run}
         if work.parts and self.alerts is not None and self.alerts.is_possible:
             runs["alerts"] = self.alerts.run
+        self.presence = Presence(
+            LiveProcess(
+                id=self.owner,
+                host=platform.node(),
+                pid=os.getpid(),
+                roles=work.roles,
+                version=version("gesta"),
+                since_ms=self.runtime.now_ms(),
+            ),
+            stores.leases,
+            self.runtime,
+        )
+        if work.roles:
+            runs["presence"] = partial(repeat, self.presence.step, "presence", self.process)
         if "sweeper" in work.parts:
             runs["sweep"], self._roles["sweep"] = self.sweep.run, self.sweep.role
 
     def not_begun(self) -> list[str]:
-        """Stations that the store has not answered yet since this process started."""
+        """Components that have had no answer from the store since this process started."""
         waiting = [name for name, role in self._roles.items() if not role.is_known]
         return (
             [*waiting, "worker"]
@@ -378,11 +393,11 @@ class Pipeline:
         )
 
     async def stop(self) -> None:
-        """Stop taking and telling, let attempts and handlers end and be recorded and projected,
-        then close.
+        """Stop leasing jobs and notifying, let attempts and handlers end and be recorded and
+        projected, then close.
 
-        A role goes to another process as soon as we have no more use for it: nobody waits for its
-        lease to end.
+        Leader roles are released as soon as possible, so that other processes need not wait for
+        lease expiry.
         """
         was_running, self.is_stopping = self.is_running, True
         until = self.runtime.monotonic() + self.environment.drain_seconds
@@ -399,6 +414,8 @@ class Pipeline:
         if was_running and "projector" in self._roles:
             await self.subscriptions.finish()
             await self.projector.finish(max(last, self.runtime.monotonic()) + FINISH_SECONDS)
+        if was_running:
+            await self.presence.end()
         await self.environment.transport.close()
         await self.environment.renderer.close()
         await self.environment.mail.close()
