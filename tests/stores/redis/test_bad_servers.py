@@ -1,8 +1,8 @@
-"""Servers, users and keys that a queue cannot work with: each a clear error, and the rest goes on."""
+"""Servers, users and keys that a queue cannot work with: each a clear error; the rest goes on."""
 
 import pytest
 
-from gesta.errors import StoreError
+from gesta.errors import QueueRefused, StoreError
 from gesta.ports.job_queue import Ack
 from gesta.runtime.clock import SystemRuntime
 from gesta.stores.redis import open_queue
@@ -31,12 +31,8 @@ async def test_a_wrong_password_is_an_error_that_does_not_show_it(server):
 
 async def test_a_user_without_permission_is_told_what_to_grant(server):
     server.command("ACL", "SETUSER", "reader", "on", ">right", "~*", "+@all", "-@scripting")
-    ports = await open_queue(f"redis://reader:right@127.0.0.1:{server.port}", SystemRuntime())
-    try:
-        with pytest.raises(StoreError, match=r"lacks a permission.*ACL SETUSER"):
-            await ports.queue.put([fresh_job("a.b")])
-    finally:
-        await ports.close()
+    with pytest.raises(StoreError, match=r"lacks a permission.*ACL SETUSER"):
+        await open_queue(f"redis://reader:right@127.0.0.1:{server.port}", SystemRuntime())
 
 
 async def test_the_permissions_that_the_error_names_are_enough(server):
@@ -73,6 +69,21 @@ async def test_a_queue_of_another_major_is_refused(ports, raw, version):
     with pytest.raises(StoreError, match="layout"):
         await ports.queue.take("t", {"a.b": 1}, 10, durable=False)
     assert await ports.queue.put([fresh_job("c.d")]) == [True]
+
+
+async def test_a_queue_that_cannot_be_used_stops_no_other(ports, raw):
+    """Jobs of the others are put and taken; the error names the jobs that were not put."""
+    meta = QueueKeys(raw.address.prefix, "a.b")["meta"]
+    await raw.command("HSET", meta, "version", "bullmq:7.0.0")
+    bad, good = [fresh_job("a.b") for _ in range(3)], [fresh_job("c.d") for _ in range(3)]
+    mixed = [job for pair in zip(bad, good, strict=True) for job in pair]
+    with pytest.raises(QueueRefused) as refused:
+        await ports.queue.put(mixed)
+    assert set(refused.value.job_ids) == {job.id for job in bad}
+    leased, _ = await ports.queue.take("t", {"a.b": 5, "c.d": 5}, 10, durable=False)
+    assert {one.job.id for one in leased} == {job.id for job in good}
+    await raw.command("HSET", meta, "version", "bullmq:6.7.0")
+    assert await ports.queue.put(mixed) == [True, False] * 3
 
 
 @pytest.mark.parametrize("version", ["bullmq:5.81.5", "bullmq:6.7.0", "bullmq-pro:6.1.0"])

@@ -23,7 +23,7 @@ from redis.backoff import NoBackoff
 from gesta.errors import BadSettings, StoreError
 from gesta.runtime.clock import Runtime, is_cancelled, sleep
 from gesta.stores.redis.errors import is_wrong_type, raise_as_store_error, refused, wrong_type
-from gesta.stores.redis.keys import check_prefix, type_of
+from gesta.stores.redis.keys import OwnKeys, check_prefix, type_of
 
 EXAMPLE = "redis://127.0.0.1:6379 or rediss://user:password@host:6379"
 SCHEMES = ("redis", "rediss", "redis+cluster", "rediss+cluster")
@@ -242,8 +242,9 @@ class Redis:
 
     async def now_ms(self) -> int:
         """The time of the server that has the keys of the prefix."""
-        seconds, micros = await self.command("TIME")
-        return int(seconds) * 1000 + int(micros) // 1000
+        return int(
+            await self.call(Call(script("time"), [OwnKeys(self.address.prefix)["jobs"]], []))
+        )
 
     async def _send(self, calls: Sequence[Call]) -> list[Any]:
         """Answers and errors, in the order of the calls."""
