@@ -5,7 +5,7 @@ Receives commands from worker, sweep and engine; hands entries to the store thro
 commit.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import count
 from typing import Protocol
@@ -27,7 +27,8 @@ from gesta.ports.transactions import Entry, Recording
 from gesta.requests.dispatch import job_for
 from gesta.requests.loader import Loader
 from gesta.requests.store_retry import StoreRetry
-from gesta.runtime.clock import Runtime, sleep
+from gesta.runtime.clock import sleep
+from gesta.runtime.component import Process
 from gesta.runtime.group_commit import GroupCommit
 
 #: A stream moved under us this often in a row is no longer bad luck.
@@ -69,6 +70,8 @@ class Origin(msgspec.Struct, frozen=True):
     cause: bytes | None = None
     #: Another than the request's own.
     correlation_id: str | None = None
+    #: What the log line about a changed status carries beside the usual.
+    tags: Callable[[], Mapping[str, str]] | None = None
 
 
 ENGINE = Origin()
@@ -76,9 +79,10 @@ ENGINE = Origin()
 
 class Recorder:
     def __init__(
-        self, log: RequestLog, *, loader: Loader, store_retry: StoreRetry, runtime: Runtime
+        self, log: RequestLog, *, loader: Loader, store_retry: StoreRetry, process: Process
     ) -> None:
-        self._loader, self._store_retry, self._runtime = loader, store_retry, runtime
+        self._loader, self._store_retry = loader, store_retry
+        self._runtime, self._telemetry = process.runtime, process.telemetry
         self._commit: GroupCommit[Entry, Recording] = GroupCommit(
             log.record, "gesta-recorder", log.commit_size
         )
@@ -124,9 +128,12 @@ class Recorder:
                 or isinstance(recording.verdict, Appended)
                 or recording.settled == "active"
             ):
-                return Applied(
-                    changed if recording.settled != "active" else view, events, recording.settled
-                )
+                if recording.settled == "active":
+                    return Applied(view, events, recording.settled)
+                if append is not None:
+                    # Here and not where commands are given, so that no component forgets it.
+                    self._telemetry.status_changed(view.state, after, origin.tags)
+                return Applied(changed, events, recording.settled)
             assert isinstance(recording.verdict, Stale)
             if tries >= TRIES and not insist:
                 break

@@ -88,6 +88,9 @@ class Metrics(Collector):
     def __init__(self) -> None:
         self._flows: dict[str, FlowCounts] = {}
         self.quarantined: dict[str, int] = {}
+        #: Flow, status and reason → requests that became unknown, failed, expired or held. Of
+        #: `disabled`, the config kind stands for the flow.
+        self.transitions: dict[tuple[str, str, str], int] = {}
         #: Requests that retention has removed.
         self.removed = 0
         #: Flow → how long its oldest ready job had waited when the sweep looked last, which one
@@ -123,6 +126,14 @@ class Metrics(Collector):
         quarantined = CounterMetricFamily("parked", "Events and jobs set aside", labels=["what"])
         for what, count in self.quarantined.items():
             quarantined.add_metric([what], count)
+        transitions = CounterMetricFamily(
+            "gesta_transitions",
+            "Requests that became unknown, failed, expired or held; config that was disabled",
+            labels=["flow", "status", "reason"],
+        )
+        for labels, count in self.transitions.items():
+            transitions.add_metric(list(labels), count)
+        yield transitions
         yield from (oldest, held, quarantined)
         yield GaugeMetricFamily(
             "credential_refused_ms",

@@ -15,7 +15,6 @@ import msgspec
 import structlog
 from prometheus_client import CollectorRegistry
 
-from gesta.domain.lifecycles import lifecycle_of
 from gesta.domain.outcome import Done, Outcome, clear_text
 from gesta.domain.state import State
 from gesta.errors import MissingExtra
@@ -290,25 +289,51 @@ class Telemetry:
             detail=clear_text(outcome.detail),
         )
 
-    def given_up(self, state: State, line: LogContext | None = None) -> None:
-        """A line for every request that nothing more happens to by itself, unless it succeeded."""
-        if state.wants is not None or state.status in lifecycle_of(state.flow).success:
+    def status_changed(
+        self, before: State, after: State, tags: Callable[[], Mapping[str, str]] | None = None
+    ) -> None:
+        """One line and one count for each request that needs attention: unknown, failed, expired
+        or held. A line alone for one that was cancelled, and for one that stays unknown for good.
+        """
+        status = after.status
+        if after.held and after.held != before.held:
+            what, reason = "request held", after.held
+            status, label = "held", "held"
+        elif status == before.status:
+            if status != "unknown" or after.wants is not None or before.wants is None:
+                return
+            what, reason, label = "a person has to decide", after.reason, ""
+        elif status in ("unknown", "failed", "expired", "cancelled"):
+            is_open = status == "unknown" and after.wants is not None
+            what = "outcome unknown" if is_open else f"request {status}"
+            if status == "unknown" and not is_open:
+                what = "a person has to decide"
+            reason = after.reason
+            label = "" if status == "cancelled" else reason_label(reason or status)
+        else:
             return
-        what = "a person has to decide" if state.status == "unknown" else f"request {state.status}"
-        tags = {
-            "tenant": state.tenant,
-            "requestId": state.id,
-            "namespace": state.flow,
-            "correlationId": state.correlation_id,
+        if label:
+            counted = self.metrics.transitions
+            counted[after.flow, status, label] = counted.get((after.flow, status, label), 0) + 1
+        named = {
+            "tenant": after.tenant,
+            "requestId": after.id,
+            "namespace": after.flow,
+            "correlationId": after.correlation_id,
         }
-        tags |= {} if line is None else line.tags()
         self.log.warning(
             what,
-            **tags,
-            attempts=state.attempts,
-            reason=state.reason,
-            detail=clear_text(state.detail),
+            **(named if tags is None else named | dict(tags())),
+            attempts=after.attempts,
+            reason=reason,
+            detail=clear_text(after.detail),
         )
+
+    def disabled(self, tenant: str, kind: str, code: str, reason: str) -> None:
+        """The engine has disabled an entity of a tenant's config."""
+        counted, key = self.metrics.transitions, (kind, "disabled", "disabled")
+        counted[key] = counted.get(key, 0) + 1
+        self.log.warning("config disabled", tenant=tenant, config=f"{kind}/{code}", reason=reason)
 
     def executor_raised(self, line: LogContext, detail: str, error: BaseException | None) -> None:
         """`error`: what it raised; None where it returned something that is not an outcome."""

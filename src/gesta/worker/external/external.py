@@ -211,12 +211,24 @@ class External:
         outcome = without_texts(outcome) if payload is None else discreet(outcome, payload, ())
         outcome = await protected(outcome, declared, view, self._subject_keys)
         leased = _leased(flow, tenant, request_id, lease_token)
+        line = LogContext(
+            declared,
+            leased,
+            payload,
+            correlation_id=view.state.correlation_id,
+            personal=personal_texts(payload),
+        )
         cause = self._lease_tokens.cause(token, canonical(report))
         now = self._runtime.now_ms()
         applied = await self._recorder.apply(
             view,
             RecordOutcome(
-                outcome, lease_token.attempt, now, self._runtime.chance(), lease_token.intent
+                outcome,
+                lease_token.attempt,
+                now,
+                self._runtime.chance(),
+                lease_token.intent,
+                facts={"started_at": lease_token.leased_ms, "worker": "external"},
             ),
             declared.rules,
             settle_of(leased),
@@ -227,25 +239,16 @@ class External:
                 report.actor or by,
                 cause,
                 None if report.correlation_id is None else scrubbed_name(report.correlation_id),
+                line.tags,
             ),
         )
-        state, line = (
-            applied.view.state,
-            LogContext(
-                declared,
-                leased,
-                payload,
-                correlation_id=view.state.correlation_id,
-                personal=personal_texts(payload),
-            ),
-        )
+        state = applied.view.state
         if applied.events:
             latency_ms = max(0, now - lease_token.leased_ms)
             if self._telemetry.attempt_ended(declared, outcome, latency_ms):
                 self._telemetry.attempt_told(
                     line, outcome, attempts=lease_token.attempt, latency_ms=latency_ms
                 )
-            self._telemetry.given_up(state, line)
         elif not isinstance(outcome, Done) and not await self._is_recorded(view, cause):
             self._telemetry.late_outcome(line, flow)
             raise LeaseLost(state)
