@@ -1,4 +1,4 @@
-"""Every change that needs attention leaves one log line and one count, and attempts are recorded."""
+"""Changes that need attention leave one log line and one count; attempts are recorded."""
 
 from __future__ import annotations
 
