@@ -15,6 +15,7 @@ from benchmarks.command import (
 )
 from benchmarks.figures import Plan
 from gesta.errors import GestaError
+from gesta.testing.scratch_store import ChosenStore
 
 REQUESTS, FLOOD_REQUESTS = 20_000, 100_000
 
@@ -63,7 +64,7 @@ def _run(options: argparse.Namespace) -> int:
         history=options.history,
         batch=options.batch,
         keyed=options.keyed,
-        url=url,
+        store=ChosenStore(url, options.queue_url, options.views_url),
         peer=options.peer,
     )
     return run_bench(plan, flow=options.flow, folder=folder, json=json)
@@ -128,6 +129,8 @@ def _parser() -> argparse.ArgumentParser:
             " dropped afterwards), or an empty store"
         ),
     )
+    for name, what in (("--queue-url", "jobs"), ("--views-url", "views")):
+        add(name, help=f"{what} elsewhere: redis (starts a Valkey server), or a redis:// URL")
     add("--folder", help="where the files are made (default: here)")
     add("--json", action="store_true", help="print the figures as JSON")
     add("--debug", action="store_true", help="show the traceback of an error")

@@ -24,7 +24,7 @@ from benchmarks.tables import crash_rows, flood_rows, print_figures, process_row
 from gesta.demo.performance import Interruption
 from gesta.errors import BadSettings
 from gesta.runtime import clock as runtime
-from gesta.testing.scratch_store import is_fresh
+from gesta.testing.scratch_store import ChosenStore, is_fresh
 
 T = TypeVar("T")
 
@@ -43,7 +43,7 @@ def run_bench(
     async def work(inside: Path, tell: Tell) -> Figures:
         with subject_of(flow) as subject:
             opened = await open_peer(plan.peer, inside) if plan.peer is not None else None
-            async with bench_store(plan.url, inside) as store:
+            async with bench_store(plan.store, inside) as store:
                 return await measure(plan, subject, store, opened, tell)
 
     figures = _run(work, STAGES, folder)
@@ -61,7 +61,7 @@ def run_crash_bench(
     from benchmarks import crash
 
     async def work(inside: Path, tell: Tell) -> crash.CrashFigures:
-        async with bench_store(url, inside) as store:
+        async with bench_store(ChosenStore(url), inside) as store:
             return await crash.measure_crashes(kills, store, tell)
 
     _check_is_fresh(url)
@@ -82,7 +82,7 @@ def run_processes_bench(
     from benchmarks import processes
 
     async def work(inside: Path, tell: Tell) -> processes.ProcessFigures:
-        async with bench_store(url, inside) as store:
+        async with bench_store(ChosenStore(url), inside) as store:
             return await processes.measure_processes(light_samples, idle_seconds, store, tell)
 
     _check_is_fresh(url)
@@ -104,7 +104,7 @@ def run_flood_bench(
     from benchmarks import flood
 
     async def work(inside: Path, tell: Tell) -> flood.FloodFigures:
-        async with bench_store(url, inside) as store:
+        async with bench_store(ChosenStore(url), inside) as store:
             return await flood.measure_flood(
                 flood.FloodPlan(requests, quiet_seconds, flood_seconds), store, tell
             )
@@ -124,7 +124,7 @@ def run_http_bench(
     from benchmarks import over_http
 
     async def work(inside: Path, tell: Tell) -> over_http.HttpFigures:
-        async with bench_store(url, inside) as store:
+        async with bench_store(ChosenStore(url), inside) as store:
             return await over_http.measure_http(requests, store, tell)
 
     _check_is_fresh(url)
@@ -177,12 +177,12 @@ def _check(plan: Plan, flow: str) -> None:
             "peer: it is measured by single requests of the plain flow; leave out --batch and"
             " --flow, or --peer"
         )
-    if plan.url is not None and plan.url.startswith("memory:"):
+    if plan.store.url is not None and plan.store.url.startswith("memory:"):
         raise BadSettings(
             "url: a store in memory keeps nothing that could be counted after the run; name a"
             " durable one"
         )
-    if plan.history and not is_fresh(plan.url):
+    if plan.history and not is_fresh(plan.store.url):
         raise BadSettings(
             "history: written into a fresh store only; leave out --url or --history, or name a"
             " PostgreSQL server"

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import msgspec
+
+from gesta.testing.scratch_store import ChosenStore
 
 #: The bare loop writes the history anew for each of its runs.
 ROUNDS, ROUNDS_AFTER_HISTORY = 7, 3
@@ -22,8 +24,8 @@ class Plan:
     history: int = 0
     batch: bool = False
     keyed: bool = False
-    #: As --url has it; see gesta/testing/scratch_store.py.
-    url: str | None = None
+    #: As --url, --queue-url and --views-url have it.
+    store: ChosenStore = field(default_factory=ChosenStore)
     #: Another system that is measured in the same run.
     peer: str | None = None
     light_samples: int = 250

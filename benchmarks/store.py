@@ -18,6 +18,7 @@ from gesta.runtime import settings as process_settings
 from gesta.runtime.clock import SystemRuntime
 from gesta.runtime.settings import Settings
 from gesta.testing.scratch_store import (
+    ChosenStore,
     file_url,
     fresh_master_key,
     is_postgresql,
@@ -70,16 +71,20 @@ class BenchStore:
 
 
 @asynccontextmanager
-async def bench_store(chosen: str | None, folder: Path) -> AsyncIterator[BenchStore]:
-    """The store that --url names, else a fresh file inside `folder`."""
+async def bench_store(chosen: ChosenStore, folder: Path) -> AsyncIterator[BenchStore]:
+    """The store that the options name, else a fresh file inside `folder`."""
     runtime = SystemRuntime()
     async with scratch_store(chosen, folder, "bench", runtime) as trial:
         if trial.is_ours:
             # Nothing of the environment counts, and nobody has to know the key: it is of no use
             # when the store is gone.
+            key = trial.master_key or fresh_master_key(runtime)
             settings = Settings(
-                url=trial.url, master_key=trial.master_key or fresh_master_key(runtime)
+                url=trial.url,
+                queue_url=trial.queue_url,
+                views_url=trial.views_url,
+                master_key=key,
             )
         else:
-            settings = process_settings.load({"url": trial.url})
-        yield BenchStore(settings, folder, trial.is_here, chosen is None)
+            settings = process_settings.load(trial.urls)
+        yield BenchStore(settings, folder, trial.is_here, chosen == ChosenStore())

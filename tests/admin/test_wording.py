@@ -20,7 +20,7 @@ from gesta.domain import events as e
         (864_000_000, "10 d"),
     ],
 )
-def test_a_duration_is_told_in_its_largest_unit(duration_ms, words):
+def test_a_duration_is_shown_in_its_largest_unit(duration_ms, words):
     assert span(duration_ms) == words
 
 
@@ -34,18 +34,21 @@ def test_a_duration_is_told_in_its_largest_unit(duration_ms, words):
         ),
         (
             e.OutcomeUnknown(1, "lease_lost", "resend", next_at=1_000),
-            "attempt 1, lease_lost, resend at once",
+            "attempt 1, lease_lost, resend now",
         ),
-        (e.OutcomeUnknown(1, "timeout", "manual"), "attempt 1, timeout, a person decides"),
+        (
+            e.OutcomeUnknown(1, "timeout", "manual"),
+            "attempt 1, timeout, a person has to resolve it",
+        ),
         (
             e.Failed("max_attempts_exceeded", 5, retryable=True, last_error="busy"),
-            "max_attempts_exceeded, busy, 5 tries",
+            "max_attempts_exceeded, busy, 5 attempts",
         ),
         (e.Updated("redrive", intent=2), "redrive, intent 2"),
         (e.Expired(0), "attempts 0"),
     ],
 )
-def test_an_event_is_told_in_one_line(event, words):
+def test_an_event_is_described_in_one_line(event, words):
     assert describe(event, 1_000) == words
 
 

@@ -24,7 +24,7 @@ ROWS: tuple[tuple[str, ...], ...] = (
     ("console", "demo"),
     ("testing",),
     ("http_api", "client"),
-    ("admin",),
+    ("admin", "sync"),
     ("engine",),
     ("subscriptions", "maintenance", "payments", "jobs"),
     ("flows.*",),

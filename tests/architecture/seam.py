@@ -63,6 +63,22 @@ EXCEPTIONS: dict[tuple[str, frozenset[str]], str] = {
             }
         ),
     ): "the client is for programs without an engine, and loads nothing of one",
+    (
+        "src/gesta/sync.py",
+        frozenset(
+            {
+                "time",
+                "time.monotonic",
+                "threading",
+                "threading.Thread",
+                "threading.Condition",
+                "threading.current_thread",
+                "concurrent.futures.CancelledError",
+                "concurrent.futures.Future",
+                "asyncio.run_coroutine_threadsafe",
+            }
+        ),
+    ): "it leads from the caller's threads and clock into the event loop; the engine is inside",
     ("src/gesta/tenants/templates/child.py", frozenset({"time", "time.perf_counter"})): (
         "a process of its own that is bounded by the system's timers; no answer depends on the"
         " clock, and tests on their own clock do without it"

@@ -13,6 +13,7 @@ from benchmarks.run import held_against
 from benchmarks.subjects import Note, Subject, plain
 from gesta import Attempt, Outcome, Retry, flow
 from gesta.errors import BadSettings
+from gesta.testing.scratch_store import ChosenStore
 
 MEASURED = """requests seconds requests_per_second raw_requests_per_second ratio p50_ms p99_ms
     rss_mb rss_idle_mb idle_cpu_percent fsync_ms""".split()
@@ -128,8 +129,8 @@ def test_it_does_not_measure_a_file_system_in_memory_by_accident(tmp_path, monke
             "bench knows 'plain', 'webhook' and 'notification.slack', not 'pigeon'",
         ),
         ({"requests": 0}, "must be positive"),
-        ({"url": "memory://"}, "keeps nothing that could be counted"),
-        ({"url": "sqlite:///x.db", "history": 1}, "into a fresh store only"),
+        ({"store": ChosenStore("memory://")}, "keeps nothing that could be counted"),
+        ({"store": ChosenStore("sqlite:///x.db"), "history": 1}, "into a fresh store only"),
         ({"folder": "/no/such/folder"}, "does not exist"),
     ],
 )

@@ -9,7 +9,7 @@ import shlex
 
 import pytest
 
-from gesta.admin.doctor.explain import how_to_resume, nobody_executes
+from gesta.admin.doctor.explain import how_to_resume, no_worker_executes
 from gesta.admin.wording import HERE, Target, options
 from gesta.cli.invocation import Invocation
 from gesta.tenants.pauses import EVERYTHING, Scope
@@ -52,7 +52,7 @@ def test_show_and_doctor_advise_commands_that_work(cli):
     assert advised(shown.err, "retry") == ("retry", request_id, *ACME)
     assert cli(*advised(shown.err, "retry")).code == 0
     assert f"start `gesta serve --app {APP}`" in cli("doctor", request_id, *ACME).out
-    told = {one["about"]: one["advice"] for one in cli("doctor", *ACME, "--json").json}
+    told = {one["about"]: one.get("action", "") for one in cli("doctor", *ACME, "--json").json}
     assert advised(told["projector"], "worker")[:3] == ("worker", "--app", APP)
     late = cli("submit", "shop.note", "{}", "--wait", "0s", *ACME)
     assert late.code == 5
@@ -68,9 +68,9 @@ def test_dead_letters_and_doubts_are_advised_about_with_the_store(cli, shop):
     assert advised(letter.err, "show") == ("show", failed, *store)
     assert f"gesta redrive {failed} {' '.join(store)}" in cli("doctor", failed, *store).out
     assert f"--evidence TEXT {' '.join(store)}" in cli("show", doubted, *store).err
-    told = {one["about"]: one["advice"] for one in cli("doctor", *store, "--json").json}
+    told = {one["about"]: one.get("action", "") for one in cli("doctor", *store, "--json").json}
     assert advised(told["dead letters"], "dlq") == ("dlq", "list", *store)
-    assert advised(told["in doubt"], "list") == ("list", "--status", "unknown", *store)
+    assert advised(told["unknown"], "list") == ("list", "--status", "unknown", *store)
 
 
 def test_a_key_is_ended_by_what_its_making_advises(cli):
@@ -119,10 +119,10 @@ def test_a_pause_is_ended_by_a_command_that_names_it_whole(scope, command):
 
 def test_the_program_that_was_asked_is_the_one_to_start_if_it_declares_the_flow():
     place = Target(app=options(app="shop:engine"), store=options(url="sqlite:///s.db"))
-    assert "`gesta worker --app shop:engine --url sqlite:///s.db`" in nobody_executes(
+    assert "`gesta worker --app shop:engine --url sqlite:///s.db`" in no_worker_executes(
         "a.b", place, is_declared=True
     )
-    assert "`gesta worker --app … --url sqlite:///s.db`" in nobody_executes(
+    assert "`gesta worker --app … --url sqlite:///s.db`" in no_worker_executes(
         "a.b", place, is_declared=False
     )
 
@@ -132,7 +132,9 @@ def test_doctor_and_doctor_of_a_request_end_a_pause_by_the_same_command(cli):
     request_id = cli("submit", "shop.note", "{}", *ACME).out.strip()
     work()
     cli("pause", "--flow", "shop.note", *ACME)
-    told = {one["about"]: one["advice"] for one in cli("doctor", *ACME, "--json").json}["paused"]
+    told = {one["about"]: one.get("action", "") for one in cli("doctor", *ACME, "--json").json}[
+        "paused"
+    ]
     assert advised(told, "resume") == (
         "resume",
         "--tenant",

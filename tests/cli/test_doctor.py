@@ -32,11 +32,11 @@ def test_an_idle_store_is_warned_about_and_ends_with_0(cli, shop):
     answer = cli("doctor", "--json")
     assert answer.code == 0
     assert levels(answer) == dict.fromkeys(
-        ("store", "disk", "master key", "views", "queue", "in doubt", "dead letters", "parked"),
+        ("store", "disk", "master key", "views", "queue", "unknown", "dead letters", "quarantined"),
         "ok",
     ) | dict.fromkeys(("projector", "sweep"), "warn")
     shown = cli("doctor")
-    assert "nobody projects" in shown.out
+    assert "no projector is running" in shown.out
     assert "0 bad, 2 to look at" in shown.err
 
 
@@ -47,7 +47,7 @@ def test_what_waits_for_people_is_told_and_work_without_a_worker_is_bad(cli, sho
     answer = cli("doctor", "--json")
     assert answer.code == 1
     told = levels(answer)
-    assert (told["in doubt"], told["dead letters"], told["projector"], told["queue shop.note"]) == (
+    assert (told["unknown"], told["dead letters"], told["projector"], told["queue shop.note"]) == (
         "warn",
         "warn",
         "bad",
@@ -59,9 +59,9 @@ def test_what_waits_for_people_is_told_and_work_without_a_worker_is_bad(cli, sho
     ("comes_to", "says"),
     [
         ("done", "completed: it was completed at "),
-        ("rejected", "failed: it failed for good at "),
-        ("unknown", "unknown: it is in doubt since "),
-        ("retry", "queued: no process works on this store (and it is not due before "),
+        ("rejected", "failed: it failed at "),
+        ("unknown", "unknown: its outcome is unknown since "),
+        ("retry", "queued: no process runs on this store (and it is not due before "),
     ],
 )
 def test_one_sentence_answers_why_a_request_has_not_been_sent(cli, shop, comes_to, says):
@@ -90,15 +90,13 @@ def test_the_worker_of_a_request_that_is_gone_is_not_said_to_be_at_it(cli, shop)
         (now + 60_000,),
     )
     db.close()
-    assert cli("doctor", request_id).out.startswith(
-        "queued: the worker that had it is gone (its lease ended 3"
-    )
+    assert cli("doctor", request_id).out.startswith("queued: its worker died (the lease ended 3")
     told = {one["about"]: one for one in cli("doctor", "--json").json}["queue shop.note"]
-    assert (told["level"], told["what"]) == (
+    assert (told["level"], told["status"]) == (
         "warn",
-        "0 ready, 0 waiting, 0 at work, 1 left by a worker that is gone",
+        "0 ready, 0 waiting, 0 running, 1 left by a worker that died",
     )
-    assert "nobody executes shop.note" in told["advice"]
+    assert "no worker executes shop.note" in told.get("action", "")
 
 
 def test_a_request_that_is_not_there_is_not_found(cli, shop):
@@ -119,15 +117,18 @@ def test_a_misspelt_variable_is_found(cli, shop, monkeypatch):
     shop("done")
     monkeypatch.setenv("GESTA_LOGLEVEL", "debug")
     (odd,) = [one for one in cli("doctor", "--json").json if one["about"] == "settings"]
-    assert odd["what"] == "GESTA_LOGLEVEL is no setting and does nothing; GESTA_LOG_LEVEL is"
+    assert (
+        odd["status"]
+        == "GESTA_LOGLEVEL is not a setting and is ignored; did you mean GESTA_LOG_LEVEL?"
+    )
 
 
 def test_a_file_that_others_may_read_is_found(cli, shop, folder):
     shop("done")
     (folder / "gesta.db").chmod(0o644)
     assert next(
-        one["what"] for one in cli("doctor", "--json").json if one["level"] == "warn"
-    ).startswith("others may read gesta.db")
+        one["status"] for one in cli("doctor", "--json").json if one["level"] == "warn"
+    ).startswith("other users may read gesta.db")
 
 
 def test_a_damaged_file_is_bad(cli, shop, folder):
@@ -149,14 +150,14 @@ def test_jobs_are_searched_for_secrets(cli, shop):
     shop("done")
     put_job()
     clean = cli("doctor", "--jobs", "--json")
-    assert (clean.code, clean.json[0]["what"]) == (0, "1 live, pointers all of them")
+    assert (clean.code, clean.json[0]["status"]) == (0, "1 live, pointers all of them")
     db = apsw.Connection("gesta.db")
     db.execute("update jobs set tenant = 'xoxb-1234567890-secret'")
     db.close()
     found = cli("doctor", "--jobs", "--json")
     # S1-28: told where, never what.
     assert found.code == 1
-    assert "something else than a pointer in: tenant" in found.json[0]["what"]
+    assert "something else than a pointer in: tenant" in found.json[0]["status"]
     assert "xoxb" not in found.out + found.err  # S1-28
 
 
@@ -166,7 +167,7 @@ def test_a_server_that_works_makes_all_well(start, cli):
     told = cli("doctor", "--json")
     assert told.code == 0
     assert set(levels(told).values()) == {"ok"}
-    assert "process" in next(one["what"] for one in told.json if one["about"] == "projector")
+    assert "process" in next(one["status"] for one in told.json if one["about"] == "projector")
 
 
 def test_a_request_of_an_erased_person_is_said_to_end_and_not_to_be_retried(cli):
@@ -182,7 +183,7 @@ def test_a_request_of_an_erased_person_is_said_to_end_and_not_to_be_retried(cli)
     request_id = cli(*request).out.strip()
     cli("erase", "ada@example.com", "--app", APP)
     told = cli("doctor", request_id, "--app", APP).out
-    assert "will end as failed (subject_erased) when it is due, at 2030-01-01 09:00:00.000Z" in told
+    assert "will fail (subject_erased) when it is due, at 2030-01-01 09:00:00.000Z" in told
     assert "gesta retry" not in told
     assert "gesta retry" not in (shown := cli("show", request_id, "--app", APP).err)
     assert f"why it waits: gesta doctor {request_id}" in shown
@@ -196,7 +197,7 @@ def test_a_pause_does_not_hide_that_a_request_is_not_due(cli, start):
     start("serve", "--app", APP).wait_for("ready")
     told = cli("doctor", request_id, "--app", APP).out
     assert (
-        "(and it is not due before 2030-01-01 09:00:00.000Z); it goes on with: gesta resume"
+        "(and it is not due before 2030-01-01 09:00:00.000Z); to resume: gesta resume"
         " --tenant default" in told
     )
 

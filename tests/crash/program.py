@@ -49,8 +49,9 @@ from gesta.outbound.http.aiohttp_transport import AioHttpTransport
 from gesta.ports.stores import Stores
 from gesta.runtime.clock import SystemRuntime
 from gesta.runtime.settings import Settings, load
-from gesta.stores import open_stores
+from gesta.stores import open_queue, open_stores, open_views
 from gesta.stores.separate_queue import with_separate_queue
+from gesta.stores.separate_views import with_separate_views
 from gesta.stores.sqlite.database import Database
 from tests.crash.points import POINTS, Layout, Point
 from tests.short_leases import shorten_leases
@@ -76,6 +77,9 @@ class Plan:
     #: One file, the queue in a second file, or the database server of `url`.
     layout: Layout
     url: str = ""
+    #: Jobs and views elsewhere.
+    queue_url: str | None = None
+    views_url: str | None = None
     seed: int = 0
     numbers: tuple[int, ...] = ()
     #: So many of them are submitted at once.
@@ -107,6 +111,10 @@ class Plan:
         )
         if self.layout == "apart":
             urls["queue_url"] = f"sqlite:///{self.folder}/queue.db"
+        if self.queue_url is not None:
+            urls["queue_url"] = self.queue_url
+        if self.views_url is not None:
+            urls["views_url"] = self.views_url
         return load(urls | {"allow_private": ["127.0.0.1/32"], "log_level": "critical"})
 
 
@@ -281,7 +289,12 @@ async def wire(plan: Plan, settings: Settings, watch: Watch) -> Environment:
         watch,
         *opened.capabilities - {"vault", "transactions", "fences", "token_buckets", "outbox"},
     )
-    if settings.queue_url is not None:
+    if settings.views_url is not None:
+        stores = with_separate_views(stores, await open_views(settings.views_url, runtime))
+    if settings.queue_url is not None and plan.queue_url is not None:
+        # A server has a clock of its own.
+        stores = with_separate_queue(stores, await open_queue(settings.queue_url, runtime), runtime)
+    elif settings.queue_url is not None:
         queue = watched(await open_stores(settings.queue_url, machine), watch, "queue")
         stores = with_separate_queue(stores, queue, runtime)
     stores = replace(

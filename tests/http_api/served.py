@@ -120,7 +120,7 @@ class Served:
             method, self.address + path, data=data, headers=sent
         ) as answer:
             text = await answer.text()
-            is_json = "json" in answer.headers.get("Content-Type", "")
+            is_json = answer.headers.get("Content-Type", "").endswith(("/json", "+json"))
             content = msgspec.json.decode(text) if is_json and text else None
             if path != "/openapi.json":
                 refuse_empty_texts(content)

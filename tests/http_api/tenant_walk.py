@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -20,6 +21,7 @@ from urllib.parse import quote, urlencode
 import msgspec
 
 from gesta import Attempt, Done, Flow, Outcome, Payload, Personal, Rejected, Unknown, external
+from gesta.api_types.bulk import Bulk
 from gesta.domain.codec import decode_meta
 from gesta.domain.commands import Rules
 from gesta.domain.events import Actor
@@ -103,6 +105,8 @@ class Planted:
     token: str = ""
     #: The entry of a number that gets no more messages of the owner's.
     entry: str = ""
+    #: A bulk run of the owner's that was stopped before its first change.
+    run: str = ""
 
     def places(self) -> list[dict[str, str]]:
         """What the parts of a path can be called."""
@@ -111,6 +115,7 @@ class Planted:
             # Tenant and id together make the owner's stream, if anybody builds names without
             # looking.
             {"flow": COMMON, "id": f"b-{self.requests[0][1]}"},
+            {"id": self.run},
             *[{"id": one} for one in self.keys],
             *[{"id": request_id} for _, request_id in self.requests],
             {"flow": COMMON},
@@ -139,6 +144,7 @@ class Planted:
             "fields": ENDPOINT,
             "requests": [{"flow": COMMON, "payload": {}, "key": KEY}],
             "variables": {"name": "x"},
+            "action": "resolve",
             "outcome": "succeeded",
             "evidence": "none",
             "cursor": self.requests[-1][1],
@@ -203,6 +209,9 @@ async def plant(api: Served) -> Planted:
     await api.engine.pipeline.environment.stores.read_model.save(
         [], [Quarantined("event", OWNER, f"{MARK}-stream", 1, f"{MARK} error", 1)]
     )
+    chosen = Bulk(action="redrive", flow=OWNERS)
+    async with aclosing(admin.bulk(chosen, tenant=OWNER, actor=actor)) as run:
+        planted.run = str((await anext(run)).id)
     planted.cursor = api.engine.pipeline.cursors.encrypt(1, f"stream/{OWNER}")
     while len(await api.engine.find(tenant=OWNER)) < len(planted.requests):
         # Lists are made of views, which follow.

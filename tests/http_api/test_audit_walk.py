@@ -39,7 +39,7 @@ EXEMPT = {
 #: already.
 FRESH: dict[str, dict[str, Any]] = {
     "submit_batch": {"requests": [{"flow": COMMON, "payload": {"text": "another"}}]},
-    "redrive_dead_letters": {"flow": COMMON},
+    "bulk": {"action": "redrive", "flow": COMMON, "dryRun": False},
     "suppress": {"address": "+4915187654321"},
 }
 CHANGING = [route for route in app.ROUTES if route.method != "GET"]

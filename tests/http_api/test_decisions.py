@@ -97,7 +97,7 @@ async def test_no_body_is_an_empty_one_where_nothing_is_required(api_here):
     assert needed.status == 415
 
 
-@pytest.mark.parametrize("path", ["/v1/pauses", "/v1/dead-letters/redrive"])
+@pytest.mark.parametrize("path", ["/v1/pauses", "/v1/bulk"])
 async def test_nobody_means_everything_by_saying_nothing(api_here, path):
     assert (await api_here.call("POST", path, key=await api_here.key())).status == 415
 
@@ -118,7 +118,7 @@ async def test_a_body_where_none_is_taken_is_refused_and_nothing_is_done(api_her
     )
     answer = await api_here.call(method, where, {"reason": "a typo"}, key=key)
     assert (answer.status, answer.body["code"]) == (422, "invalid")
-    assert "none is taken here" in answer.body["errors"]["body"]
+    assert "takes no body" in answer.body["errors"]["body"]
     assert (await api_here.call("GET", here, key=key)).body["status"] == "queued"
 
 

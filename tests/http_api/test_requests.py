@@ -363,8 +363,6 @@ async def test_a_name_that_no_store_takes_is_no_fault_of_the_store(api, path):
     key = await api.key("read", "operate")
     answer = await api.call("GET", f"{path}?flow=%00", key=key)
     assert (answer.status, set(answer.body["errors"])) == (422, {"flow"})
-    redrive = await api.call("POST", "/v1/dead-letters/redrive", {"flow": "\0"}, key=key)
-    assert (redrive.status, set(redrive.body["errors"])) == (422, {"flow"})
 
 
 async def test_the_timeline_and_the_attempts_tell_what_happened(api):

@@ -53,7 +53,9 @@ async def test_an_ended_request_goes_after_its_days_and_its_key_still_answers(ge
         for ask in (again.view, lambda: engine.get(old.id), lambda: engine.request(old.id)):
             with pytest.raises(NotFound, match="retention = 30d removes ended requests"):
                 await ask()
-        assert engine.pipeline.telemetry.registry.get_sample_value("requests_removed_total") == 1
+        assert (
+            engine.pipeline.telemetry.registry.get_sample_value("gesta_requests_removed_total") == 1
+        )
     async with keeping(provider, None) as elsewhere:
         # A process that does not remove anything itself.
         again = await elsewhere.submit(Note("one"), key="order-1")

@@ -349,7 +349,9 @@ async def test_a_poison_event_is_parked_and_told_and_the_rest_goes_on(gesta, dat
             3,
         )
         assert (
-            engine.pipeline.telemetry.registry.get_sample_value("parked_total", {"what": "event"})
+            engine.pipeline.telemetry.registry.get_sample_value(
+                "gesta_quarantined_total", {"what": "event"}
+            )
             == 1
         )
         assert await healthy.status() == "completed"
@@ -366,7 +368,9 @@ async def test_a_poison_event_is_told_once_however_often_the_store_refuses_to_ke
         await append_raw(engine, request.id, 2, "Completed.v1", b"{")
         await pass_time(gesta, 20)
         assert (
-            engine.pipeline.telemetry.registry.get_sample_value("parked_total", {"what": "event"})
+            engine.pipeline.telemetry.registry.get_sample_value(
+                "gesta_quarantined_total", {"what": "event"}
+            )
             == 1
         )
 

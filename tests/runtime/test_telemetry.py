@@ -9,8 +9,20 @@ from prometheus_client import generate_latest
 
 from gesta import Attempt, Done, Engine, Flow, Outcome, Payload, Rejected, Retry, Unknown
 from gesta.flows import webhook
-from gesta.runtime.telemetry import logger, reason_label
-from tests.world import FLOW, URL, Gate, Note, Provider, engine_of, let_run, note_flow, pass_time
+from gesta.ports.leases import LiveProcess
+from gesta.runtime.telemetry import logger, reason_label, structure
+from tests.world import (
+    FLOW,
+    URL,
+    Gate,
+    Note,
+    Provider,
+    die,
+    engine_of,
+    let_run,
+    note_flow,
+    pass_time,
+)
 
 
 def lines(caplog: Any, event: str = "attempt") -> list[dict[str, Any]]:
@@ -201,7 +213,7 @@ async def test_what_is_parked_is_counted_and_told(gesta, caplog):
 
         await engine.pipeline.environment.stores.queue.put([Job("x-1", "default", FLOW, "x", 1)])
         await pass_time(gesta, 10)
-        assert samples(engine, "parked_total") == {(("what", "job"),): 1}
+        assert samples(engine, "gesta_quarantined_total") == {(("what", "job"),): 1}
     (line,) = lines(caplog, "parked")
     assert (line["what"], line["name"], line["level"]) == ("job", "x-1", "error")
 
@@ -224,3 +236,127 @@ async def test_every_attempt_counts_once(gesta, outcome):
         await engine.submit(Note())
         await let_run(gesta)
         assert samples(engine, "executor_attempts_total") == {(("namespace", FLOW),): 1}
+
+
+#: R1-46
+CONTRACT = {
+    "executor_attempts",
+    "executor_success",
+    "executor_failed",
+    "executor_latency_ms",
+    "queue_lag_ms",
+}
+LABELS = {"flow", "status", "reason", "role", "subscription", "what"}
+
+
+async def test_metrics_beyond_the_contract_are_called_gesta_and_use_base_units(gesta):
+    async with engine_of(Provider(Rejected("no"))) as engine:
+        await engine.submit(Note())
+        await pass_time(gesta, 65)
+        families = list(engine.pipeline.telemetry.registry.collect())
+    own = [family for family in families if family.name not in CONTRACT]
+    assert {family.name for family in families} >= CONTRACT  # R1-46
+    assert [one.name for one in own if not one.name.startswith("gesta_")] == []
+    assert [one.name for one in own if one.name.endswith(("_ms", "_minutes", "_mb"))] == []
+    assert {name for one in own for sample in one.samples for name in sample.labels} <= LABELS
+
+
+async def test_gauges_show_the_whole_store_and_go_back_to_zero(gesta):
+    provider = Provider(Rejected("no"), Unknown("lost"))
+    async with engine_of(provider, on_unknown="manual") as engine:
+        leases = engine.pipeline.environment.stores.leases
+        now = gesta.runtime.now_ms()
+        await leases.report(LiveProcess("a", "host", 1, ("worker", "sweeper"), "1", now), 80)
+        failed, unknown = await engine.submit(Note()), await engine.submit(Note())
+        await let_run(gesta)
+        await engine.admin.pause(flow=FLOW)
+        await engine.submit(Note())
+        await pass_time(gesta, 65)
+        flow = ("flow", FLOW)
+        assert samples(engine, "gesta_dead_letters") == {(flow,): 1}
+        assert samples(engine, "gesta_unknown") == {(flow,): 1}
+        assert samples(engine, "gesta_held") == {(flow,): 1}
+        assert samples(engine, "gesta_queue_depth")[flow, ("status", "held")] == 1
+        assert samples(engine, "gesta_queue_oldest_ready_seconds") == {(flow,): 0}
+        assert samples(engine, "gesta_processes")[(("role", "sweeper"),)] >= 1
+        await failed.purge()
+        await unknown.resolve("rejected", by="ops", evidence="looked")
+        await (await engine.request(unknown.id)).purge()
+        await engine.admin.resume(flow=FLOW)
+        await pass_time(gesta, 120)
+        for name in ("gesta_dead_letters", "gesta_unknown", "gesta_held"):
+            assert samples(engine, name) == {(flow,): 0}
+
+
+async def test_a_request_left_unknown_by_a_kill_is_logged_and_counted_once(gesta, caplog):
+    """Requests that a killed process left `unknown` had neither a log line nor a metric."""
+    caplog.set_level(logging.INFO, "gesta")
+    gate = Gate()
+    async with engine_of(Provider(gate), on_unknown="manual") as dying:
+        request = await dying.submit(Note())
+        await let_run(gesta)
+        await gate.reached.wait()
+        await die(dying)
+    async with engine_of(Provider(), on_unknown="manual") as engine:
+        await pass_time(gesta, 15)
+        assert samples(engine, "gesta_requests_total") == {
+            (("flow", FLOW), ("reason", "lease_lost"), ("status", "unknown")): 1
+        }
+    (line,) = lines(caplog, "a person has to decide")
+    assert (line["requestId"], line["reason"]) == (request.id, "lease_lost")
+
+
+async def test_a_request_that_expires_is_logged_and_counted(gesta, caplog):
+    caplog.set_level(logging.INFO, "gesta")
+    async with engine_of(Provider(Retry("busy", after_seconds=50)), ttl_seconds=20) as engine:
+        request = await engine.submit(Note())
+        await pass_time(gesta, 60)
+        assert await request.status() == "expired"
+        assert [
+            (dict(labels)["status"], count)
+            for labels, count in samples(engine, "gesta_requests_total").items()
+        ] == [("expired", 1)]
+    (line,) = lines(caplog, "request expired")
+    assert line["requestId"] == request.id
+
+
+async def test_the_traceback_of_an_executor_is_logged_without_secrets(gesta, caplog):
+    async def execute(payload: Letter, attempt: Attempt) -> Outcome:
+        try:
+            raise KeyError("Authorization: Bearer abcdef123456")
+        except KeyError as error:
+            raise RuntimeError(f"cannot send to {payload.text}") from error
+
+    caplog.set_level(logging.INFO, "gesta")
+    async with Engine(URL, flows=[Flow("test.letter", Letter, execute)]) as engine:
+        await engine.submit(Letter("ann@example.com"))
+        await let_run(gesta)
+    (line,) = lines(caplog, "executor raised")
+    trace = line["traceback"]
+    assert trace.index("KeyError") < trace.index("RuntimeError: cannot send to [email]")
+    assert "in execute" in trace
+    assert "test_telemetry.py" in trace
+    assert not any(secret in trace for secret in ("abcdef123456", "ann@"))
+
+
+@pytest.fixture
+def library():
+    """The logger of a library, left as it was."""
+    found = logging.getLogger("uvicorn")
+    before = found.handlers[:], found.propagate
+    yield found
+    found.handlers[:], found.propagate = before
+
+
+def test_lines_of_a_library_are_structured_and_redacted(caplog, library):
+    """Lines of uvicorn were plain text between lines of JSON."""
+    caplog.set_level(logging.INFO, "gesta")
+    structure("uvicorn")
+    try:
+        raise ValueError("token=abc123")
+    except ValueError:
+        logging.getLogger("uvicorn.error").exception("Invalid request of ann@example.com")
+    (line,) = lines(caplog, "Invalid request of [email]")
+    assert (line["logger"], line["level"]) == ("uvicorn.error", "error")
+    assert "ValueError: token=[token]" in line["traceback"]
+    assert len(library.handlers) == 1

@@ -8,13 +8,14 @@ case here fails the test.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from typing import Any
 
 import pytest
 
 from gesta import Actor, Engine, NotFound, Options, Request
 from gesta.admin.admin import Admin
+from gesta.api_types.bulk import Bulk, BulkProgress
 from gesta.cli.main import COMMANDS, GROUPS
 from gesta.intake.submit import Accepted
 from gesta.requests.pages import Page
@@ -59,6 +60,7 @@ NOT_FOUND: dict[str, Act] = {
     "Admin.revoke_key": lambda engine, name: engine.admin.revoke_key(
         name, tenant=INTRUDER, actor=Actor("me")
     ),
+    "Admin.resume_bulk": lambda engine, _: anext(engine.admin.resume_bulk(1, tenant=INTRUDER)),
     "Admin.unsuppress_entry": lambda engine, name: engine.admin.unsuppress_entry(
         "shop.letter", name, tenant=INTRUDER
     ),
@@ -83,6 +85,9 @@ EMPTY: dict[str, Callable[[Engine], Awaitable[Any]]] = {
     "Admin.quarantined": lambda engine: engine.admin.quarantined(INTRUDER),
     "Admin.dead_letters": lambda engine: engine.admin.dead_letters(INTRUDER),
     "Admin.dead_letter_page": lambda engine: items(engine.admin.dead_letter_page(INTRUDER)),
+    "Admin.bulk": lambda engine: matched(
+        engine.admin.bulk(Bulk(action="redrive", flow="shop.letter"), tenant=INTRUDER)
+    ),
     "Admin.undecided_page": lambda engine: items(engine.admin.undecided_page(INTRUDER)),
     "Admin.stored_beside": lambda engine: engine.admin.stored_beside(
         KIND, CODE, set(), tenant=INTRUDER
@@ -92,7 +97,7 @@ EMPTY: dict[str, Callable[[Engine], Awaitable[Any]]] = {
     "Admin.list_config": lambda engine: engine.admin.list_config(INTRUDER),
     "Admin.list_keys": lambda engine: engine.admin.list_keys(INTRUDER),
     "Admin.audit": lambda engine: engine.admin.audit(INTRUDER),
-    "Admin.told_webhooks": lambda engine: engine.admin.told_webhooks(INTRUDER),
+    "Admin.event_webhooks": lambda engine: engine.admin.event_webhooks(INTRUDER),
     "Admin.suppressed": lambda engine: engine.admin.suppressed(
         "shop.letter", PERSON, tenant=INTRUDER
     ),
@@ -116,6 +121,10 @@ IN_HAND: dict[str, Callable[[External, WorkItem], Awaitable[object]]] = {
         PARCELS, item.id, item.token, RecordSent(attempts=1), tenant=INTRUDER
     ),
 }
+
+
+async def matched(run: AsyncGenerator[BulkProgress, None]) -> int:
+    return sum([progress.matched async for progress in run])
 
 
 async def first(asked: Awaitable[tuple[Any, object]]) -> Any:
@@ -339,7 +348,7 @@ COMMANDS_NOT_FOUND = {
 }
 COMMANDS_EMPTY = [
     ["list"],
-    ["list", "--parked"],
+    ["list", "--quarantined"],
     ["list", "--json"],
     ["dlq list"],
     ["dlq list", "--json"],

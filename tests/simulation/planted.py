@@ -291,8 +291,8 @@ async def erased_key_stays(self: MemoryVault, refs: Sequence[Ref]) -> None:
     ears=True,
 )
 async def told_before_it_is_told(self: Subscriber) -> None:
-    self._told = max(
-        self._told, *(one.position for one in await self._events.follow(self._told, 5)), 0
+    self._delivered = max(
+        self._delivered, *(one.position for one in await self._events.follow(self._delivered, 5)), 0
     )
     await move(self)
 

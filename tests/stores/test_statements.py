@@ -21,9 +21,9 @@ CALLS = {
     "sql": 0,
     "_sql": 0,
     "ask": 0,
+    "run": 0,
     "has_row": 0,
     "run_outside": 0,
-    "_write": 0,
     "_sized": 0,
     "run_many": 1,
     "ask_many": 1,
@@ -49,7 +49,8 @@ def _pattern(node: ast.expr) -> list[re.Pattern[str]]:
 
 def _in_use(store: str) -> list[re.Pattern[str]]:
     found: list[re.Pattern[str]] = []
-    for path in sorted((SOURCE / "stores" / store).glob("*.py")):
+    shared = SOURCE / "stores" / "sql_queries.py"
+    for path in [shared, *sorted((SOURCE / "stores" / store).glob("*.py"))]:
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if not isinstance(node, ast.Call):
                 continue

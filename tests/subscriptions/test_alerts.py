@@ -64,7 +64,7 @@ async def test_dead_letters_of_one_reason_are_one_message_with_a_count_and_an_ex
     assert f"gesta dlq show {first['example']}" in first["text"]
 
 
-async def test_nobody_is_called_because_of_a_test(gesta):
+async def test_a_test_request_causes_no_alert(gesta):
     engine = await watched(Provider(*[Rejected("bad_payload")] * 3), effects="attempt")
     for _ in range(2):
         await engine.submit(Note(), test=True)
@@ -76,7 +76,7 @@ async def test_nobody_is_called_because_of_a_test(gesta):
     assert gesta.sandbox.webhook.effects[0].data["example"] == live
 
 
-async def test_what_comes_within_a_window_is_said_in_the_next_one(gesta):
+async def test_later_occurrences_in_a_window_are_in_the_next_alert(gesta):
     engine = await watched(Provider(*[Rejected("bad_payload")] * 5))
     gesta.runtime.advance_to((gesta.runtime.now_ms() // WINDOW_MS + 1) * WINDOW_MS)
     await engine.submit(Note())
@@ -98,16 +98,14 @@ async def test_what_comes_within_a_window_is_said_in_the_next_one(gesta):
     await engine.stop()
 
 
-async def test_a_process_that_is_started_again_says_nothing_twice_and_loses_nothing(
-    gesta, monkeypatch
-):
+async def test_a_restart_repeats_no_alert_and_loses_none(gesta, monkeypatch):
     engine = await watched(Provider(Rejected("bad_payload")))
     gesta.runtime.advance_to((gesta.runtime.now_ms() // WINDOW_MS + 1) * WINDOW_MS)
     await let_run(gesta)
     reached = asyncio.Event()
 
     async def never(self: Alerting) -> None:
-        if self._told > (self._position or 0) and heard(gesta):
+        if self._delivered > (self._position or 0) and heard(gesta):
             reached.set()
             await asyncio.Event().wait()
 
@@ -128,7 +126,7 @@ async def test_a_process_that_is_started_again_says_nothing_twice_and_loses_noth
     assert len({effect.id for effect in gesta.sandbox.webhook.effects}) == 2
 
 
-async def test_two_processes_say_it_once(gesta):
+async def test_two_processes_send_an_alert_once(gesta):
     engine = await watched(Provider(Rejected("bad_payload")))
     async with engine_of(Provider()) as other:
         for one in (engine, other):
@@ -138,7 +136,7 @@ async def test_two_processes_say_it_once(gesta):
     await engine.stop()
 
 
-async def test_an_alert_that_fails_makes_no_alert(gesta):
+async def test_a_failed_alert_causes_no_alert(gesta):
     engine = await watched(Provider(Rejected("bad_payload")))
     gesta.sandbox.webhook.on("gesta.alert", status=410)
     await engine.submit(Note())
@@ -148,7 +146,7 @@ async def test_an_alert_that_fails_makes_no_alert(gesta):
     await engine.stop()
 
 
-async def test_alerts_are_told_to_no_subscription(gesta):
+async def test_alerts_cause_no_event_webhooks(gesta):
     engine = await watched(Provider(Rejected("bad_payload")))
     await engine.admin.put_config(webhook.ENDPOINT, "shop", ENDPOINT)
     await engine.admin.put_config(
@@ -160,7 +158,7 @@ async def test_alerts_are_told_to_no_subscription(gesta):
     await engine.stop()
 
 
-async def test_doubts_that_wait_for_a_person_are_told(gesta):
+async def test_an_unknown_outcome_for_a_person_causes_an_alert(gesta):
     engine = await watched(Provider(TimeoutError()), on_unknown="manual")
     await engine.submit(Note())
     await gesta.settle()
@@ -168,7 +166,7 @@ async def test_doubts_that_wait_for_a_person_are_told(gesta):
     assert heard(gesta) == [("undecided", "unexpected_error", 1)]
 
 
-async def test_a_refused_credential_is_told(gesta):
+async def test_a_refused_credential_causes_an_alert(gesta):
     engine = await watched(Provider(CredentialRefused("note.account/main", "token_revoked", "")))
     await engine.submit(Note())
     await let_run(gesta)
@@ -178,7 +176,7 @@ async def test_a_refused_credential_is_told(gesta):
     assert gesta.sandbox.webhook.effects[0].data["example"] == "note.account/main"
 
 
-async def test_what_is_set_aside_is_told(gesta):
+async def test_a_quarantined_event_causes_an_alert(gesta):
     engine = await watched(Provider())
     request = await engine.submit(Note())
     await let_run(gesta)
@@ -212,13 +210,13 @@ async def test_what_is_set_aside_is_told(gesta):
         ),
     ],
 )
-async def test_alerts_go_by_every_channel(gesta, to, kind, code, fields):
+async def test_every_channel_can_carry_alerts(gesta, to, kind, code, fields):
     engine = await watched(Provider(Rejected("bad_payload")), to)
     assert engine.pipeline.alerts is not None
-    assert "there is no" in await engine.pipeline.alerts.fault()
+    assert "there is no" in await engine.pipeline.alerts.error()
     await engine.admin.put_config(slack.message.WORKSPACE, "default", {"token": "xoxb-1"})
     await engine.admin.put_config(kind, code, fields)
-    assert await engine.pipeline.alerts.fault() == ""
+    assert await engine.pipeline.alerts.error() == ""
     request = await engine.submit(Note())
     await gesta.settle()
     await engine.stop()
@@ -231,7 +229,7 @@ async def test_alerts_go_by_every_channel(gesta, to, kind, code, fields):
     assert request.id in effects[0].text
 
 
-async def test_a_destination_that_cannot_be_is_said(gesta):
+async def test_an_impossible_destination_is_reported(gesta):
     for to, fault in [
         ("notification.webhook:nobody", "there is no webhook.endpoint nobody"),
         ("shop.order:x", "this process has no flow shop.order"),
@@ -239,20 +237,20 @@ async def test_a_destination_that_cannot_be_is_said(gesta):
     ]:
         engine = await watched(Provider(Rejected("bad_payload")), to)
         assert engine.pipeline.alerts is not None
-        assert (await engine.pipeline.alerts.fault()).startswith(fault)
+        assert (await engine.pipeline.alerts.error()).startswith(fault)
         (found,) = [
             one
             for one in diagnose(await examine(engine.pipeline, "default"))
             if one.about == "alerts"
         ]
-        assert (found.level, fault in found.what) == ("bad", True)
+        assert (found.level, fault in found.status) == ("bad", True)
         await engine.submit(Note())
         await gesta.settle()
         await engine.stop()
     assert heard(gesta) == []
 
 
-def test_the_setting_comes_from_its_table_and_is_checked(tmp_path):
+def test_the_alerts_setting_is_read_from_its_table_and_validated(tmp_path):
     file = tmp_path / "gesta.toml"
     file.write_text('[alerts]\nto = "notification.slack:ops"\n')
     assert load(file=str(file)).alerts_to == "notification.slack:ops"

@@ -37,7 +37,7 @@ async def told_everything(path, url) -> None:
 
 
 @pytest.mark.slow
-async def test_every_end_of_a_request_is_told_whatever_is_killed(tmp_path, seed):
+async def test_every_end_of_a_request_reaches_the_handler_after_kills(tmp_path, seed):
     dice, path, ledger = random.Random(seed), tmp_path / "gesta.db", tmp_path / "ledger.txt"
     requests: dict[int, tuple[str, str]] = {}
     async with SandboxServer() as server:
@@ -66,7 +66,7 @@ async def test_every_end_of_a_request_is_told_whatever_is_killed(tmp_path, seed)
     assert back <= KILLS
 
 
-async def test_a_clean_stop_lets_a_handler_end_and_tells_its_event_once(tmp_path):
+async def test_a_clean_stop_lets_a_handler_finish_and_calls_it_once(tmp_path):
     path, begun = tmp_path / "gesta.db", asyncio.Event()
     ended: list[str] = []
     for _ in range(2):

@@ -70,7 +70,7 @@ async def checkpoint(engine: Engine) -> int:
     return await engine.pipeline.environment.stores.checkpoints.position(LEDGER)
 
 
-async def test_a_handler_is_told_what_became_of_a_request(gesta):
+async def test_a_handler_gets_the_status_events_of_a_request(gesta):
     provider, told = Provider(Retry("busy"), Done(id="p-1")), Told()
     async with listening(provider, told) as engine:
         request = await engine.submit(Note("a secret text"), key="order-7", correlation_id="c-1")
@@ -99,7 +99,7 @@ async def test_a_handler_is_told_what_became_of_a_request(gesta):
         assert "secret" not in repr(told.events)
 
 
-async def test_only_what_was_listened_for_is_told(gesta):
+async def test_a_handler_gets_only_the_events_it_subscribed_to(gesta):
     provider, told, kinds, others = Provider(Rejected("no")), Told(), Told(), Told()
     engine = listening(provider, told, "failed", "completed")
     engine.on("test.*", "failed", name="kind")(kinds.take)
@@ -110,7 +110,7 @@ async def test_only_what_was_listened_for_is_told(gesta):
     assert (told.words, kinds.words, others.words) == (["failed"], ["failed"], [])
 
 
-async def test_a_doubt_is_told_once_however_often_the_provider_is_asked_in_vain(gesta):
+async def test_an_unknown_outcome_is_delivered_once_however_often_reconciling_fails(gesta):
     told, asked = Told(), Provider(Unknown("still"), Unknown("still"), Done(id="p-1"))
     async with listening(
         Provider(TimeoutError()), told, on_unknown="reconcile", reconcile=asked
@@ -126,7 +126,7 @@ async def test_a_doubt_is_told_once_however_often_the_provider_is_asked_in_vain(
     ("result", "words"),
     [("executed", ["completed"]), ("rejected", ["failed"]), ("not_executed", ["completed"])],
 )
-async def test_a_persons_word_is_told_by_what_it_changed(gesta, result, words):
+async def test_a_resolution_is_delivered_as_the_status_it_led_to(gesta, result, words):
     told = Told()
     async with listening(Provider(TimeoutError()), told, on_unknown="manual") as engine:
         request = await engine.submit(Note())
@@ -136,7 +136,7 @@ async def test_a_persons_word_is_told_by_what_it_changed(gesta, result, words):
     assert told.words == ["created", "unknown", *words]
 
 
-async def test_evidence_of_a_late_success_is_told_as_sent(gesta):
+async def test_a_late_success_is_delivered_as_sent(gesta):
     provider, told = Provider(Rejected("no")), Told()
     async with listening(provider, told) as engine:
         request = await engine.submit(Note())
@@ -146,7 +146,7 @@ async def test_evidence_of_a_late_success_is_told_as_sent(gesta):
     assert told.words == ["created", "failed", "completed"]
 
 
-async def test_expired_and_cancelled_are_told(gesta):
+async def test_expired_and_cancelled_are_delivered(gesta):
     told = Told()
     async with Engine(URL, flows=[note_flow(Provider())], work=False) as engine:
         late_cancellation, too_late = (
@@ -167,7 +167,7 @@ async def test_expired_and_cancelled_are_told(gesta):
     }
 
 
-async def test_a_new_subscription_starts_at_the_end_and_is_on_record_before_anything_is_told(gesta):
+async def test_a_new_subscription_starts_at_the_end_and_stores_its_checkpoint_first(gesta):
     provider, told = Provider(), Told()
     async with engine_of(provider) as engine:
         await engine.submit(Note())
@@ -231,14 +231,14 @@ async def test_a_handler_that_raises_gets_the_same_event_again_with_growing_paus
         assert (one.position, one.failed_at_ms) == (0, at[0])
         assert one.error == "position 1: ConnectionError: the ledger of [email] is closed"
         sample = engine.pipeline.telemetry.registry.get_sample_value
-        assert sample("subscription_failing", {"name": "ledger"}) == 1
+        assert sample("gesta_subscription_failing", {"subscription": "ledger"}) == 1
         await gesta.settle()
         assert told.words == ["created", "completed"]
         pauses = [round((late - early) / 1000) for early, late in pairwise(at)]
         assert pauses[:8] == [1, 2, 4, 8, 16, 32, 60, 60]
-        assert sample("subscription_failures_total", {"name": "ledger"}) == 8
-        assert sample("subscription_events_total", {"name": "ledger"}) == 2
-        assert sample("subscription_failing", {"name": "ledger"}) == 0
+        assert sample("gesta_subscription_failures_total", {"subscription": "ledger"}) == 8
+        assert sample("gesta_subscription_events_total", {"subscription": "ledger"}) == 2
+        assert sample("gesta_subscription_failing", {"subscription": "ledger"}) == 0
         assert [
             one.error for one in await engine.pipeline.environment.stores.checkpoints.checkpoints()
         ] == [""] * 3
@@ -270,7 +270,7 @@ async def test_a_slow_handler_delays_neither_attempts_nor_other_handlers(gesta):
         opened.set()
 
 
-async def test_what_was_told_before_a_failure_is_not_told_again_by_the_next_process(gesta):
+async def test_events_delivered_before_a_failure_are_not_repeated_by_the_next_process(gesta):
     provider, told, after = Provider(), Told(), Told()
     async with listening(provider, told) as engine:
         await engine.submit(Note())
@@ -285,7 +285,7 @@ async def test_what_was_told_before_a_failure_is_not_told_again_by_the_next_proc
     assert [event.request_id for event in after.events] == [last.id] * 2
 
 
-async def test_one_process_at_a_time_tells_and_another_takes_over_within_5_seconds_of_its_death(
+async def test_one_process_at_a_time_delivers_and_another_takes_over_within_5_seconds(
     gesta,
 ):
     provider, first, second = Provider(), Told(), Told()
@@ -303,7 +303,7 @@ async def test_one_process_at_a_time_tells_and_another_takes_over_within_5_secon
             assert second.words == ["created", "completed"]
 
 
-async def test_a_handler_that_takes_long_keeps_its_role(gesta):
+async def test_a_slow_handler_keeps_its_role(gesta):
     provider, second, opened = Provider(), Told(), asyncio.Event()
     engine = engine_of(provider)
     begun = []
@@ -322,7 +322,7 @@ async def test_a_handler_that_takes_long_keeps_its_role(gesta):
             opened.set()
 
 
-async def test_a_clean_stop_keeps_what_was_told_and_gives_up_the_role(gesta):
+async def test_a_clean_stop_stores_the_checkpoint_and_gives_up_the_role(gesta):
     provider, told = Provider(), Told()
     engine = engine_of(provider)
     stuck = asyncio.Event()
@@ -346,7 +346,7 @@ async def test_a_clean_stop_keeps_what_was_told_and_gives_up_the_role(gesta):
     assert [event.position for event in again.events] == [3, 4, 5, 6, 7, 8]
 
 
-async def test_the_store_may_fail_in_any_call_and_nothing_is_missed(gesta, ports):
+async def test_no_event_is_missed_when_any_store_call_fails(gesta, ports):
     provider, told = Provider(), Told()
     async with listening(provider, told, "completed") as engine:
         await let_run(gesta)
@@ -365,7 +365,7 @@ async def test_the_store_may_fail_in_any_call_and_nothing_is_missed(gesta, ports
             assert len({event.id for event in told.events}) == number, verb
 
 
-async def test_a_rebuild_leaves_subscriptions_where_they_stand(gesta):
+async def test_a_rebuild_does_not_move_checkpoints_of_subscriptions(gesta):
     provider, told = Provider(), Told()
     async with listening(provider, told) as engine:
         await engine.submit(Note())
@@ -400,22 +400,22 @@ def plain(_event: Event) -> None: ...
             ("sold",),
             "ledger",
             sync_or_not,
-            f"'sold' is no status; known: {', '.join(WORDS)}",
+            f"'sold' is not a status; known: {', '.join(WORDS)}",
         ),
-        ("payment.card", (), "", sync_or_not, "name= is a text"),
+        ("payment.card", (), "", sync_or_not, "name= must be a text"),
         ("payment.card", (), "ledger", plain, "`async def`"),
         ("payment.card", (), "ledger", none, "one parameter"),
         ("payment.card", (), "ledger", two, "one parameter"),
     ],
 )
-def test_a_wrong_declaration_says_what_is_wrong(flow, statuses, name, handler, says):
+def test_a_wrong_subscription_is_refused_with_the_reason(flow, statuses, name, handler, says):
     with pytest.raises(BadSubscription) as raised:
         Engine(URL).on(flow, *statuses, name=name)(handler)
     assert says in str(raised.value)
 
 
 @pytest.mark.parametrize("flow", ["*", "payment.*", "payment.card.*", "payment.card"])
-def test_flows_are_named_whole_by_kind_or_all(flow):
+def test_a_subscription_covers_a_flow_a_kind_or_all(flow):
     engine = Engine(URL)
     engine.on(flow, *WORDS, name="ledger")(sync_or_not)
     assert engine.subscriptions["ledger"].covers(

@@ -12,7 +12,7 @@ from tests.world import FLOW, URL, Note, Provider, append_raw, let_run, note_flo
 
 
 @pytest.mark.parametrize(("data", "meta"), [(b"{", None), (b'{"attempts":1}', b"{")])
-async def test_a_poison_event_is_parked_and_passed(gesta, data, meta):
+async def test_a_poison_event_is_quarantined_and_skipped(gesta, data, meta):
     provider, told = Provider(Retry("busy", after_seconds=100)), Told()
     async with listening(provider, told) as engine:
         poisoned = await engine.submit(Note())
@@ -30,10 +30,12 @@ async def test_a_poison_event_is_parked_and_passed(gesta, data, meta):
 
 
 def counted(engine: Engine) -> float | None:
-    return engine.pipeline.telemetry.registry.get_sample_value("parked_total", {"what": "event"})
+    return engine.pipeline.telemetry.registry.get_sample_value(
+        "gesta_quarantined_total", {"what": "event"}
+    )
 
 
-async def test_a_poison_event_is_parked_by_whoever_meets_it_first(gesta, ports):
+async def test_the_first_consumer_to_read_a_poison_event_quarantines_it(gesta, ports):
     told = Told()
     async with Engine(URL, flows=[note_flow(Provider())], work=False) as engine:
         request = await engine.submit(Note())
@@ -53,7 +55,9 @@ async def test_a_poison_event_is_parked_by_whoever_meets_it_first(gesta, ports):
     assert told.words == ["created"]
 
 
-async def test_what_follows_a_poison_event_in_its_stream_is_parked_and_others_are_told(gesta):
+async def test_events_after_a_poison_event_in_its_stream_are_quarantined_and_others_delivered(
+    gesta,
+):
     told = Told()
     async with Engine(URL, flows=[note_flow(Provider())], work=False) as engine:
         poisoned, healthy = await engine.submit(Note()), await engine.submit(Note())

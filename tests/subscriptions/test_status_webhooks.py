@@ -47,7 +47,7 @@ def told(gesta: Harness) -> list[tuple[str, str]]:
     ]
 
 
-async def test_an_endpoint_is_told_of_every_end_signed_and_without_the_payload(gesta):
+async def test_an_endpoint_gets_every_end_signed_and_without_the_payload(gesta):
     gesta.sandbox.webhook.secrets = [ENDPOINT["secret"]]
     async with engine_of(
         Provider(Rejected("bad_address", "ada@example.com"), Done(id="p-2"))
@@ -94,7 +94,7 @@ async def test_an_endpoint_is_told_of_every_end_signed_and_without_the_payload(g
     assert gesta.sandbox.webhook.refusals == []
 
 
-async def test_only_what_was_subscribed_is_told_and_only_to_its_tenant(gesta):
+async def test_an_endpoint_gets_only_the_subscribed_events_of_its_tenant(gesta):
     async with engine_of() as engine:
         await subscribe(engine, statuses=["completed"], flow="test.*")
         await subscribe(engine, "other", "theirs", flow=webhook.NAME)
@@ -111,7 +111,7 @@ async def test_only_what_was_subscribed_is_told_and_only_to_its_tenant(gesta):
         assert await engine.find(tenant="other", flow=webhook.NAME) == []
 
 
-async def test_what_tells_is_told_to_nobody_and_a_tenants_own_webhooks_are(gesta):
+async def test_event_webhooks_cause_no_events_but_a_tenants_own_webhooks_do(gesta):
     async with engine_of() as engine:
         await subscribe(engine, statuses=["sent", "created"])
         own = await engine.submit(webhook.Message("order.paid", {}, "shop"))
@@ -137,7 +137,7 @@ def told_of(gesta: Harness) -> list[tuple[str, str]]:
     ]
 
 
-async def test_two_subscriptions_of_a_tenant_are_each_told_once(gesta):
+async def test_two_subscriptions_of_a_tenant_each_get_an_event_once(gesta):
     async with engine_of() as engine:
         await subscribe(engine, code="a", statuses=["completed"])
         await subscribe(engine, code="b", statuses=["completed"])
@@ -146,9 +146,7 @@ async def test_two_subscriptions_of_a_tenant_are_each_told_once(gesta):
     assert told(gesta) == [("completed", request.id)] * 2
 
 
-async def test_a_crash_between_the_submit_and_the_checkpoint_tells_nothing_twice(
-    gesta, monkeypatch
-):
+async def test_a_crash_between_submit_and_checkpoint_sends_no_second_webhook(gesta, monkeypatch):
     engine = engine_of()
     await engine.start()
     await subscribe(engine, statuses=["created"])
@@ -180,7 +178,9 @@ async def test_a_crash_between_the_submit_and_the_checkpoint_tells_nothing_twice
     assert gesta.sandbox.webhook.effects[0].receipts == 1
 
 
-async def test_what_is_told_again_after_the_subscription_changed_was_told(gesta, monkeypatch):
+async def test_a_webhook_submitted_before_its_subscription_changed_is_not_repeated(
+    gesta, monkeypatch
+):
     engine = engine_of()
     await engine.start()
     await subscribe(engine, statuses=["completed"])
@@ -205,7 +205,7 @@ async def test_what_is_told_again_after_the_subscription_changed_was_told(gesta,
     assert len(told(gesta)) == 1
 
 
-async def test_nobody_follows_the_log_until_somebody_subscribes(gesta):
+async def test_no_process_reads_the_log_until_the_first_subscription(gesta):
     async with engine_of() as engine:
         await engine.submit(Note())
         await pass_time(gesta, 5)
@@ -215,7 +215,7 @@ async def test_nobody_follows_the_log_until_somebody_subscribes(gesta):
     assert CHECKPOINT not in {one.name for one in await stores.leases.roles()}
 
 
-async def test_a_subscription_put_by_another_process_is_followed(gesta):
+async def test_a_subscription_stored_by_another_process_is_served(gesta):
     async with engine_of() as engine:
         await pass_time(gesta, 2)
         async with Engine(URL, flows=[webhook.flow()], work=False) as other:
@@ -225,7 +225,7 @@ async def test_a_subscription_put_by_another_process_is_followed(gesta):
         assert told(gesta) == [("completed", request.id)]
 
 
-async def test_an_endpoint_that_is_gone_delays_nobody_and_is_shown(gesta):
+async def test_a_missing_endpoint_delays_no_other_and_is_reported(gesta):
     async with engine_of() as engine:
         await subscribe(engine, statuses=["completed"])
         await subscribe(engine, "other", statuses=["completed"])
@@ -235,19 +235,19 @@ async def test_an_endpoint_that_is_gone_delays_nobody_and_is_shown(gesta):
         await gesta.settle()
         assert told(gesta) == [("completed", theirs.id)]
         findings = diagnose(await examine(engine.pipeline, "default"))
-        assert ("warn", "tells nobody: there is no webhook.endpoint shop") in [
-            (one.level, one.what) for one in findings
+        assert ("warn", "sends nothing: there is no webhook.endpoint shop") in [
+            (one.level, one.status) for one in findings
         ]
-        (shown,) = await engine.admin.told_webhooks()
-        assert shown.fault == "there is no webhook.endpoint shop"
+        (shown,) = await engine.admin.event_webhooks()
+        assert shown.error == "there is no webhook.endpoint shop"
         await engine.admin.put_config(webhook.ENDPOINT, "shop", ENDPOINT)
         mine = await engine.submit(Note())
         await gesta.settle()
         assert told(gesta)[1:] == [("completed", mine.id)]
-        assert [one.fault for one in await engine.admin.told_webhooks()] == [""]
+        assert [one.error for one in await engine.admin.event_webhooks()] == [""]
 
 
-async def test_an_endpoint_that_said_gone_is_told_nothing_more(gesta):
+async def test_a_disabled_endpoint_gets_no_more_event_webhooks(gesta):
     async with engine_of() as engine:
         await subscribe(engine, statuses=["completed"])
         gesta.sandbox.webhook.next(status=410)
@@ -255,10 +255,10 @@ async def test_an_endpoint_that_said_gone_is_told_nothing_more(gesta):
             await engine.submit(Note())
             await gesta.settle()
         assert len(await engine.find(flow=webhook.NAME)) == 1
-        assert "disabled" in (await engine.admin.told_webhooks())[0].fault
+        assert "disabled" in (await engine.admin.event_webhooks())[0].error
 
 
-async def test_a_batch_is_submitted_at_once(gesta, monkeypatch):
+async def test_the_webhooks_of_a_batch_are_submitted_together(gesta, monkeypatch):
     async with engine_of() as engine:
         await subscribe(engine, statuses=["created"])
         await gesta.settle()
@@ -276,7 +276,7 @@ async def test_a_batch_is_submitted_at_once(gesta, monkeypatch):
     assert len(told(gesta)) == BATCH
 
 
-async def test_a_tenant_that_has_left_for_another_store_delays_nobody(gesta):
+async def test_a_tenant_moved_to_another_store_delays_no_other(gesta):
     async with engine_of() as engine:
         for tenant in ("default", "other"):
             await subscribe(engine, tenant, statuses=["sent"])
@@ -305,17 +305,17 @@ async def test_a_tenant_that_has_left_for_another_store_delays_nobody(gesta):
     ("fields", "fault"),
     [
         ({"flow": "nonsense"}, "flow: 'nonsense' is no flow"),
-        ({"flow": "shop.misspelt"}, "flow: no flow 'shop.misspelt' is declared here.*known: "),
+        ({"flow": "shop.misspelt"}, "flow: this process declares no flow 'shop.misspelt'.*known: "),
         (
             {"flow": "shpo.*", "statuses": ["sold"]},
-            "flow: no flow 'shpo.[*]'.*statuses: 'sold' is no status",
+            "flow: this process declares no flow 'shpo.[*]'.*statuses: 'sold' is no status",
         ),
         ({"statuses": ["sold"]}, "statuses: 'sold' is no status"),
         ({"endpoint": ""}, "endpoint"),
         ({"url": "https://x.example"}, "url"),
     ],
 )
-async def test_what_cannot_be_subscribed_is_refused_and_nothing_begins(gesta, fields, fault):
+async def test_a_wrong_subscription_is_refused_and_no_checkpoint_begins(gesta, fields, fault):
     async with engine_of() as engine:
         with pytest.raises(BadConfig, match=fault):
             await engine.admin.put_config(webhook.TOLD, "shop", fields)
@@ -324,7 +324,9 @@ async def test_what_cannot_be_subscribed_is_refused_and_nothing_begins(gesta, fi
         }
 
 
-async def test_a_flow_that_others_declare_is_subscribed_once_the_tenant_has_requests_of_it(gesta):
+async def test_a_flow_of_another_process_can_be_subscribed_once_the_tenant_has_requests_of_it(
+    gesta,
+):
     async with engine_of() as engine, Engine(URL, flows=[webhook.flow()], work=False) as other:
         with pytest.raises(BadConfig, match="no flow"):
             await other.admin.put_config(webhook.TOLD, "shop", {"flow": FLOW})
@@ -335,7 +337,7 @@ async def test_a_flow_that_others_declare_is_subscribed_once_the_tenant_has_requ
             await other.admin.put_config(webhook.TOLD, "shop", {"flow": FLOW}, tenant="acme")
 
 
-async def test_what_is_told_of_a_test_goes_no_further_than_the_test(gesta):
+async def test_the_event_webhook_of_a_test_request_goes_to_the_sandbox(gesta):
     async with engine_of() as engine:
         await subscribe(engine, statuses=["sent"])
         await engine.submit_many([(webhook.Message("order.paid", {}, "shop"), Options(test=True))])
@@ -350,7 +352,7 @@ async def test_what_is_told_of_a_test_goes_no_further_than_the_test(gesta):
     assert gesta.sandbox.webhook.calls == 0
 
 
-async def test_what_is_told_of_a_request_with_a_name_that_grew_by_being_masked_keeps_nobody_waiting(
+async def test_a_key_that_masking_made_longer_does_not_block_event_webhooks(
     gesta,
 ):
     async with engine_of() as engine:
@@ -362,7 +364,7 @@ async def test_what_is_told_of_a_request_with_a_name_that_grew_by_being_masked_k
     assert sorted(told(gesta)) == sorted([("completed", grown.id), ("completed", others.id)])
 
 
-async def test_a_message_that_intake_refuses_is_said_and_keeps_nobody_waiting(
+async def test_a_webhook_that_intake_refuses_is_logged_and_blocks_no_other(
     gesta, monkeypatch, caplog
 ):
     def bad_for_default(event: Event, one: Listening) -> tuple[Payload, Options]:
@@ -379,4 +381,4 @@ async def test_a_message_that_intake_refuses_is_said_and_keeps_nobody_waiting(
         others = await engine.submit(Note(), tenant="other")
         await gesta.settle()
     assert told(gesta) == [("completed", others.id)]
-    assert "an endpoint cannot be told" in caplog.text
+    assert "event webhook refused" in caplog.text

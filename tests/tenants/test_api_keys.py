@@ -43,7 +43,7 @@ def another(text: str) -> str:
     return text[:-1] + ("a" if text[-1] != "a" else "b")
 
 
-async def test_a_key_opens_what_it_was_made_for(gesta):
+async def test_a_key_allows_what_it_was_created_for(gesta):
     async with engine_here() as engine:
         expires = datetime.fromtimestamp(gesta.runtime.now_ms() / 1000, UTC) + timedelta(days=90)
         key, text = await key_of(engine, scopes=["submit", "read"], expires_at=expires)
@@ -64,7 +64,7 @@ def test_a_scope_allows_itself_and_admin_allows_everything(scope):
     )
 
 
-async def test_whatever_is_wrong_with_a_key_is_answered_alike(gesta):
+async def test_every_invalid_key_gets_the_same_answer(gesta):
     async with engine_here() as engine:
         soon = datetime.fromtimestamp(gesta.runtime.now_ms() / 1000, UTC) + timedelta(seconds=5)
         (_, expired), (revoked, ended) = await key_of(engine, expires_at=soon), await key_of(engine)
@@ -93,7 +93,7 @@ async def test_whatever_is_wrong_with_a_key_is_answered_alike(gesta):
         assert (await engine.pipeline.keys.check(good)).tenant == "acme"
 
 
-async def test_the_text_of_a_key_is_kept_nowhere(gesta):
+async def test_the_text_of_a_key_is_stored_nowhere(gesta):
     async with engine_here() as engine:
         key, text = await key_of(engine)
         await engine.pipeline.keys.check(text)
@@ -107,7 +107,7 @@ async def test_the_text_of_a_key_is_kept_nowhere(gesta):
         assert secret.decode() not in repr(key) + repr(await engine.pipeline.keys.listed("acme"))
 
 
-async def test_a_list_tells_everything_but_the_text(gesta):
+async def test_a_list_shows_everything_but_the_text(gesta):
     async with engine_here() as engine:
         first, _ = await key_of(engine, name="first")
         gesta.advance(1)
@@ -123,7 +123,7 @@ async def test_a_list_tells_everything_but_the_text(gesta):
         assert await engine.admin.list_keys("initech") == []
 
 
-async def test_a_key_of_another_tenant_is_not_there(gesta):
+async def test_a_key_of_another_tenant_is_not_found(gesta):
     async with engine_here() as engine:
         key, text = await key_of(engine, "acme-b")
         for name in (
@@ -163,7 +163,7 @@ async def test_a_key_of_another_tenant_is_not_there(gesta):
         ({"tenant": SYSTEM}, "tenant"),
     ],
 )
-async def test_a_key_that_cannot_be_is_refused_and_nothing_is_written(gesta, given, fault):
+async def test_a_wrong_key_is_refused_and_nothing_is_written(gesta, given, fault):
     async with engine_here() as engine:
         before = await engine.pipeline.environment.stores.vault.listed(("", "", 0), 100)
         with pytest.raises(InvalidRequest) as error:
@@ -173,7 +173,7 @@ async def test_a_key_that_cannot_be_is_refused_and_nothing_is_written(gesta, giv
         assert await engine.pipeline.environment.stores.events.follow(0, 10) == []
 
 
-async def test_all_faults_of_a_key_are_told_at_once(gesta):
+async def test_all_errors_of_a_key_are_reported_at_once(gesta):
     async with engine_here() as engine:
         with pytest.raises(InvalidRequest) as error:
             await key_of(
@@ -182,7 +182,7 @@ async def test_all_faults_of_a_key_are_told_at_once(gesta):
         assert error.value.fields.keys() == {"name", "scopes", "expiresAt"}
 
 
-async def test_a_key_counts_everywhere_and_its_end_does_within_a_second(gesta):
+async def test_a_key_is_valid_in_every_process_and_its_revocation_within_a_second(gesta):
     async with engine_here() as here, engine_here() as there:
         key, text = await key_of(here)
         assert (await there.pipeline.keys.check(text)).key_id == key.id
@@ -192,7 +192,7 @@ async def test_a_key_counts_everywhere_and_its_end_does_within_a_second(gesta):
         await denied(there, text)
 
 
-async def test_requests_of_one_key_do_not_each_look_into_the_vault(gesta, ports):
+async def test_requests_with_one_key_do_not_each_read_the_vault(gesta, ports):
     async with engine_here() as engine:
         _, text = await key_of(engine)
         await engine.pipeline.keys.check(text)
@@ -206,7 +206,7 @@ async def test_requests_of_one_key_do_not_each_look_into_the_vault(gesta, ports)
         assert ports.vault.calls.total() == looked + 1
 
 
-async def test_whoever_makes_keys_up_costs_neither_a_look_into_the_vault_nor_memory(gesta, ports):
+async def test_a_made_up_key_costs_neither_a_read_of_the_vault_nor_memory(gesta, ports):
     async with engine_here() as engine:
         _, text = await key_of(engine)
         await engine.pipeline.keys.check(text)
@@ -217,7 +217,7 @@ async def test_whoever_makes_keys_up_costs_neither_a_look_into_the_vault_nor_mem
         assert len(engine.pipeline.keys._seen) == remembered == 1
 
 
-async def test_what_is_remembered_is_bounded(gesta):
+async def test_the_cache_of_keys_is_bounded(gesta):
     async with engine_here() as engine:
         keys = engine.pipeline.keys
         for number in range(KEPT + 10):
@@ -225,7 +225,7 @@ async def test_what_is_remembered_is_bounded(gesta):
         assert len(keys._seen) <= KEPT
 
 
-async def test_a_revocation_counts_here_although_an_older_look_ends_later(gesta, ports):
+async def test_a_revocation_is_not_undone_by_an_older_read_that_ends_later(gesta, ports):
     async with engine_here() as engine:
         key, text = await key_of(engine)
         began, go_on = asyncio.Event(), asyncio.Event()
@@ -247,7 +247,7 @@ async def test_a_revocation_counts_here_although_an_older_look_ends_later(gesta,
         await denied(engine, text)
 
 
-async def test_a_caller_who_goes_away_takes_nobody_along(gesta, ports):
+async def test_a_cancelled_caller_does_not_cancel_others(gesta, ports):
     async with engine_here() as engine:
         _, text = await key_of(engine)
         first, second = (asyncio.create_task(engine.pipeline.keys.check(text)) for _ in range(2))
@@ -256,7 +256,7 @@ async def test_a_caller_who_goes_away_takes_nobody_along(gesta, ports):
         assert (await second).tenant == "acme"
 
 
-async def test_without_the_vault_nobody_is_let_in_and_nobody_is_denied(gesta, ports):
+async def test_without_the_vault_no_key_is_accepted_or_refused(gesta, ports):
     async with engine_here() as engine:
         _, text = await key_of(engine)
         ports.vault.is_down = True
@@ -272,7 +272,7 @@ async def test_without_the_vault_nobody_is_let_in_and_nobody_is_denied(gesta, po
             await engine.pipeline.keys.check(text)
 
 
-async def test_a_crash_while_a_key_is_made_leaves_a_note_without_a_key(gesta, ports):
+async def test_a_crash_while_creating_a_key_leaves_an_audit_entry_without_a_key(gesta, ports):
     async with engine_here() as engine:
         ports.vault.fail("put")
         with pytest.raises(StoreError):
@@ -285,7 +285,7 @@ async def test_a_crash_while_a_key_is_made_leaves_a_note_without_a_key(gesta, po
             await engine.admin.revoke_key(note.about, tenant="acme", actor=BOB)
 
 
-async def test_a_key_whose_making_was_not_answered_is_in_the_list_and_can_be_ended(gesta, ports):
+async def test_a_key_whose_creation_was_not_answered_is_listed_and_can_be_revoked(gesta, ports):
     async with engine_here() as engine:
         ports.vault.fail("put", answer_lost=True)
         with pytest.raises(StoreError):
@@ -296,7 +296,7 @@ async def test_a_key_whose_making_was_not_answered_is_in_the_list_and_can_be_end
         ).revoked_by == "bob"
 
 
-async def test_no_key_is_made_that_is_not_on_record(gesta, ports):
+async def test_no_key_is_created_without_an_audit_entry(gesta, ports):
     async with engine_here() as engine:
         before = await engine.pipeline.environment.stores.vault.listed((SYSTEM, "", 0), 100)
         for error in (None, Fenced("here", "left", other="there", tenant="acme")):
@@ -306,9 +306,7 @@ async def test_no_key_is_made_that_is_not_on_record(gesta, ports):
         assert await engine.pipeline.environment.stores.vault.listed((SYSTEM, "", 0), 100) == before
 
 
-async def test_a_crash_while_a_key_is_revoked_leaves_a_dead_key_and_the_note_is_made_up_for(
-    gesta, ports
-):
+async def test_a_crash_while_revoking_leaves_a_revoked_key_and_a_repeat_logs_it(gesta, ports):
     async with engine_here() as engine, engine_here() as other:
         key, text = await key_of(other)
         ports.events.fail("append")
@@ -327,7 +325,7 @@ async def test_a_crash_while_a_key_is_revoked_leaves_a_dead_key_and_the_note_is_
         ]
 
 
-async def test_of_two_who_revoke_at_once_both_are_told_and_one_is_on_record(gesta):
+async def test_two_concurrent_revocations_succeed_and_one_is_logged(gesta):
     async with engine_here() as here, engine_here() as there:
         key, _ = await key_of(here)
         ended = await asyncio.gather(
@@ -343,7 +341,7 @@ async def test_of_two_who_revoke_at_once_both_are_told_and_one_is_on_record(gest
 @pytest.mark.parametrize(
     "forged", ["another's", "an earlier version", "made up", "destroyed", "under another name"]
 )
-async def test_what_was_changed_in_the_store_is_nobodys_key(gesta, forged):
+async def test_a_key_changed_in_the_store_is_invalid(gesta, forged):
     async with engine_here() as engine:
         (good, text), (other, _) = (
             await key_of(engine, scopes=["read"]),
@@ -375,7 +373,7 @@ async def test_what_was_changed_in_the_store_is_nobodys_key(gesta, forged):
             assert await engine.admin.list_keys("acme") == []
 
 
-async def test_a_key_between_two_changes_of_an_entity_is_no_change_of_it(gesta):
+async def test_a_key_event_between_two_puts_does_not_change_the_entity(gesta):
     hook = {"url": "https://shop.example.com/", "secret": f"whsec_{'a' * 32}"}
     async with Engine(URL, flows=[webhook.flow()], work=False) as engine:
         await engine.admin.put_config("webhook.endpoint", "shop", hook, tenant="acme")
@@ -387,7 +385,7 @@ async def test_a_key_between_two_changes_of_an_entity_is_no_change_of_it(gesta):
         assert getattr(entity.body, "disabled", None) is True
 
 
-async def test_whether_any_admin_key_counts_is_known_over_all_tenants_and_pages(gesta, monkeypatch):
+async def test_a_valid_admin_key_is_found_over_all_tenants_and_pages(gesta, monkeypatch):
     monkeypatch.setattr("gesta.tenants.api_keys.PAGE", 2)
     async with engine_here() as engine:
         keys = engine.pipeline.keys
@@ -412,7 +410,7 @@ async def test_whether_any_admin_key_counts_is_known_over_all_tenants_and_pages(
         assert not await keys.any_admin()
 
 
-async def test_making_and_ending_a_key_are_on_record_with_who_decided(gesta):
+async def test_creating_and_revoking_a_key_are_logged_with_the_actor(gesta):
     async with engine_here() as engine:
         key, _ = await key_of(engine, name="call +49 171 5550123", scopes=["admin"])
         await engine.admin.revoke_key(key.id, tenant="acme", actor=BOB)

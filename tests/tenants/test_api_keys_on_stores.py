@@ -33,7 +33,7 @@ def place(request, tmp_path) -> Callable[[], Awaitable[Open]]:
     return open_place
 
 
-async def test_a_key_made_by_one_process_counts_in_another_until_it_is_revoked(place):
+async def test_a_key_of_one_process_is_valid_in_another_until_it_is_revoked(place):
     engine = await place()
     async with engine(work=False) as here, engine(work=False) as there:
         made = [

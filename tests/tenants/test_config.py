@@ -57,7 +57,7 @@ class Post:
         )
 
 
-async def test_config_changed_after_the_request_was_queued_is_the_config_that_is_used(gesta):
+async def test_an_attempt_uses_config_changed_after_its_request_was_queued(gesta):
     post = Post()
     async with post.engine(work=False) as asking:
         await asking.admin.put_config(KIND, "main", {"address": "old box", "token": "t-1"})
@@ -76,7 +76,7 @@ async def test_config_changed_after_the_request_was_queued_is_the_config_that_is
     )  # S1-23: never stale, in a process that had read it before
 
 
-async def test_a_change_made_by_another_process_counts_for_the_next_attempt(gesta):
+async def test_the_next_attempt_uses_a_change_of_another_process(gesta):
     post = Post()
     async with post.engine() as engine, post.engine(work=False) as other:
         await other.admin.put_config(KIND, "main", {"address": "box 1", "token": "t-1"})
@@ -92,7 +92,7 @@ async def test_a_change_made_by_another_process_counts_for_the_next_attempt(gest
     assert post.used == [("box 1", ("t-1",)), ("box 2", ("t-1",))]  # S1-23
 
 
-async def test_no_secret_stands_in_an_event_a_view_a_job_or_a_repr(gesta):
+async def test_no_event_view_job_or_repr_contains_a_secret(gesta):
     post = Post()
     async with post.engine() as engine:
         entity = await engine.admin.put_config(
@@ -136,7 +136,7 @@ async def test_no_secret_stands_in_an_event_a_view_a_job_or_a_repr(gesta):
     }
 
 
-async def test_the_vault_has_a_secret_sealed_only(gesta):
+async def test_the_vault_has_secrets_only_encrypted(gesta):
     async with Post().engine(work=False) as engine:
         await engine.admin.put_config(
             KIND, "main", {"address": "box 1", "token": "xoxb-very-secret"}
@@ -216,7 +216,7 @@ async def test_all_config_of_a_tenant_is_one_stream_and_no_other_tenants(gesta):
         ([], {"payload"}),
     ],
 )
-async def test_malformed_config_is_refused_with_every_fault_and_nothing_is_written(
+async def test_malformed_config_is_refused_with_every_error_and_nothing_is_written(
     gesta, given, names
 ):
     async with Post().engine(work=False) as engine:
@@ -238,7 +238,7 @@ async def test_a_bad_tenant_or_code_of_config_is_refused_together_with_its_field
         assert await all_events(engine) == []
 
 
-async def test_stored_config_that_no_longer_fits_delays_those_who_need_it_until_it_is_put_again(
+async def test_unreadable_config_delays_the_requests_that_use_it_until_it_is_put_again(
     gesta,
 ):
     class Old(ConfigBody, frozen=True):
@@ -264,7 +264,7 @@ async def test_stored_config_that_no_longer_fits_delays_those_who_need_it_until_
     assert post.used == [("box 1", ("t-1",))]
 
 
-async def test_a_vault_that_is_out_of_reach_is_a_reason_to_try_again(gesta, ports):
+async def test_an_unreachable_vault_causes_a_retry(gesta, ports):
     post = Post()
     async with post.engine() as engine:
         await engine.admin.put_config(KIND, "main", {"address": "box 1", "token": "t-1"})
@@ -312,7 +312,7 @@ async def test_a_change_during_an_attempt_does_not_mix_old_and_new(gesta):
     assert post.used == [("box 1", ("t-1",))]
 
 
-async def test_an_endpoint_that_is_gone_is_disabled_for_everybody(gesta):
+async def test_an_endpoint_that_answers_410_is_disabled(gesta):
     async with Engine(URL, flows=[webhook.flow()]) as engine:
         secret = "whsec_" + "QUJD" * 8
         await engine.admin.put_config(
@@ -330,7 +330,7 @@ async def test_an_endpoint_that_is_gone_is_disabled_for_everybody(gesta):
     assert gesta.sandbox.webhook.calls == 1
 
 
-async def test_an_endpoint_changed_while_the_old_one_said_gone_stays_as_it_was_changed(gesta):
+async def test_an_endpoint_changed_during_an_attempt_is_not_disabled(gesta):
     async with Engine(URL, flows=[webhook.flow()]) as engine:
         secret = "whsec_" + "QUJD" * 8
         await engine.admin.put_config(
@@ -348,7 +348,7 @@ async def test_an_endpoint_changed_while_the_old_one_said_gone_stays_as_it_was_c
         assert await following.status() == "sent"
 
 
-async def test_a_reference_that_is_not_set_is_a_reason_to_try_again(gesta):
+async def test_an_unset_environment_reference_causes_a_retry(gesta):
     async def execute(payload: Letter, attempt: Attempt) -> Outcome:
         try:
             return Done(id=attempt.config.reference("env:TOKEN")[:6])
@@ -362,7 +362,7 @@ async def test_a_reference_that_is_not_set_is_a_reason_to_try_again(gesta):
         assert await request.outcome() == Done("whsec_")
 
 
-async def test_a_tenants_first_config_counts_although_a_report_to_nobody_comes_meanwhile(
+async def test_a_tenants_first_config_is_read_although_a_receipt_without_request_comes_first(
     gesta, ports
 ):
     async with Post().engine() as engine:
@@ -381,7 +381,7 @@ async def test_a_tenants_first_config_counts_although_a_report_to_nobody_comes_m
         assert [entity.code for entity in await engine.admin.list_config("new")] == ["main"]
 
 
-async def test_a_secret_is_at_hand_when_it_was_opened_and_while_it_is_the_only_one(gesta):
+async def test_a_secret_is_cached_once_decrypted_and_while_there_is_no_rotation(gesta):
     async with Post().engine(work=False) as engine:
         await engine.admin.put_config(KIND, "main", {"address": "box 1", "token": "t-1"})
         assert engine.pipeline.config.of("default").secrets_at_hand(KIND, "none", "token") is None

@@ -43,7 +43,7 @@ async def last_event(engine: Engine, request_id: str) -> tuple[str, dict[str, An
         (Unknown("timeout"), "OutcomeUnknown"),
     ],
 )
-async def test_every_ending_of_an_attempt_tells_them(gesta, outcome, event):
+async def test_every_end_of_an_attempt_records_the_config_versions(gesta, outcome, event):
     async with Engine(
         URL, flows=[note_flow(looks_up(outcome), on_unknown="manual", config={ROOM: Room})]
     ) as engine:
@@ -58,7 +58,7 @@ async def test_every_ending_of_an_attempt_tells_them(gesta, outcome, event):
         assert attempt["used"] == {"chat.room/ops": 2}
 
 
-async def test_the_last_of_many_attempts_tells_them_on_both_of_its_events(gesta):
+async def test_the_last_attempt_records_the_config_versions_on_both_events(gesta):
     provider = looks_up(Retry("busy"), Retry("busy"))
     flow = note_flow(provider, retry=RetryPolicy(attempts=2, base_seconds=1), config={ROOM: Room})
     async with Engine(URL, flows=[flow]) as engine:
@@ -78,7 +78,7 @@ async def test_the_last_of_many_attempts_tells_them_on_both_of_its_events(gesta)
         ]
 
 
-async def test_an_attempt_that_does_not_end_tells_what_it_had_asked_for(gesta):
+async def test_an_attempt_cut_off_by_its_limit_records_the_config_versions(gesta):
     deaf = Deaf()
 
     async def stuck(payload: Note, attempt: Attempt) -> Outcome:
@@ -105,7 +105,7 @@ async def test_an_attempt_that_does_not_end_tells_what_it_had_asked_for(gesta):
         await let_run(gesta)
 
 
-async def test_what_used_no_stored_config_writes_the_same_bytes_as_ever(gesta):
+async def test_an_attempt_without_config_records_no_versions(gesta):
     async with Engine(URL, flows=[note_flow(Provider(Done("1")), config={ROOM: Room})]) as engine:
         request = await engine.submit(Note())
         await let_run(gesta)

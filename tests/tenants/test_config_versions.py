@@ -37,7 +37,7 @@ async def admin(gesta):
         yield engine.admin
 
 
-async def test_an_entity_is_put_at_the_version_that_was_seen_and_at_no_other(admin):
+async def test_a_put_succeeds_only_at_the_expected_version(admin):
     first = await admin.put_config(KIND, "main", {"address": "one"}, expected=0)
     second = await admin.put_config(KIND, "main", {"address": "two"}, expected=first.version)
     for outdated in (0, first.version, second.version + 1):
@@ -47,7 +47,7 @@ async def test_an_entity_is_put_at_the_version_that_was_seen_and_at_no_other(adm
     assert (await admin.get_config(KIND, "main")) == second
 
 
-async def test_a_change_to_another_entity_does_not_count(admin):
+async def test_a_change_of_another_entity_causes_no_version_conflict(admin):
     first = await admin.put_config(KIND, "main", {"address": "one"})
     await admin.put_config(KIND, "other", {"address": "one"})
     await admin.pause(tenant="default")
@@ -56,7 +56,7 @@ async def test_a_change_to_another_entity_does_not_count(admin):
     ).version > first.version
 
 
-async def test_an_entity_is_deleted_at_the_version_that_was_seen(admin):
+async def test_a_delete_succeeds_only_at_the_expected_version(admin):
     first = await admin.put_config(KIND, "main", {"address": "one"})
     second = await admin.put_config(KIND, "main", {"address": "two"})
     with pytest.raises(VersionConflict):
@@ -69,7 +69,7 @@ async def test_an_entity_is_deleted_at_the_version_that_was_seen(admin):
         await admin.delete_config(KIND, "main")
 
 
-async def test_of_many_who_saw_the_same_version_one_changes_it(admin):
+async def test_one_of_many_concurrent_puts_at_a_version_succeeds(admin):
     first = await admin.put_config(KIND, "main", {"address": "one"})
     changes = [
         admin.put_config(KIND, "main", {"address": str(n)}, expected=first.version)
@@ -79,7 +79,7 @@ async def test_of_many_who_saw_the_same_version_one_changes_it(admin):
     assert sorted(type(one).__name__ for one in answers) == ["Entity", *["VersionConflict"] * 7]
 
 
-async def test_what_is_answered_is_what_was_written_whoever_comes_next(admin, monkeypatch):
+async def test_a_put_returns_what_it_wrote_despite_later_changes(admin, monkeypatch):
     """The version is the caller's to build on: that of a change by somebody else would let them
     undo it unseen.
     """
@@ -101,7 +101,7 @@ async def test_what_is_answered_is_what_was_written_whoever_comes_next(admin, mo
         await admin.put_config(KIND, "main", {"address": "mine again"}, expected=mine.version)
 
 
-async def test_a_secret_is_not_kept_of_an_entity_that_is_deleted_meanwhile(admin, monkeypatch):
+async def test_a_secret_of_a_concurrently_deleted_entity_is_not_kept(admin, monkeypatch):
     """Between the look, which found one to keep, and the append: the entity must not come back
     without its secret.
     """
@@ -121,7 +121,7 @@ async def test_a_secret_is_not_kept_of_an_entity_that_is_deleted_meanwhile(admin
     assert await admin.list_config() == []
 
 
-async def test_a_url_that_comes_back_as_it_was_shown_stays_whole(admin):
+async def test_a_put_of_a_masked_url_keeps_the_stored_url(admin):
     whole = "https://user:pass@hooks.example/in?token=abc"
     await admin.put_config(KIND, "main", {"address": whole})
     await admin.put_config(

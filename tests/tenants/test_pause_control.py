@@ -28,7 +28,7 @@ from tests.world import (
 )
 
 
-async def test_what_is_paused_waits_without_an_attempt_and_goes_on_when_it_is_resumed(gesta):
+async def test_a_paused_request_waits_without_an_attempt_until_it_is_resumed(gesta):
     provider = Provider()
     async with engine_of(provider) as engine:
         await engine.admin.pause(flow=FLOW, reason="the provider moves")
@@ -43,7 +43,7 @@ async def test_what_is_paused_waits_without_an_attempt_and_goes_on_when_it_is_re
 
 
 @pytest.mark.parametrize("scope", [{"tenant": "acme"}, {"tenant": "acme", "flow": FLOW}])
-async def test_the_pause_of_a_tenant_is_nobody_elses(gesta, scope):
+async def test_the_pause_of_a_tenant_holds_no_other_tenant(gesta, scope):
     provider = Provider()
     async with engine_of(provider) as engine:
         await engine.admin.pause(**scope)
@@ -53,7 +53,7 @@ async def test_the_pause_of_a_tenant_is_nobody_elses(gesta, scope):
         assert [call.tenant for call in provider.calls] == ["globex"]
 
 
-async def test_a_credential_is_paused_for_those_who_use_it(gesta):
+async def test_a_paused_credential_holds_the_requests_that_use_it(gesta):
     provider = Provider()
     flow = note_flow(provider, credential=lambda note: f"shop.account/{note.text}")
     async with Engine(URL, flows=[flow]) as engine:
@@ -75,7 +75,7 @@ async def test_a_webhook_is_paused_by_the_code_of_its_endpoint():
     assert channel.credential(webhook.Message("a.b", {}, "shop")) == "webhook.endpoint/shop"
 
 
-async def test_running_attempts_go_on(gesta):
+async def test_running_attempts_finish_during_a_pause(gesta):
     gate = Gate()
     async with engine_of(Provider(gate)) as engine:
         request = await engine.submit(Note())
@@ -98,7 +98,7 @@ async def test_a_time_to_live_ends_while_the_request_is_held(gesta):
         assert provider.calls == []
 
 
-async def test_a_held_request_can_be_called_back(gesta):
+async def test_a_held_request_can_be_cancelled(gesta):
     async with engine_of(Provider()) as engine:
         await engine.admin.pause(flow=FLOW)
         request = await engine.submit(Note())
@@ -107,7 +107,7 @@ async def test_a_held_request_can_be_called_back(gesta):
         assert await engine.admin.held() == []
 
 
-async def test_a_crash_between_the_two_steps_of_a_resume_is_put_right(gesta, ports):
+async def test_the_sweeper_repairs_a_crash_between_the_two_steps_of_a_resume(gesta, ports):
     provider = Provider()
     async with engine_of(provider) as engine:
         await engine.admin.pause(flow=FLOW)
@@ -129,7 +129,8 @@ async def test_a_worker_that_had_read_the_pause_before_it_ended_leaves_no_job_he
     async with engine_of(provider) as engine:
         await engine.admin.pause(flow=FLOW)
 
-        hold, is_resumed = JobRelease.hold, []
+        hold = JobRelease.hold
+        is_resumed: list[int] = []
 
         async def resumed_meanwhile(*args, **options):
             if not is_resumed:
@@ -143,7 +144,7 @@ async def test_a_worker_that_had_read_the_pause_before_it_ended_leaves_no_job_he
         assert await result(request) == Done(id="provider-1")
 
 
-async def test_a_job_in_doubt_is_still_in_doubt_after_a_pause(gesta):
+async def test_a_possibly_executed_job_is_still_possibly_executed_after_a_pause(gesta):
     provider = Provider(Gate())
     engine = engine_of(provider, on_unknown="manual")
     await engine.start()
@@ -162,7 +163,7 @@ async def test_a_job_in_doubt_is_still_in_doubt_after_a_pause(gesta):
         assert len(provider.calls) == 1
 
 
-async def test_a_pause_is_on_record_and_holds_after_a_restart(gesta):
+async def test_a_pause_is_logged_and_holds_after_a_restart(gesta):
     provider = Provider()
     async with engine_of(provider) as engine:
         made = await engine.admin.pause(flow=FLOW, reason="audit", actor=Actor("ada"))
@@ -178,7 +179,7 @@ async def test_a_pause_is_on_record_and_holds_after_a_restart(gesta):
         assert await engine.admin.paused("default") == []
 
 
-async def test_pausing_twice_is_pausing_once_and_only_what_is_paused_can_be_resumed(gesta):
+async def test_pausing_is_idempotent_and_only_paused_scopes_can_be_resumed(gesta):
     async with engine_of(Provider()) as engine:
         first = await engine.admin.pause(tenant="acme", reason="audit")
         gesta.advance(5)
@@ -203,14 +204,14 @@ async def test_pausing_twice_is_pausing_once_and_only_what_is_paused_can_be_resu
         ({"tenant": "acme", "reason": "x" * 501}, "reason:"),
     ],
 )
-async def test_a_scope_that_makes_no_sense_is_refused(gesta, scope, fault):
+async def test_a_wrong_scope_is_refused(gesta, scope, fault):
     async with engine_of(Provider()) as engine:
         with pytest.raises(BadScope, match=fault):
             await engine.admin.pause(**scope)
         assert await engine.pipeline.environment.stores.events.follow(0, 10) == []
 
 
-async def test_a_pause_keeps_no_endpoint_from_being_disabled(gesta):
+async def test_an_endpoint_is_disabled_during_a_pause(gesta):
     """The receiver says 410 while somebody pauses the tenant: both are on record."""
     async with Engine(URL, flows=[webhook.flow()]) as engine:
         fields = {"url": "https://example.com/hook", "secret": "whsec_" + "A" * 32}

@@ -16,7 +16,13 @@ from gesta.runtime.clock import Signal, SystemRuntime, spawn
 from gesta.security.envelope_encryption import MasterKey
 from gesta.stores.sqlite import file_of
 from gesta.testing.postgres_server import PostgresServer
-from gesta.testing.scratch_store import ScratchStore, is_fresh, scratch_store, server_url
+from gesta.testing.scratch_store import (
+    ChosenStore,
+    ScratchStore,
+    is_fresh,
+    scratch_store,
+    server_url,
+)
 
 NOBODY = "postgresql://ada:secret@127.0.0.1:1/shop"
 
@@ -42,7 +48,7 @@ async def schemas(db):
 
 
 def chosen(url, folder):
-    return scratch_store(url, folder, "bench", SystemRuntime())
+    return scratch_store(ChosenStore(url), folder, "bench", SystemRuntime())
 
 
 async def test_without_a_url_it_is_a_file_in_the_folder_of_the_run(tmp_path):
@@ -126,7 +132,7 @@ async def test_a_schema_that_cannot_be_dropped_is_told_and_hides_nothing(server,
 
 @pytest.mark.slow
 async def test_a_server_of_its_own_is_there_syncs_to_disk_and_is_gone_afterwards(tmp_path):
-    async with bench_store("postgresql", tmp_path) as store:
+    async with bench_store(ChosenStore("postgresql"), tmp_path) as store:
         assert store.settings.master_key is not None
         assert store.is_here
         db = await asyncpg.connect(server_url(store.settings.url))
@@ -168,5 +174,5 @@ def test_a_bench_that_leaves_requests_behind_refuses_a_store_that_stays(tmp_path
 
 def test_a_bench_on_a_server_that_does_not_answer_leaves_no_files(tmp_path):
     with pytest.raises(StoreError, match="is the server running"):
-        run_bench(Plan(requests=10, url=NOBODY), folder=str(tmp_path))
+        run_bench(Plan(requests=10, store=ChosenStore(NOBODY)), folder=str(tmp_path))
     assert list(tmp_path.iterdir()) == []

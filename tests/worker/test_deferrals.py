@@ -102,7 +102,7 @@ async def test_it_is_counted(gesta):
     async with engine_of(Provider(Postponed(1), Postponed(1))) as engine:
         await engine.submit(Note())
         await pass_time(gesta, 5)
-        assert 'executor_postponed_total{namespace="test.note"} 2.0' in engine.metrics().decode()
+        assert 'gesta_attempts_postponed_total{flow="test.note"} 2.0' in engine.metrics().decode()
 
 
 async def test_who_calls_it_back_meanwhile_is_heard(gesta):

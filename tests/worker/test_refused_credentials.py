@@ -411,12 +411,12 @@ async def test_metrics_and_log_tell_of_it(gesta, caplog):
         await engine.submit(Note())
         await pass_time(gesta, 70)
         text = engine.metrics().decode()
-        assert f'credentials_refused_total{{namespace="{FLOW}"}} 1.0' in text
-        assert f'queue_held{{queue="{FLOW}"}} 1.0' in text
+        assert f'gesta_credentials_refused_total{{flow="{FLOW}"}} 1.0' in text
+        assert f'gesta_held{{flow="{FLOW}"}} 1.0' in text
         (age,) = [
             float(line.split()[1])
             for line in text.splitlines()
-            if line.startswith("credential_refused_ms ")
+            if line.startswith("gesta_credential_refused_seconds ")
         ]
         assert age > 0
         (line,) = [

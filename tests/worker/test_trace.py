@@ -73,7 +73,7 @@ def transitions(engine: Engine) -> dict[tuple[str, str], int]:
     """Flow and status → how many, from what Prometheus would read."""
     counts: Counter[tuple[str, str]] = Counter()
     for family in engine.pipeline.telemetry.registry.collect():
-        if family.name == "gesta_transitions":
+        if family.name == "gesta_requests":
             for sample in family.samples:
                 if sample.name.endswith("_total"):
                     counts[sample.labels["flow"], sample.labels["status"]] += int(sample.value)

@@ -190,7 +190,7 @@ async def test_what_a_worker_learns_after_it_lost_its_lease_is_merged(
         # S1-7: noted, not thrown.
         assert (
             first.pipeline.telemetry.registry.get_sample_value(
-                "late_outcomes_total", {"namespace": FLOW}
+                "gesta_late_outcomes_total", {"flow": FLOW}
             )
             == ignored
         )

@@ -329,7 +329,9 @@ async def test_a_pointer_to_a_request_that_never_comes_is_parked_after_five_look
             "request_not_found",
         )  # S0-26
         assert (
-            engine.pipeline.telemetry.registry.get_sample_value("parked_total", {"what": "job"})
+            engine.pipeline.telemetry.registry.get_sample_value(
+                "gesta_quarantined_total", {"what": "job"}
+            )
             == 1
         )
     assert looks == 5

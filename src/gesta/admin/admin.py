@@ -1,4 +1,4 @@
-"""What people who run gesta do with it: counts, dead letters, config, keys, pauses, rebuild."""
+"""`engine.admin`: what operators see and decide, one method for each command."""
 
 from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
 from datetime import datetime
@@ -42,30 +42,24 @@ from gesta.tenants.suppression import BY_HAND, Addresses, Entry
 from gesta.tenants.templates.press import RenderError
 from gesta.tenants.templates.templates import TEMPLATE, Template, Templates, fill
 
-#: Changes of config that are told at a time.
+#: Entries of the audit log in one page, at most.
 PAGE = 200
 
 
 class Listener(msgspec.Struct, frozen=True):
-    """Somebody who follows the log, and how far they have come."""
+    """A consumer of the log and its progress."""
 
     name: str
-    #: Events that they have not seen; never fewer, where positions have gaps more.
+    #: Events that it has not read yet; an upper bound, because positions may have gaps.
     behind: int
-    #: Whether a running process tells them.
+    #: Whether a live process has its role.
     is_held: bool
-    #: What keeps them from going on, and since when.
+    #: Why its handler fails, and since when.
     error: str
     failed_at_ms: int | None
 
 
-def _silent(_done: int, _total: int) -> None:
-    """No progress to show."""
-
-
 class Admin:
-    """What can be seen of all requests, and what can be decided about all of them."""
-
     def __init__(self, pipeline: Pipeline) -> None:
         self._pipeline = pipeline
         self._stores = pipeline.environment.stores
@@ -93,9 +87,7 @@ class Admin:
         return view
 
     async def shown_payload(self, view: View) -> dict[str, Any] | None:
-        """What was asked, as it may be shown: what is personal in it masked, and told to be gone
-        where the person was erased.
-        """
+        """The payload with personal fields masked, and marked where the subject was erased."""
         return payload_representation(
             view.payload,
             self._pipeline.flows.get(view.state.flow),
@@ -105,22 +97,18 @@ class Admin:
     async def by_key(
         self, key: str, tenant: str = "default", flow: str | None = None
     ) -> list[View]:
-        """What a caller's key led to, newest first: of each flow one request at most, and one test.
-
-        What was removed is not told.
-        """
+        """The requests of a key, newest first: at most one of each flow, and one test of each."""
         flows = (
             [flow]
             if flow is not None
             else sorted({*self._pipeline.flows, *(used for used, _ in await self.counts(tenant))})
         )
-        # Of a caller's own id, which some flows take, the key is the id itself.
+        # Some flows take the caller's own id; there the key is the id.
         wanted = [(one, tenant, key) for one in flows if REQUEST_ID.fullmatch(key)]
         for one in flows:
             for test in (False, True):
                 name = self._pipeline.identity.name_of(tenant, one, key, test=test)
-                # Names are of one length, so the one behind the number before it is it, if anybody
-                # has claimed it.
+                # `claims` lists what follows a name, so ask for what follows the name before.
                 before = (int.from_bytes(name, "big") - 1).to_bytes(len(name), "big")
                 claims = await self._stores.key_claims.claims(before, 1)
                 wanted += [
@@ -131,21 +119,20 @@ class Admin:
         return sorted(views, key=lambda view: view.state.id, reverse=True)
 
     async def counts(self, tenant: str | None = None) -> dict[tuple[str, str], int]:
-        """How many requests per (flow, status)."""
+        """(flow, status) → number of requests."""
         return await self._views.counts(tenant)
 
     async def is_worked_on(self) -> bool:
-        """Whether some process works on the store now."""
-        now = self._pipeline.runtime.now_ms()
-        return any(
-            projects(role) and role.is_held(now) for role in await self._stores.leases.roles()
+        """Whether another live process works on the store, or any process projects."""
+        now, leases = self._pipeline.runtime.now_ms(), self._stores.leases
+        return any(projects(role) and role.is_held(now) for role in await leases.roles()) or any(
+            one.id != self._pipeline.owner and {"worker", "projector"} & {*one.roles}
+            for one in await leases.processes()
         )
 
     async def unseen(self, limit: int = 1_000) -> int:
-        """How many events the views do not show yet, counted up to `limit`; less far where they are
-        large.
-        """
-        stores = self._pipeline.environment.stores
+        """How many events are not projected yet, counted up to `limit`."""
+        stores = self._stores
         return len(
             await stores.events.follow(
                 await projected_position(stores.checkpoints, stores.partitions), limit
@@ -153,13 +140,13 @@ class Admin:
         )
 
     async def quarantined(self, tenant: str | None = None, limit: int = 100) -> list[Quarantined]:
-        """Events and jobs that could not be processed and were set aside."""
+        """Events and jobs that could not be processed."""
         return await self._views.quarantined(tenant, limit)
 
     async def dead_letters(
         self, tenant: str = "default", flow: str | None = None, limit: int = 100
     ) -> list[DeadLetter]:
-        """Requests that failed for good, newest first."""
+        """Dead letters, newest first."""
         found: list[DeadLetter] = []
         before: str | None = None
         while len(found) < limit:
@@ -181,7 +168,7 @@ class Admin:
         before_id: str | None = None,
         limit: int = 50,
     ) -> Page[DeadLetter]:
-        """The same, in pages of bounded work; `reason` leaves those that failed for it."""
+        """A page of dead letters, found with a bounded number of reads."""
         now = self._pipeline.runtime.now_ms()
 
         def pick(view: View) -> DeadLetter | None:
@@ -201,7 +188,7 @@ class Admin:
         before_id: str | None = None,
         limit: int = 50,
     ) -> Page[State]:
-        """Requests whose outcome only a person can tell now, newest first."""
+        """Requests with an unknown outcome that a person has to resolve, newest first."""
 
         def pick(view: View) -> State | None:
             return view.state if view.state.waits_for_a_person else None
@@ -256,21 +243,19 @@ class Admin:
             yield progress
 
     async def held(self) -> list[HeldJob]:
-        """How many jobs are held, by tenant and scope."""
         return await self._stores.job_holds.held()
 
     async def erase(
         self, subject: str, *, tenant: str = "default", actor: Actor | None = None
     ) -> int:
-        """Destroy the keys of a person, and put that on record: how many there were.
+        """Destroy the keys of a data subject and log that; returns how many there were.
 
-        Safe to repeat, and to be repeated after a crash.
+        Safe to repeat, also after a crash.
         """
         faults = subject_errors(subject, tenant) | actor_errors(actor)
         if faults:
             raise BadInput("; ".join(f"{name}: {fault}" for name, fault in faults.items()))
-        # First the keys: a record that came first could be read, and the key fetched once more,
-        # before it is gone.
+        # Keys first: after the log entry a reader could still fetch a key that exists.
         destroyed = await self._pipeline.subjects.destroy(tenant, subject)
         if destroyed is None:
             return 0
@@ -288,11 +273,7 @@ class Admin:
         tenant: str = "default",
         actor: Actor | None = None,
     ) -> Entry:
-        """No more messages of this flow to an address, until somebody takes it off the list; also
-        after the person was erased.
-
-        It is put on record.
-        """
+        """Put an address on the flow's suppression list; it stays there after an erasure."""
         return await self._pipeline.suppressing.suppress(
             tenant, flow, self._addresses(flow), address, reason, actor, source
         )
@@ -300,9 +281,7 @@ class Admin:
     async def unsuppress(
         self, flow: str, address: str, *, tenant: str = "default", actor: Actor | None = None
     ) -> bool:
-        """Messages may go there again, which is put on record. False when it was not on the
-        list.
-        """
+        """Remove an address from the suppression list. False: it was not on it."""
         return await self._pipeline.suppressing.unsuppress(
             tenant, flow, self._addresses(flow), address, actor
         )
@@ -310,19 +289,19 @@ class Admin:
     async def unsuppress_entry(
         self, flow: str, entry_id: str, *, tenant: str = "default", actor: Actor | None = None
     ) -> None:
-        """The same by the id that the list shows. Raises NotFound."""
+        """Remove an entry by the id that the list shows. Raises NotFound."""
         await self._pipeline.suppressing.unsuppress_entry(
             tenant, flow, self._addresses(flow), entry_id, actor
         )
 
     async def suppressed(self, flow: str, address: str, *, tenant: str = "default") -> Entry | None:
-        """Why and since when an address gets no messages; None when it does."""
+        """The entry of an address; None: it is not suppressed."""
         return await suppression.entry_of(self._records(tenant), self._addresses(flow), address)
 
     async def list_suppressed(
         self, flow: str, *, after: str = "", limit: int = 50, tenant: str = "default"
     ) -> tuple[list[Entry], str | None]:
-        """A page of the list, addresses masked, and where the next one begins."""
+        """A page of the list with masked addresses, and where the next page begins."""
         return await suppression.listed(self._records(tenant), self._addresses(flow), after, limit)
 
     def _records(self, tenant: str) -> TenantRecords:
@@ -355,11 +334,11 @@ class Admin:
         telling = self._pipeline.telling if kind == TOLD else None
         if telling is not None:
             await self.check_config(kind, code, fields, tenant=tenant)
-            await telling.want()
+            await telling.begin()
         entity = await self._pipeline.config_writer.put(
             tenant, kind, code, fields, actor=actor, expected=expected
         )
-        await self._let_go(tenant, kind, code)
+        await self._release(tenant, kind, code)
         if telling is not None:
             telling.wake()
         return entity
@@ -367,10 +346,7 @@ class Admin:
     async def stored_beside(
         self, kind: str, code: str, given: Collection[str], *, tenant: str = "default"
     ) -> dict[str, Any]:
-        """What is stored beside the fields that are given and the secrets, which keep themselves.
-
-        Whoever puts an entity again wants it at work.
-        """
+        """The stored fields besides the given ones and the secrets; a put enables the entity."""
         try:
             body = (await self.get_config(kind, code, tenant=tenant)).body
         except (NotFound, BadConfig):
@@ -385,7 +361,7 @@ class Admin:
     ) -> None:
         """Raise what `put_config` would; nothing is written."""
         faults = (
-            await self._told_of_nothing(fields, tenant)
+            await self._unknown_flow(fields, tenant)
             if kind == TOLD and isinstance(fields, dict)
             else {}
         )
@@ -396,10 +372,8 @@ class Admin:
         if faults:
             raise BadConfig(kind, code, faults)
 
-    async def _told_of_nothing(self, fields: dict[str, Any], tenant: str) -> dict[str, str]:
-        """The fault of a subscription to a flow that there is not: whoever misspelt it would wait
-        for what never comes.
-        """
+    async def _unknown_flow(self, fields: dict[str, Any], tenant: str) -> dict[str, str]:
+        """The error of a subscription to a flow that does not exist."""
         flow = fields.get("flow", "*")
         if (
             pattern_fault(flow)
@@ -407,16 +381,14 @@ class Admin:
             or any(covers(flow, name) for name in self._pipeline.flows)
         ):
             return {}
-        # Others may declare it; then it is known once there are requests of it.
+        # Another process may declare it; then it is known once there are requests of it.
         known = {*self._pipeline.flows, *(name for name, _ in await self.counts(tenant))}
         if any(covers(flow, name) for name in known):
             return {}
-        told = (
-            f"no flow {flow!r} is declared here, and the tenant has no request of it; known:"
-            f" {', '.join(sorted(known))}"
-        )
         return {
-            "flow": f"{told}. Put it where the flow is declared, or once there are requests of it"
+            "flow": f"this process declares no flow {flow!r}, and the tenant has no request of it;"
+            f" known: {', '.join(sorted(known))}. Store the subscription where the flow is"
+            " declared, or once there are requests of it"
         }
 
     async def delete_config(
@@ -432,16 +404,14 @@ class Admin:
         await self._pipeline.config_writer.delete(
             tenant, kind, code, actor=actor, expected=expected
         )
-        await self._let_go(tenant, kind, code)
+        await self._release(tenant, kind, code)
 
-    async def _let_go(self, tenant: str, kind: str, code: str) -> None:
-        """What was held because a provider refused this credential goes on: it is another one
-        now.
-        """
+    async def _release(self, tenant: str, kind: str, code: str) -> None:
+        """Release the requests that were held because of this entity: it has changed."""
         try:
             await self._pipeline.pausing.changed(tenant, f"{kind}/{code}")
         except StoreError as error:
-            # The change is on record; the sweep does the rest.
+            # The change is stored; the sweeper does the rest.
             self._pipeline.telemetry.store_failed("config", error)
 
     async def list_config(self, tenant: str = "default") -> list[Entity]:
@@ -456,21 +426,19 @@ class Admin:
         return entity
 
     async def config_version(self, kind: str, code: str, *, tenant: str = "default") -> int:
-        """The version it is at, also where it can no longer be read; 0 when it is not there."""
+        """The stored version, also of an unreadable entity; 0: it is not stored."""
         await self._pipeline.config.refresh(tenant)
         return self._pipeline.config.of(tenant).version_of(f"{kind}/{code}")
 
-    async def told_webhooks(self, tenant: str = "default") -> list[Listening]:
-        """What the tenant's endpoints are told about its requests, and what is wrong with that."""
+    async def event_webhooks(self, tenant: str = "default") -> list[Listening]:
+        """The tenant's webhook subscriptions, each with the error that stops it, if any."""
         flow = self._pipeline.flows.get(WEBHOOK)
         await self._pipeline.config.refresh(tenant)
         return [] if flow is None else listening_of(self._pipeline.config.of(tenant), flow)
 
     async def handlers(self) -> list[Listener]:
-        """Everybody who follows the log under a name: handlers of programs, and the engine's
-        own.
-        """
-        stores, now = self._pipeline.environment.stores, self._pipeline.runtime.now_ms()
+        """Every consumer of the log: handlers of programs, and the engine's own."""
+        stores, now = self._stores, self._pipeline.runtime.now_ms()
         held = {role.name for role in await self._stores.leases.roles() if role.is_held(now)}
         end, prefix = await stores.events.end(), checkpoint_of("")
         return [
@@ -486,17 +454,13 @@ class Admin:
         ]
 
     async def forget_handler(self, name: str, *, actor: Actor | None = None) -> None:
-        """Nobody is told under this name any more; its place is gone, and holds nothing back.
+        """Delete the checkpoint of a handler; a program that declares it starts anew.
 
-        A program that declares it begins anew.
-
-        Handlers are the installation's, so it is on record with the tenant of its settings, whose
-        keys are shown them.
+        Handlers belong to the installation, so this is logged with the tenant of the settings.
         """
         _check_actor(actor)
         owner = self._pipeline.environment.settings.tenant
-        # First the note: a crash in between leaves one too many, and never a place that is gone
-        # without a word.
+        # The log entry first: after a crash there may be one too many, never one too few.
         await self._pipeline.config_writer.note(owner, HandlerForgotten(name), actor)
         await self._stores.checkpoints.forget(checkpoint_of(name))
 
@@ -521,11 +485,9 @@ class Admin:
         *,
         tenant: str = "default",
     ) -> tuple[Entity, dict[str, str]]:
-        """The template that an attempt would use now, and what it makes of the data: part → text.
+        """The template that an attempt would use now, and the rendered parts.
 
-        Nothing is sent and nothing is stored.
-
-        Raises InvalidRequest with every variable that is missing, or with what else is wrong.
+        Raises InvalidRequest with every missing variable, or with the error of the template.
         """
         found = await self.template(code, locale, tenant=tenant)
         templates = Templates(self._pipeline.config.of(tenant), self._pipeline.environment.renderer)
@@ -537,11 +499,10 @@ class Admin:
             raise InvalidRequest(f"template {found.code}", {answer.part: answer.text})
         return found, answer
 
-    async def rebuild(self, progress: Progress = _silent) -> int:
-        """Fold all views anew from the events, beside whatever works on the store; nothing is sent
-        again.
+    async def rebuild(self, progress: Progress = lambda _done, _total: None) -> int:
+        """Rebuild all views from the events while other processes work; returns how many events.
 
-        How many events were folded.
+        Nothing is executed again.
         """
         return await self._pipeline.rebuild.run(progress)
 
@@ -554,11 +515,10 @@ class Admin:
         reason: str = "",
         actor: Actor | None = None,
     ) -> Pause:
-        """Begin nothing more of a flow, a tenant, a flow of a tenant, or a tenant's credential
-        (`kind/code`).
+        """Pause a flow, a tenant, a flow of a tenant, or a tenant's credential (`kind/code`).
 
-        Requests are accepted and wait; running attempts go on; a time to live runs on. It counts
-        from the next take.
+        Requests are accepted and wait. Running attempts finish. Times to live run on. Workers
+        apply it to the next jobs that they lease.
         """
         scope = checked(Scope(flow, tenant, credential), reason)
         _check_actor(actor)
@@ -572,38 +532,28 @@ class Admin:
         credential: str | None = None,
         actor: Actor | None = None,
     ) -> int:
-        """Let it go on; how many jobs were held. Raises NotFound when exactly this is not
-        paused.
-        """
+        """End a pause; returns how many jobs were held. Raises NotFound."""
         scope = checked(Scope(flow, tenant, credential))
         _check_actor(actor)
         return await self._pipeline.pausing.resume(scope, actor)
 
     async def pause_everything(self, reason: str = "", actor: Actor | None = None) -> Pause:
-        """Begin nothing more of any tenant."""
+        """Pause every tenant."""
         checked(Scope(tenant="default"), reason)
         _check_actor(actor)
         return await self._pipeline.pausing.pause(EVERYTHING, scrub(reason), actor)
 
     async def resume_everything(self, actor: Actor | None = None) -> int:
-        """End that pause; how many jobs it held. Others still stand.
-
-        Raises NotFound when there is none.
-        """
+        """End that pause; returns how many jobs it held. Other pauses stay. Raises NotFound."""
         _check_actor(actor)
         return await self._pipeline.pausing.resume(EVERYTHING, actor)
 
     async def paused(self, tenant: str | None = None) -> list[Pause]:
-        """What is paused for everybody and for this tenant; without one, for any tenant that has
-        held jobs now.
-        """
+        """The pauses of all tenants together and of this tenant, or of tenants with held jobs."""
         return await self._pipeline.pausing.paused(tenant)
 
     async def pauses_of(self, views: Sequence[View]) -> list[Pause | None]:
-        """What holds each of these requests, if anything does.
-
-        Told by the pauses: no queue is asked.
-        """
+        """The pause that holds each request, if any. Reads config, not the queue."""
         pausing = self._pipeline.pausing
         for tenant in {view.state.tenant for view in views}:
             await pausing.paused(tenant)
@@ -619,9 +569,8 @@ class Admin:
         tenant: str = "default",
         actor: Actor,
     ) -> tuple[ApiKey, str]:
-        """A new API key of the tenant, and its text, which is shown this once.
-
-        A `test` key reaches nothing but the sandbox.
+        """A new API key and its text, which cannot be shown again. A `test` key reaches only the
+        sandbox.
         """
         return await self._pipeline.keys.create(
             tenant, name=name, scopes=scopes, expires_at=expires_at, test=test, actor=actor
@@ -632,20 +581,17 @@ class Admin:
         return await self._pipeline.keys.listed(tenant)
 
     async def revoke_key(self, key_id: str, *, tenant: str = "default", actor: Actor) -> ApiKey:
-        """End an API key of the tenant for good; everywhere within a second. Safe to repeat."""
+        """Revoke an API key; every process refuses it within a second. Safe to repeat."""
         return await self._pipeline.keys.revoke(tenant, key_id, actor)
 
     async def audit(
         self, tenant: str = "default", before: int | None = None, limit: int = 50
     ) -> list[Change]:
-        """Who changed what of a tenant's config, keys, pauses, people, suppression lists and
-        handlers, newest first; `before` a version continues a listing.
-        """
+        """The audit log of a tenant, newest first; `before` a version continues a listing."""
         return await trail(self._stores.events, tenant, before, min(max(limit, 1), PAGE))
 
 
 def _check_actor(actor: Actor | None) -> None:
-    # What a program passes goes into events for ever, whatever the annotations say.
-    faults = actor_errors(actor)
-    if faults:
+    # A program may pass anything, and it is stored in events.
+    if faults := actor_errors(actor):
         raise InvalidRequest("config", faults)

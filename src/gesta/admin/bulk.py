@@ -142,7 +142,7 @@ class BulkRun:
             self._tenant, asked.flow, asked.status or STATUSES[asked.action][0], limit=PAGE
         )
         while True:
-            page = await views.find(chosen)
+            page = await self._pipeline.subjects.open_views(await views.find(chosen))
             yield [view for view in page if self._fits(view)]
             if len(page) < PAGE:
                 return

@@ -1,8 +1,7 @@
-"""Requests, events, attempts, config and pauses as they are shown: by the API as they stand here,
-by the command line as JSON objects.
+"""Requests, events, attempts, config and pauses as the API and the command line show them.
 
-The names are stable: programs and scripts build on them. No secret is in them, and what is personal
-is masked.
+The names are stable, because programs and scripts depend on them. There are no secrets in them,
+and personal data is masked.
 """
 
 from collections.abc import Collection, Iterable
@@ -35,8 +34,8 @@ from gesta.tenants.pauses import Pause
 #: What `Engine.history` gives for each event.
 HistoryEntry = tuple[str, e.Event | None, e.Meta]
 
-#: In place of what is sealed, and of what is personal but was stored before its field was marked
-#: so.
+#: In place of encrypted and erased values, and of personal values stored before their field was
+#: declared personal.
 ENCRYPTED, ERASED, PERSONAL = b'"[sealed]"', b'"[erased]"', b'"(personal)"'
 
 
@@ -111,10 +110,9 @@ def key_representation(key: ApiKey) -> KeyRepresentation:
 def payload_representation(
     payload: bytes, flow: Flow | None, erased: Collection[str] = ()
 ) -> dict[str, Any] | None:
-    """The payload with its personal parts masked; None where the flow is not declared, so that
-    nobody knows which those are.
+    """The payload with personal fields masked; None: this process does not declare the flow.
 
-    `erased`: the paths of those that nobody can open any more.
+    `erased`: the paths of the fields whose key was destroyed.
     """
     if flow is None:
         return None
@@ -135,9 +133,7 @@ def event_representation(told: HistoryEntry, version: int) -> EventRepresentatio
 
 
 def _actor(actor: e.Actor | None) -> str | None:
-    """Who decided; where a key did it in somebody's name, the key as well: a name is what its
-    holder says.
-    """
+    """Who decided, with the API key: the holder of a key may give any name."""
     if actor is None:
         return None
     keys = [role for role in actor.roles if role.startswith("key:")]
@@ -145,7 +141,6 @@ def _actor(actor: e.Actor | None) -> str | None:
 
 
 def attempt_representations(history: Iterable[HistoryEntry]) -> list[AttemptRepresentation]:
-    """What each attempt came to, gathered from the events."""
     attempts: dict[int, AttemptRepresentation] = {}
 
     def attempt(number: int) -> AttemptRepresentation:
@@ -178,7 +173,7 @@ def attempt_representations(history: Iterable[HistoryEntry]) -> list[AttemptRepr
             case e.AttemptStarted():
                 attempt(event.attempt).started_at = iso(at)
             case e.Updated(change="postponed" | "held"):
-                # It called nobody, so it was none: the next one has its number.
+                # The attempt sent nothing and does not count; the next one gets its number.
                 attempts = {
                     number: one for number, one in attempts.items() if one.outcome is not None
                 }
@@ -186,15 +181,14 @@ def attempt_representations(history: Iterable[HistoryEntry]) -> list[AttemptRepr
                 texts = event.reason, event.detail
                 end(event.attempt, at, "retry", event, texts, event.next_attempt_at)
             case e.OutcomeUnknown() if not has_ended(event.attempt):
-                # A second one for the same attempt is a question to the provider that brought no
-                # answer.
+                # A second one for the same attempt means that reconciling brought no answer.
                 texts = event.reason, event.detail
                 end(event.attempt, at, "unknown", event, texts, event.next_at)
             case e.Succeeded():
                 texts = "", event.detail or event.provider_id
                 end(event.attempts, at, "done", event, texts)
             case e.Failed() if event.attempts and not has_ended(event.attempts):
-                # Where the attempt has an end already, this is only the request's.
+                # If the attempt has ended before, this is the end of the request only.
                 texts = event.reason, event.last_error
                 end(event.attempts, at, "rejected", event, texts)
             case _:
@@ -228,9 +222,7 @@ def _shown(value: Any) -> Any:
 
 
 def _event_fields(event: e.Event | None) -> dict[str, Any]:
-    """An event's own fields, times in ISO-8601; a payload stands with its request and not here, and
-    whose the id is matters to nobody else.
-    """
+    """An event's own fields, times in ISO-8601, without the payload."""
     fields: dict[str, Any] = {} if event is None else msgspec.json.decode(encode(event))
     for hidden in ("payload", "own"):
         fields.pop(hidden, None)

@@ -1,6 +1,4 @@
-"""What people read and are advised to type: events, times and durations in words, and commands
-that work where they are typed.
-"""
+"""Texts for people: events, times and durations in words, and commands that can be pasted."""
 
 import shlex
 from datetime import UTC, datetime
@@ -16,14 +14,13 @@ from gesta.domain.events import Event
 from gesta.domain.lifecycles import lifecycle_of
 from gesta.domain.state import State
 from gesta.flows.deferrals import SECRET_MISSING
+from gesta.ports.leases import LiveProcess
 
 _UNITS = ((86_400_000, "d"), (3_600_000, "h"), (60_000, "min"), (1_000, "s"))
 
 
 def span(duration_ms: int) -> str:
-    """A duration in its largest unit, with a decimal where that says more: `42 s`, `3 min`, `1.5
-    h`.
-    """
+    """A duration in its largest unit: `42 s`, `3 min`, `1.5 h`."""
     for size, unit in _UNITS:
         if duration_ms >= size:
             shown = duration_ms / size
@@ -41,12 +38,11 @@ def count_of(count: int, what: str) -> str:
 
 
 def verb(count: int, of_one: str, of_many: str) -> str:
-    """What so many do: `waits`, `wait`."""
+    """The verb for a number: `waits`, `wait`."""
     return of_one if count == 1 else of_many
 
 
 def size(count: int) -> str:
-    """Bytes in the unit that reads best."""
     for unit, name in ((1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")):
         if count >= unit:
             return f"{count / unit:.1f} {name}"
@@ -54,14 +50,14 @@ def size(count: int) -> str:
 
 
 def owner_name(owner: str) -> str:
-    """`host:7:0197…` → `process 7 on host`; anything else as it is."""
+    """`host:7:0197…` → `process 7 on host`."""
     host, _, rest = owner.partition(":")
     number, _, _ = rest.partition(":")
     return f"process {number} on {host}" if number.isdigit() else owner
 
 
-def tries(count: int) -> str:
-    return "1 try" if count == 1 else f"{count} tries"
+def process_name(process: LiveProcess) -> str:
+    return f"process {process.pid} on {process.host}"
 
 
 def ago(at_ms: int, now_ms: int) -> str:
@@ -78,7 +74,7 @@ def moment(at_ms: int) -> str:
 
 
 def moment_and_distance(at_ms: int | None, now_ms: int) -> str:
-    """When, and how far away that is; nothing for no time."""
+    """A time and how far away it is."""
     if at_ms is None:
         return ""
     distance = f"in {span(at_ms - now_ms)}" if at_ms > now_ms else ago(at_ms, now_ms)
@@ -86,17 +82,15 @@ def moment_and_distance(at_ms: int | None, now_ms: int) -> str:
 
 
 def note(state: State, now_ms: int, pause: PauseRepresentation | None = None) -> str:
-    """What is remarkable about a request, in a few words: why it is where it is, and when it goes
-    on.
-    """
+    """A request in a few words: why it waits or failed, and when it continues."""
     again = state.due_at is not None and state.due_at > now_ms
     return joined(
         state.test and "test",
         pause is not None and paused(pause),
         state.reason,
-        state.attempts > 1 and tries(state.attempts),
+        state.attempts > 1 and count_of(state.attempts, "attempt"),
         again and f"next in {span((state.due_at or 0) - now_ms)}",
-        state.cancel_requested and not state.is_terminal and "cancel wished for",
+        state.cancel_requested and not state.is_terminal and "cancel requested",
     )
 
 
@@ -121,7 +115,7 @@ def event_name(type_name: str, flow: str) -> str:
 
 
 def describe(event: e.Event | None, at_ms: int) -> str:
-    """What an event says, in one line; times as distances from the event."""
+    """An event in one line; times are relative to the event."""
     match event:
         case None:
             return "written by a newer gesta"
@@ -131,7 +125,7 @@ def describe(event: e.Event | None, at_ms: int) -> str:
                 event.deliver_at and f"not before {moment(event.deliver_at)}",
                 event.expires_at and f"expires in {span(event.expires_at - at_ms)}",
                 event.priority != 5 and f"priority {event.priority}",
-                event.test and "a test",
+                event.test and "test",
             )
         case e.Updated():
             return joined(
@@ -149,13 +143,13 @@ def describe(event: e.Event | None, at_ms: int) -> str:
         case e.OutcomeUnknown():
             waiting = (
                 _next("resend" if event.policy == "resend" else "reconcile", event.next_at, at_ms)
-                or "a person decides"
+                or "a person has to resolve it"
             )
             return joined(f"attempt {event.attempt}", event.reason, event.detail, waiting)
         case e.Succeeded():
             return joined(f"attempt {event.attempts}", event.provider_id, event.detail)
         case e.Failed():
-            return joined(event.reason, event.last_error, tries(event.attempts))
+            return joined(event.reason, event.last_error, count_of(event.attempts, "attempt"))
         case e.OutcomeResolved():
             return joined(event.result.replace("_", " "), f"by {event.by}", event.evidence)
         case _:
@@ -166,11 +160,11 @@ def describe(event: e.Event | None, at_ms: int) -> str:
 def _next(what: str, at_ms: int | None, from_ms: int) -> str:
     if at_ms is None:
         return ""
-    return f"{what} in {span(at_ms - from_ms)}" if at_ms > from_ms else f"{what} at once"
+    return f"{what} in {span(at_ms - from_ms)}" if at_ms > from_ms else f"{what} now"
 
 
 def joined(*parts: object) -> str:
-    """The parts that say anything, with commas between."""
+    """The parts that are not empty, separated by commas."""
     return ", ".join(str(part) for part in parts if part)
 
 
@@ -180,7 +174,7 @@ def ms_of(text: str) -> int:
 
 
 def state_of(shown: RequestRepresentation) -> State:
-    """The request as its events tell it, as far as it is shown."""
+    """The state of a request, as far as its representation has it."""
     fields = {field.name for field in msgspec.structs.fields(State)}
     known: dict[str, Any] = {
         name: value
@@ -193,14 +187,13 @@ def state_of(shown: RequestRepresentation) -> State:
 
 
 def event_of(shown: EventRepresentation, flow: str) -> Event | None:
-    """What happened; None for what a newer gesta has written."""
+    """The event; None: a newer version of gesta has written it."""
     times = {
         name: ms_of(value)
         for name, value in shown.data.items()
         if name.endswith("At") and isinstance(value, str)
     }
-    # The payload stands with its request and not here, and an event that has one cannot be read
-    # without.
+    # The representation has no payload, and some events cannot be decoded without one.
     data = {"payload": {}, **shown.data, **times}
     try:
         return event_types(flow).decode(shown.type, msgspec.json.encode(data))
@@ -209,14 +202,14 @@ def event_of(shown: EventRepresentation, flow: str) -> Event | None:
 
 
 class Target(msgspec.Struct, frozen=True):
-    """The options of a call that a further command must repeat to be about the same requests.
+    """The options that a suggested command must repeat to concern the same requests.
 
     What comes from the settings need not be repeated.
     """
 
     tenant: str = ""
     app: str = ""
-    #: The store, or the server that was asked.
+    #: The store or the server.
     store: str = ""
 
     def command(self, words: str) -> str:
@@ -224,24 +217,19 @@ class Target(msgspec.Struct, frozen=True):
         return f"gesta {words}{self.tenant}{self.app}{self.store}"
 
     def process(self, words: str) -> str:
-        """A command for every tenant: a process of this very program, or one that names whose it is
-        about itself.
-        """
+        """A command that needs no tenant, for instance one that starts this program."""
         return f"gesta {words}{self.app}{self.store}"
 
     def process_of_another(self, words: str) -> str:
-        """A process of a program that is not known here."""
+        """A command that starts another program."""
         return f"gesta {words} --app …{self.store}"
 
 
-#: Where nothing has to be repeated.
 HERE = Target()
 
 
 def options(**given: str | None) -> str:
-    """Options as they are written behind a command, with a blank before each; those that were not
-    given are left out.
-    """
+    """Options as text, each after a blank; None is left out."""
     return "".join(
         f" --{name} {shlex.quote(value)}" for name, value in given.items() if value is not None
     )

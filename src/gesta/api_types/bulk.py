@@ -1,10 +1,11 @@
-"""One decision about many requests: what to choose, what to do, how far it has come."""
+"""Bulk decisions: the filter, the action and the progress of a run."""
 
 from datetime import datetime
 from typing import Annotated, Literal
 
 import msgspec
 
+from gesta.api_types.problem import ProblemRepresentation
 from gesta.api_types.requests import FlowName, TtlSeconds
 from gesta.api_types.structs import Asked, Representation
 from gesta.domain.lifecycles import Status
@@ -71,3 +72,10 @@ class BulkProgress(Representation, frozen=True):
     finished: bool
     sample: list[BulkSample]
     refusals: list[BulkRefusal]
+
+
+class BulkLine(Representation, frozen=True, omit_defaults=True):
+    """A line of the answer. `problem` is the last line of a run that was stopped by an error."""
+
+    progress: BulkProgress | None = None
+    problem: ProblemRepresentation | None = None

@@ -1,10 +1,7 @@
 """Requests that wait for a person: dead letters and unknown outcomes."""
 
-from typing import Literal
-
-from gesta.api_types.problem import ProblemRepresentation
 from gesta.api_types.requests import RequestRepresentation
-from gesta.api_types.structs import ListOf, Representation
+from gesta.api_types.structs import Representation
 
 
 class Failure(Representation, frozen=True):
@@ -23,26 +20,6 @@ class DeadLetter(RequestRepresentation, frozen=True, kw_only=True):
     failure: Failure
 
 
-class DeadLetters(ListOf[DeadLetter], frozen=True):
-    """Newest first. A page may be short or empty although `next` is set."""
-
-
-class Redriven(Representation, frozen=True, omit_defaults=True):
-    """The verdict on one dead letter. `problem` explains why one was refused."""
-
-    id: str
-    flow: str
-    verdict: Literal["redriven", "refused"]
-    problem: ProblemRepresentation | None = None
-
-
-class RedrivenMany(ListOf[Redriven], frozen=True, kw_only=True):
-    """One verdict for each dead letter. `next` is the cursor for the rest."""
-
-    redriven: int
-    refused: int
-
-
 class UnknownOutcome(RequestRepresentation, frozen=True, kw_only=True):
     """A request whose effect may or may not have happened.
 
@@ -51,7 +28,3 @@ class UnknownOutcome(RequestRepresentation, frozen=True, kw_only=True):
 
     since: str
     age_seconds: int
-
-
-class UnknownOutcomes(ListOf[UnknownOutcome], frozen=True):
-    """Newest first. A page may be short or empty although `next` is set."""

@@ -62,24 +62,27 @@ class InProcess(Connection):
             return raw
         raise self.refusal(status, raw, None)
 
-    async def stream(
-        self, path: str, query: Mapping[str, str], headers: Mapping[str, str]
-    ) -> AsyncGenerator[bytes]:
+    async def stream(self, ask: Ask) -> AsyncGenerator[bytes]:
         from gesta.runtime.clock import spawn
 
+        headers, body = content_of(ask)
         chunks: asyncio.Queue[bytes] = asyncio.Queue()
+        status = 0
 
         async def send(message: Mapping[str, Any]) -> None:
+            nonlocal status
+            status = message.get("status", status)
             chunks.put_nowait(message.get("body", b""))
 
         web = await self._opened_web()
-        answering = spawn(
-            web(_scope("GET", path, query, headers), _receive(b""), send), "gesta-api"
-        )
+        scope = _scope(ask.method, ask.path, query_of(ask), headers)
+        answering = spawn(web(scope, _receive(body or b""), send), "gesta-api")
         answering.add_done_callback(lambda _: chunks.put_nowait(b""))
         try:
             while not answering.done() or not chunks.empty():
                 if chunk := await chunks.get():
+                    if status != 200:
+                        raise self.refusal(status, chunk, None)
                     yield chunk
             answering.result()
         finally:

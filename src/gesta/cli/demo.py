@@ -18,12 +18,30 @@ Url = Annotated[
         ),
     ),
 ]
+QueueUrl = Annotated[
+    str | None,
+    typer.Option(
+        "--queue-url",
+        metavar="URL",
+        help="Jobs elsewhere: redis (starts a Valkey server of its own), or a redis:// URL.",
+    ),
+]
+ViewsUrl = Annotated[
+    str | None,
+    typer.Option(
+        "--views-url",
+        metavar="URL",
+        help="Views elsewhere: redis (starts a Valkey server of its own), or a redis:// URL.",
+    ),
+]
 
 
 def demo(
     _: Call,
     stay: Annotated[bool, typer.Option("--stay", help="Keep it running until Ctrl-C.")] = False,
     url: Url = None,
+    queue_url: QueueUrl = None,
+    views_url: ViewsUrl = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print the result as JSON; the story goes to stderr.")
     ] = False,
@@ -34,4 +52,6 @@ def demo(
     """
     from gesta.demo import run_demo
 
-    raise typer.Exit(run_demo(stay=stay, url=url, json=as_json))
+    raise typer.Exit(
+        run_demo(stay=stay, url=url, queue_url=queue_url, views_url=views_url, json=as_json)
+    )

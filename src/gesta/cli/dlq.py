@@ -188,7 +188,7 @@ async def _act_on_all(letters: list[DeadLetter], act: Act, *, dry_run: bool, as_
 
 
 def _show(letters: list[DeadLetter]) -> None:
-    from gesta.admin.wording import joined, tries
+    from gesta.admin.wording import count_of, joined
 
     rows = [
         (
@@ -197,7 +197,9 @@ def _show(letters: list[DeadLetter]) -> None:
             letter.failure.at[:16].replace("T", " "),
             letter.key or "",
             joined(
-                letter.failure.reason, letter.failure.detail or "", tries(letter.failure.attempts)
+                letter.failure.reason,
+                letter.failure.detail or "",
+                count_of(letter.failure.attempts, "attempt"),
             ),
         )
         for letter in letters

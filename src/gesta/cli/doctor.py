@@ -109,7 +109,7 @@ def _print(findings: list[Finding], *, as_json: bool) -> None:
     if as_json:
         print_json([msgspec.to_builtins(one) for one in findings])
         return
-    rows = [(one.level, one.about, one.what, one.advice) for one in findings]
-    show(table(("", "", "what is so", "what to do"), rows, folded=("what is so", "what to do")))
+    rows = [(one.level, one.about, one.status, one.action) for one in findings]
+    show(table(("", "", "Status", "Action"), rows, folded=("Status", "Action")))
     bad, warnings = (sum(one.level == level for one in findings) for level in ("bad", "warn"))
     tell(f"{bad} bad, {warnings} to look at" if bad or warnings else "all is well")

@@ -1,6 +1,4 @@
-"""Server-sent events, read as they come; a stream that breaks goes on behind the last event that
-was seen.
-"""
+"""Reads server-sent events. A broken stream continues after the last event seen."""
 
 from collections.abc import AsyncGenerator, Iterator, Mapping
 from contextlib import aclosing
@@ -9,43 +7,45 @@ import msgspec
 
 from gesta.api_types.requests import StreamEvent
 from gesta.client.clock import sleep
-from gesta.client.connection import PAUSE_SECONDS, PAUSE_SECONDS_MAX, Connection
+from gesta.client.connection import PAUSE_SECONDS, PAUSE_SECONDS_MAX, Again, Ask, Connection
 
-#: No event is longer; more is no stream of ours.
+#: The maximum length of an event.
 LINE_BYTES_MAX = 4 * 1024 * 1024
 
 
 async def follow(
     line: Connection, query: Mapping[str, str], last_id: str | None = None
 ) -> AsyncGenerator[StreamEvent | None]:
-    """Without an end; None is a sign of life, the first of which says that nothing is missed from
-    now on.
+    """Events without an end. None is a heartbeat; the first one says that no later event is missed.
 
-    Raises what the server refuses for good; anything else is waited for.
+    Raises errors that a repetition cannot solve; reconnects after all others.
     """
     failures = 0
     while True:
         headers = {"Accept": "text/event-stream"}
         if last_id is not None:
             headers["Last-Event-ID"] = last_id
-        parser = _Parser()
-        async with aclosing(line.stream("/v1/stream", query, headers)) as chunks:
-            async for chunk in chunks:
-                for event_id, data in parser.feed(chunk):
-                    failures = 0
-                    # The position moves before the event is handed on: whoever stops there has
-                    # had it.
-                    last_id = event_id or last_id
-                    yield msgspec.json.decode(data, type=StreamEvent) if data else None
-                if parser.is_lost:
-                    break
+        parser, wait = _Parser(), 0.0
+        ask = Ask("GET", "/v1/stream", is_repeatable=True, query=query, headers=headers)
+        try:
+            async with aclosing(line.stream(ask)) as chunks:
+                async for chunk in chunks:
+                    for event_id, data in parser.feed(chunk):
+                        failures = 0
+                        # The position moves first: a caller that stops here has had the event.
+                        last_id = event_id or last_id
+                        yield msgspec.json.decode(data, type=StreamEvent) if data else None
+                    if parser.is_lost:
+                        break
+        except Again as again:
+            wait = min(PAUSE_SECONDS_MAX, again.retry_after_seconds or 0.0)
         failures += 1
         ceiling = min(PAUSE_SECONDS_MAX, PAUSE_SECONDS * (1 << min(failures, 10)))
-        await sleep(line.clock, line.clock.chance() * ceiling)
+        await sleep(line.clock, wait + line.clock.chance() * ceiling)
 
 
 class _Parser:
-    """Id and data of each event; an event without data moves the position only."""
+    """Id and data of each event. An event without data only moves the position."""
 
     def __init__(self) -> None:
         self._event_id, self._rest = "", b""

@@ -1,20 +1,29 @@
-"""`gesta demo`: the whole road with every mishap once, on one machine, counted at the receiver.
+"""`gesta demo`: the whole pipeline with every failure once, on one machine, counted at the
+receiver.
 
-performance.py is the frame (folder, signals, exit code), stage.py sets up receiver, store and
-worker, story.py tells what happens,
-screen.py shows it. worker.py is the process that gets killed.
+performance.py handles folder, signals and exit code; stage.py sets up receiver, store and worker;
+story.py is the script; screen.py prints it. worker.py is the process that gets killed.
 """
 
 
-def run_demo(*, stay: bool = False, url: str | None = None, json: bool = False) -> int:
-    """Play the demo and return its exit code: 0 only if every request had exactly one effect.
+def run_demo(
+    *,
+    stay: bool = False,
+    url: str | None = None,
+    queue_url: str | None = None,
+    views_url: str | None = None,
+    json: bool = False,
+) -> int:
+    """Run the demo and return its exit code: 0 only if every request had exactly one effect.
 
     `stay` keeps it running until Ctrl-C. `url` names an empty store to use instead of a fresh
-    SQLite file; see trial_store.py. `json` prints the result as
-    one JSON document and tells the story on stderr.
+    SQLite file, `queue_url` and `views_url` other databases for jobs and views; see
+    testing/scratch_store.py. `json` prints the result as one JSON document, and the story on
+    stderr.
     """
-    # Imported here, because the worker process imports this package too and needs none of it.
+    # Imported here, because the worker process imports this package and needs none of it.
     from gesta.demo.performance import perform
     from gesta.runtime.clock import run
+    from gesta.testing.scratch_store import ChosenStore
 
-    return run(perform(stay=stay, url=url, json=json))
+    return run(perform(stay=stay, chosen=ChosenStore(url, queue_url, views_url), json=json))

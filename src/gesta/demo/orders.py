@@ -1,10 +1,12 @@
-"""The requests of the demo, and what is counted of each in the end."""
+"""The requests of the demo, and the counts of each."""
 
 import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Protocol
+
+import msgspec
 
 from gesta.engine.engine import Engine
 from gesta.engine.request import Request
@@ -23,7 +25,7 @@ from gesta.tenants.templates.templates import TEMPLATE
 
 
 class Receiving(Protocol):
-    """Somebody outside who counts."""
+    """A receiver that counts."""
 
     def received(self, order: str) -> int: ...
     def effects_of(self, order: str) -> int: ...
@@ -31,7 +33,7 @@ class Receiving(Protocol):
 
 @dataclass(frozen=True)
 class Order:
-    """One request and what it is there to show."""
+    """One request and what it demonstrates."""
 
     number: str
     shows: str
@@ -41,7 +43,7 @@ class Order:
 
 @dataclass(frozen=True)
 class Tally:
-    """What gesta says of a request, and what the receiver counted."""
+    """The status of a request, and the counts of the receiver."""
 
     order: str
     shows: str
@@ -59,7 +61,7 @@ class Tally:
 @dataclass(frozen=True)
 class OrderResult:
     tallies: Sequence[Tally]
-    #: What did not go as gesta promises, beside the counts.
+    #: Broken promises beside the counts.
     broken: Sequence[str]
     seconds: float
 
@@ -68,7 +70,7 @@ class OrderResult:
         return not self.broken and all(tally.is_right for tally in self.tallies)
 
     def as_document(self) -> dict[str, Any]:
-        """For --json. The keys are stable: scripts build on them."""
+        """For --json. Scripts depend on the keys."""
         requests = [asdict(tally) for tally in self.tallies]
         return {
             "ok": self.is_right,
@@ -89,48 +91,35 @@ async def tally(order: Order) -> Tally:
     )
 
 
-#: An address that its owner has given up: every message to it is answered 410 Gone.
+#: An abandoned address: every message to it is answered 410 Gone.
 RETIRED_PATH = "/webhook/retired"
 
 
-@dataclass(frozen=True)
-class Arrival:
-    """A message reached the receiver, whatever it then did about it."""
-
-    order: str
-    at_ms: int
-
-
 class OrderReceiver(FakeWebhookReceiver):
-    """Counts by order number and not by message id: a second effect under another id would be a
-    second effect all the same.
+    """Counts by order number, not by message id, so that a second effect with another id is
+    noticed.
     """
 
     def __init__(self, secret: str) -> None:
         super().__init__([secret])
-        self.arrivals: list[Arrival] = []
+        #: Order and time in epoch milliseconds of every message, whatever its answer.
+        self.arrivals: list[tuple[str, int]] = []
 
     def read(self, request: HttpRequest, now_ms: int) -> Call | Reply:
         call = super().read(request, now_ms)
         if isinstance(call, Reply):
             return call
-        self.arrivals.append(Arrival(_order(call.data), now_ms))
+        self.arrivals.append((_order(call.data), now_ms))
         return Reply(410) if request.url.endswith(RETIRED_PATH) else call
 
     def mishap(self, order: str, fault: Fault) -> None:
-        """Let the first message about this order go wrong."""
-        self.on(
-            lambda call: _order(call.data) == order,
-            status=fault.status,
-            retry_after=fault.retry_after,
-            slow_seconds=fault.slow_seconds,
-            drop=fault.drop,
-            times=1,
-        )
+        """Let the first message about this order fail."""
+        once = msgspec.structs.replace(fault, times=1)
+        self.arm(once, lambda call: _order(call.data) == order)
 
     def arrivals_of(self, order: str) -> list[int]:
         """When messages about this order arrived, epoch milliseconds."""
-        return [arrival.at_ms for arrival in self.arrivals if arrival.order == order]
+        return [at_ms for number, at_ms in self.arrivals if number == order]
 
     def received(self, order: str) -> int:
         return len(self.arrivals_of(order))
@@ -144,13 +133,13 @@ def _order(data: dict[str, object]) -> str:
 
 
 _ORDER = re.compile(r"\b[AB]-\d+\b")
-#: Known to everybody: they protect nothing but the fakes of one demo.
+#: Public: they protect only the fakes of one demo.
 OLD_TOKEN, NEW_TOKEN = "xoxb-the-old-one", "xoxb-the-new-one"
 OPS, OPS_ID, PAID = "ops", "C0PS0PS0PS", "paid"
 
 
 def installed_flows() -> list[Flow]:
-    """The channels of this installation; those whose library is missing stay away."""
+    """The channels whose libraries are installed."""
     flows = [webhook.flow()]
     for make in (slack.flow, email.flow, sms.flow):
         try:
@@ -162,13 +151,13 @@ def installed_flows() -> list[Flow]:
 
 @dataclass
 class Door:
-    """One provider's fake, and how often each order came to it: whatever it then did about it."""
+    """A fake, and how many calls about each order it received."""
 
-    face: Receiver
+    fake: Receiver
     _arrivals: Counter[str] = field(default_factory=Counter)
 
     def __post_init__(self) -> None:
-        self.face.on(self._note)
+        self.fake.on(self._note)
 
     def _note(self, call: Call) -> bool:
         self._arrivals.update(set(_ORDER.findall(call.text)))
@@ -178,26 +167,20 @@ class Door:
         return self._arrivals[order]
 
     def effects_of(self, order: str) -> int:
-        return sum(order in _ORDER.findall(effect.text) for effect in self.face.effects)
+        return sum(order in _ORDER.findall(effect.text) for effect in self.fake.effects)
 
 
-class Doors:
-    """All of them, by the name of the flow."""
-
-    def __init__(self, sandbox: Sandbox) -> None:
-        self.slack = sandbox.slack
-        self._doors = {
-            slack.NAME: Door(sandbox.slack),
-            email.NAME: Door(sandbox.smtp),
-            SMS: Door(sandbox.twilio),
-        }
-
-    def __getitem__(self, flow: str) -> Door:
-        return self._doors[flow]
+def doors_of(sandbox: Sandbox) -> dict[str, Door]:
+    """The fakes by the name of the flow."""
+    return {
+        slack.NAME: Door(sandbox.slack),
+        email.NAME: Door(sandbox.smtp),
+        SMS: Door(sandbox.twilio),
+    }
 
 
 async def store_config(engine: Engine, server: SandboxServer) -> None:
-    """What a tenant stores once: where messages go, by code, and what they say."""
+    """The config of a tenant: destinations and templates by code."""
     put = engine.admin.put_config
     if slack.NAME in engine.flows:
         await put_workspace(engine, server.url, OLD_TOKEN)
@@ -235,14 +218,12 @@ async def put_workspace(engine: Engine, url: str, token: str) -> None:
 
 
 def payload_of(flow: str, order: str) -> Payload:
-    """What is asked for about an order: the channel and the template by code, never an object and
-    never a secret.
-    """
-    told = {"order": order}
+    """The payload about an order. It names channel and template by code."""
+    data = {"order": order}
     match flow:
         case slack.NAME:
-            return slack.Message(channel=OPS, template=PAID, data=told)
+            return slack.Message(channel=OPS, template=PAID, data=data)
         case email.NAME:
-            return email.Message("ana@example.com", template=PAID, data=told)
+            return email.Message("ana@example.com", template=PAID, data=data)
         case _:
-            return sms.Message(to="+4915155500100", template=PAID, data=told)
+            return sms.Message(to="+4915155500100", template=PAID, data=data)

@@ -1,6 +1,4 @@
-"""One performance of the demo: a folder that goes away afterwards, signals that end it in order, an
-exit code that means something.
-"""
+"""Runs the demo in a temporary folder, ends it cleanly on signals, and returns the exit code."""
 
 import asyncio
 import logging
@@ -21,14 +19,14 @@ from gesta.demo.story import Story
 from gesta.demo.worker_process import Stuck
 from gesta.runtime.clock import Runtime, SystemRuntime
 from gesta.runtime.redaction import scrub
-from gesta.testing.scratch_store import ScratchStore, is_postgresql, scratch_store
+from gesta.testing.scratch_store import ChosenStore, ScratchStore, is_postgresql, scratch_store
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Interruption:
-    """The first signal cancels the task that made this; more of them change nothing, so that
-    everything is put away in order.
+    """The first signal cancels the task that created this; later ones are ignored, so that the
+    cleanup completes.
     """
 
     def __init__(self) -> None:
@@ -54,27 +52,29 @@ FAILED = 1
 TITLE = "gesta demo: every mishap once, all of it on this machine"
 
 
-async def perform(*, stay: bool, url: str | None, json: bool) -> int:
-    """The exit code: 0, 1 when something was not as promised, 128 and the signal's number when
-    interrupted.
-    """
-    # What the engine of this process would log is told by the story in words; the worker's log is a
-    # file in the folder.
+async def perform(*, stay: bool, chosen: ChosenStore, json: bool) -> int:
+    """0; 1 when a promise was broken; 128 plus the signal number when interrupted."""
+    # The story replaces this process's log; the worker's log is a file in the folder.
     logging.getLogger("gesta").addHandler(logging.NullHandler())
     with Interruption() as interruption:
-        return await _perform(interruption, stay=stay, url=url, json=json)
+        return await _perform(interruption, stay=stay, chosen=chosen, json=json)
 
 
-async def _perform(interruption: Interruption, *, stay: bool, url: str | None, json: bool) -> int:
+async def _perform(
+    interruption: Interruption, *, stay: bool, chosen: ChosenStore, json: bool
+) -> int:
     runtime = SystemRuntime()
     screen = Screen(runtime, json=json)
     folder = Path(tempfile.mkdtemp(prefix="gesta-demo-"))
-    kept = "the worker's log" if is_postgresql(url) else "the store, its key and the worker's log"
-    # A server of the demo's own, or its schema, is gone when the demo is over: then there is
-    # nothing to look at.
-    is_kept = stay and not is_postgresql(url)
+    kept = (
+        "the worker's log"
+        if is_postgresql(chosen.url)
+        else "the store, its key and the worker's log"
+    )
+    # The demo's own server or schema is removed at the end, so there is nothing to keep.
+    is_kept = stay and not is_postgresql(chosen.url)
     try:
-        async with scratch_store(url, folder, "demo", runtime) as store:
+        async with scratch_store(chosen, folder, "demo", runtime) as store:
             result = await _play(store, folder, screen, runtime, stay=stay)
         is_kept |= not result.is_right
     except Stuck as stuck:
@@ -103,7 +103,7 @@ async def _play(
         story = Story(stage)
         await story.tell()
         if not stay:
-            # With the worker gone nothing more can arrive, so that the count is final.
+            # With the worker stopped nothing more can arrive, so the count is final.
             await stage.worker.stop()
         result = await story.count()
         screen.show(result)
@@ -115,9 +115,9 @@ async def _play(
 
 
 def _way_in(store: ScratchStore, folder: Path) -> str:
-    """What another terminal has to say first.
+    """The command that another terminal needs first.
 
-    A password or a key is told in a file that nobody else can read, never on the screen.
+    A password or a key is written to a private file, never to the screen.
     """
     if store.master_key is None:
         return f"export GESTA_URL={scrub(store.url)}"
@@ -128,23 +128,23 @@ def _way_in(store: ScratchStore, folder: Path) -> str:
         # A JSON string is a TOML string, too.
         file.writelines(
             f"{name} = {msgspec.json.encode(value).decode()}\n"
-            for name, value in (("url", store.url), ("master_key", store.master_key))
+            for name, value in (*store.urls.items(), ("master_key", store.master_key))
         )
     return f"export GESTA_FILE={path}"
 
 
 async def _stay(stage: Stage, way_in: str, result: OrderResult) -> None:
-    """Keep receiver and worker running until Ctrl-C, which is how this is meant to end."""
+    """Keep receiver and worker running until Ctrl-C."""
     gesta = _command()
-    told = [tally for tally in result.tallies if tally.received > 1]
+    repeated = [tally for tally in result.tallies if tally.received > 1]
     message = '{"type": "order.paid", "data": {"order": "B-1"}, "endpoint": "warehouse"}'
     stage.screen.act("It keeps running. Look at it from another terminal; Ctrl-C ends it")
     stage.screen.commands(
         [
             way_in,
             f"{gesta} list",
-            *(f"{gesta} show {tally.id}  # {tally.order}: {tally.shows}" for tally in told),
-            f"{gesta} send notification.webhook '{message}' --wait 5",
+            *(f"{gesta} show {tally.id}  # {tally.order}: {tally.shows}" for tally in repeated),
+            f"{gesta} submit notification.webhook '{message}' --wait 5s",
         ]
     )
     try:
@@ -155,7 +155,7 @@ async def _stay(stage: Stage, way_in: str, result: OrderResult) -> None:
 
 
 def _command() -> str:
-    """How to call this gesta, and no other that may be installed, from any folder."""
+    """The command for this installation of gesta, from any folder."""
     script = Path(sys.executable).with_name("gesta")
     if not script.exists():
         return f"{sys.executable} -m gesta"

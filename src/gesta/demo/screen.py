@@ -1,6 +1,4 @@
-"""What the demo shows: a story line by line as it happens, a table at the end, and how to look
-further.
-"""
+"""Prints the demo: a line for each step, a table at the end, and how to look further."""
 
 import sys
 from collections.abc import Sequence
@@ -16,7 +14,7 @@ from gesta.runtime.clock import Runtime
 
 #: Longer lines are hard to read, however wide the terminal is.
 WIDTH_MAX = 100
-#: Where the text of a line begins; left of it stands the time.
+#: The column where text begins; the time is left of it.
 _MARGIN = 9
 _COLUMNS = ("order", "what it shows", "status", "attempts", "received", "effects")
 
@@ -33,19 +31,17 @@ class Screen:
 
     @property
     def seconds(self) -> float:
-        """Since the curtain rose."""
         return self._runtime.monotonic() - self._started
 
     def title(self, text: str) -> None:
         self._console.print(Text(text, style="bold"))
 
     def act(self, title: str) -> None:
-        """A new part of the story."""
         self._console.print()
         self._console.print(Text(title, style="bold cyan"))
 
     def say(self, text: str) -> None:
-        """One thing that happened, with the time at which it did."""
+        """One step, with its time."""
         self._line(Text(f"{self.seconds:5.1f} s", style="dim"), Text(text))
 
     def fact(self, after_seconds: float, name: str, text: str) -> None:
@@ -63,7 +59,7 @@ class Screen:
         self._console.print(Text(text, style="bold red"))
 
     def show(self, result: OrderResult) -> None:
-        """The table that the demo is for, or the same as JSON."""
+        """The table, or the same as JSON."""
         self.act("Counted at the receiver")
         self._console.print(_table(result.tallies))
         for promise in result.broken:
@@ -110,16 +106,16 @@ def _verdict(result: OrderResult) -> Text:
     tallies = result.tallies
     wrong = [tally for tally in tallies if not tally.is_right]
     if wrong:
-        told = ", ".join(
+        wrong_ones = ", ".join(
             f"{tally.order} is {tally.status} and has {tally.effects}" for tally in wrong
         )
-        return Text(f"Not every request has exactly one effect: {told}.", style="bold red")
+        return Text(f"Not every request has exactly one effect: {wrong_ones}.", style="bold red")
     received, effects = (
         sum(tally.received for tally in tallies),
         sum(tally.effects for tally in tallies),
     )
-    told = (
+    summary = (
         f"{len(tallies)} requests, {received} messages received, {effects} effects: exactly one for"
         " each request."
     )
-    return Text(told, style="bold green" if result.is_right else "bold")
+    return Text(summary, style="bold green" if result.is_right else "bold")

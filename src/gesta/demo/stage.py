@@ -1,14 +1,21 @@
-"""What the story is played with: a receiver in this process, a store, a worker in another process
-that can be killed.
+"""The parts of the demo: a receiver in this process, a store, and a worker process that can be
+killed.
 """
 
 import base64
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from gesta.demo.orders import RETIRED_PATH, Doors, OrderReceiver, installed_flows, store_config
+from gesta.demo.orders import (
+    RETIRED_PATH,
+    Door,
+    OrderReceiver,
+    doors_of,
+    installed_flows,
+    store_config,
+)
 from gesta.demo.screen import Screen
 from gesta.demo.worker import demo_settings
 from gesta.demo.worker_process import WorkerProcess
@@ -21,18 +28,18 @@ from gesta.sandbox import Sandbox
 from gesta.sandbox.server import SandboxServer
 from gesta.testing.scratch_store import ScratchStore
 
-#: Two places that the shop sends to: one that works, one that has moved away.
+#: The shop's two endpoints: one works, one has moved.
 WAREHOUSE, ACCOUNTING = "warehouse", "accounting"
 
 
 @dataclass(frozen=True)
 class Stage:
-    #: Submits and looks; all work is the worker's.
+    #: Submits and reads; the worker does all work.
     engine: Engine
     receiver: OrderReceiver
     #: The fakes of Slack, a mail server and an SMS provider.
-    doors: Doors
-    #: Where all of them listen.
+    doors: Mapping[str, Door]
+    #: The address of all of them.
     url: str
     #: The same with the path of the receiver's webhooks.
     address: str
@@ -45,7 +52,7 @@ class Stage:
 async def set_up(
     store: ScratchStore, folder: Path, screen: Screen, runtime: Runtime
 ) -> AsyncIterator[Stage]:
-    """Everything up and running; everything down again, whatever happens in between."""
+    """Start everything; stop everything in the end, whatever happens."""
     secret = "whsec_" + base64.b64encode(runtime.random_bytes(24)).decode()
     receiver = OrderReceiver(secret)
     sandbox = Sandbox(receiver)
@@ -70,7 +77,9 @@ async def set_up(
         await store_config(engine, server)
         await worker.start()
         screen.say(f"The worker runs in a process of its own: {worker.pid}.")
-        yield Stage(engine, receiver, Doors(sandbox), server.url, address, worker, screen, runtime)
+        yield Stage(
+            engine, receiver, doors_of(sandbox), server.url, address, worker, screen, runtime
+        )
 
 
 async def _store_endpoint(engine: Engine, code: str, url: str, secret: str) -> None:
@@ -78,7 +87,7 @@ async def _store_endpoint(engine: Engine, code: str, url: str, secret: str) -> N
 
 
 async def _refuse_foreign_store(engine: Engine, url: str) -> None:
-    """The demo's worker would send what others have asked for, and be killed while it does."""
+    """Refuse a store with requests: the worker would execute them, and be killed while it does."""
     admin = engine.admin
     if (
         await admin.is_worked_on()

@@ -1,6 +1,4 @@
-"""The story: a shop tells its warehouse about paid orders, and everything that can go wrong on the
-way goes wrong once.
-"""
+"""The script: a shop notifies its warehouse of paid orders, and every failure happens once."""
 
 from collections.abc import Awaitable, Callable, Sequence
 
@@ -33,9 +31,7 @@ class Shop:
     async def pay(
         self, shows: str, mishap: Fault | None = None, *, endpoint: str = WAREHOUSE
     ) -> Order:
-        """A new order, about which somebody is told; the first message about it meets the
-        mishap.
-        """
+        """Notify of a new order; the first message about it meets the fault."""
         number = f"A-{len(self.orders) + 1}"
         if mishap is not None:
             self._stage.receiver.mishap(number, mishap)
@@ -46,7 +42,7 @@ class Shop:
         return order
 
     async def tell(self, flow: str, shows: str) -> Order:
-        """A new order of the other shop, about which somebody is told by another channel."""
+        """Notify of a new order of the other shop, through another channel."""
         number = f"B-{len(self.others) + 1}"
         request = await self._stage.engine.submit(payload_of(flow, number), key=f"order-{number}")
         order = Order(number, shows, request, self._stage.doors[flow])
@@ -58,9 +54,7 @@ class Shop:
         return await self._stage.engine.submit(message, key=f"order-{number}")
 
     async def until(self, holds: Callable[[], bool | Awaitable[bool]], awaited: str) -> None:
-        """Wait until it holds; raises Stuck when it takes too long, or when nobody works any
-        more.
-        """
+        """Wait until it holds. Raises Stuck after a time limit, or when the worker has ended."""
 
         def look() -> bool | Awaitable[bool]:
             if self._stage.worker.has_ended:
@@ -70,7 +64,7 @@ class Shop:
         await until(self._stage.runtime, look, awaited)
 
     async def state(self, order: Order, holds: Callable[[State], bool]) -> State:
-        """The order's state as soon as it is as wanted."""
+        """The state of the order once it satisfies the condition."""
         seen: list[State] = []
 
         async def look() -> bool:
@@ -84,10 +78,10 @@ class Shop:
         return await self.state(order, lambda state: state.status == "sent")
 
 
-#: Longer than the channel's own wait before a second attempt (5 s and up to a tenth more), so that
-#: it shows who decided.
+#: Longer than the channel's own wait before a second attempt (5 s plus up to 10 %), to show that
+#: Retry-After decided.
 RETRY_AFTER_SECONDS = 6
-#: The call in which the worker is killed would take this long.
+#: How long the call takes in which the worker is killed.
 SLOW_SECONDS = 10.0
 
 
@@ -110,7 +104,7 @@ class Story:
         await self._record(killed)
 
     async def count(self) -> OrderResult:
-        """What gesta says of every request, beside what the receiver counted."""
+        """The status of every request, beside the counts of the receiver."""
         tallies = [await tally(order) for order in (*self._shop.orders, *self._shop.others)]
         return OrderResult(tallies, self._broken, self._stage.screen.seconds)
 
@@ -127,11 +121,11 @@ class Story:
 
     async def _same_key_twice(self) -> None:
         self._act("The same key twice")
-        order = await self._shop.pay("asked for twice, one key")
+        order = await self._shop.pay("submitted twice, one key")
         again = await self._shop.ask(order.number)
         self._expect("the same key leads to the same request", is_so=again.id == order.request.id)
         self._say(
-            f"{order.number} is asked for twice with the same key. The second time it is the same"
+            f"{order.number} is submitted twice with the same key. The second leads to the same"
             f" request: {again.verdict}."
         )
         conflict: Conflict | None = None
@@ -147,7 +141,7 @@ class Story:
     async def _too_many_requests(self) -> Order:
         self._act("429 Too Many Requests")
         order = await self._shop.pay(
-            "429, comes back when told", Fault(status=429, retry_after=RETRY_AFTER_SECONDS)
+            "429, waits for Retry-After", Fault(status=429, retry_after=RETRY_AFTER_SECONDS)
         )
         state = await self._shop.state(order, lambda state: state.attempts == 1)
         self._say(
@@ -163,7 +157,7 @@ class Story:
         state = await self._shop.state(order, lambda state: state.status == "unknown")
         self._say(
             f"{order.number} arrives and has its effect, but the connection breaks before the"
-            f" answer comes. Nobody here can tell whether it happened: {state.status}"
+            f" answer comes. Its outcome is {state.status}"
             f" ({state.reason}). It is sent again in {_wait_seconds(state):.1f} s, under the same"
             " key."
         )
@@ -182,7 +176,7 @@ class Story:
         )
         await admin.put_config(webhook.ENDPOINT, ACCOUNTING, {"url": self._stage.address})
         await order.request.redrive()
-        self._say("Somebody stores the new address and redrives it.")
+        self._say("An operator stores the new address and redrives it.")
         await self._shop.sent(order)
         self._say(f"{order.number} is sent.")
 
@@ -202,8 +196,8 @@ class Story:
             return
         orders = [await self._shop.tell(name, shows[name]) for name in there]
         self._say(
-            f"{_listed(orders)}: the same road. Where to, under which account and in which words is"
-            " stored by code."
+            f"{_listed(orders)}: the same pipeline. Destination, account and text are stored by"
+            " code."
         )
         for order in orders:
             await self._shop.sent(order)
@@ -214,7 +208,7 @@ class Story:
             return
         self._act("A token is revoked")
         admin, held = self._stage.engine.admin, 2
-        self._stage.doors.slack.on(OLD_TOKEN, error="token_revoked")
+        self._stage.doors[slack.NAME].fake.on(OLD_TOKEN, error="token_revoked")
         orders = [
             await self._shop.tell(slack.NAME, "token revoked, held, renewed") for _ in range(held)
         ]
@@ -231,7 +225,7 @@ class Story:
         await put_workspace(self._stage.engine, self._stage.url, NEW_TOKEN)
         for order in orders:
             await self._shop.sent(order)
-        self._say(f"Somebody stores the new token, and they are sent: {_listed(orders)}.")
+        self._say(f"An operator stores the new token, and they are sent: {_listed(orders)}.")
 
     async def _killed_worker(self) -> tuple[Order, Order]:
         self._act("The worker is killed in the middle of a call")
@@ -248,13 +242,11 @@ class Story:
             " worker is gone."
         )
         late = await self._shop.pay("accepted while no worker ran")
-        self._say(
-            f"{late.number} comes in while nobody works. It is accepted all the same, and on disk."
-        )
+        self._say(f"{late.number} is submitted while no worker runs. It is accepted and on disk.")
         await worker.start()
         self._say(
-            f"A new worker starts, process {worker.pid}. Nobody tells it what the old one was"
-            " doing."
+            f"A new worker starts, process {worker.pid}. Only the store tells it what the"
+            " old one was doing."
         )
         return killed, late
 
@@ -272,7 +264,7 @@ class Story:
                 " same key."
             ),
             lost: ": by the key the receiver knows what it has done already.",
-            busy: ": it waited as told.",
+            busy: ": it waited for Retry-After.",
         }
 
         async def look() -> bool:
@@ -299,11 +291,11 @@ class Story:
         history = await self._stage.engine.history(order.request.id)
         created_at = history[0][2].occurred_at
         for type_name, event, meta in history:
-            name, told = (
+            self._stage.screen.fact(
+                (meta.occurred_at - created_at) / 1000,
                 event_name(type_name, order.request.flow),
                 describe(event, meta.occurred_at),
             )
-            self._stage.screen.fact((meta.occurred_at - created_at) / 1000, name, told)
 
     def _expect(self, promise: str, *, is_so: bool) -> None:
         if not is_so:
@@ -319,5 +311,4 @@ def _listed(orders: Sequence[Order]) -> str:
 
 
 def _wait_seconds(state: State) -> float:
-    """How long the next attempt was put off."""
     return ((state.due_at or state.updated_at) - state.updated_at) / 1000

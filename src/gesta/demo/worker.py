@@ -1,9 +1,8 @@
-"""`python -m gesta.demo.worker`: the process of the demo that works on the store, and that the demo
-kills.
+"""`python -m gesta.demo.worker`: the worker process of the demo, which the demo kills.
 
-The first line of its standard input is the store, a TrialStore as JSON: a list of processes would
-show the passwords in it. Ends when its standard input does, so that it outlives nobody: however the
-demo ends, the pipe between the two is closed.
+The first line of its standard input is the store, a ScratchStore as JSON, because a process list
+would show the passwords in it. The process ends with its standard input, so it never outlives the
+demo.
 """
 
 import asyncio
@@ -20,18 +19,16 @@ from gesta.runtime.settings import Settings, load
 from gesta.testing.scratch_store import ScratchStore
 
 READY = b"ready\n"
-#: The receiver of the demo is on this machine, which the private-address guard would not let a
-#: message reach.
+#: The receiver of the demo is on this machine, which the private-address guard refuses by default.
 LOOPBACK = "127.0.0.0/8"
 
 
 def demo_settings(store: ScratchStore) -> Settings:
     """The settings of both processes of the demo."""
-    # All in one store, whatever the environment says: its worker must not take the jobs of others.
+    # Overrides the environment: the worker must not execute the jobs of another store.
     return load(
         {
-            "url": store.url,
-            "queue_url": store.url,
+            **store.urls,
             "master_key": store.master_key,
             "allow_private": [LOOPBACK],
         }

@@ -1,8 +1,4 @@
-"""One's own end of a worker process: started, killed in the middle of a call, started again,
-stopped.
-
-Only ever this child, by its id.
-"""
+"""Controls a worker process: start, kill during a call, start again, stop."""
 
 import asyncio
 import sys
@@ -22,7 +18,7 @@ PATIENCE_SECONDS = 30.0
 
 
 class Stuck(GestaError):
-    """The demo waited for something that did not come."""
+    """The demo waited for something that did not happen."""
 
     def __init__(self, awaited: str) -> None:
         super().__init__(f"waited in vain for {awaited}")
@@ -34,7 +30,7 @@ async def until(
     awaited: str,
     patience_seconds: float = PATIENCE_SECONDS,
 ) -> None:
-    """Look again and again until it holds. Raises Stuck when it does not in time."""
+    """Poll until it holds. Raises Stuck after the time limit."""
     patient_until = runtime.monotonic() + patience_seconds
     while True:
         answer = holds()
@@ -46,13 +42,12 @@ async def until(
 
 
 START_SECONDS = 30.0
-#: At the end nothing is being sent, so that a worker needs no longer than this to stop; then it is
-#: killed.
+#: How long a worker may take to stop at the end, when nothing is being sent; then it is killed.
 STOP_SECONDS = 5.0
 
 
 class WorkerProcess:
-    """`async with` makes sure that no worker is left behind."""
+    """`async with` leaves no worker behind."""
 
     def __init__(
         self,
@@ -63,9 +58,9 @@ class WorkerProcess:
         runtime: Runtime,
         root: Path | None = None,
     ) -> None:
-        """`python -m module`, which reads its orders from a first line, says READY when it works
-        and ends when its standard input does. A module that is not installed needs `root`, the
-        folder that holds it.
+        """Runs `python -m module`. The module reads its orders from the first line of its standard
+        input, prints READY when it works, and ends with its standard input. A module that is not
+        installed needs `root`, the folder that holds it.
         """
         self._module, self._orders, self._log, self._runtime = module, orders, log, runtime
         self._root = root
@@ -87,10 +82,10 @@ class WorkerProcess:
         await self.stop()
 
     async def start(self) -> None:
-        """Start a worker and return when it works."""
+        """Start a worker and return when it is ready."""
         with self._log.open("ab") as log:
-            # -P: no module in the current folder may replace one of ours. A session of its own:
-            # Ctrl-C is for the demo, which then stops its worker in order.
+            # -P: a module in the current folder must not replace an installed one. A session of its
+            # own: Ctrl-C reaches only the demo, which then stops its worker.
             self._process = process = await asyncio.create_subprocess_exec(
                 sys.executable,
                 *(["-P"] if self._root is None else []),
@@ -114,7 +109,7 @@ class WorkerProcess:
             raise Stuck("the worker to start: it ended instead")
 
     async def ask(self) -> str:
-        """Send an empty line, where the worker answers one."""
+        """Send an empty line and return the answer."""
         assert self._process is not None
         assert self._process.stdin is not None
         assert self._process.stdout is not None
@@ -122,14 +117,14 @@ class WorkerProcess:
         return (await self._process.stdout.readline()).decode()
 
     async def kill(self) -> None:
-        """SIGKILL: no warning, no goodbye, nothing written."""
+        """SIGKILL."""
         assert self._process is not None
         if self._process.returncode is None:
             self._process.kill()
         await self._process.wait()
 
     async def stop(self) -> None:
-        """Let it end in order; kill it when that takes too long."""
+        """Let it end; kill it when that takes too long."""
         process = self._process
         if process is None:
             return
@@ -147,6 +142,6 @@ class WorkerProcess:
         self._process = None
 
     async def ended(self) -> None:
-        """Return when the worker has ended, for whatever reason."""
+        """Return when the worker has ended, for any reason."""
         assert self._process is not None
         await self._process.wait()

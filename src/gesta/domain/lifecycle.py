@@ -6,6 +6,7 @@ name: a new one needs no change outside its own package.
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from msgspec.structs import replace
@@ -58,7 +59,7 @@ class Lifecycle:
     #: The events that users can listen for, and under which word.
     words: Mapping[type, str]
 
-    @property
+    @cached_property
     def success(self) -> frozenset[str]:
         """The statuses in which an operation has succeeded."""
         return frozenset(one.status for one in self.operations.values())

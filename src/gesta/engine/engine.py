@@ -1,6 +1,4 @@
-"""The public door: declare flows, open a store, submit, ask, decide.
-
-Station 1 of 7 hands payloads to intake.py.
+"""The engine: declare flows, open a store, submit requests and read them.
 
 Use it as `async with Engine("sqlite:///gesta.db", flows=[receipt]) as engine: await
 engine.submit(Receipt(...), key="order-7")`.
@@ -55,8 +53,6 @@ HandlerT = TypeVar("HandlerT", bound=Handler)
 
 
 class SubmitOptions(TypedDict, total=False):
-    """How a request is to be treated, beside its payload."""
-
     key: str | None
     tenant: str
     deliver_at: datetime | None
@@ -67,12 +63,12 @@ class SubmitOptions(TypedDict, total=False):
     test: bool
 
 
-#: The rest of Options is not a caller's to say.
+#: Callers may not set the other fields of Options.
 TAKEN = frozenset(SubmitOptions.__annotations__)
 
 
 class Engine:
-    """One process's part of gesta: flows, a store, and the stations that work on it."""
+    """The part of gesta in one process: flows, a store and the components that work on it."""
 
     def __init__(
         self,
@@ -82,8 +78,8 @@ class Engine:
         settings: Settings | None = None,
         work: bool | Work = True,
     ) -> None:
-        """`work=False` opens the store to submit and look without running projector, worker and
-        sweep in this process.
+        """`work=False` submits and reads without running projector, worker and sweeper in this
+        process.
         """
         self.settings = settings or process_settings.load({"url": url} if url is not None else {})
         self._flows: dict[str, Flow] = {}
@@ -110,11 +106,11 @@ class Engine:
         )
         if same is not None:
             kind = flow.payload.__name__
-            told = (
+            text = (
                 f"its payload type {kind} is that of {same!r}, which is declared already; take a"
                 f" subclass: class Other({kind}, frozen=True)"
             )
-            raise BadFlow(flow.name, told)
+            raise BadFlow(flow.name, text)
         if self._pipeline is not None:
             raise BadFlow(flow.name, "flows are declared before the engine starts")
         self._flows[flow.name] = flow
@@ -122,15 +118,15 @@ class Engine:
     def on(
         self, flow: str, *statuses: str, name: str, since: Since = "now"
     ) -> Callable[[HandlerT], HandlerT]:
-        """Tell the function below of every change to one of these statuses: durably, in order, at
+        """Call the function below for every change to one of these statuses: durably, in order, at
         least once.
 
-        `flow` may be `kind.*` or `*`; no status means every one. The place in the log is kept under
-        `name`, from the first start
-        on; with `since="beginning"` everything that ever happened is told first. A handler that
-        raises is called again with the
-        same event until it does not. It is called where work is done: by `gesta serve --app`, or an
-        engine without `work=False`.
+        `flow` may be `kind.*` or `*`; without a status it is called for every one. Its position in
+        the log is kept under `name`. It starts with the first start of the engine, or with the
+        whole log if `since="beginning"`.
+
+        A handler that raises is called again with the same event. Handlers run in processes that
+        work: `gesta serve --app`, or an engine without `work=False`.
         """
 
         def subscribe(handler: HandlerT) -> HandlerT:
@@ -174,20 +170,18 @@ class Engine:
 
     @property
     def admin(self) -> Admin:
-        """What people who run gesta do: dead letters, config, rebuild, counts."""
+        """For operators: dead letters, config, rebuild, counts."""
         admin: Admin = _opened("gesta.admin.admin", "Admin")(self.pipeline)
         return admin
 
     @property
     def external(self) -> External:
-        """For those who execute flows that are declared external: take work, ask for more time,
-        report.
-        """
+        """For workers of external flows: lease work, extend leases, report."""
         return self.pipeline.external
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What the person who starts the process should know, e.g. that a master key was made."""
+        """Messages for the person who starts the process, e.g. that a master key was created."""
         return self.pipeline.environment.notes
 
     def metrics(self) -> bytes:
@@ -197,7 +191,7 @@ class Engine:
     async def start(self) -> None:
         if self._pipeline is not None:
             raise GestaError("the engine is running already")
-        # Before anything is opened or made: what this process is to work on may not exist.
+        # Raises for a flow that is not declared, before anything is opened.
         self._work.taken_of(self._flows)
         environment = await Wiring.wire(self.settings)
         try:
@@ -230,9 +224,7 @@ class Engine:
                 )
 
     async def stop(self) -> None:
-        """Let running attempts end, then close. Whatever is not finished goes on at the next
-        start.
-        """
+        """Let running attempts end, then close. Unfinished requests continue at the next start."""
         if self._pipeline is not None:
             pipeline, self._pipeline = self._pipeline, None
             await pipeline.stop()
@@ -269,10 +261,10 @@ class Engine:
 
         The same key with the same content answers `duplicate`.
 
-        `within` is your own connection or session with an open transaction on the same PostgreSQL
-        database: then the request is part of it,
-        `deferred`, and exists if and only if that commits. A `test` reaches the sandbox and nobody
-        else, and its keys are apart from the live ones.
+        `within` is a connection or session of yours with an open transaction on the same PostgreSQL
+        database. The request becomes part of that transaction: it is `deferred` and exists if and
+        only if it commits. A `test` reaches only the sandbox, and its keys are separate from live
+        ones.
         """
         if not TAKEN.issuperset(given):
             raise TypeError(f"submit() takes {', '.join(sorted(TAKEN))} and within")
@@ -293,8 +285,8 @@ class Engine:
     async def submit_many(
         self, requests: Sequence[Payload | tuple[Payload, Options]]
     ) -> list[Request | Conflict]:
-        """Accept many at once, a verdict each; an invalid one refuses the whole call before
-        anything is written.
+        """Accept many at once, with a verdict for each. An invalid one refuses the whole call
+        before anything is written.
         """
         pairs = [one if isinstance(one, tuple) else (one, NO_OPTIONS) for one in requests]
         try:
@@ -311,7 +303,7 @@ class Engine:
         ]
 
     def payload(self, flow: str, fields: object, options: Options = NO_OPTIONS) -> Payload:
-        """A flow's payload from a JSON object; raises InvalidRequest with every fault of payload
+        """A flow's payload from a JSON object. Raises InvalidRequest with every error of payload
         and options at once.
         """
         declared = self.flow(flow)
@@ -336,9 +328,9 @@ class Engine:
     async def get(
         self, request_id: str, *, flow: str | None = None, tenant: str = "default"
     ) -> View:
-        """A request as it is now, view lag or not; raises NotFound.
+        """A request as it is now, without view lag; raises NotFound.
 
-        What is personal in its payload is sealed: see Request.payload.
+        Personal fields of its payload are encrypted: see Request.payload.
         """
         (view,) = await self.pipeline.subjects.open_views(
             [await self._view(request_id, flow, tenant)]
@@ -357,10 +349,10 @@ class Engine:
     ) -> list[View]:
         """A tenant's requests, newest first.
 
-        Of what another process has asked or done it may lag by some milliseconds, and while nobody
-        works it does not move.
+        Changes made by other processes appear some milliseconds later, and only while a projector
+        runs.
 
-        With `key` those that this key led to, one of each flow at most, as they are now.
+        With `key` the requests that this key led to, at most one for each flow, without lag.
         """
         if faults := filter_errors(status, limit):
             raise InvalidRequest("find", faults)
@@ -392,12 +384,10 @@ class Engine:
     async def erase(
         self, subject: str, *, tenant: str = "default", actor: Actor | None = None
     ) -> int:
-        """Erase a person: destroy the keys that seal what payloads tell about them.
+        """Erase a person: destroy the keys that encrypt their data in payloads. Returns how many
+        keys there were.
 
-        How many there were.
-
-        `subject` is the text that stands in a Personal field, or what the payload's `subject` said,
-        letter by letter.
+        `subject` is the exact text of a Personal field, or of the payload's `subject`.
         """
         return await self.admin.erase(subject, tenant=tenant, actor=actor)
 
@@ -411,9 +401,9 @@ class Engine:
 
 @cache
 def _opened(module: str, name: str) -> Any:
-    """What stands above the engine and is reached through it: `admin` and `web()`.
+    """A class of a layer above the engine, for `admin` and `web()`.
 
-    Both import the engine, so the engine opens them by name, when a program first asks for them.
+    Both modules import the engine, so the engine imports them when a program first needs them.
     """
     return getattr(import_module(module), name)
 

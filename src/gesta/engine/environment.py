@@ -1,6 +1,6 @@
 """What an engine is wired to: stores, clock, network, master key.
 
-Tests wire it to doubles here instead of patching.
+Tests wire it to fakes here instead of patching.
 """
 
 from __future__ import annotations
@@ -42,22 +42,19 @@ class Environment:
     master: MasterKey
     #: The value behind `env:NAME` in a flow's settings.
     reference: Callable[[str], str] = resolve_reference
-    #: Moves the clock while somebody waits for an outcome, where the clock does not move by itself
+    #: Moves the clock while a caller waits for an outcome, where the clock does not move by itself
     #: (tests).
     pass_time: Callable[[float], Coroutine[Any, Any, None]] | None = None
     #: How long attempts may go on when the engine stops, before they are cut and recorded as
-    #: Unknown.
-    #: With what comes after (pool.LAST_SECONDS, road.END_SECONDS) it stays below the 30 s that
-    #: supervisors give.
+    #: Unknown. With what follows (pool.LAST_SECONDS, pipeline.END_SECONDS) it stays below the 30 s
+    #: that supervisors allow.
     drain_seconds: float = 22.0
-    #: Told the road once it is built; the harness of tests listens here.
+    #: Called with the pipeline once it is built; the test harness uses it.
     built: Callable[[Pipeline], None] | None = None
-    #: Said to the person who starts the process, e.g. that a key file was made.
+    #: Shown to the person who starts the process, e.g. that a key file was created.
     notes: tuple[str, ...] = ()
     settings: Settings = field(default_factory=Settings)
-    #: Who fills templates in.
     renderer: Renderer = field(default_factory=InlineRenderer)
-    #: The way out for letters.
     mail: MailTransport = field(default_factory=NoMail)
 
 
@@ -133,8 +130,8 @@ def _naming(setting: str) -> Iterator[None]:
 
 
 async def refuse_fenced(stores: Stores, *, works: bool) -> None:
-    """Raise Fenced where nobody may work: a store that was left can still be looked at, one that is
-    being filled is not ready for that.
+    """Raise Fenced where this process may not work. A store that was copied away can still be read;
+    one that is being filled cannot.
     """
     for fence in await stores.fences.standing():
         if fence.kind == "filling" or (works and fence.tenant is None):
@@ -174,15 +171,15 @@ async def master_key(
     if path.exists():
         return await _key(_found(path), str(path), stores), ()
     if await stores.vault.get([IDENTITY]) and not path.exists():
-        # A new key would open nothing of what is there.
+        # A new key could not decrypt what is stored.
         raise LostMasterKey(stores.name, str(path))
     fresh = base64.b64encode(runtime.random_bytes(KEY_BYTES)).decode()
     if not _write_once(path, fresh + "\n", runtime):
-        # Another process was faster: its key is the one.
+        # Another process created it first.
         return await _key(_found(path), str(path), stores), ()
     note = (
-        f"made a master key in {path} (mode 0600); back it up apart from the store: without it"
-        " stored secrets cannot be read"
+        f"made a master key in {path} (mode 0600); back it up separately from the store: without"
+        " it stored secrets cannot be read"
     )
     return MasterKey(fresh, str(path)), (note,)
 
@@ -195,9 +192,9 @@ def key_file(stores: Stores) -> Path | None:
 
 
 def _write_once(path: Path, text: str, runtime: Runtime) -> bool:
-    """Whether the file is ours: there whole and on disk, or another's.
+    """Create the file whole and synced. False: another process created it first.
 
-    A crash in between leaves no half of it.
+    A crash leaves no partial file.
     """
     draft = path.with_name(f"{path.name}.{runtime.random_bytes(8).hex()}")
     with os.fdopen(
@@ -232,11 +229,11 @@ async def _key(text: str, where: str, stores: Stores) -> MasterKey:
     except BadSettings:
         if not await stores.vault.get([IDENTITY]):
             raise
-        # Whoever made a new one here would give up all that is sealed.
+        # A new key would make everything that is encrypted unreadable.
         raise BadSettings(
-            f"master key from {where}: {KEY_BYTES} bytes in base64 are needed, and what is there is"
-            f" broken; {stores.name} has sealed secrets, which a new key cannot open: restore"
-            f" {where} from a backup"
+            f"master key from {where}: {KEY_BYTES} bytes in base64 are needed, and it is damaged."
+            f" {stores.name} has encrypted secrets that a new key cannot decrypt: restore {where}"
+            " from a backup"
         ) from None
 
 

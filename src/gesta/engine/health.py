@@ -1,12 +1,10 @@
-"""What a process says of its own health: alive, and ready.
+"""The health of a process: live and ready. Answers name the kind of an error, never its text.
 
-No text of an error is in it, only its kind: the log has the rest, scrubbed.
+Live: the event loop runs, which the answer itself shows, and every component runs. A restart helps
+a process that is not live.
 
-Alive: the event loop turns, which the answer itself shows, and every station runs. A restart helps
-whoever is not.
-Ready: beside that the store takes what is written, every station has begun, and nobody has asked
-the process to stop. A restart would not help:
-whatever is out of reach is tried again until it is back.
+Ready: in addition the store accepts writes, every component has begun, and the process is not
+stopping. A restart would not help: the process retries until the store is back.
 """
 
 from __future__ import annotations
@@ -22,16 +20,16 @@ from gesta.runtime.clock import Signal, spawn
 if TYPE_CHECKING:
     from gesta.engine.pipeline import Pipeline
 
-#: What is written to see whether a store takes it: a role that nobody plays, for no time at all.
+#: A lease that is claimed for no time, to see whether the store accepts writes.
 ROLE = "health"
-#: A store that has not answered after this is told to be silent.
+#: Without an answer for this long, a store counts as silent.
 SILENT_SECONDS = 2.0
-#: An answer is good for so long, however many ask.
+#: How long an answer is reused.
 FRESH_SECONDS = 1.0
 
 
 class ProcessHealth:
-    """Knows its road once the engine has started."""
+    """Knows its pipeline once the engine has started."""
 
     def __init__(self) -> None:
         self._pipeline: Pipeline | None = None
@@ -49,7 +47,7 @@ class ProcessHealth:
         return b"" if self._pipeline is None else generate_latest(self._pipeline.telemetry.registry)
 
     def not_live(self) -> dict[str, str]:
-        """What is wrong with this process: station → error."""
+        """Component → error."""
         pipeline = self._pipeline
         return {} if pipeline is None or pipeline.is_stopping else pipeline.components.broken()
 
@@ -65,9 +63,9 @@ class ProcessHealth:
         return errors if store is None else {"store": store, **errors}
 
     async def _store(self, pipeline: Pipeline) -> str | None:
-        """What is wrong with the store.
+        """The error of the store.
 
-        One question at a time, however many ask us: a silent store must not gather them.
+        One question at a time: callers share it, so that a silent store does not collect them.
         """
         clock, answered = pipeline.runtime.monotonic, self._answered
         assert answered is not None

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import platform
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import timedelta
 from functools import partial
 
@@ -66,8 +67,8 @@ from gesta.worker.external.leasing import LeaseExpiry
 from gesta.worker.pool import Pool
 from gesta.worker.release import JobRelease, LateCancellation
 
-#: When the drain is over, stations may end for so long, and what is left be projected for so long;
-#: then the engine stops without them.
+#: After the drain: how long components may take to end, and how long the rest may take to be
+#: projected. Then the engine stops without them.
 END_SECONDS = 5.0
 FINISH_SECONDS = 1.0
 
@@ -86,7 +87,8 @@ class Pipeline:
         subscriptions: Sequence[Subscription],
         retention: timedelta | None,
     ) -> None:
-        self.flows, self.environment, self.retention = flows, environment, retention
+        self.flows = flows if environment.stores.leases_are_durable else _journalled(flows)
+        self.environment, self.retention = environment, retention
         self.runtime = OnClock(environment.runtime, environment.stores.now_ms)
         self.telemetry, ids = Telemetry(), Ids(self.runtime)
         self.owner = f"{platform.node()}:{os.getpid()}:{ids.new()}"
@@ -128,7 +130,7 @@ class Pipeline:
             vault=stores.vault, key_ring=key_ring, identity=identity, runtime=runtime
         )
         self.pausing = PauseControl(self.config_writer, stores.job_holds)
-        #: What flows keep about people beside their requests.
+        #: What flows store about people beside their requests.
         self.records = Records(
             vault=stores.vault,
             key_ring=key_ring,
@@ -291,8 +293,8 @@ class Pipeline:
                 config=self.config,
                 process=self.process,
             )
-            if self.alerts.can_be_sent:
-                self.telemetry.alarm = self.alerts.met
+            if self.alerts.is_possible:
+                self.telemetry.alarm = self.alerts.count
                 own.append(Alerting(self.alerts, log))
         self.subscriptions = Subscriptions(subscriptions, own, log)
 
@@ -341,7 +343,7 @@ class Pipeline:
         """The components that this process runs."""
         self.components = Components(self.process)
         runs = self.components.runs
-        #: Station → what it plays by lease, where that is so.
+        #: Component → the leader role that it holds by lease, if it has one.
         self._roles: dict[str, Role | Partitions] = {}
         stores = self.environment.stores
         if "projector" in work.parts:
@@ -363,13 +365,13 @@ class Pipeline:
         if "worker" in work.parts:
             runs |= {"worker": self.pool.run, "queue": self.pool.listen}
             runs |= {"lease": self.pool.lease.keep, "deadlines": self._deadlines.run}
-        if work.parts and self.alerts is not None and self.alerts.can_be_sent:
+        if work.parts and self.alerts is not None and self.alerts.is_possible:
             runs["alerts"] = self.alerts.run
         if "sweeper" in work.parts:
             runs["sweep"], self._roles["sweep"] = self.sweep.run, self.sweep.role
 
     def not_begun(self) -> list[str]:
-        """Stations that the store has not answered yet since this process started."""
+        """Components that have had no answer from the store since this process started."""
         waiting = [name for name, role in self._roles.items() if not role.is_known]
         return (
             [*waiting, "worker"]
@@ -378,11 +380,11 @@ class Pipeline:
         )
 
     async def stop(self) -> None:
-        """Stop taking and telling, let attempts and handlers end and be recorded and projected,
-        then close.
+        """Stop leasing jobs and notifying, let attempts and handlers end and be recorded and
+        projected, then close.
 
-        A role goes to another process as soon as we have no more use for it: nobody waits for its
-        lease to end.
+        Leader roles are released as soon as possible, so that other processes need not wait for
+        lease expiry.
         """
         was_running, self.is_stopping = self.is_running, True
         until = self.runtime.monotonic() + self.environment.drain_seconds
@@ -403,3 +405,13 @@ class Pipeline:
         await self.environment.renderer.close()
         await self.environment.mail.close()
         await self.environment.stores.close()
+
+
+def _journalled(flows: Mapping[str, Flow]) -> dict[str, Flow]:
+    """For a queue whose leases a crash may undo: an attempt that must not be repeated blindly is
+    journalled as an event before the call.
+    """
+    return {
+        name: flow if flow.rules.on_unknown == "resend" else replace(flow, journal=True)
+        for name, flow in flows.items()
+    }

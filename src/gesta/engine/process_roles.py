@@ -1,5 +1,5 @@
-"""Which stations a process runs: all of them, as `gesta serve` does, or one part of the road beside
-processes that run the rest.
+"""Which components a process runs: all of them, as `gesta serve` does, or some beside other
+processes.
 """
 
 from collections.abc import Mapping
@@ -11,14 +11,13 @@ from gesta.errors import BadFlow
 from gesta.flows.channels import unknown_flow
 from gesta.flows.flow import Flow
 
-#: The projector tells handlers, too: both follow the log, and one who projects has heard of an
-#: event before anybody else.
+#: The projector also runs handlers: both follow the log.
 Part = Literal["projector", "worker", "sweeper"]
 
 
 @dataclass(frozen=True)
 class Work:
-    """A process's share of the road."""
+    """The components that a process runs, and the flows that its worker executes."""
 
     parts: frozenset[Part]
     #: What its worker takes: names of flows, or `kind.*` for all of a kind. Empty: every flow that
@@ -26,9 +25,9 @@ class Work:
     flows: tuple[str, ...] = ()
 
     def taken_of(self, declared: Mapping[str, Flow]) -> dict[str, Flow]:
-        """The flows whose jobs its worker takes: none that others execute.
+        """The flows that its worker executes; external ones are left out.
 
-        Raises where nothing fits: a worker would stand idle and look well.
+        Raises where a pattern matches no flow: the worker would be idle without a sign of it.
         """
         ours = {name: flow for name, flow in declared.items() if not flow.is_external}
         for pattern in self.flows:
@@ -37,8 +36,8 @@ class Work:
             if not any(covers(pattern, name) for name in ours):
                 raise BadFlow(
                     pattern,
-                    "is executed by others, who take its work over HTTP; no worker of gesta"
-                    " takes it",
+                    "is an external flow: its workers lease work over HTTP, and no worker of"
+                    " gesta executes it",
                 )
         if not self.flows:
             return ours

@@ -1,4 +1,4 @@
-"""A handle on one request: what became of it, and what can still be decided about it."""
+"""A handle on one request: its outcome and the commands that apply to it."""
 
 from __future__ import annotations
 
@@ -39,20 +39,20 @@ from gesta.security.subject_keys import ERASED
 if TYPE_CHECKING:
     from gesta.engine.pipeline import Pipeline
 
-#: How often a view is looked at when another process does the projecting.
+#: How often a view is read where another process projects.
 POLL_SECONDS = 0.1
-#: The same where this process projects and tells at once: a net that should never be needed.
+#: The same where this process projects and notifies waiters: a safety net.
 PROJECTED_HERE_SECONDS = 5.0
-#: How long a deferred request is looked for before it is said not to be there. Draining takes a
-#: fraction of a second.
+#: How long a deferred request is looked for. The outbox is drained within a fraction of a second.
 DEFERRED_SECONDS = 5.0
 
 
 class Request:
-    """`verdict` is `created`, or `duplicate` when the key led to an earlier request, or `deferred`:
-    part of the caller's own transaction.
+    """A request that was submitted, or found by its id.
 
-    A deferred one is there soon after the commit, and never after a rollback.
+    `verdict` is `created`, `duplicate` when the key led to an earlier request, or `deferred` when
+    it is part of the caller's transaction. A deferred request exists soon after the commit, and
+    never after a rollback.
     """
 
     __slots__ = ("_pipeline", "flow", "id", "tenant", "verdict", "warnings")
@@ -68,9 +68,8 @@ class Request:
         return f"Request({self.flow} {self.id} {self.verdict})"
 
     async def view(self) -> View:
-        """The request as it is now.
-
-        A deferred one is waited for, for some seconds: it may have been committed this very moment.
+        """The request as it is now. A deferred one is waited for, for some seconds: it may just
+        have been committed.
         """
         (view,) = await self._pipeline.subjects.open_views([await self._stored()])
         return view
@@ -103,8 +102,8 @@ class Request:
                 self.id, led_here if self.verdict == "duplicate" else ""
             )
         more = (
-            "; the transaction it is part of has not been committed or was rolled back, or nobody"
-            " drains the outbox: gesta serve"
+            "; the transaction it is part of has not been committed or was rolled back, or no"
+            " process drains the outbox: gesta serve"
         )
         return NotFound("request", self.id, more)
 
@@ -112,7 +111,7 @@ class Request:
         return (await self._stored()).state.status
 
     async def payload(self) -> Payload:
-        """What was asked for, in clear; raises Erased when a person it is about was erased."""
+        """The payload in clear. Raises Erased when a person it is about was erased."""
         flow = self._pipeline.flows.get(self.flow)
         if flow is None:
             raise unknown_flow(self.flow, self._pipeline.flows)
@@ -130,10 +129,8 @@ class Request:
             ) from None
 
     async def outcome(self, timeout: float = 30.0) -> Outcome:  # noqa: ASYNC109 -- the usual name
-        """Wait until nothing more happens by itself.
-
-        Raises OutcomeTimeout after `timeout` seconds, and the
-        request goes on.
+        """Wait until the request needs no more work. Raises OutcomeTimeout after `timeout` seconds,
+        and the request goes on.
         """
         runtime, waiters = self._pipeline.runtime, self._pipeline.waiters
         until = runtime.monotonic() + timeout
@@ -173,8 +170,8 @@ class Request:
         return f"{pause.kind} {pause.scope}{reason}"
 
     async def _poll(self, future: asyncio.Future[State], until: float) -> None:
-        """Look now, because it may be over already, and then now and again: another process may be
-        the one that projects.
+        """Read the view now, because the request may have ended already, and then at intervals,
+        because another process may project.
         """
         runtime = self._pipeline.runtime
         while not future.done():
@@ -195,36 +192,33 @@ class Request:
             await sleep(runtime, min(pause, left))
 
     async def _state(self) -> State | None:
-        """None while a deferred one is not there yet."""
+        """None while a deferred request does not exist yet."""
         view = await self._find()
         if view is None and self.verdict != "deferred":
             raise self._not_there()
         return None if view is None else view.state
 
     async def cancel(self, *, actor: Actor | None = None) -> Status:
-        """Call it back.
-
-        While an attempt runs, its end decides: a success stays, anything else becomes `cancelled`.
-        """
+        """Cancel it. A running attempt finishes first; if it succeeds, its result stays."""
         after, was_active = await self._apply(commands.Cancel(), drop_job, actor)
         if was_active:
             after, _ = await self._apply(commands.Cancel(active=True), no_job, actor)
             with suppress(Refused):
-                # Whoever had the job may have let go of it between the two. If the end came
-                # meanwhile, that decides.
+                # The holder of the job may have released it between the two. If the attempt ended
+                # meanwhile, its outcome decides.
                 after, _ = await self._apply(commands.Cancel(), drop_job, actor)
         return after.state.status
 
     async def retry(self, *, actor: Actor | None = None) -> Status:
-        """The next attempt of the same intent, due now, under the same key."""
+        """Make the next attempt of the same intent now, with the same idempotency key."""
         return await self._reopen(commands.RetryNow(self._pipeline.runtime.now_ms()), actor)
 
     async def redrive(
         self, *, ttl: timedelta | None = None, again: bool = False, actor: Actor | None = None
     ) -> Status:
-        """Again after a final failure, with a fresh budget.
+        """Run it again after a final failure, with a fresh budget.
 
-        `again` forces a new intent although an attempt is in doubt.
+        `again` forces a new intent although the outcome of an attempt is unknown.
 
         Raises Refused, also when a person it is about was erased.
         """
@@ -244,7 +238,7 @@ class Request:
         provider_id: str = "",
         actor: Actor | None = None,
     ) -> Status:
-        """End the doubt of an `unknown` request by a person's word, on record."""
+        """Resolve an `unknown` request with a person's finding, on record."""
         return await self._reopen(commands.Resolve(result, by, evidence, provider_id), actor)
 
     async def purge(self, *, actor: Actor | None = None) -> None:
@@ -265,10 +259,8 @@ class Request:
     async def _apply(
         self, command: commands.Command, settle: Settle, actor: Actor | None
     ) -> tuple[View, bool]:
-        """The request after the command, and whether a running attempt kept it from being
-        recorded.
-        """
-        # What a program passes goes into events for ever, whatever the annotations say.
+        """The request after the command, and whether a running attempt prevented it."""
+        # What a program passes is stored in events for ever, so annotations are not trusted.
         faults = value_errors(command) | actor_errors(actor)
         if faults:
             raise InvalidRequest(self.flow, faults)
@@ -278,7 +270,7 @@ class Request:
         view = await self._stored()
         if isinstance(command, commands.Redrive) and await self._pipeline.subjects.is_erased(view):
             text = (
-                "a person it is about was erased, so nobody can read what was asked; it cannot be"
+                "a person it is about was erased and its payload cannot be read; it cannot be"
                 " executed again"
             )
             raise Refused(self.id, commands.CommandRefused("subject_erased", text))

@@ -148,7 +148,7 @@ class OutboxDrain:
                 assert created.after is not None
                 assert ended is not None
                 assert ended.after is not None
-                self._telemetry.status_changed(created.after, ended.after)
+                self._telemetry.status_changed(created.after, ended.after, None)
         return verdicts
 
     def _withdrawn(self, append: Append, command: Withdraw) -> Append:

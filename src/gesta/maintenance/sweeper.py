@@ -62,6 +62,7 @@ class Sweeper:
             stores.queue,
             stores.job_inspection,
         )
+        self._read_model, self._leases = stores.read_model, stores.leases
         self._live_jobs, self._buckets = stores.live_jobs, stores.token_buckets
         self._retention, self._lease_expiry, self._process = retention, lease_expiry, process
         self._runtime, self._telemetry = process.runtime, process.telemetry
@@ -98,11 +99,22 @@ class Sweeper:
             self._lost_checked_at = now
             await self._restore_lost_jobs()
             await self._buckets.forget(BUCKETS)
-            self._telemetry.looked_at(
-                by_flow(await self._inspection.backlog()),
-                self._runtime.now_ms(),
-                await self._pausing.paused(None),
-            )
+            await self._measure()
+
+    async def _measure(self) -> None:
+        """What metrics show of the whole store, whichever processes run."""
+        now = self._runtime.now_ms()
+        keep_seconds = max(
+            (flow.dead_letter_seconds for flow in self._flows.values()),
+            default=Flow.dead_letter_seconds,
+        )
+        self._telemetry.store_seen(
+            backlog=by_flow(await self._inspection.backlog()),
+            unsettled=await self._read_model.unsettled(now - round(keep_seconds * 1000)),
+            processes=await self._leases.processes(),
+            pauses=await self._pausing.paused(None),
+            now_ms=now,
+        )
 
     async def _deal_with(self, due: list[View]) -> None:
         """Bounded batches: what was dealt with is postponed, so the next batch is another one."""

@@ -1,4 +1,4 @@
-"""Port: how far each consumer of the log has got.
+"""Port: how far each consumer of the log has read.
 
 Projectors, subscriptions and store copies keep their position here.
 """
@@ -35,12 +35,12 @@ class Move(msgspec.Struct, frozen=True, gc=False):
 
 
 class Checkpoint(msgspec.Struct, frozen=True, gc=False):
-    """How far a consumer of the log has got, and the error that keeps it from going on."""
+    """The position of a consumer of the log, and the error that stops it."""
 
     name: str
     position: int
     error: str = ""
-    #: Since when it fails.
+    #: When it failed first.
     failed_at_ms: int | None = None
 
 
@@ -64,7 +64,7 @@ class Checkpoints(Protocol):
         """Delete a checkpoint whose consumer is gone, so that it no longer holds back retention."""
 
     async def note_error(self, name: str, error: str, at_ms: int) -> None:
-        """Note what keeps a checkpoint from moving. The first time stays; the next move clears it.
+        """Note the error that stops a consumer. The first time stays; the next move clears both.
 
         Does nothing if the checkpoint does not exist.
         """

@@ -1,10 +1,8 @@
-"""Station 3, port: the event store, the only truth.
+"""Port: the event store, the source of truth.
 
-Receives appends from intake, worker and sweep; the projector follows it.
-
-Version = how many events the stream has, so the first event is version 1 and a new stream is
-expected at 0.
-Position = opaque, ordered, one total order over all streams; gaps are allowed, going back is not.
+The version of a stream is the number of its events: its first event has version 1, and a new stream
+is expected at 0. A position orders the events of all streams. Positions may have gaps, but a later
+commit never has an earlier position.
 """
 
 from collections.abc import Iterable, Sequence
@@ -22,27 +20,23 @@ class Known(msgspec.Struct, frozen=True, gc=False):
 
     event: Event
     meta: Meta
-    #: The request after it, where whoever appended it has folded it in already.
+    #: The request after the event, if the process that appended it has computed it.
     after: State | None = None
 
 
 class NewEvent(msgspec.Struct, frozen=True, gc=False):
-    """An event to append.
-
-    Ids are made by the caller, so that an append repeated after a lost answer is recognised.
-    """
+    """An event to append. The caller makes its id: a repeated append is recognised by it."""
 
     id: bytes
     type: str
     data: bytes
     meta: bytes
-    #: What the bytes say, handed on to a follower in the same process so that it need not read
-    #: them. Never stored.
+    #: The same, decoded, for followers in the same process. Never stored.
     known: Known | None = None
 
 
 class Recorded(msgspec.Struct, frozen=True, gc=False):
-    """An event as the store keeps it."""
+    """A stored event."""
 
     position: int
     stream: str
@@ -55,10 +49,7 @@ class Recorded(msgspec.Struct, frozen=True, gc=False):
 
 
 class Claim(msgspec.Struct, frozen=True, gc=False):
-    """A caller's key, claimed in the same commit as the stream it leads to.
-
-    `name` and `content` are keyed digests.
-    """
+    """A caller's key and the request that it leads to. `name` and `content` are keyed digests."""
 
     name: bytes
     request_id: str
@@ -66,8 +57,9 @@ class Claim(msgspec.Struct, frozen=True, gc=False):
 
 
 class Append(msgspec.Struct, frozen=True, gc=False):
-    """All events or none, if the stream still has `expected` events and the claim, if any, is
-    free.
+    """Events to append to a stream: all or none.
+
+    They are refused if the stream no longer has `expected` events, or if the key is claimed.
     """
 
     stream: str
@@ -77,16 +69,13 @@ class Append(msgspec.Struct, frozen=True, gc=False):
 
 
 class Appended(msgspec.Struct, frozen=True, gc=False):
-    """On disk. `version` is the stream's version after these events.
-
-    Also the answer to an append that already stands there.
-    """
+    """The events are on disk, perhaps by an earlier, equal append. `version`: of the stream."""
 
     version: int
 
 
 class Stale(msgspec.Struct, frozen=True, gc=False):
-    """The stream moved since `expected` was read; nothing was written."""
+    """The stream has other events than `expected`; nothing was written."""
 
     actual: int
 
@@ -94,7 +83,7 @@ class Stale(msgspec.Struct, frozen=True, gc=False):
 class Claimed(msgspec.Struct, frozen=True, gc=False):
     """The key leads to an earlier request; nothing was written.
 
-    Equal `content` means: the same was asked.
+    Equal `content`: the earlier request is the same.
     """
 
     request_id: str
@@ -105,29 +94,30 @@ AppendVerdict = Appended | Stale | Claimed
 
 
 class Share(msgspec.Struct, frozen=True, gc=False):
-    """Some of the partitions into which a log is divided: `numbers` out of 0 to `count` - 1.
+    """Some partitions of the log: `numbers` out of 0 to `count` - 1.
 
-    A stream is in one of them for ever.
+    A stream stays in its partition for ever.
     """
 
     count: int
     numbers: tuple[int, ...]
 
     def has(self, stream: str) -> bool:
-        # A hash that every store can compute, and that no version of a store or of Python changes.
+        # Every store can compute this hash, and no version of Python changes it.
         return sha256(stream.encode()).digest()[0] % self.count in self.numbers
 
+    def part_of(self, events: Sequence[Recorded], after: int) -> tuple[list[Recorded], int]:
+        """The events of these partitions, and the position of the last of all; `after` if none."""
+        reached = events[-1].position if events else after
+        return [one for one in events if self.has(one.stream)], reached
 
-#: Of the data of events, what one look at the log gives at most, but for the last of them: whoever
-#: follows has to hold it in memory.
+
+#: `follow` ends with the event whose data makes it this many bytes: a follower holds it in memory.
 FOLLOW_BYTES = 16 * 1024 * 1024
 
 
 def until_full(events: Iterable[Recorded]) -> list[Recorded]:
-    """These events up to the one with which their data comes to FOLLOW_BYTES.
-
-    The others are not asked for.
-    """
+    """The events up to the one whose data makes it FOLLOW_BYTES. Later ones are not read."""
     found: list[Recorded] = []
     size = 0
     for event in events:
@@ -139,67 +129,52 @@ def until_full(events: Iterable[Recorded]) -> list[Recorded]:
 
 
 class EventStore(Protocol):
-    """Append, read, follow; each call carries many."""
-
     async def append(self, appends: Sequence[Append]) -> list[AppendVerdict]:
         """A verdict for each append, in order, once it is on disk.
 
-        One refused append does not touch the others.
+        A refused append does not affect the others.
         """
 
     async def read(self, streams: Sequence[tuple[str, int]]) -> list[Recorded]:
-        """The events of each stream after the given version, in order within a stream.
-
-        Reads what is committed now.
-        """
+        """The committed events of each stream after a version, in order within a stream."""
 
     async def read_back(self, stream: str, before: int | None, limit: int) -> list[Recorded]:
-        """The last events of a stream before the given version, or of all of it; newest first."""
+        """The last events of a stream, newest first; only those before a version if given."""
 
     async def follow(self, after: int, limit: int) -> list[Recorded]:
         """The next events of all streams after a position, oldest first; empty at the end.
 
-        Never skips one that commits later.
-
-        At most `limit`, and none behind the one with which their data comes to FOLLOW_BYTES. So
-        fewer than `limit` does not mean the end.
+        Never skips an event that commits later. At most `limit`, and none after the one whose data
+        makes it FOLLOW_BYTES: fewer than `limit` does not mean the end.
         """
 
     async def follow_share(
         self, after: int, limit: int, share: Share
     ) -> tuple[list[Recorded], int]:
-        """As `follow`, only the events of some partitions among the next `limit` of all; and the
-        position up to which all were looked at.
+        """As `follow`, for some partitions among the next `limit` events of all; and the position
+        up to which events were read.
 
-        What their data comes to may be counted with or without the events of others.
+        FOLLOW_BYTES may count the events of other partitions or not.
         """
 
     async def end(self) -> int:
-        """The position of the newest event, whether or not it is still there; 0 when there never
-        was one.
-        """
+        """The position of the newest event ever appended; 0 if there was none."""
 
     async def behind(self, after: int) -> int:
-        """How many events follow a position: 0 at the end, never fewer than there are.
-
-        Cheap, so it may be somewhat more.
-        """
+        """How many events follow a position; 0 at the end. May be too high, never too low."""
 
     async def changed(self, timeout_seconds: float) -> None:
-        """Return when something may have been appended, at the latest after the timeout.
-
-        A hint, never a promise.
-        """
+        """Return when an event may have been appended, by any process, or after the timeout."""
 
 
 class KeyClaims(Protocol):
-    """The claimed keys by themselves, for store copies and operators. `append` claims keys, too."""
+    """The claimed keys, for store copies and operators. `append` claims keys, too."""
 
     async def claims(self, after: bytes, limit: int) -> list[Claim]:
-        """Claimed keys in the order of their names, behind `after`."""
+        """Claimed keys in the order of their names, after a name."""
 
     async def put_claims(self, claims: Sequence[Claim]) -> list[bool]:
-        """Claim keys without a stream, for one that was copied or removed; on disk.
+        """Claim keys of requests that were copied or removed; on disk when it returns.
 
-        False: the key leads to another request and stays.
+        False: the key leads to another request, which keeps it.
         """

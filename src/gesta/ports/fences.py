@@ -1,7 +1,7 @@
-"""Port: a fence keeps everybody from writing to a store, or to a tenant's part of it, once its
-content has another home.
+"""Port: a fence keeps all processes from writing to a store, or to the part of a tenant.
 
-`gesta copy` puts it up (copying/). Reading stays possible. While no fence stands, it costs nothing.
+`gesta copy` puts fences up (maintenance/store_copy). Reading stays possible. Without a fence this
+costs nothing.
 """
 
 from collections.abc import Sequence
@@ -16,38 +16,33 @@ FenceKind = Literal["left", "filling"]
 
 
 class Fence(msgspec.Struct, frozen=True):
-    """Why nothing is written. `other` is the other store as people may read it, without a
-    password.
-    """
+    """Why nothing is written. `other`: the other store, without a password."""
 
     kind: FenceKind
     other: str
-    #: Whose part was copied; None: everything. Only what has left can be one tenant's.
+    #: The tenant whose part was copied; None: all. A `filling` fence has no tenant.
     tenant: str | None = None
 
 
 class Fences(Protocol):
-    """What they stop, until they are taken down.
+    """What fences stop until they are taken down.
 
-    left: every write but that of a secret's version that stands already; of one tenant, its events
-    and its secrets alone.
-    filling: jobs are neither put, pending nor taken. Everything else goes on, so that the store can
-    be filled.
+    left: every write, except putting a version of a secret that exists, and reports of processes.
+    Of one tenant: its events and its secrets.
+    filling: jobs are neither put, undispatched nor leased. All other writes fill the store.
     """
 
     async def put_up(self, fence: Fence) -> None:
-        """From this commit on what it stops raises Fenced, in every process; on disk when this
-        returns.
+        """From this commit on, the writes that it stops raise Fenced in every process.
 
-        Repeated, the last one counts.
+        On disk when it returns. A repeated fence replaces the earlier one.
         """
 
     async def take_down(self, fence: Fence, jobs: Sequence[Job] = ()) -> None:
-        """In one commit it goes, if it stands, and these jobs are put; one that is live stays as it
-        is.
+        """Remove the fence, if it is up, and put jobs, in one commit; on disk when it returns.
 
-        On disk when this returns.
+        A job that is live stays as it is.
         """
 
     async def standing(self) -> list[Fence]:
-        """Every fence that stands, by kind and tenant."""
+        """Every fence that is up, by kind and tenant."""

@@ -1,6 +1,6 @@
-"""Station 5, port: the queue holds pointers, never data or secrets.
+"""Port: the job queue. Jobs are pointers to requests, without data or secrets.
 
-Projector and sweep put; workers take under a lease.
+Projector and sweeper put jobs; workers take them under a lease.
 """
 
 from collections.abc import Mapping, Sequence
@@ -10,17 +10,16 @@ import msgspec
 
 from gesta.domain.ids import flow_of_external_queue
 from gesta.domain.state import JobKind
+from gesta.ports.leases import is_current
 
 
 class Job(msgspec.Struct, frozen=True, gc=False):
     """A pointer to a request's open operation."""
 
-    #: `{requestId}-{dispatchVersion}`; where the caller brought the id, tenant and flow are part of
-    #: it (State.job_id).
+    #: `{requestId}-{dispatchVersion}`; with tenant and flow if callers choose ids (State.job_id).
     id: str
     tenant: str
-    #: What it is taken by: the flow, or the lane of a tenant where others execute the flow
-    #: (domain/ids.py, lane_of).
+    #: The flow, or the external queue of a tenant (domain/ids.py).
     flow: str
     request_id: str
     dispatch_version: int
@@ -28,18 +27,17 @@ class Job(msgspec.Struct, frozen=True, gc=False):
     due_ms: int = 0
     #: 1 = most urgent, 10 = least.
     priority: int = 5
-    #: Put back by sweep, restore or rebuild: nobody knows whether an earlier job of this id was
-    #: executed.
+    #: Put again by sweeper, restore or rebuild: an earlier job of this id may have been executed.
     possibly_executed: bool = False
 
 
 class LeasedJob(msgspec.Struct, frozen=True, gc=False):
-    """A job under a lease. `takes` above 1: an earlier take has no recorded end."""
+    """A job under a lease. `takes` above 1: an earlier lease has no recorded end."""
 
     job: Job
     token: str
     takes: int
-    #: When it could have been taken first; what queue_lag_ms is measured from.
+    #: Since when it could have been leased; queue_lag_ms is measured from it.
     available_ms: int
 
     @property
@@ -48,14 +46,14 @@ class LeasedJob(msgspec.Struct, frozen=True, gc=False):
 
 
 class Ack(msgspec.Struct, frozen=True, gc=False):
-    """The job is done with."""
+    """Delete the job."""
 
     job_id: str
     token: str
 
 
 class Release(msgspec.Struct, frozen=True, gc=False):
-    """Back into the queue, not before `due_ms`; the take counts as ended."""
+    """Put the job back, not to be leased before `due_ms`; its lease has a recorded end."""
 
     job_id: str
     token: str
@@ -63,15 +61,15 @@ class Release(msgspec.Struct, frozen=True, gc=False):
 
 
 class Drop(msgspec.Struct, frozen=True, gc=False):
-    """Remove the job if nobody holds it and nobody may have held it without a recorded end."""
+    """Delete the job if it is not leased and every earlier lease has a recorded end."""
 
     job_id: str
 
 
 class Hold(msgspec.Struct, frozen=True, gc=False):
-    """Set the job aside under a scope until `unhold`: nothing was called.
+    """Hold the job under a scope until `unhold`: this lease executed nothing.
 
-    Whoever may have held it before stays remembered.
+    An earlier lease without a recorded end stays noted.
     """
 
     job_id: str
@@ -88,34 +86,27 @@ class HeldJob(msgspec.Struct, frozen=True, gc=False):
 
 
 Settlement = Ack | Release | Drop | Hold
-#: done: acked, released, held or removed. lost: the lease is another's by now. active: somebody
-#: holds it. absent: no such job.
+#: done: as asked. lost: the token no longer holds the job. active: a Drop found the job leased or
+#: possibly executed. absent: no such job.
 Settled = Literal["done", "lost", "active", "absent"]
 
-
-#: No lease lasts longer.
-LONGEST_LEASE_MS = 600_000
-
-#: Waits for its time, is ready to be taken, leased by a worker, or held by a pause.
+#: Waits for its time, is ready, leased by a worker, or held by a pause.
 JobState = Literal["waiting", "ready", "leased", "held"]
 
 
 class QueueStanding(msgspec.Struct, frozen=True, gc=False):
-    """A live job as it stands, for people who look."""
+    """A live job and its state, for operators."""
 
     job: Job
     state: JobState
-    #: Takes without a recorded end, the present one included.
+    #: Leases without a recorded end, the present one included.
     takes: int
-    #: When the lease on it ends or ended; None: it is not leased.
+    #: The end of its lease; None: it is not leased.
     until_ms: int | None = None
 
     def is_abandoned(self, now_ms: int) -> bool:
-        """Its lease is over, and nobody has come for it since.
-
-        One that ends later than any lasts was made before the clock was set back.
-        """
-        return self.until_ms is not None and not now_ms < self.until_ms <= now_ms + LONGEST_LEASE_MS
+        """Whether its lease has expired and no worker has taken it since."""
+        return self.until_ms is not None and not is_current(self.until_ms, now_ms)
 
 
 class Backlog(msgspec.Struct, frozen=True, gc=False):
@@ -125,21 +116,20 @@ class Backlog(msgspec.Struct, frozen=True, gc=False):
     ready: int = 0
     #: Abandoned ones included.
     leased: int = 0
-    #: Since when the oldest ready one could have been taken.
+    #: Since when the oldest ready job could have been leased.
     oldest_ready_ms: int | None = None
     held: int = 0
-    #: Leased ones whose lease is over: whoever took them is gone, and nobody has come for them
-    #: since.
+    #: Leased jobs whose lease has expired: their worker is gone.
     abandoned: int = 0
 
     @property
     def at_work(self) -> int:
-        """How many somebody has in hand."""
+        """How many a live worker holds."""
         return self.leased - self.abandoned
 
 
 def by_flow(backlog: Mapping[str, Backlog]) -> dict[str, Backlog]:
-    """The same with all lanes of a flow as one."""
+    """The backlog with the external queues of a flow added up."""
     found: dict[str, list[Backlog]] = {}
     for name, one in backlog.items():
         found.setdefault(flow_of_external_queue(name), []).append(one)
@@ -157,23 +147,23 @@ def _together(parts: list[Backlog]) -> Backlog:
 
 
 class JobQueue(Protocol):
-    """The core of a queue; each call carries many jobs.
+    """The core of a queue.
 
     A job gets its turn (domain/fair_queue.py) when it becomes ready: put or released when due, due
     after a delay, or unheld. Turns are fair between the tenants of a flow.
     """
 
     async def put(self, jobs: Sequence[Job]) -> list[bool]:
-        """True: created. False: a job of that id is live already; nothing changed.
+        """True: created. False: a job of that id is live and stays as it is.
 
-        On disk when it returns: a relay forgets them then.
+        On disk when it returns: the relay then deletes its undispatched jobs.
         """
 
     async def take(
         self, token: str, flows: dict[str, int], lease_seconds: float, *, durable: bool
     ) -> tuple[list[LeasedJob], int | None]:
         """Lease up to `flows[flow]` due jobs of each flow in their turns, including jobs whose
-        lease expired; and when the next job falls due.
+        lease expired; and when the next job is due.
 
         `durable`: the lease serves as the journal, so it must be on disk before this returns.
         """
@@ -196,9 +186,7 @@ class JobQueue(Protocol):
         """Which of these jobs are live."""
 
     async def ready(self, timeout_seconds: float) -> None:
-        """Return when a job may be ready, at the latest after the timeout. A hint, never a
-        promise.
-        """
+        """Return when a job may be ready, or after the timeout."""
 
 
 class JobInspection(Protocol):
@@ -211,11 +199,11 @@ class JobInspection(Protocol):
         """What is live, by flow. May read every job: never called by the pipeline."""
 
     async def jobs(self, after_id: str, limit: int) -> list[QueueStanding]:
-        """Live jobs in the order of their ids, behind `after_id`."""
+        """Live jobs in the order of their ids, after an id."""
 
 
 class JobHolds(Protocol):
-    """Jobs that a pause keeps out of the way. The settlement `Hold` puts a job there."""
+    """Jobs that a pause holds. The settlement `Hold` holds a job."""
 
     async def unhold(self, scope: str, limit: int) -> int:
         """Make up to `limit` jobs that are held under this scope ready again; how many.

@@ -1,4 +1,5 @@
-"""Port: leases on roles that one process at a time should play: projecting, sweeping.
+"""Port: leases on roles that one process at a time should have, such as projector and sweeper; and
+the list of live processes.
 
 A lease saves work; correctness never depends on it.
 """
@@ -12,8 +13,8 @@ import msgspec
 from gesta.errors import StoreError
 from gesta.runtime.clock import Runtime
 
-#: Other processes ask once in RENEWAL_SECONDS. So another process takes over at most the sum of
-#: both after the owner died.
+#: Other processes ask every RENEWAL_SECONDS. So another process takes over at most the sum of both
+#: after the owner died.
 LEASE_SECONDS = 3.0
 RENEWAL_SECONDS = 1.0
 #: A process that died is listed as live for REPORT_LEASE_SECONDS at most.
@@ -24,6 +25,14 @@ LONGEST_LEASE_MS = 600_000
 NEVER = float("-inf")
 
 
+def is_current(until_ms: int, now_ms: int) -> bool:
+    """Whether a lease has not expired.
+
+    One that ends later than any lease lasts dates from before the clock was set back: expired, too.
+    """
+    return now_ms < until_ms <= now_ms + LONGEST_LEASE_MS
+
+
 class RoleLease(msgspec.Struct, frozen=True, gc=False):
     """A role, its last owner, and the end of the lease."""
 
@@ -32,10 +41,7 @@ class RoleLease(msgspec.Struct, frozen=True, gc=False):
     until_ms: int
 
     def is_held(self, now_ms: int) -> bool:
-        """A lease that ends later than any lease lasts dates from before the clock was set back:
-        no process holds it.
-        """
-        return now_ms < self.until_ms <= now_ms + LONGEST_LEASE_MS
+        return is_current(self.until_ms, now_ms)
 
 
 class LiveProcess(msgspec.Struct, frozen=True):
@@ -112,7 +118,7 @@ class Role:
         self._name, self._owner, self._leases, self._runtime = name, owner, leases, runtime
         self._renewed_at = NEVER
         self._is_given_up = False
-        #: Whether the store has ever answered which process plays it.
+        #: Whether the store has ever answered a claim.
         self.is_known = False
 
     @property
@@ -126,12 +132,12 @@ class Role:
         if not self._is_given_up and now - self._renewed_at >= RENEWAL_SECONDS:
             is_ours = await self._leases.claim(self._name, self._owner, LEASE_SECONDS)
             self.is_known = True
-            # Given up while the answer was on its way, it must not look as if it were ours.
+            # It may have been given up while we waited for the answer.
             self._renewed_at = now if is_ours and not self._is_given_up else NEVER
         return self.was_ours
 
     async def give_up(self) -> None:
-        """Never play it again, so that the next process need not wait until the lease ends."""
+        """Give the role up for good: the next process need not wait until the lease ends."""
         if not self._is_given_up:
             self._is_given_up, self._renewed_at = True, NEVER
             # If the store does not answer, the lease runs out.

@@ -1,9 +1,8 @@
-"""Port: requests that were asked for inside a caller's own transaction.
+"""Port: requests that were submitted in a caller's own transaction.
 
-They wait here from its commit until they are appended.
-
-Intake writes, through the caller's connection; draining.py appends. Only a store that can share a
-transaction with its callers has one.
+They wait here from its commit until they are appended. Intake writes them through the caller's
+connection; intake/outbox_drain.py appends them. Only a store that can share a transaction with its
+callers has an outbox.
 """
 
 from collections.abc import Sequence
@@ -15,7 +14,7 @@ from gesta.ports.event_store import Append, AppendVerdict, Claimed
 
 
 class Prepared(msgspec.Struct, frozen=True, gc=False):
-    """Checked, sealed and made into its first event by the program that asked."""
+    """A request that the submitting program has validated, encrypted and made into an event."""
 
     request_id: str
     flow: str
@@ -24,9 +23,7 @@ class Prepared(msgspec.Struct, frozen=True, gc=False):
 
 
 class Raw(msgspec.Struct, frozen=True, gc=False):
-    """As another language asked, through the store's own function: nothing but its form was looked
-    at, and nothing is sealed.
-    """
+    """A request from the SQL function of the store: neither validated nor encrypted."""
 
     request_id: str
     flow: str
@@ -42,7 +39,7 @@ class Raw(msgspec.Struct, frozen=True, gc=False):
 
 
 class OutboxStanding(msgspec.Struct, frozen=True):
-    """What waits of one flow."""
+    """How many requests of a flow wait."""
 
     flow: str
     is_raw: bool
@@ -52,30 +49,28 @@ class OutboxStanding(msgspec.Struct, frozen=True):
 
 class Outbox(Protocol):
     async def write(self, within: object, request: Prepared) -> Claimed | None:
-        """Write it down in the transaction that is open on `within`; or, nothing written, to whom
-        its key leads as far as that transaction sees.
+        """Write a request in the transaction that is open on `within`.
 
-        Nobody waits for that transaction, nor it for anybody. Raises BadTransaction when `within`
-        is nothing that it can be part of.
+        Claimed: the transaction sees that the key leads to another request; nothing was written.
+        Neither waits for other transactions nor makes them wait. Raises BadTransaction if `within`
+        is no open transaction.
         """
 
     async def waiting(
         self, flows: Sequence[str], age_ms: int, without: Sequence[str], limit: int
     ) -> list[Prepared | Raw]:
-        """The oldest that are committed: prepared ones, and raw ones of these flows; none younger
-        than `age_ms`, none of the ids `without`.
+        """The oldest committed requests: prepared ones, and raw ones of these flows. None is
+        younger than `age_ms`, none has an id of `without`.
         """
 
     async def drain(self, appends: Sequence[tuple[str, Append]]) -> list[AppendVerdict | None]:
-        """Append requests and remove them from here in one commit, a verdict each.
+        """Append requests and remove them from the outbox in one commit; a verdict each.
 
-        None: another process has it in hand, or had.
-
-        What is refused (Claimed, Stale) stays here.
+        None: another process drains or has drained it. A refused one (Claimed, Stale) stays.
         """
 
     async def standing(self) -> list[OutboxStanding]:
-        """How much waits, by flow. Looks at all of it: for people and now and then."""
+        """How many wait, by flow. Reads all of them: for operators."""
 
     async def count(self, limit: int) -> int:
-        """How many wait, counted up to a limit."""
+        """How many wait, counted up to `limit`."""

@@ -1,7 +1,4 @@
-"""Port: the views, which the projector folds from events.
-
-Disposable: a rebuild gives the same.
-"""
+"""Port: the views, which the projector folds from events. A rebuild gives the same views."""
 
 from __future__ import annotations
 
@@ -75,8 +72,6 @@ def should_have_a_job(state: State, sweep_at_ms: int | None, before_ms: int) -> 
 
 
 class ReadModel(Protocol):
-    """What was folded from the events. A rebuild gives the same."""
-
     async def get(self, keys: Sequence[Key]) -> dict[Key, View]:
         """The views of these requests. May lag behind the events; never shows another tenant's."""
 
@@ -99,8 +94,13 @@ class ReadModel(Protocol):
         """How many requests per (flow, status)."""
 
     async def undecided(self) -> tuple[int, int | None]:
-        """How many requests of all tenants wait for a person's decision, and since when the oldest
-        does.
+        """How many requests of all tenants wait for an operator's decision, and since when the
+        oldest does.
+        """
+
+    async def unsettled(self, failed_since_ms: int) -> dict[tuple[str, str], int]:
+        """How many requests of all tenants per (flow, status): those that are unknown, and those
+        that failed since then and were not purged.
         """
 
     async def quarantined(self, tenant: str | None, limit: int) -> list[Quarantined]:
@@ -114,7 +114,7 @@ class ReadModel(Protocol):
 
 
 class Shadow(Protocol):
-    """Views on their way to replace those in use."""
+    """Views that are to replace those in use."""
 
     async def get(self, keys: Sequence[Key]) -> dict[Key, View]:
         """As ReadModel.get, of the views saved here."""
@@ -124,8 +124,8 @@ class Shadow(Protocol):
     async def swap(
         self, names: Sequence[str], position: int, quarantined: Sequence[Quarantined]
     ) -> bool:
-        """In one commit these become the views, the quarantined events become these, and the
-        checkpoints `names` move back to `position`.
+        """In one commit: replace the views and the quarantined events, and move the checkpoints
+        `names` back to `position`.
 
         The former position of each becomes its `dispatched_of`, unless that is further already:
         jobs up to there have been put. Quarantined jobs, undispatched jobs and other checkpoints
@@ -138,7 +138,7 @@ class SweepIndex(Protocol):
     """The requests that the sweeper and retention have to look at."""
 
     async def due(self, now_ms: int, limit: int) -> tuple[list[View], int | None]:
-        """Requests whose `sweep_at` has come, earliest first, and when the next one comes."""
+        """Requests whose `sweep_at` has passed, earliest first, and the next `sweep_at`."""
 
     async def postpone(self, looked_at: Sequence[tuple[State, int | None]]) -> None:
         """Set when the sweeper looks at these requests next, or never; unless the request has
@@ -160,9 +160,9 @@ class SweepIndex(Protocol):
     async def old(
         self, before_ms: int, after: ViewPosition, limit: int, foreign: Collection[str] = ()
     ) -> tuple[list[State], ViewPosition | None]:
-        """Ended requests that have not changed since `before_ms`, among the next `limit` behind a
+        """Ended requests that have not changed since `before_ms`, among the next `limit` after a
         position; and the next position, None at the end.
 
-        Our ids contain the time they were made: newer requests are skipped. Not so in `foreign`
-        flows, whose ids callers may choose.
+        Ids contain their creation time, so newer requests are skipped; except in `foreign` flows,
+        whose ids callers may choose.
         """

@@ -1,12 +1,12 @@
-"""The ports of one engine, as an adapter hands them over.
+"""The ports of one engine, as a store adapter provides them.
 
-An adapter declares its capabilities by the ports it fills in. The engine works without the others
-where it can, and else refuses with a sentence that names the port (`Missing`).
+An adapter declares its capabilities by the ports that it fills in. Without the others the engine
+works where it can, and otherwise refuses with an error that names the port (`Missing`).
 """
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, fields
-from typing import NoReturn, Protocol, TypeVar
+from typing import NoReturn, TypeVar
 
 from gesta.errors import BadSettings
 from gesta.ports.checkpoints import Checkpoints
@@ -26,47 +26,38 @@ from gesta.runtime.clock import Signal
 T = TypeVar("T")
 
 
-class Closing(Protocol):
-    async def __call__(self) -> None: ...
-
-
-async def unlimited() -> None:
-    """The store has no disk of its own."""
+async def unknown() -> None:
+    """For a store that has no file or disk of its own."""
 
 
 @dataclass(frozen=True)
 class Health:
-    """What a store knows of its own condition. Sizes in bytes."""
+    """The condition of a store. Sizes are in bytes."""
 
     schema: int
     faults: tuple[str, ...]
-    #: Whether all of it was checked; a large file is checked for a few seconds only.
+    #: Whether all of it was checked. The check of a large file ends after a few seconds.
     is_whole: bool
     size: int
     log_size: int
-    #: None where the disk is the server's.
+    #: Free bytes on the disk; None: the disk belongs to a server.
     free: int | None
-    #: Files that more than their owner may read.
+    #: Files that users other than their owner may read.
     open_to_others: tuple[str, ...]
-
-
-class Examining(Protocol):
-    async def __call__(self) -> Health | None: ...
-
-
-async def nothing_to_examine() -> None:
-    """The health of a store that has no file."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class QueuePorts:
-    """What an adapter opens that is only a queue, for use with the store of another database."""
+    """The ports of an adapter that is only a queue, for use beside a store."""
 
     queue: JobQueue
-    close: Closing
+    close: Callable[[], Awaitable[None]]
     #: The time of the store. Leases, due times and expiry use it, never a process's own clock.
     now_ms: Callable[[], int]
     name: str = ""
+    #: Whether a lease survives every crash of the database. If not, it cannot serve as the journal:
+    #: the worker appends AttemptStarted before calls that must not be repeated blindly.
+    leases_are_durable: bool = True
     #: None: no gauges, and the limit `backlog_max` does not count the queue.
     job_inspection: JobInspection | None = None
     #: None: the engine refuses the queue, because a pause cannot hold jobs.
@@ -93,13 +84,13 @@ class ViewPorts:
     read_model: ReadModel
     sweep_index: SweepIndex
     positions: ViewPositions
-    close: Closing
+    close: Callable[[], Awaitable[None]]
     name: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Stores(QueuePorts):
-    """All ports of an engine: one database, or a queue of another one beside it."""
+    """All ports of an engine, of one database or with the queue of another one."""
 
     events: EventStore
     key_claims: KeyClaims
@@ -114,26 +105,24 @@ class Stores(QueuePorts):
     job_holds: JobHolds
     external_leases: ExternalLeases
     fences: Fences
-    #: None: its queue cannot be in another database.
+    #: None: the queue cannot be in another database.
     undispatched_jobs: UndispatchedJobs | None = None
-    #: Requests that wait as part of a caller's own transaction; None where the store cannot share
-    #: one.
+    #: None: the store cannot share a transaction with its callers.
     outbox: Outbox | None = None
-    #: Into how many partitions projectors divide the log; 1 where one process is enough.
+    #: The number of partitions into which projectors divide the log; 1 if one projector is enough.
     partitions: int = 1
-    #: How many callers' writes go into one commit at most. Fewer where the store is a server: it
-    #: commits one part while callers of the last one go on.
+    #: The maximum number of callers' writes in one commit. Lower for a server: it commits one part
+    #: while the callers of the previous part continue.
     commit_size: int = 2_000
-    #: Whether its transactions project what they append.
+    #: Whether its transactions also project what they append.
     projects_inline: bool = False
-    #: The folder where a key file may be stored beside the store; None where there is none.
+    #: The folder for the key file; None: a key file cannot be stored beside the store.
     folder: str | None = None
-    #: Set when undispatched jobs were written that a relay has to put into the queue; None where
-    #: the queue is in the same database.
+    #: Set when the relay has undispatched jobs to put; None: the queue is in the same database.
     undispatched: Signal | None = None
-    health: Examining = nothing_to_examine
-    #: Bytes left where the store grows; None where the store cannot tell.
-    disk_free: Callable[[], Awaitable[int | None]] = unlimited
+    health: Callable[[], Awaitable[Health | None]] = unknown
+    #: Free bytes on the disk of the store; None: unknown.
+    disk_free: Callable[[], Awaitable[int | None]] = unknown
 
     async def live_jobs(self, job_ids: Sequence[str]) -> set[str]:
         """Which of these jobs are in the queue or on their way to it."""
@@ -167,7 +156,7 @@ PORTS: dict[str, type] = {
 
 
 class Missing:
-    """Stands in for a port that an adapter lacks: a call of it raises BadSettings."""
+    """Replaces a port that an adapter lacks: every call raises BadSettings."""
 
     def __init__(self, protocol: type, store: str, purpose: str) -> None:
         methods = ", ".join(methods_of(protocol))
@@ -178,7 +167,7 @@ class Missing:
 
 
 def methods_of(protocol: type) -> list[str]:
-    """What an adapter has to implement."""
+    """The methods that an adapter has to implement."""
     return [name for name in vars(protocol) if not name.startswith("_")]
 
 

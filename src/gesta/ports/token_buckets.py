@@ -1,7 +1,4 @@
-"""Port: token buckets that all processes of a store share.
-
-What is in them is worth a second: it need not survive a power loss.
-"""
+"""Port: token buckets that all processes of a store share. They need not survive a power loss."""
 
 from collections.abc import Sequence
 from typing import Protocol
@@ -15,10 +12,7 @@ Name = tuple[str, str]
 
 
 class Wanted(msgspec.Struct, frozen=True, gc=False):
-    """Tokens that somebody wants, and how fast the bucket fills.
-
-    The rate is theirs who ask: it is stored nowhere.
-    """
+    """How many tokens to reserve of a bucket, and its rate, which is not stored."""
 
     name: Name
     rate: Rate
@@ -26,11 +20,7 @@ class Wanted(msgspec.Struct, frozen=True, gc=False):
 
 
 class Reserved(msgspec.Struct, frozen=True, gc=False):
-    """The times of the tokens that are now the asker's alone, and when the next one after them
-    falls.
-
-    Epoch milliseconds.
-    """
+    """The times of the reserved tokens, and of the next token. Epoch milliseconds."""
 
     times: list[float]
     next_at: float
@@ -38,18 +28,12 @@ class Reserved(msgspec.Struct, frozen=True, gc=False):
 
 class TokenBuckets(Protocol):
     async def reserve(self, wanted: Sequence[Wanted], ahead_ms: int) -> list[Reserved]:
-        """Up to so many tokens of each, none that falls later than `ahead_ms` from now.
-
-        One call for many, in their order.
+        """Reserve up to the wanted tokens of each bucket, in order; none is later than `ahead_ms`
+        from now.
         """
 
     async def close(self, closed: Sequence[tuple[Name, int]]) -> None:
-        """Nobody gets a token of these for so many milliseconds.
-
-        A bucket that is closed for longer stays so.
-        """
+        """Give no token of a bucket for so many milliseconds. A longer closure stays."""
 
     async def forget(self, limit: int) -> int:
-        """Remove up to `limit` buckets that are full and open, which is what one is that nobody has
-        ever used; how many.
-        """
+        """Delete up to `limit` buckets that are full and open, as an unused one is; how many."""

@@ -1,11 +1,11 @@
-"""Port: what has to be one transaction where ports share a database.
+"""Port: transactions across the ports of one database.
 
-Where the queue is apart, see apart.py.
-
-The projector projects; worker, sweep and people's decisions record.
+The projector projects. Worker, sweeper and operators' decisions record. With the queue in another
+database, stores/separate_queue.py does the same in ordered steps.
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import msgspec
@@ -19,52 +19,44 @@ from gesta.ports.read_model import Quarantined, View
 
 
 class Entry(msgspec.Struct, frozen=True, gc=False):
-    """Events and what becomes of the job, together.
+    """Events and the settlement of their job, in one transaction.
 
-    Ack and Release follow the append: refused events leave the job as it is, and a lost lease does
-    not stop evidence from being
-    recorded. Drop comes first: when somebody holds the job, nothing is appended.
+    Ack and Release follow the append: refused events leave the job as it is, and events are
+    recorded although the lease was lost. Drop comes first: if the job is active, nothing is
+    appended.
     """
 
     append: Append | None
     settlement: Settlement | None
-    #: What a Drop takes away, to be put back where drop and append are not one transaction and the
-    #: events are refused.
+    #: The job that a Drop deletes. It is put back if the events are refused and the queue is in
+    #: another database.
     dropped: Job | None = None
     #: The request after the events.
     view: View | None = None
 
 
 class Recording(msgspec.Struct, frozen=True, gc=False):
-    """`verdict` is None when nothing was to be appended or a Drop found the job active."""
+    """`verdict` is None if the entry has no append or a Drop found the job active."""
 
     verdict: AppendVerdict | None
     settled: Settled | None
 
 
+@dataclass(slots=True, eq=False)
 class Projection:
-    """What appends make of views and jobs, folded beforehand, to be projected in the commit that
-    appends them.
+    """Views and jobs that follow from appends, to be saved in the commit that appends the events.
 
-    That is done where these checkpoints (name → how far jobs were put) stand right before the
-    events. `reached` then is the position of the
-    last one; None: somebody's events lie between, or not all of the appends were taken, and the
-    projector has to come for them.
+    That is done if these checkpoints are right before the events. Then `reached` is the position of
+    the last event. None: other events precede them or an append was refused; the projector has to
+    project them.
     """
 
-    __slots__ = ("checkpoints", "free_slots", "jobs", "reached", "views")
-
-    def __init__(
-        self,
-        views: Sequence[View],
-        jobs: Sequence[Job],
-        checkpoints: Mapping[str, int],
-        *,
-        free_slots: FreeSlots | None = None,
-    ) -> None:
-        self.views, self.jobs, self.checkpoints = views, jobs, checkpoints
-        self.free_slots = free_slots
-        self.reached: int | None = None
+    views: Sequence[View]
+    jobs: Sequence[Job]
+    #: Name → up to where jobs have been put.
+    checkpoints: Mapping[str, int]
+    free_slots: FreeSlots | None = field(default=None, kw_only=True)
+    reached: int | None = field(default=None, init=False)
 
     def moves(self, before: int, after: int) -> list[Move]:
         return [
@@ -76,7 +68,7 @@ class Transactions(Protocol):
     async def append(
         self, appends: Sequence[Append], projection: Projection
     ) -> list[AppendVerdict]:
-        """As EventStore.append, and the projection with it where it fits; all in one commit."""
+        """As EventStore.append, with the projection if it fits; in one commit."""
 
     async def project(
         self,
@@ -86,23 +78,19 @@ class Transactions(Protocol):
         moves: Sequence[Move],
         free_slots: FreeSlots | None = None,
     ) -> bool:
-        """Views, jobs and checkpoints in one commit; False when another projector moved one of the
-        checkpoints: nothing was written.
+        """Save views, put jobs and move checkpoints in one commit.
+
+        False: another projector moved one of the checkpoints; nothing was written.
         """
 
     async def remove(self, ended: Sequence[tuple[str, State]]) -> int:
-        """Events and view of each request (stream, state as it was seen), in one commit; its key
-        stays claimed.
+        """Remove the events and view of each request, in one commit; how many were removed.
 
-        How many went.
-
-        Left alone is one that has changed since, and one with an event that some checkpoint has not
-        passed.
+        Keys stay claimed. A request stays that has changed since its given state, or that has an
+        event which some checkpoint has not passed.
         """
 
     async def record(
         self, entries: Sequence[Entry], projection: Projection | None = None
     ) -> list[Recording]:
-        """Each entry whole or not at all, and the projection of their events where it fits; all of
-        them in one commit.
-        """
+        """Each entry whole or not at all, with the projection if it fits; in one commit."""

@@ -1,7 +1,6 @@
-"""Port: the vault holds sealed secrets apart from the log: durable, mutable, never in events, jobs
-or views.
+"""Port: the vault holds encrypted secrets, separate from events, jobs and views.
 
-The vault never sees clear text: sealing.py seals before and opens after.
+It never sees clear text: security/envelope_encryption.py encrypts and decrypts.
 """
 
 from collections.abc import Sequence
@@ -11,7 +10,7 @@ import msgspec
 
 
 class Encrypted(msgspec.Struct, frozen=True):
-    """A secret's version, encrypted. Versions of a name never change once written."""
+    """A version of a secret, encrypted. A written version never changes."""
 
     tenant: str
     name: str
@@ -19,32 +18,28 @@ class Encrypted(msgspec.Struct, frozen=True):
     box: bytes
 
     def __repr__(self) -> str:
-        return f"Sealed({self.tenant}/{self.name} v{self.version})"
+        return f"Encrypted({self.tenant}/{self.name} v{self.version})"
 
 
 class Vault(Protocol):
     async def put(self, encrypted: Sequence[Encrypted]) -> list[bool]:
-        """True: written.
-
-        False: that version exists already and stays as it is, or it was destroyed and stays so.
-        """
+        """True: written. False: the version exists or was destroyed, and stays so."""
 
     async def get(
         self, refs: Sequence[tuple[str, str, int]]
     ) -> dict[tuple[str, str, int], Encrypted]:
-        """The sealed versions of (tenant, name, version) that exist."""
+        """The versions of (tenant, name, version) that exist."""
 
     async def newest(self, names: Sequence[tuple[str, str]]) -> dict[tuple[str, str], Encrypted]:
-        """The highest version ever written of each (tenant, name); its box is empty when that
-        version was destroyed.
-        """
+        """The highest version of each (tenant, name); with an empty box if it was destroyed."""
 
     async def listed(self, after: tuple[str, str, int], limit: int) -> list[Encrypted]:
-        """Versions in the order of tenant, name, version, from behind `after`; a destroyed one with
-        an empty box, as `put` takes it, too.
+        """Versions in the order of tenant, name, version after a position.
+
+        A destroyed one has an empty box; `put` accepts it like that.
         """
 
     async def delete(self, refs: Sequence[tuple[str, str, int]]) -> None:
-        """Destroy versions for good: no trace of the box is left where the store can help it, and
-        the version never comes back.
+        """Destroy versions for good: the store removes every trace of the box that it can, and the
+        version never comes back.
         """

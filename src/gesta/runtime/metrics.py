@@ -1,10 +1,15 @@
-"""The numbers, counted in plain integers and made into Prometheus families when somebody asks:
-counting is per attempt, asking is not.
+"""Every metric: counted in plain integers, made into Prometheus families when it is read.
+
+Counting happens per attempt and must be cheap; reading does not.
 """
 
-from bisect import bisect_left
-from collections.abc import Iterator
+from __future__ import annotations
 
+from bisect import bisect_left
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import msgspec
 from prometheus_client.core import (
     CounterMetricFamily,
     GaugeMetricFamily,
@@ -12,6 +17,9 @@ from prometheus_client.core import (
     Metric,
 )
 from prometheus_client.registry import Collector
+
+if TYPE_CHECKING:
+    from gesta.ports.job_queue import Backlog
 
 LATENCY_BUCKETS_MS = (
     1,
@@ -33,8 +41,6 @@ LATENCY_BUCKETS_MS = (
 
 
 class FlowCounts:
-    """What one flow did in this process."""
-
     __slots__ = (
         "attempts",
         "buckets",
@@ -53,7 +59,7 @@ class FlowCounts:
         self.failed: dict[str, int] = {}
         self.buckets = [0] * (len(LATENCY_BUCKETS_MS) + 1)
         self.latency_sum_ms = 0.0
-        #: From available to taken, of the job taken last.
+        #: From available to leased, of the job leased last.
         self.lag_ms = 0
 
     def ended(self, latency_ms: float) -> None:
@@ -63,23 +69,41 @@ class FlowCounts:
 
 
 class SubscriptionCounts:
-    """What one subscription's handler did in this process."""
-
     __slots__ = ("failed", "in_a_row", "told")
 
     def __init__(self) -> None:
         self.told = self.failed = self.in_a_row = 0
 
 
-#: Counters of each flow: name, help, field of FlowCounts.
-_FLOW_COUNTERS = (
+#: Counters of each flow: name, help, field of FlowCounts. The first two are named by the contract
+#: (R1-46) and call the flow `namespace`.
+_CONTRACT_COUNTERS = (
     ("executor_attempts", "Attempts that ended", "attempts"),
     ("executor_success", "Attempts that had their effect", "success"),
-    ("late_outcomes", "Outcomes that came after the end and changed nothing", "late"),
-    ("executor_postponed", "Attempts put off before a call, none spent", "postponed"),
-    ("credentials_refused", "Credentials held until they change", "refused"),
-    ("provider_reports", "Reports of providers that were new", "reported"),
 )
+_FLOW_COUNTERS = (
+    ("gesta_late_outcomes", "Outcomes that came after the end and changed nothing", "late"),
+    (
+        "gesta_attempts_postponed",
+        "Attempts postponed before a call; they do not count",
+        "postponed",
+    ),
+    ("gesta_credentials_refused", "Credentials held until they change", "refused"),
+    ("gesta_delivery_receipts", "New delivery receipts of providers", "reported"),
+)
+
+
+class StoreGauges(msgspec.Struct, frozen=True, gc=False):
+    """The store as the sweeper saw it last, which one process does once a minute."""
+
+    backlog: Mapping[str, Backlog] = {}
+    #: (flow, status) → requests that are unknown, or failed and not purged.
+    unsettled: Mapping[tuple[str, str], int] = {}
+    #: Role → live processes that run it.
+    processes: Mapping[str, int] = {}
+    #: How long the oldest refused credential has held jobs.
+    refused_seconds: float = 0.0
+    now_ms: int = 0
 
 
 class Metrics(Collector):
@@ -87,20 +111,14 @@ class Metrics(Collector):
 
     def __init__(self) -> None:
         self._flows: dict[str, FlowCounts] = {}
-        self.quarantined: dict[str, int] = {}
-        #: Flow, status and reason → requests that became unknown, failed, expired or held. Of
-        #: `disabled`, the config kind stands for the flow.
+        self._subscriptions: dict[str, SubscriptionCounts] = {}
+        #: (flow, status, reason) → requests that came into the status.
         self.transitions: dict[tuple[str, str, str], int] = {}
+        self.quarantined: dict[str, int] = {}
         #: Requests that retention has removed.
         self.removed = 0
-        #: Flow → how long its oldest ready job had waited when the sweep looked last, which one
-        #: process does once a minute.
-        self.oldest_ready_ms: dict[str, int] = {}
-        #: Flow → its held jobs, as the sweep found them; and since when the oldest refused
-        #: credential holds some.
-        self.held: dict[str, int] = {}
-        self.oldest_refusal_ms = 0
-        self._subscriptions: dict[str, SubscriptionCounts] = {}
+        #: None in a process that does not run the sweeper.
+        self.store: StoreGauges | None = None
 
     def of(self, flow: str) -> FlowCounts:
         counts = self._flows.get(flow)
@@ -112,78 +130,142 @@ class Metrics(Collector):
         return self._subscriptions.setdefault(name, SubscriptionCounts())
 
     def collect(self) -> Iterator[Metric]:
-        yield from self._of_flows()
-        oldest = GaugeMetricFamily(
-            "queue_oldest_ready_ms", "How long the oldest ready job has waited", labels=["queue"]
+        yield from self._contract()
+        for name, text, field in _FLOW_COUNTERS:
+            counts = {(flow,): getattr(one, field) for flow, one in self._flows.items()}
+            yield _family(CounterMetricFamily, name, text, ["flow"], counts)
+        yield _family(
+            CounterMetricFamily,
+            "gesta_requests",
+            "Requests that came into a status other than success",
+            ["flow", "status", "reason"],
+            self.transitions,
         )
-        for flow, age_ms in self.oldest_ready_ms.items():
-            oldest.add_metric([flow], age_ms)
-        held = GaugeMetricFamily(
-            "queue_held", "Jobs held by a pause or a refused credential", labels=["queue"]
-        )
-        for flow, count in self.held.items():
-            held.add_metric([flow], count)
-        quarantined = CounterMetricFamily("parked", "Events and jobs set aside", labels=["what"])
-        for what, count in self.quarantined.items():
-            quarantined.add_metric([what], count)
-        transitions = CounterMetricFamily(
-            "gesta_transitions",
-            "Requests that became unknown, failed, expired or held; config that was disabled",
-            labels=["flow", "status", "reason"],
-        )
-        for labels, count in self.transitions.items():
-            transitions.add_metric(list(labels), count)
-        yield transitions
-        yield from (oldest, held, quarantined)
-        yield GaugeMetricFamily(
-            "credential_refused_ms",
-            "How long the oldest refused credential has held jobs",
-            value=self.oldest_refusal_ms,
+        yield _family(
+            CounterMetricFamily,
+            "gesta_quarantined",
+            "Events and jobs that could not be processed",
+            ["what"],
+            {(what,): count for what, count in self.quarantined.items()},
         )
         yield CounterMetricFamily(
-            "requests_removed", "Old requests that retention has removed", value=self.removed
+            "gesta_requests_removed", "Old requests that retention removed", value=self.removed
         )
+        if self.store is not None:
+            yield from _of_store(self.store)
         yield from self._of_subscriptions()
 
-    def _of_flows(self) -> Iterator[Metric]:
-        for name, text, field in _FLOW_COUNTERS:
-            counter = CounterMetricFamily(name, text, labels=["namespace"])
-            for flow, counts in self._flows.items():
-                counter.add_metric([flow], getattr(counts, field))
-            yield counter
-        failed = CounterMetricFamily(
-            "executor_failed", "Attempts that did not, by reason", labels=["namespace", "reason"]
+    def _contract(self) -> Iterator[Metric]:
+        """The metrics whose names and units are fixed: R1-46."""
+        for name, text, field in _CONTRACT_COUNTERS:
+            counts = {(flow,): getattr(one, field) for flow, one in self._flows.items()}
+            yield _family(CounterMetricFamily, name, text, ["namespace"], counts)
+        yield _family(
+            CounterMetricFamily,
+            "executor_failed",
+            "Attempts that had no effect or an unknown one, by reason",
+            ["namespace", "reason"],
+            {
+                (flow, reason): count
+                for flow, counts in self._flows.items()
+                for reason, count in counts.failed.items()
+            },
         )
         latency = HistogramMetricFamily(
             "executor_latency_ms", "Time in the executor", labels=["namespace"]
         )
-        lag = GaugeMetricFamily(
-            "queue_lag_ms", "From available to taken, of the job taken last", labels=["queue"]
+        for flow, one in self._flows.items():
+            latency.add_metric([flow], _cumulative(one.buckets), one.latency_sum_ms)
+        yield latency
+        yield _family(
+            GaugeMetricFamily,
+            "queue_lag_ms",
+            "From available to leased, of the job leased last",
+            ["queue"],
+            {(flow,): counts.lag_ms for flow, counts in self._flows.items()},
         )
-        for flow, counts in self._flows.items():
-            lag.add_metric([flow], counts.lag_ms)
-            latency.add_metric([flow], _cumulative(counts.buckets), counts.latency_sum_ms)
-            for reason, count in counts.failed.items():
-                failed.add_metric([flow, reason], count)
-        yield from (failed, latency, lag)
 
     def _of_subscriptions(self) -> Iterator[Metric]:
-        told = CounterMetricFamily(
-            "subscription_events", "Events that a handler has taken", labels=["name"]
-        )
-        failed = CounterMetricFamily(
-            "subscription_failures", "Times that a handler raised", labels=["name"]
-        )
-        stuck = GaugeMetricFamily(
-            "subscription_failing",
-            "Times in a row that a handler raised for one event",
-            labels=["name"],
-        )
-        for name, counts in self._subscriptions.items():
-            told.add_metric([name], counts.told)
-            failed.add_metric([name], counts.failed)
-            stuck.add_metric([name], counts.in_a_row)
-        yield from (told, failed, stuck)
+        for kind, name, text, field in (
+            (CounterMetricFamily, "events", "Events that a handler has processed", "told"),
+            (CounterMetricFamily, "failures", "Times that a handler raised", "failed"),
+            (
+                GaugeMetricFamily,
+                "failing",
+                "Times in a row that a handler raised for one event",
+                "in_a_row",
+            ),
+        ):
+            counts = {(one,): getattr(of, field) for one, of in self._subscriptions.items()}
+            yield _family(kind, f"gesta_subscription_{name}", text, ["subscription"], counts)
+
+
+def _of_store(store: StoreGauges) -> Iterator[Metric]:
+    depth: dict[tuple[str, str], float] = {}
+    oldest: dict[tuple[str], float] = {}
+    for flow, one in store.backlog.items():
+        # A flow without jobs shows 0, so that an alert ends.
+        depth |= {
+            (flow, "waiting"): one.waiting,
+            (flow, "ready"): one.ready,
+            (flow, "leased"): one.leased,
+            (flow, "held"): one.held,
+        }
+        oldest[(flow,)] = (store.now_ms - (one.oldest_ready_ms or store.now_ms)) / 1000
+    flows = {*store.backlog, *(flow for flow, _ in store.unsettled)}
+    for name, text, labels, values in (
+        ("gesta_queue_depth", "Live jobs", ["flow", "status"], depth),
+        (
+            "gesta_queue_oldest_ready_seconds",
+            "How long the oldest ready job has waited",
+            ["flow"],
+            oldest,
+        ),
+        (
+            "gesta_held",
+            "Jobs held by a pause, a credential or missing config",
+            ["flow"],
+            {(flow,): one.held for flow, one in store.backlog.items()},
+        ),
+        (
+            "gesta_unknown",
+            "Requests whose outcome is unknown",
+            ["flow"],
+            {(flow,): store.unsettled.get((flow, "unknown"), 0) for flow in flows},
+        ),
+        (
+            "gesta_dead_letters",
+            "Requests that failed for good and were not purged",
+            ["flow"],
+            {(flow,): store.unsettled.get((flow, "failed"), 0) for flow in flows},
+        ),
+        (
+            "gesta_processes",
+            "Live processes",
+            ["role"],
+            {(role,): count for role, count in store.processes.items()},
+        ),
+        (
+            "gesta_credential_refused_seconds",
+            "How long the oldest refused credential has held jobs",
+            [],
+            {(): store.refused_seconds},
+        ),
+    ):
+        yield _family(GaugeMetricFamily, name, text, labels, values)
+
+
+def _family(
+    kind: type[CounterMetricFamily | GaugeMetricFamily],
+    name: str,
+    text: str,
+    labels: Sequence[str],
+    values: Mapping[Any, float],
+) -> Metric:
+    family = kind(name, text, labels=labels)
+    for of, value in values.items():
+        family.add_metric(of, value)
+    return family
 
 
 def _cumulative(buckets: list[int]) -> list[tuple[str, float]]:

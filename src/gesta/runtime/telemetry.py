@@ -1,12 +1,13 @@
-"""Every metric and log event, in one place.
+"""Every metric and log event of an engine.
 
-No tenant and no request in a label; no secret and no address in a log line.
+No label names a tenant or a request; no log line has a secret or an address.
 """
 
 from __future__ import annotations
 
 import json
 import logging
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
 from traceback import extract_tb, format_list
 from typing import TYPE_CHECKING, Any
@@ -18,15 +19,16 @@ from prometheus_client import CollectorRegistry
 from gesta.domain.outcome import Done, Outcome, clear_text
 from gesta.domain.state import State
 from gesta.errors import MissingExtra
-from gesta.runtime.metrics import Metrics
+from gesta.runtime.metrics import Metrics, StoreGauges
 from gesta.runtime.redaction import hide, scrub
 
 if TYPE_CHECKING:
     from gesta.flows.flow import Flow
     from gesta.ports.job_queue import Backlog, Job, LeasedJob
+    from gesta.ports.leases import LiveProcess
     from gesta.tenants.pauses import Pause
 
-#: Reasons that may be a label; a provider's own words would make a series each.
+#: Reasons that may be labels. Free words of providers would create a series each.
 REASONS = frozenset(
     {
         "max_attempts_exceeded",
@@ -67,8 +69,8 @@ REASONS = frozenset(
 )
 
 
-#: What lines say themselves: a tag of a flow that is called so would be given twice, which is an
-#: error in the middle of the work.
+#: Names that log lines use themselves. A flow's tag of the same name would be an argument given
+#: twice, so it is left out.
 OWN_NAMES = frozenset(
     {
         "event",
@@ -93,9 +95,7 @@ FRAMES_MAX = 20
 
 
 def reason_label(reason: str, own: frozenset[str] = frozenset()) -> str:
-    """A reason from the closed set or of the flow's own, or `other`; HTTP statuses keep their
-    class.
-    """
+    """A known reason or one of the flow's own; else the class of an HTTP status, or `other`."""
     if reason in REASONS or reason in own:
         return reason
     return f"{reason[:6]}xx" if reason.startswith("http_") and reason[5:6].isdigit() else "other"
@@ -118,15 +118,12 @@ def _render(_: object, __: str, event: MutableMapping[str, Any]) -> str:
     try:
         return msgspec.json.encode(event, enc_hook=repr).decode()
     except ValueError:
-        # Half a character, for instance. A log line is not worth an error in the middle of the
-        # work.
+        # Half a surrogate pair, for instance. Logging must not fail the work.
         return json.dumps(event, default=repr)
 
 
 def logger() -> Any:
-    """JSON lines through the standard logger `gesta`, each value scrubbed; the application decides
-    where they go.
-    """
+    """JSON lines through the standard logger `gesta`, each value redacted."""
     return structlog.wrap_logger(
         logging.getLogger("gesta"),
         processors=[
@@ -182,12 +179,7 @@ class LogContext:
 
         Messages of exceptions are left out where the payload is personal.
         """
-        lines: list[str] = []
-        for one in reversed(_chain(error)):
-            lines += format_list(extract_tb(one.__traceback__)[-FRAMES_MAX:])
-            text = "" if self._personal else f": {one}"
-            lines.append(f"{type(one).__name__}{text}\n")
-        return "".join(lines)
+        return traceback_of(error, messages=not self._personal)
 
     def tags(self) -> dict[str, str]:
         job = self._leased.job
@@ -201,10 +193,7 @@ class LogContext:
         }
 
     def _own(self) -> Mapping[str, str]:
-        """Those of the flow.
-
-        Its own function, so it may be wrong; a log line is not worth an attempt.
-        """
+        """Tags from the flow's own function. If that raises, the attempt goes on."""
         if self.flow.tags is None or self._payload is None:
             return {}
         try:
@@ -218,6 +207,37 @@ class LogContext:
             return {"tags": f"[{type(error).__name__}]"}
 
 
+class StructuredHandler(logging.Handler):
+    """Writes the lines of another library's logger as lines of ours, redacted."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._log = logger()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        values: dict[str, str] = {"logger": record.name}
+        if record.exc_info is not None and record.exc_info[1] is not None:
+            values["traceback"] = traceback_of(record.exc_info[1])
+        self._log.log(record.levelno, record.getMessage(), **values)
+
+
+def structure(*names: str) -> None:
+    """Log what these libraries log as structured lines of our own."""
+    for name in names:
+        library = logging.getLogger(name)
+        library.handlers[:] = [StructuredHandler()]
+        library.propagate = False
+
+
+def traceback_of(error: BaseException, *, messages: bool = True) -> str:
+    """Where an error was raised, innermost call last, with the errors that led to it."""
+    lines: list[str] = []
+    for one in reversed(_chain(error)):
+        lines += format_list(extract_tb(one.__traceback__)[-FRAMES_MAX:])
+        lines.append(f"{type(one).__name__}{f': {one}' if messages else ''}\n")
+    return "".join(lines)
+
+
 def _chain(error: BaseException) -> list[BaseException]:
     """The error and those that led to it, newest first."""
     found: list[BaseException] = []
@@ -229,27 +249,26 @@ def _chain(error: BaseException) -> list[BaseException]:
 
 
 class Telemetry:
-    """What one engine counts and tells."""
+    """The metrics and the log of one engine."""
 
     def __init__(self) -> None:
         self.metrics = Metrics()
         self.registry = CollectorRegistry()
         self.registry.register(self.metrics)
         self.log = logger()
-        #: Told what a person should hear of and no event tells: kind, reason, example.
+        #: Called for what needs a person and causes no event: kind, reason, example.
         self.alarm: Callable[[str, str, str], None] | None = None
         self._is_verbose = logging.getLogger("gesta").isEnabledFor
 
     def leased(self, leased: Iterable[LeasedJob], now_ms: int) -> None:
-        """Jobs of one take, the last one last."""
+        """Jobs of one lease call, the last one last."""
         for flow, one in {one.job.flow: one for one in leased}.items():
             self.metrics.of(flow).lag_ms = max(0, now_ms - one.available_ms)
 
     def attempt_ended(self, flow: Flow, outcome: Outcome, latency_ms: float) -> bool:
-        """Count it.
+        """Count an attempt; returns whether to log it.
 
-        Whether it is worth a line: a success only to those who asked for debug, because the line
-        would cost more than the work.
+        A success is logged at level debug only: the line would cost more than the work.
         """
         counts = self.metrics.of(flow.name)
         counts.ended(latency_ms)
@@ -268,7 +287,6 @@ class Telemetry:
         attempts: int,
         latency_ms: float,
     ) -> None:
-        """One line per attempt."""
         reason = "" if isinstance(outcome, Done) else outcome.reason
         tell = (
             self.log.debug
@@ -290,32 +308,23 @@ class Telemetry:
         )
 
     def status_changed(
-        self, before: State, after: State, tags: Callable[[], Mapping[str, str]] | None = None
+        self, before: State, after: State, tags: Callable[[], Mapping[str, str]] | None
     ) -> None:
-        """One line and one count for each request that needs attention: unknown, failed, expired
-        or held. A line alone for one that was cancelled, and for one that stays unknown for good.
+        """Count and log a request that is held, that came into a status other than success, or that
+        only a person can move on now. `tags`: those of the attempt, if there was one.
         """
-        status = after.status
-        if after.held and after.held != before.held:
-            what, reason = "request held", after.held
-            status, label = "held", "held"
-        elif status == before.status:
-            if status != "unknown" or after.wants is not None or before.wants is None:
+        what, status, reason = f"request {after.status}", after.status, after.reason
+        if after.held != before.held:
+            if not after.held:
                 return
-            what, reason, label = "a person has to decide", after.reason, ""
-        elif status in ("unknown", "failed", "expired", "cancelled"):
-            is_open = status == "unknown" and after.wants is not None
-            what = "outcome unknown" if is_open else f"request {status}"
-            if status == "unknown" and not is_open:
-                what = "a person has to decide"
-            reason = after.reason
-            label = "" if status == "cancelled" else reason_label(reason or status)
-        else:
+            what, status, reason = "request held", "held", after.held
+        if status != before.status:
+            self._count(after.flow, status, reason)
+        elif after.waits_for_a_person == before.waits_for_a_person:
             return
-        if label:
-            counted = self.metrics.transitions
-            counted[after.flow, status, label] = counted.get((after.flow, status, label), 0) + 1
-        named = {
+        if status == "unknown":
+            what = "a person has to decide" if after.waits_for_a_person else "outcome unknown"
+        own = {
             "tenant": after.tenant,
             "requestId": after.id,
             "namespace": after.flow,
@@ -323,7 +332,7 @@ class Telemetry:
         }
         self.log.warning(
             what,
-            **(named if tags is None else named | dict(tags())),
+            **own | ({} if tags is None else dict(tags())),
             attempts=after.attempts,
             reason=reason,
             detail=clear_text(after.detail),
@@ -331,9 +340,12 @@ class Telemetry:
 
     def disabled(self, tenant: str, kind: str, code: str, reason: str) -> None:
         """The engine has disabled an entity of a tenant's config."""
-        counted, key = self.metrics.transitions, (kind, "disabled", "disabled")
-        counted[key] = counted.get(key, 0) + 1
+        self._count(kind, "disabled", "")
         self.log.warning("config disabled", tenant=tenant, config=f"{kind}/{code}", reason=reason)
+
+    def _count(self, flow: str, status: str, reason: str) -> None:
+        label = (flow, status, reason_label(reason))
+        self.metrics.transitions[label] = self.metrics.transitions.get(label, 0) + 1
 
     def executor_raised(self, line: LogContext, detail: str, error: BaseException | None) -> None:
         """`error`: what it raised; None where it returned something that is not an outcome."""
@@ -349,7 +361,7 @@ class Telemetry:
         self.log.warning("late outcome ignored", **line.tags())
 
     def not_reported(self, flow: str, job: Job) -> None:
-        """Work was handed out, and its lease ended without a word about it."""
+        """The lease of an external worker ended without a report."""
         counts = self.metrics.of(flow)
         counts.failed["no_report"] = counts.failed.get("no_report", 0) + 1
         self.log.warning(
@@ -380,20 +392,26 @@ class Telemetry:
             reason=reason,
         )
 
-    def looked_at(
-        self, backlog: Mapping[str, Backlog], now_ms: int, pauses: Iterable[Pause] = ()
+    def store_seen(
+        self,
+        *,
+        backlog: Mapping[str, Backlog],
+        unsettled: Mapping[tuple[str, str], int],
+        processes: Iterable[LiveProcess],
+        pauses: Iterable[Pause],
+        now_ms: int,
     ) -> None:
-        """The queue as the sweeper found it, by flow: no tenant in a label, so no external queue.
-
-        A flow without ready jobs shows 0, so that an alarm ends.
-        """
-        self.metrics.held = dict.fromkeys(self.metrics.held, 0) | {
-            flow: one.held for flow, one in backlog.items()
-        }
+        """The store as the sweeper sees it. A value that is gone shows 0, so that an alert ends."""
+        before = self.metrics.store or StoreGauges()
         refused_since = [pause.since_ms for pause in pauses if pause.refusal is not None]
-        self.metrics.oldest_refusal_ms = now_ms - min(refused_since, default=now_ms)
-        ages = {flow: now_ms - (one.oldest_ready_ms or now_ms) for flow, one in backlog.items()}
-        self.metrics.oldest_ready_ms = dict.fromkeys(self.metrics.oldest_ready_ms, 0) | ages
+        self.metrics.store = StoreGauges(
+            {flow: type(one)() for flow, one in before.backlog.items()} | dict(backlog),
+            dict.fromkeys(before.unsettled, 0) | dict(unsettled),
+            dict.fromkeys(before.processes, 0)
+            | Counter(role for process in processes for role in process.roles),
+            (now_ms - min(refused_since, default=now_ms)) / 1000,
+            now_ms,
+        )
 
     def alert_failed(self, flow: str, reason: str, error: Exception) -> None:
         self.log.error("alert cannot be sent", namespace=flow, reason=reason, error=str(error))

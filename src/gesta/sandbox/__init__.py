@@ -1,10 +1,9 @@
-"""The sandbox: fakes of the outside world, with faults on demand, that record each effect so that
-it can be counted.
+"""The sandbox: fakes of providers that fail on demand and record each effect, so that tests can
+count effects.
 
-`receiver.py` is what all fakes share; `webhook.py`, `slack.py`, `twilio.py` and `http.py` are
-their faces. `transport.py` puts them behind `attempt.http`
-in the same process and on its clock; `server.py` behind a port of this machine (`python -m
-gesta.sandbox`).
+`receiver.py` is the base of all fakes; each other module is one provider. `SandboxTransport` serves
+them to `attempt.http` in the same process and on its clock, `server.py` on a port of this machine
+(`python -m gesta.sandbox`).
 """
 
 from collections.abc import Iterator
@@ -36,10 +35,7 @@ __all__ = [
 
 
 class Sandbox:
-    """All fakes of one world.
-
-    A request goes to the first that knows its form; `http` takes what no other does.
-    """
+    """All fakes. A request goes to the first that recognises its form; `http` takes the rest."""
 
     def __init__(
         self,
@@ -48,7 +44,7 @@ class Sandbox:
         *,
         kept: int | None = None,
     ) -> None:
-        """`kept`: how many effects each fake remembers, for a world that goes on for long."""
+        """`kept`: how many effects each fake keeps; None keeps all."""
         self.webhook = webhook or FakeWebhookReceiver()
         self.slack = FakeSlack()
         self.twilio = FakeTwilio()
@@ -63,7 +59,7 @@ class Sandbox:
 
 
 class SandboxTransport:
-    """Plays the fake's reply as a network would: late, lost or whole."""
+    """Delivers a fake's reply as a network would: late, lost or whole."""
 
     def __init__(self, runtime: Runtime, sandbox: Sandbox | None = None) -> None:
         self._runtime = runtime

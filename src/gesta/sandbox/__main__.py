@@ -1,6 +1,6 @@
 """`python -m gesta.sandbox`: the fakes in a process of their own.
 
-Prints one JSON line once it listens, ends on SIGINT or SIGTERM.
+Prints one JSON line once it listens; ends on SIGINT or SIGTERM.
 """
 
 import argparse
@@ -36,15 +36,15 @@ def main(arguments: list[str] | None = None) -> None:
 
     smtp = SmtpFace(sandbox.smtp, SystemRuntime(), loopback_socket())
 
-    async def tell(_: web.Application) -> None:
+    async def announce(_: web.Application) -> None:
         await smtp.start()
         faces = {face.name: f"{url}/{face.name}" for face in sandbox} | {"smtp": smtp.url}
-        told = {"port": listening.getsockname()[1], "url": url} | faces
-        sys.stdout.write(msgspec.json.encode(told).decode() + "\n")
+        addresses = {"port": listening.getsockname()[1], "url": url} | faces
+        sys.stdout.write(msgspec.json.encode(addresses).decode() + "\n")
         sys.stdout.flush()
 
     app = sandbox_app(sandbox, SystemRuntime())
-    app.on_startup.append(tell)
+    app.on_startup.append(announce)
     app.on_cleanup.append(lambda _: smtp.close())
     web.run_app(
         app,

@@ -1,4 +1,4 @@
-"""A fake of any HTTP API that honours Idempotency-Key: for flows that users write themselves."""
+"""A fake of any HTTP API that honours Idempotency-Key, for flows of users."""
 
 import msgspec
 
@@ -7,9 +7,8 @@ from gesta.sandbox.receiver import Call, Effect, Receiver, Reply
 
 
 class FakeHttpApi(Receiver):
-    """The fake behind every URL that no other face takes.
-
-    Answers with `{"id": …}`, the same for the same key.
+    """The fake behind every URL that no other fake takes. It answers `{"id": …}`, the same for the
+    same key.
     """
 
     name = "http"

@@ -1,11 +1,8 @@
-"""What every fake of the sandbox shares: faults on demand, a memory of keys, a record of effects.
+"""The base of every fake: faults on demand, known idempotency keys, recorded effects. It has no
+clock and no socket.
 
-Pure: no clock, no socket.
-
-A call goes through three gates, in the order of a real provider: a fault that refuses it (rate
-limit, outage) comes before the key
-is looked at; a key that was seen before is answered as it was then; only what is left has an
-effect.
+A call is handled in the order of a real provider. A fault that refuses it (rate limit, outage)
+comes first. A known key gets its earlier answer. Only a call that passes both has an effect.
 """
 
 from abc import ABC, abstractmethod
@@ -21,22 +18,20 @@ from gesta.outbound.http import HttpRequest
 
 @dataclass
 class Effect:
-    """Something that happened once in the fake's world."""
-
-    #: The caller's idempotency key; the fake's own number where the caller sent none.
+    #: The caller's idempotency key, or a number if the caller sent none.
     id: str
     type: str
     data: Any
     headers: Mapping[str, str]
-    #: What was said: the whole body, or the part of it that people read.
+    #: The body, or the part of it that people read.
     text: str = ""
-    #: How often it was asked for. More than 1: a repeat that the key made harmless.
+    #: How often it was requested. More than 1: repeats that the key made harmless.
     receipts: int = 1
 
 
 @dataclass(frozen=True)
 class Call:
-    """A request as its face reads it."""
+    """A request as the fake parsed it."""
 
     key: str | None
     type: str
@@ -44,27 +39,25 @@ class Call:
     headers: Mapping[str, str]
     body: bytes
     text: str = ""
-    #: What a rule may know it by, beside key and type: a token, a channel.
+    #: Further names that a rule can match, such as a token or a channel.
     names: tuple[str, ...] = ()
 
 
 class Fault(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """What goes wrong with a call: an error (no effect), slowness or a lost answer (the effect
-    happens all the same).
-    """
+    """How a call fails: an error (no effect), or a late or lost answer (the effect happens)."""
 
     status: int | None = None
     retry_after: int | str | None = None
     #: The answer comes this late; the effect happens at once.
     slow_seconds: float = 0.0
-    #: Accept, then drop the connection: the effect happens, the answer is lost.
+    #: The effect happens, then the connection is dropped without an answer.
     drop: bool = False
-    #: For so many calls; None: for ever. Left out: once, or for ever where `match` says for which.
+    #: How many calls it applies to; None: all. By default one, or all if there is a `match`.
     times: int | msgspec.UnsetType | None = msgspec.UNSET
     #: Only for calls with this key, this type or one of these names.
     match: str | None = None
-    #: The provider's own code for an error, e.g. `channel_not_found` or `21610`, said the way that
-    #: the provider says it.
+    #: The provider's own error code, e.g. `channel_not_found` or `21610`, answered in the
+    #: provider's format.
     error: str | None = None
 
     @property
@@ -73,7 +66,7 @@ class Fault(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaul
 
 
 class Reply(msgspec.Struct, frozen=True):
-    """What the fake does: answer with this, that late, or not at all."""
+    """The answer, how late it comes, and whether the connection is dropped instead."""
 
     status: int
     body: bytes = b""
@@ -100,44 +93,43 @@ _NO_FAULT = Fault()
 
 
 class Receiver(ABC):
-    """A fake of one receiver.
+    """A fake of one provider.
 
-    Faces say how a request is read (`read`) and what success looks like (`success`).
+    Subclasses parse requests (`read`) and answer successful ones (`success`).
     """
 
-    #: The face's name, in paths and on the command line.
+    #: In paths and on the command line.
     name: str
 
     def __init__(self) -> None:
         self.effects: list[Effect] = []
-        #: Every request, repeats and refused ones included.
+        #: Counts every request, repeats and refused ones included.
         self.calls = 0
-        #: When the latest one came.
+        #: The time of the latest one.
         self.now_ms = 0
         self._queue: deque[_Armed] = deque()
         self._rules: list[_Armed] = []
         self._known: dict[str, _Known] = {}
-        #: How many effects there ever were, and how many of them are remembered; None: all.
+        #: How many effects there were, and how many of them are kept; None keeps all.
         self.performed = 0
         self.kept: int | None = None
 
     @abstractmethod
     def serves(self, request: HttpRequest) -> bool:
-        """Whether a request has the form that this face knows."""
+        """Whether the request has the form of this provider."""
 
     @abstractmethod
     def read(self, request: HttpRequest, now_ms: int) -> Call | Reply:
-        """What is asked for; or the refusal, when the request is not well formed."""
+        """The call; or the refusal of a malformed request."""
 
     @abstractmethod
     def success(self, effect: Effect) -> Reply: ...
 
     def answer(self, call: Call) -> Reply | None:
-        """What is said to a call that only asks; None: it has an effect."""
+        """The answer to a call that only reads; None: the call has an effect."""
         return None
 
     def refusal(self, fault: Fault) -> Reply:
-        """How this face says no."""
         body = b"" if fault.error is None else msgspec.json.encode({"error": fault.error})
         return Reply(400 if fault.status is None else fault.status, body, retry_after_header(fault))
 
@@ -151,10 +143,7 @@ class Receiver(ABC):
         error: str | None = None,
         times: int = 1,
     ) -> None:
-        """Let the next call, or the next `times` calls, go wrong.
-
-        Called again, it queues up behind.
-        """
+        """Let the next `times` calls fail. Further faults queue up behind."""
         self.arm(Fault(status, retry_after, slow_seconds, drop, times, None, error))
 
     def on(
@@ -168,10 +157,8 @@ class Receiver(ABC):
         error: str | None = None,
         times: int | None = None,
     ) -> None:
-        """Let calls of one key, type or name, or those a function picks, go wrong: for ever, or
-        `times` times.
-
-        Goes before `next`.
+        """Let calls fail that have this key, type or name, or that a function picks: all, or the
+        first `times`. Takes precedence over `next`.
         """
         if isinstance(match, str):
             self.arm(Fault(status, retry_after, slow_seconds, drop, times, match, error))
@@ -179,10 +166,7 @@ class Receiver(ABC):
             self.arm(Fault(status, retry_after, slow_seconds, drop, times, None, error), match)
 
     def arm(self, fault: Fault, matches: Callable[[Call], bool] | None = None) -> None:
-        """The same from a description, as another process sends it.
-
-        `matches` makes it a rule, as `fault.match` does.
-        """
+        """Add a fault from its description. With `matches` or `fault.match` it is a rule."""
         if fault.match is not None:
             matches = _picks(fault.match)
         if matches is None:
@@ -195,12 +179,11 @@ class Receiver(ABC):
             )
 
     def heal(self) -> None:
-        """Forget all faults that are still to come."""
+        """Forget all pending faults."""
         self._queue.clear()
         self._rules.clear()
 
     def receive(self, request: HttpRequest, now_ms: int) -> Reply:
-        """Take one call and say what the fake does."""
         self.calls += 1
         self.now_ms = now_ms
         call = self.read(request, now_ms)
@@ -221,7 +204,7 @@ class Receiver(ABC):
         known = None if call.key is None else self._known.get(call.key)
         if known is not None:
             if known.body != call.body:
-                # A real provider refuses it too: one key for two things is the caller's mistake.
+                # A real provider refuses it, too: one key for two contents.
                 return Reply(409, msgspec.json.encode({"error": "idempotency_error"}))
             known.effect.receipts += 1
             return known.reply

@@ -1,16 +1,5 @@
-"""The sandbox behind a port of this machine: fakes for other processes, which outlive a worker
-that is killed.
-
-POST   /webhook/…  /http/…          the faces themselves; the mail server's (smtp) has a port of its
-own
-POST   /sandbox/{face}/faults       arm a fault (see receiver.Fault)
-DELETE /sandbox/{face}/faults       forget the faults to come
-POST   /sandbox/twilio/reports      report on the latest text to where it asked for that: {"status":
-"delivered"}; answers what was answered
-POST   /sandbox/ses/reports         {"kind": "bounce", "topic": "arn:…", "url":
-"http://…/v1/reports/ses/default"}
-GET    /sandbox/{face}/effects      {"calls": 3, "effects": [{"id": …, "type": …, "data": …,
-"receipts": 2}]}
+"""The sandbox on a port of this machine: fakes for other processes, which survive a killed worker.
+HELP lists the routes.
 """
 
 import socket
@@ -26,7 +15,7 @@ from gesta.sandbox import Sandbox
 from gesta.sandbox.receiver import Fault, Receiver
 from gesta.sandbox.smtp_server import SmtpFace
 
-#: For whom the report is: a process on this machine.
+#: The address of the process on this machine that the report is for.
 POST_SECONDS = 20.0
 
 
@@ -46,7 +35,7 @@ class OfSes(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="cam
 
 
 def report_of(sandbox: Sandbox, face: str, asked: bytes, now_ms: int) -> HttpRequest:
-    """What a face posts; raises msgspec.ValidationError or LookupError."""
+    """The request by which a provider reports; raises msgspec.ValidationError or LookupError."""
     if face == "twilio":
         text = msgspec.json.decode(asked, type=OfTwilio)
         return sandbox.twilio.report(
@@ -63,7 +52,7 @@ def report_of(sandbox: Sandbox, face: str, asked: bytes, now_ms: int) -> HttpReq
 
 
 async def post_report(sandbox: Sandbox, face: str, asked: dict[str, Any], runtime: Runtime) -> int:
-    """Post it; the status that was answered."""
+    """Post it; returns the status that was answered."""
     report = report_of(sandbox, face, msgspec.json.encode(asked), runtime.now_ms())
     timeout = aiohttp.ClientTimeout(total=POST_SECONDS)
     async with (
@@ -74,7 +63,7 @@ async def post_report(sandbox: Sandbox, face: str, asked: dict[str, Any], runtim
 
 
 def add_reports(app: web.Application, sandbox: Sandbox, runtime: Runtime) -> None:
-    """The routes by which another process lets a face report."""
+    """Routes by which another process lets a fake report."""
 
     async def post(request: web.Request) -> web.Response:
         try:
@@ -87,11 +76,10 @@ def add_reports(app: web.Application, sandbox: Sandbox, runtime: Runtime) -> Non
     app.router.add_post("/sandbox/{face}/reports", post)
 
 
-#: What whoever knocks is told.
 HELP = """fakes of providers on a port of this machine; point a channel's api_url, host or url there
 
-POST   /sandbox/FACE/faults    {"status": 429, "retry_after": 30}  the next call goes wrong; also
-                               "error" (the provider's word for it), "slow_seconds": 9, "times": 3,
+POST   /sandbox/FACE/faults    {"status": 429, "retry_after": 30}  the next call fails; also
+                               "error" (the provider's error code), "slow_seconds": 9, "times": 3,
                                "drop": true (the effect happens, the answer is lost);
                                {"match": "xoxb-old", "error": "token_revoked"}  every call of that
                                token, channel, number or key does
@@ -105,13 +93,12 @@ POST   /sandbox/ses/reports    {"kind": "bounce", "topic": "arn:…",
 #: The fakes are for this machine only.
 HOST = "127.0.0.1"
 REQUEST_BYTES_MAX = 1_048_576
-#: What is still being answered late when the sandbox ends is not waited for. Zero would mean: for
-#: as long as it takes.
+#: How long late answers are waited for when the sandbox ends. Zero would mean without limit.
 SHUTDOWN_SECONDS = 0.1
 
 
 def loopback_socket(port: int = 0) -> socket.socket:
-    """A listening socket; port 0 takes a free one."""
+    """Port 0 takes a free one."""
     return socket.create_server((HOST, port), backlog=1_024)
 
 
@@ -120,7 +107,6 @@ def address(listening: socket.socket) -> str:
 
 
 def sandbox_app(sandbox: Sandbox, runtime: Runtime) -> web.Application:
-    """The fakes and their control as an aiohttp application."""
     app = web.Application(client_max_size=REQUEST_BYTES_MAX)
     names = [receiver.name for receiver in sandbox]
 
@@ -195,7 +181,7 @@ class SandboxServer:
         self._smtp: SmtpFace | None = None
 
     async def report(self, face: str, asked: dict[str, Any]) -> int:
-        """Let a face report on its latest message; the status that was answered."""
+        """Let a fake report on its latest message; returns the status that was answered."""
         return await post_report(self.sandbox, face, asked, self._runtime)
 
     async def __aenter__(self) -> Self:

@@ -1,12 +1,12 @@
 """A fake of Amazon SES v2, and of SNS for its reports.
 
-SendEmail takes a raw e-mail, gives each an id of its own, and dedupes nothing, as SES does not.
+SendEmail takes a raw e-mail, gives each an id, and like SES removes no duplicates.
 `next(error="SendingPausedException")`, `next(error="TooManyRequestsException")`,
-`next(status=500)`; `on("AKIA…", error=…)` is about one account. Effects are counted by the
-Message-ID: more than one receipt is an e-mail that went out more than once.
+`next(status=500)`; `on("AKIA…", error=…)` matches one account. Effects are counted by Message-ID:
+several receipts are several e-mails.
 
-SNS signs with a certificate of its own, which it also hands out. An engine that is to believe it
-must be told so: `sns_url` of its settings. In a test without sockets it answers for every host.
+SNS signs with a certificate that the fake serves. An engine accepts it if its setting `sns_url`
+names the fake. In a test without sockets it answers for every host.
 """
 
 import base64
@@ -44,7 +44,7 @@ _SIGNED: Final = (
 
 
 class FakeSns:
-    """Who signs. `url` is where its certificate is had."""
+    """Signs reports. `url` serves its certificate."""
 
     def __init__(self, url: str = "https://sns.eu-central-1.amazonaws.com") -> None:
         self.url = url
@@ -53,11 +53,11 @@ class FakeSns:
 
     @cached_property
     def _key(self) -> rsa.RSAPrivateKey:
-        # Made when it is needed: it takes a moment.
+        # Generated on first use, because it takes a moment.
         return rsa.generate_private_key(65_537, 2_048)
 
     def certificate(self, now_ms: int) -> bytes:
-        """Its certificate in PEM, good for a day around that moment."""
+        """A certificate in PEM that is valid for a day before and after `now_ms`."""
         now = datetime.fromtimestamp(now_ms / 1000, UTC)
         name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "sns.sandbox")])
         built = (
@@ -115,7 +115,7 @@ def ses_event(
     *,
     permanent: bool,
 ) -> str:
-    """What SES says of a letter, as an event of a configuration set."""
+    """The event of a configuration set about an e-mail."""
     content: dict[str, Any] = {
         "eventType": kind.capitalize(),
         "mail": {"messageId": message_id, "tags": {"outboxId": [outbox_id]}},
@@ -173,10 +173,10 @@ class FakeSes(Receiver):
         version: str = "2",
         number: int = 1,
     ) -> bytes:
-        """What SNS would post about a letter, the latest unless one is given: the body of a POST to
-        `/v1/reports/ses/{tenant}`.
+        """The body that SNS would post to `/v1/reports/ses/{tenant}` about an e-mail, by default
+        the latest.
 
-        `number` tells two reports of a kind apart; the same number is the same report again.
+        `number` distinguishes reports of one kind; the same number is the same report again.
         """
         letter = effect or self.effects[-1]
         outbox_id, at_ms = letter.data["tags"]["outboxId"], self.now_ms + number
@@ -185,7 +185,7 @@ class FakeSes(Receiver):
             .isoformat(timespec="milliseconds")
             .replace("+00:00", "Z")
         )
-        told = ses_event(
+        event = ses_event(
             kind,
             outbox_id,
             f"sandbox-{self.effects.index(letter) + 1:06d}",
@@ -195,7 +195,7 @@ class FakeSes(Receiver):
             permanent=permanent,
         )
         return msgspec.json.encode(
-            self.sns.envelope(told, topic, f"sns-{kind}-{number}", at_ms, version=version)
+            self.sns.envelope(event, topic, f"sns-{kind}-{number}", at_ms, version=version)
         )
 
     def read(self, request: HttpRequest, now_ms: int) -> Call | Reply:

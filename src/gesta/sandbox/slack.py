@@ -1,8 +1,6 @@
-"""A fake of Slack's Web API: posts messages, remembers them with their metadata, and can be asked
-for them.
+"""A fake of Slack's Web API: posts messages, keeps them with their metadata, and lists them.
 
-A repeat is a second message, as it is at Slack: no argument of chat.postMessage is documented to
-prevent it.
+A repeat is a second message, as at Slack: no documented argument of chat.postMessage prevents it.
 """
 
 import re
@@ -20,17 +18,16 @@ _METHODS: Final = frozenset(
 )
 _PLACE: Final = re.compile(r"[CDGUW][A-Z0-9]{2,}")
 _JSON: Final = {"content-type": "application/json; charset=utf-8"}
-#: Slack gives so many messages at a time when it is not told otherwise.
+#: Slack's default page size.
 _PAGE: Final = 100
 _TEXT_LENGTH_MAX: Final = 40_000
 
 
 class FakeSlack(Receiver):
-    """The fake behind slack.com, and behind any other address with a method of Slack's in its
-    path.
+    """The fake behind slack.com, and behind any URL whose path ends in a method of Slack.
 
     `on("xoxb-old", error="token_revoked")` revokes a token, `on("C012AB3CD", status=429,
-    retry_after=30)` is about one channel.
+    retry_after=30)` matches one channel.
     """
 
     name = "slack"
@@ -75,7 +72,7 @@ class FakeSlack(Receiver):
             case "conversations.open":
                 return _ok(channel={"id": _conversation(str(call.data["users"]))})
             case "conversations.history":
-                # The newest first, without what was said in threads.
+                # Newest first, without replies in threads.
                 found = [
                     message
                     for message in self._messages(call)
@@ -104,7 +101,7 @@ class FakeSlack(Receiver):
         )
 
     def _messages(self, call: Call) -> list[dict[str, Any]]:
-        """What was said in a conversation, oldest first."""
+        """The messages of a conversation, oldest first."""
         place, oldest, latest = (
             call.data["channel"],
             float(call.data.get("oldest", 0)),
@@ -140,7 +137,7 @@ def _arguments(request: HttpRequest, content_type: str) -> dict[str, Any]:
 
 
 def _fault_of(method: str, arguments: dict[str, Any], place: str) -> str:
-    """Slack's code for what is wrong with the arguments; empty when nothing is."""
+    """Slack's error code for wrong arguments; empty if there is none."""
     if method == "auth.test":
         return ""
     if method == "conversations.open":
@@ -155,9 +152,7 @@ def _fault_of(method: str, arguments: dict[str, Any], place: str) -> str:
 
 
 def _conversation(place: str) -> str:
-    """Where a message to this id is found: one to a person is in the conversation with that
-    person.
-    """
+    """The conversation that holds messages to this id: for a user, the one with that user."""
     return f"D{place[1:]}" if place[0] in "UW" else place
 
 

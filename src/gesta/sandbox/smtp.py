@@ -1,11 +1,10 @@
-"""A fake of a mail server: takes letters, counts them by their Message-ID, and refuses them as
-servers do.
+"""A fake of a mail server: accepts e-mails, counts them by Message-ID, and refuses them as servers
+do.
 
-`next(status=450)` refuses for now, `next(status=550, error="5.1.1")` for good, `next(status=535)`
-the login; `drop=True` takes the letter and
-loses the answer to its final dot. `on("cc@example.org", status=550)` refuses one address: as a
-copy, alone; as `to`, with the letter;
-`on("old password", status=535)` refuses a login.
+`next(status=450)` refuses temporarily, `next(status=550, error="5.1.1")` permanently,
+`next(status=535)` at login. `drop=True` accepts the e-mail and loses the answer to its final dot.
+`on("cc@example.org", status=550)` refuses one address: a copy alone, or the whole e-mail if it is
+`to`. `on("old password", status=535)` refuses a login.
 """
 
 from dataclasses import replace
@@ -24,7 +23,7 @@ _LETTER: Final = frozenset({552, 554})
 
 
 def stage_of(code: int) -> Stage:
-    """At which point of the conversation a server says this."""
+    """The stage of the conversation at which a server answers this code."""
     if code in _LOGIN:
         return "login"
     if code == 421:
@@ -47,9 +46,8 @@ class FakeMailServer(Receiver):
         return Reply(400)
 
     def deliver(self, envelope: Envelope, now_ms: int, names: tuple[str, ...] = ()) -> Reply:
-        """Take one letter and say what the fake does.
-
-        `names`: what rules may know it by beside its addresses, a password say.
+        """Accept one e-mail or refuse it. `names` are further names that rules can match, such as a
+        password.
         """
         self.calls += 1
         self.now_ms = now_ms
@@ -61,7 +59,7 @@ class FakeMailServer(Receiver):
         return _late(self._perform(call), fault)
 
     def refuses(self, *names: str) -> MailReply | None:
-        """What is said to an address or a login that a rule of its own is about."""
+        """The refusal of an address or a login that a rule matches."""
         call = Call(None, "", None, {}, b"", names=names)
         rule = next((rule for rule in self._rules if rule.left != 0 and rule.matches(call)), None)
         if rule is None or not rule.fault.is_refusal:
@@ -71,8 +69,8 @@ class FakeMailServer(Receiver):
         return reply_of(self.refusal(rule.fault))
 
     def waiting_code(self) -> int | None:
-        """The code that the next letter will be refused with, if it will: a conversation has to
-        know before it has the letter.
+        """The code that will refuse the next e-mail, if any. The conversation must know it before
+        it has the e-mail.
         """
         armed = next(iter(self._queue), None)
         return (
@@ -82,7 +80,7 @@ class FakeMailServer(Receiver):
         )
 
     def use_up(self) -> MailReply:
-        """The refusal that waits, said before there was a letter."""
+        """Use up the pending refusal before there is an e-mail."""
         self.calls += 1
         return reply_of(self.refusal(self._fault_of(Call(None, "", None, {}, b""))))
 
@@ -110,7 +108,7 @@ def call_of(envelope: Envelope) -> Call:
         "html": html,
     }
     headers = {name.lower(): str(value) for name, value in letter.items()}
-    # Without its body: a letter that comes again has another Date.
+    # Without its body, because a repeat has another Date.
     return Call(known_as, "letter", data, headers, b"", text, (envelope.to, envelope.sender))
 
 
@@ -128,9 +126,7 @@ def reply_of(reply: Reply) -> MailReply:
 
 
 class SandboxMail:
-    """A fake of the mail transport: letters go to the sandbox in the same process, without a
-    socket, on the runtime's clock.
-    """
+    """A mail transport that delivers to the fake in the same process, on the runtime's clock."""
 
     def __init__(self, runtime: Runtime, fake: FakeMailServer) -> None:
         self._runtime, self._fake = runtime, fake

@@ -1,6 +1,4 @@
-"""The mail server's fake behind a port of this machine: enough of SMTP for any client, without
-TLS, because it never leaves the machine.
-"""
+"""The fake mail server on a port of this machine: enough of SMTP for any client, without TLS."""
 
 import asyncio
 import base64
@@ -17,14 +15,13 @@ from gesta.runtime.clock import Runtime, sleep, spawn, turn
 from gesta.sandbox.smtp import FakeMailServer, reply_of, stage_of
 
 Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Coroutine[Any, Any, None]]
-#: Until a connection that the loop has taken is known to us.
+#: Event loop turns until an accepted connection is known here.
 _TURNS_TO_MEET = 3
 
 
 class StreamServer:
-    """Runs `serve` for each connection, and closes it afterwards.
-
-    At the end every connection is reset and every `serve` is over.
+    """Runs `serve` for each connection and closes it afterwards. On exit every connection is reset
+    and every `serve` has ended.
     """
 
     def __init__(
@@ -54,8 +51,8 @@ class StreamServer:
     ) -> None:
         if self._server is None:
             return
-        # No new ones, and those on their way get here: a server that closes under one forgets it
-        # (Python 3.11).
+        # Accept no new ones, and let those in progress arrive: a server that closes first forgets
+        # them (Python 3.11).
         asyncio.get_running_loop().remove_reader(self._listening)
         for _turn in range(_TURNS_TO_MEET):
             await turn()
@@ -69,7 +66,7 @@ class StreamServer:
                 await task
 
     def _meet(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        # Not a coroutine: called as soon as the connection is there.
+        # Not a coroutine, so that it runs as soon as the connection exists.
         task = spawn(self._serve(reader, writer), "stream")
         self._serving[task] = writer
         task.add_done_callback(self._hang_up)
@@ -84,8 +81,6 @@ _ADDRESS = re.compile(r"(?:FROM|TO):\s*<([^>]*)>", re.IGNORECASE)
 
 
 class SmtpFace:
-    """Listens until it is closed."""
-
     def __init__(self, fake: FakeMailServer, runtime: Runtime, listening: socket.socket) -> None:
         self._fake, self._runtime, self._listening = fake, runtime, listening
         self._server = StreamServer(self._serve, listening, limit=LETTER_BYTES_MAX)
@@ -102,7 +97,7 @@ class SmtpFace:
         await self._server.__aexit__(None, None, None)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        # These: the client went away, or does not speak SMTP.
+        # The client disconnected or does not speak SMTP.
         with suppress(
             ConnectionError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, ValueError
         ):
@@ -163,7 +158,7 @@ class _Conversation:
         for question in questions[len(said) :]:
             await self._say(334, question)
             said.append(await self._line())
-        # PLAIN says both in one, with zero bytes between.
+        # PLAIN sends both in one, separated by NUL.
         words = [
             word.decode(errors="replace")
             for one in said
@@ -191,7 +186,7 @@ class _Conversation:
             await self._say(250, "2.1.5 ok")
 
     async def _letter(self) -> bool:
-        """False when the connection is over."""
+        """False when the connection has ended."""
         if not self._recipients:
             await self._say(503, "5.5.1 RCPT first")
             return True

@@ -1,6 +1,5 @@
-"""A fake of Twilio's Messages: sends texts, remembers them, and can be asked for them.
-
-A repeat is a second text, as it is there.
+"""A fake of Twilio's Messages: sends texts, keeps them, and lists them. A repeat is a second text,
+as at Twilio.
 """
 
 import base64
@@ -20,20 +19,18 @@ from gesta.sandbox.receiver import Call, Effect, Fault, Receiver, Reply, retry_a
 
 _PATH: Final = re.compile(r"/2010-04-01/Accounts/(?P<account>[^/]+)/Messages\.json$")
 _JSON: Final = {"content-type": "application/json"}
-#: The status that goes with a code, where it is not 400.
+#: The status of a code, where it is not 400.
 _STATUSES: Final = {"20003": 401, "20404": 404, "20429": 429, "20500": 500, "21610": 400}
 _CODES: Final = {401: "20003", 403: "20003", 404: "20404", 429: "20429", 500: "20500", 503: "20503"}
 _PAGE: Final = 50
-#: Whose text it is: the account of the path, which may be another name than the one it was sent
-#: with.
+#: The account in the path, which may differ from the user name of the credentials.
 _ACCOUNT: Final = "sandbox-account"
 
 
 class FakeTwilio(Receiver):
     """The fake behind api.twilio.com.
 
-    `on("+15550100", error="21610")` is about one number, `on("AC1", error="20003")` about an
-    account.
+    `on("+15550100", error="21610")` matches one number, `on("AC1", error="20003")` an account.
     """
 
     name = "twilio"
@@ -115,11 +112,10 @@ class FakeTwilio(Receiver):
         error_code: str = "",
         token: str | None = None,
     ) -> HttpRequest:
-        """What Twilio would post about a text, the latest unless its sid is given, signed like
-        Twilio's: for whoever sends it on.
+        """The signed request that Twilio would post about a text, by default the latest.
 
-        `token` is the account's own, where the text was sent with an API key's secret. Raises
-        LookupError where nobody asked for reports.
+        `token` is the account's token where the text was sent with the secret of an API key. Raises
+        LookupError where no reports were requested.
         """
         effect = next((one for one in reversed(self.effects) if sid in (None, one.id)), None)
         if effect is None:
@@ -147,7 +143,7 @@ class FakeTwilio(Receiver):
 
 
 def _resource(effect: Effect) -> dict[str, Any]:
-    told = format_datetime(_moment(effect))
+    moment = format_datetime(_moment(effect))
     return {
         "sid": effect.id,
         "to": effect.data["To"],
@@ -157,8 +153,8 @@ def _resource(effect: Effect) -> dict[str, Any]:
         "direction": "outbound-api",
         "status": "queued",
         "error_code": None,
-        "date_created": told,
-        "date_sent": told,
+        "date_created": moment,
+        "date_sent": moment,
     }
 
 

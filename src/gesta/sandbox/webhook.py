@@ -1,5 +1,5 @@
-"""A fake of a Standard Webhooks receiver: verifies what it gets, remembers message ids, acts once
-for each.
+"""A fake of a Standard Webhooks receiver: verifies messages, remembers their ids, acts once for
+each.
 """
 
 from collections.abc import Sequence
@@ -12,9 +12,8 @@ from gesta.sandbox.receiver import Call, Effect, Receiver, Reply
 
 
 class FakeWebhookReceiver(Receiver):
-    """The fake behind every webhook endpoint.
-
-    With secrets it refuses what none of them has signed.
+    """The fake behind every webhook endpoint. With secrets it refuses messages that none of them
+    signed.
     """
 
     name = "webhook"
@@ -22,7 +21,7 @@ class FakeWebhookReceiver(Receiver):
     def __init__(self, secrets: Sequence[str] = ()) -> None:
         super().__init__()
         self.secrets = list(secrets)
-        #: Why messages were refused, in order.
+        #: The reasons of refused messages, in order.
         self.refusals: list[str] = []
 
     def serves(self, request: HttpRequest) -> bool:

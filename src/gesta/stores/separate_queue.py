@@ -75,6 +75,7 @@ def with_separate_queue(stores: Stores, queue: QueuePorts, runtime: Runtime) -> 
     return replace(
         stores,
         queue=queue.queue,
+        leases_are_durable=queue.leases_are_durable,
         job_inspection=queue.job_inspection or cast(JobInspection, inspection),
         job_holds=holds,
         external_leases=queue.external_leases or cast(ExternalLeases, external),

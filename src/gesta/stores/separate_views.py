@@ -160,6 +160,7 @@ class SeparateReadModel:
         self.get, self.find = views.read_model.get, views.read_model.find
         self.counts = views.read_model.counts
         self.undecided = views.read_model.undecided
+        self.unsettled = views.read_model.unsettled
         self.quarantined = stores.read_model.quarantined
 
     async def save(

@@ -1,16 +1,11 @@
-"""Beside the road: whoever runs gesta is told what needs a person, at most once for each reason and
-window, by a request on the road itself.
+"""Alerts: tells operators what needs a person, once for each reason and time window.
 
-Receives events from the event store, and what this process meets itself; hands a message to intake
-for the `alerts_to` of the settings:
-requests that failed for good, doubts that only a person can end, refused credentials, events and
-jobs set aside, stations that crash.
-The key of a message is its reason and its window, so several processes, and one that was started
-again, say it once. What becomes of
-alerts makes no alert: it is logged, like every request that fails.
+Sources are the log and this process. Reasons are dead letters, unknown outcomes that a person has
+to resolve, refused credentials, quarantined events and jobs, and crashed components. An alert is a
+request of the flow in the setting `alerts_to`. Its key contains reason and window, so several
+processes, or one that restarts, send it once. A failed alert causes no alert; it is logged.
 
-What refuses requests (too much waiting, a disk that is nearly full) refuses alerts, too: for that
-there are readiness and metrics.
+An overload or a full disk refuses alerts as it refuses requests. Readiness and metrics cover that.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -35,48 +30,48 @@ from gesta.subscriptions.log_consumer import BATCH, OWN, Log, LogConsumer
 from gesta.tenants.config import ConfigCache
 from gesta.tenants.pauses import PAUSED, Paused
 
-#: One message for each reason in so long.
+#: One message for each reason in this time.
 WINDOW_MS = 300_000
-#: An alert that has waited for a day is no news any more.
+#: An alert that is older than a day is not sent.
 TTL = timedelta(days=1)
 FLUSH_SECONDS = 1.0
-#: Kinds are few and reasons a closed set, so this is only ever reached by a fault of ours.
+#: Kinds are few and reasons a closed set, so only a bug reaches this.
 GROUPS_MAX = 1_000
 
-#: Kind → what is so, and what to do.
+#: Kind → what happened, and what to do.
 SENTENCES: Mapping[str, tuple[str, str]] = {
     "dead_letter": (
-        "{count} requests of {flow} failed for good: {reason}",
+        "{count} requests of {flow} failed: {reason}",
         "gesta dlq show {example}",
     ),
     "undecided": (
-        "{count} requests of {flow} wait for a person's word: {reason}",
+        "{count} requests of {flow} have an unknown outcome that a person has to resolve: {reason}",
         "gesta resolve {example}",
     ),
     "credential_refused": (
-        "a provider refuses {count} of {reason}; what uses them is held",
+        "a provider refuses {count} of {reason}; requests that use them are held",
         "put {example} again: gesta config put",
     ),
     "parked": (
-        "{count} things could not be processed ({reason}) and were set aside",
-        "gesta list --parked; {example}",
+        "{count} events or jobs could not be processed ({reason}) and are quarantined",
+        "gesta list --quarantined; {example}",
     ),
     "crashed": (
-        "the station {reason} crashed {count} times and is started again",
+        "the component {reason} crashed {count} times and was restarted",
         "see the log of {example}",
     ),
 }
 
 
 class Group(msgspec.Struct):
-    """What is to be said about one reason."""
+    """Occurrences of one reason."""
 
     kind: str
     flow: str
     reason: str
     tenant: str
     example: str
-    #: Where the first of them stands in the log.
+    #: The position of the first one in the log.
     first: int = 0
     count: int = 0
 
@@ -100,14 +95,14 @@ Name = tuple[str, str, str]
 
 @dataclass(frozen=True)
 class AlertDestination:
-    """Who hears of alerts: `flow:address`, and the tenant whose config and templates are used."""
+    """`to` is `flow:address`; alerts use the config and templates of `tenant`."""
 
     to: str
     tenant: str
 
 
 class Alerts:
-    """Says it, and remembers in which window it said what."""
+    """Sends alerts and remembers in which window each was sent."""
 
     def __init__(
         self,
@@ -123,16 +118,16 @@ class Alerts:
         self._flow, self._flow_name = flows.get(flow), flow
         self._flows, self._intake, self._config = flows, intake, config
         self._runtime, self._telemetry = process.runtime, process.telemetry
-        self._said: dict[Name, int] = {}
-        #: What this process has met itself.
+        self._sent: dict[Name, int] = {}
+        #: Occurrences in this process that are not events.
         self._own: dict[Name, Group] = {}
 
     @property
-    def can_be_sent(self) -> bool:
+    def is_possible(self) -> bool:
         return self._flow is not None and self._flow.notices is not None
 
-    async def fault(self) -> str:
-        """Why nobody would hear of anything; empty when somebody would."""
+    async def error(self) -> str:
+        """Why alerts cannot be sent; empty: they can."""
         if self._flow is None:
             return f"this process has no flow {self._flow_name}"
         if self._flow.notices is None:
@@ -147,34 +142,31 @@ class Alerts:
         return self._runtime.now_ms() // WINDOW_MS
 
     def label(self, flow: str, reason: str) -> str:
-        """A reason from a closed set: others would be a message each."""
+        """A reason from a closed set, so that free texts do not cause a message each."""
         declared = self._flows.get(flow)
         return reason_label(reason, frozenset() if declared is None else declared.reasons)
 
-    def met(self, kind: str, reason: str, example: str) -> None:
-        """Something in this process that no event tells of."""
+    def count(self, kind: str, reason: str, example: str) -> None:
+        """Count an occurrence in this process that is not an event."""
         add(self._own, Group(kind, "", reason, "", example or self._process.owner))
 
     async def run(self) -> None:
-        """Say what this process has met itself, for ever."""
+        """Send alerts about this process until cancelled."""
         await repeat(self._flush, "alerts", self._process)
 
     async def _flush(self) -> None:
-        await self.say(self._own)
+        await self.send(self._own)
         await sleep(self._runtime, FLUSH_SECONDS)
 
-    async def say(self, groups: dict[Name, Group]) -> None:
-        """Say what may be said in this window, and take it out of the groups.
-
-        The rest is said in a later one.
-        """
+    async def send(self, groups: dict[Name, Group]) -> None:
+        """Send what may be sent in this window and remove it from the groups."""
         window = self.window()
         for name, group in list(groups.items()):
-            if self._said.get(name) == window:
+            if self._sent.get(name) == window:
                 continue
             if await self._send(name, group, window):
                 groups.pop(name, None)
-        self._said = {name: said for name, said in self._said.items() if said == window}
+        self._sent = {name: said for name, said in self._sent.items() if said == window}
 
     async def _send(self, name: Name, group: Group, window: int) -> bool:
         assert self._flow is not None
@@ -184,12 +176,12 @@ class Alerts:
             payload = self._flow.notices.write(self._destination, group.notice(key))
             return await self._submit(payload, key, name, window)
         except (StoreError, Overloaded) as error:
-            # Kept, and said as soon as it can be.
+            # It stays in the group and is sent later.
             self._telemetry.store_failed("alerts", error)
             return False
         except GestaError as error:
             self._telemetry.alert_failed(self._flow_name, group.reason, error)
-            self._said[name] = window
+            self._sent[name] = window
             return True
 
     async def _submit(self, payload: Payload, key: str, name: Name, window: int) -> bool:
@@ -197,15 +189,14 @@ class Alerts:
         try:
             await self._intake.submit(payload, options)
         except Conflict:
-            # Another process has said it, or this one before it was started again, of others.
-            self._said[name] = window
+            # Another process has sent it, or this one before a restart, with other occurrences.
+            self._sent[name] = window
             return False
-        self._said[name] = window
+        self._sent[name] = window
         return True
 
 
 def add(groups: dict[Name, Group], one: Group) -> None:
-    """Count it among its like."""
     name = (one.kind, one.flow, one.reason)
     known = groups.get(name)
     if known is None:
@@ -220,10 +211,7 @@ def carriers(flows: Mapping[str, Flow]) -> Iterable[str]:
 
 
 class Alerting(LogConsumer):
-    """Reads what needs a person from the log.
-
-    Its checkpoint stays before what has not been said yet.
-    """
+    """Finds the reasons for alerts in the log. Its checkpoint stays before what was not sent."""
 
     def __init__(self, alerts: Alerts, log: Log) -> None:
         super().__init__(f"{OWN}alerts", "now", log)
@@ -233,7 +221,7 @@ class Alerting(LogConsumer):
 
     @property
     def next_due_ms(self) -> int | None:
-        """When what waits for the next window is said, for tests that own the clock."""
+        """When the next window begins, for tests with a manual clock."""
         return (self._alerts.window() + 1) * WINDOW_MS if self._groups else None
 
     async def step(self) -> int:
@@ -252,8 +240,10 @@ class Alerting(LogConsumer):
             if stream not in tests:
                 add(self._groups, group)
         self._read = batch[-1].position if batch else self._read
-        await self._alerts.say(self._groups)
-        self._told = min((group.first - 1 for group in self._groups.values()), default=self._read)
+        await self._alerts.send(self._groups)
+        self._delivered = min(
+            (group.first - 1 for group in self._groups.values()), default=self._read
+        )
         await self._move()
         return len(batch)
 
@@ -263,20 +253,20 @@ class Alerting(LogConsumer):
             return (
                 self._refused(recorded, meta)
                 if meta.flow == CONFIG
-                else self._given_up(recorded, meta)
+                else self._needs_person(recorded, meta)
             )
         except ValueError:
-            # The projector meets it, too, and sets it aside.
+            # The projector quarantines it.
             return None
 
     async def _tests(self, streams: Collection[str]) -> set[str]:
-        """Those of tests: nobody out there is called because of what happened in the sandbox."""
+        """The streams of test requests: they cause no alerts."""
         stored = (
             await self._events.read([(stream, 0) for stream in sorted(streams)]) if streams else []
         )
         return {one.stream for one in stored if one.version == 1 and _is_test(one)}
 
-    def _given_up(self, recorded: Recorded, meta: e.Meta) -> Group | None:
+    def _needs_person(self, recorded: Recorded, meta: e.Meta) -> Group | None:
         if meta.source == ALERTING:
             return None
         known = recorded.known

@@ -1,10 +1,6 @@
-"""Beside the road: the user's own handlers are told what became of requests.
+"""Calls the handlers of `@engine.on(...)`: durable, in order, at least once.
 
-Durable, in order, at least once.
-
-Receives events from the event store; hands them to the functions under `@engine.on(...)`. Each has
-a checkpoint of its own, so a
-slow or broken one delays nobody else.
+Each handler has its own checkpoint, so a slow or failing one does not delay the others.
 """
 
 import inspect
@@ -27,20 +23,20 @@ Handler = Callable[[Event], Awaitable[None]]
 
 @dataclass(frozen=True)
 class Subscription:
-    """What one handler listens for. Raises BadSubscription, saying what is wrong with it."""
+    """A handler and its events. Raises BadSubscription."""
 
     name: str
-    #: A flow, `kind.*` for all of a kind, or `*`.
+    #: A flow, `kind.*` or `*`.
     flow: str
-    #: Empty: every one.
+    #: Empty: every status.
     statuses: tuple[str, ...]
     handler: Handler
     since: Since = "now"
 
     def __post_init__(self) -> None:
-        fault = _fault(self)
-        if fault:
-            raise BadSubscription(str(self.name), fault)
+        error = _error(self)
+        if error:
+            raise BadSubscription(str(self.name), error)
 
     @property
     def checkpoint(self) -> str:
@@ -53,7 +49,7 @@ class Subscription:
         return covers(self.flow, flow)
 
 
-def _fault(asked: Subscription) -> str:
+def _error(asked: Subscription) -> str:
     if (
         not isinstance(asked.name, str)
         or not asked.name
@@ -61,18 +57,16 @@ def _fault(asked: Subscription) -> str:
         or not asked.name.isprintable()
     ):
         return (
-            "name= is a text of 1 to 100 characters that stays the same for ever: its place in the"
-            " log is kept under it"
+            "name= must be a text of 1 to 100 characters; never change it, because the checkpoint"
+            " is stored under it"
         )
     if asked.name.startswith(OWN):
-        return (
-            f"name= must not begin with {OWN!r}: the engine's own places in the log are called so"
-        )
-    if fault := pattern_fault(asked.flow):
-        return fault
+        return f"name= must not begin with {OWN!r}: the engine's own checkpoints use this prefix"
+    if error := pattern_fault(asked.flow):
+        return error
     for status in asked.statuses:
         if status not in WORDS:
-            return f"{status!r} is no status; known: {', '.join(WORDS)}"
+            return f"{status!r} is not a status; known: {', '.join(WORDS)}"
     if asked.since not in ("now", "beginning"):
         return f"since={asked.since!r}: write 'now' or 'beginning'"
     if not inspect.iscoroutinefunction(asked.handler):
@@ -85,8 +79,6 @@ def _fault(asked: Subscription) -> str:
 
 
 class Subscriber(LogConsumer):
-    """One subscription at work."""
-
     def __init__(self, subscription: Subscription, log: Log) -> None:
         super().__init__(subscription.name, subscription.since, log)
         self.subscription = subscription
@@ -96,31 +88,30 @@ class Subscriber(LogConsumer):
         batch = await self._events.follow(position, BATCH)
         words = self._words(batch, self.subscription.covers)
         statuses = self.subscription.statuses
-        news = await self._news(
+        events = await self._status_events(
             batch, {at: one for at, one in words.items() if not statuses or one[0] in statuses}
         )
         for recorded in batch:
-            event = news.get(recorded.position)
-            if event is not None and not await self._tell(event):
-                # Stopped, or another process has the role by now.
+            event = events.get(recorded.position)
+            if event is not None and not await self._call(event):
                 await self._move()
                 return 0
-            self._told = recorded.position
+            self._delivered = recorded.position
         await self._move()
         return len(batch)
 
-    async def _tell(self, event: Event) -> bool:
+    async def _call(self, event: Event) -> bool:
         async def call() -> None:
             await self.subscription.handler(event)
 
-        if not await self._insist(event.position, event.request_id, call):
+        if not await self._deliver(event.position, event.request_id, call):
             return False
         self._telemetry.told(self.name)
         return True
 
 
 class Subscriptions:
-    """All of a process's, and the engine's own followers beside them."""
+    """The consumers of a process: its handlers and the engine's own."""
 
     def __init__(self, asked: Sequence[Subscription], own: Sequence[LogConsumer], log: Log) -> None:
         self._process = log.process
@@ -139,18 +130,17 @@ class Subscriptions:
             await one.finish()
 
     def components(self) -> dict[str, Callable[[], Awaitable[None]]]:
-        """What to keep running, by name."""
         if not self.subscribers:
             return {}
-        telling = {one.checkpoint: one.run for one in self.subscribers}
-        return {**telling, "subscriptions": self._keep_roles}
+        consumers = {one.checkpoint: one.run for one in self.subscribers}
+        return {**consumers, "subscriptions": self._keep_roles}
 
     def roles(self) -> dict[str, Role]:
-        """The role of each station that has one from its start on."""
-        return {one.checkpoint: one.role for one in self.subscribers if not one.waits_to_be_wanted}
+        """The roles that are claimed at the start."""
+        return {one.checkpoint: one.role for one in self.subscribers if not one.starts_on_demand}
 
     async def _keep_roles(self) -> None:
-        """A handler may take its time, and its role must not go to another process meanwhile."""
+        """Renew the roles while a slow handler runs."""
         await repeat(self._renew_roles, "subscriptions", self._process)
 
     async def _renew_roles(self) -> None:

@@ -1,15 +1,12 @@
-"""Beside the road: tenants' own endpoints are told what became of their requests, by webhooks that
-go the road themselves.
+"""Event webhooks: sends tenants' endpoints what became of their requests.
 
-Receives events from the event store; hands `notification.webhook` requests to intake, one for each
-event and each `webhook.subscription` of its
-tenant that wants it: signed, retried and on record like any other. Their key is made of the
-subscription's code and the event's id, so a
-crash between the submit and the checkpoint makes no second one. What becomes of these requests is
-told to nobody (domain/told.py).
+For each event and each `webhook.subscription` of its tenant that covers it, this submits a request
+of `notification.webhook`. The key is made of the subscription's code and the event's id, so a
+crash between submit and checkpoint causes no second one. Events of these requests are not sent
+(`OWN_SOURCES`).
 
-One process at a time follows for all tenants, and none at all until a tenant subscribes for the
-first time.
+One process at a time does this for all tenants, and none until a tenant subscribes for the first
+time.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -31,20 +28,20 @@ from gesta.runtime.component import repeat
 from gesta.subscriptions.log_consumer import OWN, POLL_SECONDS, Log, LogConsumer
 from gesta.tenants.config import ConfigCache, Entity, TenantConfig
 
-#: Events read at once; one submit carries what they come to.
+#: Events of one read; the webhooks of all of them are submitted together.
 BATCH = 500
-#: Tenants whose subscriptions are kept at hand.
+#: Tenants whose subscriptions are kept in memory.
 TENANTS_KEPT = 10_000
 
 
 class Listening(msgspec.Struct, frozen=True):
-    """A tenant's `webhook.subscription`, and why it tells nobody now, if that is so."""
+    """A tenant's `webhook.subscription`; `error` says why it sends nothing now."""
 
     code: str
     flow: str
     statuses: tuple[str, ...]
     endpoint: str
-    fault: str
+    error: str
     version: int
 
     def wants(self, flow: str, word: str) -> bool:
@@ -52,23 +49,25 @@ class Listening(msgspec.Struct, frozen=True):
 
 
 def listening_of(config: TenantConfig, flow: Flow) -> list[Listening]:
-    """What a tenant has subscribed, as its config is now."""
-    return [_listening(one, config, flow) for one in config.entities() if one.kind == TOLD]
+    return [_listening_to(one, config, flow) for one in config.entities() if one.kind == TOLD]
 
 
-def _listening(entity: Entity, config: TenantConfig, flow: Flow) -> Listening:
-    told = entity.body
-    assert isinstance(told, WebhookSubscription)
-    fault = endpoint_fault(told.endpoint, config, is_declared=bool(flow.declared))
+def _listening_to(entity: Entity, config: TenantConfig, flow: Flow) -> Listening:
+    subscription = entity.body
+    assert isinstance(subscription, WebhookSubscription)
+    error = endpoint_fault(subscription.endpoint, config, is_declared=bool(flow.declared))
     return Listening(
-        entity.code, told.flow, tuple(told.statuses), told.endpoint, fault, entity.version
+        entity.code,
+        subscription.flow,
+        tuple(subscription.statuses),
+        subscription.endpoint,
+        error,
+        entity.version,
     )
 
 
 class StatusWebhooks(LogConsumer):
-    """Tells all tenants' endpoints."""
-
-    waits_to_be_wanted = True
+    starts_on_demand = True
 
     def __init__(self, *, log: Log, flow: Flow, intake: Intake, config: ConfigCache) -> None:
         super().__init__(f"{OWN}webhooks", "now", log)
@@ -76,25 +75,22 @@ class StatusWebhooks(LogConsumer):
         self._wanted, self._is_needed = Signal(self._runtime), False
         #: Tenant → version of its config, and what it has subscribed.
         self._known: dict[str, tuple[int, list[Listening]]] = {}
-        #: Subscriptions that were said to be broken: once each.
-        self._complained: set[tuple[str, str, int]] = set()
+        #: Broken subscriptions that were logged, each once.
+        self._logged: set[tuple[str, str, int]] = set()
 
-    async def want(self) -> None:
-        """Somebody is about to subscribe: from here on nothing may be missed.
-
-        A place that nobody needs after all costs some reading.
-        """
-        # Never 0, which is where a checkpoint stands that was never begun. What comes first on an
-        # empty log is this very subscription.
+    async def begin(self) -> None:
+        """Store the checkpoint before the first subscription, so that no event is missed."""
+        # Never 0: that means that there is no checkpoint. The first event of an empty log is the
+        # subscription itself.
         await self._checkpoints.begin(self.checkpoint, max(1, await self._events.end()))
 
     def wake(self) -> None:
-        """Somebody has subscribed in this process: look now."""
+        """Start now: this process has stored a subscription."""
         self._wanted.set()
 
     async def run(self) -> None:
         await repeat(
-            self._wait_to_be_wanted,
+            self._wait_for_demand,
             self.checkpoint,
             self._process,
             is_over=lambda: self._is_stopping or self._is_needed,
@@ -102,7 +98,7 @@ class StatusWebhooks(LogConsumer):
         if self._is_needed:
             await super().run()
 
-    async def _wait_to_be_wanted(self) -> None:
+    async def _wait_for_demand(self) -> None:
         self._is_needed = await self._is_wanted()
         if not self._is_needed:
             await self._wanted.wait(POLL_SECONDS)
@@ -112,7 +108,7 @@ class StatusWebhooks(LogConsumer):
             await super().finish()
 
     async def _is_wanted(self) -> bool:
-        # A tenant that was copied here brings its config along, and no place in the log.
+        # A tenant that was copied to this store has config but no checkpoint.
         return TOLD in self._config.seen or await self._checkpoints.position(self.checkpoint) > 0
 
     async def step(self) -> int:
@@ -123,41 +119,38 @@ class StatusWebhooks(LogConsumer):
             for at, one in self._words(batch, _every).items()
             if one[1].source not in OWN_SOURCES
         }
-        heard = await self._heard({meta.tenant for _, meta in words.values()})
-        news = await self._news(
+        subscribed = await self._subscribed({meta.tenant for _, meta in words.values()})
+        events = await self._status_events(
             batch,
             {
                 at: (word, meta)
                 for at, (word, meta) in words.items()
-                if any(one.wants(meta.flow, word) for one in heard.get(meta.tenant, ()))
+                if any(one.wants(meta.flow, word) for one in subscribed.get(meta.tenant, ()))
             },
         )
         requests = [
             request_of(event, one)
-            for _, event in sorted(news.items())
-            for one in heard[event.tenant]
+            for _, event in sorted(events.items())
+            for one in subscribed[event.tenant]
             if one.wants(event.flow, event.status)
         ]
         if requests:
-            first = news[min(news)]
-            if not await self._insist(
+            first = events[min(events)]
+            if not await self._deliver(
                 first.position, first.request_id, lambda: self._submit(requests)
             ):
-                # Stopped, or another process has the role by now.
                 return 0
             self._telemetry.told(self.name, len(requests))
         if batch:
-            self._told = batch[-1].position
+            self._delivered = batch[-1].position
         await self._move()
         return len(batch)
 
     def _is_silent(self, state: State) -> bool:
         return state.source in OWN_SOURCES
 
-    async def _heard(self, tenants: Collection[str]) -> Mapping[str, Sequence[Listening]]:
-        """What each of these tenants has subscribed and can be told; one call reads what is new in
-        their config.
-        """
+    async def _subscribed(self, tenants: Collection[str]) -> Mapping[str, Sequence[Listening]]:
+        """Tenant → its working subscriptions; one call reads the events of all their configs."""
         if not tenants:
             return {}
         heads = [
@@ -175,56 +168,56 @@ class StatusWebhooks(LogConsumer):
                     listening_of(self._config.of(tenant), self._flow),
                 )
             for one in known[1]:
-                if one.fault:
-                    self._complain(tenant, one)
+                if one.error:
+                    self._log_broken(tenant, one)
                 else:
                     found.setdefault(tenant, []).append(one)
         return found
 
-    def _complain(self, tenant: str, one: Listening) -> None:
-        """Nobody waits for it: what it would have been told is passed over until it is mended."""
+    def _log_broken(self, tenant: str, one: Listening) -> None:
+        """Log it once. Its events are skipped until it is fixed."""
         mark = (tenant, one.code, one.version)
-        if mark not in self._complained:
-            if len(self._complained) >= TENANTS_KEPT:
-                self._complained.clear()
-            self._complained.add(mark)
+        if mark not in self._logged:
+            if len(self._logged) >= TENANTS_KEPT:
+                self._logged.clear()
+            self._logged.add(mark)
             self._telemetry.log.warning(
-                "a subscription tells nobody",
+                "event webhook subscription broken",
                 tenant=tenant,
                 subscription=f"{TOLD}/{one.code}",
-                error=one.fault,
+                error=one.error,
             )
 
     async def _submit(self, requests: Sequence[tuple[Payload, Options]]) -> None:
         try:
-            self._note(await self._intake.submit_each(list(requests)))
+            self._log_skipped(await self._intake.submit_each(list(requests)))
         except Fenced as fenced:
             if fenced.tenant is None:
                 raise
-            # One tenant has left for another store, and is told there. The others are told here.
+            # One tenant was moved to another store, which sends its webhooks. Send the others.
             for tenant in sorted({options.tenant for _, options in requests}):
                 await self._submit_of(tenant, [one for one in requests if one[1].tenant == tenant])
 
     async def _submit_of(self, tenant: str, requests: list[tuple[Payload, Options]]) -> None:
         try:
-            self._note(await self._intake.submit_each(requests))
+            self._log_skipped(await self._intake.submit_each(requests))
         except Fenced as fenced:
             if fenced.tenant is None:
                 raise
             self._telemetry.log.warning(
-                "a tenant that has left is not told", tenant=tenant, count=len(requests)
+                "event webhooks of a moved tenant skipped", tenant=tenant, count=len(requests)
             )
 
-    def _note(self, answers: Sequence[object]) -> None:
-        # Submitted before a crash, when the subscription was another one: it was told then.
+    def _log_skipped(self, answers: Sequence[object]) -> None:
+        # Submitted before a crash under an older form of the subscription.
         changed = sum(isinstance(answer, Conflict) for answer in answers)
         if changed:
-            self._telemetry.log.info("told before a subscription changed", count=changed)
+            self._telemetry.log.info("event webhooks already submitted", count=changed)
         for answer in answers:
             if isinstance(answer, InvalidRequest):
-                # No other try would end otherwise, and all tenants would wait for it.
+                # A retry would fail, too, and delay all tenants.
                 self._telemetry.log.error(
-                    "an endpoint cannot be told", subscription=self.name, error=str(answer)
+                    "event webhook refused", subscription=self.name, error=str(answer)
                 )
 
 
@@ -233,10 +226,7 @@ def _every(_flow: str) -> bool:
 
 
 def request_of(event: Event, one: Listening) -> tuple[Payload, Options]:
-    """What one endpoint is told of one event: no payload, and nothing about a person.
-
-    The same whenever it is made.
-    """
+    """The webhook for one event: no payload and no personal data, and always the same."""
     data = {
         "id": event.id,
         "flow": event.flow,
@@ -251,11 +241,11 @@ def request_of(event: Event, one: Listening) -> tuple[Payload, Options]:
         "correlationId": event.correlation_id,
         "test": event.test,
     }
-    # A caller's own id may have grown by what was masked in it.
+    # Masking may have made a caller's own id longer.
     correlation_id = event.correlation_id[:KEY_LENGTH_MAX]
-    # What is told of a test reaches no more of the world than the test itself.
+    # The webhook of a test request is a test, too.
     options = Options(
-        f"told/{one.code}/{event.id}",
+        f"subscription/{one.code}/{event.id}",
         event.tenant,
         correlation_id=correlation_id,
         causation_id=event.request_id,

@@ -6,24 +6,31 @@ Nothing                the file gesta.db in the folder of the run
 postgresql             a PostgreSQL server of its own (trial_server.py)
 postgresql://…         a server of the user's: a schema of its own, which is dropped afterwards
 anything else          the store that it names, as it is; what is written there stays
+
+`--queue-url` and `--views-url`: `redis` starts a Valkey server of its own (valkey_server.py);
+anything else is used as it is.
 """
 
 import base64
 import sys
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import parse_qsl, quote, urlencode, urlsplit, urlunsplit
 
 import msgspec
+from msgspec import structs
 
 from gesta.errors import BadSettings, StoreError
 from gesta.runtime.clock import Runtime
 from gesta.runtime.redaction import scrub
 from gesta.security.envelope_encryption import KEY_BYTES
 from gesta.testing.postgres_server import PostgresServer
+from gesta.testing.valkey_server import ValkeyServer
 
 POSTGRESQL = "postgresql"
+REDIS = "redis"
 CONNECT_SECONDS = 10.0
 COMMAND_SECONDS = 60.0
 #: What the adapter takes off a URL before the server's own client sees it.
@@ -41,6 +48,28 @@ class ScratchStore(msgspec.Struct, frozen=True):
     is_ours: bool = True
     #: Whether its disk is that of the run's folder.
     is_here: bool = True
+    #: None: in the store.
+    queue_url: str | None = None
+    views_url: str | None = None
+
+    @property
+    def urls(self) -> dict[str, str]:
+        """The settings that name its databases, whatever the environment says."""
+        return {
+            "url": self.url,
+            "queue_url": self.queue_url or self.url,
+            "views_url": self.views_url or self.url,
+            "vault_url": self.url,
+        }
+
+
+@dataclass(frozen=True)
+class ChosenStore:
+    """What the options of a demo or a benchmark say."""
+
+    url: str | None = None
+    queue_url: str | None = None
+    views_url: str | None = None
 
 
 def is_postgresql(url: str | None) -> bool:
@@ -65,11 +94,30 @@ def server_url(url: str) -> str:
 
 @asynccontextmanager
 async def scratch_store(
+    chosen: ChosenStore, folder: Path, purpose: str, runtime: Runtime
+) -> AsyncIterator[ScratchStore]:
+    """The store that was chosen, fresh unless it is a named one; what was made for it is gone
+    afterwards.
+    """
+    async with AsyncExitStack() as servers:
+        store = await servers.enter_async_context(
+            _durable_store(chosen.url, folder, purpose, runtime)
+        )
+        own = ""
+        if REDIS in (chosen.queue_url, chosen.views_url):
+            server = ValkeyServer(durable=True, runtime=runtime, below=folder)
+            own = (await servers.enter_async_context(server)).url
+        yield structs.replace(
+            store,
+            queue_url=own if chosen.queue_url == REDIS else chosen.queue_url,
+            views_url=own if chosen.views_url == REDIS else chosen.views_url,
+        )
+
+
+@asynccontextmanager
+async def _durable_store(
     chosen: str | None, folder: Path, purpose: str, runtime: Runtime
 ) -> AsyncIterator[ScratchStore]:
-    """The store that was chosen with --url, fresh unless it is a named one; what was made for it is
-    gone afterwards.
-    """
     if chosen is None:
         yield ScratchStore(file_url(folder / "gesta.db"), None)
     elif chosen == POSTGRESQL:

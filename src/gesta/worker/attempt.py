@@ -31,7 +31,7 @@ from gesta.outbound.rate_limits import Limits, Tokens
 from gesta.outbound.smtp import Mail
 from gesta.ports.job_queue import LeasedJob, Release
 from gesta.ports.read_model import View
-from gesta.requests.recorder import Applied, Origin, Recorder, Settle, no_job
+from gesta.requests.recorder import Applied, Recorder, Settle, no_job
 from gesta.runtime.clock import Runtime
 from gesta.runtime.component import Process
 from gesta.runtime.redaction import hide, scrub
@@ -123,10 +123,6 @@ class Running:
             correlation_id=self.view.state.correlation_id,
             personal=personal_texts(self.payload),
         )
-
-    @property
-    def origin(self) -> Origin:
-        return Origin(tags=self.log_tags)
 
     def log_tags(self) -> dict[str, str]:
         return self.log_context.tags()
@@ -475,8 +471,8 @@ class Attempts:
             run.flow.rules,
             settle,
             causation_id=run.leased.job.id,
-            origin=run.origin,
             insist=True,
+            tags=run.log_tags,
         )
 
 

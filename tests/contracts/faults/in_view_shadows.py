@@ -107,6 +107,12 @@ class CountsWhatWillBeAsked(MemoryReadModel):
         return len(unknown), min(unknown, default=None)
 
 
+@breaks(Undecided.test_unknown_and_recently_failed_requests_are_counted_by_flow)
+class CountsOldFailures(MemoryReadModel):
+    async def unsettled(self, failed_since_ms):
+        return await super().unsettled(0)
+
+
 @breaks(Shadow.test_whoever_folded_before_the_swap_is_refused_even_at_the_place_it_turned_back_to)
 class LooksAtThePlaceOnly(MemoryReadModel):
     def save_all(self, views, quarantined, moves):

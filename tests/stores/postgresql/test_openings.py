@@ -46,7 +46,7 @@ async def test_an_older_schema_is_brought_up_to_date_and_then_refused_to_the_old
     older = [one for one in MIGRATIONS if one.name < "0008"]
     async with connected(url) as (connection, database):
         assert await bring_up_to_date(database, older) == len(older) < KNOWN
-        await connection.fetch(database.sql("start_checkpoint"), "subscription/ledger", 300)
+        await connection.fetch(database.sql("begin_checkpoint"), "subscription/ledger", 300)
         if left:
             await connection.fetch(database.sql("note_fence"), "left", "", "another")
             await connection.execute(database.sql("fence_left"))

@@ -42,7 +42,7 @@ NAMES = [f"projector/{number}" for number in range(4)]
 async def test_an_append_elsewhere_wakes_who_follows(listen):
     url = await fresh_url(listen=listen)
     async with opened(url) as one, opened(url) as other:
-        # What was set before: the first look at a store is news.
+        # What was set before: the first poll always reports a commit.
         await asyncio.wait_for(other.events.changed(1.0), 10)
         waiting = asyncio.create_task(other.events.changed(LONG_SECONDS))
         while not waiting.done():
@@ -307,7 +307,7 @@ async def test_who_listens_goes_on_when_the_client_library_loses_its_way(monkeyp
     monkeypatch.setattr(asyncpg.Connection, "add_listener", add_listener)
     monkeypatch.setattr("gesta.stores.postgresql.notifications.PAUSE_SECONDS", 0.01)
     # So that only a listener hears of it.
-    monkeypatch.setattr("gesta.stores.postgresql.notifications.LOOK_SECONDS", LONG_SECONDS)
+    monkeypatch.setattr("gesta.stores.postgresql.notifications.POLL_SECONDS", LONG_SECONDS)
     url = await fresh_url(listen="on")
     async with opened(url) as one, opened(url) as other:
         async with asyncio.timeout(20):

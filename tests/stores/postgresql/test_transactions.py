@@ -92,7 +92,7 @@ async def test_a_transaction_that_fails_leaves_nothing_and_its_connection_is_use
 
     async def fail(connection):
         pids.append((await connection.fetch("select pg_backend_pid()"))[0][0])
-        await connection.fetch(database.sql("start_checkpoint"), "half", 7)
+        await connection.fetch(database.sql("begin_checkpoint"), "half", 7)
         await connection.fetch("select 1 / 0")
 
     for _ in range(2):
@@ -110,7 +110,7 @@ async def test_what_was_sent_is_not_taken_back_when_its_caller_gives_up(url):
 
     async def begin(connection):
         began.set()
-        await connection.fetch(database.sql("start_checkpoint"), "whole", 7)
+        await connection.fetch(database.sql("begin_checkpoint"), "whole", 7)
 
     calling = asyncio.create_task(database.transact(begin, durable=False))
     await began.wait()

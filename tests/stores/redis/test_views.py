@@ -183,3 +183,32 @@ async def test_a_restarted_server_without_its_data_gets_all_views_again(tmp_path
         await until(all_back)
         assert await silent.outcome(timeout=20) == Done("20")
     assert calls == Counter(range(21))  # K-10
+
+
+async def test_the_snapshot_shows_the_final_status_and_the_worker_reads_it(tmp_path, valkey):
+    seen: list[dict[str, str]] = []
+    stored = client_of(valkey)
+
+    @flow("notification.slack", on_unknown="resend")
+    async def send(payload: Note, attempt) -> Done:
+        seen.append(stored.hgetall(key))
+        return Done(id="1731.1")
+
+    settings = load({"url": f"sqlite:///{tmp_path}/gesta.db", "views_url": valkey.url})
+    async with Engine(flows=[send], settings=settings) as engine:
+        later = datetime.now(UTC) + timedelta(seconds=0.5)
+        request = await engine.submit(Note(number=7), tenant="acme", deliver_at=later)
+        key = f"notification.slack:v1:{{acme}}:message-request:{request.id}"
+
+        async def queued():
+            return stored.hget(key, "status") == "queued"
+
+        await until(queued)
+        assert await request.outcome(timeout=20) == Done("1731.1")
+
+        async def sent():
+            return stored.hget(key, "status") == "sent"  # R0-30
+
+        await until(sent)
+    # What the worker executed is what the snapshot says.
+    assert [(one["status"], one["data"]) for one in seen] == [("queued", '{"number":7}')]  # R1-22

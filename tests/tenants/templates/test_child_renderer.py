@@ -88,9 +88,7 @@ def sizes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return sizes
 
 
-async def test_what_waits_meanwhile_goes_in_one_batch(
-    renderer: ChildRenderer, sizes: list[int]
-) -> None:
+async def test_waiting_orders_go_in_one_batch(renderer: ChildRenderer, sizes: list[int]) -> None:
     assert all(await asyncio.gather(*(greeted(renderer, str(number)) for number in range(600))))
     assert sizes == [512, 88]
 
@@ -107,7 +105,7 @@ async def test_different_orders_for_one_template_get_each_its_own_answer(
 
 
 @pytest.mark.slow
-async def test_templates_that_are_slow_but_within_the_bound_do_not_add_up_to_a_death(
+async def test_slow_templates_within_the_limit_do_not_add_up_to_a_kill(
     renderer: ChildRenderer,
 ) -> None:
     pid = await started(renderer)
@@ -118,9 +116,7 @@ async def test_templates_that_are_slow_but_within_the_bound_do_not_add_up_to_a_d
     assert pid in children()
 
 
-async def test_what_nobody_waits_for_any_more_is_not_rendered(
-    renderer: ChildRenderer, sizes: list[int]
-) -> None:
+async def test_a_cancelled_order_is_not_rendered(renderer: ChildRenderer, sizes: list[int]) -> None:
     waiting = [asyncio.ensure_future(greeted(renderer, str(number))) for number in range(3)]
     waiting[1].cancel()
     await turn()
@@ -129,7 +125,7 @@ async def test_what_nobody_waits_for_any_more_is_not_rendered(
     assert sizes == [1]
 
 
-async def test_a_child_knows_nothing_of_the_environment(
+async def test_the_child_does_not_inherit_the_environment(
     renderer: ChildRenderer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("GESTA_MASTER_KEY", "a secret")
@@ -142,7 +138,7 @@ async def test_a_child_knows_nothing_of_the_environment(
     assert names == [b"PYTHONPATH"]
 
 
-async def test_the_system_bounds_the_child(renderer: ChildRenderer) -> None:
+async def test_the_operating_system_limits_the_child(renderer: ChildRenderer) -> None:
     pid = await started(renderer)
     limits = {
         line[:26].strip(): line[26:].split()[:2]
@@ -164,7 +160,9 @@ async def test_the_system_bounds_the_child(renderer: ChildRenderer) -> None:
         ("{{ a|replace('x', a) }}", "takes too much memory"),
     ],
 )
-async def test_a_template_that_takes_too_much_is_told_of_what(source: str, told: str) -> None:
+async def test_the_error_of_a_template_over_the_limit_names_time_or_memory(
+    source: str, told: str
+) -> None:
     renderer = ChildRenderer(ManualRuntime())
     answer = await renderer.render(
         Template(text=source), msgspec.json.encode({"a": "x" * 1_000_000})
@@ -202,7 +200,7 @@ async def test_hostile_templates_fail_alone_and_those_of_others_are_rendered() -
 
 
 @pytest.mark.slow
-def test_templates_of_all_kinds_come_to_an_end_and_the_next_one_is_rendered() -> None:
+def test_every_template_ends_and_the_next_one_is_rendered() -> None:
     pieces = [
         "{{",
         "}}",
@@ -263,7 +261,7 @@ def test_templates_of_all_kinds_come_to_an_end_and_the_next_one_is_rendered() ->
         runner.run(renderer.close())
 
 
-async def test_a_killed_child_is_replaced_and_what_it_was_asked_is_asked_again(
+async def test_a_killed_child_is_replaced_and_its_orders_are_repeated(
     renderer: ChildRenderer,
 ) -> None:
     pid = await started(renderer)
@@ -275,7 +273,7 @@ async def test_a_killed_child_is_replaced_and_what_it_was_asked_is_asked_again(
     assert all(await asyncio.gather(*waiting))
 
 
-async def test_a_fresh_child_that_is_killed_is_no_fault_of_the_template(
+async def test_a_template_is_not_blamed_for_a_child_killed_from_outside(
     renderer: ChildRenderer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     killed: list[int] = []
@@ -293,7 +291,7 @@ async def test_a_fresh_child_that_is_killed_is_no_fault_of_the_template(
     assert await greeted(renderer)
 
 
-async def test_a_child_that_does_not_answer_is_given_up() -> None:
+async def test_a_child_that_does_not_answer_is_killed() -> None:
     runtime = ManualRuntime()
     renderer = ChildRenderer(runtime)
     pid = await started(renderer)
@@ -312,7 +310,7 @@ async def test_a_child_that_does_not_answer_is_given_up() -> None:
     await renderer.close()
 
 
-async def test_whoever_is_cut_off_while_waiting_takes_nothing_along(
+async def test_a_cancelled_caller_does_not_affect_other_orders(
     renderer: ChildRenderer,
 ) -> None:
     pid = await started(renderer)
@@ -367,7 +365,7 @@ def test_the_child_ends_when_its_parent_is_killed() -> None:
         os.close(child)
 
 
-async def test_where_the_template_engine_is_not_installed_the_line_that_installs_it_is_told(
+async def test_without_the_template_engine_the_error_has_the_command_that_installs_it(
     renderer: ChildRenderer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("gesta.tenants.templates.renderer.find_spec", lambda _: None)
@@ -376,7 +374,7 @@ async def test_where_the_template_engine_is_not_installed_the_line_that_installs
             await one.render(GOOD, b"{}")
 
 
-async def test_a_child_that_cannot_start_is_told(
+async def test_a_child_that_cannot_start_is_reported(
     renderer: ChildRenderer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys, "executable", "/bin/false")
@@ -389,7 +387,7 @@ async def test_a_child_that_cannot_start_is_told(
     assert await greeted(renderer)
 
 
-async def test_whoever_still_waits_at_the_end_is_told(renderer: ChildRenderer) -> None:
+async def test_orders_that_wait_at_the_end_fail_with_a_reason(renderer: ChildRenderer) -> None:
     os.kill(await started(renderer), signal.SIGSTOP)
     waiting = [asyncio.ensure_future(greeted(renderer, str(number))) for number in range(100)]
     for _ in range(5):
@@ -397,11 +395,11 @@ async def test_whoever_still_waits_at_the_end_is_told(renderer: ChildRenderer) -
     await renderer.close()
     answers = await asyncio.gather(*waiting, return_exceptions=True)
     assert {str(answer) for answer in answers} == {
-        "no template can be filled in: this process is stopping"
+        "no template can be rendered: this process is stopping"
     }
 
 
-def test_the_template_that_was_asked_for_longest_ago_makes_room() -> None:
+def test_the_template_unused_for_longest_makes_room() -> None:
     shelf = Shelf()
     templates = [Template(text=str(number)) for number in range(KEPT)]
     assert [shelf.place(one) for one in templates] == [

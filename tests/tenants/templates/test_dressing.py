@@ -57,7 +57,7 @@ def test_mjml_is_laid_out():
 
 
 @pytest.mark.parametrize("source", ["", "x", "<mjml>", "<p>secret</p>"])
-def test_what_is_no_mjml_is_told_without_being_repeated(source):
+def test_the_error_of_malformed_mjml_does_not_repeat_it(source):
     assert dress("mjml", source) == RenderError("mjml", "is not well-formed MJML")
 
 
@@ -107,7 +107,7 @@ def test_the_text_part_has_the_words_in_order(html, text):
         max_size=40,
     ).map("".join)
 )
-def test_whatever_the_page_it_has_a_text(html):
+def test_every_page_has_a_text_part(html):
     assert plain_text(html).endswith("\n")
 
 

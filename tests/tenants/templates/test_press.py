@@ -67,7 +67,7 @@ EXPRESSIONS = """name|e · name|escape · d.x|e · [name]|map('e')|join · name|
 @pytest.mark.parametrize(
     "name", ["\\", '"', '", "evil": "', "\n", '\\"', "x\\", "Ann", "&<>'", "\\u0022"]
 )
-def test_no_filter_makes_a_way_out_of_a_string_in_blocks(name: str) -> None:
+def test_no_filter_lets_a_value_leave_its_string_in_blocks(name: str) -> None:
     expressions = [one.strip() for line in EXPRESSIONS.splitlines() for one in line.split("·")]
     wrapped = [f"{{{{ {one} }}}}" for one in expressions]
     wrapped += [
@@ -116,7 +116,7 @@ def test_plain_text_is_escaped_for_slack_and_not_for_html() -> None:
     )
 
 
-def test_data_mentions_nobody_where_a_template_escapes_it_for_slack() -> None:
+def test_escaped_data_cannot_mention_a_user_in_slack() -> None:
     (block,) = json.loads(
         parts({"name": "<!channel> & \\ 'x'"}, blocks='[{"a": "{{ name|e }}"}]')["blocks"]
     )
@@ -176,17 +176,17 @@ def test_a_missing_variable_is_named(source: str, data: dict[str, Any], variable
         "{{ d.pop(a) }}",
     ],
 )
-def test_no_fault_tells_of_the_data(source: str) -> None:
+def test_no_error_contains_the_data(source: str) -> None:
     answer = fault({"a": "Topsecret", "b": ["Topsecret"], "d": {}}, text=source)
     assert "Topsecret" not in answer.text + answer.variable  # R1-43
 
 
-def test_what_may_be_missing_is_not_missed() -> None:
+def test_an_optional_variable_may_be_missing() -> None:
     source = "{{ a|default('-') }}{% if b is defined %}{{ b }}{% endif %}"
     assert parts({}, text=source) == {"text": "-"}
 
 
-def test_a_template_takes_what_it_does_not_set_itself() -> None:
+def test_the_variables_of_a_template_are_those_it_does_not_set() -> None:
     press = Press()
     press.learn(
         1,
@@ -198,7 +198,7 @@ def test_a_template_takes_what_it_does_not_set_itself() -> None:
     assert press.variables(1) == Names(["things", "user.name"])
 
 
-def test_the_sources_of_another_template_are_not_within_reach() -> None:
+def test_a_template_cannot_include_another() -> None:
     press = Press()
     press.learn(1, {"text": "theirs"})
     press.learn(2, {"text": "{% include '1.text' %}"})
@@ -222,7 +222,7 @@ def test_a_template_that_was_forgotten_may_come_back_under_another_number() -> N
 @pytest.mark.parametrize(
     "data", [b"", b"[]", b'{"a": "\xff"}', b'{"a":' + b"[" * 100_000 + b"]" * 100_000 + b"}"]
 )
-def test_data_that_is_no_json_object_is_a_fault(data: bytes) -> None:
+def test_data_that_is_not_a_json_object_is_an_error(data: bytes) -> None:
     press = Press()
     press.learn(1, {"text": "x"})
     assert press.render(1, data) == RenderError("data", "not a JSON object, or too deep")
@@ -247,5 +247,5 @@ def test_what_the_template_engine_itself_refuses(source: str, told: str) -> None
     assert fault({}, text=source) == RenderError("text", told)
 
 
-def test_deep_data_is_written_or_refused() -> None:
+def test_deep_data_is_rendered_or_refused() -> None:
     assert parts({"a": DEEP}, text="{{ a }}")["text"].count("[") == 301

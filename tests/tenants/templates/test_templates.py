@@ -65,7 +65,7 @@ async def outcome(engine: Engine, letter: Letter, tenant: str = "default") -> tu
     return view.state.status, f"{view.state.reason}: {view.state.detail}"
 
 
-async def test_a_template_is_filled_in_as_it_is_when_the_attempt_begins(gesta: Harness) -> None:
+async def test_an_attempt_renders_the_template_as_stored_when_it_begins(gesta: Harness) -> None:
     post = Post()
     async with Engine(URL, flows=[post.flow]) as engine:
         await put(engine, text="Hello {{ name }}")
@@ -102,7 +102,7 @@ async def test_a_template_that_is_missing_or_was_removed_ends_the_attempt(gesta:
         assert (await outcome(engine, Letter("other"), tenant="b"))[0] == "completed"
 
 
-async def test_a_missing_variable_sends_nothing_and_no_data_is_told(gesta: Harness) -> None:
+async def test_a_missing_variable_sends_nothing_and_shows_no_data(gesta: Harness) -> None:
     post = Post()
     async with Engine(URL, flows=[post.flow]) as engine:
         await put(engine, text="{{ greeting }}\n{{ name }}")
@@ -142,9 +142,7 @@ async def test_the_nearest_locale_is_used(gesta: Harness) -> None:
         ("", ("w",)),
     ],
 )
-def test_a_locale_is_looked_for_as_it_is_usually_written(
-    locale: str, found: tuple[str, ...]
-) -> None:
+def test_a_locale_is_normalised(locale: str, found: tuple[str, ...]) -> None:
     assert codes("w", locale) == found
 
 
@@ -238,7 +236,7 @@ async def test_a_variable_that_only_a_filter_is_given_is_refused_at_submit(gesta
         assert post.pile == [{"text": "&lt; https://x.example/?c=a%20b1"}]
 
 
-async def test_what_a_template_can_do_without_is_not_asked_for(gesta: Harness) -> None:
+async def test_optional_variables_are_not_required_at_submit(gesta: Harness) -> None:
     post = Post(is_checked=True)
     async with Engine(URL, flows=[post.flow]) as engine:
         await put(
@@ -251,7 +249,7 @@ async def test_what_a_template_can_do_without_is_not_asked_for(gesta: Harness) -
         assert post.pile == [{"text": "-1"}]
 
 
-async def test_a_process_that_only_submits_checks_against_what_is_stored(gesta: Harness) -> None:
+async def test_a_process_that_only_submits_checks_the_stored_template(gesta: Harness) -> None:
     async with Engine(URL, flows=[Post().flow], work=False) as engine:
         await put(engine, text="{{ name }}")
     async with Engine(URL, flows=[Post(is_checked=True).flow], work=False) as other:
@@ -259,7 +257,7 @@ async def test_a_process_that_only_submits_checks_against_what_is_stored(gesta: 
             await other.submit(Letter())
 
 
-async def test_what_a_template_needs_is_known_until_the_config_changes(
+async def test_the_variables_of_a_template_are_cached_until_the_config_changes(
     gesta: Harness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[Template] = []
@@ -286,12 +284,12 @@ async def test_what_a_template_needs_is_known_until_the_config_changes(
                 await engine.submit(Letter(data={"name": "Ann", "user": {}}))
 
 
-async def test_a_template_that_is_not_there_yet_may_come_before_the_attempt(gesta: Harness) -> None:
+async def test_a_template_may_be_stored_after_submit_and_before_the_attempt(gesta: Harness) -> None:
     async with Engine(URL, flows=[Post(is_checked=True).flow]) as engine:
         assert (await outcome(engine, Letter()))[1].startswith("template_missing")
 
 
-async def test_where_nothing_can_be_rendered_the_request_is_retried_and_submit_refuses_nothing(
+async def test_without_a_renderer_attempts_are_retried_and_submit_accepts(
     gesta: Harness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def down(*_: object) -> None:
@@ -311,7 +309,7 @@ async def test_where_nothing_can_be_rendered_the_request_is_retried_and_submit_r
         assert (await engine.get(request.id)).state.reason == "template_render_failed"
 
 
-async def test_data_that_is_no_json_is_told_without_its_content(gesta: Harness) -> None:
+async def test_the_error_of_data_that_is_not_json_does_not_contain_it(gesta: Harness) -> None:
     async with Engine(URL, flows=[Post().flow]) as engine:
         await put(engine, text="x")
         config = engine.pipeline.config.of("default")

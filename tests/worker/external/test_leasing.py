@@ -396,16 +396,16 @@ async def test_people_hear_who_is_waited_for(gesta):
         async def why() -> str:
             return why_not_sent(await examine_request(engine.pipeline, await request.view()))
 
-        assert f"waits for somebody of tenant acme who executes {FLOW}" in await why()
+        assert f"an external worker of tenant acme: POST /v1/flows/{FLOW}/work" in await why()
         (queue,) = [
             one
             for one in diagnose(await examine(engine.pipeline, "acme"))
             if one.about.startswith("queue")
         ]
         assert (queue.level, queue.about) == ("warn", f"queue {FLOW}")
-        assert "others execute this flow" in queue.advice
+        assert "external workers execute this flow" in queue.action
         await take(engine, gesta, tenant="acme")
-        assert "has it in hand" in await why()
+        assert "an external worker is executing it" in await why()
         assert f'namespace="{FLOW}"' in engine.metrics().decode()
         assert "acme" not in engine.metrics().decode()
 
@@ -420,7 +420,7 @@ async def test_people_hear_of_requests_that_were_accepted_under_another_declarat
         await pass_time(gesta, 5)
         assert provider.calls == []
         told = why_not_sent(await examine_request(engine.pipeline, await engine.get(request.id)))
-        assert "declared as a flow that others execute" in told
+        assert "declared as a flow that external workers execute" in told
 
 
 async def test_a_job_in_a_lane_is_a_pointer_like_any_other(gesta):

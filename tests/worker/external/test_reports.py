@@ -368,7 +368,7 @@ async def test_a_failure_that_comes_after_it_was_noticed_changes_nothing_and_hea
             )
         assert (caught.value.state.status, caught.value.state.reason) == ("unknown", "no_report")
         assert await types(engine, item.id) == before
-        assert f'late_outcomes_total{{namespace="{FLOW}"}} 1.0' in engine.metrics().decode()
+        assert f'gesta_late_outcomes_total{{flow="{FLOW}"}} 1.0' in engine.metrics().decode()
 
 
 async def test_a_failure_that_comes_before_anybody_noticed_still_counts(gesta, ports):

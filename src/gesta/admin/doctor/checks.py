@@ -1,7 +1,4 @@
-"""What a look at the store says: pure over facts.
-
-Each finding has a level, what is so, and what to do about it.
-"""
+"""Turns facts about a store into findings: what is the status of each part, what to do. Pure."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -9,8 +6,18 @@ from typing import Literal
 
 import msgspec
 
-from gesta.admin.doctor.explain import OTHER_WORDS, how_to_change, how_to_resume, nobody_executes
-from gesta.admin.wording import HERE, Target, ago, count_of, owner_name, size, span, verb
+from gesta.admin.doctor.explain import OTHER_WORDS, how_to_change, how_to_resume, no_worker_executes
+from gesta.admin.wording import (
+    HERE,
+    Target,
+    ago,
+    count_of,
+    owner_name,
+    process_name,
+    size,
+    span,
+    verb,
+)
 from gesta.domain.ids import (
     FLOW,
     TENANT,
@@ -23,7 +30,7 @@ from gesta.domain.stream_names import checkpoint_of
 from gesta.maintenance.sweeper import ROLE as SWEEP
 from gesta.ports.checkpoints import Checkpoint
 from gesta.ports.job_queue import Backlog, Job, QueueStanding, by_flow
-from gesta.ports.leases import RoleLease
+from gesta.ports.leases import LiveProcess, RoleLease
 from gesta.ports.outbox import OutboxStanding
 from gesta.ports.read_model import Quarantined
 from gesta.ports.stores import Health
@@ -35,30 +42,30 @@ Level = Literal["ok", "warn", "bad"]
 
 SUBSCRIPTION = checkpoint_of("")
 MIB = 1024 * 1024
-#: From when on something that should move at once is worth a look, and a call in the night.
+#: Something that should happen immediately is a warning after the first, an error after the second.
 SLOW_MS, STUCK_MS = 60_000, 600_000
 LAG_MS = 10_000
-#: From when on a ready job of a flow that has nothing at work says that nobody executes it: a
-#: worker looks every second.
-DESERTED_MS = 30_000
+#: A ready job that waits this long while no job of its flow runs: no worker executes the flow.
+#: Workers poll every second.
+UNSERVED_MS = 30_000
 FREE_LOW, FREE_OUT = 1024 * MIB, 100 * MIB
-#: A write-ahead log of this size: some process has been reading for very long.
+#: A write-ahead log grows to this size when a process reads for hours.
 LOG_LARGE = 1024 * MIB
 BEHIND = 10_000
 
 
-_WAITED_FOR_US = "its slots are busy: more of them, or more processes"
-_WAITED_FOR_OTHERS = (
-    "others execute this flow and have not come for it: do its workers run, and with a key of the"
-    " right tenant?"
+_ADD_WORKERS = "all slots are busy: add slots or processes"
+_CHECK_EXTERNAL_WORKERS = (
+    "external workers execute this flow and have not leased it: check that they run, with a key of"
+    " the right tenant"
 )
 
 
-class Finding(msgspec.Struct, frozen=True):
+class Finding(msgspec.Struct, frozen=True, omit_defaults=True):
     level: Level
     about: str
-    what: str
-    advice: str = ""
+    status: str
+    action: str = ""
 
 
 class Facts(msgspec.Struct, frozen=True):
@@ -70,8 +77,7 @@ class Facts(msgspec.Struct, frozen=True):
     health: Health | None
     roles: Sequence[RoleLease]
     checkpoints: Sequence[Checkpoint]
-    #: The newest position; how many events the views do not show (up to a limit), and when the
-    #: oldest of those happened.
+    #: The newest position; how many events are not projected (up to a limit), and since when.
     end: int
     unseen: int
     unseen_since_ms: int | None
@@ -80,41 +86,42 @@ class Facts(msgspec.Struct, frozen=True):
     undecided: int
     undecided_since_ms: int | None
     dead_letters: int
-    #: Settings that look wrong, in words.
+    #: Settings that look wrong.
     odd_settings: Sequence[str]
-    #: What callers' transactions have left to be appended.
+    #: Requests of callers' transactions that are not in the event store yet.
     outbox: Sequence[OutboxStanding] = ()
-    #: What concerns every tenant, and what holds jobs now.
+    #: The pauses of all tenants together, of this tenant and of tenants with held jobs.
     pauses: Sequence[Pause] = ()
-    #: Whose dead letters and subscriptions of endpoints these are; everything else is of all
-    #: tenants.
+    #: Dead letters and event webhooks are those of this tenant; the rest is about all tenants.
     tenant: str = "default"
-    #: Into how many parts the log is divided for those who project.
+    #: Partitions of the log for projectors.
     partitions: int = 1
-    #: Where alerts go, and why nobody would hear of them; empty: nowhere, and nothing.
+    #: Where alerts go, and why they cannot be sent.
     alerts_to: str = ""
-    alerts_fault: str = ""
-    #: Tenant's `webhook.subscription` by code → why it tells nobody; empty: it does.
-    told: Mapping[str, str] = {}
-    #: The flows of the program that was asked.
+    alerts_error: str = ""
+    #: Code of a `webhook.subscription` → why it sends nothing; empty: it works.
+    event_webhooks: Mapping[str, str] = {}
+    #: The flows that this program declares.
     declared: frozenset[str] = frozenset()
-    #: What a command that is advised has to repeat.
+    #: The options that a suggested command repeats.
     place: Target = HERE
+    #: Every live process of the store.
+    processes: Sequence[LiveProcess] = ()
 
 
 def diagnose(facts: Facts) -> list[Finding]:
-    """Everything worth saying, the store first."""
     return [
         *_store(facts),
         Finding("ok", "master key", f"opens the vault (from {facts.key_from})"),
+        *_processes(facts),
         *_roles(facts),
-        *_projector(facts),
+        *_views(facts),
         *_outbox(facts),
         *_queue(facts),
         *_pauses(facts),
         *_left_to_people(facts),
         *_subscriptions(facts),
-        *_told(facts),
+        *_notifications(facts),
         *(Finding("warn", "settings", odd, "correct or unset it") for odd in facts.odd_settings),
     ]
 
@@ -129,10 +136,10 @@ def _store(facts: Facts) -> Iterator[Finding]:
             "bad",
             "store",
             f"{facts.store} is damaged: {'; '.join(health.faults)}",
-            "stop everything that works on it, copy the file away, restore a backup",
+            "stop every process that uses it, move the file away and restore a backup",
         )
     else:
-        part = "sound" if health.is_whole else "sound as far as it was looked at"
+        part = "intact" if health.is_whole else "intact as far as checked"
         yield Finding(
             "ok",
             "store",
@@ -140,14 +147,17 @@ def _store(facts: Facts) -> Iterator[Finding]:
         )
     if health.open_to_others:
         yield Finding(
-            "warn", "store", f"others may read {', '.join(health.open_to_others)}", "chmod 600 them"
+            "warn",
+            "store",
+            f"other users may read {', '.join(health.open_to_others)}",
+            "run chmod 600 on them",
         )
     if health.log_size > LOG_LARGE:
         yield Finding(
             "warn",
             "store",
             f"its write-ahead log has {size(health.log_size)}",
-            "look for a process that reads for hours",
+            "find the process that has been reading for hours",
         )
     if health.free is None:
         return
@@ -156,16 +166,32 @@ def _store(facts: Facts) -> Iterator[Finding]:
         level,
         "disk",
         f"{size(health.free)} free",
-        "" if level == "ok" else "free space: a full disk refuses requests",
+        "" if level == "ok" else "free disk space: on a full disk gesta refuses requests",
     )
+
+
+def _processes(facts: Facts) -> Iterator[Finding]:
+    """One line for each live process: its roles, and the leader roles that it holds now."""
+    held: dict[str, set[str]] = {}
+    for role in facts.roles:
+        if role.is_held(facts.now_ms):
+            held.setdefault(role.owner, set()).add(role.name.partition("/")[0])
+    for one in facts.processes:
+        leads = f"; leads {', '.join(sorted(held[one.id]))}" if one.id in held else ""
+        yield Finding(
+            "ok",
+            "process",
+            f"{process_name(one)} runs {', '.join(one.roles)}{leads};"
+            f" gesta {one.version}, up for {span(facts.now_ms - one.since_ms)}",
+        )
 
 
 def _roles(facts: Facts) -> Iterator[Finding]:
     known = {role.name: role for role in facts.roles}
     is_busy = bool(facts.backlog or facts.unseen)
-    for about, names, does in (
-        (CHECKPOINT, checkpoints_of(facts.partitions), "projects"),
-        (SWEEP, [SWEEP], "sweeps"),
+    for about, names, agent in (
+        (CHECKPOINT, checkpoints_of(facts.partitions), "projector"),
+        (SWEEP, [SWEEP], "sweeper"),
     ):
         held = Counter(
             known[name].owner
@@ -173,8 +199,8 @@ def _roles(facts: Facts) -> Iterator[Finding]:
             if name in known and known[name].is_held(facts.now_ms)
         )
         for owner, count in sorted(held.items()):
-            part = "" if count == len(names) else f" {count} of {len(names)} partitions"
-            yield Finding("ok", about, f"{owner_name(owner)} {does}{part}")
+            part = "" if count == len(names) else f" for {count} of {len(names)} partitions"
+            yield Finding("ok", about, f"{owner_name(owner)} is the {agent}{part}")
         if held.total() < len(names):
             ended = [
                 known[name].until_ms
@@ -184,30 +210,28 @@ def _roles(facts: Facts) -> Iterator[Finding]:
             since = (
                 f"the last lease ended {ago(max(ended), facts.now_ms)}"
                 if any(ended)
-                else "no process ever has"
+                else "there has never been one"
             )
-            part = f" {len(names) - held.total()} of {len(names)} partitions" if held else ""
+            part = f" for {len(names) - held.total()} of {len(names)} partitions" if held else ""
             serve = facts.place.process("serve")
             advice = (
                 f"start `{facts.place.process('worker')}` (or `{serve}`, which also serves the API)"
             )
-            yield Finding(
-                "bad" if is_busy else "warn", about, f"nobody {does}{part}; {since}", advice
-            )
+            status = f"no {agent} is running{part}; {since}"
+            yield Finding("bad" if is_busy else "warn", about, status, advice)
 
 
-def _projector(facts: Facts) -> Iterator[Finding]:
+def _views(facts: Facts) -> Iterator[Finding]:
     if not facts.unseen:
-        yield Finding("ok", "views", "show every event")
+        yield Finding("ok", "views", "up to date")
         return
     age = facts.now_ms - (facts.unseen_since_ms or facts.now_ms)
     level: Level = "bad" if age > SLOW_MS else "warn" if age > LAG_MS else "ok"
-    what = f"are {count_of(facts.unseen, 'event')} behind, {span(age)}"
     yield Finding(
         level,
         "views",
-        what,
-        "" if level == "ok" else "see who projects, above, and the log of that process",
+        f"{count_of(facts.unseen, 'event')} behind, {span(age)}",
+        "" if level == "ok" else "look at the log of the process that is the projector",
     )
 
 
@@ -217,12 +241,12 @@ def _outbox(facts: Facts) -> Iterator[Finding]:
         if age > LAG_MS:
             serve, worker = facts.place.process("serve"), facts.place.process("worker")
             start = f"start a `{serve}` or `{worker}` that declares this flow"
-            advice = start if one.is_raw else "see who projects, above"
-            what = (
+            action = start if one.is_raw else "look at the log of the process that is the projector"
+            status = (
                 f"{count_of(one.count, 'request')} of callers' transactions"
-                f" {verb(one.count, 'is', 'are')} not taken in, the oldest for {span(age)}"
+                f" {verb(one.count, 'waits', 'wait')} to be accepted, the oldest for {span(age)}"
             )
-            yield Finding("bad" if age > SLOW_MS else "warn", f"outbox {one.flow}", what, advice)
+            yield Finding("bad" if age > SLOW_MS else "warn", f"outbox {one.flow}", status, action)
 
 
 def _queue(facts: Facts) -> Iterator[Finding]:
@@ -239,40 +263,43 @@ def _queue(facts: Facts) -> Iterator[Finding]:
         advice = (
             ""
             if level == "ok"
-            else _WAITED_FOR_OTHERS
+            else _CHECK_EXTERNAL_WORKERS
             if flow in external_queues
-            else _WAITED_FOR_US
+            else _ADD_WORKERS
         )
         if (
             flow not in external_queues
             and not jobs.at_work
-            and (age > DESERTED_MS or jobs.abandoned)
+            and (age > UNSERVED_MS or jobs.abandoned)
         ):
-            # Whoever takes anything at all takes over what is abandoned, so nobody does; but a
-            # death of just now is no news yet.
-            level = "bad" if age > DESERTED_MS else "warn"
-            advice = nobody_executes(flow, facts.place, is_declared=flow in facts.declared)
+            # A running worker would have taken abandoned jobs. Right after a death that is only a
+            # warning.
+            level = "bad" if age > UNSERVED_MS else "warn"
+            advice = no_worker_executes(flow, facts.place, is_declared=flow in facts.declared)
         yield Finding(level, f"queue {flow}", _counts(jobs, age, facts.place), advice)
 
 
 def _counts(jobs: Backlog, age_ms: int, place: Target) -> str:
-    parts = [f"{jobs.ready} ready, {jobs.waiting} waiting, {jobs.at_work} at work"]
+    parts = [f"{jobs.ready} ready, {jobs.waiting} waiting, {jobs.at_work} running"]
     if jobs.abandoned:
-        parts.append(f"{jobs.abandoned} left by a worker that is gone")
+        parts.append(f"{jobs.abandoned} left by a worker that died")
     if jobs.held:
         parts.append(
-            f"{jobs.held} held by a pause or a credential ({place.command('pause --list')} shows"
-            " them)"
+            f"{jobs.held} held by a pause, a credential or missing config"
+            f" (see {place.command('pause --list')})"
         )
-    return ", ".join(parts) + (f"; the oldest ready one for {span(age_ms)}" if jobs.ready else "")
+    return ", ".join(parts) + (
+        f"; the oldest has been ready for {span(age_ms)}" if jobs.ready else ""
+    )
 
 
 def _pauses(facts: Facts) -> Iterator[Finding]:
     for one in facts.pauses:
         reason = f": {one.reason}" if one.reason else ""
-        about, advice = "paused", f"when it may go on: {how_to_resume(one.scope, facts.place)}"
+        about, advice = "paused", f"to resume: {how_to_resume(one.scope, facts.place)}"
         if one.refusal is not None:
-            about, advice = "refused", how_to_change(one.scope, facts.place)
+            about = "missing" if one.kind == "config" else "refused"
+            advice = how_to_change(one.scope, facts.place)
         yield Finding(
             "warn", about, f"{one.scope}, {ago(one.since_ms, facts.now_ms)}{reason}", advice
         )
@@ -284,37 +311,39 @@ def _left_to_people(facts: Facts) -> Iterator[Finding]:
         since = ago(facts.undecided_since_ms or facts.now_ms, facts.now_ms)
         yield Finding(
             "warn",
-            "in doubt",
-            f"{count_of(facts.undecided, 'request')} {verb(facts.undecided, 'waits', 'wait')} for a"
-            f" person's word, of all tenants, the oldest since {since}",
+            "unknown",
+            f"{count_of(facts.undecided, 'request')} of all tenants"
+            f" {verb(facts.undecided, 'waits', 'wait')} for a person to resolve"
+            f" {verb(facts.undecided, 'it', 'them')}, the oldest since {since}",
             f"{place.command('list --status unknown')}; "
             + place.command("resolve ID --succeeded --evidence TEXT")
             + OTHER_WORDS,
         )
     else:
-        yield Finding("ok", "in doubt", "nothing waits for a person")
+        yield Finding("ok", "unknown", "no request waits for a person")
     if facts.dead_letters:
         yield Finding(
             "warn",
             "dead letters",
-            f"{count_of(facts.dead_letters, 'request')} of tenant {facts.tenant} failed for good",
+            f"tenant {facts.tenant} has {count_of(facts.dead_letters, 'dead letter')}",
             place.command("dlq list"),
         )
     else:
-        yield Finding("ok", "dead letters", f"none of tenant {facts.tenant}")
+        yield Finding("ok", "dead letters", f"tenant {facts.tenant} has none")
     if facts.quarantined:
-        newest = facts.quarantined[0]
+        newest, count = facts.quarantined[0], len(facts.quarantined)
         yield Finding(
             "bad",
-            "parked",
-            f"{count_of(len(facts.quarantined), 'thing')} could not be processed, the newest"
+            "quarantined",
+            f"{count} {verb(count, 'event or job', 'events or jobs')} could not be processed, the"
+            " newest"
             f" {ago(newest.at_ms, facts.now_ms)}: {newest.what} {newest.stream} version"
             f" {newest.version} ({newest.error})",
-            f"{place.command('list --parked')}; after the cause is mended,"
+            f"{place.command('list --quarantined')}; after the cause is fixed,"
             f" {place.process('rebuild')}",
         )
     else:
-        yield Finding("ok", "parked", "nothing")
+        yield Finding("ok", "quarantined", "nothing")
 
 
 def _subscriptions(facts: Facts) -> Iterator[Finding]:
@@ -324,20 +353,20 @@ def _subscriptions(facts: Facts) -> Iterator[Finding]:
             continue
         about = one.name.replace("/", " ", 1)
         behind = facts.end - one.position
-        lag = f"{count_of(behind, 'event')} behind" if behind else "has seen everything"
+        lag = f"{count_of(behind, 'event')} behind" if behind else "up to date"
         if one.error:
             since = ago(one.failed_at_ms or facts.now_ms, facts.now_ms)
             yield Finding(
                 "bad",
                 about,
-                f"stuck since {since}, {lag}: {one.error}",
-                "mend the handler; it is called again by itself",
+                f"its handler has failed since {since}, {lag}: {one.error}",
+                "fix the handler; gesta keeps calling it",
             )
         elif one.name not in held and behind:
             yield Finding(
                 "warn",
                 about,
-                f"no running process has this handler, {lag}",
+                f"no live process has this handler, {lag}",
                 "start the program that declares it",
             )
         else:
@@ -349,33 +378,31 @@ def _subscriptions(facts: Facts) -> Iterator[Finding]:
             )
 
 
-def _told(facts: Facts) -> Iterator[Finding]:
-    """Who is told of what happens, beside programs."""
-    if facts.alerts_fault:
+def _notifications(facts: Facts) -> Iterator[Finding]:
+    """Alerts and event webhooks."""
+    if facts.alerts_error:
         yield Finding(
             "bad",
             "alerts",
-            f"{facts.alerts_to} hears of nothing: {facts.alerts_fault}",
-            f"store it by {facts.place.command('config put')}",
+            f"cannot be sent to {facts.alerts_to}: {facts.alerts_error}",
+            f"store it with {facts.place.command('config put')}",
         )
     elif facts.alerts_to:
         yield Finding("ok", "alerts", f"go to {facts.alerts_to}")
-    for code, fault in sorted(facts.told.items()):
-        if fault:
+    for code, error in sorted(facts.event_webhooks.items()):
+        if error:
             yield Finding(
                 "warn",
                 f"webhook.subscription {code}",
-                f"tells nobody: {fault}",
+                f"sends nothing: {error}",
                 "store the endpoint:"
-                f" {facts.place.command('config put webhook.endpoint CODE url=…')}; or end it:"
+                f" {facts.place.command('config put webhook.endpoint CODE url=…')}; or delete it:"
                 f" {facts.place.command(f'config delete webhook.subscription {code}')}",
             )
 
 
 def suspicious_fields(standing: QueueStanding) -> list[str]:
-    """Fields of a job that hold something else than a pointer: a secret, or anything in a place
-    where a name belongs.
-    """
+    """Fields of a job that contain something else than a reference, for instance a secret."""
     job = standing.job
     right: dict[str, bool] = {
         "tenant": bool(TENANT.fullmatch(job.tenant)),
@@ -402,7 +429,7 @@ def suspicious_fields(standing: QueueStanding) -> list[str]:
 
 
 def _ids_of(job: Job) -> tuple[str, str]:
-    """What the job of a request is called, be the request's id ours or its caller's own."""
+    """The two ids that the job of a request may have: for gesta's ids and for callers' ids."""
     own = own_job_id(
         job.tenant, flow_of_external_queue(job.flow), job.request_id, job.dispatch_version
     )

@@ -1,4 +1,4 @@
-"""The facts for a diagnosis, gathered from a running engine."""
+"""Collects the facts for the doctor from an open engine."""
 
 from collections.abc import AsyncIterator
 
@@ -11,6 +11,7 @@ from gesta.flows.webhook import NAME as WEBHOOK
 from gesta.maintenance.sweeper import ROLE as SWEEP
 from gesta.ports.event_store import Recorded
 from gesta.ports.job_queue import Backlog, QueueStanding, by_flow
+from gesta.ports.leases import LiveProcess
 from gesta.ports.read_model import Filter, View
 from gesta.projector.partitions import projected_position, projects
 from gesta.requests.dead_letters import failure_of
@@ -19,15 +20,12 @@ from gesta.runtime.settings import odd_variables
 from gesta.subscriptions.status_webhooks import Listening, listening_of
 from gesta.tenants.pauses import Pause
 
-#: Counted up to here; more is no other news.
+#: Larger counts are not needed.
 LIMIT = 1_000
 
 
 async def examine(pipeline: Pipeline, tenant: str, place: Target = HERE) -> Facts:
-    """The store as it is now.
-
-    Looks at every live job and, for a few seconds, at the file: for people, not for the road.
-    """
+    """The store as it is now. Reads every live job and checks the file for some seconds."""
     stores, now = pipeline.environment.stores, pipeline.runtime.now_ms()
     unseen = await stores.events.follow(
         await projected_position(stores.checkpoints, stores.partitions), LIMIT
@@ -57,18 +55,23 @@ async def examine(pipeline: Pipeline, tenant: str, place: Target = HERE) -> Fact
         outbox=[] if stores.outbox is None else await stores.outbox.standing(),
         pauses=await _pauses(pipeline, tenant),
         alerts_to="" if pipeline.alerts is None else scrub(pipeline.alerts.to),
-        alerts_fault="" if pipeline.alerts is None else await pipeline.alerts.fault(),
-        told={one.code: one.fault for one in await _told(pipeline, tenant)},
+        alerts_error="" if pipeline.alerts is None else await pipeline.alerts.error(),
+        event_webhooks={one.code: one.error for one in await _listening(pipeline, tenant)},
         declared=frozenset(pipeline.flows),
         tenant=tenant,
         place=place,
+        processes=await _processes(pipeline),
     )
 
 
+async def _processes(pipeline: Pipeline) -> list[LiveProcess]:
+    """Every live process but this one."""
+    live = await pipeline.environment.stores.leases.processes()
+    return [one for one in live if one.id != pipeline.owner]
+
+
 async def _pauses(pipeline: Pipeline, tenant: str) -> list[Pause]:
-    """For everybody, of tenants with held jobs, and of this one: its own are known only to who asks
-    for it.
-    """
+    """The pauses of all tenants together, of tenants with held jobs, and of this tenant."""
     found = {
         str(one.scope): one
         for one in (*await pipeline.pausing.paused(None), *await pipeline.pausing.paused(tenant))
@@ -76,16 +79,14 @@ async def _pauses(pipeline: Pipeline, tenant: str) -> list[Pause]:
     return [found[scope] for scope in sorted(found)]
 
 
-async def _told(pipeline: Pipeline, tenant: str) -> list[Listening]:
+async def _listening(pipeline: Pipeline, tenant: str) -> list[Listening]:
     flow = pipeline.flows.get(WEBHOOK)
     await pipeline.config.refresh(tenant)
     return [] if flow is None else listening_of(pipeline.config.of(tenant), flow)
 
 
 async def examine_request(pipeline: Pipeline, view: View, place: Target = HERE) -> RequestFacts:
-    """Looks at every live job, too: whether somebody executes the flow shows in what else of it is
-    at work.
-    """
+    """Reads every live job, too: other running jobs of the flow show that a worker executes it."""
     state = view.state
     await pipeline.pausing.paused(state.tenant)
     stores, now = pipeline.environment.stores, pipeline.runtime.now_ms()
@@ -103,11 +104,12 @@ async def examine_request(pipeline: Pipeline, view: View, place: Target = HERE) 
         by_flow(await stores.job_inspection.backlog()).get(state.flow, Backlog()).at_work,
         place,
         await pipeline.subjects.is_erased(view),
+        await _processes(pipeline),
     )
 
 
 async def suspicious_jobs(pipeline: Pipeline) -> AsyncIterator[tuple[QueueStanding, list[str]]]:
-    """Every live job, with the fields that hold something else than a pointer."""
+    """Every live job, with the fields that contain something else than a reference."""
     after_id = ""
     while page := await pipeline.environment.stores.job_inspection.jobs(after_id, LIMIT):
         for standing in page:

@@ -1,54 +1,67 @@
-"""Why has this not been sent yet? One sentence, pure over the request's facts."""
+"""Explains in one sentence why a request has not been executed yet. Pure."""
 
 import shlex
+from collections.abc import Sequence
 
 import msgspec
 
-from gesta.admin.wording import HERE, Target, ago, joined, moment, options, span, tries
+from gesta.admin.wording import (
+    HERE,
+    Target,
+    ago,
+    count_of,
+    joined,
+    moment,
+    options,
+    process_name,
+    span,
+    verb,
+)
 from gesta.domain.lifecycles import lifecycle_of
 from gesta.domain.state import State
 from gesta.flows.deferrals import SECRET_MISSING
 from gesta.ports.job_queue import QueueStanding
+from gesta.ports.leases import LiveProcess
 from gesta.tenants.pauses import Pause, Scope
 
 
 class RequestFacts(msgspec.Struct, frozen=True):
-    """One request as it is now, and who could do something about it."""
+    """One request as it is now, and the processes that could execute it."""
 
     state: State
     now_ms: int
-    is_worked_on: bool
+    is_projected: bool
     #: Its live job, if it has one.
     job: QueueStanding | None
     #: What holds it, if anything does.
     pause: Pause | None = None
-    #: Whether others execute its flow, as this process declares it; None: it does not declare it.
+    #: Whether external workers execute its flow; None: this process does not declare the flow.
     is_external: bool | None = None
-    #: Whether somebody sweeps.
     is_swept: bool = True
-    #: How many jobs of its flow somebody has in hand.
+    #: Jobs of its flow that are leased to workers.
     at_work: int = 0
-    #: What a command that is advised has to repeat.
+    #: The options that a suggested command repeats.
     place: Target = HERE
-    #: Whether a person it is about was erased, so that nobody can read any more what was asked.
+    #: Whether a data subject was erased, so that the payload cannot be decrypted.
     is_erased: bool = False
+    #: Every live process of the store.
+    processes: Sequence[LiveProcess] = ()
 
     @property
     def is_leased(self) -> bool:
         return self.job is not None and self.job.state == "leased"
 
 
-#: What may be said in the place of --succeeded.
-OTHER_WORDS = "; or with --not-executed or --failed"
-#: For so long a ready job may wait although somebody executes its flow and has a free slot.
+OTHER_WORDS = "; or --not-executed or --failed instead of --succeeded"
+#: A ready job may wait this long although a worker with a free slot runs.
 MOMENT_MS = 5_000
 
 
-def nobody_executes(flow: str, place: Target, *, is_declared: bool) -> str:
-    """`is_declared`: by the program that was asked; then it is the one to start."""
+def no_worker_executes(flow: str, place: Target, *, is_declared: bool) -> str:
+    """`is_declared`: this program declares the flow, so it is the one to start."""
     start = place.process if is_declared else place.process_of_another
     return (
-        f"nobody executes {flow}; start a process that declares it: `{start('worker')}` or"
+        f"no worker executes {flow}; start a process that declares it: `{start('worker')}` or"
         f" `{start('serve')}`"
     )
 
@@ -59,8 +72,8 @@ def why_not_sent(facts: RequestFacts) -> str:
         return _ended(facts)
     if state.waits_for_a_person:
         return (
-            f"it is in doubt since {moment(state.updated_at)} ({_cause(state)}): it may have been"
-            " sent, and only a person can tell; " + _resolve(facts)
+            f"its outcome is unknown since {moment(state.updated_at)} ({_cause(state)}): it may"
+            " have been executed, and a person has to resolve it: " + _resolve(facts)
         )
     if facts.is_erased and not facts.is_leased:
         return _erased(facts)
@@ -70,42 +83,44 @@ def why_not_sent(facts: RequestFacts) -> str:
         return (
             _abandoned(facts, facts.job)
             if facts.job.is_abandoned(facts.now_ms)
-            else _in_hand(state)
+            else _running(state)
         )
     if state.due_at is not None and state.due_at > facts.now_ms:
         return _waits(facts)
     if facts.job is None:
         return _without_a_job(facts)
     if facts.job.state == "waiting" and facts.job.job.due_ms > facts.now_ms:
-        return _put_off(facts.job.job.due_ms, facts.now_ms)
+        return _postponed(facts.job.job.due_ms, facts.now_ms)
     return _ready(facts, facts.now_ms - facts.job.job.due_ms)
 
 
 def _held(facts: RequestFacts, then: str) -> str:
-    """What would hold it back although it were due; nothing where nothing does."""
-    if not facts.is_worked_on and not facts.is_swept and not facts.at_work:
-        return f"no process works on this store{then}; start `{facts.place.process('serve')}`"
+    """What would hold it even if it were due; empty: nothing."""
+    is_idle = not facts.is_projected and not facts.is_swept and not facts.at_work
+    if is_idle and not facts.processes:
+        return f"no process runs on this store{then}; start `{facts.place.process('serve')}`"
     if facts.pause is not None and not facts.is_leased:
         return _paused(facts.pause, facts.now_ms, facts.place, then)
     return ""
 
 
 def _erased(facts: RequestFacts) -> str:
-    """Nothing that anybody could do now would send it."""
     state, due = facts.state, facts.state.due_at
     if state.status == "unknown":
         return (
-            f"it is in doubt ({_cause(state)}), and the person it is about was erased: nobody can"
-            " ask about it or send it again, and a person decides; " + _resolve(facts)
+            f"its outcome is unknown ({_cause(state)}), and a data subject was erased: gesta can"
+            " neither reconcile nor resend it, so a person has to resolve it: " + _resolve(facts)
         )
     when = (
-        "when it is taken"
+        "when a worker takes it"
         if due is None or due <= facts.now_ms
         else f"when it is due, at {_at(due, facts.now_ms)}"
     )
-    end = "it cannot be executed any more, and will end as failed (subject_erased)"
-    told = f"the person it is about was erased: {end} {when}"
-    return "; ".join(part for part in (told, _held(facts, "")) if part)
+    text = (
+        "a data subject was erased: it cannot be executed any more and will fail (subject_erased)"
+        f" {when}"
+    )
+    return "; ".join(part for part in (text, _held(facts, "")) if part)
 
 
 def _part(place: Target) -> str:
@@ -118,17 +133,14 @@ def _resolve(facts: RequestFacts) -> str:
     )
 
 
-def _in_hand(state: State) -> str:
+def _running(state: State) -> str:
+    attempt = f"attempt {state.attempts + 1}{_late_cancellation(state)}"
     if state.external:
         return (
-            f"somebody who executes {state.flow} for us has it in hand, {tries(state.attempts + 1)}"
-            f" with this one{_late_cancellation(state)}; without a report it is in doubt when the"
-            " lease ends"
+            f"an external worker is executing it, {attempt}; without a report its outcome is"
+            " unknown when the lease ends"
         )
-    return (
-        f"a worker is at it right now, {tries(state.attempts + 1)} with this"
-        f" one{_late_cancellation(state)}"
-    )
+    return f"a worker is executing it, {attempt}"
 
 
 def _abandoned(facts: RequestFacts, job: QueueStanding) -> str:
@@ -140,84 +152,83 @@ def _abandoned(facts: RequestFacts, job: QueueStanding) -> str:
     )
     if state.external:
         then = (
-            "the sweep puts that on record"
+            "the sweeper will record that"
             if facts.is_swept
-            else f"nobody sweeps to put that on record; start {_part(facts.place)}"
+            else f"no sweeper runs to record that; start {_part(facts.place)}"
         )
         return (
-            f"whoever executes {state.flow} for us had it in hand and has not reported (the lease"
+            f"an external worker of {state.flow} leased it and has not reported (the lease"
             f" {ended}); {then}"
         )
     return (
-        f"the worker that had it is gone (its lease {ended}), and no worker has come for"
+        f"its worker died (the lease {ended}), and no other worker has taken"
         f" it{_late_cancellation(state)}; start one: {_part(facts.place)}"
     )
 
 
-def _put_off(due_ms: int, now_ms: int) -> str:
+def _postponed(due_ms: int, now_ms: int) -> str:
     return (
-        f"it was put off until {_at(due_ms, now_ms)} without spending a try: its provider takes no"
-        " more at a time, or asked for patience; the rates are in the config of its channel"
+        f"it is postponed until {_at(due_ms, now_ms)}, which uses up no attempt: a rate limit of"
+        " the provider is reached; the rates are in the config of its channel"
     )
 
 
 def _without_a_job(facts: RequestFacts) -> str:
-    if not facts.is_worked_on:
+    if not facts.is_projected:
         return (
-            "its job is not in the queue, and nobody projects, which puts it there; start"
+            "its job is not in the queue yet, and no projector is running to put it there; start"
             f" {_part(facts.place)}"
         )
     if not facts.is_swept:
-        back = _part(facts.place)
         return (
-            "its job is not in the queue, although it is due, and nobody sweeps, which puts it"
-            f" back; start {back}"
+            "its job is missing from the queue, and no sweeper is running to put it back; start"
+            f" {_part(facts.place)}"
         )
-    return (
-        "its job is not in the queue, although it is due; the sweep puts it back within two minutes"
-    )
+    return "its job is missing from the queue; the sweeper puts it back within two minutes"
 
 
 def _ready(facts: RequestFacts, waiting: int) -> str:
     state = facts.state
     if facts.is_external is not None and facts.is_external != state.external:
-        who = "others execute" if state.external else "gesta itself executes"
+        who = "external workers execute" if state.external else "gesta executes"
         return (
-            f"it was accepted while {state.flow} was declared as a flow that {who}, and stays so:"
-            f" declare it so again until it is done, or {facts.place.command(f'cancel {state.id}')}"
-            " and submit it anew"
+            f"it was accepted while {state.flow} was declared as a flow that {who}: declare it so"
+            f" again until it is done, or {facts.place.command(f'cancel {state.id}')} and submit it"
+            " again"
         )
     if state.external:
         return (
-            f"it is ready since {span(waiting)} and waits for somebody of tenant {state.tenant} who"
-            f" executes {state.flow} to come for it: POST /v1/flows/{state.flow}/work; gesta itself"
-            " never does"
+            f"it has been ready for {span(waiting)} and waits for an external worker of tenant"
+            f" {state.tenant}: POST /v1/flows/{state.flow}/work; gesta does not execute this flow"
         )
-    since = f"it is ready since {span(waiting)} and nobody has taken it yet"
+    since = f"it has been ready for {span(waiting)} and no worker has taken it yet"
     if facts.at_work:
         return (
-            f"{since}: every slot is busy, {facts.at_work} of {state.flow} are at work;"
+            f"{since}: every slot is busy, {facts.at_work} of {state.flow} are running;"
             f" `{facts.place.command('doctor')}` shows the queue"
         )
     if waiting < MOMENT_MS:
+        return f"{since}: the next free worker that declares {state.flow} will take it"
+    if workers := [one for one in facts.processes if "worker" in one.roles]:
+        names = ", ".join(process_name(one) for one in workers)
         return (
-            f"{since}: the next free worker does, if one runs that declares the flow {state.flow}"
+            f"{since}: {names} {verb(len(workers), 'runs a worker', 'run workers')}, but none takes"
+            f" {state.flow}; start a worker that declares it, or look at the log of these"
         )
     return (
         f"{since}:"
-        f" {nobody_executes(state.flow, facts.place, is_declared=facts.is_external is not None)}"
+        f" {no_worker_executes(state.flow, facts.place, is_declared=facts.is_external is not None)}"
     )
 
 
 def _paused(pause: Pause, now_ms: int, place: Target, then: str) -> str:
-    """`then`: what holds it back beside the pause."""
     scope, why = pause.scope, f" ({pause.reason})" if pause.reason else ""
     if pause.refusal is not None:
         if pause.reason.startswith(SECRET_MISSING):
             return (
-                f"the credential {scope.credential} is not there since {moment(pause.since_ms)}"
-                f" ({ago(pause.since_ms, now_ms)}){why}{then}; what uses it goes on when the"
-                f" variable is set and the program started again, or: {how_to_change(scope, place)}"
+                f"the credential {scope.credential} is missing since {moment(pause.since_ms)}"
+                f" ({ago(pause.since_ms, now_ms)}){why}{then}; set the variable and restart the"
+                f" program, or: {how_to_change(scope, place)}"
             )
         if pause.kind == "config":
             return (
@@ -227,29 +238,29 @@ def _paused(pause: Pause, now_ms: int, place: Target, then: str) -> str:
             )
         return (
             f"the provider refuses the credential {scope.credential} since {moment(pause.since_ms)}"
-            f" ({ago(pause.since_ms, now_ms)}){why}{then}; what uses it goes on when it changes:"
-            f" {how_to_change(scope, place)}"
+            f" ({ago(pause.since_ms, now_ms)}){why}{then}; requests that use it are held until it"
+            f" changes: {how_to_change(scope, place)}"
         )
     return (
-        f"{scope} is paused since {moment(pause.since_ms)}{why}{then}; it goes on with:"
+        f"{scope} is paused since {moment(pause.since_ms)}{why}{then}; to resume:"
         f" {how_to_resume(scope, place)}"
     )
 
 
 def how_to_resume(scope: Scope, place: Target) -> str:
-    """The command that ends this very pause."""
+    """The command that ends exactly this pause."""
     named = options(tenant=scope.tenant, flow=scope.flow, credential=scope.credential)
     return place.process(f"resume{named or ' --everything'}")
 
 
 def how_to_change(scope: Scope, place: Target) -> str:
-    """What ends the refusal of a credential."""
     kind, _, code = (scope.credential or "").partition("/")
     put = place.process(
         f"config put {kind} {shlex.quote(code)} NAME=@FILE{options(tenant=scope.tenant)}"
     )
     return (
-        f"{put} with the new secret; if the provider has mended it: {how_to_resume(scope, place)}"
+        f"{put} with the new secret; if the provider accepts the old one again:"
+        f" {how_to_resume(scope, place)}"
     )
 
 
@@ -260,41 +271,44 @@ def _ended(facts: RequestFacts) -> str:
     match state.status:
         case status if status in lifecycle_of(state.flow).success:
             return f"it was {status} at {when}" + (
-                f"; the provider calls it {state.provider_id}" if state.provider_id else ""
+                f"; its id at the provider is {state.provider_id}" if state.provider_id else ""
             )
         case "failed" if state.reason == "subject_erased":
             return (
-                f"it failed for good at {when}: the person it is about was erased, and it cannot be"
-                " sent any more"
+                f"it failed at {when}: a data subject was erased, and it cannot be executed any"
+                " more"
             )
         case "failed":
             return (
-                f"it failed for good at {when} after {tries(state.attempts)}: {_cause(state)};"
-                f" again: {again}"
+                f"it failed at {when} after {count_of(state.attempts, 'attempt')}:"
+                f" {_cause(state)}; to execute it again: {again}"
             )
         case "expired":
-            return f"its time to live ended at {when} before it was done; again: {again}"
+            return (
+                f"its time to live ended at {when} before it was executed; to execute it again:"
+                f" {again}"
+            )
         case _:
-            return f"it was called back at {when}"
+            return f"it was cancelled at {when}"
 
 
 def _waits(facts: RequestFacts) -> str:
     state, now_ms = facts.state, facts.now_ms
-    due, inline = state.due_at or now_ms, facts.place.command(f"retry {state.id}")
+    due, retry = state.due_at or now_ms, facts.place.command(f"retry {state.id}")
     when = _at(due, now_ms)
     if state.status == "unknown":
         step = (
-            "sent again under the same key"
+            "gesta resends it with the same key"
             if state.policy == "resend"
-            else "asked about at the provider"
+            else "gesta asks the provider"
         )
-        return f"it is in doubt ({_cause(state)}) and will be {step} at {when}"
+        return f"its outcome is unknown ({_cause(state)}); {step} at {when}"
     if state.attempts > state.attempts_before:
         return (
-            f"it waits until {when} because of {_cause(state)}, after {tries(state.attempts)}; at"
-            f" once: {inline}"
+            f"its next attempt is at {when}: {_cause(state)}, after"
+            f" {count_of(state.attempts, 'attempt')}; to try now: {retry}"
         )
-    return f"it is scheduled for {when}; at once: {inline}"
+    return f"it is scheduled for {when}; to execute it now: {retry}"
 
 
 def _at(due_ms: int, now_ms: int) -> str:
@@ -302,7 +316,6 @@ def _at(due_ms: int, now_ms: int) -> str:
 
 
 def _then(state: State, now_ms: int) -> str:
-    """What would still hold it back if somebody worked, or nothing were paused."""
     return (
         f" (and it is not due before {moment(state.due_at)})"
         if state.due_at is not None and state.due_at > now_ms
@@ -311,11 +324,7 @@ def _then(state: State, now_ms: int) -> str:
 
 
 def _late_cancellation(state: State) -> str:
-    return (
-        "; a cancel was asked for, and the end of this attempt decides"
-        if state.cancel_requested
-        else ""
-    )
+    return "; it will be cancelled unless this attempt succeeds" if state.cancel_requested else ""
 
 
 def _cause(state: State) -> str:

@@ -68,10 +68,7 @@ class MemoryEventStore:
     async def follow_share(
         self, after: int, limit: int, share: Share
     ) -> tuple[list[Recorded], int]:
-        looked_at = await self.follow(after, limit)
-        return [one for one in looked_at if share.has(one.stream)], looked_at[
-            -1
-        ].position if looked_at else after
+        return share.part_of(await self.follow(after, limit), after)
 
     async def end(self) -> int:
         return len(self._log)

@@ -12,7 +12,7 @@ from gesta.domain.ids import id_floor
 from gesta.domain.state import State
 from gesta.ports.checkpoints import Checkpoint, Move, dispatched_of
 from gesta.ports.job_queue import Job
-from gesta.ports.leases import LONGEST_LEASE_MS, LiveProcess, RoleLease, fair_part
+from gesta.ports.leases import LiveProcess, RoleLease, fair_part, is_current
 from gesta.ports.read_model import (
     Cursor,
     Filter,
@@ -202,6 +202,18 @@ class MemoryReadModel:
         ]
         return len(waiting), min(waiting, default=None)
 
+    async def unsettled(self, failed_since_ms: int) -> dict[tuple[str, str], int]:
+        return Counter(
+            (state.flow, state.status)
+            for state in (row.state for row in self._rows.values())
+            if state.status == "unknown"
+            or (
+                state.status == "failed"
+                and not state.purged
+                and state.updated_at >= failed_since_ms
+            )
+        )
+
     async def quarantined(self, tenant: str | None, limit: int) -> list[Quarantined]:
         rows = (row for row in self._quarantined.values() if tenant in (None, row.tenant))
         return heapq.nlargest(limit, rows, key=lambda row: row.at_ms)
@@ -243,9 +255,7 @@ class MemoryReadModel:
     async def processes(self) -> list[LiveProcess]:
         now = self._runtime.now_ms()
         live = [
-            process
-            for process, until_ms in self._processes.values()
-            if now < until_ms <= now + LONGEST_LEASE_MS
+            process for process, until_ms in self._processes.values() if is_current(until_ms, now)
         ]
         return sorted(live, key=lambda process: (process.since_ms, process.id))
 

@@ -25,19 +25,18 @@ from gesta.stores.postgresql.token_buckets import PostgresqlTokenBuckets
 from gesta.stores.postgresql.transactions import PostgresqlTransactions
 from gesta.stores.postgresql.vault import PostgresqlVault
 
-#: As migrations/0002_read_model.sql has it: a stream stays in its partition for ever, so this never
-#: changes. Enough for as many projectors as one
-#: server can feed, and few enough to be moved in one statement.
+#: The same number as in migrations/0002_read_model.sql. It never changes, because a stream stays in
+#: its partition for ever. Enough for the projectors that one server can feed, and few enough to be
+#: moved in one statement.
 PARTITIONS = 16
-#: With all of 2,000 callers in one commit, the engine waits for the server and then the server for
-#: the engine.
+#: With all 2,000 callers in one commit, engine and server would wait for each other in turn.
 COMMIT_SIZE = 512
 
 
 async def open_stores(url: str, runtime: Runtime) -> Stores:
-    """Open or make the schema that `postgresql://user@host/database?schema=gesta` names.
+    """Open or create the schema that `postgresql://user@host/database?schema=gesta` names.
 
-    `pool=8` connections at most; `listen=off` where a pooler stands between that cannot pass on
+    `pool=8`: at most 8 connections. `listen=off`: for a connection pooler that does not support
     LISTEN.
     """
     address = address_of(url)
@@ -50,7 +49,7 @@ async def open_at(
     connections: Connections,
     now_ms: Callable[[], int] | None = None,
 ) -> Stores:
-    """As `open_stores`. With `now_ms` the time is that one, else the server's."""
+    """As `open_stores`. `now_ms` replaces the server's clock."""
     database = Database(address, connections)
     background: list[asyncio.Task[None]] = []
 
@@ -58,7 +57,7 @@ async def open_at(
         for task in background:
             task.cancel()
         for task in background:
-            # Whatever it ended with, the others and the connections are closed.
+            # Whatever its error, the others and the connections must be closed.
             with suppress(asyncio.CancelledError, Exception):
                 await task
         await database.close()
@@ -73,18 +72,18 @@ async def open_at(
             await clock.measure()
             now_ms = clock.now_ms
             keep_running(clock.keep(), "clock")
-        news = Notifications(database, runtime)
-        keep_running(news.say(), "say")
-        keep_running(news.look(), "look")
+        notifications = Notifications(database, runtime)
+        keep_running(notifications.send(), "send")
+        keep_running(notifications.poll(), "poll")
         if address.listen:
-            keep_running(news.listen(), "listen")
+            keep_running(notifications.listen(), "listen")
     except BaseException:
         await close()
         raise
     on_clock = OnClock(runtime, now_ms)
-    events = PostgresqlEventStore(database, news, on_clock)
+    events = PostgresqlEventStore(database, notifications, on_clock)
     views = PostgresqlReadModel(database, on_clock)
-    queue = PostgresqlJobQueue(database, news, on_clock)
+    queue = PostgresqlJobQueue(database, notifications, on_clock)
     return Stores(
         events=events,
         key_claims=events,
@@ -115,7 +114,7 @@ async def open_at(
 
 
 async def _health_of(database: Database) -> Health:
-    """A store that answers is healthy; its disks are the concern of the server."""
+    """A store that answers is healthy. The server watches its own disks."""
     ((number, _),) = await database.ask("schema_version")
     ((size,),) = await database.ask("schema_size", database.address.schema)
     return Health(

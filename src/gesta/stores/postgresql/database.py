@@ -36,7 +36,7 @@ class Database:
     def name(self) -> str:
         return self.address.name
 
-    async def ask(self, name: str, *values: object) -> list[Row]:
+    async def ask(self, name: str, /, *values: object) -> list[Row]:
         """Run a named statement, which is a transaction of its own."""
         return await self.ask_text(self.sql(name), *values)
 
@@ -57,6 +57,13 @@ class Database:
         """
         begin = self.sql("begin_durable" if durable else "begin_relaxed")
         return await self._send(lambda connection: self._transact(connection, begin, step))
+
+    async def run(self, name: str, /, *values: object, durable: bool = False) -> list[Row]:
+        """Run a named statement as one commit, on disk when this returns if `durable`; its rows."""
+        text = self.sql(name)
+        return await self.transact(
+            lambda connection: connection.fetch(text, *values), durable=durable
+        )
 
     async def run_outside(self, name: str) -> None:
         """Run a statement that may not stand in a transaction."""

@@ -1,6 +1,4 @@
-"""Events in PostgreSQL. Implements gesta.ports.event_store; the docstrings there are the
-promise.
-"""
+"""Events in PostgreSQL. Implements gesta.ports.event_store."""
 
 from collections.abc import Sequence
 
@@ -16,10 +14,10 @@ from gesta.stores.postgresql.recording import record
 
 
 class PostgresqlEventStore:
-    def __init__(self, database: Database, news: Notifications, runtime: Runtime) -> None:
-        self._database, self._news = database, news
+    def __init__(self, database: Database, notifications: Notifications, runtime: Runtime) -> None:
+        self._database, self._notifications = database, notifications
         self._appended = Signal(runtime)
-        news.on_news(self._appended.set)
+        notifications.on_commit(self._appended.set)
         self._own = OwnEvents(runtime)
 
     async def append(self, appends: Sequence[Append]) -> list[AppendVerdict]:
@@ -45,8 +43,7 @@ class PostgresqlEventStore:
         ]
 
     async def follow(self, after: int, limit: int) -> list[Recorded]:
-        own = self._own.after(after, limit)
-        if own:
+        if own := self._own.after(after, limit):
             return own
         rows = await self._sized("follow", after, limit)
         return self._own.known([Recorded(*row) for row in rows])
@@ -54,22 +51,19 @@ class PostgresqlEventStore:
     async def follow_share(
         self, after: int, limit: int, share: Share
     ) -> tuple[list[Recorded], int]:
-        own = self._own.after(after, limit)
-        if own:
-            return [one for one in own if share.has(one.stream)], own[-1].position
+        if own := self._own.after(after, limit):
+            return share.part_of(own, after)
         rows = await self._sized(
             "follow_partitions", after, limit, share.count, list(share.numbers)
         )
         (reached,) = [row["position"] for row in rows if row["stream"] is None]
         found = [Recorded(*row) for row in rows if row["stream"] is not None]
-        # Where the bytes came first, the rest of the stretch was not given.
+        # If the bytes were the limit, the rest of the range was not read.
         is_full = sum(len(one.data) for one in found) >= FOLLOW_BYTES
         return self._own.known(found), found[-1].position if is_full else max(after, reached)
 
     async def _sized(self, name: str, after: int, limit: int, *values: object) -> list[Row]:
-        """Nearly always each event takes no more than its part of the bytes; only where one is
-        larger are they counted.
-        """
+        """Reads with a size limit per event. Only if an event is larger, the bytes are counted."""
         rows = await self._database.ask(name, after, limit, *values, FOLLOW_BYTES // max(1, limit))
         if any(row["data"] is None and row["stream"] is not None for row in rows):
             rows = await self._database.ask(f"{name}_large", after, limit, *values, FOLLOW_BYTES)
@@ -80,7 +74,7 @@ class PostgresqlEventStore:
         return int(position)
 
     async def behind(self, after: int) -> int:
-        # Positions are given one by one.
+        # Positions have no gaps.
         return max(0, await self.end() - after)
 
     async def claims(self, after: bytes, limit: int) -> list[Claim]:
@@ -94,8 +88,7 @@ class PostgresqlEventStore:
             await connection.fetch(
                 self._database.sql("put_claims"), names, ids, [one.content for one in claims]
             )
-            # A statement of its own: it sees what others have claimed while the first one waited
-            # for them.
+            # A second statement: it sees what others claimed while the first one waited for them.
             return await connection.fetch(self._database.sql("claim_holders"), names)
 
         holders = {
@@ -108,22 +101,21 @@ class PostgresqlEventStore:
         await self._appended.wait(timeout_seconds)
 
     def forget_own(self) -> None:
-        """Some of what we remember may be gone."""
+        """Call after events were removed."""
         self._own.forget()
 
     def committed(
         self, appends: Sequence[Append], first: int | None, *, is_projected: bool = False
     ) -> None:
-        """Called once the commit stands: remember the events for whoever follows and wake them.
+        """Call after the commit: keeps the events for followers and wakes them.
 
-        No `first`: some were refused.
+        `first`: the position of the first event; None: some appends were refused.
         """
         if first is None:
-            # Where they stand was not told; the store has them all.
             self._own.forget()
         elif is_projected:
             self._own.add_projected(appends, first)
         else:
             self._own.add(appends, first)
         self._appended.set()
-        self._news.tell()
+        self._notifications.committed()

@@ -1,15 +1,13 @@
-"""Fences in PostgreSQL: a row, and triggers that refuse.
-
-Implements gesta.ports.fences; the docstrings there are the promise.
-"""
+"""Fences in PostgreSQL: a row, and triggers that refuse writes. Implements gesta.ports.fences."""
 
 from collections.abc import Sequence
 
 from gesta.ports.fences import Fence
 from gesta.ports.job_queue import Job
-from gesta.stores.postgresql.connections import Connection, Row
+from gesta.stores.postgresql.connections import Connection
 from gesta.stores.postgresql.database import Database
 from gesta.stores.postgresql.job_queue import PostgresqlJobQueue, job_values
+from gesta.stores.rows import fence_of, triggers_of
 
 
 class PostgresqlFences:
@@ -21,7 +19,7 @@ class PostgresqlFences:
             await connection.fetch(
                 self._database.sql("note_fence"), fence.kind, fence.tenant or "", fence.other
             )
-            await connection.execute(self._database.sql(f"fence_{_triggers(fence)}"))
+            await connection.execute(self._database.sql(f"fence_{triggers_of(fence)}"))
 
         await self._database.transact(put_up, durable=True)
 
@@ -31,9 +29,9 @@ class PostgresqlFences:
 
         async def take_down(connection: Connection) -> None:
             await connection.fetch(sql("forget_fence"), fence.kind, fence.tenant or "")
-            standing = map(_fence, await connection.fetch(sql("list_fences")))
-            if _triggers(fence) not in map(_triggers, standing):
-                await connection.execute(sql(f"unfence_{_triggers(fence)}"))
+            standing = map(fence_of, await connection.fetch(sql("list_fences")))
+            if triggers_of(fence) not in map(triggers_of, standing):
+                await connection.execute(sql(f"unfence_{triggers_of(fence)}"))
             if jobs:
                 await connection.fetch(sql("put_jobs"), *values)
 
@@ -41,17 +39,4 @@ class PostgresqlFences:
         self._queue.wake()
 
     async def standing(self) -> list[Fence]:
-        return [_fence(row) for row in await self._database.ask("list_fences")]
-
-
-def _fence(row: Row) -> Fence:
-    kind, other, tenant = row
-    return Fence(kind, other, tenant or None)
-
-
-def _triggers(fence: Fence) -> str:
-    """The set of triggers that a fence needs.
-
-    Those for tenants look at the rows, so one set serves them all.
-    """
-    return fence.kind if fence.tenant is None else "tenant"
+        return [fence_of(row) for row in await self._database.ask("list_fences")]

@@ -1,8 +1,7 @@
-"""The queue in PostgreSQL. Implements gesta.ports.job_queue; the docstrings there are the
-promise.
+"""The queue in PostgreSQL. Implements gesta.ports.job_queue.
 
-Turns (domain/fair_queue.py) are read before and noted with the jobs, not under a lock: two
-processes that give turns at the same instant may give the same one. Then those two jobs are equal.
+Turns (domain/fair_queue.py) are read first and saved with the jobs, not under a lock. Two processes
+that give turns at the same instant may give the same turn; those jobs are then equal.
 """
 
 from collections import Counter
@@ -11,47 +10,40 @@ from operator import attrgetter
 from typing import Any, NamedTuple
 
 from gesta.domain.fair_queue import QueueLine, give_turns, score_of
-from gesta.ports.job_queue import (
-    Backlog,
-    HeldJob,
-    Job,
-    JobState,
-    LeasedJob,
-    QueueStanding,
-    Release,
-    Settled,
-    Settlement,
-)
+from gesta.ports.job_queue import Job, LeasedJob, Release, Settled, Settlement
 from gesta.ports.transactions import Entry
-from gesta.runtime.clock import Runtime, Signal
+from gesta.runtime.clock import Runtime
 from gesta.stores.postgresql.connections import Connection, Row
 from gesta.stores.postgresql.database import Database
 from gesta.stores.postgresql.notifications import Notifications
 from gesta.stores.postgresql.recording import record
 from gesta.stores.postgresql.statements import Statements
+from gesta.stores.rows import leased_job_of, which_written
+from gesta.stores.sql_queries import SqlJobQueue
 
-#: Waiting jobs that one take makes ready at most: a wave of retries must not hold up everybody.
+#: Waiting jobs that one take makes ready at most: a wave of retries must not block others.
 WAKE_BATCH = 2_000
+#: The column `jobs.state`.
 WAITING, LEASED, HELD = 0, 2, 3
 
 
 class Given(NamedTuple):
-    """The score of each job, and what has to be noted: lines with their ends, flows with their
-    presents.
+    """The score of each job, and what has to be saved: lines with their ends, flows with their
+    present turns.
     """
 
     scores: dict[str, int]
-    noted: tuple[list[str], list[str], list[int], list[int], list[str], list[int]]
+    saved: tuple[list[str], list[str], list[int], list[int], list[str], list[int]]
 
 
 NONE = Given({}, ([], [], [], [], [], []))
 
 
-class PostgresqlJobQueue:
-    def __init__(self, database: Database, news: Notifications, runtime: Runtime) -> None:
-        self._database, self._news, self._runtime = database, news, runtime
-        self._put = Signal(runtime)
-        news.on_news(self._put.set)
+class PostgresqlJobQueue(SqlJobQueue):
+    def __init__(self, database: Database, notifications: Notifications, runtime: Runtime) -> None:
+        super().__init__(database, runtime)
+        self._database, self._notifications = database, notifications
+        notifications.on_commit(self._put.set)
 
     async def put(self, jobs: Sequence[Job]) -> list[bool]:
         if not jobs:
@@ -61,13 +53,7 @@ class PostgresqlJobQueue:
             "put_jobs", *job_values(jobs, await self.turns_for(jobs, now), now)
         )
         self.wake()
-        created = Counter(row[0] for row in rows)
-        answers = []
-        for job in jobs:
-            answers.append(created[job.id] > 0)
-            # Of two of an id in one call the first was created.
-            created[job.id] = 0
-        return answers
+        return which_written([job.id for job in jobs], [row[0] for row in rows])
 
     async def take(
         self, token: str, flows: dict[str, int], lease_seconds: float, *, durable: bool
@@ -86,23 +72,14 @@ class PostgresqlJobQueue:
             )
             *rows, last = await self._database.ask("take_jobs", *values)
             if not last["must_wake"]:
-                return [_leased(row, token) for row in rows], last["next_due"]
+                return [leased_job_of(list(row)[:-2], token) for row in rows], last["next_due"]
             await self._database.transact(self._wake_due, durable=False)
             is_woken = True
 
-    async def leased_by(self, token: str) -> list[LeasedJob]:
-        return [
-            _leased_external(row, token) for row in await self._database.ask("leased_by", token)
-        ]
-
     async def extend(self, token: str, lease_seconds: float) -> bool:
-        now = self._runtime.now_ms()
-        values = (token, now + round(lease_seconds * 1000), now)
+        until_ms = self._lease_end(lease_seconds)
         return bool(
-            await self._database.transact(
-                lambda connection: connection.fetch(self._database.sql("extend_lease"), *values),
-                durable=False,
-            )
+            await self._database.run("extend_lease", token, until_ms, self._runtime.now_ms())
         )
 
     async def lease_external(
@@ -113,7 +90,7 @@ class PostgresqlJobQueue:
         rows = await self._database.ask(
             "lease_external_jobs", token, external_queue, limit, self._lease_end(lease_seconds)
         )
-        return [_leased_external(row, token) for row in rows]
+        return [leased_job_of(row, token) for row in rows]
 
     async def prolong(self, job_id: str, token: str, lease_seconds: float) -> int | None:
         values = (job_id, token, self._runtime.now_ms(), self._lease_end(lease_seconds))
@@ -131,7 +108,7 @@ class PostgresqlJobQueue:
             self._lease_end(lease_seconds),
         )
         return [
-            _leased_external(row, token)
+            leased_job_of(row, token)
             for row in await self._database.ask("expired_external_jobs", *values)
         ]
 
@@ -165,46 +142,17 @@ class PostgresqlJobQueue:
         self.wake()
         return count
 
-    async def held(self) -> list[HeldJob]:
-        return [HeldJob(*row) for row in await self._database.ask("count_held")]
-
-    async def count(self, limit: int) -> int:
-        ((count,),) = await self._database.ask("count_jobs", limit)
-        return int(count)
-
     async def find(self, job_ids: Sequence[str]) -> set[str]:
-        return (
-            {row[0] for row in await self._database.ask("live_jobs", list(job_ids))}
-            if job_ids
-            else set()
-        )
-
-    async def backlog(self) -> dict[str, Backlog]:
-        rows = await self._database.ask("backlog", self._runtime.now_ms())
-        return {flow: Backlog(*counts) for flow, *counts in rows}
-
-    async def jobs(self, after_id: str, limit: int) -> list[QueueStanding]:
-        now = self._runtime.now_ms()
-        return [
-            _standing(row, now) for row in await self._database.ask("list_jobs", after_id, limit)
-        ]
-
-    async def ready(self, timeout_seconds: float) -> None:
-        await self._put.wait(timeout_seconds)
-
-    def now_ms(self) -> int:
-        return self._runtime.now_ms()
+        rows = await self._database.ask("live_jobs", list(job_ids)) if job_ids else []
+        return {row[0] for row in rows}
 
     def wake(self) -> None:
-        """Called once a commit stands that may have made a job ready."""
+        """Call after a commit that may have made a job ready."""
         self._put.set()
-        self._news.tell()
+        self._notifications.committed()
 
     async def turns_for(self, jobs: Sequence[Job], now_ms: int) -> Given:
-        """The turns of those that are due.
-
-        A job that is live already wastes its turn, and nothing else.
-        """
+        """The turns of jobs that are due. A job that is live already wastes its turn."""
         due = [
             (job.id, (job.flow, job.tenant, job.priority)) for job in jobs if job.due_ms <= now_ms
         ]
@@ -213,8 +161,8 @@ class PostgresqlJobQueue:
     async def scores_for(
         self, settlements: Sequence[Settlement | None], now_ms: int
     ) -> dict[str, int]:
-        """The turns of jobs that are released and due at once, noted before: one that is not ours
-        to release wastes its turn.
+        """The turns of jobs that are released and due now. They are saved first: a job that is not
+        ours to release wastes its turn.
         """
         ids = [
             one.job_id for one in settlements if isinstance(one, Release) and one.due_ms <= now_ms
@@ -270,11 +218,11 @@ def job_values(jobs: Sequence[Job], given: Given, now_ms: int) -> list[Any]:
                 job.possibly_executed,
             )
         )
-    return [*given.noted, rows]
+    return [*given.saved, rows]
 
 
 def leased_values(jobs: Sequence[Job], now_ms: int) -> list[tuple[Any, ...]]:
-    """Jobs for the function `project_taken`, in the order of their ids."""
+    """Jobs that are leased as they are put, in the order of their ids."""
     return [
         (
             job.id,
@@ -298,32 +246,6 @@ _id = attrgetter("id")
 
 def _lines(rows: Sequence[Row]) -> list[tuple[str, QueueLine]]:
     return [(job_id, (flow, tenant, priority)) for job_id, flow, tenant, priority in rows]
-
-
-def _standing(row: Row, now_ms: int) -> QueueStanding:
-    *job, state, takes, until_ms = row
-    due_ms = row["due_ms"]
-    # A waiting job becomes ready at the next take, which may be long in coming.
-    named: JobState = (
-        "leased"
-        if state == 2
-        else "held"
-        if state == HELD
-        else "ready"
-        if due_ms <= now_ms
-        else "waiting"
-    )
-    return QueueStanding(Job(*job), named, takes, until_ms)
-
-
-def _leased_external(row: Row, token: str) -> LeasedJob:
-    *job, takes = row
-    return LeasedJob(Job(*job), token, takes, row["due_ms"])
-
-
-def _leased(row: Row, token: str) -> LeasedJob:
-    *job, takes, _, _ = row
-    return LeasedJob(Job(*job), token, takes, row["job_due_ms"])
 
 
 def pairs_of(jobs: Iterable[tuple[str, QueueLine]]) -> tuple[list[str], list[str]]:
@@ -363,7 +285,7 @@ def give(jobs: Sequence[tuple[str, QueueLine]], rows: Sequence[Row]) -> Given:
 async def give_within(
     connection: Connection, sql: Statements, jobs: Sequence[tuple[str, QueueLine]]
 ) -> dict[str, int]:
-    """Read, give and note, inside a transaction; the scores."""
+    """Read, give and save turns inside a transaction; the scores."""
     given = give(jobs, await connection.fetch(sql("next_turns"), *pairs_of(jobs)))
-    await connection.fetch(sql("save_turns"), *given.noted)
+    await connection.fetch(sql("save_turns"), *given.saved)
     return given.scores

@@ -1,9 +1,9 @@
-"""That something has happened, told between processes: by LISTEN/NOTIFY where that works, by a look
-at two small rows where it does not.
+"""Tells other processes that something was committed: by LISTEN/NOTIFY where that works, else by
+reading two small rows.
 
-A hint, never a promise: every station looks by itself once a second. News are told after the commit
-and apart from it, because a transaction that
-notifies makes all others that do wait for its commit.
+A hint, never a promise: every component also looks by itself once a second. A notification is sent
+after the commit and separately, because a transaction that notifies makes all others that notify
+wait for its commit.
 """
 
 from collections.abc import Callable
@@ -16,12 +16,11 @@ from gesta.stores.postgresql.connections import Connection, connect, end
 from gesta.stores.postgresql.database import Database
 from gesta.stores.postgresql.errors import LOST
 
-#: Others are told at once, then at most this often.
-TELL_SECONDS = 0.02
-#: How soon another process's commit is noticed where nobody listens.
-LOOK_SECONDS = 0.2
-#: How soon a listener is connected again, and how often it makes sure that somebody is at the other
-#: end.
+#: The first notification is sent immediately, the next ones at most this often.
+SEND_SECONDS = 0.02
+#: How often `poll` reads while no connection listens.
+POLL_SECONDS = 0.2
+#: The pause after an error, and how often a listening connection is tested.
 PAUSE_SECONDS = 1.0
 PING_SECONDS = 10.0
 
@@ -30,54 +29,50 @@ class Notifications:
     def __init__(self, database: Database, runtime: Runtime) -> None:
         self._database, self._runtime = database, runtime
         self._channel = f"gesta_{database.address.schema}"
-        #: Tells our own news from others'.
+        #: Tells our own notifications from those of other processes.
         self._sender = runtime.random_bytes(8).hex()
-        self._unsaid, self._lost = Signal(runtime), Signal(runtime)
-        self._hearers: list[Callable[[], None]] = []
+        self._unsent, self._lost = Signal(runtime), Signal(runtime)
+        self._listeners: list[Callable[[], None]] = []
         self._is_listening = False
-        self._seen: tuple[object, ...] = ()
+        self._seen: list[object] = []
 
-    def on_news(self, hearer: Callable[[], None]) -> None:
-        """Call soon after another process has committed something that others wait for."""
-        self._hearers.append(hearer)
+    def on_commit(self, listener: Callable[[], None]) -> None:
+        """Call `listener` soon after another process has committed."""
+        self._listeners.append(listener)
 
-    def tell(self) -> None:
-        """We have committed something that others wait for.
+    def committed(self) -> None:
+        """Call after a commit of this process that other processes wait for."""
+        self._unsent.set()
 
-        Whoever waits in this process has been told already.
-        """
-        self._unsaid.set()
-
-    async def say(self) -> None:
-        """For ever: pass on to other processes what we have to tell."""
+    async def send(self) -> None:
+        """Runs for ever: notifies other processes of our commits."""
         while True:
-            await self._unsaid.wait(3600.0)
+            await self._unsent.wait(3600.0)
             try:
                 await self._database.ask("notify", self._channel, self._sender)
             except StoreError:
                 # They look by themselves.
                 await sleep(self._runtime, PAUSE_SECONDS)
-            await sleep(self._runtime, TELL_SECONDS)
+            await sleep(self._runtime, SEND_SECONDS)
 
-    async def look(self) -> None:
-        """For ever: while nobody listens, see whether something has moved."""
+    async def poll(self) -> None:
+        """Runs for ever: while no connection listens, reads whether something was committed."""
         while True:
+            await sleep(self._runtime, PAUSE_SECONDS if self._is_listening else POLL_SECONDS)
             if self._is_listening:
-                await sleep(self._runtime, PAUSE_SECONDS)
                 continue
-            await sleep(self._runtime, LOOK_SECONDS)
             try:
                 ((*seen,),) = await self._database.ask("log_progress")
             except StoreError:
                 await sleep(self._runtime, PAUSE_SECONDS)
                 continue
-            if tuple(seen) != self._seen:
-                self._seen = tuple(seen)
-                self._hear()
+            if seen != self._seen:
+                self._seen = seen
+                self._notify()
 
     async def listen(self) -> None:
-        """For ever: on a connection of its own, which is state of a session and so is never
-        lent.
+        """Runs for ever: listens on a connection of its own, because LISTEN is state of a
+        session.
         """
         while True:
             try:
@@ -88,7 +83,7 @@ class Notifications:
             try:
                 await self._listen_on(connection)
             except (asyncpg.PostgresError, *LOST):
-                # Lost: until there is another, `look` does it.
+                # `poll` replaces it until there is another connection.
                 pass
             finally:
                 self._is_listening = False
@@ -97,18 +92,18 @@ class Notifications:
 
     async def _listen_on(self, connection: Connection) -> None:
         connection.add_termination_listener(lambda _: self._lost.set())
-        await connection.add_listener(self._channel, self._heard)
+        await connection.add_listener(self._channel, self._received)
         self._is_listening = True
-        # Whatever was said before we listened.
-        self._hear()
+        # What was committed before we listened.
+        self._notify()
         while not connection.is_closed():
             await self._lost.wait(PING_SECONDS)
             await connection.fetch("select 1")
 
-    def _heard(self, _: object, __: int, ___: str, sender: object) -> None:
+    def _received(self, _: object, __: int, ___: str, sender: object) -> None:
         if sender != self._sender:
-            self._hear()
+            self._notify()
 
-    def _hear(self) -> None:
-        for hearer in self._hearers:
-            hearer()
+    def _notify(self) -> None:
+        for listener in self._listeners:
+            listener()

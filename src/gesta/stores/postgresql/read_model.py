@@ -1,74 +1,44 @@
-"""Views in PostgreSQL. Implements gesta.ports.read_model; the docstrings there are the promise."""
+"""Views, checkpoints, leases and undispatched jobs in PostgreSQL.
+
+Implements gesta.ports.read_model, checkpoints, leases and undispatched_jobs.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-import msgspec
+from msgspec import structs
 
-from gesta.domain.ids import id_end, id_floor
 from gesta.domain.state import State
-from gesta.ports.checkpoints import Checkpoint, Move, dispatched_of
+from gesta.ports.checkpoints import Move, dispatched_of
 from gesta.ports.job_queue import Job
-from gesta.ports.leases import LiveProcess, RoleLease
-from gesta.ports.read_model import (
-    UNINDEXED,
-    WANTING,
-    Cursor,
-    Filter,
-    Key,
-    Quarantined,
-    View,
-    ViewPosition,
-    key_of,
-    should_have_a_job,
-)
+from gesta.ports.leases import LiveProcess
+from gesta.ports.read_model import Key, Quarantined, View, key_of
 from gesta.ports.transactions import Projection
 from gesta.runtime.clock import Runtime
 from gesta.stores.postgresql.connections import Connection, Row
 from gesta.stores.postgresql.database import Database
-from gesta.stores.postgresql.statements import Statements
-from gesta.stores.recent_views import RecentViews, Saved
-from gesta.stores.rows import process_of, process_row
+from gesta.stores.postgresql.statements import VIEWS, Statements
+from gesta.stores.recent_views import Saved
+from gesta.stores.rows import process_row, undispatched_turns, view_of, view_row
+from gesta.stores.sql_queries import SqlReadModel, storable
 
 #: No line, no present, no job.
 _NO_JOBS: list[list[Any]] = [[]] * 7
-#: Later than every moment.
-NEVER_MS = 2**63 - 1
-
-_encode = msgspec.json.Encoder().encode
-_decode = msgspec.json.Decoder(State).decode
 
 
-class PostgresqlReadModel:
+class PostgresqlReadModel(SqlReadModel):
+    START = ("", 0, "", "")
+
     def __init__(self, database: Database, runtime: Runtime) -> None:
-        self._database, self._runtime = database, runtime
-        self._recent = RecentViews()
+        super().__init__(database, runtime)
+        self._database = database
 
     async def get(self, keys: Sequence[Key]) -> dict[Key, View]:
-        found, missing = self._recent.get(keys)
-        if missing:
-            columns = (
-                [key[1] for key in missing],
-                [key[0] for key in missing],
-                [key[2] for key in missing],
-            )
-            for view in map(_view_of, await self._database.ask("get_views", *columns)):
-                found[key_of(view.state)] = view
-        return found
-
-    async def save(
-        self,
-        views: Sequence[View],
-        quarantined: Sequence[Quarantined],
-        moves: Sequence[Move] = (),
-    ) -> bool:
-        return await self.project(views, quarantined, moves, _NO_JOBS)
-
-    async def move(self, moves: Sequence[Move], quarantined: Sequence[Quarantined] = ()) -> bool:
-        return await self.project((), quarantined, moves, _NO_JOBS)
+        found, missing = self.recent.get(keys)
+        return found | await _get(self._database, missing) if missing else found
 
     async def project(
         self,
@@ -89,17 +59,16 @@ class PostgresqlReadModel:
         jobs: Sequence[Any],
         free_slots: Sequence[Any],
     ) -> tuple[bool, bool] | None:
-        """As `project`, with jobs that are taken as they are put, and whether the lease was
-        renewed; None where that cannot be: nothing was written.
+        """As `project`, with jobs that are leased as they are put; also whether the lease was
+        renewed. None: that was not possible, and nothing was written.
         """
         (row,) = await self._database.ask(
             "project_leased", *_projection(views, quarantined, moves, (jobs,)), *free_slots
         )
         if not row["leased"]:
             return None
-        return self.committed(views, Saved(row["moved"], row["written"] == len(views))), bool(
-            row["renewed"]
-        )
+        saved = Saved(row["moved"], row["written"] == len(views))
+        return self.committed(views, saved), bool(row["renewed"])
 
     async def save_with_jobs(
         self,
@@ -108,160 +77,40 @@ class PostgresqlReadModel:
         quarantined: Sequence[Quarantined],
         moves: Sequence[Move],
     ) -> bool:
+        if not jobs:
+            return await self.project(views, quarantined, moves, _NO_JOBS)
         sql = self._database.sql
 
         async def save(connection: Connection) -> Saved:
             (row,) = await connection.fetch(
                 sql("project"), *_projection(views, quarantined, moves, _NO_JOBS)
             )
-            if row["moved"] and jobs:
+            if row["moved"]:
                 await _add_undispatched(connection, sql, jobs)
             return Saved(row["moved"], row["written"] == len(views))
 
         return self.committed(views, await self._database.transact(save, durable=False))
 
     def committed(self, views: Sequence[View], saved: Saved) -> bool:
-        self._recent.committed(views, saved)
+        self.recent.committed(views, saved)
         return saved.moved
-
-    async def undispatched(self, limit: int) -> list[Job]:
-        return [Job(*row) for row in await self._database.ask("first_undispatched", limit)]
 
     async def find_undispatched(self, job_ids: Sequence[str]) -> set[str]:
         return {row[0] for row in await self._database.ask("which_undispatched", list(job_ids))}
 
     async def remove_undispatched(self, job_ids: Sequence[str]) -> set[str]:
-        text, ids = self._database.sql("remove_undispatched"), list(job_ids)
-        rows = await self._database.transact(
-            lambda connection: connection.fetch(text, ids), durable=False
-        )
-        return {row[0] for row in rows}
-
-    async def position(self, name: str) -> int:
-        self._recent.forget()
-        rows = await self._database.ask("get_checkpoint", name)
-        return int(rows[0][0]) if rows else 0
-
-    async def checkpoints(self) -> list[Checkpoint]:
-        self._recent.forget()
-        return [Checkpoint(*row) for row in await self._database.ask("list_checkpoints")]
-
-    async def begin(self, name: str, position: int) -> int:
-        async def begin(connection: Connection) -> int:
-            await connection.fetch(self._database.sql("start_checkpoint"), name, position)
-            ((stands,),) = await connection.fetch(self._database.sql("get_checkpoint"), name)
-            return int(stands)
-
-        # Durable: where somebody began to listen cannot be found out again.
-        return await self._database.transact(begin, durable=True)
-
-    async def forget(self, name: str) -> None:
-        text = self._database.sql("forget_checkpoint")
-        await self._database.transact(lambda connection: connection.fetch(text, name), durable=True)
-
-    async def note_error(self, name: str, error: str, at_ms: int) -> None:
-        await self._write("fail_checkpoint", name, _text_of(error), at_ms)
-
-    async def find(self, chosen: Filter) -> list[View]:
-        values = (chosen.tenant, chosen.flow, chosen.status, chosen.before_id, chosen.limit)
-        if chosen.status is not None and chosen.status not in UNINDEXED:
-            return [
-                _view_of(row) for row in await self._database.ask("list_views_by_status", *values)
-            ]
-        flows = [chosen.flow]
-        if chosen.flow is None:
-            flows = [row[0] for row in await self._database.ask("flows_of_tenant", chosen.tenant)]
-        found: list[View] = []
-        for flow in flows:
-            found += map(
-                _view_of, await self._database.ask("list_views", chosen.tenant, flow, *values[2:])
-            )
-        found.sort(key=lambda view: view.state.id, reverse=True)
-        return found[: chosen.limit]
-
-    async def counts(self, tenant: str | None = None) -> dict[tuple[str, str], int]:
-        return {
-            (flow, status): count
-            for flow, status, count in await self._database.ask("count_views", tenant)
-        }
-
-    async def due(self, now_ms: int, limit: int) -> tuple[list[View], int | None]:
-        *rows, last = await self._database.ask("due_views", now_ms, limit)
-        return [_view_of(row) for row in rows], last["sweep_at"]
+        return {row[0] for row in await self._database.run("remove_undispatched", list(job_ids))}
 
     async def postpone(self, looked_at: Sequence[tuple[State, int | None]]) -> None:
-        states = [state for state, _ in looked_at]
-        tenants, flows = [state.tenant for state in states], [state.flow for state in states]
-        ids, versions = [state.id for state in states], [state.version for state in states]
-        await self._write(
-            "postpone_sweep",
-            tenants,
-            flows,
-            ids,
-            versions,
-            [sweep_at_ms for _, sweep_at_ms in looked_at],
-        )
+        rows = [(one.tenant, one.flow, one.id, one.version, at_ms) for one, at_ms in looked_at]
+        await self._database.run("postpone_sweep", *columns_of(rows, 5))
 
-    async def stale(
-        self, before_ms: int, after: Cursor, limit: int
-    ) -> tuple[list[State], Cursor | None]:
-        """At most one status at a time: the next call hops to the next.
-
-        A cursor has a status and a place in the order of its requests.
-        """
-        sql = self._database.sql
-        status, *place = after or (WANTING[0], "", 0, "", "")
-
+    async def _stale_rows(self, *values: Any) -> list[Row]:
         async def ask(connection: Connection) -> list[Row]:
-            await connection.execute(sql("walk_in_order"))
-            return await connection.fetch(sql("stale_views"), before_ms, status, *place, limit)
+            await connection.execute(self._database.sql("walk_in_order"))
+            return await connection.fetch(self._database.sql("stale_views"), *values)
 
-        rows = await self._database.transact(ask, durable=False)
-        page = [(_state_of(row), row["sweep_at"]) for row in rows if row["state"] is not None]
-        found = [
-            state for state, sweep_at_ms in page if should_have_a_job(state, sweep_at_ms, before_ms)
-        ]
-        if len(rows) < limit:
-            following = WANTING[WANTING.index(status) + 1 :]
-            return found, (following[0], "", 0, "", "") if following else None
-        _, _, tenant, updated_at, flow, request_id = rows[-1]
-        # Behind one that changed lately come only such, as far as this tenant goes.
-        return found, (
-            status,
-            tenant,
-            updated_at if updated_at < before_ms else NEVER_MS,
-            flow,
-            request_id,
-        )
-
-    async def old(
-        self, before_ms: int, after: ViewPosition, limit: int, foreign: Collection[str] = ()
-    ) -> tuple[list[State], ViewPosition | None]:
-        """At most one tenant and flow at a time: the next call hops to the next."""
-        tenant, flow, after_id = after
-        before_id = id_end() if flow in foreign else id_floor(before_ms)
-        rows = await self._database.ask("old_views", tenant, flow, after_id, before_id, limit)
-        states = [_state_of(row) for row in rows]
-        found = [state for state in states if state.is_terminal and state.updated_at < before_ms]
-        if len(states) == limit:
-            return found, (tenant, flow, states[-1].id)
-        external_queue = await self._database.ask("next_tenant_flow", tenant, flow)
-        return found, (external_queue[0][0], external_queue[0][1], "") if external_queue else None
-
-    async def undecided(self) -> tuple[int, int | None]:
-        ((count, since),) = await self._database.ask("count_undecided_views")
-        return count, since
-
-    async def quarantined(self, tenant: str | None, limit: int) -> list[Quarantined]:
-        return [
-            Quarantined(*row) for row in await self._database.ask("list_quarantined", tenant, limit)
-        ]
-
-    async def claim(self, name: str, owner: str, lease_seconds: float) -> bool:
-        now = self._runtime.now_ms()
-        return bool(
-            await self._write("claim_role", name, owner, now + round(lease_seconds * 1000), now)
-        )
+        return await self._database.transact(ask, durable=False)
 
     async def share(self, role: str, count: int, owner: str, lease_seconds: float) -> set[int]:
         now, parts = self._runtime.now_ms(), [f"{role}/{n}" for n in range(count)]
@@ -270,40 +119,44 @@ class PostgresqlReadModel:
         )
         return {parts.index(row[0]) for row in rows}
 
-    async def roles(self) -> list[RoleLease]:
-        return [RoleLease(*row) for row in await self._database.ask("list_roles")]
-
     async def report(self, process: LiveProcess, lease_seconds: float) -> None:
         now = self._runtime.now_ms()
         until_ms = now + round(lease_seconds * 1000)
-        await self._write("report_process", *process_row(process), until_ms, now)
-
-    async def processes(self) -> list[LiveProcess]:
-        rows = await self._database.ask("list_processes", self._runtime.now_ms())
-        return [process_of(row) for row in rows]
+        await self._database.run("report_process", *process_row(process), until_ms, now)
 
     async def shadow(self) -> PostgresqlShadow:
-        return await PostgresqlShadow.make(self._database, self._recent.forget)
+        database = self._database
+        for (left,) in await database.ask("leftover_shadows", database.address.schema):
+            text = database.sql("drop_shadow", left)
+            await database.transact(partial(_with_table_lock, database, text), durable=False)
+        ((number,),) = await database.ask("next_shadow")
+        table = f"requests_shadow_{number}"
 
-    async def _write(self, name: str, *values: object) -> list[Any]:
-        """One statement on rows that can be made again."""
-        text = self._database.sql(name)
-        return await self._database.transact(
-            lambda connection: connection.fetch(text, *values), durable=False
-        )
+        async def make(connection: Connection) -> int:
+            await connection.execute(database.sql("make_shadow", table))
+            # The swap notices what is removed from here on.
+            ((count,),) = await connection.fetch(database.sql("count_removals"))
+            return int(count)
+
+        removals = await database.transact(make, durable=False)
+        return PostgresqlShadow(database, table, removals, swapped=self.recent.forget)
+
+
+def columns_of(rows: Sequence[tuple[Any, ...]], width: int) -> list[list[Any]]:
+    """Rows as one array per column."""
+    return [[row[number] for row in rows] for number in range(width)]
+
+
+async def _get(database: Database, keys: Sequence[Key], table: str = VIEWS) -> dict[Key, View]:
+    flows, tenants, ids = columns_of(keys, 3)
+    rows = await database.ask_text(database.sql("get_views", table), tenants, flows, ids)
+    return {key_of(view.state): view for view in map(view_of, rows)}
 
 
 def inline_values(projection: Projection) -> list[Any]:
-    """What the function `record_at_once` takes, but for jobs."""
-    names = list(projection.checkpoints)
-    rows = _view_values(projection.views)
-    rows.sort()
-    return [
-        names,
-        [dispatched_of(name) for name in names],
-        list(projection.checkpoints.values()),
-        rows,
-    ]
+    """The parameters of `record_inline` for views and checkpoints."""
+    names, marks = list(projection.checkpoints), list(projection.checkpoints.values())
+    return [names, [dispatched_of(name) for name in names], marks, _view_rows(projection.views)]
 
 
 def _projection(
@@ -312,132 +165,57 @@ def _projection(
     moves: Sequence[Move],
     jobs: Sequence[Sequence[Any]],
 ) -> list[Any]:
-    """What the function `project_in_order` takes."""
-    names = [move.name for move in moves]
-    places = [move.before for move in moves], [move.after for move in moves]
-    marks = [dispatched_of(name) for name in names], [move.dispatched for move in moves]
-    rows = _view_values(views)
-    # By key, which is what they begin with.
+    """The parameters of `project`."""
+    rows = [
+        (one.name, one.before, one.after, dispatched_of(one.name), one.dispatched) for one in moves
+    ]
+    return [*columns_of(rows, 5), _view_rows(views), *_quarantined_columns(quarantined), *jobs]
+
+
+def _view_rows(views: Sequence[View]) -> list[tuple[Any, ...]]:
+    """In the order of the primary key, which the rows begin with."""
+    rows = [view_row(view) for view in views]
     rows.sort()
-    return [names, *places, *marks, rows, *_quarantined_columns(quarantined), *jobs]
-
-
-async def _add_undispatched(connection: Connection, sql: Statements, jobs: Sequence[Job]) -> None:
-    """The jobs of a tenant get rising turns, starting where the others are: the tenants come in
-    turn, and no newcomer overtakes for long.
-    """
-    rows = await connection.fetch(
-        sql("last_undispatched_turns"), list({job.tenant for job in jobs})
-    )
-    last: dict[str, int] = {tenant: turn or 0 for tenant, turn in rows if tenant is not None}
-    first = next(turn for tenant, turn in rows if tenant is None) or 1
-    turns = []
-    for job in jobs:
-        last[job.tenant] = max(last.get(job.tenant, 0) + 1, first)
-        turns.append(last[job.tenant])
-    await connection.fetch(
-        sql("add_undispatched"),
-        [job.id for job in jobs],
-        [job.tenant for job in jobs],
-        [job.flow for job in jobs],
-        [job.request_id for job in jobs],
-        [job.dispatch_version for job in jobs],
-        [job.kind for job in jobs],
-        [job.due_ms for job in jobs],
-        [job.priority for job in jobs],
-        [job.possibly_executed for job in jobs],
-        turns,
-    )
-
-
-def _view_values(views: Sequence[View]) -> list[tuple[Any, ...]]:
-    """Views as `view_row`s."""
-    rows = []
-    for view in views:
-        state = view.state
-        rows.append(
-            (
-                state.tenant,
-                state.flow,
-                state.id,
-                state.status,
-                state.version,
-                state.updated_at,
-                state.sweep_at,
-                _encode(state),
-                view.payload,
-            )
-        )
     return rows
 
 
 def _quarantined_columns(quarantined: Sequence[Quarantined]) -> list[list[Any]]:
-    return [
-        [one.stream for one in quarantined],
-        [one.version for one in quarantined],
-        [one.what for one in quarantined],
-        [one.tenant for one in quarantined],
-        [_text_of(one.error) for one in quarantined],
-        [one.at_ms for one in quarantined],
+    rows = [
+        (one.stream, one.version, one.what, one.tenant, storable(one.error), one.at_ms)
+        for one in quarantined
     ]
+    return columns_of(rows, 6)
 
 
-def _text_of(error: str) -> str:
-    """The text of an error as PostgreSQL accepts it."""
-    return error.replace("\x00", "").encode(errors="replace").decode()
-
-
-def _view_of(row: Row) -> View:
-    return View(_decode(row[0]), row[1])
-
-
-def _state_of(row: Row) -> State:
-    return _decode(row[0])
+async def _add_undispatched(connection: Connection, sql: Statements, jobs: Sequence[Job]) -> None:
+    rows = await connection.fetch(
+        sql("last_undispatched_turns"), list({job.tenant for job in jobs})
+    )
+    # The row without a tenant is the first turn of all.
+    last: dict[Any, int] = {tenant: turn or 0 for tenant, turn in rows}
+    turns = undispatched_turns(jobs, last.pop(None) or 1, last)
+    columns = columns_of([structs.astuple(job) for job in jobs], 9)
+    await connection.fetch(sql("add_undispatched"), *columns, turns)
 
 
 class PostgresqlShadow:
-    """Views rebuilt in a second table, while all processes continue with the first. `swapped` is
-    called once it has taken the place of `requests`.
+    """Views rebuilt in a second table, while all processes continue with the first.
+
+    `removals`: how many requests had been removed when the table was made. `swapped` is called once
+    the table has replaced `requests`.
     """
 
     def __init__(
-        self, database: Database, *, table: str, removals: int, swapped: Callable[[], None]
+        self, database: Database, table: str, removals: int, *, swapped: Callable[[], None]
     ) -> None:
-        self._database, self._table, self._removals, self._swapped = (
-            database,
-            table,
-            removals,
-            swapped,
-        )
-
-    @classmethod
-    async def make(cls, database: Database, swapped: Callable[[], None]) -> PostgresqlShadow:
-        for (left,) in await database.ask("leftover_shadows", database.address.schema):
-            text = database.sql("drop_shadow", left)
-            await database.transact(partial(_alone, database, text), durable=False)
-        ((number,),) = await database.ask("next_shadow")
-        table = f"requests_shadow_{number}"
-
-        async def make(connection: Connection) -> int:
-            await connection.execute(database.sql("make_shadow", table))
-            # What is removed from now on is noticed by the swap.
-            ((count,),) = await connection.fetch(database.sql("count_removals"))
-            return int(count)
-
-        removals = await database.transact(make, durable=False)
-        return cls(database, table=table, removals=removals, swapped=swapped)
+        self._database, self._table, self._removals = database, table, removals
+        self._swapped = swapped
 
     async def get(self, keys: Sequence[Key]) -> dict[Key, View]:
-        columns = (
-            [tenant for _, tenant, _ in keys],
-            [flow for flow, _, _ in keys],
-            [request_id for _, _, request_id in keys],
-        )
-        rows = await self._database.ask_text(self._database.sql("get_views", self._table), *columns)
-        return {key_of(view.state): view for view in map(_view_of, rows)}
+        return await _get(self._database, keys, self._table)
 
     async def save(self, views: Sequence[View]) -> None:
-        text, rows = self._database.sql("save_shadow", self._table), _view_values(views)
+        text, rows = self._database.sql("save_shadow", self._table), _view_rows(views)
         await self._database.transact(
             lambda connection: connection.fetch(text, rows), durable=False
         )
@@ -448,27 +226,27 @@ class PostgresqlShadow:
         sql, marks = self._database.sql, [dispatched_of(name) for name in names]
 
         async def swap(connection: Connection) -> bool:
-            stood = [row[0] for row in await connection.fetch(sql("lock_checkpoints"), list(names))]
+            reached = await connection.fetch(sql("lock_checkpoints"), list(names))
             ((removals,),) = await connection.fetch(sql("lock_removals"))
-            # One that is not there stands at 0.
-            lowest = min(stood) if len(stood) == len(names) else 0
+            # A checkpoint that does not exist is at 0.
+            lowest = min(row[0] for row in reached) if len(reached) == len(names) else 0
             if lowest < position or removals != self._removals:
                 return False
             await connection.fetch(sql("note_dispatched"), list(names), marks)
             await connection.fetch(sql("move_checkpoints_back"), list(names), position)
-            await _alone(self._database, sql("swap_views", self._table), connection)
+            await _with_table_lock(self._database, sql("swap_views", self._table), connection)
             await connection.fetch(sql("quarantine"), *_quarantined_columns(quarantined))
             return True
 
         # Durable: a job put after this must not outlive the mark that keeps it from being put
         # again.
-        is_done = await self._database.transact(swap, durable=True)
-        if is_done:
+        is_swapped = await self._database.transact(swap, durable=True)
+        if is_swapped:
             self._swapped()
-        return is_done
+        return is_swapped
 
 
-async def _alone(database: Database, text: str, connection: Connection) -> None:
-    """Run what needs a table for itself."""
+async def _with_table_lock(database: Database, text: str, connection: Connection) -> None:
+    """Run a statement that locks a whole table; it does not wait long for the lock."""
     await connection.execute(database.sql("limit_lock_wait"))
     await connection.execute(text)

@@ -17,7 +17,7 @@ from gesta.stores.postgresql.database import Database
 from gesta.stores.postgresql.errors import Between
 from gesta.stores.postgresql.event_store import PostgresqlEventStore
 from gesta.stores.postgresql.job_queue import NONE, PostgresqlJobQueue, job_values, leased_values
-from gesta.stores.postgresql.read_model import PostgresqlReadModel, inline_values
+from gesta.stores.postgresql.read_model import PostgresqlReadModel, columns_of, inline_values
 from gesta.stores.postgresql.recording import Scores, record, record_values, recordings_of
 from gesta.stores.recent_views import Saved
 
@@ -87,15 +87,8 @@ class PostgresqlTransactions:
         return moved
 
     async def remove(self, ended: Sequence[tuple[str, State]]) -> int:
-        states = [state for _, state in ended]
-        ((count,),) = await self._database.ask(
-            "remove_requests",
-            [stream for stream, _ in ended],
-            [state.tenant for state in states],
-            [state.flow for state in states],
-            [state.id for state in states],
-            [state.version for state in states],
-        )
+        rows = [(stream, one.tenant, one.flow, one.id, one.version) for stream, one in ended]
+        ((count,),) = await self._database.ask("remove_requests", *columns_of(rows, 5))
         self._events.forget_own()
         return int(count)
 
@@ -141,7 +134,7 @@ class PostgresqlTransactions:
             and len(chosen_of(jobs, free_slots.free, now)) == len(jobs)
         ):
             values = [
-                *NONE.noted,
+                *NONE.saved,
                 leased_values(jobs, now),
                 free_slots.token,
                 now,

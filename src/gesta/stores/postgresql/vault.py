@@ -1,10 +1,11 @@
-"""The vault in PostgreSQL. Implements gesta.ports.vault; the docstrings there are the promise."""
+"""The vault in PostgreSQL. Implements gesta.ports.vault."""
 
 from collections.abc import Sequence
-from typing import Any
 
 from gesta.ports.vault import Encrypted
 from gesta.stores.postgresql.database import Database
+from gesta.stores.postgresql.read_model import columns_of
+from gesta.stores.rows import which_written
 
 
 class PostgresqlVault:
@@ -15,23 +16,19 @@ class PostgresqlVault:
         if not encrypted:
             return []
         refs = [(one.tenant, one.name, one.version) for one in encrypted]
-        rows = await self._write("put_secrets", *_columns(refs, 3), [one.box for one in encrypted])
-        written = {tuple(row) for row in rows}
-        answers = []
-        for ref in refs:
-            answers.append(ref in written)
-            # Of two boxes for a version in one call the first was written.
-            written.discard(ref)
-        return answers
+        rows = await self._database.run(
+            "put_secrets", *columns_of(refs, 3), [one.box for one in encrypted], durable=True
+        )
+        return which_written(refs, [tuple(row) for row in rows])
 
     async def get(
         self, refs: Sequence[tuple[str, str, int]]
     ) -> dict[tuple[str, str, int], Encrypted]:
-        rows = await self._database.ask("get_secrets", *_columns(refs, 3)) if refs else []
+        rows = await self._database.ask("get_secrets", *columns_of(refs, 3)) if refs else []
         return {(row[0], row[1], row[2]): Encrypted(*row) for row in rows}
 
     async def newest(self, names: Sequence[tuple[str, str]]) -> dict[tuple[str, str], Encrypted]:
-        rows = await self._database.ask("newest_secrets", *_columns(names, 2)) if names else []
+        rows = await self._database.ask("newest_secrets", *columns_of(names, 2)) if names else []
         return {(row[0], row[1]): Encrypted(*row) for row in rows}
 
     async def listed(self, after: tuple[str, str, int], limit: int) -> list[Encrypted]:
@@ -39,17 +36,7 @@ class PostgresqlVault:
 
     async def delete(self, refs: Sequence[tuple[str, str, int]]) -> None:
         if refs:
-            await self._write("delete_secrets", *_columns(refs, 3))
-            # The rows as they were stand in the table until then. Write-ahead log, replicas and
-            # backups are the operator's.
+            await self._database.run("delete_secrets", *columns_of(refs, 3), durable=True)
+            # Removes the old versions of the rows. The write-ahead log, replicas and backups are
+            # the concern of the operator.
             await self._database.run_outside("clean_vault")
-
-    async def _write(self, name: str, *values: object) -> list[Any]:
-        text = self._database.sql(name)
-        return await self._database.transact(
-            lambda connection: connection.fetch(text, *values), durable=True
-        )
-
-
-def _columns(rows: Sequence[tuple[Any, ...]], width: int) -> list[list[Any]]:
-    return [[row[place] for row in rows] for place in range(width)]

@@ -59,6 +59,7 @@ async def open_queue_at(
         close=close,
         now_ms=now_ms,
         name=address.name,
+        leases_are_durable=False,
     )
 
 

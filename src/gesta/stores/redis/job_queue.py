@@ -32,6 +32,7 @@ from gesta.ports.job_queue import (
 from gesta.runtime.clock import Runtime, Signal
 from gesta.stores.redis.connection import Arg, Call, Redis, script
 from gesta.stores.redis.execution_locks import ExecutionLocks, Lock, lock_of
+from gesta.stores.redis.foreign_jobs import RedisForeignJobs
 from gesta.stores.redis.keys import (
     OwnKeys,
     QueueKeys,
@@ -40,6 +41,7 @@ from gesta.stores.redis.keys import (
     job_name,
     queue_name,
 )
+from gesta.stores.redis.pointers import pointer_to
 from gesta.stores.redis.wake_up import WakeUp
 
 #: R0-7, R0-8: the executor repeats, not BullMQ; the newest finished jobs are kept.
@@ -50,7 +52,6 @@ KEEP_FAILED = 50
 BATCH = 1_000
 #: A job whose request is locked by another live job comes back after this.
 LOCKED_MS = 5_000
-_SLACK = "notification.slack"
 
 
 class RedisJobQueue:
@@ -68,6 +69,7 @@ class RedisJobQueue:
         self._locks = ExecutionLocks(redis, runtime)
         self._queued = Signal(runtime)
         self._worker = f"gesta-{runtime.random_bytes(4).hex()}"
+        self.foreign = RedisForeignJobs(redis, self._worker, now_ms=now_ms)
         self.wake_up = WakeUp(redis, runtime, self._queued.set, is_on=now_ms is None)
 
     async def put(self, jobs: Sequence[Job]) -> list[bool]:
@@ -101,7 +103,7 @@ class RedisJobQueue:
             flow,
             job.id,
             job_name(flow, job.kind),
-            _pointer(job),
+            pointer_to(flow, job.tenant, job.request_id),
             self._options(job),
             f"{job.dispatch_version} {job.kind} {job.priority} {due_ms} {job.tenant}",
             due_ms,
@@ -299,13 +301,6 @@ class RedisJobQueue:
 
     async def _call(self, name: str, keys: Sequence[str], args: Sequence[Arg]) -> Any:
         return await self._redis.call(Call(script(name), [*self._own.fixed, *keys], args))
-
-
-def _pointer(job: Job) -> bytes:
-    """R0-1, R0-21, R1-3: nothing but the pointer."""
-    if flow_of_external_queue(job.flow) == _SLACK:
-        return msgspec.json.encode({"messageRequestId": job.request_id, "tenant": job.tenant})
-    return msgspec.json.encode({"tenant": job.tenant, "requestId": job.request_id})
 
 
 def _request_id(data: str) -> str:

@@ -246,6 +246,25 @@ class RedisReadModel:
         oldest = [_scored(first)[0][1] for first in answers[1::2] if first]
         return sum(answers[::2]), min(oldest, default=None)
 
+    async def unsettled(self, failed_since_ms: int) -> dict[tuple[str, str], int]:
+        found = {key: count for key, count in (await self.counts()).items() if key[1] == "unknown"}
+        answers = await self._redis.commands(
+            ["ZRANGE", shard.flows, "0", "-1"] for shard in self._shards
+        )
+        for owner, flow in (one.split("\0") for one in chain.from_iterable(answers)):
+            keys = IndexKeys(flow, owner)
+            [ids] = await self._redis.commands([["SMEMBERS", keys.by_status("failed")]])
+            for start in range(0, len(ids), PAGE):
+                for view in await self._views_of(keys, list(ids)[start : start + PAGE]):
+                    state = view.state
+                    if (
+                        state.status == "failed"
+                        and not state.purged
+                        and state.updated_at >= failed_since_ms
+                    ):
+                        found[flow, "failed"] = found.get((flow, "failed"), 0) + 1
+        return found
+
     async def quarantined(self, tenant: str | None, limit: int) -> NoReturn:
         raise StoreError("quarantined events are kept in the durable store, not beside views")
 

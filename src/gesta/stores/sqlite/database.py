@@ -150,6 +150,14 @@ class Database:
         self._reads.put(call)
         return call.future
 
+    def ask(self, name: str, /, *values: Any) -> asyncio.Future[list[Any]]:
+        """The rows of a named query."""
+        return self.read(lambda db: db.execute(sql(name), values).fetchall())
+
+    def run(self, name: str, /, *values: Any, durable: bool = False) -> asyncio.Future[list[Any]]:
+        """Run a named statement in the next commit; its rows."""
+        return self.write(lambda db: db.execute(sql(name), values).fetchall(), durable=durable)
+
     async def empty_log(self, wait_ms: int) -> bool:
         """Move the write-ahead log into the file and cut it to nothing.
 

@@ -1,7 +1,7 @@
-"""Events in SQLite. Implements gesta.ports.event_store; the docstrings there are the promise."""
+"""Events in SQLite. Implements gesta.ports.event_store."""
 
 from collections.abc import Callable, Sequence
-from typing import Any, cast
+from typing import Any, NamedTuple
 
 import apsw
 
@@ -23,15 +23,13 @@ from gesta.stores.sqlite.database import Database
 from gesta.stores.sqlite.statements import ask_many, run_many, sql
 
 
-class Written:
-    """What an append step did; `first` is the position of its first event, None when the slow path
-    mixed things.
+class Written(NamedTuple):
+    """What an append step did. `first` is the position of its first event; None: the events are not
+    in one sequence.
     """
 
-    __slots__ = ("first", "verdicts")
-
-    def __init__(self, verdicts: list[AppendVerdict], first: int | None) -> None:
-        self.verdicts, self.first = verdicts, first
+    verdicts: list[AppendVerdict]
+    first: int | None
 
 
 class SqliteEventStore:
@@ -49,44 +47,34 @@ class SqliteEventStore:
     async def read(self, streams: Sequence[tuple[str, int]]) -> list[Recorded]:
         flat: list[Any] = [value for pair in streams for value in pair]
         rows = await self._database.read(lambda db: ask_many(db, "read_streams", 2, flat))
-        return [Recorded(*row) for row in rows]  # type: ignore[arg-type]
+        return [Recorded(*row) for row in rows]
 
     async def read_back(self, stream: str, before: int | None, limit: int) -> list[Recorded]:
-        rows = await self._database.read(
-            lambda db: db.execute(sql("read_back"), (stream, before, limit)).fetchall()
-        )
-        return [Recorded(*row) for row in rows]  # type: ignore[arg-type]
+        return [
+            Recorded(*row) for row in await self._database.ask("read_back", stream, before, limit)
+        ]
 
     async def follow(self, after: int, limit: int) -> list[Recorded]:
-        own = self._own.after(after, limit)
-        if own:
-            return own
-        return await self._database.read(lambda db: _follow(db, after, limit))
+        return self._own.after(after, limit) or await self._database.read(
+            lambda db: _follow(db, after, limit)
+        )
 
     async def follow_share(
         self, after: int, limit: int, share: Share
     ) -> tuple[list[Recorded], int]:
-        # The file is in this machine: reading what is not ours costs little.
-        looked_at = await self.follow(after, limit)
-        return [one for one in looked_at if share.has(one.stream)], looked_at[
-            -1
-        ].position if looked_at else after
+        # The file is on this machine: reading other partitions costs little.
+        return share.part_of(await self.follow(after, limit), after)
 
     async def end(self) -> int:
-        return int(await self._database.read(lambda db: db.execute(sql("end_of_log")).get) or 0)
+        rows = await self._database.ask("end_of_log")
+        return int(rows[0][0]) if rows else 0
 
     async def behind(self, after: int) -> int:
-        return max(
-            0,
-            await self._database.read(
-                lambda db: cast(int, db.execute(sql("events_behind"), (after,)).get)
-            ),
-        )
+        ((count,),) = await self._database.ask("events_behind", after)
+        return max(0, int(count))
 
     async def claims(self, after: bytes, limit: int) -> list[Claim]:
-        rows: list[Any] = await self._database.read(
-            lambda db: db.execute(sql("list_claims"), (after, limit)).fetchall()
-        )
+        rows = await self._database.ask("list_claims", after, limit)
         return [Claim(name, id_text(request_id), content) for name, request_id, content in rows]
 
     async def put_claims(self, claims: Sequence[Claim]) -> list[bool]:
@@ -105,17 +93,14 @@ class SqliteEventStore:
         await self._appended.wait(timeout_seconds)
 
     def forget_own(self) -> None:
-        """Some of what we remember may be gone."""
+        """Call after events were removed."""
         self._own.forget()
 
     def committed(
         self, appends: Sequence[Append], written: Written, *, is_projected: bool = False
     ) -> None:
-        """Called in the event loop once the commit stands: remember the events for whoever follows,
-        and wake them.
-        """
+        """Call after the commit: keeps the events for followers and wakes them."""
         if written.first is None:
-            # The slow path mixed things; the file has it all.
             self._own.forget()
         elif is_projected:
             self._own.add_projected(appends, written.first)
@@ -127,15 +112,14 @@ class SqliteEventStore:
 def _follow(db: apsw.Connection, after: int, limit: int) -> list[Recorded]:
     rows = db.execute(sql("follow"), (after, limit))
     found = until_full(Recorded(*row) for row in rows)
-    # Rows may be left over, and until they are given up the file cannot let go of what was written
-    # since.
+    # Unread rows would keep the write-ahead log from being emptied.
     rows.close(force=True)
     return found
 
 
 def append_step(db: apsw.Connection, appends: Sequence[Append]) -> Written:
-    """All appends in a few statements; those whose key is taken are told apart first when that
-    fails, the others one by one at last.
+    """All appends in a few statements. If that fails, first without those whose key is claimed,
+    then one by one.
     """
     written = attempt_all(db, appends)
     if written is not None:
@@ -158,7 +142,7 @@ def append_step(db: apsw.Connection, appends: Sequence[Append]) -> Written:
 def attempt_all(
     db: apsw.Connection, appends: Sequence[Append], also: Callable[[], bool] = lambda: True
 ) -> Written | None:
-    """All of them, and `also`, or nothing at all: None, where not all of it fitted."""
+    """Write all appends and run `also`, or nothing: None if an append or `also` is refused."""
     db.execute("savepoint attempting")
     written = None
     if _append_all(db, appends):
@@ -175,13 +159,13 @@ def attempt_all(
 
 
 def _claimed(db: apsw.Connection, appends: Sequence[Append]) -> dict[int, AppendVerdict]:
-    """Where the appends stand whose key leads to an earlier request, of this batch or before; a
-    caller's own repeat is not one of them.
+    """The appends, by number, whose key leads to an earlier request, of this batch or before. A
+    repeated append of the same request is not one of them.
     """
     names: list[Any] = [append.claim.name for append in appends if append.claim is not None]
     held = {
-        row[0]: Claimed(id_text(row[1]), row[2])  # type: ignore[arg-type]
-        for row in ask_many(db, "find_claims", 1, names)
+        name: Claimed(id_text(request_id), content)
+        for name, request_id, content in ask_many(db, "find_claims", 1, names)
     }
     refused: dict[int, AppendVerdict] = {}
     for index, append in enumerate(appends):
@@ -233,14 +217,13 @@ def _append_all(db: apsw.Connection, appends: Sequence[Append]) -> bool:
 
 
 def append_one(db: apsw.Connection, append: Append) -> AppendVerdict:
-    """One append by itself, with the reason when it is refused."""
     if append.claim is not None:
         for _, request_id, content in ask_many(db, "find_claims", 1, [append.claim.name]):
             if request_id != id_bytes(append.claim.request_id):
-                return Claimed(id_text(request_id), content)  # type: ignore[arg-type]
+                return Claimed(id_text(request_id), content)
     actual = db.execute(sql("stream_version"), (append.stream,)).get
     if actual != append.expected:
-        if _stands_already(db, append):
+        if _is_repeated(db, append):
             return Appended(append.expected + len(append.events))
         return Stale(actual)
     if append.claim is not None:
@@ -260,8 +243,8 @@ def append_one(db: apsw.Connection, append: Append) -> AppendVerdict:
     return Appended(append.expected + len(append.events))
 
 
-def _stands_already(db: apsw.Connection, append: Append) -> bool:
-    """Whether this very append was committed before and only its answer was lost."""
+def _is_repeated(db: apsw.Connection, append: Append) -> bool:
+    """Whether this append was committed before and its answer was lost."""
     ids = db.execute(
         sql("event_ids"), (append.stream, append.expected, len(append.events))
     ).fetchall()

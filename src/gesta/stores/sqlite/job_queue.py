@@ -1,4 +1,4 @@
-"""The queue in SQLite. Implements gesta.ports.job_queue; the docstrings there are the promise."""
+"""The queue in SQLite. Implements gesta.ports.job_queue."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -9,38 +9,27 @@ import msgspec
 
 from gesta.domain.fair_queue import QueueLine, give_turns, score_of, turn_of
 from gesta.ports.eager_dispatch import FreeSlots, chosen_of
-from gesta.ports.job_queue import (
-    Ack,
-    Backlog,
-    Drop,
-    HeldJob,
-    Hold,
-    Job,
-    JobState,
-    LeasedJob,
-    QueueStanding,
-    Release,
-    Settled,
-    Settlement,
-)
-from gesta.runtime.clock import Runtime, Signal
+from gesta.ports.job_queue import Ack, Drop, Hold, Job, LeasedJob, Release, Settled, Settlement
+from gesta.runtime.clock import Runtime
+from gesta.stores.rows import leased_job_of, which_written
+from gesta.stores.sql_queries import SqlJobQueue
 from gesta.stores.sqlite.database import Database
 from gesta.stores.sqlite.statements import ask_many, run_many, sql
 
 #: Later than any turn.
 _NEVER = 2**62
 
-#: Waiting jobs that one take makes ready at most: a wave of retries must not hold up the writer.
+#: Waiting jobs that one take makes ready at most: a wave of retries must not block the writer.
 WAKE_BATCH = 2_000
 
 _Row = tuple[str, str, str, str, int, str, int, int, int, int]
 _decode_rows = msgspec.json.Decoder(list[_Row]).decode
 
 
-class SqliteJobQueue:
+class SqliteJobQueue(SqlJobQueue):
     def __init__(self, database: Database, runtime: Runtime) -> None:
-        self._database, self._runtime = database, runtime
-        self._put = Signal(runtime)
+        super().__init__(database, runtime)
+        self._database = database
         database.on_commit(self._put.set)
 
     async def put(self, jobs: Sequence[Job]) -> list[bool]:
@@ -57,13 +46,7 @@ class SqliteJobQueue:
             return take_step(db, token, flows, self._runtime.now_ms(), round(lease_seconds * 1000))
 
         texts, next_due = await self._database.write(take, durable=durable)
-        return [_leased(row, token) for text in texts for row in _decode_rows(text)], next_due
-
-    async def leased_by(self, token: str) -> list[LeasedJob]:
-        rows = await self._database.read(
-            lambda db: db.execute(sql("leased_by"), (token,)).fetchall()
-        )
-        return [_leased(row, token) for row in rows]  # type: ignore[arg-type]
+        return [leased_job_of(row, token) for text in texts for row in _decode_rows(text)], next_due
 
     async def extend(self, token: str, lease_seconds: float) -> bool:
         def extend(db: apsw.Connection) -> bool:
@@ -82,14 +65,14 @@ class SqliteJobQueue:
             return _lease_ready(db, external_queue, limit, token, now + round(lease_seconds * 1000))
 
         text = await self._database.write(lease_external, durable=True)
-        return [] if text is None else [_leased(row, token) for row in _decode_rows(text)]
+        return [] if text is None else [leased_job_of(row, token) for row in _decode_rows(text)]
 
     async def prolong(self, job_id: str, token: str, lease_seconds: float) -> int | None:
         def prolong(db: apsw.Connection) -> int | None:
             now = self._runtime.now_ms()
             values = (job_id, token, now, now + round(lease_seconds * 1000))
-            rows = db.execute(sql("extend_external_lease"), values).fetchall()
-            return cast(int, rows[0][0]) if rows else None
+            rows: list[Any] = db.execute(sql("extend_external_lease"), values).fetchall()
+            return rows[0][0] if rows else None
 
         return await self._database.write(prolong, durable=False)
 
@@ -105,7 +88,7 @@ class SqliteJobQueue:
             return db.execute(sql("take_over_expired"), values).fetchall()
 
         rows = await self._database.write(take_over, durable=False)
-        return [_leased(row, token) for row in rows]
+        return [leased_job_of(row, token) for row in rows]
 
     async def stocked(self, external_queues: Sequence[str]) -> set[str]:
         now = self._runtime.now_ms()
@@ -113,7 +96,7 @@ class SqliteJobQueue:
         rows = await self._database.read(
             lambda db: ask_many(db, "external_queues_with_jobs", 2, flat)
         )
-        return {str(row[0]) for row in rows}
+        return {row[0] for row in rows}
 
     async def settle(self, settlements: Sequence[Settlement]) -> list[Settled]:
         now = self._runtime.now_ms()
@@ -131,41 +114,12 @@ class SqliteJobQueue:
         self.wake()
         return count
 
-    async def held(self) -> list[HeldJob]:
-        rows: list[Any] = await self._database.read(
-            lambda db: db.execute(sql("count_held")).fetchall()
-        )
-        return [HeldJob(str(tenant), str(scope), int(count)) for tenant, scope, count in rows]
-
-    async def count(self, limit: int) -> int:
-        return await self._database.read(
-            lambda db: cast(int, db.execute(sql("count_jobs"), (limit,)).get)
-        )
-
     async def find(self, job_ids: Sequence[str]) -> set[str]:
         rows = await self._database.read(lambda db: ask_many(db, "live_jobs", 1, list(job_ids)))
-        return {str(row[0]) for row in rows}
-
-    async def backlog(self) -> dict[str, Backlog]:
-        now = self._runtime.now_ms()
-        rows = await self._database.read(lambda db: db.execute(sql("backlog"), (now,)).fetchall())
-        return {str(flow): Backlog(*counts) for flow, *counts in rows}  # type: ignore[arg-type]
-
-    async def jobs(self, after_id: str, limit: int) -> list[QueueStanding]:
-        now = self._runtime.now_ms()
-        rows = await self._database.read(
-            lambda db: db.execute(sql("list_jobs"), (after_id, limit)).fetchall()
-        )
-        return [_standing(row, now) for row in rows]
-
-    async def ready(self, timeout_seconds: float) -> None:
-        await self._put.wait(timeout_seconds)
-
-    def now_ms(self) -> int:
-        return self._runtime.now_ms()
+        return {row[0] for row in rows}
 
     def wake(self) -> None:
-        """Called in the event loop once a commit stands that may have made a job ready."""
+        """Call in the event loop after a commit that may have made a job ready."""
         self._put.set()
 
 
@@ -193,7 +147,7 @@ def put_step(db: apsw.Connection, jobs: Sequence[Job], now_ms: int) -> int:
             available_ms,
             job.priority,
             score,
-            int(job.possibly_executed),
+            job.possibly_executed,
         )
     return run_many(db, "put_jobs", 11, flat)
 
@@ -201,7 +155,7 @@ def put_step(db: apsw.Connection, jobs: Sequence[Job], now_ms: int) -> int:
 def put_eager(
     db: apsw.Connection, jobs: Sequence[Job], now_ms: int, free_slots: FreeSlots | None
 ) -> list[LeasedJob]:
-    """Put all jobs; the result are those that a worker leases by that, in its free slots."""
+    """Put all jobs; those that a worker leases in its free slots by the same commit."""
     chosen = [] if free_slots is None else _chosen(db, jobs, now_ms, free_slots)
     if free_slots is None or not chosen or not _put_leased(db, chosen, now_ms, free_slots):
         put_step(db, jobs, now_ms)
@@ -219,7 +173,7 @@ def _chosen(
         db.execute(sql("any_expired_lease"), (now_ms,)).get is not None
         or db.execute(sql("any_due"), (now_ms,)).get is not None
     ):
-        # A take brings those jobs back, or wakes them: they come before these.
+        # The next take makes those jobs ready: they come before these.
         return []
     wanted = {job.flow for job in jobs}
     free = {
@@ -260,22 +214,18 @@ def _put_leased(
 
 
 def put_new(db: apsw.Connection, jobs: Sequence[Job], now_ms: int) -> list[bool]:
-    live = {row[0] for row in ask_many(db, "live_jobs", 1, [job.id for job in jobs])}
-    created: list[bool] = []
-    new: list[Job] = []
-    for job in jobs:
-        created.append(job.id not in live)
-        if created[-1]:
-            live.add(job.id)
-            new.append(job)
-    put_step(db, new, now_ms)
+    """Put the jobs that are not live; which ones. Of two jobs with one id the first is put."""
+    ids: list[Any] = [job.id for job in jobs]
+    live = {row[0] for row in ask_many(db, "live_jobs", 1, ids)}
+    created = which_written(ids, {job_id for job_id in ids if job_id not in live})
+    put_step(db, [job for job, is_new in zip(jobs, created, strict=True) if is_new], now_ms)
     return created
 
 
 def take_step(
     db: apsw.Connection, token: str, flows: dict[str, int], now_ms: int, lease_ms: int
 ) -> tuple[list[str], int | None]:
-    """The taken jobs as JSON texts, one per flow, and when the next job may be had."""
+    """The leased jobs as JSON texts, one per flow, and when the next job may become ready."""
     if db.execute(sql("any_expired_lease"), (now_ms,)).get is not None:
         db.execute(sql("reclaim_expired_jobs"), (now_ms,))
         db.execute(sql("forget_leases"), (now_ms,))
@@ -311,14 +261,13 @@ def _make_ready(db: apsw.Connection, rows: Sequence[tuple[Any, ...]]) -> int:
     turns = give(db, Counter([row[1:] for row in rows]))
     flat: list[Any] = []
     for job_id, *rest in rows:
-        line: QueueLine = (rest[0], rest[1], rest[2])
+        line = cast(QueueLine, tuple(rest))
         flat += (job_id, score_of(turns[line], line[2]))
         turns[line] += 1
     return run_many(db, "make_ready", 2, flat)
 
 
 def settle_step(db: apsw.Connection, settlement: Settlement, now_ms: int) -> Settled:
-    """One settlement by itself, with what came of it."""
     match settlement:
         case Ack(job_id, token):
             changed = run_many(db, "ack_jobs", 2, [job_id, token])
@@ -351,83 +300,16 @@ def _release(db: apsw.Connection, job_id: str, token: str, due_ms: int, now_ms: 
     return db.changes()
 
 
-def _standing(row: tuple[Any, ...], now_ms: int) -> QueueStanding:
-    (
-        job_id,
-        tenant,
-        flow,
-        request_id,
-        dispatch_version,
-        kind,
-        due_ms,
-        priority,
-        possibly_executed,
-        state,
-        takes,
-        until_ms,
-    ) = row
-    # A waiting job becomes ready at the next take, which may be long in coming.
-    named: JobState = (
-        "leased"
-        if state == 2
-        else "held"
-        if state == 3
-        else "ready"
-        if due_ms <= now_ms
-        else "waiting"
-    )
-    job = Job(
-        job_id,
-        tenant,
-        flow,
-        request_id,
-        dispatch_version,
-        kind,
-        due_ms,
-        priority,
-        bool(possibly_executed),
-    )
-    return QueueStanding(job, named, takes, until_ms)
-
-
-def _leased(row: _Row, token: str) -> LeasedJob:
-    (
-        job_id,
-        tenant,
-        flow,
-        request_id,
-        dispatch_version,
-        kind,
-        due_ms,
-        priority,
-        possibly_executed,
-        takes,
-    ) = row
-    job = Job(
-        job_id,
-        tenant,
-        flow,
-        request_id,
-        dispatch_version,
-        kind,
-        due_ms,
-        priority,
-        bool(possibly_executed),
-    )
-    return LeasedJob(job, token, takes, due_ms)
-
-
 def give(db: apsw.Connection, wanted: Mapping[QueueLine, int]) -> dict[QueueLine, int]:
-    """The first turn of so many new jobs for each line, on record.
+    """The first turn of each line for its number of new jobs. Saves the turns.
 
-    A few statements for any number of jobs.
+    Takes a few statements for any number of jobs.
     """
     if not wanted:
         return {}
-    turns: list[Any] = ask_many(db, "flow_turns", 1, list({flow for flow, _, _ in wanted}))
-    presents: dict[Any, Any] = dict(turns)
+    presents = dict(ask_many(db, "flow_turns", 1, list({flow for flow, _, _ in wanted})))
     tenants = {(flow, tenant) for flow, tenant, _ in wanted}
-    rows: list[Any] = ask_many(db, "last_turns", 2, [name for pair in tenants for name in pair])
+    rows = ask_many(db, "last_turns", 2, [name for pair in tenants for name in pair])
     firsts = give_turns(
         wanted, presents, {(flow, tenant, priority): end for flow, tenant, priority, end in rows}
     )
@@ -441,8 +323,8 @@ def give(db: apsw.Connection, wanted: Mapping[QueueLine, int]) -> dict[QueueLine
 
 
 def serve(db: apsw.Connection, flow: str, score: int, *, is_drained: bool) -> None:
-    """Jobs up to this score are taken; nobody is left if `is_drained`, and then every line starts
-    anew behind them.
+    """Note that jobs up to this score are leased. `is_drained`: no job is left, and every line
+    starts after them.
     """
     turn = turn_of(score) + is_drained
     db.execute(sql("move_flow_turn"), (flow, turn))

@@ -8,18 +8,18 @@ every row and starve behind the event loop.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from functools import cache
+from typing import Any
 
 import apsw
 
 from gesta.stores.statements import statements_of
 
-#: Where the rows go, each with what is the same for all of them: `{rows}`, or `{rows,0,1}`.
+#: Where the rows go. `{rows,0,1}` appends the same constants to each of them.
 _ROWS = re.compile(r"\{rows([^}]*)\}")
-#: Rows per statement, largest first: up to 127 rows, as some dozens of callers make them, are two
-#: statements at most, and a thousand
-#: rows are five. Each is prepared once per connection, as long as its text stays below the 16 KB
-#: above which apsw does not keep a statement.
+#: Rows per statement, largest first. 127 rows take at most two statements, a thousand rows five.
+#: Each is prepared once per connection while its text stays below 16 KB: apsw caches no larger one.
 SIZES = (512, 256, *range(128, 16, -16), *range(16, 0, -1))
 
 
@@ -44,15 +44,12 @@ def run_many(
 ) -> int:
     """Run a `{rows}` statement over rows laid end to end; how many rows it changed.
 
-    `table` is where views are meant.
+    `table` is the table of views.
     """
-    changed, start, end = 0, 0, len(flat)
-    for size in SIZES:
-        step = size * width
-        while end - start >= step:
-            db.execute(_sized(name, width, size, table), flat[start : start + step])
-            changed += db.changes()
-            start += step
+    changed = 0
+    for text, part in _parts(name, width, flat, table):
+        db.execute(text, part)
+        changed += db.changes()
     return changed
 
 
@@ -62,15 +59,21 @@ def ask_many(
     width: int,
     flat: list[apsw.SQLiteValue],
     table: str = "requests",
-) -> list[tuple[apsw.SQLiteValue, ...]]:
+) -> list[Any]:
     """Run a `{rows}` query over rows laid end to end; all answers."""
-    answers: list[tuple[apsw.SQLiteValue, ...]] = []
+    answers: list[Any] = []
+    for text, part in _parts(name, width, flat, table):
+        answers += db.execute(text, part).fetchall()
+    return answers
+
+
+def _parts(
+    name: str, width: int, flat: list[apsw.SQLiteValue], table: str
+) -> Iterator[tuple[str, list[apsw.SQLiteValue]]]:
+    """The statements to run, each with its part of the rows."""
     start, end = 0, len(flat)
     for size in SIZES:
         step = size * width
         while end - start >= step:
-            answers += db.execute(
-                _sized(name, width, size, table), flat[start : start + step]
-            ).fetchall()
+            yield _sized(name, width, size, table), flat[start : start + step]
             start += step
-    return answers

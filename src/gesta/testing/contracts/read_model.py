@@ -365,3 +365,25 @@ class UndecidedViewsContract(Contract):
         )
         await _saved(harness, status="failed", updated_at=early - 1)
         assert await harness.read_model.undecided() == (count + 2, early)
+
+    async def test_unknown_and_recently_failed_requests_are_counted_by_flow(
+        self, harness: Harness
+    ) -> None:
+        flow = f"count.{fresh_name('x').replace('-', '_')}"
+        for status, fields in (
+            ("unknown", {"updated_at": MADE_MS - 1}),
+            ("unknown", {"policy": "manual"}),
+            ("failed", {}),
+            ("failed", {"purged": True}),
+            ("failed", {"updated_at": MADE_MS - 1}),
+            ("queued", {}),
+            ("completed", {}),
+        ):
+            await _saved(
+                harness, **{"flow": flow, "status": status, "updated_at": MADE_MS} | fields
+            )
+        counted = await harness.read_model.unsettled(MADE_MS)
+        assert {key: count for key, count in counted.items() if key[0] == flow} == {
+            (flow, "unknown"): 2,
+            (flow, "failed"): 1,
+        }

@@ -219,6 +219,13 @@ class External:
             personal=personal_texts(payload),
         )
         cause = self._lease_tokens.cause(token, canonical(report))
+        line = LogContext(
+            declared,
+            leased,
+            payload,
+            correlation_id=view.state.correlation_id,
+            personal=personal_texts(payload),
+        )
         now = self._runtime.now_ms()
         applied = await self._recorder.apply(
             view,
@@ -239,8 +246,8 @@ class External:
                 report.actor or by,
                 cause,
                 None if report.correlation_id is None else scrubbed_name(report.correlation_id),
-                line.tags,
             ),
+            tags=line.tags,
         )
         state = applied.view.state
         if applied.events:

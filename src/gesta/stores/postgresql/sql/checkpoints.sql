@@ -9,10 +9,12 @@ select position from {schema}.checkpoints where name = $1;
 -- out: name, position, error, failed_at
 select name, position, error, failed_at from {schema}.checkpoints order by name;
 
--- name: start_checkpoint
--- Make sure that a checkpoint exists.
+-- name: begin_checkpoint
+-- Create a checkpoint unless it exists.
 -- in: $1 name, $2 position
-insert into {schema}.checkpoints (name, position) values ($1, $2) on conflict do nothing;
+-- out: its position
+insert into {schema}.checkpoints (name, position) values ($1, $2)
+on conflict (name) do update set position = checkpoints.position returning position;
 
 -- name: lock_checkpoints
 -- Read checkpoints; they stay there until the commit.

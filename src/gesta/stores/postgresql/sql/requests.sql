@@ -59,6 +59,21 @@ select count(*), min(updated_at) from {schema}.requests
 where status = 'unknown' and status <> 'sent' and status <> 'completed'
     and convert_from(state, 'UTF8')::json ->> 'due_at' is null;
 
+-- name: count_unsettled_views
+-- How many requests are unknown, or failed since $1 and were not purged.
+-- in: $1 updated_at
+-- out: flow, status, count
+select flow, status, count(*) from {schema}.requests
+where status in ('unknown', 'failed') and status <> 'sent' and status <> 'completed'
+    and (
+        status = 'unknown'
+        or (
+            updated_at >= $1
+            and convert_from(state, 'UTF8')::json ->> 'purged' is distinct from 'true'
+        )
+    )
+group by flow, status;
+
 -- name: due_views
 -- Requests that the sweeper must look at, earliest first, and a row without a state: when the next
 -- one is due.

@@ -14,6 +14,13 @@ select name, position, error, failed_at from checkpoints order by name;
 -- in: ?1 name, ?2 position
 insert into checkpoints (name, position) values (?1, ?2) on conflict do nothing;
 
+-- name: begin_checkpoint
+-- Create a checkpoint unless it exists.
+-- in: ?1 name, ?2 position
+-- out: its position
+insert into checkpoints (name, position) values (?1, ?2)
+on conflict (name) do update set position = position returning position;
+
 -- name: move_checkpoint
 -- Move a checkpoint unless another projector has. No change: another projector was faster, or the
 -- views were swapped.

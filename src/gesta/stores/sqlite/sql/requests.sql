@@ -68,17 +68,27 @@ select count(*), min(updated_at) from requests
 where status = 'unknown' and status <> 'sent' and status <> 'completed'
     and json_extract(cast(state as text), '$.due_at') is null;
 
--- name: due_views
--- Requests that the sweeper must look at, earliest first.
--- in: ?1 now, ?2 limit
--- out: state, payload
-select state, payload from requests where sweep_at <= ?1 order by sweep_at limit ?2;
+-- name: count_unsettled_views
+-- How many requests are unknown, or failed since ?1 and were not purged.
+-- in: ?1 updated_at
+-- out: flow, status, count
+select flow, status, count(*) from requests
+where status in ('unknown', 'failed') and status <> 'sent' and status <> 'completed'
+    and (
+        status = 'unknown'
+        or (updated_at >= ?1 and json_extract(cast(state as text), '$.purged') is not 1)
+    )
+group by flow, status;
 
--- name: next_sweep
--- When the sweeper must look at the next request.
--- in: ?1 now
--- out: sweep_at
-select min(sweep_at) from requests where sweep_at > ?1;
+-- name: due_views
+-- Requests that the sweeper must look at, earliest first, and a row without a state: when the next
+-- one is due.
+-- in: ?1 now, ?2 limit
+-- out: state, payload, sweep_at
+select * from (select state, payload, sweep_at from requests where sweep_at <= ?1
+    order by sweep_at limit ?2)
+union all
+select null, null, min(sweep_at) from requests where sweep_at > ?1;
 
 -- name: postpone_sweep
 -- The sweeper has looked at this version of a request: when it looks again.

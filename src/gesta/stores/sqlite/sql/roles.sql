@@ -1,10 +1,11 @@
 -- name: claim_role
--- Claim or renew a role that is free, our own, or whose lease has expired. No change: another
--- process has it.
+-- Claim or renew a role that is free, our own, or whose lease has expired.
 -- in: ?1 name, ?2 owner, ?3 until, ?4 now
+-- out: 1; no row: another process has it
 insert into roles (name, owner, until_ms) values (?1, ?2, ?3)
 on conflict (name) do update set owner = ?2, until_ms = ?3
-where owner = ?2 or until_ms <= ?4 or until_ms > ?4 + 600000;
+where owner = ?2 or until_ms <= ?4 or until_ms > ?4 + 600000
+returning 1;
 
 -- name: set_role
 -- Set the owner of a role, and until when.

@@ -1,0 +1,68 @@
+-- Lease jobs that a Node service put. `take` leaves them alone.
+-- KEYS: common; the lease of the token; the fixed keys of each queue.
+-- ARGV: now; token; lease ms; lock ms; worker; most bytes of data; then of each queue its name and
+--   how many at most.
+-- Returns for each: queue, id, name, data, bytes of data, opts, timestamp, starts, deferred failure.
+-- Data that is larger than allowed is not returned. Children of a BullMQ flow are left to Node.
+--- include common
+--- include serve
+local now, token, most = time_of(ARGV[1]), ARGV[2], tonumber(ARGV[6])
+check_fences(true)
+for n = 7, #ARGV, 2 do open(ARGV[n]) end
+
+local function is_foreign(q, id)
+  local found = call('HMGET', q.base .. id, 'name', 'gj', 'parentKey', 'finishedOn')
+  return found[1] and not found[2] and not found[3] and not found[4]
+end
+
+local function choose(q, limit)
+  local chosen = {}
+  local waiting = call('LRANGE', q.wait, -limit - LOOK, -1)
+  for n = #waiting, 1, -1 do
+    if #chosen < limit and is_foreign(q, waiting[n]) then
+      call('LREM', q.wait, -1, waiting[n])
+      table.insert(chosen, waiting[n])
+    end
+  end
+  -- Ours are in the band of priority 1; Node's of the same priority are between them.
+  local at, page = 0, nil
+  while #chosen < limit and at < 10 * BATCH do
+    page = call('ZRANGE', q.prioritized, at, at + BATCH - 1)
+    for _, id in ipairs(page) do
+      if #chosen < limit and is_foreign(q, id) then
+        call('ZREM', q.prioritized, id)
+        table.insert(chosen, id)
+      end
+    end
+    if #page < BATCH then break end
+    at = at + BATCH
+  end
+  return chosen
+end
+
+local answer = {}
+for n = 7, #ARGV, 2 do
+  local q = open(ARGV[n])
+  move_stalled(q)
+  promote(q, now)
+  local limit = free_of(q, tonumber(ARGV[n + 1]))
+  if limit > 0 then
+    for _, id in ipairs(choose(q, limit)) do
+      local key = q.base .. id
+      call('LPUSH', q.active, id)
+      local starts = call('HINCRBY', key, 'ats', 1)
+      call('HSET', key, 'processedOn', now, 'pb', ARGV[5])
+      call('SET', key .. ':lock', token, 'PX', ARGV[4])
+      call('SADD', lease_key(token), id .. ' ' .. q.name)
+      event(q, 'active', id, 'prev', 'waiting')
+      local size = call('HSTRLEN', key, 'data')
+      local data = size <= most and call('HGET', key, 'data') or ''
+      local rest = call('HMGET', key, 'name', 'opts', 'timestamp', 'defa')
+      table.insert(answer, {q.name, id, rest[1], data, size, rest[2] or '{}', rest[3] or '0',
+        starts, rest[4] or ''})
+    end
+    mark_rest(q)
+  end
+end
+if #answer > 0 then call('ZADD', LEASES, now + tonumber(ARGV[3]), token) end
+return answer
