@@ -69,7 +69,7 @@ async def _parts(call: Call, asked: Following, position: int) -> AsyncIterator[b
         is_local = call.web.grant is not None
         # A key that was revoked or has expired meanwhile hears nothing more.
         while not pipeline.is_stopping and (
-            is_local or await pipeline.keys.still_counts(call.grant)
+            is_local or await pipeline.keys.is_still_valid(call.grant)
         ):
             batch = await events.follow(position, BATCH)
             told = b"".join(
