@@ -1,4 +1,4 @@
-"""gesta: every side effect, done once and on record."""
+"""gesta executes side effects once and keeps the record."""
 
 from __future__ import annotations
 
@@ -85,9 +85,7 @@ _HOMES = {
 if not TYPE_CHECKING:
 
     def __getattr__(name: str) -> object:
-        """A public name is imported when it is first asked for: `gesta --help` need not load an
-        engine.
-        """
+        """Import a public name on first use, so that `gesta --help` does not load an engine."""
         for home, names in _HOMES.items():
             if name in names:
                 return globals().setdefault(name, getattr(import_module(home), name))

@@ -1,7 +1,7 @@
 """Every error that gesta raises, in one tree. The text says what happened, where, and what to do.
 
 GestaError
-├── BadInput               the caller can put it right; nothing was written
+├── BadInput               the caller can correct it; nothing was written
 │   ├── InvalidRequest     all field errors at once
 │   ├── AmbiguousId        several flows have a request with this id; name the flow
 │   ├── UnknownFlow
@@ -11,20 +11,20 @@ GestaError
 │   ├── BadSettings        gesta.toml, GESTA_* or an argument
 │   ├── BadConfig          a tenant's config entity
 │   ├── BadScope           what to pause or resume
-│   └── BadTransaction     what a request is to be part of
-├── Forbidden              the API key opens nothing
+│   └── BadTransaction     `within=` is not a usable transaction
+├── Forbidden              the API key is not valid
 ├── Conflict               the key was used with other content
 ├── NotFound               no such request, entity or dead letter
 ├── VersionConflict        config is not at the version that the caller has seen
 ├── Refused                the request's state does not allow it
-├── LeaseLost              the work is in other hands, or its end is on record
-├── InvalidSignature       a report that is not the provider's
+├── LeaseLost              another worker has the work, or its outcome is recorded
+├── InvalidSignature       a report that the provider did not sign
 ├── OutcomeTimeout         no outcome within the time given
 ├── Erased                 the person it is about was erased
-├── PartlyAccepted         the store failed in the middle of a batch; the answers so far are with it
-├── Overloaded             too much is waiting, or the disk is nearly full; nothing was written
-├── RendererDown           templates cannot be filled in now, whatever is in them
-├── PoisonEvent            a stored event cannot be read; the rest goes on
+├── PartlyAccepted         the store failed during a batch; it has the answers so far
+├── Overloaded             too many requests wait, or the disk is nearly full; nothing was written
+├── RendererDown           no template can be rendered now
+├── PoisonEvent            a stored event cannot be read; it is quarantined
 └── StoreError             the store cannot be used
     ├── Busy               a request kept changing; try again
     ├── WrongMasterKey
@@ -33,7 +33,7 @@ GestaError
     ├── TooNew             written by a newer gesta
     ├── StoreFull          no room left; nothing was written
     ├── Fenced             its content was copied elsewhere, or is being copied here
-    └── Unreachable        the server does not answer, or not as gesta does
+    └── Unreachable        the server does not answer, or is not gesta
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 
 
 class GestaError(Exception):
-    """Anything gesta raises on purpose."""
+    """The base of all errors that gesta raises deliberately."""
 
 
 class BadInput(GestaError):
@@ -59,7 +59,7 @@ class BadInput(GestaError):
 class InvalidRequest(BadInput):
     """The payload or an option is wrong.
 
-    `fields` has every fault: field path → what is wrong with it.
+    `fields` has every error: field path → what is wrong.
     """
 
     def __init__(self, flow: str, fields: Mapping[str, str]) -> None:
@@ -80,7 +80,7 @@ class AmbiguousId(BadInput):
 
 
 class UnknownFlow(BadInput):
-    """`remedy` says what would add it; flows.channels.unknown_flow knows that."""
+    """`remedy` says how to add the flow (flows.channels.unknown_flow)."""
 
     def __init__(self, what: str, *, name: str, known: Iterable[str], remedy: str = "") -> None:
         has = ", ".join(sorted(known)) or "none"
@@ -94,9 +94,7 @@ class BadFlow(BadInput):
 
 
 class MissingExtra(BadFlow):
-    """A channel is declared whose client library is not installed. `extra` names what installs
-    it.
-    """
+    """The client library of a channel is not installed. `extra` installs it."""
 
     def __init__(self, name: str, library: str, extra: str) -> None:
         super().__init__(
@@ -124,10 +122,7 @@ class BadConfig(BadInput):
 
 
 class BadScope(BadInput):
-    """What is to be paused or resumed is not said well.
-
-    `fields` has every fault: part → what is wrong with it.
-    """
+    """What to pause or resume is not valid. `fields` has every error: part → what is wrong."""
 
     def __init__(self, fields: Mapping[str, str]) -> None:
         super().__init__("; ".join(f"{name}: {fault}" for name, fault in fields.items()))
@@ -135,40 +130,38 @@ class BadScope(BadInput):
 
 
 class BadCursor(BadInput):
-    """A place in a list that was not given out for it."""
+    """The cursor does not belong to this list."""
 
     def __init__(self) -> None:
-        super().__init__("the cursor is none that was given out here; begin the list anew")
+        super().__init__("the cursor does not belong to this list; start the list again")
 
 
 class BadTransaction(BadInput):
-    """The request cannot be part of what `within` was given; the text says why, and what is
-    taken.
-    """
+    """`within=` is not a usable transaction; the text says why and what is accepted."""
 
     def __init__(self, fault: str) -> None:
         super().__init__(f"within: {fault}")
 
 
 class Forbidden(GestaError):
-    """One text for every key that is none: whoever tries them learns nothing by it."""
+    """The same text for every invalid key, so that it reveals nothing about keys."""
 
     def __init__(self) -> None:
         super().__init__(
-            "the API key is unknown, wrong, revoked or expired; make one with: gesta key create"
+            "the API key is unknown, wrong, revoked or expired; create one with: gesta key create"
         )
 
 
 class Conflict(GestaError):
     """The key belongs to an earlier request with other content.
 
-    `shown` is the key as it may stand in a text: without credentials.
+    `shown` is the key for texts, without credentials.
     """
 
     def __init__(self, key: str, request_id: str, *, shown: str) -> None:
         super().__init__(
             f"key {shown!r} was used before for request {request_id} with other"
-            " content; use a new key, or send the same content"
+            " content; use a new key, or submit the same content"
         )
         self.key, self.request_id = key, request_id
 
@@ -179,16 +172,16 @@ class NotFound(GestaError):
 
 
 class VersionConflict(GestaError):
-    """Config is not at the version that the caller has seen; nothing was written.
+    """Config is not at the version that the caller expects; nothing was written.
 
-    `version` is the one it is at, 0: it is not there.
+    `version` is its version now; 0: it does not exist.
     """
 
     def __init__(self, kind: str, code: str, *, expected: int, version: int) -> None:
-        stands = f"is at version {version}" if version else "is not there"
-        wanted = f"not at {expected}" if expected else "and was to be new"
+        found = f"is at version {version}" if version else "does not exist"
+        wanted = f"expected version {expected}" if expected else "expected it not to exist"
         super().__init__(
-            f"config {kind}/{code} {stands}, {wanted}; read it again, and decide again"
+            f"config {kind}/{code} {found}; {wanted}. Read it again before you change it"
         )
         self.version = version
 
@@ -202,29 +195,28 @@ class Refused(GestaError):
 
 
 class LeaseLost(GestaError):
-    """Work that was handed out is no longer the holder's: its lease ended, or the request has come
-    to an end.
+    """The lease of an external worker has ended, or the request has ended.
 
-    `state` is what counts now.
+    `state` is the request now.
     """
 
     def __init__(self, state: State) -> None:
         super().__init__(
-            f"request {state.id}: this lease is over, and the request is {state.status} by"
-            f" now{f' ({state.reason})' if state.reason else ''}; drop the work. If it was done all"
-            " the same, report it as sent"
+            f"request {state.id}: this lease has ended, and the request is now {state.status}"
+            f"{f' ({state.reason})' if state.reason else ''}; drop the work. If it was done"
+            " nevertheless, report it as sent"
         )
         self.request_id, self.state = state.id, state
 
 
 class InvalidSignature(GestaError):
-    """What was posted as a provider's report is not.
+    """A posted report is not from the provider.
 
-    One text for all of it: whoever forges learns nothing.
+    The same text for every cause, so that it helps no forger.
     """
 
     def __init__(self) -> None:
-        super().__init__("this is no report that was signed for this place")
+        super().__init__("the signature is not valid for this address")
 
 
 class OutcomeTimeout(GestaError, TimeoutError):
@@ -260,16 +252,16 @@ class Erased(GestaError):
 
     def __init__(self, request_id: str) -> None:
         super().__init__(
-            f"request {request_id}: a person its payload is about was erased; what became of the"
-            " request stays on record"
+            f"request {request_id}: a person its payload is about was erased; its status and"
+            " events remain"
         )
         self.request_id = request_id
 
 
 class PartlyAccepted(GestaError):
-    """A batch was being accepted in parts when the store failed.
+    """The store failed while a batch was accepted in parts.
 
-    `answers` are those of its first requests; the others were not written.
+    `answers` belong to its first requests; the others were not written.
     """
 
     def __init__(self, answers: Sequence[object], total: int, cause: StoreError) -> None:
@@ -281,10 +273,7 @@ class PartlyAccepted(GestaError):
 
 
 class Overloaded(GestaError):
-    """Refused before anything was written, so that nothing that was accepted is ever lost.
-
-    The same call may be made again.
-    """
+    """Refused before anything was written. The same call may be repeated later."""
 
     def __init__(self, what: str, advice: str, retry_after_seconds: float) -> None:
         super().__init__(
@@ -294,22 +283,19 @@ class Overloaded(GestaError):
 
 
 class RendererDown(GestaError):
-    """The process that fills templates in cannot be had, or does not get to it.
-
-    The template is not to blame.
-    """
+    """The rendering process cannot be started or is too busy. The template is not the cause."""
 
     def __init__(self, fault: str) -> None:
-        super().__init__(f"no template can be filled in: {fault}")
+        super().__init__(f"no template can be rendered: {fault}")
 
 
 class PoisonEvent(GestaError):
-    """A stored event cannot be read. No StoreError: asking again would not help."""
+    """A stored event cannot be read. It is not a StoreError: retrying would not help."""
 
     def __init__(self, stream: str, version: int, fault: str) -> None:
         super().__init__(
             f"{stream} version {version} cannot be read ({fault}); it was written by other code, or"
-            " changed in the store; see `gesta list --parked`"
+            " changed in the store; see `gesta list --quarantined`"
         )
         self.stream, self.version = stream, version
 
@@ -328,16 +314,16 @@ class Busy(StoreError):
 class WrongMasterKey(StoreError):
     def __init__(self, where: str) -> None:
         super().__init__(
-            f"the master key from {where} does not open this store's vault; give the key it was"
-            " made with (GESTA_MASTER_KEY, or the .key file beside the store)"
+            f"the master key from {where} does not decrypt this store's vault; use the key that"
+            " the store was created with (GESTA_MASTER_KEY, or the .key file beside the store)"
         )
 
 
 class LostMasterKey(StoreError):
     def __init__(self, store: str, path: str) -> None:
         super().__init__(
-            f"{store} has sealed secrets, and its key file {path} is gone; put the file back, or"
-            " set GESTA_MASTER_KEY to what was in it"
+            f"{store} has encrypted secrets, and its key file {path} is missing; restore the file,"
+            " or set GESTA_MASTER_KEY to its content"
         )
 
 

@@ -97,7 +97,7 @@ def test_a_tenant_that_cannot_be_is_refused_where_a_listing_would_only_be_empty(
     [
         ("url = ", "gesta.toml: not valid TOML"),
         ("colour = 'red'", "colour: unknown setting in gesta.toml; known: url,"),
-        ("url = 5", "url in gesta.toml: a text is needed, not int"),
+        ("url = 5", "url in gesta.toml: must be a string, not int"),
         ("log_level = 'loud'", "log_level in gesta.toml: 'loud' is not one of debug"),
         ("allow_private = 7", "allow_private in gesta.toml: a list of networks"),
         ("flows = 'all'", "flows in gesta.toml: write one table per flow"),
@@ -143,7 +143,7 @@ def test_a_network_that_is_none_is_named(cli, monkeypatch):
 def test_a_settings_file_that_is_not_there_is_named(cli):
     answer = cli("settings", "--file", "other.toml")
     assert answer.code == 2
-    assert "other.toml: there is no such file" in answer.err
+    assert "other.toml: no such file" in answer.err
 
 
 def test_a_wrong_master_key_is_told_from_a_malformed_one_and_changes_nothing(cli, monkeypatch):
@@ -151,7 +151,7 @@ def test_a_wrong_master_key_is_told_from_a_malformed_one_and_changes_nothing(cli
     monkeypatch.setenv("GESTA_MASTER_KEY", base64.b64encode(bytes(32)).decode())
     answer = cli(*WEBHOOK)
     assert answer.code == 6
-    assert "the master key from GESTA_MASTER_KEY does not open this store's vault" in answer.err
+    assert "the master key from GESTA_MASTER_KEY does not decrypt this store's vault" in answer.err
     assert events_in() == 2
     monkeypatch.setenv("GESTA_MASTER_KEY", "short")
     assert cli("list").code == 2
@@ -272,7 +272,7 @@ def test_an_error_shows_its_traceback_only_with_debug(cli, folder, monkeypatch):
 def test_a_misspelt_variable_is_noted_by_every_command_that_opens_a_store(cli, monkeypatch):
     """Only the doctor told of it, and whoever believes that a setting counts asks no doctor."""
     monkeypatch.setenv("GESTA_LOGLEVEL", "debug")
-    told = "note: GESTA_LOGLEVEL is no setting and does nothing; GESTA_LOG_LEVEL is\n"
+    told = "note: GESTA_LOGLEVEL is not a setting and is ignored; did you mean GESTA_LOG_LEVEL?\n"
     for arguments in ((*SEND, "{}", "--app", APP), ("list",), ("config", "list")):
         answer = cli(*arguments)
         assert (answer.code, answer.err.count(told)) == (0, 1)

@@ -117,7 +117,10 @@ def test_a_misspelt_variable_is_found(cli, shop, monkeypatch):
     shop("done")
     monkeypatch.setenv("GESTA_LOGLEVEL", "debug")
     (odd,) = [one for one in cli("doctor", "--json").json if one["about"] == "settings"]
-    assert odd["status"] == "GESTA_LOGLEVEL is no setting and does nothing; GESTA_LOG_LEVEL is"
+    assert (
+        odd["status"]
+        == "GESTA_LOGLEVEL is not a setting and is ignored; did you mean GESTA_LOG_LEVEL?"
+    )
 
 
 def test_a_file_that_others_may_read_is_found(cli, shop, folder):

@@ -309,10 +309,10 @@ def test_an_event_that_cannot_be_read_is_set_aside_and_listed(cli, shop):
     )
     db.close()
     work()
-    (quarantined,) = cli("list", "--parked", "--json").lines
+    (quarantined,) = cli("list", "--quarantined", "--json").lines
     assert (quarantined["what"], quarantined["version"]) == ("event", 3)
     assert request_id in quarantined["name"]
-    assert "DecodeError" in cli("list", "--parked").out
+    assert "DecodeError" in cli("list", "--quarantined").out
     assert cli("list", "--json").lines[0]["status"] == "completed"
     shown = cli("show", request_id, "--app", APP)
     assert shown.code == 6

@@ -245,8 +245,7 @@ def test_a_payload_in_clear_cannot_pretend_to_be_sealed():
     for value in ({"$sealed": "x"}, {"a": [{"$sealed": 1}]}):
         assert forged(canonical({"ok": 1, "data": value})) == {
             "data": (
-                "an object in a payload may not have the key '$sealed': sealed fields are told"
-                " by it"
+                "an object in a payload may not have the key '$sealed': it marks encrypted fields"
             )
         }
     for harmless in ("$sealed", '"$sealed":', ["$sealed"], {"sealed": 1}, {"a$sealed": 1}):

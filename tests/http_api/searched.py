@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Any
 
 from gesta import Payload
-from gesta.api_types.requests import Page
+from gesta.api_types.structs import ListOf
 from gesta.flows import slack, sms, webhook
 from gesta.flows.external import external
 from gesta.http_api import description
@@ -60,7 +60,7 @@ async def _crashes(call: Call) -> Answer:
     """Answers 500 to what is no plain name."""
     flow = call.query.flow
     assert flow is None or flow.isascii()
-    return Answer(Page(items=[]))
+    return Answer(ListOf(items=[]))
 
 
 async def _lies(_: Call) -> Answer:
@@ -70,7 +70,7 @@ async def _lies(_: Call) -> Answer:
 
 async def _takes_all(_: Call) -> Answer:
     """Never asks what it was given."""
-    return Answer(Page(items=[]))
+    return Answer(ListOf(items=[]))
 
 
 #: Faults that a search must find: the route, and what is wrong with it.

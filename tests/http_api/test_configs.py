@@ -222,7 +222,10 @@ async def test_the_kinds_are_told_with_their_schemas_and_secrets(api_here):
     kinds = {one["kind"]: one for one in answer.body["items"]}
     assert set(kinds) >= {"webhook.endpoint", "slack.workspace", "template"}
     endpoint = kinds["webhook.endpoint"]
-    assert (endpoint["secrets"], endpoint["usedBy"]) == (["secret"], ["notification.webhook"])
+    assert (endpoint["secrets"], endpoint["usedBy"]) == (
+        ["secret", "whole_url"],
+        ["notification.webhook"],
+    )
     fields = endpoint["schema"]["$defs"]["Endpoint"]["properties"]
     assert fields["secret"]["writeOnly"] is True
     assert "writeOnly" not in fields["url"]

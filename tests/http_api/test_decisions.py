@@ -118,7 +118,7 @@ async def test_a_body_where_none_is_taken_is_refused_and_nothing_is_done(api_her
     )
     answer = await api_here.call(method, where, {"reason": "a typo"}, key=key)
     assert (answer.status, answer.body["code"]) == (422, "invalid")
-    assert "none is taken here" in answer.body["errors"]["body"]
+    assert "takes no body" in answer.body["errors"]["body"]
     assert (await api_here.call("GET", here, key=key)).body["status"] == "queued"
 
 

@@ -95,7 +95,7 @@ async def test_a_bounce_by_sns_is_taken_and_suppresses(posted):
     assert (entry["masked"], entry["reason"]) == ("a***@e***.com", "bounced: permanent_noemail")
 
 
-FORGED = "this is no report that was signed for this place"
+FORGED = "the signature is not valid for this address"
 
 
 async def test_a_report_that_is_too_large_is_not_read(posted):

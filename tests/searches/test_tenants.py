@@ -348,7 +348,7 @@ COMMANDS_NOT_FOUND = {
 }
 COMMANDS_EMPTY = [
     ["list"],
-    ["list", "--parked"],
+    ["list", "--quarantined"],
     ["list", "--json"],
     ["dlq list"],
     ["dlq list", "--json"],

@@ -52,7 +52,7 @@ async def test_another_master_key_opens_nothing_and_says_so():
     vault = MemoryVault()
     secret = await key_ring(vault).installation_secret("identity")
     with pytest.raises(
-        WrongMasterKey, match="the master key from the test does not open this store's vault"
+        WrongMasterKey, match="the master key from the test does not decrypt this store's vault"
     ):
         await key_ring(vault, OTHER, seed=1).installation_secret("identity")
     assert await key_ring(vault, seed=2).installation_secret("identity") == secret
@@ -71,7 +71,7 @@ async def test_a_box_moved_to_another_tenant_name_or_version_does_not_open():
         ]
     )
     for ref in (("other", "stolen", 1), ("acme", "moved", 1), ("acme", "n", 2)):
-        with pytest.raises(StoreError, match="cannot be opened"):
+        with pytest.raises(StoreError, match="cannot be decrypted"):
             await key_ring(vault, seed=2).get(*ref)
 
 
@@ -79,7 +79,7 @@ async def test_a_broken_box_is_told_without_its_content():
     vault = MemoryVault()
     await key_ring(vault).put("acme", "n", 1, "one")
     await vault.put([Encrypted("acme", "n", 2, b"short")])
-    with pytest.raises(StoreError, match="acme/n v2 cannot be opened"):
+    with pytest.raises(StoreError, match="acme/n v2 cannot be decrypted"):
         await key_ring(vault, seed=1).get("acme", "n", 2)
 
 

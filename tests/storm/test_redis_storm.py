@@ -8,8 +8,10 @@ import asyncio
 import os
 import random
 import signal
+import tempfile
 from contextlib import ExitStack
 from multiprocessing.process import BaseProcess
+from pathlib import Path
 
 import redis
 
@@ -46,7 +48,9 @@ class RedisStorm:
             self._cut,
             self._silence,
             self._halt,
-            self._lose_all,
+            self._crash,
+            self._lose_last_second,
+            self._lose_last_second,
             self._flush_all,
             self._flush_scripts,
         )
@@ -98,9 +102,19 @@ class RedisStorm:
         self._server.halt()
         await self._server.start()
 
-    async def _lose_all(self) -> None:
-        """A restart that loses what was not on disk yet."""
+    async def _crash(self) -> None:
+        """The process dies; the machine has what it wrote."""
         self._server.kill()
+        await self._server.start()
+
+    async def _lose_last_second(self) -> None:
+        """The machine dies, and its disk has what was synced a moment ago."""
+        with tempfile.TemporaryDirectory() as folder:
+            synced = Path(folder, "synced")
+            await self._server.copy_data(synced)
+            await asyncio.sleep(self._dice.uniform(0.1, 1.0))
+            self._server.kill()
+            self._server.restore_data(synced)
         await self._server.start()
 
     async def _flush_all(self) -> None:
@@ -125,7 +139,7 @@ async def test_no_storm_around_redis_loses_a_request_and_none_doubles_where_keys
             queue_url=valkey.url,
             views_url=valkey.url,
             lost_ms=2_000,
-            call_seconds=0.02,
+            call_seconds=0.3,
         ) as on,
     ):
         storm = RedisStorm(on, valkey, proxy, crash_seed)

@@ -75,7 +75,7 @@ def wire(gesta) -> Iterator[Wire]:
 
     async def wired(settings: Settings) -> Environment:
         def built(pipeline: Pipeline) -> None:
-            gesta._roads.append(pipeline)
+            gesta._pipelines.append(pipeline)
             wire.is_watched = True
 
         environment: Environment = await gesta.wire(settings)

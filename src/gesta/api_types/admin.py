@@ -1,16 +1,16 @@
-"""What people who run gesta see: flows, counts, pauses, what was quarantined or erased."""
+"""Types for operators: flows, counts, pauses, quarantine, erasure."""
 
 from typing import Any
 
-from gesta.api_types.structs import ListOf, Representation
+from gesta.api_types.structs import Representation
 from gesta.domain.lifecycles import Status
 from gesta.domain.outcome import UnknownPolicy
 
 
 class FlowRepresentation(Representation, frozen=True):
-    """`payload` is a JSON schema; what is `x-personal` in it is stored sealed.
+    """`payload` is a JSON schema; fields with `x-personal` are stored encrypted.
 
-    `external`: others execute it, by POST /v1/flows/{flow}/work.
+    `external`: external workers execute it, by POST /v1/flows/{flow}/work.
     """
 
     name: str
@@ -19,22 +19,14 @@ class FlowRepresentation(Representation, frozen=True):
     on_unknown: UnknownPolicy
     attempts: int
     ttl_seconds: float | None
-    #: Kinds of config that it uses.
+    #: Kinds of config that the flow uses.
     config: list[str]
-
-
-class Flows(ListOf[FlowRepresentation], frozen=True):
-    """The flows of the process that answers."""
 
 
 class Count(Representation, frozen=True):
     flow: str
     status: Status
     count: int
-
-
-class Counts(ListOf[Count], frozen=True):
-    """Requests by flow and status."""
 
 
 class QuarantinedRepresentation(Representation, frozen=True):
@@ -44,10 +36,6 @@ class QuarantinedRepresentation(Representation, frozen=True):
     version: int
     error: str
     at: str
-
-
-class QuarantinedList(ListOf[QuarantinedRepresentation], frozen=True):
-    """Newest first."""
 
 
 class PauseRepresentation(Representation, frozen=True):
@@ -62,17 +50,13 @@ class PauseRepresentation(Representation, frozen=True):
     held: int
 
 
-class Pauses(ListOf[PauseRepresentation], frozen=True):
-    """Everything that holds requests of the tenant."""
-
-
 class Resumed(Representation, frozen=True):
-    """How many jobs were held and go on."""
+    """`held` is the number of jobs that were held and continue now."""
 
     held: int
 
 
 class ErasedRepresentation(Representation, frozen=True):
-    """How many keys were destroyed; 0: there was none left, or never one."""
+    """How many keys were destroyed; 0 when the person has no key."""
 
     destroyed: int

@@ -1,4 +1,4 @@
-"""One decision about many requests: what to choose, what to do, how far it has come."""
+"""Bulk decisions: the filter, the action and the progress of a run."""
 
 from datetime import datetime
 from typing import Annotated, Literal

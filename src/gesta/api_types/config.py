@@ -1,10 +1,10 @@
-"""A tenant's config, and templates made of it."""
+"""A tenant's config, and previews of templates."""
 
 from typing import Any
 
 import msgspec
 
-from gesta.api_types.structs import ListOf, Representation
+from gesta.api_types.structs import Representation
 
 
 class EntityRepresentation(Representation, frozen=True, omit_defaults=True):
@@ -22,14 +22,10 @@ class EntityRepresentation(Representation, frozen=True, omit_defaults=True):
     warnings: list[str] = msgspec.field(default_factory=list)
 
 
-class Entities(ListOf[EntityRepresentation], frozen=True):
-    """By kind and code."""
-
-
 class ConfigKindRepresentation(Representation, frozen=True):
-    """`schema` is that of the fields of such an entity; what is `writeOnly` in it is a secret.
+    """`schema` describes the fields of an entity of this kind; `writeOnly` fields are secrets.
 
-    `usedBy`: flows of this process.
+    `usedBy`: the flows of this process that use it.
     """
 
     kind: str
@@ -38,14 +34,8 @@ class ConfigKindRepresentation(Representation, frozen=True):
     used_by: list[str]
 
 
-class Kinds(ListOf[ConfigKindRepresentation], frozen=True):
-    """Every kind of config that a flow of this process uses."""
-
-
 class Previewed(Representation, frozen=True):
-    """`code` and `version` name the template that was taken; `parts` has what it makes of the
-    variables.
-    """
+    """`code` and `version` name the template that was used; `parts` has the rendered texts."""
 
     code: str
     version: int

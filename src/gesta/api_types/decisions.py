@@ -1,7 +1,7 @@
 """Requests that wait for a person: dead letters and unknown outcomes."""
 
 from gesta.api_types.requests import RequestRepresentation
-from gesta.api_types.structs import ListOf, Representation
+from gesta.api_types.structs import Representation
 
 
 class Failure(Representation, frozen=True):
@@ -20,10 +20,6 @@ class DeadLetter(RequestRepresentation, frozen=True, kw_only=True):
     failure: Failure
 
 
-class DeadLetters(ListOf[DeadLetter], frozen=True):
-    """Newest first. A page may be short or empty although `next` is set."""
-
-
 class UnknownOutcome(RequestRepresentation, frozen=True, kw_only=True):
     """A request whose effect may or may not have happened.
 
@@ -32,7 +28,3 @@ class UnknownOutcome(RequestRepresentation, frozen=True, kw_only=True):
 
     since: str
     age_seconds: int
-
-
-class UnknownOutcomes(ListOf[UnknownOutcome], frozen=True):
-    """Newest first. A page may be short or empty although `next` is set."""

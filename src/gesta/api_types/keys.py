@@ -1,14 +1,14 @@
-"""API keys, and the trail of changes."""
+"""API keys and the audit log."""
 
 from typing import Any, Literal
 
-from gesta.api_types.structs import ListOf, Representation
+from gesta.api_types.structs import Representation
 
 Scope = Literal["read", "submit", "execute", "operate", "admin"]
 
 
 class KeyRepresentation(Representation, frozen=True):
-    """A key without its text, which nobody has but its holder."""
+    """A key without its text. Only its holder has that."""
 
     id: str
     tenant: str
@@ -23,13 +23,9 @@ class KeyRepresentation(Representation, frozen=True):
 
 
 class MadeKey(KeyRepresentation, frozen=True):
-    """`key` is what callers send. It is shown this once."""
+    """`key` is the text that callers send. It is shown only once."""
 
     key: str
-
-
-class KeyList(ListOf[KeyRepresentation], frozen=True):
-    """Newest first, including revoked and expired keys."""
 
 
 class Myself(Representation, frozen=True):
@@ -44,8 +40,8 @@ class Myself(Representation, frozen=True):
 
 
 class ChangeRepresentation(Representation, frozen=True):
-    """`about` is `kind/code`, what was paused, the digest of a person, the id of a key, `flow/id`
-    of an entry of the suppression list, or the name of a handler.
+    """`about` names the subject of the change: the `kind/code` of config, a pause, the digest of a
+    person, the id of a key, `flow/id` of a suppression entry, or a handler.
 
     `by` is null where gesta itself decided.
     """
@@ -57,7 +53,3 @@ class ChangeRepresentation(Representation, frozen=True):
     by: str | None
     roles: tuple[str, ...]
     details: dict[str, Any]
-
-
-class Trail(ListOf[ChangeRepresentation], frozen=True):
-    """Newest first."""

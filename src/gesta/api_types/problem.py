@@ -1,4 +1,4 @@
-"""What goes wrong, as application/problem+json."""
+"""Errors as application/problem+json."""
 
 from typing import Any
 
@@ -15,12 +15,11 @@ class ProblemRepresentation(msgspec.Struct, frozen=True, rename="camel", omit_de
     code: str
     #: For people.
     detail: str
-    #: Field → what is wrong with it.
+    #: Field → error.
     errors: dict[str, str] = {}
-    #: The request that it is about.
+    #: The request that the problem is about.
     request_id: str | None = None
     #: The flows that have a request with this id, where the id alone is ambiguous.
     flows: list[str] = []
-    #: What counts now, where a report came too late: the request's status, reason and number of
-    #: attempts.
+    #: For a report that came too late: the current status, reason and number of attempts.
     now: dict[str, Any] = {}

@@ -1,4 +1,4 @@
-"""Requests: what is asked for, what became of it, what was decided."""
+"""Requests: submit, state, events, attempts."""
 
 from datetime import datetime, timedelta
 from typing import Annotated, Any, Literal
@@ -6,31 +6,30 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from gesta.api_types.problem import ProblemRepresentation
-from gesta.api_types.structs import Asked, ListOf, Representation
+from gesta.api_types.structs import Asked, Representation
 from gesta.domain.ids import KEY_LENGTH_MAX
 from gesta.domain.lifecycles import Status
 
-#: Names the person that a key acts for.
+#: The header that names the person on whose behalf the key acts.
 ACTOR = "Gesta-Actor"
 BATCH_MAX = 1_000
 WAIT_SECONDS_MAX = 60.0
 
 SubmitVerdict = Literal["created", "duplicate"]
-#: Longer than anybody waits, and short enough that its end has a date.
+#: Bounded so that the end of the time to live is a valid date.
 TTL_MAX = timedelta(days=36_500)
 TtlSeconds = Annotated[float, msgspec.Meta(gt=0, le=TTL_MAX.total_seconds())]
-#: Of which flow something is wanted. PostgreSQL has no text with a zero in it, and would say that
-#: it cannot be asked.
+#: The name of a flow in a filter. PostgreSQL text cannot contain a zero byte.
 FlowName = Annotated[str, msgspec.Meta(pattern=r"^[^\x00]*$")]
-#: Told here, and held by `option_errors`, together with what is wrong with the payload.
+#: `option_errors` checks this, so that its error is reported together with those of the payload.
 Name = Annotated[str, msgspec.Meta(extra_json_schema={"minLength": 1, "maxLength": KEY_LENGTH_MAX})]
 
 
 class Submit(Asked, frozen=True):
     """A request.
 
-    The tenant is that of the API key, and one of a test key reaches the sandbox and nobody else.
-    `key` may come as the header Idempotency-Key instead.
+    The tenant is that of the API key. Requests of a test key reach only the sandbox. The header
+    Idempotency-Key may carry `key` instead.
     """
 
     flow: str
@@ -89,9 +88,9 @@ class RequestRepresentation(Representation, frozen=True):
     version: int
     #: What holds it; null: it is not held.
     held_by: HeldBy | None
-    #: It reaches the sandbox and nobody else.
+    #: A test request reaches only the sandbox.
     test: bool
-    #: What the provider reported after it was sent, and why, in a word.
+    #: Delivery receipts of the provider, each with a short reason.
     delivered_at: str | None
     bounced_at: str | None
     bounce: str | None
@@ -100,8 +99,8 @@ class RequestRepresentation(Representation, frozen=True):
 
 
 class Whole(RequestRepresentation, frozen=True):
-    """A request with what was asked, what is personal in it masked; null: its flow is not declared
-    in this process.
+    """A request with its payload; personal fields are masked. `payload` is null where this process
+    does not declare the flow.
     """
 
     payload: dict[str, Any] | None = None
@@ -116,14 +115,12 @@ class EventRepresentation(Representation, frozen=True):
 
 
 class StreamEvent(EventRepresentation, frozen=True):
-    """An event of a request."""
-
     request_id: str
     flow: str
 
 
 class AttemptRepresentation(msgspec.Struct, rename="camel"):
-    """Not frozen: its end is filled in when it is met."""
+    """Not frozen: a later event fills in the end of the attempt."""
 
     number: int
     started_at: str | None = None
@@ -154,7 +151,7 @@ class Submitted(Representation, frozen=True, omit_defaults=True):
 
 
 class BatchResult(Representation, frozen=True, omit_defaults=True):
-    """What became of one request of a batch.
+    """The verdict on one request of a batch.
 
     With `invalid`, `conflict` and `not_written` nothing was stored.
     """
@@ -165,22 +162,6 @@ class BatchResult(Representation, frozen=True, omit_defaults=True):
     problem: ProblemRepresentation | None = None
     #: Why the request will be held.
     warnings: tuple[SubmitWarning, ...] = ()
-
-
-class Results(ListOf[BatchResult], frozen=True):
-    """One for each request, in the order of the batch."""
-
-
-class Page(ListOf[RequestRepresentation], frozen=True):
-    """Newest first."""
-
-
-class Timeline(ListOf[EventRepresentation], frozen=True):
-    """Every event of a request, oldest first."""
-
-
-class Attempts(ListOf[AttemptRepresentation], frozen=True):
-    """Every attempt of a request, oldest first."""
 
 
 class Decided(Representation, frozen=True):

@@ -1,4 +1,4 @@
-"""What everything that crosses the API is made of."""
+"""Base types of the API."""
 
 from typing import Generic, TypeVar
 
@@ -6,12 +6,12 @@ import msgspec
 
 T = TypeVar("T")
 
-#: The most items that one page of a list has.
+#: The maximum number of items on a page.
 PAGE_MAX = 200
 
 
 class Representation(msgspec.Struct, frozen=True, rename="camel"):
-    """Something that is answered. Times are ISO-8601 in UTC."""
+    """The content of an answer. Times are ISO-8601 in UTC."""
 
 
 class ListOf(Representation, Generic[T], frozen=True, kw_only=True):
@@ -22,7 +22,4 @@ class ListOf(Representation, Generic[T], frozen=True, kw_only=True):
 
 
 class Asked(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
-    """Something that is asked: a body, or the parameters of a query.
-
-    What it does not name is refused.
-    """
+    """A request body or the parameters of a query. Unknown fields are refused."""

@@ -1,6 +1,6 @@
 """Subscriptions to events, and addresses that get no more messages."""
 
-from gesta.api_types.structs import ListOf, Representation
+from gesta.api_types.structs import Representation
 
 
 class WebhookSubscription(Representation, frozen=True, tag_field="kind", tag="webhook"):
@@ -25,10 +25,6 @@ class HandlerSubscription(Representation, frozen=True, tag_field="kind", tag="ha
     is_stuck: bool
 
 
-class Subscriptions(ListOf[WebhookSubscription | HandlerSubscription], frozen=True):
-    """The tenant's webhooks, then the handlers."""
-
-
 class SuppressedRepresentation(Representation, frozen=True):
     id: str
     #: The address, masked.
@@ -36,7 +32,3 @@ class SuppressedRepresentation(Representation, frozen=True):
     reason: str
     source: str
     since: str
-
-
-class SuppressedPage(ListOf[SuppressedRepresentation], frozen=True):
-    """In no particular order."""

@@ -2,23 +2,25 @@
 
 from typing import Any
 
-from gesta.api_types.structs import ListOf, Representation
+from gesta.api_types.structs import Representation
 
-#: The header that carries the token of a lease where there is no body; never the address, which
-#: ends in logs.
+#: The header that carries the lease token of calls without a body. It is never in the URL, because
+#: URLs are logged.
 LEASE = "Gesta-Lease"
 
 
 class Work(Representation, frozen=True):
-    """A request in somebody's hands. Every report and extension carries its `token`."""
+    """A request that is leased to an external worker. Every report and extension carries its
+    `token`.
+    """
 
     flow: str
     id: str
     token: str
-    #: Report before this, or ask for more time: without a report the outcome is unknown.
+    #: Report or extend before this time; otherwise the outcome becomes unknown.
     lease_until: str
     attempt: int
-    #: What the effect is to be deduped by: the same for every attempt.
+    #: The idempotency key of the effect, the same for every attempt.
     key: str
     payload: dict[str, Any]
     correlation_id: str
@@ -26,28 +28,24 @@ class Work(Representation, frozen=True):
     due_at: str | None
     expires_at: str | None
     priority: int
-    #: Somebody has called it back: stop if that can be done, and report what is so.
+    #: The request is to be cancelled: stop if possible, and report what happened.
     cancel_requested: bool
 
 
-class WorkItems(ListOf[Work], frozen=True):
-    """The work that was leased to the caller."""
-
-
 class Extended(Representation, frozen=True):
-    """How long the work is the holder's from now on; never shorter than it was."""
+    """The new end of the lease; an extension never shortens it."""
 
     lease_until: str
     cancel_requested: bool
 
 
 class Recorded(Representation, frozen=True):
-    """The request after the report. The same report again hears what counts by then."""
+    """The request after the report. A repeated report is answered with the current state."""
 
     flow: str
     id: str
     status: str
     attempts: int
     reason: str | None
-    #: When it is handed out again.
+    #: When the request can be leased again.
     next_attempt_at: str | None

@@ -155,7 +155,7 @@ async def list_requests(
     quarantined: Annotated[
         bool,
         typer.Option(
-            "--parked",
+            "--quarantined",
             help="Events and jobs that were set aside because they could not be processed.",
         ),
     ] = False,

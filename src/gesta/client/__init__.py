@@ -1,9 +1,8 @@
-"""gesta over HTTP, for programs that are no engine: `async with Client("http://127.0.0.1:8420",
-key) as gesta: await gesta.submit(...)`.
+"""The HTTP client: `async with Client("http://127.0.0.1:8420", key) as gesta: await
+gesta.submit(...)`.
 
-`SyncClient` is the same without `await`. Answers are the types that the API itself has; what goes
-wrong are the errors of gesta.errors.
-Importing this opens nothing; a connection is made by the first call.
+`SyncClient` does the same without `await`. Answers have the types of `gesta.api_types`; errors are
+those of `gesta.errors`. The first call opens the connection.
 """
 
 from gesta.api_types.bulk import Bulk

@@ -1,5 +1,5 @@
-"""What people who run gesta do, over HTTP: config, templates, dead letters, unknown outcomes,
-pauses, erasure, keys, suppression lists, subscriptions.
+"""Operator calls: config, templates, dead letters, unknown outcomes, bulk decisions, pauses,
+erasure, keys, suppression lists, subscriptions.
 """
 
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
@@ -11,44 +11,20 @@ import msgspec
 
 from gesta.api_types.admin import (
     Count,
-    Counts,
     ErasedRepresentation,
     FlowRepresentation,
-    Flows,
     PauseRepresentation,
-    Pauses,
-    QuarantinedList,
     QuarantinedRepresentation,
     Resumed,
 )
 from gesta.api_types.bulk import Bulk, BulkLine, BulkProgress
-from gesta.api_types.config import (
-    ConfigKindRepresentation,
-    Entities,
-    EntityRepresentation,
-    Kinds,
-    Previewed,
-)
-from gesta.api_types.decisions import (
-    DeadLetter,
-    DeadLetters,
-    UnknownOutcome,
-    UnknownOutcomes,
-)
-from gesta.api_types.keys import (
-    ChangeRepresentation,
-    KeyList,
-    KeyRepresentation,
-    MadeKey,
-    Myself,
-    Trail,
-)
+from gesta.api_types.config import ConfigKindRepresentation, EntityRepresentation, Previewed
+from gesta.api_types.decisions import DeadLetter, UnknownOutcome
+from gesta.api_types.keys import ChangeRepresentation, KeyRepresentation, MadeKey, Myself
 from gesta.api_types.requests import ACTOR, Submitted
-from gesta.api_types.structs import PAGE_MAX
+from gesta.api_types.structs import PAGE_MAX, ListOf
 from gesta.api_types.subscriptions import (
     HandlerSubscription,
-    Subscriptions,
-    SuppressedPage,
     SuppressedRepresentation,
     WebhookSubscription,
 )
@@ -59,15 +35,18 @@ from gesta.errors import Unreachable
 
 class AdminCalls(Calls):
     async def config(self, *, kind: str | None = None) -> AsyncIterator[EntityRepresentation]:
-        """The tenant's config, without its secrets."""
         async for one in self.pages(
-            "config", answer=Entities, query={"kind": kind}, limit=None, page=PAGE_MAX
+            "config",
+            answer=ListOf[EntityRepresentation],
+            query={"kind": kind},
+            limit=None,
+            page=PAGE_MAX,
         ):
             yield one
 
     async def config_kinds(self) -> list[ConfigKindRepresentation]:
-        """What can be stored, with the schema of its fields."""
-        return (await self.read("config-kinds", answer=Kinds)).items
+        """The kinds of config that can be stored, with the schema of their fields."""
+        return (await self.read("config-kinds", answer=ListOf[ConfigKindRepresentation])).items
 
     async def get_config(self, kind: str, code: str) -> EntityRepresentation:
         return await self.read("config", kind, code, answer=EntityRepresentation)
@@ -82,9 +61,10 @@ class AdminCalls(Calls):
         keep: bool = False,
         by: str | None = None,
     ) -> EntityRepresentation:
-        """Store an entity. A secret left out stays; with `keep` every other field does, too.
+        """Store an entity. Secrets that are left out stay; with `keep` all other fields stay, too.
 
-        `version`: the one that was read, 0 for none; raises VersionConflict where it is at another.
+        `version` is the version that was read, 0 for a new entity. Raises VersionConflict where the
+        entity has another version.
         """
         headers = (
             {}
@@ -93,7 +73,7 @@ class AdminCalls(Calls):
             if version
             else {"If-None-Match": "*"}
         )
-        # With a version it is not repeated: the second call would meet what the first has stored.
+        # Not repeated with a version: a second call would conflict with the first.
         repeat = version is None
         body, query = {"fields": dict(fields)}, {"keep": keep or None}
         return await self.change(
@@ -114,7 +94,7 @@ class AdminCalls(Calls):
     ) -> None:
         """Remove an entity.
 
-        Not repeated when the answer is lost: it may be gone then, and NotFound would be no answer.
+        Not repeated when the answer is lost: a second call would raise NotFound.
         """
         headers = {} if version is None else {"If-Match": f'"{version}"'}
         await self.change(
@@ -131,7 +111,7 @@ class AdminCalls(Calls):
     async def preview_template(
         self, code: str, variables: Mapping[str, Any] | None = None, *, locale: str | None = None
     ) -> Previewed:
-        """What a template makes of some variables. Nothing is sent and nothing is stored."""
+        """Render a template with these variables. Nothing is sent or stored."""
         body = {"variables": dict(variables or {}), "locale": locale}
         return await self.post(
             "templates", code, "preview", answer=Previewed, body=body, repeat=True
@@ -147,7 +127,7 @@ class AdminCalls(Calls):
         locale: str | None = None,
         key: str | None = None,
     ) -> Submitted:
-        """Send a template to somebody, as a request like any other."""
+        """Send a template as a normal request."""
         body: Json = {
             "flow": flow,
             "destination": dict(destination),
@@ -162,10 +142,10 @@ class AdminCalls(Calls):
     async def dead_letters(
         self, *, flow: str | None = None, reason: str | None = None, limit: int | None = None
     ) -> AsyncIterator[DeadLetter]:
-        """Requests that failed for good, newest first."""
+        """Requests that failed finally, newest first."""
         query = {"flow": flow, "reason": reason}
         async for one in self.pages(
-            "dead-letters", answer=DeadLetters, query=query, limit=limit, page=PAGE_MAX
+            "dead-letters", answer=ListOf[DeadLetter], query=query, limit=limit, page=PAGE_MAX
         ):
             yield one
 
@@ -229,14 +209,18 @@ class AdminCalls(Calls):
     async def unknown(
         self, *, flow: str | None = None, limit: int | None = None
     ) -> AsyncIterator[UnknownOutcome]:
-        """Outcomes that wait for a person's word."""
+        """Requests whose unknown outcome a person has to resolve."""
         async for one in self.pages(
-            "unknown", answer=UnknownOutcomes, query={"flow": flow}, limit=limit, page=PAGE_MAX
+            "unknown",
+            answer=ListOf[UnknownOutcome],
+            query={"flow": flow},
+            limit=limit,
+            page=PAGE_MAX,
         ):
             yield one
 
     async def pauses(self) -> list[PauseRepresentation]:
-        return (await self.read("pauses", answer=Pauses)).items
+        return (await self.read("pauses", answer=ListOf[PauseRepresentation])).items
 
     async def pause(
         self,
@@ -246,7 +230,8 @@ class AdminCalls(Calls):
         reason: str = "",
         by: str | None = None,
     ) -> PauseRepresentation:
-        """Begin nothing more of the tenant, of one of its flows, or of what uses a credential.
+        """Pause the tenant, one of its flows, or everything that uses a credential: requests wait
+        until it is resumed.
 
         Safe to repeat.
         """
@@ -256,16 +241,16 @@ class AdminCalls(Calls):
     async def resume(
         self, *, flow: str | None = None, credential: str | None = None, by: str | None = None
     ) -> int:
-        """Let it go on; how many jobs were held. Not repeated when the answer is lost."""
+        """End a pause; returns how many jobs were held. Not repeated when the answer is lost."""
         query = {"flow": flow, "credential": credential}
         return (
             await self.change("DELETE", "pauses", answer=Resumed, query=query, by=by, repeat=False)
         ).held
 
     async def erase(self, subject: str, *, by: str | None = None) -> int:
-        """Erase a person: how many keys were destroyed.
+        """Erase a person; returns how many keys were destroyed.
 
-        Safe to repeat; an answer that was lost may be 0 the second time.
+        Safe to repeat; after a lost answer the second call may return 0.
         """
         return (
             await self.post(
@@ -274,24 +259,26 @@ class AdminCalls(Calls):
         ).destroyed
 
     async def flows(self) -> list[FlowRepresentation]:
-        """What can be asked for."""
-        return (await self.read("flows", answer=Flows)).items
+        """The flows that the server accepts requests for."""
+        return (await self.read("flows", answer=ListOf[FlowRepresentation])).items
 
     async def counts(self) -> list[Count]:
-        return (await self.read("counts", answer=Counts)).items
+        return (await self.read("counts", answer=ListOf[Count])).items
 
     async def quarantined(self, limit: int = 100) -> list[QuarantinedRepresentation]:
-        """Events and jobs that were set aside because they could not be processed."""
+        """Events and jobs that could not be processed."""
         query = {"limit": limit}
-        return (await self.read("quarantined", answer=QuarantinedList, query=query)).items
+        return (
+            await self.read("quarantined", answer=ListOf[QuarantinedRepresentation], query=query)
+        ).items
 
     async def whoami(self) -> Myself:
-        """Whose key this is, and what it allows."""
+        """The key of this client, and its scopes."""
         return await self.read("whoami", answer=Myself)
 
     async def keys(self) -> list[KeyRepresentation]:
         """The tenant's keys, without their texts."""
-        return (await self.read("keys", answer=KeyList)).items
+        return (await self.read("keys", answer=ListOf[KeyRepresentation])).items
 
     async def create_key(
         self,
@@ -302,42 +289,49 @@ class AdminCalls(Calls):
         test: bool = False,
         by: str | None = None,
     ) -> MadeKey:
-        """A new key, shown this once.
+        """Create a key. Its text is shown only once.
 
-        Not repeated when the answer is lost: that would be a second key.
+        Not repeated when the answer is lost: that would create a second key.
         """
         body: Json = {"name": name, "scopes": list(scopes), "expiresAt": expires_at, "test": test}
         return await self.post("keys", answer=MadeKey, body=body, by=by)
 
     async def revoke_key(self, key_id: str, *, by: str | None = None) -> KeyRepresentation:
-        """End a key for good. Safe to repeat."""
+        """Revoke a key. Safe to repeat."""
         return await self.change("DELETE", "keys", key_id, answer=KeyRepresentation, by=by)
 
     async def audit(self, *, limit: int | None = None) -> AsyncIterator[ChangeRepresentation]:
-        """Who changed what, newest first."""
-        async for one in self.pages("audit", answer=Trail, query={}, limit=limit, page=PAGE_MAX):
+        """The audit log, newest first."""
+        async for one in self.pages(
+            "audit", answer=ListOf[ChangeRepresentation], query={}, limit=limit, page=PAGE_MAX
+        ):
             yield one
 
     async def suppressed(
         self, flow: str, *, limit: int | None = None
     ) -> AsyncIterator[SuppressedRepresentation]:
-        """Addresses that get no more messages of this flow, masked."""
+        """Suppressed addresses of a flow, masked."""
         async for one in self.pages(
-            "suppression", flow, answer=SuppressedPage, query={}, limit=limit, page=PAGE_MAX
+            "suppression",
+            flow,
+            answer=ListOf[SuppressedRepresentation],
+            query={},
+            limit=limit,
+            page=PAGE_MAX,
         ):
             yield one
 
     async def suppress(
         self, flow: str, address: str, *, reason: str = "by hand", by: str | None = None
     ) -> SuppressedRepresentation:
-        """No more messages of this flow to this address. Safe to repeat."""
+        """Send no more messages of this flow to this address. Safe to repeat."""
         body = {"address": address, "reason": reason}
         return await self.change(
             "PUT", "suppression", flow, answer=SuppressedRepresentation, body=body, by=by
         )
 
     async def find_suppressed(self, flow: str, address: str) -> SuppressedRepresentation:
-        """Why an address gets no messages; raises NotFound where it does."""
+        """Why an address is suppressed; raises NotFound when it is not."""
         return await self.post(
             "suppression",
             flow,
@@ -348,17 +342,21 @@ class AdminCalls(Calls):
         )
 
     async def unsuppress(self, flow: str, entry_id: str, *, by: str | None = None) -> None:
-        """Messages may go there again. Not repeated when the answer is lost."""
+        """Allow messages to an address again. Not repeated when the answer is lost."""
         await self.change(
             "DELETE", "suppression", flow, entry_id, answer=type(None), by=by, repeat=False
         )
 
     async def subscriptions(self) -> list[WebhookSubscription | HandlerSubscription]:
         """The tenant's webhook subscriptions, and the handlers of programs."""
-        return (await self.read("subscriptions", answer=Subscriptions)).items
+        return (
+            await self.read(
+                "subscriptions", answer=ListOf[WebhookSubscription | HandlerSubscription]
+            )
+        ).items
 
     async def forget_subscription(self, name: str, *, by: str | None = None) -> None:
-        """Forget the place of a handler that no program declares any more.
+        """Delete the checkpoint of a handler that no program declares any more.
 
         Not repeated when the answer is lost.
         """

@@ -1,8 +1,7 @@
-"""The client: for programs with an event loop, and the same for those without.
+"""`Client` for programs with an event loop, `SyncClient` for those without.
 
-`SyncClient` runs `Client` on a loop in a thread of its own, so there is one way to retry, to page
-and to reconnect. The thread costs a few microseconds a call, and works beside a running loop too,
-as in a notebook.
+`SyncClient` runs `Client` on an event loop in its own thread, so retries, paging and reconnection
+exist once. It also works beside a running loop, as in a notebook.
 """
 
 from __future__ import annotations
@@ -23,9 +22,7 @@ T = TypeVar("T")
 
 
 class Client(RequestCalls, WorkCalls, AdminCalls):
-    """One server, one key, and with it one tenant. To be used in one event loop, and closed
-    there.
-    """
+    """Calls one server with one key, and so for one tenant. Use and close it in one event loop."""
 
     def __init__(
         self,
@@ -37,8 +34,8 @@ class Client(RequestCalls, WorkCalls, AdminCalls):
         runtime: Clock | None = None,
         line: Connection | None = None,
     ) -> None:
-        """Without them, server and key are the settings `server` and `api_key`: GESTA_SERVER,
-        GESTA_API_KEY or gesta.toml. `line` is a connection of another kind.
+        """Without arguments, server and key come from the settings `server` and `api_key`:
+        GESTA_SERVER, GESTA_API_KEY or gesta.toml. `line` replaces the connection.
         """
         if line is None:
             server, key = _known(server, key)
@@ -67,7 +64,7 @@ class Client(RequestCalls, WorkCalls, AdminCalls):
 def _known(server: str | None, key: str | None) -> tuple[str, str]:
     if server is not None and key is not None:
         return server, key
-    # By name: a program that passes both loads no reader of settings.
+    # Imported by name, so that a program that passes both does not load the settings module.
     loaded = import_module("gesta.runtime.settings").load()
     server, key = server or loaded.server, key or loaded.api_key
     if server is None:
@@ -85,8 +82,6 @@ def _known(server: str | None, key: str | None) -> tuple[str, str]:
 def _done(
     method: Callable[Concatenate[Client, P], Coroutine[Any, Any, T]],
 ) -> Callable[Concatenate[SyncClient, P], T]:
-    """The method, waited for."""
-
     @wraps(method)
     def call(self: SyncClient, /, *args: P.args, **kwargs: P.kwargs) -> T:
         return self.loop.run(method(self.client, *args, **kwargs))
@@ -97,8 +92,6 @@ def _done(
 def _each(
     method: Callable[Concatenate[Client, P], AsyncIterator[T]],
 ) -> Callable[Concatenate[SyncClient, P], Iterator[T]]:
-    """The method's items, each waited for."""
-
     @wraps(method)
     def call(self: SyncClient, /, *args: P.args, **kwargs: P.kwargs) -> Iterator[T]:
         return self.loop.each(method(self.client, *args, **kwargs))
@@ -107,7 +100,7 @@ def _each(
 
 
 class SyncClient:
-    """What `Client` does, without `await`. May be used by several threads at once."""
+    """`Client` without `await`. Several threads may use it at once."""
 
     def __init__(
         self,

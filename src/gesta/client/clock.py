@@ -1,7 +1,4 @@
-"""Time, chance and threads for programs that are no engine.
-
-The engine asks its own runtime for these; the client loads nothing of it.
-"""
+"""Time, randomness and threads of the client, which imports no engine code."""
 
 import asyncio
 import os
@@ -15,7 +12,7 @@ T = TypeVar("T")
 
 
 class Clock(Protocol):
-    """What a client asks for. A test may own it."""
+    """Tests replace it."""
 
     def now_ms(self) -> int: ...
     def monotonic(self) -> float: ...
@@ -26,8 +23,6 @@ class Clock(Protocol):
 
 
 class SystemClock:
-    """The machine's own."""
-
     monotonic = staticmethod(time.monotonic)
     chance = staticmethod(random.random)
     random_bytes = staticmethod(os.urandom)
@@ -56,16 +51,14 @@ def _wake(waiter: asyncio.Future[None]) -> None:
 
 
 class LoopThread:
-    """An event loop in a thread of its own, for programs that have none: coroutines are run there,
-    and waited for here.
-    """
+    """An event loop in its own thread; callers wait for the coroutines that it runs."""
 
     def __init__(self, clock: Clock, name: str) -> None:
         self._loop = asyncio.new_event_loop()
         self._thread = clock.thread(self._loop.run_forever, name)
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """What it comes to. Whoever is interrupted while waiting ends it, too."""
+        """The result. An interrupted caller cancels the coroutine."""
         running = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
         try:
             return running.result()
@@ -74,7 +67,7 @@ class LoopThread:
             raise
 
     def each(self, items: AsyncIterator[T]) -> Iterator[T]:
-        """Items as they are asked for; whoever stops asking ends where they come from."""
+        """The items one by one. A caller that stops early closes their source."""
         try:
             while True:
                 try:
@@ -93,7 +86,7 @@ class LoopThread:
 
 
 class _NoMore(Exception):
-    """No future may carry the end of an iteration."""
+    """A future cannot carry StopAsyncIteration."""
 
 
 async def _next(items: AsyncIterator[T]) -> T:

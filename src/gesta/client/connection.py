@@ -1,9 +1,8 @@
-"""One call of the API, made again where that is safe: a bounded number of times, with growing
-pauses of random length.
+"""Makes one call of the API and repeats it where that is safe, with exponential backoff and full
+jitter.
 
-A call that may be repeated, because it carries a key or changes nothing the second time, is
-repeated after anything that may pass: a lost
-connection, 429, 5xx. Any other call only where it is certain that nothing was done.
+A repeatable call carries a key or changes nothing the second time. It is repeated after a lost
+connection, 429 and 5xx. Any other call is repeated only where it certainly had no effect.
 """
 
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
@@ -23,25 +22,22 @@ from gesta.errors import BadInput, GestaError, Unreachable
 T = TypeVar("T")
 Json = dict[str, Any]
 
-#: How often a call is made at most.
+#: Maximum number of times that a call is made.
 ATTEMPTS = 6
-#: The pause before the next attempt is a random part of this, doubled each time.
+#: The first ceiling of the backoff; it doubles with each attempt.
 PAUSE_SECONDS = 0.2
 PAUSE_SECONDS_MAX = 10.0
-#: A server that wants to be left alone for longer is told about instead of being waited for.
+#: A longer Retry-After raises the error instead of waiting.
 PATIENCE_SECONDS = 60.0
 CONNECT_SECONDS = 5.0
 ANSWER_BYTES_MAX = 64 * 1024 * 1024
-#: The server gives a sign of life every 15 s: one that is silent for longer is gone.
+#: The server sends a heartbeat every 15 s.
 SILENCE_SECONDS = 45.0
 
 
 @dataclass(frozen=True)
 class Ask:
-    """A call as it is sent.
-
-    `is_repeatable`: made twice, it does nothing that made once it does not.
-    """
+    """A call. `is_repeatable`: making it twice has the same effect as making it once."""
 
     method: str
     path: str
@@ -54,9 +50,9 @@ class Ask:
 
 
 class Connection:
-    """The way to one server with one key. The key is in no text that this makes."""
+    """The connection to one server with one key. The key is in no error text."""
 
-    #: Whether a call may have been made although its answer never came.
+    #: Whether a call may have had its effect although its answer was lost.
     loses_answers = True
 
     def __init__(
@@ -70,7 +66,7 @@ class Connection:
         return f"Connection({self.server})"
 
     async def ask(self, ask: Ask, answer: type[T]) -> T:
-        """The answer as its type; raises the error of gesta.errors that fits."""
+        """The answer as its type; raises an error of gesta.errors."""
         raw = await self._until_answered(ask)
         if answer is type(None):
             return answer()
@@ -96,7 +92,7 @@ class Connection:
             number += 1
 
     async def exchange(self, ask: Ask) -> bytes:
-        """What is answered to one call; raises the error that fits."""
+        """One call without repetition; returns the body of the answer."""
         headers, data = content_of(ask)
         limit = aiohttp.ClientTimeout(
             total=self.timeout_seconds + ask.wait_seconds, sock_connect=CONNECT_SECONDS
@@ -120,7 +116,7 @@ class Connection:
         raise self.refusal(status, raw, after)
 
     def refusal(self, status: int, raw: bytes, after: float | None) -> Exception:
-        """What to make of an answer that is no success: an error, which may pass or not."""
+        """The error for an answer that is not a success; Again where a repetition may help."""
         if status < 400:
             return Unreachable(
                 f"{self.server} points elsewhere ({status}); name the address itself: a key is not"
@@ -133,11 +129,11 @@ class Connection:
         return error
 
     def _pause(self, number: int, retry_after_seconds: float | None) -> float | None:
-        """How long to wait; None: longer than anybody wants to."""
+        """How long to wait; None when the server asks for more than PATIENCE_SECONDS."""
         spread = self.clock.chance() * min(PAUSE_SECONDS_MAX, PAUSE_SECONDS * (1 << number))
         if retry_after_seconds is None:
             return spread
-        # All who were sent away at once must not come back at once.
+        # Jitter keeps callers that were refused together from returning together.
         return retry_after_seconds + spread if retry_after_seconds <= PATIENCE_SECONDS else None
 
     async def stream(self, ask: Ask) -> AsyncGenerator[bytes]:
@@ -165,7 +161,7 @@ class Connection:
             raise _lost(self.server, ask, error) from None
 
     def _opened(self) -> aiohttp.ClientSession:
-        """The session, made by the first call, inside its loop."""
+        """Created by the first call, inside its event loop."""
         if self._session is None:
             self._session = aiohttp.ClientSession(
                 headers={"User-Agent": "gesta-client"}, cookie_jar=aiohttp.DummyCookieJar()
@@ -182,7 +178,7 @@ class Connection:
 
 
 class Again(Exception):
-    """It did not work, and may work the next time. `is_undone`: nothing was done for certain."""
+    """The call failed and a repetition may help. `is_undone`: it certainly had no effect."""
 
     def __init__(
         self, error: GestaError, *, is_undone: bool, retry_after_seconds: float | None = None
@@ -201,19 +197,17 @@ def _lost(server: str, ask: Ask, error: Exception) -> Again:
 
 
 def content_of(ask: Ask) -> tuple[dict[str, str], bytes | None]:
-    """Headers and body as they are sent."""
     if ask.body is None:
         return dict(ask.headers), None
     return {**ask.headers, "Content-Type": "application/json"}, msgspec.json.encode(ask.body)
 
 
 def query_of(ask: Ask) -> dict[str, str]:
-    """The parameters that were given, as texts."""
     return {name: _text(value) for name, value in ask.query.items() if value is not None}
 
 
 def path_of(*parts: str) -> str:
-    """The parts as a path below /v1, whatever is in them."""
+    """The path below /v1, with every part quoted."""
     return "/v1/" + "/".join(quote(part, safe="") for part in parts)
 
 
@@ -236,7 +230,7 @@ def _text(value: object) -> str:
 
 
 def _why(error: BaseException) -> str:
-    """In a few words, and with nothing in them that was sent."""
+    """A short cause without anything that was sent."""
     if isinstance(error, TimeoutError):
         return "its time was up"
     if isinstance(error, OSError) and error.strerror:
@@ -262,10 +256,7 @@ def _checked_key(key: str) -> str:
 
 
 class Calls:
-    """What all groups of calls are made of: read, change, go through pages.
-
-    Each call says whether it may be made twice.
-    """
+    """The base of all groups of calls: read, change, iterate over pages."""
 
     def __init__(self, line: Connection) -> None:
         self.line = line
@@ -296,7 +287,7 @@ class Calls:
         repeat: bool = False,
         wait: float = 0.0,
     ) -> T:
-        """`repeat`: made twice, it does nothing that made once it does not."""
+        """`repeat`: making the call twice has the same effect as making it once."""
         return await self.change(
             "POST",
             *parts,
@@ -334,7 +325,7 @@ class Calls:
         limit: int | None,
         page: int,
     ) -> AsyncIterator[T]:
-        """Item by item; a page is asked for when the one before is used up."""
+        """Item by item; each page is read when the one before is used up."""
         cursor: str | None = None
         left = limit
         while left is None or left > 0:
@@ -350,5 +341,4 @@ class Calls:
                 return
 
     async def rest(self) -> None:
-        """A moment of random length."""
         await sleep(self.line.clock, PAUSE_SECONDS * (1 + self.line.clock.chance()))

@@ -1,6 +1,4 @@
-"""Server-sent events, read as they come; a stream that breaks goes on behind the last event that
-was seen.
-"""
+"""Reads server-sent events. A broken stream continues after the last event seen."""
 
 from collections.abc import AsyncGenerator, Iterator, Mapping
 from contextlib import aclosing
@@ -11,17 +9,16 @@ from gesta.api_types.requests import StreamEvent
 from gesta.client.clock import sleep
 from gesta.client.connection import PAUSE_SECONDS, PAUSE_SECONDS_MAX, Again, Ask, Connection
 
-#: No event is longer; more is no stream of ours.
+#: The maximum length of an event.
 LINE_BYTES_MAX = 4 * 1024 * 1024
 
 
 async def follow(
     line: Connection, query: Mapping[str, str], last_id: str | None = None
 ) -> AsyncGenerator[StreamEvent | None]:
-    """Without an end; None is a sign of life, the first of which says that nothing is missed from
-    now on.
+    """Events without an end. None is a heartbeat; the first one says that no later event is missed.
 
-    Raises what the server refuses for good; anything else is waited for.
+    Raises errors that a repetition cannot solve; reconnects after all others.
     """
     failures = 0
     while True:
@@ -48,7 +45,7 @@ async def follow(
 
 
 class _Parser:
-    """Id and data of each event; an event without data moves the position only."""
+    """Id and data of each event. An event without data only moves the position."""
 
     def __init__(self) -> None:
         self._event_id, self._rest = "", b""

@@ -1,18 +1,13 @@
-"""What a server answers when something went wrong, as the error that an engine in this process
-would have raised.
-"""
+"""Turns a problem that the server answered into the error that an engine would have raised."""
 
 from collections.abc import Mapping
-from typing import Any, TypeVar
 
 import msgspec
 
 from gesta import errors as e
 from gesta.api_types.problem import ProblemRepresentation
 
-E = TypeVar("E", bound=e.GestaError)
-
-#: Nothing was done, whatever was asked: the same call may be made again.
+#: Codes of calls that had no effect; they may be repeated.
 NOTHING_DONE = frozenset(
     {
         "rate_limited",
@@ -28,7 +23,7 @@ NOTHING_DONE = frozenset(
 
 
 def read_problem(status: int, raw: bytes) -> ProblemRepresentation:
-    """The problem that was answered; one made up where the answer is none, as a proxy's may be."""
+    """The problem in an answer. An answer of a proxy may have none; then one is made up."""
     try:
         return msgspec.json.decode(raw, type=ProblemRepresentation)
     except msgspec.DecodeError:
@@ -42,49 +37,41 @@ def read_problem(status: int, raw: bytes) -> ProblemRepresentation:
 
 
 def error_of(problem: ProblemRepresentation, retry_after_seconds: float | None) -> e.GestaError:
-    """The error of this kind, with the server's own words."""
-    told = problem.detail
-    match problem.status:
-        case 401 | 403:
-            return _made(e.Forbidden, told)
-        case 404:
-            return _made(e.NotFound, told)
-        case 409 if problem.code == "ambiguous_id":
-            return _made(
-                e.AmbiguousId, told, request_id=problem.request_id or "", flows=problem.flows
-            )
-        case 409 if problem.code == "conflict":
-            return _made(e.Conflict, told, key="", request_id=problem.request_id or "")
-        case 409:
-            return _made(e.Refused, told, request_id=problem.request_id or "", code=problem.code)
-        case 410:
-            return _made(e.Erased, told, request_id=problem.request_id or "")
-        case 412:
-            return _made(e.VersionConflict, told, version=0)
-        case 422 if problem.errors:
-            return _made(e.InvalidRequest, told, flow="", fields=_fields(problem.errors))
-        case 400 if problem.code == "bad_cursor":
-            return _made(e.BadCursor, told)
-        case 507:
-            return _made(e.StoreFull, told)
-        case 429:
-            return _made(e.Overloaded, told, retry_after_seconds=retry_after_seconds or 1.0)
-        case 503 if problem.code in NOTHING_DONE:
-            return _made(e.Overloaded, told, retry_after_seconds=retry_after_seconds or 1.0)
-        case status if status >= 500:
-            return _made(e.Unreachable, told, code=problem.code)
-        case _:
-            return _made(e.BadInput, told)
-
-
-def _fields(errors: Mapping[str, str]) -> dict[str, str]:
-    """Faults of a payload under the names that its type has."""
-    return {name.removeprefix("payload."): fault for name, fault in errors.items()}
-
-
-def _made(kind: type[E], text: str, **values: Any) -> E:
-    """An error of this kind with a text that was written elsewhere, by the same rules."""
-    error = kind.__new__(kind, text)
-    for name, value in values.items():
-        setattr(error, name, value)
+    """The error that fits, with the text of the server."""
+    kind = _BY_CODE.get(problem.code) or _BY_STATUS.get(problem.status)
+    if problem.status == 422 and problem.errors:
+        kind = e.InvalidRequest
+    if problem.status == 503 and problem.code in NOTHING_DONE:
+        kind = e.Overloaded
+    if kind is None:
+        kind = e.Unreachable if problem.status >= 500 else e.BadInput
+    error = kind.__new__(kind, problem.detail)
+    # The constructors make texts of their own; these are the attributes that they set.
+    vars(error).update(
+        code=problem.code,
+        request_id=problem.request_id or "",
+        flows=problem.flows,
+        fields={name.removeprefix("payload."): text for name, text in problem.errors.items()},
+        flow="",
+        key="",
+        version=0,
+        retry_after_seconds=retry_after_seconds or 1.0,
+    )
     return error
+
+
+_BY_STATUS: Mapping[int, type[e.GestaError]] = {
+    401: e.Forbidden,
+    403: e.Forbidden,
+    404: e.NotFound,
+    409: e.Refused,
+    410: e.Erased,
+    412: e.VersionConflict,
+    429: e.Overloaded,
+    507: e.StoreFull,
+}
+_BY_CODE: Mapping[str, type[e.GestaError]] = {
+    "ambiguous_id": e.AmbiguousId,
+    "bad_cursor": e.BadCursor,
+    "conflict": e.Conflict,
+}

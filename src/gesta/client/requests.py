@@ -1,4 +1,4 @@
-"""Requests over HTTP: ask for something, see what became of it, decide about it."""
+"""Calls about requests: submit, follow, decide; and about work for external workers."""
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import aclosing
@@ -11,34 +11,28 @@ from gesta.api_types.requests import (
     BATCH_MAX,
     WAIT_SECONDS_MAX,
     AttemptRepresentation,
-    Attempts,
     BatchResult,
     Decided,
     EventRepresentation,
-    Page,
     RequestRepresentation,
-    Results,
     StreamEvent,
     Submit,
     Submitted,
-    Timeline,
     Whole,
 )
-from gesta.api_types.structs import PAGE_MAX
-from gesta.api_types.work import LEASE, Extended, Recorded, Work, WorkItems
+from gesta.api_types.structs import PAGE_MAX, ListOf
+from gesta.api_types.work import LEASE, Extended, Recorded, Work
 from gesta.client.connection import Ask, Calls, Json, path_of
 from gesta.client.events import follow
 from gesta.errors import InvalidRequest, OutcomeTimeout
 
-#: How often the rest of a batch is sent again when the store failed in the middle of it.
+#: How often the rest of a batch is sent again after a store error.
 ROUNDS = 5
-#: Requests of a batch are sent in bodies of about this size at most.
+#: The approximate maximum size of the body of a batch.
 BATCH_BYTES = 4 * 1024 * 1024
 
 
 class SubmitOptions(TypedDict, total=False):
-    """How a request is to be treated, beside its payload."""
-
     key: str | None
     deliver_at: datetime | None
     ttl: timedelta | None
@@ -57,13 +51,12 @@ class RequestCalls(Calls):
         by: str | None = None,
         **options: Unpack[SubmitOptions],
     ) -> Submitted:
-        """Ask for one side effect; when this returns it is on disk, or was before.
+        """Submit a request; when this returns, it is on disk.
 
-        `wait` holds the answer back for so many seconds.
+        `wait` holds the answer back for up to that many seconds.
 
-        Without a key the client makes one, so that a call that has to be repeated is never a second
-        request. A payload that brings an id of
-        its own is keyed by that one.
+        Without a key the client makes one, so that a repeated call is a duplicate. A payload with
+        its own id is keyed by that id.
         """
         given: Json = {**options}
         ttl_seconds = _seconds(given.pop("ttl", None))
@@ -90,27 +83,31 @@ class RequestCalls(Calls):
     async def submit_many(
         self, requests: Sequence[Submit], *, by: str | None = None
     ) -> list[BatchResult]:
-        """A verdict for each, in their order.
+        """One verdict for each request, in their order.
 
-        What was not written because the store failed in between is sent again.
+        Requests that a store error left unwritten are sent again.
         """
         asked = [_slim(self._keyed(one)) for one in requests]
         results: list[BatchResult | None] = [None] * len(asked)
         left = list(range(len(asked)))
         for _ in range(ROUNDS):
-            for places in _parts(asked, left):
-                body = {"requests": [asked[place] for place in places]}
+            for positions in _parts(asked, left):
+                body = {"requests": [asked[position] for position in positions]}
                 answer = await self.post(
-                    "requests", "batch", answer=Results, body=body, by=by, repeat=True
+                    "requests", "batch", answer=ListOf[BatchResult], body=body, by=by, repeat=True
                 )
-                for place, result in zip(places, answer.items, strict=True):
-                    results[place] = result
-            left = [place for place in left if self._is_left(requests[place], results[place])]
+                for position, result in zip(positions, answer.items, strict=True):
+                    results[position] = result
+            left = [
+                position
+                for position in left
+                if self._is_left(requests[position], results[position])
+            ]
             if not left:
                 break
-            for place in left:
-                if _brings_its_own(requests[place], _faults(results[place])):
-                    asked[place] = _slim(requests[place])
+            for position in left:
+                if _brings_its_own(requests[position], _errors(results[position])):
+                    asked[position] = _slim(requests[position])
             await self.rest()
         return [one for one in results if one is not None]
 
@@ -131,10 +128,8 @@ class RequestCalls(Calls):
         *,
         flow: str | None = None,
     ) -> Whole:
-        """The request when nothing more happens by itself.
-
-        Raises OutcomeTimeout after `timeout` seconds,
-        and it goes on.
+        """Wait until the request ends. Raises OutcomeTimeout after `timeout` seconds; the request
+        goes on.
         """
         clock = self.line.clock
         until = clock.monotonic() + timeout
@@ -156,13 +151,14 @@ class RequestCalls(Calls):
         key: str | None = None,
         limit: int | None = None,
     ) -> AsyncIterator[RequestRepresentation]:
-        """The tenant's requests, newest first, page by page as they are asked for; `limit` ends it.
-
-        `key`: what this one led to.
-        """
+        """The tenant's requests, newest first. `key` selects the requests that this key led to."""
         query = {"flow": flow, "status": status, "key": key}
         async for one in self.pages(
-            "requests", answer=Page, query=query, limit=limit, page=PAGE_MAX
+            "requests",
+            answer=ListOf[RequestRepresentation],
+            query=query,
+            limit=limit,
+            page=PAGE_MAX,
         ):
             yield one
 
@@ -172,7 +168,9 @@ class RequestCalls(Calls):
         """Every event of a request, oldest first."""
         query = {"flow": flow}
         return (
-            await self.read("requests", request_id, "events", answer=Timeline, query=query)
+            await self.read(
+                "requests", request_id, "events", answer=ListOf[EventRepresentation], query=query
+            )
         ).items
 
     async def attempts(
@@ -181,15 +179,20 @@ class RequestCalls(Calls):
         """Every attempt of a request, oldest first."""
         query = {"flow": flow}
         return (
-            await self.read("requests", request_id, "attempts", answer=Attempts, query=query)
+            await self.read(
+                "requests",
+                request_id,
+                "attempts",
+                answer=ListOf[AttemptRepresentation],
+                query=query,
+            )
         ).items
 
     async def stream(
         self, *, flow: str = "*", request_id: str | None = None, last_id: str | None = None
     ) -> AsyncIterator[StreamEvent]:
-        """What happens, as it happens, without an end.
-
-        A connection that breaks is made again, and nothing in between is missed.
+        """Events as they happen, without an end. A broken connection is made again and no event is
+        missed.
         """
         query = {"flow": flow} if request_id is None else {"flow": flow, "request": request_id}
         async with aclosing(follow(self.line, query, last_id)) as events:
@@ -274,7 +277,7 @@ class RequestCalls(Calls):
         return (
             result is None
             or result.verdict == "not_written"
-            or _brings_its_own(asked, _faults(result))
+            or _brings_its_own(asked, _errors(result))
         )
 
     def _keyed(self, asked: Submit) -> Submit:
@@ -289,17 +292,17 @@ class WorkCalls(Calls):
     async def take_work(
         self, flow: str, *, limit: int = 1, wait: float = 0.0, lease_seconds: float | None = None
     ) -> list[Work]:
-        """Work to be done, waited for at most `wait` seconds.
+        """Lease work; wait for it at most `wait` seconds.
 
-        Not repeated when the answer is lost: that work comes back when its lease ends.
+        Not repeated when the answer is lost: that work returns when its lease ends.
         """
         body = {"limit": limit, "waitSeconds": wait, "leaseSeconds": lease_seconds}
         return (
-            await self.post("flows", flow, "work", answer=WorkItems, body=body, wait=wait)
+            await self.post("flows", flow, "work", answer=ListOf[Work], body=body, wait=wait)
         ).items
 
     async def get_work(self, flow: str, request_id: str, token: str) -> Work:
-        """Work that was taken elsewhere, as it was handed out."""
+        """The details of leased work."""
         path, query = path_of("requests", request_id, "work"), {"flow": flow}
         return await self.line.ask(
             Ask("GET", path, is_repeatable=True, query=query, headers={LEASE: token}), Work
@@ -308,7 +311,7 @@ class WorkCalls(Calls):
     async def extend_work(
         self, flow: str, request_id: str, token: str, lease_seconds: float | None = None
     ) -> Extended:
-        """More time. Safe to repeat."""
+        """Extend a lease. Safe to repeat."""
         body = {"token": token, "leaseSeconds": lease_seconds}
         return await self.post(
             "requests",
@@ -323,7 +326,7 @@ class WorkCalls(Calls):
     async def report_sent(
         self, work: Work, *, provider_message_id: str | None = None, target_id: str | None = None
     ) -> Recorded:
-        """It is done. Safe to repeat: the same report twice is one."""
+        """Report success. Safe to repeat: a repeated report counts once."""
         return await self._report(
             work, "recordSent", providerMessageId=provider_message_id, targetId=target_id
         )
@@ -337,10 +340,10 @@ class WorkCalls(Calls):
         last_error: str | None = None,
         retry_after_seconds: float | None = None,
     ) -> Recorded:
-        """It is not done.
+        """Report that the work was not done.
 
-        `retryable`: it is tried again by the flow's rules, or after so many seconds. Safe to
-        repeat.
+        `retryable`: it is tried again by the flow's retry policy, or after `retry_after_seconds`.
+        Safe to repeat.
         """
         fields = {
             "retryable": retryable,
@@ -352,12 +355,12 @@ class WorkCalls(Calls):
     async def report_unknown(
         self, work: Work, reason: str, *, last_error: str | None = None
     ) -> Recorded:
-        """Nobody knows whether it is done. Safe to repeat."""
+        """Report that it is unknown whether the work was done. Safe to repeat."""
         return await self._report(work, "recordUnknown", reason=reason, lastError=last_error)
 
     async def _report(self, work: Work, kind: str, **fields: Any) -> Recorded:
-        told = {name: value for name, value in fields.items() if value is not None}
-        body = {"type": kind, "token": work.token, "attempts": work.attempt, **told}
+        given = {name: value for name, value in fields.items() if value is not None}
+        body = {"type": kind, "token": work.token, "attempts": work.attempt, **given}
         return await self.post(
             "requests",
             work.id,
@@ -369,19 +372,17 @@ class WorkCalls(Calls):
         )
 
 
-def _faults(result: BatchResult | None) -> Mapping[str, str]:
+def _errors(result: BatchResult | None) -> Mapping[str, str]:
     return {} if result is None or result.problem is None else result.problem.errors
 
 
-def _brings_its_own(asked: Submit, faults: Mapping[str, str]) -> bool:
-    """Whether nothing is wrong but the key that we made: the payload has an id of its own, which is
-    its key.
-    """
-    return asked.key is None and set(faults) == {"key"}
+def _brings_its_own(asked: Submit, errors: Mapping[str, str]) -> bool:
+    """Whether the only error is the key that this client made: the payload has its own id."""
+    return asked.key is None and set(errors) == {"key"}
 
 
 def has_ended(request: RequestRepresentation) -> bool:
-    """Whether nothing more happens to it by itself."""
+    """Whether nothing more happens to the request without a command."""
     if request.status == "unknown":
         return request.due_at is None
     return request.status not in ("requested", "validated", "queued")
@@ -393,7 +394,7 @@ def _fields(payload: Mapping[str, Any] | msgspec.Struct) -> dict[str, Any]:
 
 
 def _slim(asked: Submit) -> Json:
-    """What was said, without what was left out."""
+    """The fields without those that are None."""
     fields: Json = msgspec.to_builtins(asked)
     return {name: value for name, value in fields.items() if value is not None}
 
@@ -406,15 +407,15 @@ def _wait(seconds: float) -> dict[str, Any]:
     return {"wait": f"{round(min(seconds, WAIT_SECONDS_MAX) * 1000)}ms"} if seconds > 0 else {}
 
 
-def _parts(asked: Sequence[Json], places: Sequence[int]) -> list[list[int]]:
-    """The places in bodies that the server takes: by count and by size."""
+def _parts(asked: Sequence[Json], positions: Sequence[int]) -> list[list[int]]:
+    """The positions in groups that fit into one body, by count and by size."""
     parts: list[list[int]] = []
     size = 0
-    for place in places:
-        length = len(msgspec.json.encode(asked[place]))
+    for position in positions:
+        length = len(msgspec.json.encode(asked[position]))
         if not parts or len(parts[-1]) >= BATCH_MAX or size + length > BATCH_BYTES:
             parts.append([])
             size = 0
-        parts[-1].append(place)
+        parts[-1].append(position)
         size += length
     return parts

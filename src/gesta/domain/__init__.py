@@ -1,4 +1,4 @@
-"""The rules, pure: no I/O, no clock, no chance.
+"""The rules of requests as pure functions: no I/O, no clock, no randomness.
 
-`decide` turns a command into events, `evolve` folds an event into a state.
+`decide` turns a command into events; `evolve` applies an event to a state.
 """

@@ -1,4 +1,4 @@
-"""Events and metadata to bytes and back, versioned, upcast on read."""
+"""Encodes events and metadata, and decodes them, lifting old versions of events on read."""
 
 from collections.abc import Callable
 from functools import cache
@@ -16,8 +16,8 @@ canonical = msgspec.json.Encoder(order="deterministic").encode
 _meta_decoder = msgspec.json.Decoder(Meta)
 decode_meta = _meta_decoder.decode
 
-#: The contract version each event is written in, 1 unless listed; older ones are lifted on read by
-#: `UPCASTERS`, newer ones are skipped.
+#: The contract version in which each event is written, 1 unless listed. `UPCASTERS` lift older
+#: versions on read; newer ones are skipped.
 VERSIONS: dict[type[Event], int] = {}
 #: (event, version) → a function from that version's fields to the next version's.
 UPCASTERS: dict[tuple[type[Event], int], Callable[[dict[str, object]], dict[str, object]]] = {}
@@ -36,9 +36,7 @@ class EventTypes:
         self._kinds = {name: kind for kind, name in names.items()}
 
     def decode(self, type_name: str, data: bytes) -> Event | None:
-        """The event, or None for a type this version of the code does not know: such an event is
-        skipped, never fatal.
-        """
+        """The event; None for a type that this version does not know, which callers skip."""
         decoder = self._decoders.get(type_name)
         return self._lift(type_name, data) if decoder is None else decoder.decode(data)
 
@@ -63,5 +61,4 @@ def _decoder(kind: type[Event]) -> msgspec.json.Decoder[Event]:
 
 @cache
 def event_types(flow: str) -> EventTypes:
-    """The type names of a flow, made once, from its lifecycle."""
     return EventTypes(flow)

@@ -1,4 +1,4 @@
-"""What can be asked of a request, and by which of the flow's rules it is decided."""
+"""Commands about a request, and the rules of the flow that decide them."""
 
 from collections.abc import Mapping
 from typing import Literal
@@ -10,7 +10,7 @@ from gesta.domain.retry_policy import RetryPolicy
 
 
 class CommandRefused(Exception):
-    """The command is impossible in this state; `code` is stable, the text is for people."""
+    """The command is impossible in this state. `code` is stable; the text is for people."""
 
     def __init__(self, code: str, text: str) -> None:
         super().__init__(text)
@@ -18,23 +18,22 @@ class CommandRefused(Exception):
 
 
 class Rules(msgspec.Struct, frozen=True, gc=False):
-    """What a flow lays down for its requests."""
+    """The rules of a flow for its requests."""
 
     retry: RetryPolicy = RetryPolicy()
     on_unknown: UnknownPolicy = "manual"
-    #: How long the provider remembers our key, counted from the first attempt; None: for as long as
-    #: the request lives.
+    #: How long the provider remembers the idempotency key, from the first attempt; None: for ever.
     key_protects_seconds: float | None = None
-    #: How long after an unknown outcome the provider is asked for the first time, and the least
-    #: pause between two questions.
+    #: How long after an unknown outcome the provider is first asked, and the shortest pause between
+    #: two questions.
     ask_after_seconds: float = 5.0
-    #: How often and how long a provider that cannot tell yet is asked again; about four hours, then
-    #: a person has to decide.
+    #: How often a provider that cannot tell yet is asked again: for about four hours, then a person
+    #: decides.
     asking: RetryPolicy = RetryPolicy(attempts=30, base_seconds=10.0, cap_seconds=900.0)
 
 
 class Command(msgspec.Struct, frozen=True, gc=False):
-    """What is asked of one request. A lifecycle says which commands it takes."""
+    """A command about one request. The lifecycle defines which commands it accepts."""
 
 
 class Create(Command, frozen=True, gc=False):
@@ -58,32 +57,30 @@ class Start(Command, frozen=True, gc=False):
 
 
 class RecordOutcome(Command, frozen=True, gc=False):
-    """An attempt ended. `chance` is a random number in [0, 1), drawn by the caller."""
+    """An attempt ended. `chance` is a random number in [0, 1) from the caller."""
 
     outcome: Outcome
     attempt: int
     at: int
     chance: float = 0.0
-    #: The intent it ran under; None: the one that is open. Attempts of a forced new intent may
-    #: carry the numbers of old ones.
+    #: The intent of the attempt; None: the one that is open. After a forced new intent, attempt
+    #: numbers may repeat.
     intent: int | None = None
-    #: `kind/code` of the config it went by → the version that was used.
+    #: `kind/code` of the config that it used → the version.
     used: Mapping[str, int] = {}
-    #: Whether the provider was called, or may have been. What the engine itself refuses says
-    #: nothing about an earlier attempt.
+    #: Whether the provider was called, or may have been. A refusal by the engine says nothing about
+    #: an earlier attempt.
     called: bool = True
     #: The operation that was attempted; None: the one that is open.
     operation: str | None = None
 
 
 class Postpone(Command, frozen=True, gc=False):
-    """An attempt ended before it called anybody and does not count: if it was journalled, that is
-    taken back.
-    """
+    """An attempt ended before it called the provider, so it does not count."""
 
 
 class Lose(Command, frozen=True, gc=False):
-    """A job was taken before and its attempt has no recorded end: the process died, or the queue
+    """A job was leased before and its attempt has no recorded end: the process died, or the queue
     was lost.
     """
 
@@ -93,7 +90,7 @@ class Lose(Command, frozen=True, gc=False):
 
 
 class Reconciled(Command, frozen=True, gc=False):
-    """The provider was asked what it did. Retry means: it has no trace of it."""
+    """The provider was asked what it did. Retry means that it knows nothing of the call."""
 
     outcome: Outcome
     at: int
@@ -112,14 +109,15 @@ class Resolve(Command, frozen=True, gc=False):
 
 
 class Cancel(Command, frozen=True, gc=False):
-    """`active`: an attempt is running, so its end decides."""
+    """`active`: an attempt is running, so its outcome decides."""
 
     active: bool = False
 
 
 class Withdraw(Command, frozen=True, gc=False):
-    """What was found when a request came out of an outbox, later than it could be said to the
-    caller: nothing of it is to be sent.
+    """A request from an outbox turned out to be a duplicate, a conflict or invalid: do not send it.
+
+    The caller could not be told at submit.
     """
 
     reason: Literal["duplicate", "conflict", "invalid_request"]
@@ -131,8 +129,8 @@ class RetryNow(Command, frozen=True, gc=False):
 
 
 class Redrive(Command, frozen=True, gc=False):
-    """`again` forces a new intent although an attempt is in doubt; who decided stands in the
-    event's metadata.
+    """`again` forces a new intent although an outcome is unknown; the metadata of the event names
+    who decided.
     """
 
     at: int
@@ -141,13 +139,11 @@ class Redrive(Command, frozen=True, gc=False):
 
 
 class Expire(Command, frozen=True, gc=False):
-    """Nothing may be sent any more: its time to live is over or, in doubt, the provider has
-    forgotten our key.
+    """Nothing may be sent any more: the time to live is over or, after an unknown outcome, the
+    provider has forgotten the idempotency key.
 
-    Asked before each attempt.
-
-    Both are judged by `at`, so that a redrive in between is not undone; None: the caller knows that
-    the time to live is over.
+    It is checked before each attempt, at the time `at`, so that a redrive in between is not undone.
+    None: the caller knows that the time to live is over.
     """
 
     at: int | None = None
@@ -158,10 +154,10 @@ class Purge(Command, frozen=True, gc=False):
 
 
 class RecordReceipt(Command, frozen=True, gc=False):
-    """The provider tells what became of what it had taken, which also shows that it had."""
+    """The provider reports what became of a message, which also shows that it accepted it."""
 
     kind: Literal["delivered", "bounced", "complained"]
-    #: The provider's own name of the report.
+    #: The provider's id of the report.
     report: str
     provider_id: str = ""
     reason: str = ""

@@ -1,7 +1,4 @@
-"""The facts of a request's life.
-
-Field names are the stored ones; the type name is `<flow>.<Name>.v1` (see codec.py).
-"""
+"""The events of a request. Stored type names are `<flow>.<Name>.v1` (see codec.py)."""
 
 from typing import Literal
 
@@ -16,10 +13,7 @@ class Actor(msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defaults
 
 
 class Meta(msgspec.Struct, frozen=True, gc=False, rename="camel"):
-    """What every event carries beside its own fields.
-
-    Stream names are never parsed: whose event it is stands here.
-    """
+    """The metadata of every event. Stream names are not parsed: the owner is named here."""
 
     tenant: str
     flow: str
@@ -43,7 +37,7 @@ class Event(msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defaults
 class Created(Event, frozen=True, gc=False):
     """A request was submitted.
 
-    Validation is synchronous, so the request is `queued` at once and its operation open.
+    It was validated before, so it is `queued` and its operation is open.
     """
 
     id: str
@@ -60,7 +54,7 @@ class Created(Event, frozen=True, gc=False):
     test: bool = False
     #: Executed by external workers, who lease it from its tenant's external queue and report.
     external: bool = False
-    #: Its id is the caller's own. Another tenant's or flow's request may have the same.
+    #: The caller chose the id. A request of another tenant or flow may have the same one.
     own: bool = False
 
 
@@ -68,7 +62,7 @@ class Updated(Event, frozen=True, gc=False):
     """A decision about a request: opened again (retry, redrive), cancel requested, removed from
     the dead letters.
 
-    `postponed` takes back a journalled attempt that did not call the provider.
+    `postponed` cancels a journalled attempt that did not call the provider.
     """
 
     change: Literal["retry", "redrive", "cancel_requested", "purged", "postponed"]
@@ -99,9 +93,9 @@ class Succeeded(Event, frozen=True, gc=False):
     """The effect happened. Each operation of a lifecycle has a class of its own for this."""
 
     attempts: int
-    #: The provider's own name for what it did, kept for later matching.
+    #: The provider's id of the effect, kept for later matching.
     provider_id: str = msgspec.field(default="", name="providerMessageId")
-    #: Where it went, as the provider names it.
+    #: The provider's name of the recipient.
     target_id: str = ""
     detail: str = ""
     used: Used = {}
@@ -128,7 +122,7 @@ class CompletedLate(Completed, frozen=True, gc=False):
 class Failed(Event, frozen=True, gc=False):
     """Final for this intent.
 
-    `retryable` tells people that a redrive makes sense; nothing retries by itself.
+    `retryable`: a redrive makes sense. Nothing is retried automatically.
     """
 
     reason: str
@@ -141,7 +135,7 @@ class Failed(Event, frozen=True, gc=False):
 class OutcomeUnknown(Event, frozen=True, gc=False):
     """The effect may have happened.
 
-    `next_at` is when to resend or to ask, absent when a person has to decide.
+    `next_at`: when to resend or to ask the provider; absent when a person has to decide.
     """
 
     attempt: int
@@ -153,13 +147,13 @@ class OutcomeUnknown(Event, frozen=True, gc=False):
 
 
 class OutcomeResolved(Event, frozen=True, gc=False):
-    """An unknown outcome is known now, from the provider or from a person."""
+    """The provider or a person resolved an unknown outcome."""
 
     result: Literal["executed", "not_executed", "rejected"]
     by: str
     evidence: str
     provider_message_id: str = ""
-    #: After `not_executed`: when it is tried again; absent: at once, or an ending follows.
+    #: After `not_executed`: when the next attempt is due; absent: now, or the request ends.
     next_attempt_at: int | None = None
     #: The operation whose outcome was unknown.
     operation: str = "send"
@@ -172,7 +166,7 @@ class Expired(Event, frozen=True, gc=False):
 
 
 class Cancelled(Event, frozen=True, gc=False):
-    """Cancelled before it was done, or the `duplicate` of an earlier request."""
+    """Cancelled before the effect, or the `duplicate` of an earlier request."""
 
     attempts: int
     reason: str = ""
@@ -180,22 +174,19 @@ class Cancelled(Event, frozen=True, gc=False):
 
 
 class Delivered(Event, frozen=True, gc=False):
-    """The provider reports that it arrived.
+    """The provider reports that the message arrived. The status stays `sent`."""
 
-    A fact beside the status: the request was sent before, and stays so.
-    """
-
-    #: The provider's own name of the report: received again, it is not recorded again.
+    #: The provider's id of the report: a repeated report is not recorded again.
     report: str
     provider_message_id: str = ""
-    #: When it happened, as the provider says.
+    #: When it happened, according to the provider.
     reported_at: int | None = None
 
 
 class Bounced(Event, frozen=True, gc=False):
-    """The provider reports that it did not arrive, although it had taken it.
+    """The provider reports that it accepted the message but could not deliver it.
 
-    `permanent`: and that it never will.
+    `permanent`: it will not be delivered later either.
     """
 
     report: str

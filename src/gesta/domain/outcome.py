@@ -1,18 +1,18 @@
-"""What an attempt came to. A flow returns one of these four; nothing else ends an attempt."""
+"""Outcomes of an attempt: Done, Rejected, Retry or Unknown. An executor returns one of them."""
 
 from typing import Literal
 
 import msgspec
 
-#: What happens after an Unknown: resend under the same key, ask the provider, or leave it to a
-#: person.
+#: What happens after an Unknown: resend with the same key, ask the provider (reconcile), or leave
+#: it to a person (manual).
 UnknownPolicy = Literal["resend", "reconcile", "manual"]
 
 
 class Done(msgspec.Struct, frozen=True, gc=False, tag="done", repr_omit_defaults=True):
     """The effect happened.
 
-    `id` is the provider's own name for it, `target` its name for where it went.
+    `id` is the provider's id of it, `target` the provider's name of the recipient.
     """
 
     id: str = ""
@@ -21,16 +21,14 @@ class Done(msgspec.Struct, frozen=True, gc=False, tag="done", repr_omit_defaults
 
 
 class Rejected(msgspec.Struct, frozen=True, gc=False, tag="rejected", repr_omit_defaults=True):
-    """The effect did not happen and never will as it was asked for."""
+    """The effect did not happen, and repeating the same call would not change that."""
 
     reason: str
     detail: str = ""
 
 
 class Retry(msgspec.Struct, frozen=True, gc=False, tag="retry", repr_omit_defaults=True):
-    """The effect surely did not happen this time; another attempt may succeed, not before
-    `after_seconds`.
-    """
+    """The effect definitely did not happen; safe to retry after `after_seconds`."""
 
     reason: str
     detail: str = ""
@@ -38,11 +36,11 @@ class Retry(msgspec.Struct, frozen=True, gc=False, tag="retry", repr_omit_defaul
 
 
 class Unknown(msgspec.Struct, frozen=True, gc=False, tag="unknown", repr_omit_defaults=True):
-    """The effect may have happened: the question was asked and the answer is missing."""
+    """The effect may have happened: the call was made and its answer is missing."""
 
     reason: str
     detail: str = ""
-    #: Not before this: a provider may say when to come back even though it lost the answer (504
+    #: The earliest resend: a provider may say when to come back although its answer was lost (504
     #: with Retry-After).
     after_seconds: float = 0.0
 

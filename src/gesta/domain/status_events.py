@@ -1,4 +1,4 @@
-"""What a user's application is told: one word for each event that changed a request's status."""
+"""Status events: what handlers and webhooks receive when the status of a request changes."""
 
 import msgspec
 
@@ -8,8 +8,8 @@ from gesta.domain.outcome import clear_text
 from gesta.domain.state import State
 
 CREATED, ATTEMPT_FAILED = "created", "attempt_failed"
-#: Every word that can be listened for: those of notifications, then those that only transactions
-#: have, then what providers report.
+#: Every status to which a handler can subscribe: those of notifications, those of transactions,
+#: then delivery receipts.
 WORDS = (
     CREATED,
     "sent",
@@ -27,25 +27,23 @@ WORDS = (
     "complained",
 )
 
-#: Who asked, where it was the engine itself: in `Meta.source` of every event of such a request.
-#: What these come to is told to no tenant's
-#: webhook, or a webhook would tell of itself for ever; and what becomes of alerts makes no alert.
+#: `Meta.source` of requests that the engine itself submitted. They cause no status webhooks,
+#: because a webhook would then report itself for ever, and a failed alert causes no alert.
 STATUS_WEBHOOKS, ALERTING = "gesta/told", "gesta/alerts"
 OWN_SOURCES = frozenset({STATUS_WEBHOOKS, ALERTING})
 
 
 class Event(msgspec.Struct, frozen=True, gc=False):
-    """One change of a request, as handlers get it.
+    """One change of a request, as handlers receive it.
 
-    Never the payload: ask the engine for it, if it is needed.
-
-    An event may be told more than once; `id` is the same each time. Times are epoch milliseconds.
+    It has no payload: a handler that needs the payload asks the engine. A handler may receive an
+    event more than once, each time with the same `id`. Times are epoch milliseconds.
     """
 
-    #: Its place in the log: events are told in this order.
+    #: Its position in the log. Handlers receive events in this order.
     position: int
     id: str
-    #: The word that was listened for: created, sent, failed, expired, cancelled, unknown,
+    #: The status of the subscription: created, sent, failed, expired, cancelled, unknown,
     #: attempt_failed, delivered, bounced, complained.
     status: str
     #: The stored type, e.g. notification.webhook.Sent.v1.
@@ -53,7 +51,7 @@ class Event(msgspec.Struct, frozen=True, gc=False):
     flow: str
     tenant: str
     request_id: str
-    #: How many events the request had with this one.
+    #: How many events the request has, this one included.
     version: int
     at_ms: int
     attempts: int
@@ -62,19 +60,19 @@ class Event(msgspec.Struct, frozen=True, gc=False):
     provider_id: str
     correlation_id: str
     key: str | None
-    #: It reached the sandbox and nobody else.
+    #: A test request: it reached the sandbox only.
     test: bool = False
 
 
 def changed_status(word: str, before: State | None) -> bool:
-    """Whether the event changed something: an outcome that stays unknown did not."""
+    """Whether the event changed the status: an outcome that stays unknown did not."""
     return before is None or word == ATTEMPT_FAILED or before.status != word
 
 
 def told(
     word: str, after: State, meta: e.Meta, position: int, event_id: bytes, type_name: str
 ) -> Event:
-    """What handlers get, from the request as it was right after the event."""
+    """The status event, from the state right after the stored event."""
     reason = (
         after.bounce
         if word == "bounced"

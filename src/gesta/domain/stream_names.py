@@ -1,22 +1,18 @@
-"""Every name under which something is stored, built here and nowhere else.
+"""Names of streams and checkpoints. They are built here and never parsed (S0-18)."""
 
-Names are built, never parsed: S0-18.
-"""
-
-#: Whose config concerns every tenant. No tenant can be called so.
+#: The owner of config that applies to every tenant. No tenant can have this name.
 INSTALLATION = "_gesta"
 
 
 def request_stream(flow: str, tenant: str, request_id: str) -> str:
-    """The stream of one request."""
     return f"{flow}.request-{tenant}-{request_id}"
 
 
 def config_stream(tenant: str) -> str:
-    """The one stream that holds all config of a tenant."""
+    """The one stream with all config of a tenant."""
     return f"config-{tenant}"
 
 
 def checkpoint_of(subscription: str) -> str:
-    """The checkpoint of a subscription, and the lease of the process that plays it."""
+    """The name of a subscription's checkpoint, and of the lease of the process that runs it."""
     return f"subscription/{subscription}"

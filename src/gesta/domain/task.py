@@ -1,4 +1,4 @@
-"""A task is done once: the lifecycle of flows that users define, and of external work."""
+"""The lifecycle of a task: user-defined flows and external work."""
 
 from gesta.domain import events as e
 from gesta.domain.lifecycle import lifecycle

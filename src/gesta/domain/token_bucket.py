@@ -1,23 +1,21 @@
-"""A token bucket as one number: when it would be full again.
+"""A token bucket, stored as the time at which it will be full again.
 
-Tokens have times, and those of the near future can be reserved.
+Each token has a time; tokens of the near future can be reserved.
 """
 
 import msgspec
 
 
 class Bucket(msgspec.Struct, frozen=True, gc=False):
-    """Times are epoch milliseconds, with fractions: a thousand tokens a second are one a
-    millisecond.
-    """
+    """Times are epoch milliseconds with fractions."""
 
     full_at: float = 0.0
-    #: No token before this, however full it is.
+    #: No token is available before this, however full the bucket is.
     closed_until: float = 0.0
 
 
 class Rate(msgspec.Struct, frozen=True, gc=False):
-    """A token each `gap_ms`, and `burst` of them at once after a rest."""
+    """One token every `gap_ms`, and up to `burst` tokens at once after a pause."""
 
     gap_ms: float
     burst: int
@@ -26,8 +24,9 @@ class Rate(msgspec.Struct, frozen=True, gc=False):
 def reserve(
     bucket: Bucket, rate: Rate, tokens: int, now: float, ahead_ms: float
 ) -> tuple[list[float], float, Bucket]:
-    """The times of up to so many tokens, none later than `ahead_ms` from now; the time of the one
-    after them; and what is left.
+    """Reserve up to `tokens` tokens, none later than `ahead_ms` from now.
+
+    Returns their times, the time of the next token after them, and the bucket afterwards.
     """
     opens, latest, lead_ms = (
         max(now, bucket.closed_until),
@@ -35,8 +34,7 @@ def reserve(
         (rate.burst - 1) * rate.gap_ms,
     )
     gap_ms = rate.gap_ms
-    # Later than all that could be reserved by now it is only where a clock was ahead: nobody has to
-    # wait until the clock is there again.
+    # A later time can only come from a clock that was ahead. Callers must not wait for it.
     full_at = min(bucket.full_at, latest + rate.burst * gap_ms)
     times: list[float] = []
     while True:

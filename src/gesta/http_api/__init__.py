@@ -1,8 +1,6 @@
-"""Beside the road, the door for every language: /v1 over HTTP.
+"""The HTTP API. `engine.web()` mounts it, `gesta serve` and `gesta api` serve it.
 
-`engine.web()` mounts it, `gesta serve` and `gesta api` serve it.
-
-app.py has the table of all routes; route.py says what a route is; endpoint.py walks each call from
-the key to the answer; problem.py is what
-goes wrong, in words. The other files are the routes, grouped by what they are about.
+app.py has the table of all routes, route.py defines what a route is, endpoint.py handles one call
+from the key to the answer, problem.py maps errors to answers. The other files are the routes,
+grouped by topic.
 """

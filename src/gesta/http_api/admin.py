@@ -1,7 +1,7 @@
-"""What operators ask and do: flows, counts, what was quarantined, pauses, erasure, whose key it is.
+"""Routes for operators: flows, counts, quarantine, pauses, erasure, the caller's key.
 
-A pause for everybody, of a flow or of everything, is not one tenant's to make or to end: `gesta
-pause`. It is shown, without who and why.
+A tenant cannot make or end a pause that affects every tenant; `gesta pause` does that. The list
+shows such a pause without its reason and author.
 """
 
 from collections import Counter
@@ -12,17 +12,14 @@ import msgspec
 from gesta.admin.representations import pause_representation, quarantined_representation
 from gesta.api_types.admin import (
     Count,
-    Counts,
     ErasedRepresentation,
     FlowRepresentation,
-    Flows,
     PauseRepresentation,
-    Pauses,
-    QuarantinedList,
+    QuarantinedRepresentation,
     Resumed,
 )
 from gesta.api_types.keys import Myself
-from gesta.api_types.structs import Asked
+from gesta.api_types.structs import Asked, ListOf
 from gesta.errors import NotFound
 from gesta.flows.channels import unknown_flow
 from gesta.flows.schemas import payload_schema
@@ -31,7 +28,7 @@ from gesta.http_api.route import Answer, Call, Route
 from gesta.requests.dead_letters import iso
 from gesta.tenants.pauses import Pause
 
-#: The most quarantined events and jobs that the list pages through.
+#: The list of quarantined events and jobs ends here.
 QUARANTINED_MAX = 10_000
 
 
@@ -41,7 +38,7 @@ class QuarantinedQuery(Asked, frozen=True):
 
 
 async def whoami(call: Call) -> Answer:
-    """Whose key this is, and what it allows."""
+    """The key that was sent, with its scopes."""
     grant = call.grant
     expires = None if grant.expires_ms is None else iso(grant.expires_ms)
     return Answer(
@@ -50,7 +47,7 @@ async def whoami(call: Call) -> Answer:
 
 
 async def list_flows(call: Call) -> Answer:
-    """What can be asked for: the flows of this process."""
+    """The flows of this process, with the schemas of their payloads."""
     found = [
         FlowRepresentation(
             flow.name,
@@ -63,16 +60,16 @@ async def list_flows(call: Call) -> Answer:
         )
         for _, flow in sorted(call.engine.flows.items())
     ]
-    return Answer(Flows(items=found))
+    return Answer(ListOf(items=found))
 
 
 async def count_requests(call: Call) -> Answer:
-    """How many requests the tenant has, by flow and status. They may lag some milliseconds
-    behind.
+    """How many requests the tenant has, by flow and status. The counts may lag by some
+    milliseconds.
     """
     counts: dict[tuple[str, Any], int] = dict(await call.engine.admin.counts(call.tenant))
     items = [Count(flow, status, count) for (flow, status), count in sorted(counts.items())]
-    return Answer(Counts(items=items))
+    return Answer(ListOf(items=items))
 
 
 async def list_quarantined(call: Call) -> Answer:
@@ -81,7 +78,7 @@ async def list_quarantined(call: Call) -> Answer:
     end = asked.cursor + asked.limit
     found = await call.engine.admin.quarantined(call.tenant, end + 1)
     return Answer(
-        QuarantinedList(
+        ListOf(
             items=[quarantined_representation(one) for one in found[asked.cursor : end]],
             next=str(end) if len(found) > end <= QUARANTINED_MAX else None,
         )
@@ -89,34 +86,34 @@ async def list_quarantined(call: Call) -> Answer:
 
 
 class Chosen(Asked, frozen=True):
-    """Neither: everything of the tenant. `credential` is `kind/code` of its config."""
+    """Without both: the whole tenant. `credential` is the `kind/code` of its config."""
 
     flow: str | None = None
     credential: str | None = None
 
 
 class PauseAsked(Chosen, frozen=True):
-    #: For those who find it paused.
+    #: Shown to operators who find it paused.
     reason: str = ""
 
 
 async def list_pauses(call: Call) -> Answer:
-    """What keeps the tenant's requests from going on, and how many of its jobs are held."""
+    """The pauses that affect the tenant, and how many of its jobs each one holds."""
     admin, is_local = call.engine.admin, call.web.grant is not None
     held = [one for one in await admin.held() if is_local or one.tenant == call.tenant]
     counts: Counter[str] = Counter()
     for one in held:
         counts[one.scope] += one.count
-    # On the store itself everybody's are shown, also those of other tenants that hold jobs.
+    # In local mode the pauses of every tenant that has held jobs are shown.
     found = [*(await admin.paused() if is_local else ()), *await admin.paused(call.tenant)]
     pauses = {str(pause.scope): pause if is_local else _own(pause) for pause in found}
     items = [pause_representation(pause, counts[name]) for name, pause in sorted(pauses.items())]
-    return Answer(Pauses(items=items))
+    return Answer(ListOf(items=items))
 
 
 async def pause(call: Call) -> Answer:
-    """Begin nothing more. Requests are accepted and wait; attempts that run go on. Safe to
-    repeat.
+    """Pause the tenant, one of its flows or a credential: requests are accepted and wait until it
+    is resumed. Running attempts finish. Safe to repeat.
     """
     asked: PauseAsked = call.body
     if call.web.grant is None:
@@ -132,9 +129,7 @@ async def pause(call: Call) -> Answer:
 
 
 async def resume(call: Call) -> Answer:
-    """Let it go on, whoever had paused it: a person, or the engine because a provider refused the
-    credential.
-    """
+    """End a pause, also one that the engine made because a provider refused the credential."""
     asked: Chosen = call.query
     held = await call.engine.admin.resume(
         flow=asked.flow, tenant=call.tenant, credential=asked.credential, actor=call.actor
@@ -143,36 +138,34 @@ async def resume(call: Call) -> Answer:
 
 
 async def _refuse_unknown(call: Call, asked: PauseAsked) -> None:
-    """Every worker remembers every pause, so there is one only of what there is."""
-    faults = {}
+    """Every worker remembers every pause, so only existing flows and credentials can be paused."""
+    errors = {}
     if asked.flow is not None and asked.flow not in call.engine.flows:
-        faults["flow"] = str(unknown_flow(asked.flow, call.engine.flows))
+        errors["flow"] = str(unknown_flow(asked.flow, call.engine.flows))
     declared = {credential for flow in call.engine.flows.values() for credential in flow.declared}
     if asked.credential is not None and asked.credential not in declared:
         kind, _, code = asked.credential.partition("/")
         if not await call.engine.admin.config_version(kind, code, tenant=call.tenant):
-            faults["credential"] = str(NotFound("config", asked.credential))
-    if faults:
-        raise invalid(faults)
+            errors["credential"] = str(NotFound("config", asked.credential))
+    if errors:
+        raise invalid(errors)
 
 
 def _own(pause: Pause) -> Pause:
-    """What a tenant may know: of a pause for everybody, that it is there."""
+    """Hides the reason and the author of a pause that affects every tenant."""
     return pause if pause.scope.tenant is not None else Pause(pause.scope, "", pause.since_ms, "")
 
 
 class Erase(Asked, frozen=True):
-    """`subject`: the text that stands in a personal field, letter by letter, or what a payload's
-    `subject` said.
-    """
+    """`subject`: the exact text of a personal field, or of a payload's `subject`."""
 
     subject: Annotated[str, msgspec.Meta(min_length=1, max_length=10_000)]
 
 
 async def erase(call: Call) -> Answer:
-    """Destroy the keys that seal what payloads tell about a person.
+    """Destroy the keys that encrypt a person's data in payloads.
 
-    It cannot be undone; it is safe to repeat.
+    This cannot be undone. Safe to repeat.
     """
     return Answer(
         ErasedRepresentation(
@@ -182,18 +175,24 @@ async def erase(call: Call) -> Answer:
 
 
 ROUTES = [
-    Route("GET", "/v1/whoami", whoami, "any", "The key that was sent", "access", answer=Myself),
+    Route("GET", "/v1/whoami", whoami, "any", "Get the key that was sent", "access", answer=Myself),
     Route(
-        "GET", "/v1/flows", list_flows, "read", "What can be asked for", "requests", answer=Flows
+        "GET",
+        "/v1/flows",
+        list_flows,
+        "read",
+        "List flows",
+        "requests",
+        answer=ListOf[FlowRepresentation],
     ),
     Route(
         "GET",
         "/v1/counts",
         count_requests,
         "read",
-        "Requests by flow and status",
+        "Count requests by flow and status",
         "requests",
-        answer=Counts,
+        answer=ListOf[Count],
     ),
     Route(
         "GET",
@@ -201,20 +200,26 @@ ROUTES = [
         list_quarantined,
         "operate",
         "List quarantined events and jobs",
-        "operating",
+        "operations",
         query=QuarantinedQuery,
-        answer=QuarantinedList,
+        answer=ListOf[QuarantinedRepresentation],
     ),
     Route(
-        "GET", "/v1/pauses", list_pauses, "operate", "What is paused", "operating", answer=Pauses
+        "GET",
+        "/v1/pauses",
+        list_pauses,
+        "operate",
+        "List pauses",
+        "operations",
+        answer=ListOf[PauseRepresentation],
     ),
     Route(
         "POST",
         "/v1/pauses",
         pause,
         "operate",
-        "Begin nothing more",
-        "operating",
+        "Pause the tenant, a flow or a credential",
+        "operations",
         body=PauseAsked,
         answer=PauseRepresentation,
         example={"reason": "the receiver is being moved"},
@@ -225,8 +230,8 @@ ROUTES = [
         "/v1/pauses",
         resume,
         "operate",
-        "Let it go on",
-        "operating",
+        "Resume what is paused",
+        "operations",
         query=Chosen,
         answer=Resumed,
         problems=(404,),

@@ -1,4 +1,4 @@
-"""Every route of the API, and the application that serves them."""
+"""All routes of the API and the application that serves them."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 from starlette.routing import Route as StarletteRoute
 from starlette.routing import Router
+from starlette.types import Receive, Scope, Send
 
+from gesta.engine.engine import Engine
 from gesta.engine.health import ProcessHealth
 from gesta.http_api import (
     admin,
@@ -33,14 +34,9 @@ from gesta.http_api.endpoint import Endpoint, KeyRates, Patience, send_answer
 from gesta.http_api.first_key import FirstKey
 from gesta.http_api.problem import Problem
 from gesta.http_api.route import Route
+from gesta.tenants.api_keys import Grant
 
-if TYPE_CHECKING:
-    from starlette.types import Receive, Scope, Send
-
-    from gesta.engine.engine import Engine
-    from gesta.tenants.api_keys import Grant
-
-#: Where the routes are. The first ones are called most: they are looked through in this order.
+#: The modules with the routes. The router searches them in this order, so frequent ones come first.
 TABLE = (
     requests,
     decisions,
@@ -57,7 +53,7 @@ TABLE = (
     subscriptions,
     description,
 )
-#: Of one body that comes from this process: more than any command reads.
+#: The maximum body of a call from this process.
 LOCAL_BYTES_MAX = 16 * 1024 * 1024
 ROUTES: list[Route] = [route for part in TABLE for route in part.ROUTES]
 
@@ -65,20 +61,20 @@ ROUTES: list[Route] = [route for part in TABLE for route in part.ROUTES]
 class Web:
     """The API of one engine.
 
-    With a `grant` it answers calls of this process alone, without a key or a rate, in the name of
-    the grant. What the engine raises comes through to such a caller as it is.
+    With a `grant` it serves only calls of this process, without a key or a rate limit, in the name
+    of the grant. Errors of the engine are raised to such a caller unchanged.
     """
 
     def __init__(self, engine: Engine, *, grant: Grant | None = None) -> None:
         self.engine, self.grant = engine, grant
         self.rates = KeyRates(engine.settings.api_rate)
-        #: Tenant → its streams that are open.
+        #: Tenant → number of open streams.
         self.streams: Counter[str] = Counter()
-        #: Tenant → its bulk runs that are active.
+        #: Tenant → number of active bulk runs.
         self.bulk_runs: Counter[str] = Counter()
-        #: How the first admin key is made, where this process offers that.
+        #: The offer of a first admin key, if this process makes one.
         self.first_key: FirstKey | None = None
-        #: Tenant → previews that are being made for it.
+        #: Tenant → number of previews being rendered.
         self.previews: Counter[str] = Counter()
         self.health = ProcessHealth()
         self.patience = Patience(engine)
@@ -88,15 +84,15 @@ class Web:
         answering = {
             path: _Methods([r for r in routes if r.path == path], self) for path in _paths(routes)
         }
-        #: Who answers at a path without a name in it, found at once: most calls are submits.
+        #: Endpoints of paths without parameters, found without the router: most calls are submits.
         self._inline = {
             (method, path): end
             for path, one in answering.items()
             if "{" not in path
             for method, end in one.endpoints.items()
         }
-        # The router alone: endpoints answer whatever goes wrong, so each call would pay for an
-        # application around it for nothing.
+        # A router without a Starlette application around it: endpoints handle every error
+        # themselves.
         self._router = Router(
             [StarletteRoute(path, methods) for path, methods in answering.items()],
             redirect_slashes=False,
@@ -104,16 +100,14 @@ class Web:
         )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """As an ASGI application, at the root or mounted."""
+        """The ASGI application, at the root or mounted."""
         known = None
         if scope["type"] == "http" and not scope.get("root_path"):
             known = self._inline.get((scope["method"], scope["path"]))
         await (self._router if known is None else known)(scope, receive, send)
 
     async def offer_first_key(self) -> str | None:
-        """The path and query of a link that makes the first admin key, once; None when there is an
-        admin key.
-        """
+        """Path and query of a link that makes the first admin key; None when one exists."""
         pipeline = self.engine.pipeline
         if await pipeline.keys.any_admin():
             return None
@@ -122,7 +116,7 @@ class Web:
 
     @cached_property
     def description(self) -> Description:
-        """What is told of the API, made when somebody asks."""
+        """Built on the first use."""
         return Description(ROUTES, self.engine.flows)
 
 
@@ -131,7 +125,7 @@ def _paths(routes: Sequence[Route]) -> list[str]:
 
 
 class _Methods:
-    """The routes of one path, by method."""
+    """The endpoints of one path, by method."""
 
     def __init__(self, routes: Sequence[Route], web: Web) -> None:
         self.endpoints = {route.method: Endpoint(route, web) for route in routes}
@@ -140,9 +134,11 @@ class _Methods:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         endpoint = self.endpoints.get(scope["method"])
         if endpoint is None:
-            told = f"{scope['method']} is not possible here; possible: {self._allowed}"
+            detail = f"{scope['method']} is not allowed here; allowed: {self._allowed}"
             await send_answer(
-                Problem(405, "method_not_allowed", told, headers={"Allow": self._allowed}).answer(),
+                Problem(
+                    405, "method_not_allowed", detail, headers={"Allow": self._allowed}
+                ).answer(),
                 send,
             )
             return
@@ -150,15 +146,12 @@ class _Methods:
 
 
 async def _not_found(scope: Scope, _: Receive, send: Send) -> None:
-    told = f"nothing is at {scope['path']}; GET /openapi.json lists what there is"
-    await send_answer(Problem(404, "no_route", told).answer(), send)
+    detail = f"no route {scope['path']}; GET /openapi.json lists all routes"
+    await send_answer(Problem(404, "no_route", detail).answer(), send)
 
 
 class Mounted:
-    """The API of an engine inside another application: FastAPI, Starlette, Litestar, or none.
-
-    Frameworks disagree about what they say to a mounted application about its path.
-    """
+    """The API inside another application: FastAPI, Starlette, Litestar, or none."""
 
     def __init__(self, engine: Engine) -> None:
         self._app = Web(engine)
@@ -170,9 +163,7 @@ class Mounted:
 
 
 def placed(scope: Scope) -> Scope:
-    """Litestar gives a path with a slash behind it, and not where it begins; the path as it was
-    sent tells both.
-    """
+    """Litestar appends a slash to the path and leaves `root_path` out; the raw path has both."""
     path, root = scope["path"].rstrip("/"), scope.get("root_path", "")
     sent = scope.get("raw_path", b"").decode("ascii", "replace").partition("?")[0].rstrip("/")
     if not root and sent != path and sent.endswith(path):

@@ -1,6 +1,6 @@
-"""/v1/config: what a tenant stores by code.
+"""/v1/config: the tenant's stored config.
 
-Secrets go in and never come out; an ETag keeps two people from undoing each other.
+Answers never contain secrets. An ETag prevents one operator from overwriting another's change.
 """
 
 from __future__ import annotations
@@ -9,59 +9,52 @@ import re
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Mapping
 from itertools import islice
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Any
 
 import msgspec
 
 from gesta.admin.representations import entity_representation
-from gesta.api_types.config import ConfigKindRepresentation, Entities, EntityRepresentation, Kinds
-from gesta.api_types.structs import PAGE_MAX, Asked
+from gesta.api_types.config import ConfigKindRepresentation, EntityRepresentation
+from gesta.api_types.structs import Asked, ListOf
+from gesta.engine.engine import Engine
 from gesta.errors import BadConfig, BadCursor
 from gesta.flows.schemas import config_schema
 from gesta.flows.validation import UNKNOWN_MAX
 from gesta.http_api.problem import Problem
-from gesta.http_api.route import Answer, Call, Route
+from gesta.http_api.route import Answer, Call, Paging, Route
 from gesta.tenants.config import Entity
 
-if TYPE_CHECKING:
-    from gesta.engine.engine import Engine
-
-#: An entity tag, or more with commas between: RFC 9110, 8.8.3.
+#: One or several entity tags: RFC 9110, 8.8.3.
 _TAG = r'(?:W/)?"[\x21\x23-\x7e]*"'
 _TAGS = re.compile(rf"{_TAG}(\s*,\s*{_TAG})*")
 _IF_MATCH = {
-    "If-Match": (
-        "The ETag that was read; 412 if it was changed since. * means: whatever its version, it"
-        " must be there"
-    )
+    "If-Match": ("The ETag that was read; 412 if the entity has changed since. * means any version")
 }
-_IF_NONE_MATCH = {"If-None-Match": "* means: it must not be there yet"}
+_IF_NONE_MATCH = {"If-None-Match": "* means that the entity must not exist"}
 
 
 class Put(Asked, frozen=True):
-    """All fields of the entity: what is left out gets its default, except secrets, which stay as
-    they are.
+    """All fields of the entity. A field that is left out gets its default; a secret that is left
+    out stays.
     """
 
     fields: dict[str, Any]
 
 
 class Putting(Asked, frozen=True):
-    """`keep`: fields that are left out stay as they are."""
+    """`keep`: fields that are left out stay unchanged."""
 
     keep: bool = False
 
 
-class Choice(Asked, frozen=True):
+class Choice(Paging, frozen=True):
     kind: str | None = None
-    cursor: str | None = None
-    limit: Annotated[int, msgspec.Meta(ge=1, le=PAGE_MAX)] = 50
 
 
 async def list_config(call: Call) -> Answer:
     """The tenant's config, without its secrets."""
     asked: Choice = call.query
-    after = ("", "") if asked.cursor is None else _opened(asked.cursor)
+    after = ("", "") if asked.cursor is None else _position(asked.cursor)
     entities = [
         one
         for one in await call.engine.admin.list_config(call.tenant)
@@ -69,15 +62,15 @@ async def list_config(call: Call) -> Answer:
     ]
     page = entities[: asked.limit]
     return Answer(
-        Entities(
+        ListOf(
             items=[entity_representation(one) for one in page],
-            next=_encrypted(page[-1]) if len(entities) > len(page) else None,
+            next=_cursor(page[-1]) if len(entities) > len(page) else None,
         )
     )
 
 
 async def get_config(call: Call) -> Answer:
-    """One entity, without its secrets. Its ETag is for If-Match."""
+    """One entity, without its secrets. Its ETag can be sent as If-Match."""
     try:
         entity = await call.engine.admin.get_config(*_named(call), tenant=call.tenant)
     except BadConfig as error:
@@ -88,7 +81,7 @@ async def get_config(call: Call) -> Answer:
 async def put_config(call: Call) -> Answer:
     """Store an entity; the next attempt uses it.
 
-    A new secret overlaps with the one before it for a day.
+    After a new secret is stored, the previous one stays valid for a day.
     """
     kind, code = _named(call)
     expected = await _expected(call, may_be_new=True)
@@ -104,7 +97,6 @@ async def put_config(call: Call) -> Answer:
 
 
 async def delete_config(call: Call) -> Answer:
-    """Remove an entity."""
     kind, code = _named(call)
     expected = await _expected(call, may_be_new=False)
     await call.engine.admin.delete_config(
@@ -114,9 +106,7 @@ async def delete_config(call: Call) -> Answer:
 
 
 async def list_config_kinds(call: Call) -> Answer:
-    """What can be stored: the kinds that the flows of this process use, with the schema of their
-    fields.
-    """
+    """The kinds of config that the flows of this process use, with the schema of their fields."""
     found = []
     for kind, body in sorted(call.pipeline.config.kinds.items()):
         schema = config_schema(body)
@@ -130,24 +120,24 @@ async def list_config_kinds(call: Call) -> Answer:
                 sorted(flow.name for flow in call.engine.flows.values() if kind in flow.config),
             )
         )
-    return Answer(Kinds(items=found))
+    return Answer(ListOf(items=found))
 
 
 async def inside_fields(
     engine: Engine, _tenant: str, path: Mapping[str, str], given: dict[str, Any]
 ) -> dict[str, str]:
-    """What to do about a body that has the fields of the entity beside `fields`, or in its place.
+    """Errors for a body that has the entity's fields beside `fields`, or in its place.
 
-    Of a kind that is unknown, nobody mends a body.
+    An unknown kind is reported first.
     """
     engine.pipeline.config.kind(path["kind"])
     beside = list(islice((name for name in given if name != "fields"), UNKNOWN_MAX))
-    told = dict.fromkeys(beside, 'put it inside "fields"')
+    errors = dict.fromkeys(beside, 'put it inside "fields"')
     if beside and "fields" not in given:
-        told["fields"] = (
+        errors["fields"] = (
             'missing; the others are its fields, put them inside "fields": {"fields": {"name": …}}'
         )
-    return told
+    return errors
 
 
 def _named(call: Call) -> tuple[str, str]:
@@ -159,40 +149,38 @@ def _shown(entity: Entity) -> Answer:
 
 
 async def _expected(call: Call, *, may_be_new: bool) -> int | None:
-    """The version that the entity must be at, by the caller's headers; None: whatever it is.
+    """The version that the entity must have, by the caller's headers; None: any.
 
-    Raises where it is at none of those.
+    Raises 412 where the entity has none of these versions.
     """
     match, none_match = call.header("if-match"), call.header("if-none-match")
     if none_match is not None:
         if none_match != "*" or match is not None or not may_be_new:
             raise Problem(
-                400, "bad_header", "If-None-Match is taken as * with PUT, and not beside If-Match"
+                400, "bad_header", "If-None-Match must be *, on PUT, and without If-Match"
             )
         return 0
     if match is None:
         return None
     if match != "*" and not _TAGS.fullmatch(match):
-        raise Problem(
-            400, "bad_header", 'If-Match is an ETag as it was answered, for instance "7", or *'
-        )
+        raise Problem(400, "bad_header", 'If-Match must be an ETag such as "7", or *')
     kind, code = _named(call)
-    # What is true now must still be true when it is written: that is for the append to decide.
+    # The append checks the version again.
     version = await call.engine.admin.config_version(kind, code, tenant=call.tenant)
     if not version or (match != "*" and f'"{version}"' not in re.split(r"\s*,\s*", match)):
-        stands = f"is at version {version}" if version else "is not there"
-        told = f"config {kind}/{code} {stands}; read it again, and decide again"
+        found = f"has version {version}" if version else "does not exist"
+        detail = f"config {kind}/{code} {found}; read it again"
         raise Problem(
-            412, "version_conflict", told, headers={"ETag": f'"{version}"'} if version else None
+            412, "version_conflict", detail, headers={"ETag": f'"{version}"'} if version else None
         )
     return version
 
 
-def _encrypted(entity: Entity) -> str:
+def _cursor(entity: Entity) -> str:
     return urlsafe_b64encode(msgspec.json.encode((entity.kind, entity.code))).rstrip(b"=").decode()
 
 
-def _opened(cursor: str) -> tuple[str, str]:
+def _position(cursor: str) -> tuple[str, str]:
     try:
         raw = urlsafe_b64decode(cursor.encode("ascii") + b"=" * (-len(cursor) % 4))
         return msgspec.json.decode(raw, type=tuple[str, str])
@@ -216,23 +204,23 @@ ROUTES = [
         "List config",
         "config",
         query=Choice,
-        answer=Entities,
+        answer=ListOf[EntityRepresentation],
     ),
     Route(
         "GET",
         "/v1/config-kinds",
         list_config_kinds,
         "read",
-        "What config there can be",
+        "List kinds of config",
         "config",
-        answer=Kinds,
+        answer=ListOf[ConfigKindRepresentation],
     ),
     Route(
         "GET",
         _HERE,
         get_config,
         "read",
-        "One entity of the config",
+        "Get config",
         "config",
         answer=EntityRepresentation,
         problems=(404, 409),
@@ -242,7 +230,7 @@ ROUTES = [
         _HERE,
         put_config,
         "admin",
-        "Store an entity of the config",
+        "Store config",
         "config",
         query=Putting,
         body=Put,
@@ -257,7 +245,7 @@ ROUTES = [
         _HERE,
         delete_config,
         "admin",
-        "Remove an entity from the config",
+        "Delete config",
         "config",
         status=204,
         problems=(404, 412),

@@ -1,6 +1,6 @@
-"""/v1/requests/{flow}/{id}/…, /v1/dead-letters and /v1/unknown: what people decide about requests.
+"""Operator decisions: cancel, retry, redrive, resolve; dead letters and unknown outcomes.
 
-Each decision is an event that says who took it.
+Each decision is an event that names the actor.
 """
 
 from datetime import timedelta
@@ -9,21 +9,14 @@ from typing import Annotated, Literal
 import msgspec
 
 from gesta.admin.representations import request_representation
-from gesta.api_types.decisions import (
-    DeadLetter,
-    DeadLetters,
-    UnknownOutcome,
-    UnknownOutcomes,
-)
+from gesta.api_types.decisions import DeadLetter, UnknownOutcome
 from gesta.api_types.requests import Decided, FlowName, TtlSeconds
-from gesta.api_types.structs import PAGE_MAX, Asked
-from gesta.domain.ids import REQUEST_ID
+from gesta.api_types.structs import Asked, ListOf
 from gesta.domain.lifecycles import Status
 from gesta.domain.state import State
 from gesta.engine.request import Request
-from gesta.errors import BadCursor
-from gesta.http_api.requests import REQUEST_PATH, OfFlow, handle_of
-from gesta.http_api.route import Answer, Call, Route
+from gesta.http_api.requests import REQUEST_PATH, OfFlow, before_id, handle_of
+from gesta.http_api.route import Answer, Call, Paging, Route
 from gesta.requests.dead_letters import iso
 
 Text = Annotated[str, msgspec.Meta(min_length=1, max_length=2_000)]
@@ -31,9 +24,9 @@ _DEAD_LETTERS = "/v1/dead-letters/{id}"
 
 
 class Redrive(Asked, frozen=True):
-    """Again after a final failure.
+    """Execute a request again after a final failure.
 
-    `again` forces a new intent although an attempt is in doubt: it may be done twice then.
+    `again` forces a new intent although an attempt is unknown: the effect may happen twice.
     """
 
     ttl_seconds: TtlSeconds | None = None
@@ -51,7 +44,7 @@ class Resolve(Asked, frozen=True):
     id: Annotated[str, msgspec.Meta(max_length=500)] | None = None
 
 
-#: An outcome in the API → in the event.
+#: Outcome in the API → result in the event.
 _RESULTS: dict[str, Literal["executed", "not_executed", "rejected"]] = {
     "succeeded": "executed",
     "not_executed": "not_executed",
@@ -60,29 +53,30 @@ _RESULTS: dict[str, Literal["executed", "not_executed", "rejected"]] = {
 
 
 async def cancel(call: Call) -> Answer:
-    """Call it back.
+    """Cancel a request.
 
-    While an attempt runs, its end decides: a success stays, anything else becomes `cancelled`.
+    A running attempt finishes first; if it succeeds, the request stays `sent`, otherwise it becomes
+    `cancelled`.
     """
     request = await handle_of(call)
     return _decided(request, await request.cancel(actor=call.actor))
 
 
 async def retry(call: Call) -> Answer:
-    """The next attempt of the same intent, due now, under the same key."""
+    """Make the next attempt due now, with the same idempotency key."""
     request = await handle_of(call)
     return _decided(request, await request.retry(actor=call.actor))
 
 
 async def redrive(call: Call) -> Answer:
-    """Again after a final failure, with a fresh budget."""
+    """Execute a request again after a final failure, with a fresh budget of attempts."""
     request, asked = await handle_of(call), call.body
     status = await request.redrive(ttl=_ttl(asked.ttl_seconds), again=asked.again, actor=call.actor)
     return _decided(request, status)
 
 
 async def resolve(call: Call) -> Answer:
-    """End the doubt of an unknown outcome by a person's word, on record."""
+    """Record what became of a request whose outcome is unknown."""
     request, asked = await handle_of(call), call.body
     status = await request.resolve(
         _RESULTS[asked.outcome],
@@ -98,33 +92,31 @@ def _decided(request: Request, status: Status) -> Answer:
     return Answer(Decided(request.id, request.flow, status))
 
 
-class Choice(Asked, frozen=True):
+class Choice(Paging, frozen=True):
     flow: FlowName | None = None
     reason: str | None = None
-    cursor: str | None = None
-    limit: Annotated[int, msgspec.Meta(ge=1, le=PAGE_MAX)] = 50
 
 
 async def list_dead_letters(call: Call) -> Answer:
-    """Requests that failed for good, newest first."""
+    """Requests that failed finally, newest first."""
     asked: Choice = call.query
     page = await call.engine.admin.dead_letter_page(
         call.tenant,
         asked.flow,
         reason=asked.reason,
-        before_id=_cursor(asked.cursor),
+        before_id=before_id(asked),
         limit=asked.limit,
     )
-    return Answer(DeadLetters(items=page.items, next=page.next))
+    return Answer(ListOf(items=page.items, next=page.next))
 
 
 async def get_dead_letter(call: Call) -> Answer:
-    """Why one failed, how often it was tried, until when it is kept."""
+    """A request with the reason of its failure and the end of its retention."""
     return Answer(await _letter(call))
 
 
 async def purge_dead_letter(call: Call) -> Answer:
-    """Remove one from the dead letters; its events stay."""
+    """Remove a request from the dead letters; its events stay."""
     await call.engine.admin.request(await _letter(call)).purge(actor=call.actor)
     return Answer(status=204)
 
@@ -133,33 +125,23 @@ async def _letter(call: Call) -> DeadLetter:
     return await call.engine.admin.dead_letter(call.params["id"], call.tenant, flow=call.query.flow)
 
 
-def _cursor(given: str | None) -> str | None:
-    if given is not None and not REQUEST_ID.fullmatch(given):
-        raise BadCursor
-    return given
-
-
 def _ttl(seconds: float | None) -> timedelta | None:
     return None if seconds is None else timedelta(seconds=seconds)
 
 
-class UnknownChoice(Asked, frozen=True):
+class UnknownChoice(Paging, frozen=True):
     flow: FlowName | None = None
-    cursor: str | None = None
-    limit: Annotated[int, msgspec.Meta(ge=1, le=PAGE_MAX)] = 50
 
 
 async def list_unknown(call: Call) -> Answer:
-    """Requests whose outcome waits for a person's word, with age and reason."""
+    """Requests whose unknown outcome a person has to resolve, newest first."""
     asked: UnknownChoice = call.query
-    if asked.cursor is not None and not REQUEST_ID.fullmatch(asked.cursor):
-        raise BadCursor
     page = await call.engine.admin.undecided_page(
-        call.tenant, asked.flow, before_id=asked.cursor, limit=asked.limit
+        call.tenant, asked.flow, before_id=before_id(asked), limit=asked.limit
     )
     now = call.pipeline.runtime.now_ms()
     items = [_unknown(state, now) for state in page.items]
-    return Answer(UnknownOutcomes(items=items, next=page.next))
+    return Answer(ListOf(items=items, next=page.next))
 
 
 def _unknown(state: State, now_ms: int) -> UnknownOutcome:
@@ -176,7 +158,7 @@ ROUTES = [
         f"{REQUEST_PATH}/cancel",
         cancel,
         "operate",
-        "Call a request back",
+        "Cancel a request",
         "decisions",
         query=OfFlow,
         answer=Decided,
@@ -187,7 +169,7 @@ ROUTES = [
         f"{REQUEST_PATH}/retry",
         retry,
         "operate",
-        "The next attempt now",
+        "Retry a request now",
         "decisions",
         query=OfFlow,
         answer=Decided,
@@ -198,7 +180,7 @@ ROUTES = [
         f"{REQUEST_PATH}/redrive",
         redrive,
         "operate",
-        "Again after a final failure",
+        "Redrive a request",
         "decisions",
         query=OfFlow,
         body=Redrive,
@@ -211,7 +193,7 @@ ROUTES = [
         f"{REQUEST_PATH}/resolve",
         resolve,
         "operate",
-        "End the doubt of an unknown outcome",
+        "Resolve an unknown outcome",
         "decisions",
         query=OfFlow,
         body=Resolve,
@@ -227,14 +209,14 @@ ROUTES = [
         "List dead letters",
         "dead letters",
         query=Choice,
-        answer=DeadLetters,
+        answer=ListOf[DeadLetter],
     ),
     Route(
         "GET",
         _DEAD_LETTERS,
         get_dead_letter,
         "read",
-        "One dead letter",
+        "Get a dead letter",
         "dead letters",
         query=OfFlow,
         answer=DeadLetter,
@@ -245,7 +227,7 @@ ROUTES = [
         _DEAD_LETTERS,
         purge_dead_letter,
         "operate",
-        "Remove a request from the dead letters",
+        "Purge a dead letter",
         "dead letters",
         query=OfFlow,
         status=204,
@@ -256,9 +238,9 @@ ROUTES = [
         "/v1/unknown",
         list_unknown,
         "read",
-        "Outcomes that wait for a person",
+        "List unknown outcomes",
         "decisions",
         query=UnknownChoice,
-        answer=UnknownOutcomes,
+        answer=ListOf[UnknownOutcome],
     ),
 ]

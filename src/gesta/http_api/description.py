@@ -1,6 +1,6 @@
-"""GET /openapi.json and GET /docs: what the API is, for programs and for people.
+"""GET /openapi.json and GET /docs: the description of the API for programs and for people.
 
-Both are made from the table, and need no key.
+Both are generated from the table of routes and need no key.
 """
 
 import re
@@ -15,8 +15,7 @@ from gesta.flows.flow import Flow
 from gesta.http_api.openapi import PLACE, Schema, describe
 from gesta.http_api.route import Answer, Call, Route
 
-#: The page has its style in itself and nothing else: no script, no picture, no frame, nothing from
-#: elsewhere.
+#: The page contains its style and loads nothing.
 CSP = (
     "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none';"
     " frame-ancestors 'none'"
@@ -52,12 +51,12 @@ dd{margin:0}
 @media(max-width:34rem){dl{grid-template-columns:1fr;gap:0}dd{margin-bottom:.6rem}}
 summary{cursor:pointer;padding:.2rem 0}details{margin:.3rem 0}
 """
-#: Where the page says that the server is, until somebody reads it at another place.
+#: The server in the examples, replaced by the one that the reader has called.
 SERVER = "http://127.0.0.1:8420"
 
 
 class Description:
-    """The description in both its forms, made once."""
+    """The description in both formats, generated once."""
 
     def __init__(self, routes: Sequence[Route], flows: Mapping[str, Flow]) -> None:
         self.document = describe(routes, flows)
@@ -79,11 +78,11 @@ async def openapi(call: Call) -> Answer:
 
 
 async def docs(call: Call) -> Answer:
-    """The same for people: a page without any script."""
+    """The description as a page without scripts."""
     headers = {"Content-Security-Policy": CSP, "Referrer-Policy": "no-referrer"}
     page, host = call.web.description.page, call.header("host")
     if host is not None and _HOST.fullmatch(host):
-        # The examples call the server that whoever reads them has reached.
+        # The examples name the server that the reader has called.
         page = page.replace(
             SERVER.encode(), f"{call.scheme}://{host}{escape(call.root)}".encode(), 1
         )
@@ -91,7 +90,6 @@ async def docs(call: Call) -> Answer:
 
 
 def page_of(document: Schema) -> bytes:
-    """The whole page."""
     info = document["info"]
     parts = [
         (
@@ -104,13 +102,13 @@ def page_of(document: Schema) -> bytes:
             f" class=soft>{escape(info['version'])}</span></h1>{_text(info['description'])}"
         ),
         (
-            "<p>The same for programs: <a href=openapi.json>openapi.json</a>. The examples below"
-            " act on what is there; they take these for granted, and <code>$FLOW</code>,"
-            " <code>$ID</code> and the like for yours to fill in:</p>"
+            "<p>For programs: <a href=openapi.json>openapi.json</a>. The examples change real data."
+            " They use these variables; fill in <code>$FLOW</code>, <code>$ID</code> and the"
+            " others:</p>"
         ),
         (
-            f"<pre>SERVER={SERVER}\nKEY=$(gesta key create --scope admin)  # with --test, what is"
-            " asked for reaches the sandbox and nobody else</pre>"
+            f"<pre>SERVER={SERVER}\nKEY=$(gesta key create --scope admin)  # with --test, requests"
+            " reach only the sandbox</pre>"
         ),
         *_contents(document),
         *_operations(document),
@@ -176,18 +174,18 @@ def _operation(path: str, method: str, operation: Schema, document: Schema) -> I
 
 
 def _tries(path: str, method: str, operation: Schema, examples: Mapping[str, Any]) -> Iterator[str]:
-    """A line for a shell: the first as it is, others folded."""
-    told = [_curl(path, method, operation, value) for value in examples.values()] or [
+    """Examples for a shell: the first one open, the others folded."""
+    text = [_curl(path, method, operation, value) for value in examples.values()] or [
         _curl(path, method, operation, None)
     ]
-    yield f"<pre>{escape(told[0])}</pre>"
-    for name, line in zip(list(examples)[1:], told[1:], strict=True):
+    yield f"<pre>{escape(text[0])}</pre>"
+    for name, line in zip(list(examples)[1:], text[1:], strict=True):
         yield f"<details><summary>{escape(name)}</summary><pre>{escape(line)}</pre></details>"
 
 
 def _curl(path: str, method: str, operation: Schema, body: Any) -> str:
     line = "curl " if method == "get" else f"curl -X {method.upper()} "
-    # As variables of the shell: curl takes braces for a pattern of its own.
+    # Shell variables, because curl treats braces as a pattern.
     place = _PARAMETER.sub(lambda found: f"${found[1].upper()}", path)
     line += f'"$SERVER{place}"'
     if operation["security"]:
@@ -244,7 +242,7 @@ def _types(document: Schema) -> Iterator[str]:
 
 
 def _kind(schema: Schema) -> str:
-    """A schema in a few words, with a link where it has a name."""
+    """A short text for a schema, with a link where it has a name."""
     if "$ref" in schema:
         name = schema["$ref"].removeprefix(PLACE)
         return f"<a href='#type-{escape(name)}'>{escape(name)}</a>"
@@ -257,7 +255,7 @@ def _kind(schema: Schema) -> str:
         return ", ".join(f"<code>{escape(str(one))}</code>" for one in schema["enum"])
     if schema.get("type") == "array":
         return f"list of {_kind(schema['items'])}" if schema.get("items") else "list"
-    told = str(schema.get("format") or schema.get("type") or "anything")
+    text = str(schema.get("format") or schema.get("type") or "anything")
     bounds = [
         f"{word} {schema[key]}"
         for key, word in (
@@ -273,7 +271,7 @@ def _kind(schema: Schema) -> str:
         bounds.append(f"like {schema['pattern']}")
     if schema.get("default") not in (None, {}, [], ""):
         bounds.append(f"else {schema['default']}")
-    return escape(told) + (
+    return escape(text) + (
         f" <span class=soft>({escape(', '.join(bounds))})</span>" if bounds else ""
     )
 
@@ -292,9 +290,9 @@ ROUTES = [
         "/openapi.json",
         openapi,
         None,
-        "What the API is, for programs",
+        "OpenAPI description",
         "about",
         gives="application/json",
     ),
-    Route("GET", "/docs", docs, None, "What the API is, for people", "about", gives="text/html"),
+    Route("GET", "/docs", docs, None, "Documentation", "about", gives="text/html"),
 ]

@@ -1,6 +1,5 @@
-"""One call from its first byte to its answer: key, rate, body, handler.
-
-Plain ASGI, because this is walked by every call.
+"""Handles one call: key, rate limit, body, handler, answer. Plain ASGI, because every call passes
+here.
 """
 
 from __future__ import annotations
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from gesta.engine.engine import Engine
 from gesta.errors import Forbidden, GestaError
 from gesta.http_api.problem import Problem, problem_of
 from gesta.http_api.reading import (
@@ -32,23 +32,22 @@ from gesta.runtime.clock import Timer, spawn
 from gesta.tenants.api_keys import Grant
 
 if TYPE_CHECKING:
-    from gesta.engine.engine import Engine
     from gesta.http_api.app import Web
 
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 Scope = Mapping[str, Any]
-#: Who calls a route that asks for no key.
+#: The grant of a caller of a route that needs no key.
 OPEN = Grant(key_id="", tenant="", scopes=frozenset(), name="", is_test=False, expires_ms=None)
 #: How long a caller may take to send a body.
 BODY_SECONDS = 20.0
-#: On every answer: nothing here is for a cache or for a guess.
+#: On every answer: no caching, no guessing of the content type.
 ALWAYS = [(b"cache-control", b"no-store"), (b"x-content-type-options", b"nosniff")]
-#: Keys whose rate is remembered. Those that rest are full again, so they can be forgotten.
+#: How many keys' rates are remembered. A forgotten key starts with a full bucket.
 KEYS_MAX = 10_000
 
 
 class Endpoint:
-    """A route at work."""
+    """Serves one route."""
 
     def __init__(self, route: Route, web: Web) -> None:
         self.route, self._web = route, web
@@ -69,12 +68,12 @@ class Endpoint:
         except GestaError as error:
             if self._web.grant is not None:
                 raise
-            problem_told = problem_of(error)
-            answer = self._fault(error) if problem_told is None else problem_told.answer()
+            expected = problem_of(error)
+            answer = self._unexpected(error) if expected is None else expected.answer()
         except Exception as error:  # whatever it is, the caller gets an answer and the log the rest
             if self._web.grant is not None:
                 raise
-            answer = self._fault(error)
+            answer = self._unexpected(error)
         if isinstance(answer, Stream):
             await send_stream(answer, receive, send)
         else:
@@ -96,7 +95,7 @@ class Endpoint:
         headers = Headers(scope["headers"])
         grant = OPEN if route.scope is None else web.grant or await self._grant(headers)
         if grant is not OPEN:
-            # Before anything is read: what is wrong costs as much as what is right.
+            # Before the body is read: an invalid call costs as much as a valid one.
             self._weigh(grant, 1, limits)
         if route.method != "GET" and grant is not OPEN:
             check_actor(headers)
@@ -135,43 +134,41 @@ class Endpoint:
         return await route.handler(call)
 
     async def _grant(self, headers: Headers) -> Grant:
-        """Whose key it is; raises where there is none, or it does not allow this."""
+        """The grant of the key that was sent; raises where it is missing or lacks the scope."""
         kind, _, text = (headers("authorization") or "").partition(" ")
         if kind.lower() != "bearer" or not text:
-            told = "send a key: Authorization: Bearer gesta_…; `gesta key create` makes one"
-            raise Problem(401, "key_missing", told, headers={"WWW-Authenticate": "Bearer"})
+            detail = "send a key: Authorization: Bearer gesta_…; `gesta key create` creates one"
+            raise Problem(401, "key_missing", detail, headers={"WWW-Authenticate": "Bearer"})
         grant = await self._web.engine.pipeline.keys.check(text.strip())
         scope = self.route.scope
         assert scope is not None
         if scope != "any" and not grant.allows(scope):
-            told = (
+            detail = (
                 f"this needs a key with the scope {scope}, this one has"
-                f" {', '.join(sorted(grant.scopes))}; "
+                f" {', '.join(sorted(grant.scopes))}; create one with --scope {scope}"
             )
-            told += f"`gesta key create --scope {scope}` makes one" + (
-                ", which is no test key: those read and submit" if grant.is_test else ""
-            )
-            raise Problem(403, "scope_missing", told)
+            if grant.is_test:
+                detail += ". A test key has at most the scopes read and submit"
+            raise Problem(403, "scope_missing", detail)
         return grant
 
     def _weigh(self, grant: Grant, weight: int, limits: list[tuple[bytes, bytes]]) -> None:
-        """Count the call against its key's rate; the headers tell what is left."""
+        """Count the call against the rate of its key; the headers carry the rest."""
         if self._web.grant is not None:
             return
         rates = self._web.rates
         left, wait = rates.take(grant.key_id, weight, self._web.engine.pipeline.runtime.monotonic())
-        limits[:] = ((b"ratelimit-limit", rates.told), (b"ratelimit-remaining", b"%d" % left))
+        limits[:] = ((b"ratelimit-limit", rates.limit), (b"ratelimit-remaining", b"%d" % left))
         if wait:
             limits.append((b"ratelimit-reset", b"%d" % wait))
             raise Problem(
                 429,
                 "rate_limited",
-                f"this key may ask again in {wait} s",
+                f"the rate limit of this key is reached; try again in {wait} s",
                 headers={"Retry-After": str(wait)},
             )
 
     async def _read(self, receive: Receive) -> bytes:
-        """The body, unless it takes too long."""
         patience = self._web.patience
         reading = patience.begin()
         try:
@@ -182,13 +179,13 @@ class Endpoint:
             raise Problem(
                 408,
                 "too_slow",
-                f"the body did not come within {BODY_SECONDS:g} s",
+                f"the body did not arrive within {BODY_SECONDS:g} s",
                 headers={"Connection": "close"},
             ) from None
         finally:
             patience.end(reading)
 
-    def _fault(self, error: Exception) -> Answer:
+    def _unexpected(self, error: Exception) -> Answer:
         self._web.engine.pipeline.telemetry.crashed(f"web {self.route.name}", error)
         return Problem(
             500, "internal_error", "an unexpected error; the log has the details"
@@ -196,14 +193,15 @@ class Endpoint:
 
 
 class Patience:
-    """Cuts off tasks that read a body for too long.
+    """Cancels tasks that read a body for too long.
 
-    One timer for all of them, and none while nobody reads: most bodies are there already.
+    One timer serves all of them. It runs only while a task reads: most bodies arrive with their
+    headers.
     """
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        #: Who reads → until when.
+        #: Reading task → its deadline.
         self._until: dict[asyncio.Task[Any], float] = {}
         self._cut: set[asyncio.Task[Any]] = set()
         self._timer: Timer | None = None
@@ -241,7 +239,7 @@ class Patience:
 
 
 async def while_there(work: Awaitable[Any], receive: Receive) -> Any:
-    """What the work comes to, as long as the caller is there; it is given up with them."""
+    """The result of the work, which is cancelled when the caller disconnects."""
     task = spawn(_awaited(work), "gesta-web-work")
     watch = spawn(_gone(receive, task), "gesta-web-watch")
     try:
@@ -285,8 +283,8 @@ async def send_answer(
         (name.lower().encode(), value.encode("latin-1", "replace"))
         for name, value in answer.headers.items()
     ]
-    # A problem may end the connection, and what cannot stand in a header is refused by the server:
-    # both the long way.
+    # A problem may close the connection, and the server refuses unprintable headers: both go
+    # through ASGI.
     is_plain = (
         exchange is not None
         and answer.status < 400
@@ -299,7 +297,7 @@ async def send_answer(
 
 
 async def send_stream(stream: Stream, receive: Receive, send: Send) -> None:
-    """Send parts as they come, until the caller goes away."""
+    """Send parts as they come, until the caller disconnects."""
     headers = [
         (b"content-type", stream.media_type.encode()),
         (b"x-accel-buffering", b"no"),
@@ -319,23 +317,22 @@ async def send_stream(stream: Stream, receive: Receive, send: Send) -> None:
 
 
 class KeyRates:
-    """A bucket per key, in this process: it keeps one caller from taking the machine, not from
-    adding up over many.
-    """
+    """A token bucket per key, in this process."""
 
     def __init__(self, per_second: float) -> None:
         self._per_second = per_second
         self.burst = max(1, round(per_second * 2))
-        #: As a header tells it.
-        self.told = b"%d" % self.burst
-        #: Key → tokens that were left, and when.
+        #: The value of the header RateLimit-Limit.
+        self.limit = b"%d" % self.burst
+        #: Key → tokens left, and when they were counted.
         self._buckets: dict[str, tuple[float, float]] = {}
 
     def take(self, key_id: str, weight: int, now: float) -> tuple[int, int]:
-        """How many are left, and after how many seconds this call would be taken; 0: it is."""
+        """The tokens left, and the seconds until the call would be accepted; 0: it is accepted."""
         left, at = self._buckets.get(key_id, (float(self.burst), now))
         left = min(float(self.burst), left + (now - at) * self._per_second)
-        # A batch that is larger than any bucket must not wait for ever: it takes a full one.
+        # A batch that is larger than the bucket takes a full bucket, so that it is accepted at some
+        # time.
         needed = min(weight, self.burst)
         if needed > left:
             return 0, max(1, ceil((needed - left) / self._per_second))

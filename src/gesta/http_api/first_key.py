@@ -1,8 +1,8 @@
-"""The first admin key: a link that `gesta serve` prints while there is none, to a page with one
-button, for this machine alone.
+"""The first admin key: while none exists, `gesta serve` prints a link to a page with one button.
+Only a browser on this machine can use it.
 
-The link's token lives in memory. It is over once it was used, after an hour, and as soon as any
-admin key exists, however that came.
+The link's token is in memory. It ends when it is used, after an hour, and when any admin key
+exists.
 """
 
 import base64
@@ -32,13 +32,13 @@ LASTS_SECONDS: Final = 3_600.0
 FORM: Final = "application/x-www-form-urlencoded"
 HTML: Final = "text/html; charset=utf-8"
 _BODY_BYTES_MAX: Final = 1_024
-#: Who made it, for the record.
+#: The actor in the audit log.
 _ACTOR: Final = Actor("first-key link")
-#: Of a proxy: then the other end is not who calls.
+#: Headers of a proxy; behind one, the peer's address is not the caller's.
 _FORWARDED: Final = ("forwarded", "x-forwarded-for", "x-real-ip", "via")
 _NONE: Final = (
-    "there is no first key to be made here: its token is another, the link was used or is older"
-    " than an hour, or an admin key exists. On the machine itself: gesta key create --scope admin"
+    "no first key can be created: the token is wrong, the link was used or is older than an hour,"
+    " or an admin key exists. On the machine itself: gesta key create --scope admin"
 )
 
 _STYLE: Final = (
@@ -56,27 +56,27 @@ $content
 </html>
 """)
 _ASK: Final = Template(
-    """<p>No admin key exists yet. This makes the first one, for the tenant
-<code>$tenant</code>. It is shown once.</p>
+    """<p>No admin key exists yet. This creates the first one, for the tenant
+<code>$tenant</code>. It is shown only once.</p>
 <form method="post" action="first-key"><input type="hidden" name="token" value="$token"
-><button>Make the first admin key</button></form>
+><button>Create the first admin key</button></form>
 <p>Or by curl:</p>
 <p><code>curl '$place/v1/first-key' -H 'Content-Type: application/json' \
 -d '{"token": "$token"}'</code></p>"""
 )
-#: What may stand between quotes in a shell. A Host header comes from the caller.
+#: Characters that are safe between quotes in a shell. The caller chooses the Host header.
 _PLACE: Final = re.compile(r"[\w.:\[\]/-]+", re.ASCII)
 _MISPLACED: Final = {
     "token": 'not in the query; POST it to /v1/first-key in the body: {"token": "…"}'
 }
 _SHOW: Final = Template(
     """<p>This is the admin key of the tenant <code>$tenant</code>.
-Keep it now: nobody can show it again.</p>
+Save it now: it is not shown again.</p>
 <p><code>$key</code></p>
-<p>Send it as <code>Authorization: Bearer</code>. Make others with it at
-<code>POST /v1/keys</code>; end it with <code>gesta key revoke $id</code>.</p>"""
+<p>Send it as <code>Authorization: Bearer</code>. Create others with
+<code>POST /v1/keys</code>; revoke it with <code>gesta key revoke $id</code>.</p>"""
 )
-#: Nothing is loaded, nothing is run, nobody frames it, and where it came from is told to nobody.
+#: The page loads and runs nothing, cannot be framed, and sends no referrer.
 _HEADERS: Final = {
     "Content-Security-Policy": (
         "default-src 'none'; style-src 'sha256-"
@@ -89,7 +89,7 @@ _HEADERS: Final = {
 
 
 class FirstKey:
-    """The one offer of this process."""
+    """The offer of this process."""
 
     def __init__(self, pipeline: Pipeline, tenant: str) -> None:
         self._pipeline, self.tenant = pipeline, tenant
@@ -97,37 +97,37 @@ class FirstKey:
             b"="
         )
         self._until = pipeline.runtime.monotonic() + LASTS_SECONDS
-        self._is_leased = False
+        self._is_used = False
 
     @property
     def path(self) -> str:
-        """What stands behind the address in the link."""
+        """Path and query of the link."""
         return f"/first-key?token={self._token.decode()}"
 
     async def fits(self, token: str) -> bool:
         """Whether this token still makes a key.
 
-        Only who has it makes us look whether there is one already.
+        The store is read only for the right token.
         """
         is_equal = compare_digest(token.encode(errors="replace"), self._token)
-        if not is_equal or self._is_leased or self._pipeline.runtime.monotonic() >= self._until:
+        if not is_equal or self._is_used or self._pipeline.runtime.monotonic() >= self._until:
             return False
         return not await self._pipeline.keys.any_admin()
 
     async def make(self, token: str) -> tuple[ApiKey, str] | None:
-        """The key; None where there is none to be made."""
-        if not await self.fits(token) or self._is_leased:
-            # Looked at once more: somebody else with the token was asked for while we looked.
+        """The key; None where the offer has ended."""
+        if not await self.fits(token) or self._is_used:
+            # Checked again: another caller may have used the token during the read.
             return None
-        self._is_leased = True
+        self._is_used = True
         try:
             return await self._pipeline.keys.create(
                 self.tenant, name="first key", scopes=["admin"], actor=_ACTOR
             )
         except GestaError:
-            # None was given to anybody. Should one have been made all the same, it is an admin key,
-            # and ends this.
-            self._is_leased = False
+            # The caller got no key. If one was stored after all, it is an admin key and ends the
+            # offer.
+            self._is_used = False
             raise
 
 
@@ -141,18 +141,17 @@ class Asking(Asked, frozen=True):
 
 async def first_key_page(call: Call) -> Answer:
     """A page with one button that makes the first admin key."""
-    free_slots, token = _free_slots(call), call.query.token
-    if not await free_slots.fits(token):
+    offer, token = _offer(call), call.query.token
+    if not await offer.fits(token):
         raise _none()
-    # The token was compared, so it is one of letters that need no escaping; and no tenant's name
-    # has any that does.
+    # The token was compared and tenant names are restricted, so neither needs escaping.
     place = f"{call.header('host') or ''}{call.root}"
     place = escape(place) if _PLACE.fullmatch(place) else "ADDRESS"
-    return _page(_ASK.substitute(tenant=free_slots.tenant, token=token, place=place))
+    return _page(_ASK.substitute(tenant=offer.tenant, token=token, place=place))
 
 
 async def first_key_form(call: Call) -> Answer:
-    """What the button does: the first admin key, on a page."""
+    """The first admin key on a page: the action of the button."""
     given = (
         dict(parse_qsl(call.raw.decode(errors="replace"), max_num_fields=10))
         if call.raw.count(b"&") < 10
@@ -163,28 +162,28 @@ async def first_key_form(call: Call) -> Answer:
 
 
 async def first_key(call: Call) -> Answer:
-    """The first admin key, for who has the token of the link that `gesta serve` printed."""
+    """The first admin key, for the token of the link that `gesta serve` printed."""
     key, text = await _made(call, call.body.token)
     return Answer(MadeKey(**msgspec.structs.asdict(key_representation(key)), key=text), 201)
 
 
 async def _made(call: Call, token: str) -> tuple[ApiKey, str]:
-    made = await _free_slots(call).make(token)
+    made = await _offer(call).make(token)
     if made is None:
         raise _none()
     return made
 
 
-def _free_slots(call: Call) -> FirstKey:
-    """What this process offers to this caller: something only to who sits at the machine."""
-    free_slots = call.web.first_key
+def _offer(call: Call) -> FirstKey:
+    """The offer; raises 404 unless the caller is on this machine."""
+    offer = call.web.first_key
     if (
-        free_slots is None
+        offer is None
         or not _is_here(call.peer)
         or any(call.header(name) is not None for name in _FORWARDED)
     ):
         raise _none()
-    return free_slots
+    return offer
 
 
 def _is_here(peer: str) -> bool:
@@ -209,7 +208,7 @@ ROUTES = [
         "/first-key",
         first_key_page,
         None,
-        "A page that makes the first admin key",
+        "Page to create the first admin key",
         "keys",
         query=Asking,
         gives=HTML,
@@ -220,7 +219,7 @@ ROUTES = [
         "/first-key",
         first_key_form,
         None,
-        "What the button of that page does",
+        "Create the first admin key, from the page",
         "keys",
         takes=FORM,
         gives=HTML,
@@ -233,7 +232,7 @@ ROUTES = [
         "/v1/first-key",
         first_key,
         None,
-        "The first admin key, by the token of the link",
+        "Create the first admin key",
         "keys",
         body=Token,
         answer=MadeKey,

@@ -1,8 +1,8 @@
-"""/live, /ready and /metrics: for whoever starts and watches the process."""
+"""/live, /ready and /metrics: the state of the process for orchestrators and monitoring."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from starlette.types import Receive, Scope, Send
 
 from gesta.api_types.structs import Representation
 from gesta.engine.health import ProcessHealth
@@ -10,53 +10,50 @@ from gesta.http_api.endpoint import send_answer
 from gesta.http_api.problem import Problem
 from gesta.http_api.route import Answer, Call, Route
 
-if TYPE_CHECKING:
-    from starlette.types import Receive, Scope, Send
-
 METRICS = "text/plain; version=0.0.4; charset=utf-8"
 
 
 class Live(Representation, frozen=True):
-    """`wrong`: station → fault."""
+    """`wrong`: component → error."""
 
     live: bool
     wrong: dict[str, str]
 
 
 class Ready(Representation, frozen=True):
-    """`wrong`: the store or a station → fault."""
+    """`wrong`: the store or a component → error."""
 
     ready: bool
     wrong: dict[str, str]
 
 
 async def live(call: Call) -> Answer:
-    """Whether every station runs. A restart helps where not."""
+    """Whether every component runs. If not, a restart helps."""
     return await _live(_health(call))
 
 
 async def ready(call: Call) -> Answer:
-    """Whether beside that the store takes what is written. A restart would not help where not."""
+    """Whether every component runs and the store accepts writes."""
     return await _ready(_health(call))
 
 
 async def metrics(call: Call) -> Answer:
-    """The process's metrics in Prometheus' text format.
+    """The metrics of the process in Prometheus' text format.
 
-    They are about all tenants, so only keys of the process's own tenant see them.
+    They cover all tenants, so they need a key of the tenant in the process's settings.
     """
     own = call.engine.settings.tenant
     if call.tenant != own:
         raise Problem(
             403,
             "not_your_process",
-            "these numbers are of all tenants; they take a key of the process's own",
+            "metrics cover all tenants; use a key of the tenant in the settings of the process",
         )
     return await _metrics(_health(call))
 
 
 class HealthApp:
-    """The same without keys, on a port of its own, also before the engine has started."""
+    """The same without keys, on a separate port, also before the engine has started."""
 
     def __init__(self, health: ProcessHealth) -> None:
         self._health = health
@@ -64,8 +61,8 @@ class HealthApp:
     async def __call__(self, scope: Scope, _: Receive, send: Send) -> None:
         known = _ANSWERS.get(scope["path"]) if scope["method"] in ("GET", "HEAD") else None
         if known is None:
-            told = f"there are {', '.join(_ANSWERS)}, to be read"
-            await send_answer(Problem(404, "no_route", told).answer(), send)
+            detail = f"GET one of {', '.join(_ANSWERS)}"
+            await send_answer(Problem(404, "no_route", detail).answer(), send)
             return
         await send_answer(await known(self._health), send)
 
@@ -97,7 +94,7 @@ ROUTES = [
         "/live",
         live,
         None,
-        "Whether the process lives",
+        "Liveness",
         "process",
         answer=Live,
         problems=(503,),
@@ -107,7 +104,7 @@ ROUTES = [
         "/ready",
         ready,
         None,
-        "Whether the process does its work",
+        "Readiness",
         "process",
         answer=Ready,
         problems=(503,),
@@ -117,7 +114,7 @@ ROUTES = [
         "/metrics",
         metrics,
         "operate",
-        "Metrics of the process",
+        "Prometheus metrics",
         "process",
         answer=str,
         gives="text/plain",

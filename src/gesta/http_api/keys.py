@@ -1,4 +1,4 @@
-"""/v1/keys and /v1/audit: who may call the API in the tenant's name, and who changed what."""
+"""/v1/keys and /v1/audit: the tenant's API keys and its audit log."""
 
 from datetime import datetime
 from typing import Annotated
@@ -6,15 +6,8 @@ from typing import Annotated
 import msgspec
 
 from gesta.admin.representations import key_representation
-from gesta.api_types.keys import (
-    ChangeRepresentation,
-    KeyList,
-    KeyRepresentation,
-    MadeKey,
-    Scope,
-    Trail,
-)
-from gesta.api_types.structs import PAGE_MAX, Asked
+from gesta.api_types.keys import ChangeRepresentation, KeyRepresentation, MadeKey, Scope
+from gesta.api_types.structs import PAGE_MAX, Asked, ListOf
 from gesta.http_api.route import Answer, Call, Route
 from gesta.requests.dead_letters import iso
 from gesta.tenants.api_keys import NAME_LENGTH_MAX
@@ -22,10 +15,9 @@ from gesta.tenants.audit_log import Change
 
 
 class NewKey(Asked, frozen=True):
-    """A key of the tenant's.
+    """A new key of the tenant.
 
-    What a test key submits reaches the sandbox and nobody else; it may have read and submit at
-    most.
+    Requests of a test key reach only the sandbox; its scopes are at most read and submit.
     """
 
     name: Annotated[str, msgspec.Meta(min_length=1, max_length=NAME_LENGTH_MAX)]
@@ -33,7 +25,7 @@ class NewKey(Asked, frozen=True):
         "read",
         "submit",
     )
-    #: Without it the key does not end by itself.
+    #: Without it the key does not expire.
     expires_at: datetime | None = None
     test: bool = False
 
@@ -44,7 +36,7 @@ class TrailQuery(Asked, frozen=True):
 
 
 async def create_key(call: Call) -> Answer:
-    """Make a key of the tenant. Its text is in this answer and nowhere else."""
+    """Create a key. Its text is only in this answer."""
     asked: NewKey = call.body
     key, text = await call.engine.admin.create_key(
         name=asked.name,
@@ -61,11 +53,11 @@ async def create_key(call: Call) -> Answer:
 async def list_keys(call: Call) -> Answer:
     """The tenant's keys, without their texts."""
     keys = await call.engine.admin.list_keys(call.tenant)
-    return Answer(KeyList(items=[key_representation(key) for key in keys]))
+    return Answer(ListOf(items=[key_representation(key) for key in keys]))
 
 
 async def revoke_key(call: Call) -> Answer:
-    """End a key for good, everywhere within a second. Safe to repeat."""
+    """Revoke a key; every process refuses it within a second. Safe to repeat."""
     key = await call.engine.admin.revoke_key(
         call.params["id"], tenant=call.tenant, actor=call.actor
     )
@@ -73,14 +65,14 @@ async def revoke_key(call: Call) -> Answer:
 
 
 async def audit(call: Call) -> Answer:
-    """Who changed what of the tenant: config, keys, pauses, erased people, suppression lists,
-    handlers that were forgotten.
+    """The audit log of the tenant: config, keys, pauses, erasures, suppression lists, bulk runs and
+    removed handlers.
     """
     asked: TrailQuery = call.query
     found = await call.engine.admin.audit(call.tenant, asked.cursor, asked.limit)
     is_more = len(found) == asked.limit and found[-1].version > 1
     following = str(found[-1].version) if is_more else None
-    return Answer(Trail(items=[_represent(one) for one in found], next=following))
+    return Answer(ListOf(items=[_represent(one) for one in found], next=following))
 
 
 def _represent(one: Change) -> ChangeRepresentation:
@@ -95,20 +87,22 @@ ROUTES = [
         "/v1/keys",
         create_key,
         "admin",
-        "Make a key",
+        "Create a key",
         "keys",
         body=NewKey,
         answer=MadeKey,
         status=201,
         example={"name": "the shop", "scopes": ["read", "submit"]},
     ),
-    Route("GET", "/v1/keys", list_keys, "admin", "The tenant's keys", "keys", answer=KeyList),
+    Route(
+        "GET", "/v1/keys", list_keys, "admin", "List keys", "keys", answer=ListOf[KeyRepresentation]
+    ),
     Route(
         "DELETE",
         "/v1/keys/{id}",
         revoke_key,
         "admin",
-        "End a key for good",
+        "Revoke a key",
         "keys",
         answer=KeyRepresentation,
         problems=(404,),
@@ -118,9 +112,9 @@ ROUTES = [
         "/v1/audit",
         audit,
         "admin",
-        "Who changed what",
+        "List the audit log",
         "keys",
         query=TrailQuery,
-        answer=Trail,
+        answer=ListOf[ChangeRepresentation],
     ),
 ]

@@ -1,6 +1,4 @@
-"""The OpenAPI 3.1 description of the API, made from the table of routes and the flows of the
-process.
-"""
+"""Generates the OpenAPI 3.1 description from the table of routes and the flows of the process."""
 
 from __future__ import annotations
 
@@ -24,9 +22,11 @@ from gesta.http_api.route import JSON, Nothing, Route
 Schema = dict[str, Any]
 PLACE = "#/components/schemas/"
 _SUFFIX = "Representation"
+#: What msgspec calls `ListOf[KeyRepresentation]`.
+_LIST = re.compile(r"^ListOf_(\w+?)(?:Representation)?_$")
 _INSIDE = "#/$defs/"
 FLOW_NAME = "FlowName"
-#: What a part of a path is called → what it can be. What is not here is any text without a slash.
+#: Path parameter → its schema. Others are any text without a slash.
 PATH_PARTS: dict[str, Schema] = {
     "flow": {"$ref": PLACE + FLOW_NAME},
     "id": {"type": "string", "pattern": f"^{REQUEST_ID.pattern}$"},
@@ -38,32 +38,32 @@ HEADERS: dict[str, Schema] = {
     "Idempotency-Key": {"type": "string", "minLength": 1, "maxLength": KEY_LENGTH_MAX},
     ACTOR: {"type": "string", "minLength": 1, "maxLength": KEY_LENGTH_MAX},
 }
-#: What is told on every answer to a call with a key.
+#: Headers of every answer to a call with a key.
 RATE_HEADERS = {
     "RateLimit-Limit": {
-        "description": "Calls that may come at once",
+        "description": "Calls allowed in a burst",
         "schema": {"type": "integer"},
     },
     "RateLimit-Remaining": {
-        "description": "Calls that are left now",
+        "description": "Calls left now",
         "schema": {"type": "integer"},
     },
 }
 ANY_FORM: Schema = {"type": "object", "additionalProperties": {"type": "string"}}
 ANY_TEXT: Schema = {"type": "string", "minLength": 1}
-#: Where an id is that of a request.
+#: Routes whose `id` is the id of a request.
 _OF_REQUESTS = re.compile(r"/v1/(requests|dead-letters)/")
 _PARAMETER = re.compile(r"\{(\w+)(?::\w+)?\}")
-_TEXT = """Every side effect, done once and on record. Send `Authorization: Bearer gesta_…`; a key
-is bound to one tenant.
+_TEXT = """Executes side effects once and keeps the record. Send `Authorization: Bearer gesta_…`; a
+key belongs to one tenant.
 
 An answer of 202 means that the request is on disk. The same key with the same content is the same
-request, so every submit can be repeated. What goes wrong is `application/problem+json`: `code` for
-programs, `detail` for people, `errors` with every field that is at fault."""
+request, so every submit can be repeated. Errors are `application/problem+json`: `code` for
+programs, `detail` for people, `errors` with every invalid field. Every list is `items` and `next`,
+the `cursor` of the next page."""
 
 
 def describe(routes: Sequence[Route], flows: Mapping[str, Flow]) -> Schema:
-    """The whole document."""
     schemas = Schemas(routes, flows)
     paths: dict[str, Schema] = {}
     for route in routes:
@@ -78,7 +78,7 @@ def describe(routes: Sequence[Route], flows: Mapping[str, Flow]) -> Schema:
         "info": {
             "title": "gesta",
             "version": version("gesta"),
-            "summary": "Every side effect, done once and on record",
+            "summary": "Executes side effects once and keeps the record",
             "description": plain(_TEXT),
         },
         "servers": [{"url": "/"}],
@@ -102,14 +102,12 @@ def describe(routes: Sequence[Route], flows: Mapping[str, Flow]) -> Schema:
 
 
 def plain_path(route: Route) -> str:
-    """The path without the words that only the router understands."""
+    """The path without Starlette's converters."""
     return _PARAMETER.sub(r"{\1}", route.path)
 
 
 def problems_of(route: Route) -> set[int]:
-    """The statuses of everything that can go wrong on this route, its own and those that every
-    route has.
-    """
+    """The statuses of all errors that the route can answer."""
     found = {400, 422, 500, 503} | {status for status in route.problems if status >= 300}
     if route.scope is not None:
         found |= {401, 403, 429}
@@ -118,7 +116,7 @@ def problems_of(route: Route) -> set[int]:
     if has_body(route):
         found.add(415)
     if route.method != "GET":
-        # Also where none is taken: it is read to be refused.
+        # Also for routes without a body: one that is sent is read and refused.
         found |= {408, 413}
     if route.method != "GET":
         found.add(507)
@@ -130,7 +128,7 @@ def has_body(route: Route) -> bool:
 
 
 def _links(route: Route, routes: Sequence[Route]) -> Schema:
-    """From a request that was submitted to everything that can be asked or decided about it."""
+    """Links from a submitted request to the operations about it."""
     if route.answer is not Submitted:
         return {}
     parameters = {"flow": "$response.body#/flow", "id": "$response.body#/id"}
@@ -139,24 +137,24 @@ def _links(route: Route, routes: Sequence[Route]) -> Schema:
 
 
 def _operation(route: Route, schemas: Schemas, flows: Mapping[str, Flow], links: Schema) -> Schema:
-    told: Schema = {"operationId": route.name, "summary": route.summary, "tags": [route.tag]}
+    described: Schema = {"operationId": route.name, "summary": route.summary, "tags": [route.tag]}
     if route.handler.__doc__:
-        told["description"] = plain(route.handler.__doc__)
-    told["parameters"] = _parameters(route, schemas)
+        described["description"] = plain(route.handler.__doc__)
+    described["parameters"] = _parameters(route, schemas)
     if has_body(route):
-        told["requestBody"] = {
+        described["requestBody"] = {
             "required": route.needs_body,
             "content": {route.takes: _body(route, schemas, flows)},
         }
-    told["security"] = security_of(route)
-    told["responses"] = {
+    described["security"] = security_of(route)
+    described["responses"] = {
         str(status): _success(route, schemas) | links for status in successes_of(route)
     }
-    told["responses"] |= {
+    described["responses"] |= {
         str(status): {"$ref": f"#/components/responses/Problem{status}"}
         for status in sorted(problems_of(route))
     }
-    return told
+    return described
 
 
 def security_of(route: Route) -> list[dict[str, list[str]]]:
@@ -189,7 +187,7 @@ def _parameters(route: Route, schemas: Schemas) -> list[Schema]:
         ]
     headers = dict(route.headers)
     if route.scope is not None and route.method != "GET":
-        headers[ACTOR] = "The person that the key acts for, for the record"
+        headers[ACTOR] = "The person on whose behalf the key acts; recorded"
     found += [
         {
             "name": name,
@@ -212,15 +210,15 @@ def _body(route: Route, schemas: Schemas, flows: Mapping[str, Flow]) -> Schema:
                 else {"type": "string"}
             )
         }
-    told: Schema = {"schema": schemas.of(route.body)}
+    described: Schema = {"schema": schemas.of(route.body)}
     examples = body_examples(route, flows)
     if examples:
-        told["examples"] = {name: {"value": value} for name, value in examples.items()}
-    return told
+        described["examples"] = {name: {"value": value} for name, value in examples.items()}
+    return described
 
 
 def body_examples(route: Route, flows: Mapping[str, Flow]) -> dict[str, Any]:
-    """Bodies that can be tried as they are; a request for every flow there is."""
+    """Bodies that work as they are; for submit one for every flow."""
     requests = {name: submit_example(flow) for name, flow in sorted(flows.items())}
     if route.body is Submit:
         return requests
@@ -230,39 +228,39 @@ def body_examples(route: Route, flows: Mapping[str, Flow]) -> dict[str, Any]:
 
 
 def _success(route: Route, schemas: Schemas) -> Schema:
-    told: Schema = {"description": route.summary}
+    described: Schema = {"description": route.summary}
     if route.scope is not None:
-        told["headers"] = dict(RATE_HEADERS)
+        described["headers"] = dict(RATE_HEADERS)
     if route.gives == JSON and route.answer is not None:
-        told["content"] = {JSON: {"schema": schemas.of(route.answer)}}
+        described["content"] = {JSON: {"schema": schemas.of(route.answer)}}
     elif route.gives != JSON:
         content: Schema = {"schema": {"type": "string"}}
         if route.answer is not None:
             content["x-data"] = schemas.of(route.answer)
-        told["content"] = {route.gives: content}
-    return told
+        described["content"] = {route.gives: content}
+    return described
 
 
 def _problem(status: int, schemas: Schemas) -> Schema:
-    told: Schema = {
+    described: Schema = {
         "description": TITLES[status],
         "content": {MEDIA_TYPE: {"schema": schemas.of(ProblemRepresentation)}},
     }
     if status in (429, 503, 507):
-        told["headers"] = {
+        described["headers"] = {
             "Retry-After": {
                 "description": "Seconds to wait",
                 "schema": {"type": "integer", "minimum": 1},
             }
         }
     if status == 401:
-        told["headers"] = {"WWW-Authenticate": {"schema": {"type": "string"}}}
-    return told
+        described["headers"] = {"WWW-Authenticate": {"schema": {"type": "string"}}}
+    return described
 
 
 class Schemas:
-    """All components of one document: each type of the table by its name, each flow's payload by
-    the flow's.
+    """The components of one document: the types of the routes by name, and each flow's payload by
+    the name of the flow.
     """
 
     def __init__(self, routes: Iterable[Route], flows: Mapping[str, Flow]) -> None:
@@ -285,28 +283,26 @@ class Schemas:
         self._add_flows(flows)
 
     def of(self, kind: Any) -> Schema:
-        """How to refer to a type of the table."""
+        """A reference to a type of the routes."""
         return dict(self._of[kind])
 
     def fields(self, kind: Any) -> tuple[dict[str, Schema], set[str]]:
-        """The fields of a type, and which of them must be given."""
+        """The fields of a type, and which of them are required."""
         schema = self._of[kind]
         whole = self.components[schema["$ref"].removeprefix(PLACE)] if "$ref" in schema else schema
         return whole.get("properties", {}), set(whole.get("required", ()))
 
     def drop(self, kind: Any) -> None:
-        """A type that is written out elsewhere needs no component."""
+        """Remove a component that is written out elsewhere."""
         self.components.pop(self._of[kind].get("$ref", "").removeprefix(PLACE), None)
 
     def _add_flows(self, flows: Mapping[str, Flow]) -> None:
-        """A request names its flow, and its payload is that flow's: a choice of one form for
-        each.
-        """
-        told = {"enum": sorted(flows)} if flows else {"pattern": f"^{FLOW.pattern}$"}
+        """Submit is a choice between one form for each flow, with the payload of that flow."""
+        described = {"enum": sorted(flows)} if flows else {"pattern": f"^{FLOW.pattern}$"}
         self.components[FLOW_NAME] = {
             "type": "string",
             "description": "A flow of this process.",
-            **told,
+            **described,
         }
         for flow in flows.values():
             self.components |= payload_schemas(flow)
@@ -335,28 +331,27 @@ class Schemas:
             items = self.components["Batch"]["properties"]["requests"]
             other = {
                 "description": (
-                    "Anything else gets the verdict `invalid`, and keeps no other from being"
-                    " accepted."
+                    "Anything else gets the verdict `invalid` and does not affect the others."
                 )
             }
             items["items"] = {"anyOf": [{"$ref": PLACE + "Submit"}, other]}
 
 
 def payload_schemas(flow: Flow) -> dict[str, Schema]:
-    """The payload under the flow's name, and the types inside it under names of their own."""
+    """The payload under the flow's name, and its inner types under names of their own."""
     whole = payload_schema(flow.payload)
     if "$ref" not in whole:
         return {flow.name: whole}
     own = whole["$ref"].removeprefix(_INSIDE)
     names = {name: flow.name if name == own else f"{flow.name}.{name}" for name in whole["$defs"]}
     return {
-        names[name]: _tidied(one, {_INSIDE + name: PLACE + told for name, told in names.items()})
+        names[name]: _tidied(one, {_INSIDE + name: PLACE + new for name, new in names.items()})
         for name, one in whole["$defs"].items()
     }
 
 
 def submit_example(flow: Flow) -> Schema:
-    """A request of this flow that can be tried."""
+    """A valid request of this flow."""
     return {"flow": flow.name, "payload": payload_example(flow), "key": "order-7"}
 
 
@@ -411,12 +406,12 @@ def _simplest(schema: Schema, known: Mapping[str, Schema]) -> Any:
 
 
 def plain(text: str) -> str:
-    """A docstring as one text."""
+    """A docstring as plain paragraphs."""
     return "\n\n".join(" ".join(part.split()) for part in text.split("\n\n"))
 
 
 def without_null(schema: Schema) -> Schema:
-    """A parameter that is left out instead of being null."""
+    """The schema of an optional query parameter, which cannot be null."""
     kept = {name: value for name, value in schema.items() if name != "default" or value is not None}
     choices = [one for one in schema.get("anyOf", ()) if one != {"type": "null"}]
     if len(choices) != 1:
@@ -426,29 +421,25 @@ def without_null(schema: Schema) -> Schema:
 
 
 def _tidied(schema: Any, places: Mapping[str, str]) -> Any:
-    """Without the titles that only repeat names, with texts in one piece, and referring to where
-    things are here.
-    """
+    """Without titles that repeat names, with joined lines and with references to components."""
     if isinstance(schema, list):
         return [_tidied(one, places) for one in schema]
     if not isinstance(schema, dict):
         return schema
-    told = {
+    described = {
         name: _tidied(value, places)
         for name, value in schema.items()
         if name != "title" or not isinstance(value, str)
     }
-    if isinstance(told.get("$ref"), str):
-        told["$ref"] = places.get(told["$ref"], told["$ref"])
-    if isinstance(told.get("description"), str):
-        told["description"] = plain(told["description"])
-    return told
+    if isinstance(described.get("$ref"), str):
+        described["$ref"] = places.get(described["$ref"], described["$ref"])
+    if isinstance(described.get("description"), str):
+        described["description"] = plain(described["description"])
+    return described
 
 
 def _short_names(components: Iterable[str]) -> dict[str, str]:
-    """`RequestRepresentation` is `Request` to its readers, unless there is one already."""
-    leased = set(components)
-    return {
-        name: short if (short := name.removesuffix(_SUFFIX)) and short not in leased else name
-        for name in leased
-    }
+    """`RequestRepresentation` is called `Request` and a list of them `RequestList`."""
+    used = set(components)
+    short = {name: _LIST.sub(r"\1List", name).removesuffix(_SUFFIX) for name in used}
+    return {name: name if short[name] in used else short[name] for name in used}

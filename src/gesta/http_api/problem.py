@@ -1,5 +1,5 @@
-"""What goes wrong, as application/problem+json: a status, a stable code, a sentence, and every
-field that is at fault.
+"""Errors as application/problem+json: a status, a stable code, a text, and every field that is
+wrong.
 """
 
 from collections.abc import Mapping
@@ -34,7 +34,7 @@ TITLES = {
 
 
 class Problem(Exception):
-    """An answer that is no success."""
+    """An answer that is not a success."""
 
     def __init__(
         self,
@@ -57,14 +57,14 @@ class Problem(Exception):
 
 
 def invalid(errors: Mapping[str, str]) -> Problem:
-    """Something that was asked does not fit: every fault at once."""
-    told = "; ".join(f"{name}: {fault}" for name, fault in errors.items())
-    return Problem(422, "invalid", told, errors=dict(errors))
+    """Reports every field error at once."""
+    detail = "; ".join(f"{name}: {error}" for name, error in errors.items())
+    return Problem(422, "invalid", detail, errors=dict(errors))
 
 
 def problem_of(error: e.GestaError) -> Problem | None:
-    """What a caller is told of an error that gesta raised on purpose; None: it is our fault, and
-    the log has it.
+    """The answer for an error of gesta; None for an unexpected one, which is logged and answered as
+    500.
     """
     match error:
         case e.InvalidRequest() | e.BadConfig() | e.BadScope():

@@ -1,6 +1,4 @@
-"""What a caller sent, read with bounds: headers once each, bodies of a size, JSON of a type with
-every fault at once.
-"""
+"""Reads headers, bodies and queries of a call, with limits and with all field errors at once."""
 
 from __future__ import annotations
 
@@ -14,28 +12,28 @@ import msgspec
 from gesta.api_types.requests import ACTOR
 from gesta.api_types.structs import Asked
 from gesta.domain.ids import KEY_LENGTH_MAX
-from gesta.flows.validation import decode_fields, fault_text, field_errors, fields_of
+from gesta.flows.validation import decode_fields, error_text, field_errors, fields_of
 from gesta.http_api.problem import Problem, invalid
 from gesta.http_api.route import JSON, Receive, Route
 from gesta.intake.submit_options import is_text
 
 Beside = Callable[[dict[str, Any]], Awaitable[Mapping[str, str]]]
-#: Parameters of one query. More are somebody's experiment.
+#: Maximum number of parameters in a query.
 PARAMETERS_MAX = 50
-#: What reading JSON raises where it is none.
+#: What decoding raises for text that is not JSON.
 UNREADABLE = (msgspec.DecodeError, RecursionError, UnicodeDecodeError)
-#: Where it stands among a scope's extensions.
+#: The key of the Exchange in the extensions of an ASGI scope.
 EXCHANGE = "gesta.exchange"
 
 
 class CallerGone(Exception):
-    """Nobody is there any more to be answered."""
+    """The caller disconnected; nothing is answered."""
 
 
 class Headers:
     """The headers of one call.
 
-    One that is there twice is refused: which of the two counts is what attacks are made of.
+    A repeated header is refused: proxies and servers may read different ones, which attacks use.
     """
 
     __slots__ = ("_pairs", "_values")
@@ -52,28 +50,28 @@ class Headers:
             len(self._values) != len(self._pairs)
             and sum(key == wanted for key, _ in self._pairs) > 1
         ):
-            raise Problem(400, "repeated_header", f"the header {name} stands there twice")
+            raise Problem(400, "repeated_header", f"the header {name} is repeated")
         try:
             return found.decode()
         except UnicodeDecodeError:
-            raise Problem(400, "bad_header", f"the header {name} is no UTF-8") from None
+            raise Problem(400, "bad_header", f"the header {name} is not UTF-8") from None
 
 
 def check_actor(headers: Headers) -> None:
-    """Whom a key acts for goes into events for ever."""
+    """The actor is recorded in events, so it is checked."""
     name = headers("gesta-actor")
     if name is not None and not (is_text(name) and name.isprintable()):
         raise invalid({ACTOR: f"1 to {KEY_LENGTH_MAX} printable characters"})
 
 
 def body_at_once(exchange: Exchange | None, headers: Headers, route: Route) -> bytes | None:
-    """The whole body where it is there already, as most are; None: read it.
+    """The body if it has arrived completely, as most have; None: read it.
 
-    Raises where it is longer than the route takes.
+    Raises 413 where it is longer than the route allows.
     """
     most = route.body_bytes_max
-    told = headers("content-length")
-    if told is not None and (not told.isdecimal() or int(told) > most):
+    length = headers("content-length")
+    if length is not None and (not length.isdecimal() or int(length) > most):
         raise _too_large(most)
     body = None if exchange is None else exchange.body()
     if body is not None and len(body) > most:
@@ -82,7 +80,7 @@ def body_at_once(exchange: Exchange | None, headers: Headers, route: Route) -> b
 
 
 async def read_body(receive: Receive, route: Route) -> bytes:
-    """The whole body as it comes, as long as it is no longer than the route takes."""
+    """The body as it arrives; raises 413 where it is longer than the route allows."""
     most = route.body_bytes_max
     parts: list[bytes] = []
     length = 0
@@ -102,14 +100,14 @@ async def read_body(receive: Receive, route: Route) -> bytes:
 async def decode_body(
     raw: bytes, headers: Headers, route: Route, beside: Beside | None = None
 ) -> Any:
-    """The body as its route's type; raises with every fault at once.
+    """The body as the type of the route; raises all field errors at once.
 
-    `beside` tells faults of what the type leaves open.
+    `beside` adds errors of parts that the type does not describe.
     """
     kind = route.body
     assert kind is not None
     if not raw and not route.needs_body:
-        # Whatever it is sent as: some clients name a kind of nothing, too.
+        # Some clients send a content type without a body.
         return _nothing(kind)
     sent_as = headers("content-type") or ""
     if sent_as != JSON and (sent_as := sent_as.partition(";")[0].strip().lower()) != JSON:
@@ -128,28 +126,24 @@ async def decode_body(
         raise invalid(
             {"body": "; ".join(filter(None, ("must be a JSON object", route.object_hint)))}
         )
-    value, faults = decode_fields(kind, given)
+    value, errors = decode_fields(kind, given)
     if value is None:
-        raise invalid(faults if beside is None else {**faults, **await beside(given)})
+        raise invalid(errors if beside is None else {**errors, **await beside(given)})
     return value
 
 
 def refuse_body(raw: bytes) -> None:
-    """Where none is taken: what somebody says there, a reason or a choice, must not be lost in
-    silence.
+    """Refuse a body on a route without one: a reason or a choice in it must not be ignored
+    silently.
     """
     if raw and raw.strip() != b"{}":
         raise invalid(
-            {
-                "body": (
-                    "none is taken here, and nothing of it would be kept; send the call without it"
-                )
-            }
+            {"body": "this route takes no body and would ignore it; send the call without one"}
         )
 
 
 def decode_query(query_string: bytes, route: Route) -> Asked:
-    """The parameters of a query as their type; raises with every fault at once."""
+    """The query as the type of the route; raises all errors at once."""
     kind = route.query
     if not query_string:
         return _nothing(kind)
@@ -166,28 +160,28 @@ def decode_query(query_string: bytes, route: Route) -> Asked:
     given: dict[str, Any] = {}
     for name, value in pairs:
         if name in given:
-            raise Problem(400, "repeated_parameter", f"the parameter {name!r} stands there twice")
+            raise Problem(400, "repeated_parameter", f"the parameter {name!r} is repeated")
         given[name] = value
-    faults = {}
+    errors = {}
     fields = {field.encode_name: field for field in fields_of(kind)}
     for name, value in list(given.items()):
         if name not in fields:
-            faults[name] = (
+            errors[name] = (
                 route.misplaced.get(name) or f"unknown; known: {', '.join(fields) or 'none'}"
             )
             continue
         try:
             given[name] = msgspec.convert(value, fields[name].type, strict=False)
             if given[name] is None:
-                # The text `null`; whoever means nothing leaves it out.
-                faults[name] = "is null; leave it out instead"
+                # The text `null`.
+                errors[name] = "is null; leave it out instead"
         except msgspec.ValidationError as error:
-            faults[name] = fault_text(error, fields[name].type)
-    faults |= {
+            errors[name] = error_text(error, fields[name].type)
+    errors |= {
         name: "missing" for name, field in fields.items() if field.required and name not in given
     }
-    if faults:
-        raise invalid(faults)
+    if errors:
+        raise invalid(errors)
     return kind(**{fields[name].name: value for name, value in given.items()})
 
 
@@ -201,36 +195,34 @@ def _nothing(kind: type[Asked]) -> Asked:
 
 def _too_large(most: int) -> Problem:
     return Problem(
-        413, "too_large", f"at most {most} bytes are taken", headers={"Connection": "close"}
+        413, "too_large", f"the body is longer than {most} bytes", headers={"Connection": "close"}
     )
 
 
 def unreadable(error: Exception, raw: bytes | msgspec.Raw) -> Problem:
-    """What is told of a text that is no JSON at all."""
+    """The problem for a body that is not JSON."""
     if not raw:
         return Problem(400, "malformed_json", "the body is empty; send a JSON object")
     if isinstance(error, RecursionError):
         return Problem(400, "too_deep", "the JSON is nested too deeply")
-    return Problem(400, "malformed_json", f"the body is no JSON: {error}")
+    return Problem(400, "malformed_json", f"the body is not JSON: {error}")
 
 
 class Exchange(Protocol):
-    """One call and its answer, where our own server runs the API.
+    """One call and its answer, where gesta's own server runs the API.
 
-    Most calls are small. Through ASGI, head and body of an answer are two system calls and two
-    packets, and a body that has come already is waited for. Any other server offers ASGI alone.
+    Most calls are small. Through ASGI the head and the body of an answer are two system calls and
+    two packets, and a body that has arrived is awaited. Other servers offer only ASGI.
     """
 
     def body(self) -> bytes | None:
-        """All of the body, which nobody will receive again; None: it is not all there, receive
-        it.
-        """
+        """The whole body, consumed; None: it has not arrived completely, use `receive`."""
 
     def answer(self, status: int, headers: Sequence[tuple[bytes, bytes]], body: bytes) -> bool:
-        """Answer; False: nothing was sent, send it.
+        """Send the answer; False: nothing was sent, use `send`.
 
-        The headers tell the length and nothing of the connection, in names and values that HTTP
-        allows.
+        The headers contain the length and none about the connection; names and values are valid in
+        HTTP.
         """
 
 

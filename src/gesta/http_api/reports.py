@@ -1,6 +1,6 @@
-"""/v1/reports: what providers post about what they have taken.
+"""/v1/reports: delivery receipts that providers post.
 
-Their signature is the access; whatever is forged gets one answer.
+A signature authenticates them. Every forged report gets the same answer.
 """
 
 from gesta.errors import InvalidSignature
@@ -12,24 +12,23 @@ FORM = "application/x-www-form-urlencoded"
 
 
 async def report_of_twilio(call: Call) -> Answer:
-    """A status callback. Its URL is ours, so Twilio's signature says which request it is about."""
-    return await _leased(call, "twilio", (call.params["account"], call.params["id"]))
+    """A status callback of Twilio. The signature covers the URL, which names the request."""
+    return await _accept(call, "twilio", (call.params["account"], call.params["id"]))
 
 
 async def report_of_ses(call: Call) -> Answer:
-    """A message of SNS about letters, or its question whether it may send such messages."""
-    return await _leased(call, "ses", ())
+    """A message of SNS about e-mails, or its request to confirm the subscription."""
+    return await _accept(call, "ses", ())
 
 
-async def _leased(call: Call, provider: str, parts: tuple[str, ...]) -> Answer:
+async def _accept(call: Call, provider: str, parts: tuple[str, ...]) -> Answer:
     try:
         await call.pipeline.reports.take(
             provider, call.params["tenant"], parts, call.header, call.raw
         )
     except InvalidSignature as forged:
         raise Problem(403, "forged", str(forged)) from None
-    # Also for what was told before, and for what is about nothing here: the provider need not say
-    # it again.
+    # Also for repeated reports and unknown requests: the provider must not send them again.
     return Answer(status=204)
 
 
@@ -39,7 +38,7 @@ ROUTES = [
         "/v1/reports/twilio/{tenant}/{account}/{id}",
         report_of_twilio,
         None,
-        "Twilio's status callbacks",
+        "Receive status callbacks of Twilio",
         "reports",
         status=204,
         problems=(403,),
@@ -52,7 +51,7 @@ ROUTES = [
         "/v1/reports/ses/{tenant}",
         report_of_ses,
         None,
-        "Bounces, complaints and deliveries of SES, by SNS",
+        "Receive bounces, complaints and deliveries of SES",
         "reports",
         status=204,
         problems=(403,),

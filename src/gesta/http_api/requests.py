@@ -1,11 +1,11 @@
-"""/v1/requests: ask for something, one or many; see what became of it."""
+"""/v1/requests: submit one or many requests, read their state, events and attempts."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import msgspec
 
@@ -18,22 +18,21 @@ from gesta.admin.representations import (
 from gesta.api_types.requests import (
     BATCH_MAX,
     WAIT_SECONDS_MAX,
-    Attempts,
+    AttemptRepresentation,
     BatchResult,
+    EventRepresentation,
     FlowName,
-    Page,
     RequestRepresentation,
-    Results,
     Submit,
     Submitted,
     SubmitVerdict,
-    Timeline,
     Whole,
 )
-from gesta.api_types.structs import PAGE_MAX, Asked
+from gesta.api_types.structs import Asked, ListOf
 from gesta.domain.events import Actor
 from gesta.domain.ids import KEY_LENGTH_MAX, REQUEST_ID
 from gesta.domain.lifecycles import Status
+from gesta.engine.engine import Engine
 from gesta.engine.request import Request
 from gesta.errors import (
     BadCursor,
@@ -49,17 +48,14 @@ from gesta.flows.flow import Payload
 from gesta.flows.validation import decode_fields
 from gesta.http_api.problem import Problem, invalid, problem_of
 from gesta.http_api.reading import UNREADABLE, unreadable
-from gesta.http_api.route import Answer, Call, Route
+from gesta.http_api.route import Answer, Call, Paging, Route
 from gesta.intake.submit import Accepted
 from gesta.intake.submit_options import Options, option_errors
-
-if TYPE_CHECKING:
-    from gesta.engine.engine import Engine
-    from gesta.ports.read_model import View
+from gesta.ports.read_model import View
 
 BATCH_BYTES_MAX = 8 * 1024 * 1024
 REQUEST_PATH = "/v1/requests/{id}"
-#: What an option is called in Python → in JSON.
+#: Options whose JSON name differs from the Python name.
 _OPTIONS = {
     "deliver_at": "deliverAt",
     "ttl": "ttlSeconds",
@@ -68,27 +64,25 @@ _OPTIONS = {
 }
 _decode_submit = msgspec.json.Decoder(Submit).decode
 _DURATION = re.compile(r"([0-9]{1,5})(ms|s)?")
-#: The same with its bound, for those who read about it.
+#: The same with its bound, for the description.
 _PATTERN = r"^(([1-5]?[0-9]|60)s?|([1-5]?[0-9]{1,4}|60000)ms)$"
 
 
 class Batch(Asked, frozen=True):
-    """Many requests, each of which gets its own verdict."""
+    """Up to 1,000 requests, each with its own verdict."""
 
     requests: Annotated[list[msgspec.Raw], msgspec.Meta(min_length=1, max_length=BATCH_MAX)]
 
 
-class Listing(Asked, frozen=True):
+class Listing(Paging, frozen=True):
     flow: FlowName | None = None
     status: Status | None = None
     key: Annotated[str, msgspec.Meta(min_length=1, max_length=KEY_LENGTH_MAX)] | None = None
-    cursor: str | None = None
-    limit: Annotated[int, msgspec.Meta(ge=1, le=PAGE_MAX)] = 50
 
 
 async def submit(call: Call) -> Answer:
-    """Ask for one side effect. 202: it is on disk and will be done once. 200: this key was here
-    before with the same content.
+    """Submit a request. 202: it is on disk and will be executed once. 200: an earlier request has
+    this key and the same content.
     """
     asked: Submit = call.body
     payload, options = await read(call, asked, _key(call, asked.key), call.actor)
@@ -110,11 +104,9 @@ async def submit(call: Call) -> Answer:
 
 
 async def submit_batch(call: Call) -> Answer:
-    """Ask for up to 1,000 at once; each gets a verdict, and one that is wrong keeps no other from
-    being accepted.
-    """
+    """Submit up to 1,000 requests. Each gets a verdict; an invalid one affects no other."""
     if call.header("idempotency-key") is not None:
-        raise Problem(400, "key_of_a_batch", "a batch has no key of its own; give each request one")
+        raise Problem(400, "key_of_a_batch", "a batch has no key; give each request its own key")
     raws: list[msgspec.Raw] = call.body.requests
     results: list[BatchResult | None] = [None] * len(raws)
     ready: list[tuple[Payload, Options]] = []
@@ -128,7 +120,7 @@ async def submit_batch(call: Call) -> Answer:
             results[place] = BatchResult("invalid", problem=problem.representation)
     if ready:
         await _accept(call, ready, places, results)
-    return Answer(Results(items=[one for one in results if one is not None]))
+    return Answer(ListOf(items=[one for one in results if one is not None]))
 
 
 async def _accept(
@@ -137,7 +129,7 @@ async def _accept(
     places: list[int],
     results: list[BatchResult | None],
 ) -> None:
-    """Submit what can be read, and put each verdict in its place."""
+    """Submit the valid requests and set the verdict of each."""
     answers: Sequence[object]
     try:
         answers = await call.pipeline.intake.submit_each(ready)
@@ -190,17 +182,15 @@ async def show(call: Call) -> Answer:
 async def listing(call: Call) -> Answer:
     """The tenant's requests, newest first.
 
-    They may lag some milliseconds behind; a request that is asked for by its id or key never does.
+    The list may lag by some milliseconds. A search by key, and a request read by its id, never lag.
     """
     asked: Listing = call.query
-    if asked.cursor is not None and not REQUEST_ID.fullmatch(asked.cursor):
-        raise BadCursor
     views = await call.engine.find(
         tenant=call.tenant,
         flow=asked.flow,
         status=asked.status,
         key=asked.key,
-        before_id=asked.cursor,
+        before_id=before_id(asked),
         limit=asked.limit + 1,
     )
     page = views[: asked.limit]
@@ -209,19 +199,26 @@ async def listing(call: Call) -> Answer:
         request_representation(view.state, pause) for view, pause in zip(page, pauses, strict=True)
     ]
     following = page[-1].state.id if len(views) > asked.limit else None
-    return Answer(Page(items=items, next=following))
+    return Answer(ListOf(items=items, next=following))
+
+
+def before_id(asked: Paging) -> str | None:
+    """The id that the cursor is; raises BadCursor."""
+    if asked.cursor is not None and not REQUEST_ID.fullmatch(asked.cursor):
+        raise BadCursor
+    return asked.cursor
 
 
 async def timeline(call: Call) -> Answer:
-    """Every event of a request, in order, also of a flow that this process does not declare."""
+    """Every event of a request, oldest first, also of a flow that this process does not declare."""
     history = await _history(call)
     items = [event_representation(one, version) for version, one in enumerate(history, start=1)]
-    return Answer(Timeline(items=items))
+    return Answer(ListOf(items=items))
 
 
 async def attempts(call: Call) -> Answer:
-    """What each attempt came to."""
-    return Answer(Attempts(items=attempt_representations(await _history(call))))
+    """Every attempt of a request, oldest first."""
+    return Answer(ListOf(items=attempt_representations(await _history(call))))
 
 
 async def _history(call: Call) -> list[HistoryEntry]:
@@ -235,7 +232,6 @@ async def view_of(call: Call) -> View:
 
 
 async def handle_of(call: Call) -> Request:
-    """The same as a handle, for commands."""
     return _handle(call, await view_of(call))
 
 
@@ -252,7 +248,6 @@ async def _after(call: Call, request: Request, seconds: float) -> RequestReprese
 
 
 async def _ended(request: Request, seconds: float) -> None:
-    """Wait for the end, for so long."""
     try:
         await request.outcome(timeout=seconds)
     except OutcomeTimeout:
@@ -264,7 +259,7 @@ def _key(call: Call, in_body: str | None) -> str | None:
     if in_header is None:
         return in_body
     if in_body is not None and in_body != in_header:
-        raise invalid({"key": "differs from the header Idempotency-Key; send one of the two"})
+        raise invalid({"key": "differs from the header Idempotency-Key; send only one of them"})
     if not in_header:
         raise invalid({"Idempotency-Key": "is empty"})
     return in_header
@@ -279,25 +274,20 @@ async def _read_one(call: Call, raw: msgspec.Raw, actor: Actor) -> tuple[Payload
 
 
 async def _problem_of_one(engine: Engine, tenant: str, raw: msgspec.Raw) -> Problem:
-    """What is wrong with one request of a batch."""
     try:
         given = msgspec.json.decode(raw)
     except UNREADABLE as error:
-        # A batch was read without a look into its strings and numbers.
+        # Strings and numbers of the parts of a batch are not checked before.
         return unreadable(error, raw)
     if not isinstance(given, dict):
         return invalid({"request": "must be a JSON object"})
     return invalid(
-        {**decode_fields(Submit, given)[1], **await faults_beside(engine, tenant, {}, given)}
+        {**decode_fields(Submit, given)[1], **await errors_beside(engine, tenant, {}, given)}
     )
 
 
 async def read(call: Call, asked: Submit, key: str | None, actor: Actor) -> tuple[Payload, Options]:
-    """What was asked, of the flow's own type; raises with every fault of payload and options at
-    once.
-
-    Only a payload of its type can be checked.
-    """
+    """The payload as the flow's type, and the options; raises all errors of both at once."""
     grant = call.grant
     options = Options(
         key,
@@ -314,47 +304,45 @@ async def read(call: Call, asked: Submit, key: str | None, actor: Actor) -> tupl
         flow = call.web.engine.flow(asked.flow)
     except UnknownFlow as error:
         raise invalid({"flow": str(error)}) from None
-    payload, faults = decode_fields(flow.payload, asked.payload)
-    wrong = option_errors(options)
-    if payload is None or wrong:
+    payload, errors = decode_fields(flow.payload, asked.payload)
+    invalid_options = option_errors(options)
+    if payload is None or invalid_options:
         if payload is not None:
-            faults = await call.pipeline.intake.errors(payload, grant.tenant)
+            errors = await call.pipeline.intake.errors(payload, grant.tenant)
         raise invalid(
-            _of_payload(faults) | {_OPTIONS.get(name, name): fault for name, fault in wrong.items()}
+            _of_payload(errors)
+            | {_OPTIONS.get(name, name): error for name, error in invalid_options.items()}
         )
     return payload, options
 
 
-def _of_payload(faults: Any) -> dict[str, str]:
+def _of_payload(errors: Any) -> dict[str, str]:
     return {
-        name if name in ("payload", "key", "test") else f"payload.{name}": fault
-        for name, fault in faults.items()
+        name if name in ("payload", "key", "test") else f"payload.{name}": error
+        for name, error in errors.items()
     }
 
 
-async def faults_beside(
+async def errors_beside(
     engine: Engine, tenant: str, _path: Mapping[str, str], given: dict[str, Any]
 ) -> dict[str, str]:
-    """What else is wrong with a body that does not fit its type: flow, payload, key and ids.
-
-    Nobody has to mend one after the other.
-    """
+    """All further errors of a body that is not a valid Submit: flow, payload, key and ids."""
     key, correlation_id, causation_id = (
         text if isinstance(text := given.get(name), str) else None
         for name in ("key", "correlationId", "causationId")
     )
     said = Options(key, correlation_id=correlation_id, causation_id=causation_id)
-    faults = {_OPTIONS.get(name, name): fault for name, fault in option_errors(said).items()}
+    errors = {_OPTIONS.get(name, name): error for name, error in option_errors(said).items()}
     name, payload = given.get("flow"), given.get("payload")
     if not isinstance(name, str):
-        return faults
+        return errors
     if name not in engine.flows:
-        return faults | {"flow": str(unknown_flow(name, engine.flows))}
+        return errors | {"flow": str(unknown_flow(name, engine.flows))}
     if not isinstance(payload, dict):
-        return faults
-    value, wrong = decode_fields(engine.flows[name].payload, payload)
-    return faults | _of_payload(
-        wrong if value is None else await engine.pipeline.intake.errors(value, tenant)
+        return errors
+    value, invalid_options = decode_fields(engine.flows[name].payload, payload)
+    return errors | _of_payload(
+        invalid_options if value is None else await engine.pipeline.intake.errors(value, tenant)
     )
 
 
@@ -375,7 +363,7 @@ class Shown(Wait, frozen=True):
 
 
 def wait_seconds(text: str | None) -> float:
-    """The seconds that the text tells, at most 60; 0 for none."""
+    """The seconds of a text like `20s`, at most 60; 0 without a text."""
     if text is None:
         return 0.0
     match = _DURATION.fullmatch(text)
@@ -394,25 +382,25 @@ ROUTES = [
         "/v1/requests",
         submit,
         "submit",
-        "Ask for one side effect",
+        "Submit a request",
         "requests",
         query=Wait,
         body=Submit,
-        also=faults_beside,
+        also=errors_beside,
         answer=Submitted,
         status=202,
         problems=(200, 409),
-        headers={"Idempotency-Key": "The request's key, unless the body has one"},
+        headers={"Idempotency-Key": "The key of the request, instead of `key` in the body"},
     ),
     Route(
         "POST",
         "/v1/requests/batch",
         submit_batch,
         "submit",
-        "Ask for up to 1,000 at once",
+        "Submit up to 1,000 requests",
         "requests",
         body=Batch,
-        answer=Results,
+        answer=ListOf[BatchResult],
         object_hint='send {"requests": […]}',
         body_bytes_max=BATCH_BYTES_MAX,
         weighs=lambda body: len(body.requests),
@@ -422,10 +410,10 @@ ROUTES = [
         "/v1/requests",
         listing,
         "read",
-        "List requests, newest first",
+        "List requests",
         "requests",
         query=Listing,
-        answer=Page,
+        answer=ListOf[RequestRepresentation],
     ),
     Route(
         "GET",
@@ -446,7 +434,7 @@ ROUTES = [
         "List the events of a request",
         "requests",
         query=OfFlow,
-        answer=Timeline,
+        answer=ListOf[EventRepresentation],
         problems=(404, 409),
     ),
     Route(
@@ -457,7 +445,7 @@ ROUTES = [
         "List the attempts of a request",
         "requests",
         query=OfFlow,
-        answer=Attempts,
+        answer=ListOf[AttemptRepresentation],
         problems=(404, 409),
     ),
 ]

@@ -1,17 +1,17 @@
-"""What a route is: one line of the table in app.py, from which the server, the OpenAPI description
-and the tests are made.
+"""A route: one entry of the table in app.py. The server, the OpenAPI description and tests are
+built from it.
 """
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import msgspec
 
 from gesta.api_types.keys import Scope
-from gesta.api_types.structs import Asked
+from gesta.api_types.structs import PAGE_MAX, Asked
 from gesta.domain.events import Actor
 from gesta.flows.validation import fields_of
 from gesta.tenants.api_keys import Grant
@@ -25,9 +25,13 @@ Method = Literal["GET", "POST", "PUT", "DELETE"]
 Receive = Callable[[], Awaitable[Any]]
 JSON = "application/json"
 
-#: Of one body, if a route says nothing else: a payload of the largest size, and what stands around
-#: it.
+#: The maximum body of a route: the largest payload and what surrounds it.
 BODY_BYTES_MAX = 300 * 1024
+
+
+class Paging(Asked, frozen=True):
+    cursor: str | None = None
+    limit: Annotated[int, msgspec.Meta(ge=1, le=PAGE_MAX)] = 50
 
 
 class Nothing(Asked, frozen=True):
@@ -35,7 +39,7 @@ class Nothing(Asked, frozen=True):
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """What a handler gives back. `body` is a Representation, bytes as they are, or None."""
+    """The result of a handler. `body` is a Representation, raw bytes or None."""
 
     body: Any = None
     status: int = 200
@@ -45,9 +49,7 @@ class Answer(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True)
 class Stream:
-    """An answer without an end: parts as they come, until the caller goes away or the engine
-    stops.
-    """
+    """A long answer: parts are sent until the caller disconnects or the engine stops."""
 
     parts: AsyncIterator[bytes]
     media_type: str = "text/event-stream"
@@ -55,24 +57,24 @@ class Stream:
 
 @dataclass(slots=True)
 class Call:
-    """One call, checked: whose it is, and what was asked, each of the type that its route names."""
+    """One call with its checked parts, each of the type that the route names."""
 
     web: Web
     pipeline: Pipeline
-    #: Whose key it was. A route without a scope is called by nobody in particular: see `OPEN`.
+    #: The grant of the key; `OPEN` on routes without a scope.
     grant: Grant
     params: Mapping[str, str]
     query: Any
     body: Any
-    #: One value of each header, by its name in lower case.
+    #: The value of a header, by its name in lower case.
     header: Callable[[str], str | None]
     #: Where the API is mounted, e.g. "/gesta".
     root: str
-    #: The body as it came, for routes that verify a signature over it.
+    #: The body as received, for routes that verify a signature over it.
     raw: bytes
-    #: Runs something that takes its time, and gives it up when the caller goes away.
+    #: Awaits something and cancels it when the caller disconnects.
     while_there: Callable[[Awaitable[Any]], Awaitable[Any]]
-    #: The address of the other end, as far as it is known.
+    #: The address of the peer, as far as it is known.
     peer: str
     #: http or https, as far as the server knows.
     scheme: str
@@ -87,9 +89,7 @@ class Call:
 
     @property
     def actor(self) -> Actor:
-        """Who decides, for the record: the key, and the person it acts for where the header
-        Gesta-Actor names one.
-        """
+        """The actor for the record: the key, and the person that the header Gesta-Actor names."""
         key, person = f"key:{self.grant.key_id}", self.header("gesta-actor")
         if self.web.grant is not None:
             return Actor(person or self.grant.name)
@@ -97,68 +97,55 @@ class Call:
 
 
 Handler = Callable[[Call], Awaitable[Answer | Stream]]
-#: (engine, tenant, the parts of the path, the body as it came) → faults. What it raises is told
-#: instead of them.
+#: (engine, tenant, path parameters, decoded body) → field errors. What it raises is answered
+#: instead.
 Also = Callable[["Engine", str, Mapping[str, str], dict[str, Any]], Awaitable[Mapping[str, str]]]
 
 
 @dataclass(frozen=True)
 class Route:
-    """A line of the table.
-
-    `scope` is what a key must allow, "any": any key will do; None: no key is asked for.
-    """
+    """`scope` is the scope that a key needs; "any": any key; None: no key."""
 
     method: Method
     path: str
     handler: Handler
     scope: Scope | Literal["any"] | None
-    #: What OpenAPI and people read.
+    #: For OpenAPI.
     summary: str
     tag: str
     query: type[Asked] = Nothing
     body: type[Asked] | None = None
     answer: type[Any] | None = None
-    #: The status of a success, and others that a caller must expect beside those that every route
-    #: has.
+    #: The status of a success, and statuses in addition to those of every route.
     status: int = 200
     problems: tuple[int, ...] = ()
     body_bytes_max: int = BODY_BYTES_MAX
-    #: What the body is sent as. The handler reads anything but JSON itself, from `call.raw`.
+    #: The content type of the body. The handler reads any other than JSON from `call.raw`.
     takes: str = JSON
     gives: str = JSON
-    #: A body, or the lack of one, that can be tried as it is.
+    #: A body that works as it is.
     example: Any = None
-    #: Headers that the route looks at beside those that every route does: name → what it means.
+    #: Headers that the route reads in addition to those of every route: name → meaning.
     headers: Mapping[str, str] = field(default_factory=dict)
-    #: Parameters that people put into the query and that do not belong there: name → where they do.
+    #: Parameters that callers put into the query by mistake: name → where they belong.
     misplaced: Mapping[str, str] = field(default_factory=dict)
-    #: What is wrong with a body beyond its type, told with the rest where the type does not fit.
+    #: Errors of a body beyond its type, reported together with those of the type.
     also: Also | None = None
-    #: What a body that is no JSON object should have been; without it, only that it is none.
+    #: What to send, for a body that is not a JSON object.
     object_hint: str = ""
-    #: Where nothing is chosen, everything of the tenant is meant: then it has to be said, if only
-    #: by `{}`.
+    #: Without a choice the call affects the whole tenant; then a body is required, at least `{}`.
     is_broad: bool = False
-    #: How much of a key's rate a call is; a batch is as many as it carries.
+    #: How much of a key's rate a call uses; a batch uses one for each request.
     weighs: Callable[[Any], int] | None = None
 
     @property
     def name(self) -> str:
-        """The operation's id: what its handler is called."""
+        """The operation id: the name of the handler."""
         return self.handler.__name__
 
     @property
     def needs_body(self) -> bool:
-        """Whether nothing may not stand for `{}`.
-
-        A body that the handler reads itself is never left out.
-        """
+        """Whether a body must be sent. A body that the handler reads itself always is."""
         return (
             self.body is None or self.is_broad or any(one.required for one in fields_of(self.body))
         )
-
-
-def item(call: Call, name: str) -> str:
-    """A part of the path."""
-    return call.params[name]

@@ -1,6 +1,4 @@
-"""uvicorn inside our own loop, so that one process can be the API and the stations; bounded where
-it is not by itself.
-"""
+"""Runs uvicorn in the engine's event loop, with limits that uvicorn lacks."""
 
 import socket
 from collections.abc import AsyncIterator, Iterator, Sequence
@@ -27,21 +25,22 @@ from gesta.runtime.telemetry import structure
 #: request.
 HEAD_SECONDS = 10.0
 HEAD_BYTES_MAX = 64 * 1024
-#: How long a caller may take in nothing of what is waiting for them.
+#: How long a caller may leave an answer unread.
 TAKE_SECONDS = 30.0
-#: How long a connection may rest between two requests.
+#: Keep-alive time between two requests.
 REST_SECONDS = 30
-#: How long calls may go on when the server stops; streams have no end of their own.
+#: How long running calls may continue when the server stops; streams do not end by themselves.
 STOP_SECONDS = 3
 CONNECTIONS_MAX = 2_000
-#: When those who came as one too many may come again.
+#: Retry-After of a refused connection.
 FULL_SECONDS = 5
 _TICK_SECONDS = 0.01
 _DATE_SECONDS = 1.0
 
 
 class _Exchange:
-    """The short way to read and to answer, in the steps of the cycle's own `receive` and `send`.
+    """The fast path of a request and its answer, with the same steps as the cycle's `receive` and
+    `send`.
 
     See reading.Exchange.
     """
@@ -49,8 +48,8 @@ class _Exchange:
     __slots__ = ("_cycle",)
 
     def __init__(self, cycle: RequestResponseCycle) -> None:
-        # The cycle holds the scope, and the scope this: a hard reference would leave each call to
-        # the search for cycles.
+        # A weak reference: cycle and scope refer to each other, and a strong one would delay their
+        # release.
         self._cycle = ref(cycle)
 
     def body(self) -> bytes | None:
@@ -77,7 +76,7 @@ class _Exchange:
             or cycle.response_started
             or not cycle.keep_alive
         ):
-            # Whoever reads slowly, is gone or wants the connection closed gets it the long way.
+            # Slow readers, closed connections and `Connection: close` use ASGI.
             return False
         lines = [b"%b: %b\r\n" % header for header in (*cycle.default_headers, *headers)]
         cycle.response_started = cycle.response_complete = True
@@ -89,15 +88,15 @@ class _Exchange:
 
 
 class _Protocol(HttpToolsProtocol):
-    """Closes on those who never come to the end of their headers, too slowly or with too many, and
-    on those who do not read their answers.
+    """Closes connections that send their headers too slowly or too long, or do not read their
+    answers.
     """
 
     _clock = SystemRuntime()
     _patience: Timer | None = None
     _head_bytes = 0
     _is_in_head = True
-    #: Since when something waits for the caller, who has taken in nothing since.
+    #: Since when the peer has read nothing of what is buffered.
     _unsent_since: float | None = None
 
     def connection_made(self, transport: Any) -> None:
@@ -116,8 +115,8 @@ class _Protocol(HttpToolsProtocol):
                 return
         super().data_received(data)
         if self._patience is None and (self._is_in_head or self._is_at_rest()):
-            # Half a head, a blank line, a body that was answered before its end: uvicorn lets it
-            # rest for ever, because something came.
+            # An incomplete head, a blank line or the rest of an answered body: uvicorn has no
+            # timeout for these.
             self._be_patient()
 
     def on_message_begin(self) -> None:
@@ -129,25 +128,23 @@ class _Protocol(HttpToolsProtocol):
         self._end_patience()
         app = self.app
         if len(self.connections) >= CONNECTIONS_MAX or len(self.tasks) >= CONNECTIONS_MAX:
-            # Our own limit: that of uvicorn answers in plain text, and does not say when to come
-            # again.
+            # uvicorn's own limit answers in plain text without Retry-After.
             self.app = _full
             self.logger.warning(
                 "more than %d connections or calls at once; one was refused", CONNECTIONS_MAX - 1
             )
         try:
-            # The application of a call is chosen in there, so this one is refused and the next one
-            # on the same connection may be not.
+            # The cycle takes the application here, so only this call is refused.
             super().on_headers_complete()
         finally:
             self.app = app
-        # The application is given this very scope, at its first turn.
+        # The application gets this scope when its task starts.
         self.scope["extensions"] = {EXCHANGE: _Exchange(self.cycle)}  # type: ignore[dict-item]
 
     def send_400_response(self, msg: str) -> None:
-        """Told like everything that is no success; uvicorn's own answer is plain text."""
-        told = "this is no HTTP request: its head is malformed, or it has two lengths"
-        body = msgspec.json.encode(Problem(400, "malformed_http", told).representation)
+        """A problem instead of uvicorn's plain text."""
+        detail = "not a valid HTTP request: the head is malformed or has two lengths"
+        body = msgspec.json.encode(Problem(400, "malformed_http", detail).representation)
         head = (
             f"content-type: {MEDIA_TYPE}\r\ncontent-length: {len(body)}\r\nconnection:"
             " close\r\n\r\n"
@@ -160,8 +157,8 @@ class _Protocol(HttpToolsProtocol):
         super().resume_writing()
 
     def look(self, now: float) -> None:
-        """Cut off a caller who takes in nothing: an answer that cannot be sent would keep the
-        connection for ever, also one that is being closed.
+        """Abort the connection of a caller who does not read: a buffered answer would keep it open
+        for ever.
         """
         if not self.transport.get_write_buffer_size():
             self._unsent_since = None
@@ -171,7 +168,7 @@ class _Protocol(HttpToolsProtocol):
             self.transport.abort()
 
     def _is_at_rest(self) -> bool:
-        """Whether nobody is being answered, and uvicorn's own timer for that was stopped."""
+        """Whether no call is active and uvicorn's keep-alive timer is stopped."""
         return (
             self.cycle is None or self.cycle.response_complete
         ) and self.timeout_keep_alive_task is None
@@ -186,20 +183,17 @@ class _Protocol(HttpToolsProtocol):
 
 
 async def _full(_scope: Any, _receive: Any, send: Any) -> None:
-    """The answer to one too many."""
-    told = "too many connections are open; nothing was done, come again"
+    detail = "too many connections are open; nothing was done, try again"
     headers = {"Retry-After": str(FULL_SECONDS), "Connection": "close"}
-    await send_answer(Problem(503, "too_many_connections", told, headers=headers).answer(), send)
+    await send_answer(Problem(503, "too_many_connections", detail, headers=headers).answer(), send)
 
 
 class _Server(uvicorn.Server):
-    """Leaves the signals to whoever runs the process, and ends when it is told to: uvicorn's own
-    looks ten times a second.
-    """
+    """Leaves signals to the process, and stops at once: uvicorn polls ten times a second."""
 
     def __init__(self, config: uvicorn.Config, clock: Runtime) -> None:
         super().__init__(config)
-        self._clock, self._told = clock, Signal(clock)
+        self._clock, self._stopped = clock, Signal(clock)
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -207,15 +201,15 @@ class _Server(uvicorn.Server):
 
     def stop(self) -> None:
         self.should_exit = True
-        self._told.set()
+        self._stopped.set()
 
     async def main_loop(self) -> None:
-        # The first tick, and each one that divides by ten, sets the date of the answers.
+        # Tick 0 updates the date header.
         while not await self.on_tick(0):
             for connection in list(self.server_state.connections):
                 if isinstance(connection, _Protocol):
                     connection.look(self._clock.monotonic())
-            await self._told.wait(_DATE_SECONDS)
+            await self._stopped.wait(_DATE_SECONDS)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         for server in self.servers:
@@ -230,12 +224,12 @@ class _Server(uvicorn.Server):
             task.cancel()
 
 
-#: What to do about a port of the API that is taken.
+#: The advice when the port is in use.
 REMEDY = "choose another one with --port or GESTA_API_PORT; `gesta serve --no-api` answers none"
 
 
 def bind(host: str, port: int, what: str = "port", remedy: str = REMEDY) -> socket.socket:
-    """A socket that listens there; raises BadInput where that is not possible."""
+    """A listening socket; raises BadInput."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -254,8 +248,8 @@ def address_of(listener: socket.socket) -> str:
 
 @asynccontextmanager
 async def serving(app: Any, listener: socket.socket) -> AsyncIterator[None]:
-    """Answer for as long as the body runs; then take nothing more, and let calls come to their end
-    for a moment.
+    """Serve while the body of the context runs; then refuse new calls and give running ones a
+    moment.
     """
     config = uvicorn.Config(
         app,

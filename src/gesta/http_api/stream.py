@@ -1,6 +1,6 @@
-"""/v1/stream: what happens to the tenant's requests, as it happens (server-sent events).
+"""/v1/stream: events of the tenant's requests as they happen (server-sent events).
 
-Last-Event-ID goes on where a stream ended.
+Last-Event-ID continues a broken stream.
 """
 
 from collections.abc import AsyncIterator
@@ -20,16 +20,16 @@ from gesta.ports.event_store import Recorded
 from gesta.projector.batch_fold import CONFIG
 
 BATCH = 200
-#: A sign of life, so that proxies keep the line open and a caller who is gone is noticed.
+#: Keeps proxies from closing the connection, and detects callers who are gone.
 HEARTBEAT_SECONDS = 15.0
-#: Streams of one process at a time, and of one tenant: each reads the log by itself, and a crowd of
-#: one must not keep the others out.
+#: Open streams of one process, and of one tenant: each reads the log, and one tenant must not take
+#: all of them.
 STREAMS_MAX, STREAMS_OF_TENANT_MAX = 200, 100
 PURPOSE = "stream/"
 
 
 class Following(Asked, frozen=True):
-    #: A flow, `kind.*` for all of a kind; all flows unless named.
+    #: A flow, or `kind.*` for all flows of a kind; all flows by default.
     flow: str = "*"
     request: (
         Annotated[str, msgspec.Meta(extra_json_schema={"pattern": f"^{REQUEST_ID.pattern}$"})]
@@ -38,7 +38,7 @@ class Following(Asked, frozen=True):
 
 
 async def follow(call: Call) -> Stream:
-    """Everything that happens from now on, or from behind the event that Last-Event-ID names."""
+    """Events from now on, or after the event that Last-Event-ID names."""
     asked: Following = call.query
     if asked.request is not None and not REQUEST_ID.fullmatch(asked.request):
         raise invalid({"request": "must be the id of a request"})
@@ -50,11 +50,11 @@ async def follow(call: Call) -> Stream:
     )
     streams = call.web.streams
     if streams.total() >= STREAMS_MAX or streams[call.tenant] >= STREAMS_OF_TENANT_MAX:
-        told = (
+        detail = (
             f"{streams[call.tenant]} streams of this tenant are open in this process; close one, or"
-            " come back later"
+            " try again later"
         )
-        raise Problem(503, "too_many_streams", told, headers={"Retry-After": "5"})
+        raise Problem(503, "too_many_streams", detail, headers={"Retry-After": "5"})
     return Stream(_parts(call, asked, position))
 
 
@@ -62,28 +62,28 @@ async def _parts(call: Call, asked: Following, position: int) -> AsyncIterator[b
     pipeline, events = call.pipeline, call.pipeline.environment.stores.events
     call.web.streams[call.tenant] += 1
     try:
-        # The place at once, so that whoever loses the connection before the first event misses
-        # nothing either.
+        # The position first: a caller who loses the connection before the first event misses
+        # nothing.
         yield b"retry: 2000\n" + _id(call, position) + b"\n"
-        told_at = pipeline.runtime.monotonic()
+        sent_at = pipeline.runtime.monotonic()
         is_local = call.web.grant is not None
-        # A key that was revoked or has expired meanwhile hears nothing more.
+        # A key that is revoked or expires ends the stream.
         while not pipeline.is_stopping and (
             is_local or await pipeline.keys.is_still_valid(call.grant)
         ):
             batch = await events.follow(position, BATCH)
-            told = b"".join(
-                [_told(call, one) for one in batch if _is_meant(one, asked, call.tenant)]
+            lines = b"".join(
+                [_event(call, one) for one in batch if _is_meant(one, asked, call.tenant)]
             )
             position = batch[-1].position if batch else position
             if not batch:
                 await events.changed(HEARTBEAT_SECONDS)
-            if not told and pipeline.runtime.monotonic() - told_at >= HEARTBEAT_SECONDS:
-                # An id without data moves the place to go on from and tells nobody anything.
-                told = _id(call, position) + b"\n"
-            if told:
-                told_at = pipeline.runtime.monotonic()
-                yield told
+            if not lines and pipeline.runtime.monotonic() - sent_at >= HEARTBEAT_SECONDS:
+                # An id without data only moves the position.
+                lines = _id(call, position) + b"\n"
+            if lines:
+                sent_at = pipeline.runtime.monotonic()
+                yield lines
     finally:
         call.web.streams[call.tenant] -= 1
 
@@ -92,14 +92,14 @@ def _is_meant(recorded: Recorded, asked: Following, tenant: str) -> bool:
     try:
         meta = decode_meta(recorded.meta) if recorded.known is None else recorded.known.meta
     except ValueError:
-        # The projector meets it, too, and parks it.
+        # The projector quarantines it.
         return False
     if meta.tenant != tenant or meta.flow == CONFIG:
         return False
     return covers(asked.flow, meta.flow) and asked.request in (None, meta.request_id)
 
 
-def _told(call: Call, recorded: Recorded) -> bytes:
+def _event(call: Call, recorded: Recorded) -> bytes:
     meta = decode_meta(recorded.meta)
     try:
         event = event_types(meta.flow).decode(recorded.type, recorded.data)
@@ -128,11 +128,11 @@ ROUTES = [
         "/v1/stream",
         follow,
         "read",
-        "What happens, as it happens",
+        "Stream events",
         "requests",
         query=Following,
         answer=StreamEvent,
         gives="text/event-stream",
-        headers={"Last-Event-ID": "The id of the last event that was seen"},
+        headers={"Last-Event-ID": "The id of the last event seen"},
     )
 ]

@@ -1,41 +1,38 @@
-"""/v1/subscriptions: who hears of what happens. /v1/suppression/{flow}: who gets no more messages.
+"""/v1/subscriptions: consumers of events. /v1/suppression/{flow}: addresses that get no more
+messages.
 
-Suppressed addresses are never shown, and never in a URL: entries have ids.
+Answers and URLs never contain suppressed addresses: entries have ids.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import msgspec
 
 from gesta.admin.admin import Listener
-from gesta.api_types.structs import PAGE_MAX, Asked
+from gesta.api_types.structs import Asked, ListOf
 from gesta.api_types.subscriptions import (
     HandlerSubscription,
-    Subscriptions,
-    SuppressedPage,
     SuppressedRepresentation,
     WebhookSubscription,
 )
+from gesta.engine.engine import Engine
 from gesta.errors import BadCursor, NotFound
 from gesta.http_api.problem import Problem
-from gesta.http_api.route import Answer, Call, Route
+from gesta.http_api.route import Answer, Call, Paging, Route
 from gesta.requests.dead_letters import iso
 from gesta.tenants.suppression import REASON_LENGTH_MAX, Entry
-
-if TYPE_CHECKING:
-    from gesta.engine.engine import Engine
 
 _ID = re.compile(r"[0-9a-f]{32}")
 _SUPPRESSION = "/v1/suppression/{flow}"
 
 
 async def _handlers(call: Call) -> list[Listener]:
-    """They listen for all tenants, so they are shown to those who run the installation alone: keys
-    of the tenant of its settings.
+    """Handlers consume the events of all tenants, so only keys of the tenant in the process's
+    settings see them.
     """
     return await call.engine.admin.handlers() if call.tenant == call.engine.settings.tenant else []
 
@@ -50,20 +47,20 @@ async def list_subscriptions(call: Call) -> Answer:
         HandlerSubscription(one.name, one.behind, one.is_held, bool(one.error))
         for one in await _handlers(call)
     ]
-    return Answer(Subscriptions(items=[*webhooks, *handlers]))
+    return Answer(ListOf(items=[*webhooks, *handlers]))
 
 
 async def forget_subscription(call: Call) -> Answer:
-    """The place of a handler that no program declares any more is forgotten: it holds nothing back.
+    """Delete the checkpoint of a handler that no program declares any more.
 
-    One that is in use stays.
+    A handler that a running process uses is not deleted.
     """
     name = call.params["name"]
     for one in await _handlers(call):
         if one.name == name:
             if one.is_held:
                 raise Problem(
-                    409, "in_use", "a running process tells this handler; stop that first"
+                    409, "in_use", "a running process calls this handler; stop that process first"
                 )
             await call.engine.admin.forget_handler(name, actor=call.actor)
             return Answer(status=204)
@@ -71,7 +68,7 @@ async def forget_subscription(call: Call) -> Answer:
 
 
 class Address(Asked, frozen=True):
-    """`reason` is for whoever asks later why."""
+    """`reason` is shown to operators later."""
 
     address: Annotated[str, msgspec.Meta(min_length=1, max_length=254)]
     reason: Annotated[str, msgspec.Meta(min_length=1, max_length=REASON_LENGTH_MAX)] = "by hand"
@@ -81,30 +78,27 @@ class Sought(Asked, frozen=True):
     address: Annotated[str, msgspec.Meta(min_length=1, max_length=254)]
 
 
-class SuppressedListing(Asked, frozen=True):
-    cursor: str | None = None
-    limit: Annotated[int, msgspec.Meta(ge=1, le=PAGE_MAX)] = 50
-
-
 def represent(entry: Entry) -> SuppressedRepresentation:
-    told = entry.suppressed
-    return SuppressedRepresentation(entry.id, told.masked, told.reason, told.source, iso(told.at))
+    stored = entry.suppressed
+    return SuppressedRepresentation(
+        entry.id, stored.masked, stored.reason, stored.source, iso(stored.at)
+    )
 
 
 async def list_suppressed(call: Call) -> Answer:
-    asked: SuppressedListing = call.query
+    asked: Paging = call.query
     if asked.cursor is not None and not _ID.fullmatch(asked.cursor):
         raise BadCursor
     found, following = await call.engine.admin.list_suppressed(
         call.params["flow"], after=asked.cursor or "", limit=asked.limit, tenant=call.tenant
     )
-    return Answer(SuppressedPage(items=[represent(one) for one in found], next=following))
+    return Answer(ListOf(items=[represent(one) for one in found], next=following))
 
 
 async def suppress(call: Call) -> Answer:
-    """No more messages of this flow to this address.
+    """Send no more messages of this flow to this address.
 
-    One that is on the list stays there for its first reason; the audit trail has who decided it.
+    An address that is listed keeps its first reason. The audit log names the actor.
     """
     asked: Address = call.body
     actor = call.actor
@@ -120,22 +114,22 @@ async def suppress(call: Call) -> Answer:
 
 
 async def find_suppressed(call: Call) -> Answer:
-    """Why an address gets no messages; 404 where it does.
+    """Why an address is suppressed; 404 when it is not.
 
-    A POST, because an address must not stand in a URL.
+    A POST, because URLs must not contain addresses.
     """
     asked: Sought = call.body
     entry = await call.engine.admin.suppressed(
         call.params["flow"], asked.address, tenant=call.tenant
     )
     if entry is None:
-        # Not the address: it must not come back in a text.
+        # The text must not repeat the address.
         raise Problem(404, "not_found", "this address is not suppressed for this flow")
     return Answer(represent(entry))
 
 
 async def unsuppress(call: Call) -> Answer:
-    """Messages may go there again; the audit trail has who decided it."""
+    """Allow messages to an address again. The audit log names the actor."""
     entry_id = call.params["id"]
     if not _ID.fullmatch(entry_id):
         raise NotFound("suppressed address", entry_id)
@@ -148,7 +142,7 @@ async def unsuppress(call: Call) -> Answer:
 async def flow_first(
     engine: Engine, _tenant: str, path: Mapping[str, str], _given: dict[str, Any]
 ) -> dict[str, str]:
-    """Of a flow that is unknown, nobody mends a body."""
+    """An unknown flow is reported before errors of the body."""
     engine.flow(path["flow"])
     return {}
 
@@ -159,16 +153,16 @@ ROUTES = [
         "/v1/subscriptions",
         list_subscriptions,
         "operate",
-        "Who is told of what happens",
+        "List subscriptions",
         "subscriptions",
-        answer=Subscriptions,
+        answer=ListOf[WebhookSubscription | HandlerSubscription],
     ),
     Route(
         "DELETE",
         "/v1/subscriptions/{name:path}",
         forget_subscription,
         "admin",
-        "Forget the place of an abandoned handler",
+        "Delete an abandoned handler",
         "subscriptions",
         status=204,
         problems=(404, 409),
@@ -178,10 +172,10 @@ ROUTES = [
         _SUPPRESSION,
         list_suppressed,
         "operate",
-        "Addresses that get no more messages",
+        "List suppressed addresses",
         "suppression",
-        query=SuppressedListing,
-        answer=SuppressedPage,
+        query=Paging,
+        answer=ListOf[SuppressedRepresentation],
         problems=(400, 422),
     ),
     Route(
@@ -189,7 +183,7 @@ ROUTES = [
         _SUPPRESSION,
         suppress,
         "operate",
-        "No more messages to an address",
+        "Suppress an address",
         "suppression",
         body=Address,
         also=flow_first,
@@ -202,7 +196,7 @@ ROUTES = [
         f"{_SUPPRESSION}/find",
         find_suppressed,
         "operate",
-        "Whether an address is on the list",
+        "Find a suppressed address",
         "suppression",
         body=Sought,
         also=flow_first,
@@ -215,7 +209,7 @@ ROUTES = [
         f"{_SUPPRESSION}/{{id}}",
         unsuppress,
         "operate",
-        "Messages to an address again",
+        "Remove an address from the list",
         "suppression",
         status=204,
         problems=(404, 422),

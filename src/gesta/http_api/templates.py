@@ -1,4 +1,4 @@
-"""/v1/templates and /v1/endpoints: looked at and tried out before anybody gets a message.
+"""/v1/templates and /v1/endpoints: previews and test messages.
 
 Templates are config of kind template, webhook endpoints of kind webhook.endpoint.
 """
@@ -21,31 +21,27 @@ from gesta.http_api.requests import Wait
 from gesta.http_api.route import Answer, Call, Route
 from gesta.tenants.templates.templates import TEMPLATE
 
-#: What the request of a test is marked by: its correlation id.
+#: The correlation id of a test request begins with this.
 TEMPLATE_MARK = "test:template/"
-#: Previews of one process at a time, and of one tenant: what is really sent waits for the same
-#: renderer, and so do the others.
+#: Previews at the same time in one process, and of one tenant: real messages use the same renderer.
 PREVIEWS_MAX, TENANTS_MAX = 8, 2
-#: What a flow that takes templates calls its fields, in Python: code, what to fill in, and the
-#: locale.
+#: The fields of a payload that uses templates, by their Python names.
 _FIELDS = ("template", "data", "locale")
 Locale = Annotated[str, msgspec.Meta(min_length=1, max_length=35)]
 _TEMPLATES = "/v1/templates/{code}"
-#: The type of the message, and what its request is marked by: its correlation id.
+#: The type of the test message; the correlation id begins with the mark.
 TYPE = "gesta.test"
 ENDPOINT_MARK = "test:webhook.endpoint/"
 
 
 class Preview(Asked, frozen=True):
     variables: dict[str, Any] = msgspec.field(default_factory=dict)
-    #: The nearest one that is there is taken.
+    #: The closest available locale is used.
     locale: Locale | None = None
 
 
 class Trial(Asked, frozen=True):
-    """`destination`: those fields of the flow's payload that say where to, and whatever else it
-    needs beside the template.
-    """
+    """`destination`: the other fields of the flow's payload, such as the recipient."""
 
     flow: str
     destination: dict[str, Any] = msgspec.field(default_factory=dict)
@@ -54,14 +50,14 @@ class Trial(Asked, frozen=True):
 
 
 async def preview_template(call: Call) -> Answer:
-    """What a template makes of some variables. Nothing is sent and nothing is stored."""
+    """Render a template with these variables. Nothing is sent or stored."""
     asked: Preview = call.body
     previews = call.web.previews
     if previews[call.tenant] >= TENANTS_MAX or previews.total() >= PREVIEWS_MAX:
         raise Problem(
             503,
             "too_many_previews",
-            "other previews are being made; ask again",
+            "too many previews are being rendered; try again",
             headers={"Retry-After": "1"},
         )
     previews[call.tenant] += 1
@@ -79,9 +75,7 @@ async def preview_template(call: Call) -> Answer:
 
 
 async def try_template(call: Call) -> Answer:
-    """Send a template to somebody, as a request like any other. 202: where to look what became of
-    it.
-    """
+    """Send a template as a normal request. The answer is that of submit."""
     asked: Trial = call.body
     code = call.params["code"]
     try:
@@ -90,15 +84,15 @@ async def try_template(call: Call) -> Answer:
         raise invalid({"flow": str(error)}) from None
     names = _names(flow)
     if names is None:
-        raise invalid({"flow": f"{flow.name} takes no templates"})
+        raise invalid({"flow": f"{flow.name} uses no templates"})
     await call.engine.admin.template(code, asked.locale, tenant=call.tenant)
-    leased = {
-        name: "this is what `variables`, `locale` and the path say"
+    reserved = {
+        name: "set by `variables`, `locale` and the path"
         for name in names.values()
         if name in asked.destination
     }
-    if leased:
-        raise invalid({f"destination.{name}": fault for name, fault in leased.items()})
+    if reserved:
+        raise invalid({f"destination.{name}": error for name, error in reserved.items()})
     payload = asked.destination | {names["template"]: code, names["data"]: asked.variables}
     if asked.locale is not None:
         payload[names["locale"]] = asked.locale
@@ -113,7 +107,7 @@ async def try_template(call: Call) -> Answer:
 
 
 def _names(flow: Flow) -> Mapping[str, str] | None:
-    """What the flow's payload calls these in JSON; None: it takes no templates."""
+    """The JSON names of these fields in the flow's payload; None: the flow uses no templates."""
     stored = {
         field.name: field.encode_name
         for field in msgspec.structs.fields(flow.payload)
@@ -122,23 +116,21 @@ def _names(flow: Flow) -> Mapping[str, str] | None:
     return stored if TEMPLATE in flow.config and len(stored) == len(_FIELDS) else None
 
 
-def _of_this_body(faults: Mapping[str, str], names: Mapping[str, str]) -> dict[str, str]:
-    """The faults of a payload under the names of what the caller sent."""
-    told = {}
-    for name, fault in faults.items():
+def _of_this_body(errors: Mapping[str, str], names: Mapping[str, str]) -> dict[str, str]:
+    """Errors of a payload under the names of this body."""
+    renamed = {}
+    for name, error in errors.items():
         path = name.removeprefix("payload.")
         if path == names["data"] or path.startswith(f"{names['data']}."):
             path = f"variables{path.removeprefix(names['data'])}"
         elif name.startswith("payload."):
             path = f"destination.{path}"
-        told[path] = fault
-    return told
+        renamed[path] = error
+    return renamed
 
 
 async def try_endpoint(call: Call) -> Answer:
-    """Send a signed test message to an endpoint, on the road like any other. 202: where to look
-    what became of it.
-    """
+    """Send a signed test message to an endpoint. The answer is that of submit."""
     code = call.params["code"]
     flow, kind = call.engine.flows.get(webhook.NAME), webhook.ENDPOINT
     is_stored = bool(await call.engine.admin.config_version(kind, code, tenant=call.tenant))
@@ -146,11 +138,11 @@ async def try_endpoint(call: Call) -> Answer:
         raise Problem(
             404,
             "not_found",
-            f"no endpoint {code!r} for this tenant; put it: PUT /v1/config/{kind}/{{code}}",
+            f"no endpoint {code!r} for this tenant; store it: PUT /v1/config/{kind}/{{code}}",
         )
     payload = {
         "type": TYPE,
-        "data": {"endpoint": code, "note": "a test message of gesta"},
+        "data": {"endpoint": code, "note": "a test message from gesta"},
         "endpoint": code,
     }
     return await requests.submit(
@@ -164,7 +156,7 @@ ROUTES = [
         f"{_TEMPLATES}/preview",
         preview_template,
         "read",
-        "What a template makes of some variables",
+        "Preview a template",
         "templates",
         body=Preview,
         answer=Previewed,
@@ -176,7 +168,7 @@ ROUTES = [
         f"{_TEMPLATES}/test",
         try_template,
         "submit",
-        "Send a template to somebody",
+        "Send a template as a test",
         "templates",
         query=Wait,
         body=Trial,
@@ -188,7 +180,7 @@ ROUTES = [
             "destination": {"channel": "C012AB3CD"},
             "variables": {"name": "Ada"},
         },
-        headers={"Idempotency-Key": "Makes it safe to send this call again"},
+        headers={"Idempotency-Key": "Makes the call safe to repeat"},
     ),
     Route(
         "POST",
@@ -201,6 +193,6 @@ ROUTES = [
         answer=Submitted,
         status=202,
         problems=(200, 404, 409),
-        headers={"Idempotency-Key": "Makes it safe to send this call again"},
+        headers={"Idempotency-Key": "Makes the call safe to repeat"},
     ),
 ]

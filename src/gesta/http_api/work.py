@@ -1,13 +1,11 @@
-"""/v1/flows/{flow}/work and /v1/requests/{flow}/{id}/…: for those who execute flows that are
-declared external.
-"""
+"""Routes for external workers: lease work, extend a lease, report an outcome."""
 
 from typing import Annotated, Any, Literal
 
 import msgspec
 
-from gesta.api_types.structs import Asked
-from gesta.api_types.work import LEASE, Extended, Recorded, Work, WorkItems
+from gesta.api_types.structs import Asked, ListOf
+from gesta.api_types.work import LEASE, Extended, Recorded, Work
 from gesta.domain.events import Actor
 from gesta.domain.ids import REQUEST_ID
 from gesta.errors import Forbidden, InvalidRequest, StoreError
@@ -34,7 +32,7 @@ from gesta.worker.external.reports import (
 )
 from gesta.worker.external.work_item import Reported, WorkItem
 
-#: Turns of the loop in which it shows that a caller has just gone.
+#: Turns of the event loop after which a disconnected caller is noticed.
 TURNS = 3
 
 LeaseSeconds = Annotated[float, msgspec.Meta(ge=LEASE_SECONDS_MIN, le=LEASE_SECONDS_MAX)]
@@ -47,9 +45,9 @@ _KINDS: dict[str, type[RecordSent | RecordFailed | RecordUnknown]] = {
 
 
 class Take(Asked, frozen=True):
-    """Up to `limit` requests; waits for the first one as long as `waitSeconds`.
+    """Up to `limit` requests; waits up to `waitSeconds` for the first one.
 
-    The lease is the flow's unless named.
+    The lease is that of the flow unless given.
     """
 
     limit: Annotated[int, msgspec.Meta(ge=1, le=ITEMS_MAX)] = 1
@@ -63,16 +61,16 @@ class Extend(Asked, frozen=True):
 
 
 class Outcome(Asked, frozen=True):
-    """What became of the work. `id` and `tenant` may be there, and must be those of the request.
+    """The outcome of leased work. `id` and `tenant` are optional and must be those of the request.
 
     recordSent takes providerMessageId and targetId; recordFailed and recordUnknown take reason,
-    lastError and retryAfterSec; recordFailed
-    also retryable.
+    lastError and retryAfterSec; recordFailed also takes retryable.
     """
 
     type: Literal["recordSent", "recordFailed", "recordUnknown"]
     token: Token
-    #: The worker's own count. Ours decides about retries; where they differ, both are on record.
+    #: The worker's own count. The engine's count decides about retries; where they differ, both are
+    #: recorded.
     attempts: Count
     id: str | None = None
     tenant: str | None = None
@@ -88,9 +86,9 @@ class Outcome(Asked, frozen=True):
 
 
 async def take_work(call: Call) -> Answer:
-    """Take work of the key's tenant, by long poll.
+    """Lease work of the key's tenant, by long poll.
 
-    What is not reported before its lease ends is unknown(no_report).
+    Work that is not reported before its lease ends becomes unknown(no_report).
     """
     flow = _external(call, call.params["flow"])
     asked, external = call.body, call.engine.external
@@ -101,35 +99,35 @@ async def take_work(call: Call) -> Answer:
         wait_seconds=asked.wait_seconds,
         lease_seconds=asked.lease_seconds,
     )
-    # Whoever goes away while it is taken leaves it to others; `take` sees to that.
+    # `take` releases the work when the caller disconnects meanwhile.
     items: list[WorkItem] = await call.while_there(taking)
     try:
         await call.while_there(_a_moment())
         if not await call.pipeline.keys.is_still_valid(call.grant):
-            # Revoked or expired while it waited.
+            # The key was revoked or expired during the wait.
             raise Forbidden
     except (CallerGone, Forbidden, StoreError):
-        # Gone when it was just taken, or nobody's any more: not a byte of it was sent.
+        # Nothing of the work was sent to the caller, so others may have it.
         await external.give_back(items, tenant=call.tenant)
         raise
-    return Answer(WorkItems(items=[_work(item) for item in items]))
+    return Answer(ListOf(items=[_work(item) for item in items]))
 
 
 async def show_work(call: Call) -> Answer:
-    """Work that was taken elsewhere, as it was handed out."""
+    """The details of leased work."""
     request_id, flow = await _named(call)
     token = call.header(LEASE.lower())
     if not token:
-        raise invalid({LEASE: "missing: the token that came with the work"})
+        raise invalid({LEASE: "missing: the token of the lease"})
     return Answer(
         _work(await call.engine.external.fetch(flow, request_id, token, tenant=call.tenant))
     )
 
 
 async def extend_lease(call: Call) -> Answer:
-    """More time for work in hand.
+    """Extend the lease of work.
 
-    The answer also says whether somebody has called the request back.
+    The answer also says whether the request is to be cancelled.
     """
     (request_id, flow), asked = await _named(call), call.body
     lease = await call.engine.external.extend(
@@ -139,10 +137,10 @@ async def extend_lease(call: Call) -> Answer:
 
 
 async def report_outcome(call: Call) -> Answer:
-    """Say what became of the work.
+    """Report the outcome of work.
 
-    A success always counts, however late; a failure of a lost lease is answered 409 with what
-    counts now.
+    A success always counts, however late. A failure after the lease was lost is answered 409 with
+    the current state.
     """
     (request_id, flow), asked = await _named(call), call.body
     report = _report(asked, request_id, call.tenant)
@@ -163,7 +161,7 @@ def recorded(answer: Reported) -> Recorded:
 
 
 def _report(asked: Outcome, request_id: str, tenant: str) -> ExternalReport:
-    """The report of its own kind; raises with every field that is missing or does not belong to
+    """The report of its kind; raises an error for every field that is missing or does not belong to
     it.
     """
     kind = _KINDS[asked.type]
@@ -171,15 +169,15 @@ def _report(asked: Outcome, request_id: str, tenant: str) -> ExternalReport:
     given = {
         known[name]: getattr(asked, name) for name in known if getattr(asked, name) is not None
     }
-    faults = {}
+    errors = {}
     if given.pop("id", request_id) != request_id:
-        faults["id"] = "is not that of the request"
+        errors["id"] = "is not that of the request"
     if given.pop("tenant", tenant) != tenant:
-        faults["tenant"] = "is not that of the key"
+        errors["tenant"] = "is not that of the key"
     del given["type"], given["token"]
     report, more = decode_fields(kind, msgspec.to_builtins(given))
-    if report is None or faults:
-        raise invalid(faults | more)
+    if report is None or errors:
+        raise invalid(errors | more)
     return report
 
 
@@ -235,10 +233,10 @@ ROUTES = [
         "/v1/flows/{flow}/work",
         take_work,
         "execute",
-        "Take work, by long poll",
+        "Lease work, by long poll",
         "external work",
         body=Take,
-        answer=WorkItems,
+        answer=ListOf[Work],
         problems=(404, 409),
         example={"limit": 5, "waitSeconds": 20},
     ),
@@ -247,32 +245,32 @@ ROUTES = [
         f"{REQUEST_PATH}/work",
         show_work,
         "execute",
-        "Work that was taken elsewhere",
+        "Get leased work",
         "external work",
         query=OfFlow,
         answer=Work,
         problems=(404, 409, 410),
-        headers={LEASE: "The token that came with the work"},
+        headers={LEASE: "The token of the lease"},
     ),
     Route(
         "POST",
         f"{REQUEST_PATH}/lease",
         extend_lease,
         "execute",
-        "More time for work in hand",
+        "Extend a lease",
         "external work",
         query=OfFlow,
         body=Extend,
         answer=Extended,
         problems=(404, 409),
-        example={"token": "the token that came with the work", "leaseSeconds": 60},
+        example={"token": "the token of the lease", "leaseSeconds": 60},
     ),
     Route(
         "POST",
         f"{REQUEST_PATH}/outcome",
         report_outcome,
         "execute",
-        "Say what became of the work",
+        "Report an outcome",
         "external work",
         query=OfFlow,
         body=Outcome,
@@ -280,7 +278,7 @@ ROUTES = [
         problems=(404, 409),
         example={
             "type": "recordSent",
-            "token": "the token that came with the work",
+            "token": "the token of the lease",
             "attempts": 1,
             "providerMessageId": "box-9",
         },

@@ -1,7 +1,4 @@
-"""The fold of a batch: events and the views they change become new views and jobs.
-
-The same for projector and rebuild.
-"""
+"""Folds a batch of events into views and jobs, for projector and rebuild."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from typing import NamedTuple
@@ -17,7 +14,7 @@ from gesta.requests.dispatch import is_wanted, opened_job
 from gesta.requests.loader import apply_event
 from gesta.runtime.component import Process
 
-#: What the events of config streams name as their flow; no flow of one part can be declared.
+#: The flow that events of config streams name. No declared flow has this name.
 CONFIG = "config"
 
 Known = Callable[[Sequence[Key]], Awaitable[dict[Key, View]]]
@@ -33,12 +30,12 @@ class Folding:
     def __init__(self, events: EventStore, known: Known, process: Process) -> None:
         self._events, self._known = events, known
         self._runtime, self._telemetry = process.runtime, process.telemetry
-        #: What was parked by the last fold, and is news.
+        #: What the last fold quarantined for the first time.
         self._unlogged: list[tuple[Recorded, Exception]] = []
 
     async def fold(self, batch: list[Recorded], quiet_until: int) -> Folded:
-        """Up to `quiet_until` everything was done before: no job, and nothing is logged or counted
-        again.
+        """Fold a batch. Events up to `quiet_until` were folded before: they open no job and are not
+        logged or counted again.
         """
         self._unlogged.clear()
         requests: list[tuple[Recorded, Meta]] = []
@@ -47,7 +44,7 @@ class Folding:
             try:
                 meta = decode_meta(recorded.meta) if recorded.known is None else recorded.known.meta
             except ValueError as error:
-                quarantined.append(self._park(recorded, "", error, quiet_until))
+                quarantined.append(self._quarantine(recorded, "", error, quiet_until))
                 continue
             if meta.flow != CONFIG:
                 requests.append((recorded, meta))
@@ -65,10 +62,10 @@ class Folding:
                 else:
                     continue
             except StoreError:
-                # Not the event's fault: the batch is read again.
+                # The event is not the cause: the batch is read again.
                 raise
             except Exception as error:  # noqa: BLE001 -- one event; the rest must go on
-                quarantined.append(self._park(recorded, meta.tenant, error, quiet_until))
+                quarantined.append(self._quarantine(recorded, meta.tenant, error, quiet_until))
                 continue
             known[key] = changed[key] = view
             job = opened_job(view.state) if recorded.position > quiet_until else None
@@ -77,8 +74,8 @@ class Folding:
         return Folded(list(changed.values()), _still_wanted(jobs, changed), quarantined)
 
     def log_quarantined(self) -> None:
-        """Once it is on record: a store that refuses the commit makes the same event be met again
-        and again.
+        """Log what was quarantined, once it is stored: during an outage the same event is read
+        repeatedly.
         """
         for recorded, error in self._unlogged:
             self._telemetry.quarantined("event", recorded.stream, recorded.version, error)
@@ -93,19 +90,18 @@ class Folding:
         return await self._known(list(keys)) if keys else {}
 
     async def _past_gap(self, view: View | None, recorded: Recorded, meta: Meta) -> View | None:
-        """The view of an event that is not the next one: None when it was folded in before."""
+        """The view after an event that is not the next one; None if it was folded before."""
         version = 0 if view is None else view.state.version
         if recorded.version <= version:
             return None
-        # An earlier event was parked or the view is older than it should be. The stream has them
-        # all.
+        # An earlier event was quarantined, or the view lags. The stream has all events.
         stream = request_stream(meta.flow, meta.tenant, meta.request_id)
         for missed in await self._events.read([(stream, version)]):
             if missed.version <= recorded.version:
                 view = apply_event(view, missed, meta.flow)
         return view
 
-    def _park(
+    def _quarantine(
         self, recorded: Recorded, tenant: str, error: Exception, quiet_until: int
     ) -> Quarantined:
         if recorded.position > quiet_until:
@@ -121,5 +117,5 @@ class Folding:
 
 
 def _still_wanted(jobs: dict[Key, Job], changed: dict[Key, View]) -> list[Job]:
-    """An operation opened and closed within one batch needs no job any more."""
+    """The jobs of operations that are still open at the end of the batch."""
     return [job for key, job in jobs.items() if is_wanted(job, changed[key].state)]

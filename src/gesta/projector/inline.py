@@ -1,9 +1,9 @@
-"""Inline projection: what this process appends is projected in the commit that appends it.
+"""Inline projection: events that this process appends are projected in the appending commit.
 
-The promise: view, job and checkpoint are in the very commit of the events, or the projector writes
-them afterwards, as if inline projection did not exist. It is used only while this process projects
-all of the log and is at its end, and only where the store has such a commit. The store moves the
-checkpoint by compare-and-set, so an event of another process in between is never passed over.
+View, job and checkpoint are in the same commit as the events, or the projector writes them later.
+Inline projection is used only while this process projects all of the log and has reached its end,
+and only if the store supports it. The store moves the checkpoint by compare-and-set, so an event of
+another process in between is never skipped.
 
 Intake and the recorder append through this class instead of the store.
 """
@@ -36,29 +36,29 @@ class InlineProjection:
         await self._projector.before_append()
         projection = self._projection((append, None) for append in appends)
         if projection is None:
-            return await self._on_its_way(self._events.append(appends), None)
+            return await self._write(self._events.append(appends), None)
         with self._projector.eager(projection.jobs) as free_slots:
             if free_slots is not None:
                 projection.free_slots, free_slots.made = free_slots, _made(projection)
-            return await self._on_its_way(self._commits.append(appends, projection), projection)
+            return await self._write(self._commits.append(appends, projection), projection)
 
     async def record(self, entries: Sequence[Entry]) -> list[Recording]:
-        """As Commits.record."""
+        """As Transactions.record."""
         appends = [(entry.append, entry.view) for entry in entries if entry.append is not None]
         if not appends or not self._is_possible:
             return await self._commits.record(entries)
         await self._projector.before_append()
         projection = self._projection(appends)
         if projection is None:
-            return await self._on_its_way(self._commits.record(entries), None)
-        return await self._on_its_way(self._commits.record(entries, projection), projection)
+            return await self._write(self._commits.record(entries), None)
+        return await self._write(self._commits.record(entries, projection), projection)
 
-    async def _on_its_way(self, writing: Awaitable[T], projection: Projection | None) -> T:
+    async def _write(self, writing: Awaitable[T], projection: Projection | None) -> T:
         self._projector.sent()
         try:
             return await writing
         finally:
-            # Also where the answer is lost: then the end of the log is not known.
+            # Also if the answer is lost: then the end of the log is unknown.
             self._projector.landed(projection)
 
     def _projection(self, appends: Iterable[tuple[Append, View | None]]) -> Projection | None:
@@ -78,7 +78,7 @@ class InlineProjection:
 
 
 def _made(projection: Projection) -> Mapping[str, View]:
-    """The requests by their jobs, where each of them has one."""
+    """The requests by the ids of their jobs; empty unless each has one."""
     views, jobs = projection.views, projection.jobs
     return (
         dict(zip([job.id for job in jobs], views, strict=True)) if len(views) == len(jobs) else {}
@@ -86,8 +86,8 @@ def _made(projection: Projection) -> Mapping[str, View]:
 
 
 def _folded(append: Append, after: View | None) -> tuple[View | None, Job | None]:
-    """The request after these events, and the job that they open; no view where this process does
-    not know what they say.
+    """The request after these events, and the job that they open; no view if this process cannot
+    decode the events.
     """
     if after is None:
         known = append.events[0].known

@@ -1,9 +1,8 @@
-"""Station 4 of 7, only where the queue is in another database: pending jobs are put, then they are
-pending no longer.
+"""The relay moves undispatched jobs into a separate queue, which is in another database.
 
-A crash between the two puts them once more, which changes nothing while they are live and leads
-nowhere once they are done with: ids are
-deterministic, and the worker's guard looks at the stream. The other order would lose them.
+It puts jobs first and removes them from the undispatched ones afterwards. A crash between the two
+puts them again, which is harmless: job ids are deterministic, and the worker checks the stream
+before it executes. The other order would lose jobs.
 """
 
 from gesta.ports.leases import RENEWAL_SECONDS
@@ -13,14 +12,14 @@ from gesta.runtime.clock import sleep
 from gesta.runtime.component import Process, repeat
 
 BATCH = 1_000
-#: Who projects in this process tells when jobs became pending; should it ever not, this is how long
-#: they lie unnoticed.
+#: The projector of this process signals undispatched jobs. If a signal is lost, they wait at most
+#: this long.
 POLL_SECONDS = 1.0
 
 
 class Relay:
     def __init__(self, stores: Stores, partitions: Partitions, process: Process) -> None:
-        """`partitions` are those of this process's projector, whose commits set the signal."""
+        """`partitions`: those of this process's projector, whose commits set the signal."""
         assert stores.undispatched is not None
         assert stores.undispatched_jobs is not None
         self._jobs, self._queue = stores.undispatched_jobs, stores.queue
@@ -28,9 +27,9 @@ class Relay:
         self._partitions, self._process = partitions, process
 
     async def run(self) -> None:
-        """Carry over for ever, while this process projects.
+        """Move jobs for ever, while this process projects.
 
-        While the queue is out of reach, the views go on and the jobs wait.
+        During an outage of the queue, views are still projected and jobs wait.
         """
         await repeat(self._turn, "relay", self._process)
 
@@ -41,7 +40,7 @@ class Relay:
             await self._written.wait(POLL_SECONDS)
 
     async def step(self) -> int:
-        """Carry one batch over; how many jobs it had."""
+        """Move one batch; returns how many jobs it had."""
         jobs = await self._jobs.undispatched(BATCH)
         if jobs:
             await self._queue.put(jobs)

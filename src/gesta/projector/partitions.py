@@ -32,7 +32,7 @@ def projects(role: RoleLease) -> bool:
 
 class PartitionPosition(NamedTuple):
     """The position of a partition, and how far its jobs have been put: further than its position
-    while views are folded again.
+    during a rebuild.
     """
 
     position: int
@@ -46,8 +46,8 @@ class PartitionPosition(NamedTuple):
 
 
 class Span(NamedTuple):
-    """What to project next: these partitions from a position on, up to another if that is given,
-    without jobs up to `quiet_until`.
+    """What to project next: these partitions from `position` up to `until`, without putting jobs up
+    to `quiet_until`.
     """
 
     numbers: tuple[int, ...]
@@ -57,7 +57,7 @@ class Span(NamedTuple):
 
 
 async def positions_of(checkpoints: Checkpoints, count: int) -> list[PartitionPosition]:
-    """Of every partition, by number, read at one moment."""
+    """The positions of all partitions by number, read in one call."""
     found = {one.name: one.position for one in await checkpoints.checkpoints()}
     names = checkpoints_of(count)
     return [
@@ -67,13 +67,13 @@ async def positions_of(checkpoints: Checkpoints, count: int) -> list[PartitionPo
 
 
 async def begin_checkpoints(events: EventStore, checkpoints: Checkpoints, count: int) -> None:
-    """Make the checkpoints that are not there; before this process appends anything.
+    """Create missing checkpoints, before this process appends anything.
 
-    Where the log has events already, the checkpoints were lost, and it is not known what was
-    dispatched. All of it counts as dispatched, so nothing is called again unasked. The sweeper
-    finds requests without a job, as possibly executed.
+    If the log has events already, the checkpoints were lost, and it is unknown what was dispatched.
+    Everything counts as dispatched, so that nothing is called twice. The sweeper finds requests
+    without a job and treats them as possibly executed.
     """
-    # In this order: every process that appends has made them before.
+    # The end is read first: every process creates the checkpoints before it appends.
     end = await events.end()
     known = {one.name for one in await checkpoints.checkpoints()}
     for name in checkpoints_of(count):
@@ -84,7 +84,7 @@ async def begin_checkpoints(events: EventStore, checkpoints: Checkpoints, count:
 
 
 async def projected_position(checkpoints: Checkpoints, count: int) -> int:
-    """The position up to which the views show the log, whatever the partition."""
+    """The position up to which the views of all partitions show the log."""
     return min(one.position for one in await positions_of(checkpoints, count))
 
 
@@ -103,10 +103,10 @@ class PartitionPositions:
         return min(one.position for one in self._positions.values())
 
     def next_span(self, *, again: bool) -> Span | None:
-        """Those that are furthest behind go on up to the position of others: so they meet, and
-        nothing is folded twice.
+        """The partitions that are furthest behind, up to the position of the next ones, so that
+        they meet and no event is folded twice.
 
-        `again`: only over what was projected before.
+        `again`: only over events that were projected before.
         """
         positions = {
             number: one
@@ -125,8 +125,8 @@ class PartitionPositions:
         return Span(numbers, first[0], min(ahead, default=None), first[1])
 
     def moves(self, span: Span, after: int) -> list[Move]:
-        """From where the span began: an inline projection of ours may have moved them since, and is
-        part of it.
+        """Moves from the start of the span: an inline projection may have moved them since, and is
+        part of the span.
         """
         return [
             Move(self._names[number], span.position, after, self._positions[number].dispatched)
@@ -135,8 +135,8 @@ class PartitionPositions:
 
     @property
     def level(self) -> dict[str, int] | None:
-        """Checkpoint → how far its jobs have been put, where all of them have one position and
-        nothing is folded again; else None.
+        """Checkpoint → how far its jobs have been put; None unless all have the same position and
+        none is being rebuilt.
         """
         positions = {one.position for one in self._positions.values()}
         if len(positions) != 1 or any(
@@ -146,7 +146,7 @@ class PartitionPositions:
         return {self._names[number]: one.dispatched for number, one in self._positions.items()}
 
     def reached(self, position: int) -> None:
-        """All of them were moved to a position, and perhaps further since."""
+        """All of them were moved to a position, perhaps further since."""
         for number, one in self._positions.items():
             self._positions[number] = PartitionPosition(max(one.position, position), one.dispatched)
 
@@ -157,19 +157,18 @@ class PartitionPositions:
 
 
 class Partitions:
-    """Which partitions this process projects: all of them where it is alone, else a fair part."""
+    """The partitions that this process projects: all if it is alone, else a fair part."""
 
     def __init__(self, count: int, leases: Leases, process: Process) -> None:
         self.count = count
         self._owner, self._leases, self._runtime = process.owner, leases, process.runtime
         self._renewed_at = self._held_at = NEVER
         self._is_given_up = False
-        #: Those that were ours when they were last taken or renewed.
+        #: The partitions of this process after the last claim.
         self.ours: frozenset[int] = frozenset()
-        #: How often others may have had them since: a lease of ours had run out before it was
-        #: renewed.
+        #: How often a lease had expired before its renewal: another process may have had them.
         self.lease_expiry = 0
-        #: Whether the store has ever said which process has them: we can take over from another.
+        #: Whether the store has ever answered a claim, so that this process can take over.
         self.is_known = False
 
     @property
@@ -177,40 +176,39 @@ class Partitions:
         return len(self.ours) == self.count
 
     async def hold(self) -> frozenset[int]:
-        """Take or renew our part, at most once a second: which partitions that is."""
+        """Claim or renew partitions, at most once a second; returns those of this process."""
         now = self._runtime.monotonic()
         if not self._is_given_up and now - self._renewed_at >= RENEWAL_SECONDS:
             ours = await self._claim(LEASE_SECONDS)
             self.is_known = True
             self.lease_expiry += self._runtime.monotonic() - self._held_at >= LEASE_SECONDS
             self._held_at = now
-            # Given up while the answer was on its way, they must not look as if they were ours.
+            # They may have been given up during the claim.
             self.ours = frozenset() if self._is_given_up else ours
             self._renewed_at = now if self.ours else NEVER
         return self.ours
 
     async def is_ours(self) -> bool:
-        """Whether we project at all."""
+        """Whether this process projects any partition."""
         return bool(await self.hold())
 
     async def is_first_ours(self) -> bool:
-        """Whether this process does what one projecting process is enough for."""
+        """Whether this process does the work that only one projecting process should do."""
         return 0 in await self.hold()
 
     def doubt(self) -> None:
-        """Another process worked on ours: ask again which ones are ours."""
+        """Another process moved a checkpoint: claim again before the next step."""
         self._renewed_at = NEVER
 
     async def give_up(self) -> None:
-        """Never project again, so that the next process need not wait until the lease ends."""
+        """Never project again, and let another process take over without waiting for the lease."""
         if not self._is_given_up:
             self._is_given_up, self.ours = True, frozenset()
-            # A store that is out of reach will see the lease end.
+            # During an outage the lease ends by itself.
             with suppress(StoreError):
                 await self._claim(0.0)
 
     async def _claim(self, lease_seconds: float) -> frozenset[int]:
-        """All partitions in one call."""
         if self.count > 1:
             return frozenset(
                 await self._leases.share(CHECKPOINT, self.count, self._owner, lease_seconds)

@@ -1,8 +1,7 @@
-"""The projector: follow the log from the checkpoint, fold, write views, jobs and checkpoint in one
-commit.
+"""The projector follows the log and writes views, jobs and checkpoint in one commit.
 
-Each of several processes does this for some partitions of the log (partitions.py). What a process
-appends itself is projected inline where that is possible (inline.py).
+Each process does this for some partitions of the log (partitions.py). Where possible, the events
+that a process appends itself are projected inline (inline.py).
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -29,34 +28,33 @@ from gesta.projector.partitions import (
 from gesta.runtime.clock import Signal, sleep
 from gesta.runtime.component import Process, repeat
 
-#: Larger batches cost less per event: each commit writes the edges of the same trees anew.
+#: Larger batches cost less per event: each commit rewrites inner pages of the same trees.
 BATCH = 2_000
-#: A batch of this size says that there is more than a moment's work to be projected.
+#: After a batch of this size the projector counts as behind.
 BEHIND = 250
-#: A store tells when something was appended; should it ever not, this is how long an event lies
-#: unnoticed.
+#: Stores signal appends. If a signal is lost, an event waits at most this long.
 POLL_SECONDS = 1.0
-#: How soon another process's event is looked for while we append ourselves.
+#: How soon events of other processes are read while this process appends.
 OWN_SECONDS = 0.1
-#: For how long appends wait at most so that those on their way land and are projected, and how
-#: often that may be: ever more rarely where not so
-#: many commits were projected at once after the last time, because others append, too.
+#: How long appends wait at most so that the log can be projected to its end, and how often that may
+#: happen: less and less often if fewer than WORTH_IT commits were projected inline after the last
+#: time, because other processes append, too.
 HOLD_SECONDS = 0.05
 HOLD_EVERY_SECONDS = 1.0
 HOLD_RARELY_SECONDS = 60.0
 WORTH_IT = 20
-#: How old the position that we remember may be when there is nothing to do: a rebuild that died
-#: after its swap has turned it back.
+#: How long positions are cached while there is nothing to do: a rebuild that died after its swap
+#: has set them back.
 POSITION_SECONDS = 5.0
-#: How often another process's projector is looked at by a process that waits for it, and after how
-#: long without a move it counts as idle.
+#: How often a process that waits for the projector of another one checks its position, and after
+#: how long without a change that projector counts as idle.
 LOOK_SECONDS = 0.05
 STILL_SECONDS = 0.25
 
 
 class Projector:
     def __init__(self, stores: Stores, process: Process) -> None:
-        """All partitions are followed, until `run` says which of them are ours."""
+        """It follows all partitions until `run` knows which ones this process holds."""
         self._events, self._transactions = stores.events, stores.transactions
         self._checkpoints = stores.checkpoints
         self._count = count = stores.partitions
@@ -71,24 +69,21 @@ class Projector:
         self._positions_read_at = float("-inf")
         self._is_behind = self._had_positions = False
         self._caught_up = Signal(runtime)
-        #: Appends of ours on their way, and how many of them came to be projected at once
-        #: (at_once.py).
+        #: Appends of this process that are being written, and how many were projected inline.
         self._sent = self._inline = 0
-        #: The checkpoints, while nothing is known to be left: then appends of ours are projected at
-        #: once, and nobody looks for them.
+        #: The checkpoints, while the end of the log is reached: then appends of this process are
+        #: projected inline.
         self._at_end: dict[str, int] | None = None
         self._looked_at = 0.0
-        #: Appends of ours wait until then, or until they are let go.
+        #: Appends of this process wait until then, or until `_let_go`.
         self._held_until, self._held_at = 0.0, float("-inf")
         self._hold_every, self._inline_before = HOLD_EVERY_SECONDS, 0
         self._let_go = Signal(runtime)
-        #: The worker beside us, where there is one.
+        #: The worker in this process, if there is one.
         self.eager_dispatch: EagerDispatch | None = None
 
     async def position(self) -> int:
-        """The position up to which the views show the log: our own where we project all of it, else
-        what the store says.
-        """
+        """The position up to which the views show the log."""
         if (
             self.is_here
             and self._positions is not None
@@ -98,19 +93,19 @@ class Projector:
         return await projected_position(self._checkpoints, self._count)
 
     async def not_far_behind(self, seconds: float) -> None:
-        """Return when little is left to be projected, at the latest after so many seconds; soon
-        where no process projects.
+        """Return when little is left to project, at the latest after so many seconds; soon if no
+        process projects.
         """
         end = self._runtime.monotonic() + seconds
         while self._is_behind and self.is_here and (left := end - self._runtime.monotonic()) > 0:
             await self._caught_up.wait(left)
         if not self.is_here:
-            # If the store is gone, the next append raises.
+            # During an outage the next append raises.
             with suppress(StoreError):
                 await self._another_is_not_far_behind(end)
 
     async def _another_is_not_far_behind(self, end: float) -> None:
-        """The same where another process projects, which only the store can tell."""
+        """The same if another process projects, by its position in the store."""
         position, moved_at = -1, self._runtime.monotonic()
         while (now := self._runtime.monotonic()) < end:
             before, position = position, await self.position()
@@ -122,19 +117,15 @@ class Projector:
 
     @property
     def is_here(self) -> bool:
-        """Whether this process is the one that projects, all of it: then whoever listens hears of
-        every outcome.
-        """
+        """Whether this process projects all of the log: then its listeners get every outcome."""
         return self.partitions.are_all_ours
 
     def listen(self, listener: Callable[[Sequence[View]], None]) -> None:
-        """Call with every batch of views once it is saved."""
+        """Call `listener` with every batch of views once it is saved."""
         self._listeners.append(listener)
 
     def checkpoints_at_end(self) -> dict[str, int] | None:
-        """Name → how far jobs have been put, where what is appended next can be projected at once;
-        else None.
-        """
+        """Checkpoint → how far jobs have been put, if the next append can be projected inline."""
         return (
             self._at_end
             if self.is_here and self._at_end is not None and len(self._at_end) == self._count
@@ -142,32 +133,32 @@ class Projector:
         )
 
     async def before_append(self) -> None:
-        """Wait, for a moment at most, where appends that follow each other without a pause keep us
-        from ever standing at the end of the log.
+        """Wait for a moment if appends without a pause keep the projector from reaching the end of
+        the log.
         """
         while (left := self._held_until - self._runtime.monotonic()) > 0:
             await self._let_go.wait(left)
 
     def sent(self) -> None:
-        """An append of ours is on its way."""
+        """An append of this process is being written."""
         self._sent += 1
 
     def landed(self, projection: Projection | None) -> None:
-        """It is in the store, or its answer was lost; without its projection, it is read later."""
+        """An append was written, or its answer was lost. Without a projection it is read later."""
         self._sent -= 1
         if projection is None or projection.reached is None:
             self._at_end = None
             return
         self._inline += 1
         if self._positions is not None:
-            # As good as read: the store has just compared it.
+            # The store has just compared it.
             self._positions_read_at = self._runtime.monotonic()
             self._positions.reached(projection.reached)
         for listener in self._listeners:
             listener(projection.views)
 
     async def run(self) -> None:
-        """Project for ever, the partitions that are ours."""
+        """Project the partitions of this process for ever."""
         await repeat(self._turn, "projector", self._process, outage=self._forget_positions)
 
     async def _turn(self) -> None:
@@ -178,7 +169,7 @@ class Projector:
             or self._positions is None
         ):
             self._followed, self._lease_expiry = ours, self.partitions.lease_expiry
-            # Also where none is left: what was remembered of their views is forgotten with it.
+            # Also if none is left: the store drops what it has cached of their views.
             await self._read_positions()
         if not ours:
             await sleep(self._runtime, RENEWAL_SECONDS)
@@ -188,21 +179,18 @@ class Projector:
             await self._rest()
 
     def _forget_positions(self) -> None:
-        """Read them again before the next step."""
         self._positions = self._at_end = None
 
     async def _rest(self) -> None:
-        """Until there may be something to project.
+        """Wait until there may be something to project.
 
-        What we append is none as long as it is projected at once, so we look less often.
+        Appends of this process that are projected inline need no step.
         """
         if self._held_until > self._runtime.monotonic():
-            # Those who wait for us wait for the answers of those on their way, of which nobody
-            # tells us.
+            # Held appends wait until those being written have landed, which sets no signal.
             await sleep(self._runtime, HOLD_SECONDS / 10)
             return
-        # What was passed over because an append of ours was on its way is looked for soon, should
-        # that one fail.
+        # A step was skipped because an append was being written: try again soon, in case it fails.
         end = self._runtime.monotonic() + (OWN_SECONDS if self._sent else POLL_SECONDS)
         while (now := self._runtime.monotonic()) < end:
             before = self._inline
@@ -212,17 +200,14 @@ class Projector:
             end = min(end, self._looked_at + OWN_SECONDS)
 
     async def finish(self, until: float) -> None:
-        """After `run` was cancelled: project what is left, so that whoever looks at the store
-        meanwhile sees how it ended.
+        """After `run` was cancelled: project what is left, until `until` (monotonic) at the latest.
 
-        Until a moment of the monotonic clock: others may append for ever. Then another process may
-        project at once.
+        Then give up the partitions, so that another process can project without waiting.
         """
         with suppress(StoreError):
             self._followed = await self.partitions.hold()
             if self._followed:
-                # A step that was cut off may have been committed, or may be about to be: then the
-                # checkpoint moves under us.
+                # A step that was cancelled may still be committed and move the checkpoint.
                 self._forget_positions()
                 while (
                     await self.step() or self._positions is None
@@ -231,9 +216,9 @@ class Projector:
         await self.partitions.give_up()
 
     async def step(self, *, again: bool = False) -> int:
-        """Project one batch; how far it went.
+        """Project one batch; returns by how much the position moved.
 
-        `again`: of what was projected before, and nothing else.
+        `again`: only over events that were projected before.
         """
         positions = self._positions or await self._read_positions()
         span = positions.next_span(again=again)
@@ -252,7 +237,7 @@ class Projector:
         self._at_end = None
         views, jobs, quarantined = await self._folding.fold(batch, span.quiet_until)
         if not await self._project(views, jobs, quarantined, positions.moves(span, reached)):
-            # Another projector moved a checkpoint: start again from where they are now.
+            # Another projector moved a checkpoint: read the positions again.
             self._forget_positions()
             self.partitions.doubt()
             return 0
@@ -275,7 +260,7 @@ class Projector:
 
     @contextmanager
     def eager(self, jobs: Sequence[Job]) -> Iterator[FreeSlots | None]:
-        """What the worker beside us offers for jobs that are put meanwhile."""
+        """The free slots of the worker in this process, for jobs that are put meanwhile."""
         free_slots = (
             self.eager_dispatch.make(jobs) if jobs and self.eager_dispatch is not None else None
         )
@@ -292,8 +277,9 @@ class Projector:
                 self.eager_dispatch.answered(free_slots, is_lost=is_lost)
 
     def _reach_end(self, checkpoints: dict[str, int] | None) -> None:
-        """From here on appends are projected at once; not yet while one is on its way that is not:
-        the next one would meet a gap.
+        """From here on appends are projected inline.
+
+        Not while an append without projection is being written: the next one would leave a gap.
         """
         now = self._runtime.monotonic()
         self._at_end = None if self._sent else checkpoints
@@ -311,8 +297,8 @@ class Projector:
             self._let_go.set()
 
     async def _look(self, span: Span) -> tuple[list[Recorded], int] | None:
-        """As `_next_events`; None while appends of ours are projected at once: what we would see of
-        them is done, and only not told yet.
+        """As `_next_events`; None while appends are projected inline: the events that would be read
+        are projected already.
         """
         self._looked_at, before = self._runtime.monotonic(), self._inline
         if self._at_end is not None and self._sent:
@@ -323,14 +309,12 @@ class Projector:
         )
 
     async def _next_events(self, span: Span) -> tuple[list[Recorded], int]:
-        """The next events of these partitions, and the position up to which there are no more of
-        them.
-        """
+        """The next events of these partitions, and the position up to which they were read."""
         if len(span.numbers) == self._count:
             batch = await self._events.follow(span.position, BATCH)
             reached = batch[-1].position if batch else span.position
         else:
-            # As many as hold one batch of ours.
+            # So many contain one batch of these partitions.
             limit = BATCH * self._count // len(span.numbers)
             share = Share(self._count, span.numbers)
             batch, reached = await self._events.follow_share(span.position, limit, share)
@@ -342,7 +326,7 @@ class Projector:
         self._at_end = None
         positions = await positions_of(self._checkpoints, self._count)
         if not all(one.is_known for one in positions) and self._had_positions:
-            # Lost under our feet.
+            # The checkpoints were lost while this process ran.
             await begin_checkpoints(self._events, self._checkpoints, self._count)
             positions = await positions_of(self._checkpoints, self._count)
         self._had_positions = all(one.is_known for one in positions)
@@ -353,9 +337,8 @@ class Projector:
         return self._positions
 
     async def catch_up(self) -> int:
-        """After the views were swapped: fold again what was folded before and nothing else.
-
-        How far that went.
+        """After the views were swapped: fold the events again that were folded before; returns how
+        many positions.
         """
         self._forget_positions()
         folded = 0

@@ -1,6 +1,6 @@
-"""ReadModel folded anew beside the ones in use, then swapped for them.
+"""Rebuilds the views from the events in a shadow, then swaps them in.
 
-Everything else goes on; nothing is sent again.
+Everything else continues meanwhile; nothing is sent again.
 """
 
 from collections.abc import Callable
@@ -15,13 +15,13 @@ from gesta.projector.projector import BATCH, Projector
 from gesta.runtime.component import Process
 
 ROLE = "rebuild"
-#: Under load the log grows meanwhile. So often we run after its end; the rest is the projector's,
-#: who folds it again anyway.
+#: Under load the log grows meanwhile. A rebuild follows it in so many rounds; the projector folds
+#: the rest.
 ROUNDS = 10
 
 RUNS = (
-    "the views of this store are being rebuilt already; nothing was changed. Wait for the end of"
-    " that"
+    "the views of this store are being rebuilt already; nothing was changed. Wait until that"
+    " rebuild ends"
 )
 
 Progress = Callable[[int, int], None]
@@ -33,16 +33,16 @@ class Rebuild:
         self._checkpoints, self._leases = stores.checkpoints, stores.leases
         self._process = process
         self._is_running = False
-        # One of our own: the projector of this process may be at work, too, at another position.
+        # A separate one: the projector of this process may run at another position.
         self._projector = Projector(stores, process)
 
     async def run(self, progress: Progress) -> int:
-        """How many events were folded.
+        """Rebuild; returns how many events were folded.
 
-        Raises, and nothing has changed, when another rebuild runs or takes over.
+        Raises GestaError, and nothing has changed, if another rebuild runs.
         """
         if self._is_running:
-            # The role knows processes only.
+            # The lease excludes other processes only.
             raise GestaError(RUNS)
         self._is_running = True
         try:
@@ -61,7 +61,7 @@ class Rebuild:
             self._is_running = False
 
     async def _build(self, role: Role, progress: Progress) -> int:
-        # They may have been lost with the views, also while this process ran.
+        # They may have been lost together with the views.
         await begin_checkpoints(self._events, self._checkpoints, self._count)
         shadow = await self._views.shadow()
         folding = Folding(self._events, shadow.get, self._process)
@@ -69,9 +69,8 @@ class Rebuild:
         position = folded = 0
         for _ in range(ROUNDS):
             target = await projected_position(self._checkpoints, self._count)
-            # The last event is left over: so every checkpoint goes back in any case, and what a
-            # projector has folded onto the old
-            # views is refused.
+            # The last event is left out, so that every checkpoint moves back and a commit of a
+            # projector that folded onto the old views is refused.
             while batch := [
                 one for one in await self._events.follow(position, BATCH) if one.position < target
             ]:

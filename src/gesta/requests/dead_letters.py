@@ -1,6 +1,4 @@
-"""Dead letters: requests that failed for good, each with the record that an operator needs
-(X-9).
-"""
+"""Dead letters: requests that failed for good, with what an operator needs (X-9)."""
 
 from datetime import UTC, datetime
 

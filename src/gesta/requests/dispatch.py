@@ -1,9 +1,4 @@
-"""Station 4 of 7, second half: an opened operation becomes a job.
-
-Never a planned retry, never while rebuilding.
-
-Receives folded states from follow.py; hands jobs to the queue in the same commit as the views.
-"""
+"""Which job a request needs: the job of its open operation."""
 
 from gesta.domain.ids import external_queue_of
 from gesta.domain.state import State
@@ -11,16 +6,14 @@ from gesta.ports.job_queue import Job
 
 
 def opened_job(state: State) -> Job | None:
-    """The job for an operation that the last event of this state opened, if it opened one that is
-    due soon.
-    """
+    """The job of the operation that the last event opened, if it opened one that is due soon."""
     if state.dispatch_version != state.version or state.wants != "execute" or state.is_far:
         return None
     return job_for(state)
 
 
 def is_wanted(job: Job, state: State) -> bool:
-    """Whether the operation that a job was made for is still open."""
+    """Whether the operation of a job is still open."""
     return state.dispatch_version == job.dispatch_version and not state.is_terminal
 
 

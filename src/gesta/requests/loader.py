@@ -1,6 +1,6 @@
-"""What a request is right now: its view, with newer events of its stream folded in.
+"""Loads requests as they are now: their views with the newer events of their streams applied.
 
-A view may lag; the stream never does.
+A view may lag; the stream does not.
 """
 
 from collections.abc import Iterable, Sequence
@@ -19,7 +19,7 @@ def apply_event(view: View | None, recorded: Recorded, flow: str) -> View:
     """A view after one more event of its stream."""
     known = recorded.known
     if known is not None and known.after is not None and view is not None:
-        # The same fold, of the same events: the append would have been refused otherwise.
+        # The appending process has folded the same events already.
         return View(known.after, view.payload)
     try:
         event = (
@@ -36,7 +36,7 @@ def apply_event(view: View | None, recorded: Recorded, flow: str) -> View:
 
 
 class Loader:
-    """Views first, stream heads second, one call each for a whole batch."""
+    """Reads views, then newer events, with one call each for a whole batch."""
 
     def __init__(self, events: EventStore, views: ReadModel) -> None:
         self._events, self._views = events, views
@@ -50,8 +50,7 @@ class Loader:
         found = await self._views.get(keys)
         heads: list[tuple[str, int]] = []
         key_of: dict[str, Key] = {}
-        # Once each: two jobs of one take may point to one request, and its events must not be
-        # folded in twice.
+        # Once each: two jobs may point to one request, and its events must not be applied twice.
         for key in dict.fromkeys(keys):
             stream = request_stream(*key)
             view = found.get(key)
@@ -77,7 +76,7 @@ class Loader:
     async def find(self, flows: Iterable[str], tenant: str, request_id: str) -> View | None:
         """A tenant's request by its id. Raises AmbiguousId when several of these flows have one."""
         if not REQUEST_ID.fullmatch(request_id):
-            # Tenant `acme` and id `b-…` would give the name of a stream of tenant `acme-b`.
+            # Tenant `acme` and id `b-…` would name a stream of tenant `acme-b`.
             return None
         keys = [(flow, tenant, request_id) for flow in flows]
         found, _ = await self.load(keys)

@@ -1,5 +1,6 @@
-"""Lists of a tenant's requests that are more than one index can answer, in pages: each costs a
-bounded number of reads, however few fit.
+"""Pages of a tenant's requests that no single index selects.
+
+Each page costs a limited number of reads, however few requests match.
 """
 
 from collections.abc import Awaitable, Callable
@@ -19,7 +20,7 @@ LOOKED_AT_MAX = 2_000
 class Page(msgspec.Struct, Generic[T], frozen=True):
     """Newest first.
 
-    `next` continues the list, also behind a page that is short or empty; None: that was all.
+    `next` continues the list, also after a short or empty page; None: the list has ended.
     """
 
     items: list[T]

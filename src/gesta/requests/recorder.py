@@ -1,7 +1,6 @@
-"""A command becomes events on a request's stream: decide, append at the version that was read,
-settle the job in the same commit.
+"""Applies commands to requests: decide, append the events, settle the job in the same commit.
 
-Receives commands from worker, sweep and engine; hands entries to the store through one group
+Worker, sweeper and engine call it. It appends at the version that was read, through one group
 commit.
 """
 
@@ -31,7 +30,7 @@ from gesta.runtime.clock import sleep
 from gesta.runtime.component import Process
 from gesta.runtime.group_commit import GroupCommit
 
-#: A stream moved under us this often in a row is no longer bad luck.
+#: How often a command is decided again because the stream changed.
 TRIES = 5
 
 #: (state before, state after) → what becomes of the job.
@@ -52,9 +51,7 @@ class RequestLog(Protocol):
 
 
 class Applied(msgspec.Struct, frozen=True, gc=False):
-    """The view after the command, the events it caused (none: nothing changed), and what became of
-    the job.
-    """
+    """The view after the command, its events (none: nothing changed), and what the job became."""
 
     view: View
     events: Sequence[e.Event]
@@ -62,13 +59,13 @@ class Applied(msgspec.Struct, frozen=True, gc=False):
 
 
 class Origin(msgspec.Struct, frozen=True):
-    """Who gave a command, and under which ids its events are recorded."""
+    """Who gave a command, and the ids of its events."""
 
     actor: e.Actor | None = None
-    #: 16 bytes that the ids of its events begin with; the same ones only for what may be recorded
+    #: 16 bytes with which the ids of its events begin; the same ones for what may be recorded only
     #: once. None: random ones.
     cause: bytes | None = None
-    #: Another than the request's own.
+    #: A correlation id other than the request's own.
     correlation_id: str | None = None
 
 
@@ -110,7 +107,7 @@ class Recorder:
             settlement, dropped = settle(view.state, after), None
             if isinstance(settlement, Drop):
                 if append is None:
-                    # Nothing is recorded, so nothing may be taken away.
+                    # Nothing is recorded, so the job stays.
                     settlement = None
                 elif view.state.wants is not None:
                     dropped = job_for(view.state)
@@ -144,7 +141,7 @@ class Recorder:
     async def settle(
         self, settlement: Settlement | None, *, insist: bool = False
     ) -> Settled | None:
-        """What becomes of a job whose request does not change."""
+        """Settle a job whose request does not change."""
         if settlement is None:
             return None
         entry = Entry(None, settlement)
@@ -162,8 +159,7 @@ class Recorder:
         return view if fresh is None else fresh
 
     async def _again(self, entry: Entry) -> Recording:
-        # The same events with the same ids: if the lost answer was a yes, the store recognises
-        # them.
+        # The same events with the same ids: the store recognises them if it has written them.
         settlements = () if entry.settlement is None else (entry.settlement,)
         return await self._store_retry.again(lambda: self._commit.add(entry), settlements)
 
@@ -207,9 +203,9 @@ class Recorder:
 
 
 def drop_job(before: State, _: State) -> Settlement:
-    """Take the request's job away first; while somebody holds it, nothing is recorded."""
+    """Drop the request's job; while a worker holds it, nothing is recorded."""
     return Drop(before.job_id)
 
 
 def no_job(_: State, __: State) -> None:
-    """The request has no job, or it stays as it is."""
+    """The request has no job, or the job stays."""

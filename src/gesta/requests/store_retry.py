@@ -1,10 +1,8 @@
-"""What has to be done however long the store is out of reach, and may have been done already when
-only its answer was lost.
+"""Retries what must be done however long a store outage lasts.
 
-A job that was given back that way may be ours again, under the same token, before it is given back
-once more; and that ends the second
-take. So whoever takes can ask whether a job was spoken of again meanwhile, and then has to ask the
-queue whose it is.
+A call whose answer was lost may have had its effect. So a repeated release may end a second lease
+that this process acquired under the same token in between. `was_repeated` tells the caller of a
+lease whether that may have happened; then it asks the queue which process holds the job.
 """
 
 from collections import Counter
@@ -16,7 +14,7 @@ from gesta.ports.job_queue import Settlement
 from gesta.runtime.clock import sleep
 from gesta.runtime.component import STORE_PAUSE_SECONDS, Process
 
-#: Repetitions that are remembered: more than can end while one take is under way.
+#: How many repetitions are remembered: more than can end during one lease call.
 KEPT = 10_000
 
 T = TypeVar("T")
@@ -28,13 +26,13 @@ class StoreRetry:
         #: How many repetitions have ended.
         self.count = 0
         self._under_way: Counter[str] = Counter()
-        #: Job → the count at its last one.
+        #: Job → `count` at its last repetition.
         self._last: dict[str, int] = {}
-        #: Told what was repeated: a take under its token may hold the job no more.
-        self.gave_back: Callable[[Settlement], None] = lambda _: None
+        #: Called with a repeated settlement: this process may have lost the job by it.
+        self.repeated: Callable[[Settlement], None] = lambda _: None
 
-    def spoke_of(self, job_id: str, since: int) -> bool:
-        """Whether a settlement of this job was repeated since the count was that, or is being
+    def was_repeated(self, job_id: str, since: int) -> bool:
+        """Whether a settlement of this job was repeated since `count` was `since`, or is being
         repeated.
         """
         return self._under_way[job_id] > 0 or self._last.get(job_id, 0) > since
@@ -45,7 +43,7 @@ class StoreRetry:
         settlements: Sequence[Settlement] = (),
         failed: Callable[[StoreError], None] = lambda _: None,
     ) -> T:
-        """Now and, if need be, again and again. `settlements`: what it does to jobs."""
+        """Call `act` until the store answers. `settlements`: what it does to jobs."""
         try:
             return await act()
         except StoreError as error:
@@ -58,7 +56,7 @@ class StoreRetry:
         settlements: Sequence[Settlement] = (),
         failed: Callable[[StoreError], None] = lambda _: None,
     ) -> T:
-        """As `insist`, after it failed for the first time."""
+        """As `insist`, after the first failure."""
         while True:
             await sleep(self._runtime, STORE_PAUSE_SECONDS)
             self._under_way.update(one.job_id for one in settlements)
@@ -70,7 +68,7 @@ class StoreRetry:
                 self._ended(settlements)
 
     def _ended(self, settlements: Sequence[Settlement]) -> None:
-        """Also when its answer was lost once more: it may have had its effect."""
+        """Also if the answer was lost again: the call may have had its effect."""
         self.count += 1
         for one in settlements:
             self._under_way[one.job_id] -= 1
@@ -78,6 +76,6 @@ class StoreRetry:
                 del self._under_way[one.job_id]
             self._last.pop(one.job_id, None)
             self._last[one.job_id] = self.count
-            self.gave_back(one)
+            self.repeated(one)
         while len(self._last) > KEPT:
             del self._last[next(iter(self._last))]

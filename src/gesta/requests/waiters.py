@@ -1,6 +1,4 @@
-"""Those who wait for an outcome in this process, told as soon as the view of their request is
-saved.
-"""
+"""Callers in this process that wait for outcomes, woken when the view of their request is saved."""
 
 import asyncio
 from collections.abc import Sequence
@@ -12,7 +10,7 @@ from gesta.ports.read_model import Key, View, key_of
 
 
 def outcome_of(state: State) -> Outcome | None:
-    """What a request came to; None while something is still going to happen by itself."""
+    """The outcome of a request; None while something will still happen automatically."""
     match state.status:
         case "failed":
             return Rejected(state.reason, state.detail)
@@ -34,7 +32,7 @@ class Waiters:
 
     @property
     def waiting(self) -> int:
-        """How many requests somebody waits for."""
+        """How many requests have a waiting caller."""
         return len(self._waiting)
 
     def wait(self, key: Key) -> asyncio.Future[State]:
@@ -50,7 +48,7 @@ class Waiters:
             self._waiting.pop(key, None)
 
     def saved(self, views: Sequence[View]) -> None:
-        """The projector's news."""
+        """The projector has saved these views."""
         if not self._waiting:
             return
         for view in views:

@@ -1,6 +1,6 @@
-"""The one door to time, chance, threads and tasks.
+"""Time, randomness, threads and tasks.
 
-Everything else asks a Runtime, so that tests own the clock and the dice.
+All other code asks a Runtime for them, so that tests control the clock and the randomness.
 """
 
 from __future__ import annotations
@@ -24,22 +24,20 @@ T = TypeVar("T")
 
 
 class Signal:
-    """Wakes whoever waits.
+    """Wakes the tasks that wait for it.
 
-    Set while nobody waits, it is kept for the next waiter, so that it is not slept through.
-
-    A task that waits again and again is also told what was set between its waits although another
-    has heard of it: two that
-    follow one log must not take each other's news.
+    If it is set while no task waits, the next wait returns immediately. A task that waits
+    repeatedly also returns immediately if it was set between its waits, even if another task has
+    returned for that: two tasks that follow one log must not miss events because of each other.
     """
 
     __slots__ = ("_count", "_heard", "_runtime", "_seen", "_waiters")
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
-        #: How often it was set, and how much of that somebody has heard of.
+        #: How often it was set, and the count at which a wait last returned.
         self._count = self._heard = 0
-        #: Task → the count that it has seen. Made when it is needed: most signals are one wait.
+        #: Task → the count that it has seen. Created when needed: most signals have one wait.
         self._seen: WeakKeyDictionary[asyncio.Task[Any], int] | None = None
         self._waiters: list[asyncio.Future[None]] = []
 
@@ -49,10 +47,8 @@ class Signal:
             _wake(waiter)
 
     async def wait(self, timeout_seconds: float) -> None:
-        """Return when it is set, or was since this task last waited; at the latest after the
-        timeout.
-        """
-        if self._has_news():
+        """Return when it is set, or was set since this task last waited, or after the timeout."""
+        if self._was_set():
             return
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         timer = self._runtime.call_later(timeout_seconds, _wake, waiter)
@@ -62,12 +58,10 @@ class Signal:
         finally:
             timer.cancel()
             self._waiters.remove(waiter)
-            self._has_news()
+            self._was_set()
 
-    def _has_news(self) -> bool:
-        """Whether it was set since this task last asked; since anybody did, where it asks for the
-        first time.
-        """
+    def _was_set(self) -> bool:
+        """Whether it was set since this task asked; the first time: since any task asked."""
         if not self._count:
             return False
         if self._seen is None:
@@ -89,7 +83,7 @@ class Timer(Protocol):
 
 
 class Runtime(Protocol):
-    """What the engine may know of the world outside its own logic."""
+    """Time, randomness and threads for one engine."""
 
     def now_ms(self) -> int: ...
     def monotonic(self) -> float: ...
@@ -99,7 +93,7 @@ class Runtime(Protocol):
     def thread(self, target: Callable[[], None], name: str) -> threading.Thread: ...
 
 
-#: The first byte of an id's random half: any byte with the two bits on top that mark the variant.
+#: The first byte of an id's random half: any byte with the two top bits that mark the variant.
 _VARIANT = [bytes([0x80 | byte & 0x3F]) for byte in range(256)]
 
 
@@ -113,7 +107,7 @@ class Ids:
         self._last = 0
 
     def new_bytes(self) -> bytes:
-        # 48 bits of time and 12 bits of sequence move as one number, so an id never sorts before an
+        # 48 bits of time and 12 bits of sequence are one number, so an id never sorts before an
         # earlier one.
         now = self._runtime.now_ms() << 12
         self._last = last = now if now > self._last else self._last + 1
@@ -136,9 +130,9 @@ async def turn() -> None:
 
 
 def is_cancelled() -> bool:
-    """Whether this task itself is to end.
+    """Whether this task itself was cancelled.
 
-    A CancelledError without that comes from something else that it awaited.
+    Otherwise a CancelledError comes from something that it awaited.
     """
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0
@@ -147,27 +141,23 @@ def is_cancelled() -> bool:
 def spawn(coroutine: Coroutine[Any, Any, T], name: str) -> asyncio.Task[T]:
     """Start a task.
 
-    The caller keeps the reference: a task that nobody holds may be collected while it runs.
+    The caller keeps the reference: Python may collect a task without one while it runs.
     """
     return asyncio.get_running_loop().create_task(coroutine, name=name)
 
 
-#: Objects made before the youngest are searched for cycles. An engine makes many that live for a
-#: moment and hardly any cycle;
-#: with Python's own 700 a quarter of the time goes into searching. More than what some thousand
-#: requests on their way consist of,
-#: because a search of those finds nothing and takes 25 ms and more.
+#: How many new objects start a garbage collection. An engine makes many short-lived objects and
+#: hardly any cycles; with Python's default of 700 a quarter of the time goes into collections. The
+#: number exceeds the objects of some thousand running requests, whose collection takes 25 ms and
+#: finds nothing.
 GC_THRESHOLD = 250_000
-#: How long the event loop may keep Python's lock while the SQLite thread waits for it between two
-#: statements. Small batches, as 64 callers of the API
-#: make them, have as many statements as large ones, and each waits for so long.
+#: How long the event loop may keep the GIL while the SQLite thread waits for it between two
+#: statements. Small batches have as many statements as large ones, and each waits this long.
 SWITCH_SECONDS = 0.00005
 
 
 def run(main: Coroutine[Any, Any, T]) -> T:
-    """Run a program to its end in an event loop of its own (uvloop's where it is installed), tuned
-    for a process that is an engine.
-    """
+    """Run a program in a new event loop (uvloop where installed), tuned for an engine process."""
     gc.freeze()
     gc.set_threshold(GC_THRESHOLD, *gc.get_threshold()[1:])
     sys.setswitchinterval(SWITCH_SECONDS)
@@ -179,8 +169,9 @@ def run(main: Coroutine[Any, Any, T]) -> T:
 
 
 class WorkerThread(Generic[T]):
-    """A thread that runs whatever has gathered since it last looked, as one batch: batches form
-    while the last one is at work.
+    """A thread that processes items in batches.
+
+    Items that arrive while it processes a batch form the next one.
     """
 
     def __init__(self, runtime: Runtime, name: str, run: Callable[[list[T]], None]) -> None:
@@ -192,7 +183,7 @@ class WorkerThread(Generic[T]):
         self._items.put(item)
 
     def close(self) -> None:
-        """Run what is waiting, then end the thread."""
+        """Process the items that wait, then end the thread."""
         self._items.put(None)
         self._thread.join()
 
@@ -215,12 +206,10 @@ class WorkerThread(Generic[T]):
 
 
 class LastResort:
-    """Ends this process with 0 once its time is up, whatever still runs in it.
+    """Ends the process with exit code 0 when its time is up, whatever still runs in it.
 
-    To the store it is like a kill, which loses nothing.
-
-    Code may swallow its cancellation or block the event loop, and a thread may never return: only a
-    thread of our own is sure to get through.
+    For the store it is like a kill, which loses nothing. Code may swallow its cancellation or block
+    the event loop, and a thread may never return, so a thread of its own does this.
     """
 
     def __init__(self, runtime: Runtime) -> None:
@@ -228,11 +217,10 @@ class LastResort:
         runtime.thread(self._watch, "gesta-last-resort")
 
     def within(self, seconds: float) -> None:
-        """At the latest then; an earlier end stays. May be called by a handler of signals."""
+        """End the process after so many seconds, unless an earlier end is set. Signal-safe."""
         self._ends.put(time.monotonic() + seconds)
 
     def dismiss(self) -> None:
-        """It is not needed any more."""
         self._ends.put(None)
 
     def _watch(self) -> None:
@@ -247,14 +235,13 @@ class LastResort:
             return
         os.write(
             2,
-            b"gesta: left something behind that did not end in time; the next start goes on where"
-            b" it stood\n",
+            b"gesta: stopped although something did not end in time; the next start continues\n",
         )
         os._exit(0)
 
 
 class SystemRuntime:
-    """The real clock, real chance, real threads."""
+    """The real clock, randomness and threads."""
 
     def __init__(self) -> None:
         self._pool, self._offset = b"", 0
@@ -262,12 +249,12 @@ class SystemRuntime:
     def now_ms(self) -> int:
         return time.time_ns() // 1_000_000
 
-    #: Asked several times per request: by themselves, without a call around the call.
+    #: Used several times per request, so without a wrapping call.
     monotonic = staticmethod(time.monotonic)
     chance = staticmethod(random.random)
 
     def random_bytes(self, count: int) -> bytes:
-        # One system call for many ids: os.urandom costs more than all the rest of making one.
+        # One system call for many ids: os.urandom costs more than the rest of making one.
         if self._offset + count > len(self._pool):
             self._pool, self._offset = os.urandom(max(4096, count)), 0
         self._offset += count
@@ -283,9 +270,7 @@ class SystemRuntime:
 
 
 class OnClock:
-    """Another's runtime with the time of day of a store: the one clock that all processes on the
-    store share, whatever their own say.
-    """
+    """A runtime with the time of day of the store, which all processes on the store share."""
 
     def __init__(self, runtime: Runtime, now_ms: Callable[[], int]) -> None:
         self.now_ms = now_ms
@@ -309,7 +294,7 @@ class _ManualTimer:
 
 
 class ManualRuntime(SystemRuntime):
-    """A clock that stands still until a test moves it, and dice with a seed."""
+    """A clock that a test moves, and randomness with a seed."""
 
     def __init__(self, start_ms: int = 1_800_000_000_000, seed: int = 0) -> None:
         super().__init__()
@@ -338,20 +323,20 @@ class ManualRuntime(SystemRuntime):
 
     @property
     def waits_begun(self) -> int:
-        """How many waits have begun so far; unchanged over some turns of the loop: everybody
-        waits.
+        """How many waits have begun; if it stays the same for some turns of the loop, all tasks
+        wait.
         """
         return self._begun
 
     @property
     def next_timer_ms(self) -> float | None:
-        """When the next wait ends."""
+        """When the next wait ends, in epoch milliseconds."""
         while self._timers and self._timers[0][2].callback is None:
             heapq.heappop(self._timers)
         return self._timers[0][0] if self._timers else None
 
     def advance(self, seconds: float) -> None:
-        """Move the clock and fire what fell due on the way, in order."""
+        """Move the clock and fire the timers that fall due, in order."""
         self.advance_to(self._now_ms + seconds * 1000)
 
     def advance_to(self, target_ms: float) -> None:

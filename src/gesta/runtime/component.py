@@ -1,9 +1,8 @@
-"""Long-running components of a process: what they share, the loop around their steps, and their
-supervision.
+"""Long-running components of a process: their loop and their supervision.
 
-A component is a step that is repeated for ever. A step waits by itself while there is nothing to
-do. A store outage is logged and retried after a pause (`repeat`). A component that crashes is
-logged and started again; at the end all of them are cancelled and waited for (`Components`).
+A component repeats one step for ever; a step waits while there is nothing to do. `repeat` logs a
+store outage and retries after a pause. `Components` logs a crash, starts the component again, and
+cancels all components at the end.
 """
 
 import asyncio
@@ -29,7 +28,7 @@ class Process:
     runtime: Runtime
     ids: Ids
     telemetry: Telemetry
-    #: Names this process where it holds a lease, for people who ask.
+    #: The name of this process as the owner of leases.
     owner: str = ""
 
 
@@ -68,7 +67,7 @@ class Components:
             self.tasks[name] = spawn(self._keep_running(name, run), f"gesta-{name}")
 
     def broken(self) -> dict[str, str]:
-        """Components that do not run although they should: name → what is wrong."""
+        """Components that should run and do not: name → what is wrong."""
         gone = {
             name: "does not run"
             for name in self.runs
@@ -80,7 +79,7 @@ class Components:
         }
 
     async def end(self, names: Iterable[str], until: float) -> None:
-        """Cancel these and wait for their ends, until a moment of the monotonic clock: a handler
+        """Cancel components and wait for their end, at most until `until` (monotonic): a handler
         may swallow its cancellation.
         """
         tasks = {name: task for name in names if (task := self.tasks.pop(name, None)) is not None}

@@ -1,6 +1,4 @@
-"""Many callers, one write: a batch forms while the previous one is being written, never by
-waiting.
-"""
+"""Group commit: items that arrive during a write form the next batch. No item waits for others."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -14,13 +12,13 @@ I = TypeVar("I")  # noqa: E741 -- what goes in
 O = TypeVar("O")  # noqa: E741 -- what comes out
 
 
-#: A batch is cut here, so that a burst of large requests does not hold the store for longer than a
+#: The most bytes of a batch: a burst of large requests must not occupy the store for longer than a
 #: lease lasts.
 WEIGHT_MAX = 8 * 1024 * 1024
 
 
 class GroupCommit(Generic[I, O]):
-    """`await add(item)` returns that item's own answer once the batch it went into is written."""
+    """`await add(item)` returns the item's own answer once its batch is written."""
 
     def __init__(
         self,
@@ -34,13 +32,12 @@ class GroupCommit(Generic[I, O]):
         self._writer: asyncio.Task[None] | None = None
 
     def add(self, item: I, weight: int = 0) -> asyncio.Future[O]:
-        """`weight`: the item's bytes, where items can be large."""
+        """`weight`: the size of the item in bytes, where items can be large."""
         future: asyncio.Future[O] = asyncio.get_running_loop().create_future()
         self._waiting.append((item, future, weight))
         self._weight += weight
         if self._writer is None:
-            # The task starts after everybody who is ready in this turn of the loop has added
-            # theirs.
+            # The task starts after all callers that are ready in this turn of the loop.
             self._writer = spawn(self._write_all(), self._name)
         return future
 
@@ -53,13 +50,13 @@ class GroupCommit(Generic[I, O]):
                 await self._write_batch(batch)
         finally:
             self._writer = None
-            # Only when this task was cancelled is anybody left: nobody would come for them.
+            # Items are left only if this task was cancelled: no other task would write them.
             abandoned, self._waiting, self._weight = self._waiting, [], 0
             for _, future, _ in abandoned:
                 future.cancel()
 
     def _fitting(self) -> int:
-        """How many of those who wait go into the next batch; at least one, however large."""
+        """How many items go into the next batch; at least one, however large."""
         if self._weight <= WEIGHT_MAX:
             return self._limit
         weights = accumulate(weight for _, _, weight in self._waiting[: self._limit])
@@ -71,7 +68,7 @@ class GroupCommit(Generic[I, O]):
             for (_, future, _), answer in zip(batch, answers, strict=True):
                 if not future.done():
                     future.set_result(answer)
-        except Exception as error:  # noqa: BLE001 -- told to those who wait, whatever it is
+        except Exception as error:  # noqa: BLE001 -- passed to all callers
             if isinstance(error, Fenced) and error.tenant is not None and len(batch) > 1:
                 # One tenant has left, and nothing was written: the others must not be refused for
                 # it.

@@ -41,8 +41,6 @@ LATENCY_BUCKETS_MS = (
 
 
 class FlowCounts:
-    """What one flow did in this process."""
-
     __slots__ = (
         "attempts",
         "buckets",
@@ -61,7 +59,7 @@ class FlowCounts:
         self.failed: dict[str, int] = {}
         self.buckets = [0] * (len(LATENCY_BUCKETS_MS) + 1)
         self.latency_sum_ms = 0.0
-        #: From available to taken, of the job taken last.
+        #: From available to leased, of the job leased last.
         self.lag_ms = 0
 
     def ended(self, latency_ms: float) -> None:
@@ -71,8 +69,6 @@ class FlowCounts:
 
 
 class SubscriptionCounts:
-    """What one subscription's handler did in this process."""
-
     __slots__ = ("failed", "in_a_row", "told")
 
     def __init__(self) -> None:

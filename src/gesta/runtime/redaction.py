@@ -1,9 +1,7 @@
-"""The one scrubber before every log line, dead letter and event text: no credential, nobody's
-address or number.
+"""Redaction of credentials and personal data in log lines, dead letters and event texts.
 
-Texts of exceptions and providers pass through here. It errs on the side of hiding, but leaves what
-people need to find a request:
-ids, times, reasons.
+Texts of exceptions and providers pass through `scrub`. When in doubt it hides, but it keeps what
+people need to find a request: ids, times, reasons.
 """
 
 import html
@@ -16,7 +14,7 @@ from urllib.parse import quote, quote_plus, unquote_plus
 
 #: Longer texts are cut: they go into events and table cells.
 TEXT_LENGTH_MAX = 500
-#: Of a longer input only this much is looked at.
+#: Longer inputs are cut to this before they are examined.
 _INPUT_LENGTH_MAX = 4 * TEXT_LENGTH_MAX
 _CUT = "…"
 
@@ -24,15 +22,15 @@ _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
 _LONG_SEGMENT = re.compile(r"[^/\s?#]{20,}")
 
 _URL = (
-    # Behind a user part the host may be missing, as where the server is at a socket; without either
-    # it is the path of a file.
+    # After a user part the host may be missing, as for a server at a socket. Without either it is
+    # the path of a file.
     r"(?i)\b(?P<scheme>[a-z][a-z0-9+.-]{1,15})://"
     r"(?:[^\s/?#]*@(?P<host>[^\s/?#@\"'<>]*)|(?P<alone>[^\s/?#@\"'<>]+))"
     r"(?P<path>/[^\s?#\"'<>]*)?(?P<rest>[?#][^\s\"'<>]*)?"
 )
 _USER_PART = re.compile(r"(?i)\b([a-z][a-z0-9+.-]{1,15}://)[^\s/?#]*@")
 _AFTER_PATH = re.compile(r"(?i)(\b[a-z][a-z0-9+.-]{1,15}://[^\s?#]*)[?#]\S*")
-#: What a credential is called in a query, a header or a JSON object.
+#: Names of credentials in a query, a header or a JSON object.
 _NAMED = (
     r"(?:(?:x-)?api[-_]?key|access[-_]?key|private[-_]?key"
     r"|(?:(?:access|refresh|id|auth|bot|session)[-_]?)?token"
@@ -41,8 +39,8 @@ _NAMED = (
 
 
 def _url(match: re.Match[str]) -> str:
-    """Scheme, host and path; user, query and fragment go, and every part of the path that could be
-    a token.
+    """Scheme, host and path; without user, query, fragment and parts of the path that could be
+    tokens.
     """
     path = _LONG_SEGMENT.sub(
         lambda part: part[0] if _UUID.fullmatch(part[0]) else "[token]", match["path"] or ""
@@ -57,8 +55,9 @@ def _tax_id(match: re.Match[str]) -> str:
 
 
 def _has_check_digits(digits: list[int]) -> bool:
-    """Whether the last two of 11 (CPF) or 14 (CNPJ) digits follow from the others: any number of
-    that length does by chance in 1 %.
+    """Whether the last two of 11 (CPF) or 14 (CNPJ) digits are check digits of the others.
+
+    1 % of other numbers of that length pass by chance.
     """
     for length in (len(digits) - 2, len(digits) - 1):
         cycle = 12 if len(digits) == 11 else 8
@@ -73,9 +72,8 @@ def _has_check_digits(digits: list[int]) -> bool:
 
 Replacement = str | Callable[[re.Match[str]], str]
 
-#: In this order: whole URLs first, so that a user part is not taken for an e-mail address; then
-#: values by what they are called;
-#: then values by their shape.
+#: In this order: whole URLs, so that a user part is not mistaken for an e-mail address; then values
+#: by their names; then values by their form.
 _RULES: tuple[tuple[re.Pattern[str], Replacement], ...] = tuple(
     (re.compile(pattern), replacement)
     for pattern, replacement in (
@@ -140,23 +138,20 @@ def scrub(text: str, length_max: int = TEXT_LENGTH_MAX) -> str:
         return text
     is_cut = len(text) > _INPUT_LENGTH_MAX
     if is_cut:
-        # Back to the last blank: half a secret would no longer look like one.
+        # Cut at the last blank: a rule would not recognise half a secret.
         text = text[:_INPUT_LENGTH_MAX].rpartition(" ")[0]
     for pattern, replacement in _RULES:
         text = pattern.sub(replacement, text)
     return text if len(text) <= length_max and not is_cut else text[: length_max - 1] + _CUT
 
 
-#: What every match of a rule has somewhere in it. Cheaper than the rules by far, and never blind
-#: where they see.
+#: Every match of a rule contains a match of this, which is much cheaper to search for.
 _SUSPECT = re.compile(
     r"[@+(\s]|://|/[0-9A-Z]{4}-\d\d|(?:\d[.-]{0,2}){9}|whs|gesta_|[sr]k[_-]|A[KS]IA|gh[a-z]_|eyJ"
     r"|(?i:xox|xapp|key|token|secret|passw|pwd|senha|sig|authorization|cookie)"
 )
-#: Most keys are lower case, hyphens and digits, or hexadecimal like a UUID: told from the others at
-#: a glance.
-#: Beside a letter or a hyphen, digits are a number to no rule, but for a country code after
-#: noughts.
+#: Most keys are lower case, hyphens and digits, or hexadecimal like a UUID: recognised at low cost.
+#: No rule matches digits beside a letter or a hyphen, except a country code after zeros.
 _HEXADECIMAL = re.compile(r"(?!00)(?!.*-00)(?=[0-9-]*[a-f])[0-9a-f-]+")
 _LOWER_CASE = re.compile(r"(?!00)(?!.*-00)(?=[0-9-]*[a-z])[0-9a-z-]+")
 #: Of the words that _SUSPECT looks for, those that can be made of lower-case letters and hyphens.
@@ -166,9 +161,7 @@ _SUSPECT_WORD = re.compile(
 
 
 def scrubbed_name(name: str) -> str:
-    """A caller's own key or id as it may be stored and shown: an address, a number or a token in it
-    is masked.
-    """
+    """A caller's key or id with addresses, numbers and tokens masked, to be stored and shown."""
     return (
         name
         if _is_ordinary(name) or _SUSPECT.search(name) is None
@@ -193,7 +186,7 @@ def without_credentials(text: str) -> str:
 
 
 def masked_host(url: str) -> str:
-    """What a log may tell of a URL: the last two labels of its host.
+    """The last two labels of a URL's host, for logs.
 
     The labels before them can be a customer's name or a token.
     """

@@ -1,6 +1,6 @@
 """Settings of a process: argument > GESTA_* > gesta.toml > default.
 
-The only reader of the environment.
+No other module reads the environment.
 """
 
 import os
@@ -21,7 +21,7 @@ from gesta.errors import BadSettings
 
 FILE = "gesta.toml"
 PREFIX = "GESTA_"
-#: A flow, and where its messages go in its own words.
+#: A flow and its destination.
 ALERTS_TO = re.compile(r"[a-z0-9_]+(\.[a-z0-9_]+)+:[!-~]([ -~]{0,254}[!-~])?")
 WEB_ADDRESS = re.compile(r"https?://[A-Za-z0-9.:\[\]_-]+(/[A-Za-z0-9._~/%-]*)?")
 RETENTION_MIN, RETENTION_MAX = timedelta(minutes=1), timedelta(days=36_500)
@@ -31,21 +31,17 @@ LOG_LEVELS = ("debug", "info", "warning", "error", "critical")
 
 @dataclass(frozen=True)
 class Settings:
-    """What a process needs to know before it can open its store.
-
-    `sources` tells where each value came from.
-    """
+    """What a process needs before it opens its store. `sources`: where each value comes from."""
 
     #: The store: sqlite:///file.db
     url: str = "sqlite:///gesta.db"
-    #: The queue, where it is to be in another database than the rest: sqlite:///queue.db
+    #: A separate database for the queue: sqlite:///queue.db
     queue_url: str | None = None
     #: The views, where they are to be in another database than the events: redis://localhost:6379
     views_url: str | None = None
     #: Credentials, keys and stored bodies, where they are to be in another database.
     vault_url: str | None = None
-    #: 32 bytes in base64. Without one, a key file beside the SQLite file is used, and made when
-    #: there is none.
+    #: 32 bytes in base64. Without it, a key file beside the SQLite file is used, or created.
     master_key: str | None = field(default=None, repr=False)
     #: The tenant that commands act for.
     tenant: str = "default"
@@ -53,35 +49,33 @@ class Settings:
     log_level: str = "warning"
     #: Of commands: json, text, or auto: text on a terminal, else json.
     log_format: str = "auto"
-    #: `module:name` of an Engine, for flows of one's own.
+    #: `module:name` of an Engine with user-defined flows.
     app: str | None = None
     #: Private networks that outgoing requests may reach, e.g. ["10.1.0.0/16"].
     allow_private: tuple[str, ...] = ()
     #: How long after its last change an ended request is removed, e.g. 90d; its key stays known.
     #: None: never.
     retention: timedelta | None = None
-    #: Requests that may wait, live jobs and events not projected yet; beyond, submit says "try
-    #: later".
+    #: The most requests that may wait (live jobs and events not yet projected); beyond that, submit
+    #: raises Overloaded.
     backlog_max: int = 1_000_000
-    #: Megabytes that must stay free on the store's disk for what was accepted already; below,
-    #: submit says "try later".
+    #: Megabytes that must stay free on the store's disk for accepted requests; below that, submit
+    #: raises Overloaded.
     disk_free_min_mb: int = 200
-    #: Where `gesta serve` and `gesta api` answer HTTP.
+    #: The address of the HTTP API.
     api_host: str = "127.0.0.1"
     api_port: int = 8420
-    #: Calls a second that one API key may make of one process; after a rest twice as many at once.
+    #: Calls per second for one API key and process; after a pause, twice as many at once.
     api_rate: int = 5_000
-    #: Who hears of what needs a person, flow:destination: notification.slack:ops. In gesta.toml:
-    #: [alerts] to = "…"
+    #: Where alerts go, flow:destination: notification.slack:ops. In gesta.toml: [alerts] to = "…"
     alerts_to: str | None = None
-    #: Where providers reach this installation, e.g. https://gesta.example.com. Without it they are
-    #: not asked to report.
+    #: The URL at which providers reach this installation, e.g. https://gesta.example.com. Without
+    #: it they are not asked for delivery receipts.
     public_url: str | None = None
-    #: For a trial: where certificates of SNS may come from beside Amazon's own hosts, e.g.
-    #: http://127.0.0.1:8025
+    #: For tests: a further host for certificates of SNS, e.g. http://127.0.0.1:8025
     sns_url: str | None = None
-    #: A running server, http://127.0.0.1:8420: commands then ask it instead of opening the store,
-    #: with this key.
+    #: A running server, http://127.0.0.1:8420: commands call it with `api_key` instead of opening
+    #: the store.
     server: str | None = None
     api_key: str | None = field(default=None, repr=False)
     #: Per-flow settings of gesta.toml: [flows.webhook] and so on.
@@ -91,38 +85,38 @@ class Settings:
     def __post_init__(self) -> None:
         # A program may pass anything here, and a negative retention would remove every ended
         # request.
-        faults: list[str] = []
+        errors: list[str] = []
         for one in fields(self):
             value = getattr(self, one.name)
             if one.name != "sources" and value is not None:
                 source = self.sources.get(one.name, "Settings(…)")
                 object.__setattr__(
-                    self, one.name, _checked_or_told(one.name, value, source, faults)
+                    self, one.name, _checked_or_noted(one.name, value, source, errors)
                 )
-        _refuse(faults)
+        _refuse(errors)
 
 
 NAMES = tuple(one.name for one in fields(Settings) if one.name != "sources")
 SECRET = frozenset({"master_key", "api_key"})
-#: Setting → the least it may be.
+#: Setting → its smallest value.
 WHOLE = {"backlog_max": 1, "disk_free_min_mb": 0, "api_port": 0, "api_rate": 1}
 
 
 def load(arguments: Mapping[str, Any] | None = None, *, file: str | None = None) -> Settings:
     """Read all sources.
 
-    Raises BadSettings naming every setting at fault and its source, a line each.
+    Raises BadSettings with one line for each wrong setting and its source.
     """
     file = file or os.environ.get(f"{PREFIX}FILE")
     path = Path(file or FILE)
     values: dict[str, Any] = {}
     sources = dict.fromkeys(NAMES, "default")
-    faults: list[str] = []
+    errors: list[str] = []
     unknown: list[str] = []
     if file is not None and not path.is_file():
-        faults.append(f"{path}: there is no such file")
+        errors.append(f"{path}: no such file")
     layers = [
-        (_from_file(path, faults), str(path)),
+        (_from_file(path, errors), str(path)),
         (_from_environment(), "environment"),
         (dict(arguments or {}), "argument"),
     ]
@@ -134,37 +128,35 @@ def load(arguments: Mapping[str, Any] | None = None, *, file: str | None = None)
                 unknown.append(f"{name}: unknown setting in {source}")
                 continue
             where = f"{PREFIX}{name.upper()}" if source == "environment" else source
-            values[name] = _checked_or_told(name, value, where, faults)
+            values[name] = _checked_or_noted(name, value, where, errors)
             sources[name] = where
     if unknown:
-        # Once is enough for all of them.
         unknown[-1] += f"; known: {', '.join(NAMES)}"
-    _refuse(faults + unknown)
+    _refuse(errors + unknown)
     return Settings(**values, sources=sources)
 
 
-def _refuse(faults: list[str]) -> None:
-    if faults:
-        raise BadSettings("\n".join(faults))
+def _refuse(errors: list[str]) -> None:
+    if errors:
+        raise BadSettings("\n".join(errors))
 
 
 def odd_variables() -> list[str]:
-    """Variables of the environment that look like settings and are none, with what was probably
-    meant.
-    """
+    """Environment variables that look like settings and are not, with the closest setting."""
     known = {PREFIX + name.upper() for name in NAMES if name != "flows"} | {f"{PREFIX}FILE"}
     found = []
     for name in sorted(os.environ):
         if name.startswith(PREFIX) and name not in known:
             close = get_close_matches(name, known, n=1)
             found.append(
-                f"{name} is no setting and does nothing" + (f"; {close[0]} is" if close else "")
+                f"{name} is not a setting and is ignored"
+                + (f"; did you mean {close[0]}?" if close else "")
             )
     return found
 
 
 def resolve_reference(text: str) -> str:
-    """The value behind `env:NAME`; any other text is its own value.
+    """The value of the variable in `env:NAME`; any other text unchanged.
 
     Raises KeyError when the variable is not set.
     """
@@ -199,18 +191,18 @@ def keyword_arguments(table: Mapping[str, Any], types: Mapping[str, Any]) -> dic
     return arguments
 
 
-def _from_file(path: Path, faults: list[str]) -> dict[str, Any]:
+def _from_file(path: Path, errors: list[str]) -> dict[str, Any]:
     if not path.is_file():
         return {}
     try:
         found = tomllib.loads(path.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        faults.append(f"{path}: not valid TOML: {error}")
+        errors.append(f"{path}: not valid TOML: {error}")
         return {}
     alerts = found.pop("alerts", {})
     if not isinstance(alerts, dict) or any(name != "to" for name in alerts):
-        faults.append(
-            f"alerts in {path}: a table with `to` in it, for instance [alerts] to ="
+        errors.append(
+            f"alerts in {path}: write a table with `to`, for instance [alerts] to ="
             ' "notification.slack:ops"'
         )
         return found
@@ -226,14 +218,12 @@ def _from_environment() -> dict[str, Any]:
     }
 
 
-def _checked_or_told(name: str, value: Any, source: str, faults: list[str]) -> Any:
-    """The value as it is used; one that is wrong is told among the faults, so that whoever mends
-    them sees all at once.
-    """
+def _checked_or_noted(name: str, value: Any, source: str, errors: list[str]) -> Any:
+    """The checked value. A wrong one is added to the errors, so that all are reported at once."""
     try:
         return _checked(name, value, source)
     except BadSettings as error:
-        faults.append(str(error))
+        errors.append(str(error))
         return value
 
 
@@ -253,7 +243,7 @@ def _checked(name: str, value: Any, source: str) -> Any:
     if name in WHOLE:
         return _whole(name, value, source)
     if not isinstance(value, str):
-        raise BadSettings(f"{name} in {source}: a text is needed, not {type(value).__name__}")
+        raise BadSettings(f"{name} in {source}: must be a string, not {type(value).__name__}")
     choices = {"log_level": LOG_LEVELS, "log_format": LOG_FORMATS}.get(name)
     if choices is not None and value not in choices:
         raise BadSettings(f"{name} in {source}: {value!r} is not one of {', '.join(choices)}")
@@ -267,7 +257,7 @@ def _checked(name: str, value: Any, source: str) -> Any:
 
 
 def _url(name: str, value: str, source: str) -> str:
-    """Without a slash at its end, so that a path can follow."""
+    """The URL without a final slash, so that a path can follow."""
     if not WEB_ADDRESS.fullmatch(value):
         raise BadSettings(
             f"{name} in {source}: a URL like https://gesta.example.com is needed, without query and"

@@ -1,6 +1,6 @@
-"""Every metric and log event, in one place.
+"""Every metric and log event of an engine.
 
-No tenant and no request in a label; no secret and no address in a log line.
+No label names a tenant or a request; no log line has a secret or an address.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from gesta.ports.leases import LiveProcess
     from gesta.tenants.pauses import Pause
 
-#: Reasons that may be a label; a provider's own words would make a series each.
+#: Reasons that may be labels. Free words of providers would create a series each.
 REASONS = frozenset(
     {
         "max_attempts_exceeded",
@@ -69,8 +69,8 @@ REASONS = frozenset(
 )
 
 
-#: What lines say themselves: a tag of a flow that is called so would be given twice, which is an
-#: error in the middle of the work.
+#: Names that log lines use themselves. A flow's tag of the same name would be an argument given
+#: twice, so it is left out.
 OWN_NAMES = frozenset(
     {
         "event",
@@ -95,9 +95,7 @@ FRAMES_MAX = 20
 
 
 def reason_label(reason: str, own: frozenset[str] = frozenset()) -> str:
-    """A reason from the closed set or of the flow's own, or `other`; HTTP statuses keep their
-    class.
-    """
+    """A known reason or one of the flow's own; else the class of an HTTP status, or `other`."""
     if reason in REASONS or reason in own:
         return reason
     return f"{reason[:6]}xx" if reason.startswith("http_") and reason[5:6].isdigit() else "other"
@@ -120,15 +118,12 @@ def _render(_: object, __: str, event: MutableMapping[str, Any]) -> str:
     try:
         return msgspec.json.encode(event, enc_hook=repr).decode()
     except ValueError:
-        # Half a character, for instance. A log line is not worth an error in the middle of the
-        # work.
+        # Half a surrogate pair, for instance. Logging must not fail the work.
         return json.dumps(event, default=repr)
 
 
 def logger() -> Any:
-    """JSON lines through the standard logger `gesta`, each value scrubbed; the application decides
-    where they go.
-    """
+    """JSON lines through the standard logger `gesta`, each value redacted."""
     return structlog.wrap_logger(
         logging.getLogger("gesta"),
         processors=[
@@ -198,10 +193,7 @@ class LogContext:
         }
 
     def _own(self) -> Mapping[str, str]:
-        """Those of the flow.
-
-        Its own function, so it may be wrong; a log line is not worth an attempt.
-        """
+        """Tags from the flow's own function. If that raises, the attempt goes on."""
         if self.flow.tags is None or self._payload is None:
             return {}
         try:
@@ -257,27 +249,26 @@ def _chain(error: BaseException) -> list[BaseException]:
 
 
 class Telemetry:
-    """What one engine counts and tells."""
+    """The metrics and the log of one engine."""
 
     def __init__(self) -> None:
         self.metrics = Metrics()
         self.registry = CollectorRegistry()
         self.registry.register(self.metrics)
         self.log = logger()
-        #: Told what a person should hear of and no event tells: kind, reason, example.
+        #: Called for what needs a person and causes no event: kind, reason, example.
         self.alarm: Callable[[str, str, str], None] | None = None
         self._is_verbose = logging.getLogger("gesta").isEnabledFor
 
     def leased(self, leased: Iterable[LeasedJob], now_ms: int) -> None:
-        """Jobs of one take, the last one last."""
+        """Jobs of one lease call, the last one last."""
         for flow, one in {one.job.flow: one for one in leased}.items():
             self.metrics.of(flow).lag_ms = max(0, now_ms - one.available_ms)
 
     def attempt_ended(self, flow: Flow, outcome: Outcome, latency_ms: float) -> bool:
-        """Count it.
+        """Count an attempt; returns whether to log it.
 
-        Whether it is worth a line: a success only to those who asked for debug, because the line
-        would cost more than the work.
+        A success is logged at level debug only: the line would cost more than the work.
         """
         counts = self.metrics.of(flow.name)
         counts.ended(latency_ms)
@@ -296,7 +287,6 @@ class Telemetry:
         attempts: int,
         latency_ms: float,
     ) -> None:
-        """One line per attempt."""
         reason = "" if isinstance(outcome, Done) else outcome.reason
         tell = (
             self.log.debug
@@ -359,7 +349,7 @@ class Telemetry:
         self.log.warning("late outcome ignored", **line.tags())
 
     def not_reported(self, flow: str, job: Job) -> None:
-        """Work was handed out, and its lease ended without a word about it."""
+        """The lease of an external worker ended without a report."""
         counts = self.metrics.of(flow)
         counts.failed["no_report"] = counts.failed.get("no_report", 0) + 1
         self.log.warning(

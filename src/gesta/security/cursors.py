@@ -1,5 +1,6 @@
-"""Places in lists and in the log, as texts that tell nothing: one tenant's place must not show how
-much the others do.
+"""Opaque cursors: positions in lists and in the log, encrypted.
+
+A cursor of one tenant must not show how many events other tenants have.
 """
 
 import base64
@@ -14,14 +15,13 @@ _LENGTH = 22
 
 
 class Cursors:
-    """A place is one block of AES: eight bytes for the number, eight that say whose it is and what
-    for.
+    """A cursor is one AES block: eight bytes for the number, eight for its owner and purpose.
 
-    What was changed does not open.
+    A changed cursor is refused.
     """
 
     def __init__(self, secret: bytes) -> None:
-        # One block and never two alike for different places, so that no mode is needed.
+        # One block, and no two positions give the same one, so no chaining mode is needed.
         key = hashlib.sha256(b"cursors" + secret).digest()
         self._cipher = Cipher(algorithms.AES(key), modes.ECB())  # noqa: S305 -- see above
 
@@ -34,7 +34,7 @@ class Cursors:
         return base64.urlsafe_b64encode(block).rstrip(b"=").decode()
 
     def open(self, text: str, whose: str) -> int:
-        """The number; raises BadCursor where the text is none of ours, or another's."""
+        """The number; raises BadCursor for any other text, or for a cursor of another owner."""
         try:
             if len(text) != _LENGTH:
                 raise ValueError

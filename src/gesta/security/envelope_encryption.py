@@ -1,6 +1,6 @@
-"""Encryption at rest: AES-256-GCM, a data key per tenant, wrapped by the master key.
+"""Encryption at rest: AES-256-GCM with a data key per tenant, which the master key wraps.
 
-The vault only ever sees what comes out of here.
+The vault stores ciphertext only.
 """
 
 import base64
@@ -15,17 +15,17 @@ from gesta.runtime.clock import Runtime
 
 KEY_BYTES = 32
 NONCE_BYTES = 12
-#: Vault entries of the installation itself; no tenant can be called so.
+#: The owner of the installation's own vault entries; no tenant can have this name.
 SYSTEM = "_gesta"
-#: What the names of API keys begin with.
+#: The prefix of the names of API keys.
 API_KEYS = "api-key/"
-#: The secret behind content identity: the first that a store is given, so it tells whether a master
-#: key was made for it.
+#: The secret of the keyed digests. It is the first secret of a store, so it shows whether a master
+#: key was made for the store.
 IDENTITY = (SYSTEM, "identity", 1)
 
 
 class MasterKey:
-    """The key that wraps all others. Never printed."""
+    """The key that wraps all other keys. It is never printed."""
 
     __slots__ = ("_key", "id", "where")
 
@@ -59,7 +59,7 @@ class MasterKey:
 
 
 class KeyRing:
-    """Secrets in clear on this side, sealed on the vault's."""
+    """Encrypts secrets before they go to the vault, and decrypts them afterwards."""
 
     def __init__(self, vault: Vault, master: MasterKey, runtime: Runtime) -> None:
         self._vault, self._master, self._runtime = vault, master, runtime
@@ -67,7 +67,7 @@ class KeyRing:
         self._opened: dict[tuple[str, str, int], str] = {}
 
     async def installation_secret(self, name: str) -> bytes:
-        """A random secret of this installation, made once; the first one also proves the master
+        """A random secret of this installation, created once. The first one also proves the master
         key.
         """
         context = _wrapping_context(name)
@@ -83,7 +83,7 @@ class KeyRing:
         return self._master.unwrap(held[SYSTEM, name, 1].box, context)
 
     async def put(self, tenant: str, name: str, version: int, secret: str) -> bool:
-        """Seal a version of a secret; False when that version exists already."""
+        """Store a version of a secret; False when that version exists already."""
         return (
             await self._vault.put([await self.encrypt(tenant, name, version, secret.encode())])
         )[0]
@@ -91,7 +91,7 @@ class KeyRing:
     async def get(self, tenant: str, name: str, version: int) -> str | None:
         """A secret in clear; None when it was destroyed.
 
-        A version never changes, so it is opened once.
+        A version never changes, so it is decrypted once and cached.
         """
         known = self.at_hand(tenant, name, version)
         if known is not None:
@@ -103,22 +103,22 @@ class KeyRing:
         secret = await self.decrypt(held[ref])
         if secret is None:
             raise StoreError(
-                f"the secret {tenant}/{name} v{version} cannot be opened: it was changed in the"
+                f"the secret {tenant}/{name} v{version} cannot be decrypted: it was changed in the"
                 " store"
             )
         clear = secret.decode()
-        # A bound, so that a million endpoints do not fill the memory.
+        # A limit, so that a million endpoints do not fill the memory.
         if len(self._opened) > 1_000:
             self._opened.clear()
         self._opened[ref] = clear
         return clear
 
     def at_hand(self, tenant: str, name: str, version: int) -> str | None:
-        """A secret in clear that was opened before; None when the vault has to be asked."""
+        """A cached secret in clear; None when the vault has to be read."""
         return self._opened.get((tenant, name, version))
 
     async def encrypt(self, tenant: str, name: str, version: int, secret: bytes) -> Encrypted:
-        """A version of a secret as the vault may hold it."""
+        """A version of a secret, encrypted for the vault."""
         key, nonce = await self._data_key(tenant), self._random(NONCE_BYTES)
         return Encrypted(
             tenant,
@@ -128,7 +128,7 @@ class KeyRing:
         )
 
     async def decrypt(self, encrypted: Encrypted) -> bytes | None:
-        """What was sealed; None when it was changed in the store. Nothing of it is kept."""
+        """The secret in clear; None when it was changed in the store. It is not cached."""
         key, box = await self._data_key(encrypted.tenant), encrypted.box
         try:
             context = _context(encrypted.tenant, encrypted.name, encrypted.version)
@@ -137,9 +137,7 @@ class KeyRing:
             return None
 
     def encrypt_own(self, name: str, version: int, secret: bytes) -> Encrypted:
-        """A version of something that the installation keeps for itself, under its own name and the
-        master key.
-        """
+        """A version of a secret of the installation itself, encrypted under the master key."""
         return Encrypted(
             SYSTEM,
             name,
@@ -148,7 +146,7 @@ class KeyRing:
         )
 
     def open_own(self, encrypted: Encrypted) -> bytes:
-        """What `encrypt_own` sealed. Raises WrongMasterKey when it was changed in the store."""
+        """The secret in clear. Raises WrongMasterKey when it was changed in the store."""
         return self._master.unwrap(encrypted.box, _wrapping_context(encrypted.name))
 
     async def _data_key(self, tenant: str) -> AESGCM:
@@ -164,21 +162,17 @@ class KeyRing:
 
 
 def data_key_name(tenant: str) -> str:
-    """What the key of a tenant's secrets is called among those of the installation."""
+    """The vault name of the data key of a tenant."""
     return f"data-key/{tenant}"
 
 
 def api_key_name(key_id: str, tenant: str) -> str:
-    """What an API key is called among what the installation keeps: found by its id, and told to be
-    a tenant's by its end.
-    """
+    """The vault name of an API key: its prefix finds it by id, its end names the tenant."""
     return f"{API_KEYS}{key_id}/{tenant}"
 
 
 def prove(master: MasterKey, encrypted: Encrypted) -> None:
-    """Raise WrongMasterKey where a secret of the installation was wrapped by another key; all
-    others are sealed under one of these.
-    """
+    """Raise WrongMasterKey if another master key wrapped this secret of the installation."""
     if encrypted.tenant == SYSTEM and encrypted.box:
         master.unwrap(encrypted.box, _wrapping_context(encrypted.name))
 

@@ -20,8 +20,8 @@ from gesta.domain.outcome import ENCRYPTED_TEXT
 from gesta.flows.personal_fields import Replace, decode_object, over_array, over_object
 from gesta.security.envelope_encryption import NONCE_BYTES
 
-#: In JSON as we write it, these bytes can only be a key of an object: inside a string the quotes
-#: would be escaped.
+#: In stored JSON these bytes are always a key of an object: inside a string the quotes would be
+#: escaped.
 MARK = b'"$sealed":'
 _HEAD, _TAIL = b'{"$sealed":"', b'"}'
 _FORMAT = b"\x01"
@@ -33,7 +33,7 @@ _SUBJECTS_MAX = 50
 
 
 class EncryptedField(msgspec.Struct, frozen=True, gc=False):
-    """What anybody may know of it: whose key seals it."""
+    """The parts of an encrypted field that can be read without its key, and the ciphertext."""
 
     subject: bytes
     key_version: int
@@ -44,7 +44,7 @@ class EncryptedField(msgspec.Struct, frozen=True, gc=False):
 def encrypt(
     clear: bytes, context: bytes, subject: bytes, key_version: int, key: AESGCM, nonce: bytes
 ) -> bytes:
-    """The JSON that stands for a sealed value. It opens under this key and in this context only."""
+    """The JSON of an encrypted value. It can be decrypted with this key and context only."""
     box = (
         _FORMAT
         + subject
@@ -56,7 +56,7 @@ def encrypt(
 
 
 def decrypt(field: EncryptedField, context: bytes, key: AESGCM) -> bytes:
-    """The value's JSON. Raises ValueError when it was changed, or moved from another place."""
+    """The value's JSON. Raises ValueError when it was changed, or moved from another request."""
     try:
         return key.decrypt(field.nonce, field.ciphertext, context)
     except InvalidTag:
@@ -68,7 +68,7 @@ def is_encrypted(raw: bytes) -> bool:
 
 
 def encrypted_field(raw: bytes) -> EncryptedField:
-    """The parts of a sealed field; raises ValueError when it is none that we know."""
+    """The parts of an encrypted field; raises ValueError when its format is unknown."""
     box = base64.b64decode(raw[len(_HEAD) : -len(_TAIL)], validate=True)
     if len(box) < _TEXT_AT or box[:1] != _FORMAT or not raw.endswith(_TAIL):
         raise ValueError("written by a newer gesta, or changed")
@@ -79,7 +79,7 @@ def encrypted_field(raw: bytes) -> EncryptedField:
 
 
 def replace_encrypted(raw: bytes, by: Replace, path: str = "") -> bytes:
-    """The JSON with every sealed field replaced; only the way to them is looked at."""
+    """The JSON with every encrypted field replaced; parts without one are not decoded."""
     if MARK not in raw:
         return raw
     if is_encrypted(raw):
@@ -90,17 +90,15 @@ def replace_encrypted(raw: bytes, by: Replace, path: str = "") -> bytes:
 
 
 def forged(body: bytes) -> dict[str, str]:
-    """Field → fault for every field of a payload in clear that looks as if something in it were
-    sealed.
-    """
+    """Field → error for every field of a payload in clear that imitates an encrypted field."""
     parts = decode_object(body) if body.startswith(b"{") else {"payload": body}
-    fault = "an object in a payload may not have the key '$sealed': sealed fields are told by it"
-    found = {name: fault for name, part in parts.items() if MARK in bytes(part)}
-    return found or {"payload": fault}
+    error = "an object in a payload may not have the key '$sealed': it marks encrypted fields"
+    found = {name: error for name, part in parts.items() if MARK in bytes(part)}
+    return found or {"payload": error}
 
 
 def context_of(tenant: str, flow: str, request_id: str, path: str) -> bytes:
-    """Where a sealed field belongs; it opens nowhere else."""
+    """Where an encrypted field belongs: it can be decrypted nowhere else."""
     return f"{tenant}|{flow}|{request_id}|{path}".encode()
 
 
@@ -125,7 +123,7 @@ def encrypt_text(
 
 
 def encrypted_text(body: str) -> EncryptedText:
-    """The parts of a text after its prefix; raises ValueError when it is none that we know."""
+    """The parts of a text without its prefix; raises ValueError for an unknown format."""
     box = base64.b64decode(body, validate=True)
     entry = _SUBJECT_BYTES + _VERSION_BYTES
     end = 2 + entry * (box[1] if len(box) > 1 else 0)

@@ -1,9 +1,8 @@
-"""Keys of the people that payloads tell about: one per subject, in the vault.
+"""Encryption keys of data subjects: one per person, in the vault.
 
-Destroying it erases the person from an immutable log.
-
-A subject is known by a keyed digest only. Keys are asked for with every batch and kept by nobody,
-so a destroyed one is never used again.
+Destroying a key erases the person from an immutable log. A data subject is identified by a keyed
+digest only. Keys are read from the vault for every batch and never cached, so that a destroyed key
+is never used again.
 """
 
 import re
@@ -43,37 +42,37 @@ Subject = tuple[str, bytes]
 Ref = tuple[str, str, int]
 #: The path of free texts about a request; no field of a payload has it.
 TEXTS = "@texts"
-#: A payload's JSON in clear, or how an attempt ends that cannot have it.
+#: A payload's JSON in clear, or the outcome of an attempt that cannot read it.
 Readable = bytes | Rejected | Retry
 
-ERASED = Rejected("subject_erased", "the person it is about was erased; this attempt called nobody")
+ERASED = Rejected("subject_erased", "the person it is about was erased; nothing was called")
 KEY_MISSING = Retry(
     "key_missing",
-    "the vault does not have the key of a sealed field; was it restored from an older copy?",
+    "the vault does not have the key of an encrypted field; was it restored from an older copy?",
 )
 DAMAGED = Rejected(
     "bad_payload",
-    "a sealed field of the stored payload cannot be opened: it was changed, or moved from another"
-    " place",
+    "an encrypted field of the stored payload cannot be decrypted: it was changed, or moved from"
+    " another request",
 )
 
 
 class Clear(msgspec.Struct, frozen=True, gc=False):
-    """A payload that is to be stored, with what is personal in it still in clear."""
+    """A payload to be stored, with its personal data still in clear."""
 
     tenant: str
     flow: str
     request_id: str
     plan: Plan
     body: bytes
-    #: Whom it is about; None: each personal part is its own subject.
+    #: The data subject; None: each personal part is its own data subject.
     about: str | None
-    #: Beginnings of the paths of parts that are about others: each of those is its own subject.
+    #: Path prefixes of parts about other people: each such part is its own data subject.
     apart: tuple[str, ...] = ()
 
 
 class Stored(msgspec.Struct, frozen=True, gc=False):
-    """What `encrypt` has made, and where it belongs."""
+    """A payload from `encrypt`, and the request to which it belongs."""
 
     tenant: str
     flow: str
@@ -98,12 +97,14 @@ class SubjectKeys:
         )
 
     async def encrypt(self, payloads: Sequence[Clear]) -> list[bytes]:
-        """The payloads as they may be stored.
+        """The payloads with their personal data encrypted.
 
-        The keys are durable when this returns; one that is never used harms nobody.
+        New keys are durable when this returns. A key that is never used does no harm.
         """
         parts = [(one, raw, path) for one in payloads for raw, path in _personal_parts(one)]
-        keys = await self._keys_to_seal({self._subject(one, raw, path) for one, raw, path in parts})
+        keys = await self._keys_to_encrypt(
+            {self._subject(one, raw, path) for one, raw, path in parts}
+        )
         return [
             one.plan.replace(one.body, "", partial(self._encrypted, keys, one)) for one in payloads
         ]
@@ -128,16 +129,16 @@ class SubjectKeys:
             self._runtime.random_bytes(NONCE_BYTES),
         )
 
-    async def _keys_to_seal(self, wanted: set[Subject]) -> dict[Subject, _Key]:
-        """The newest key of each, made where there is none.
+    async def _keys_to_encrypt(self, wanted: set[Subject]) -> dict[Subject, _Key]:
+        """The newest key of each data subject, created where there is none.
 
-        A version that was destroyed is never made again.
+        A version that was destroyed is never created again.
         """
         keys: dict[Subject, _Key] = {}
         while wanted:
             held = await self._vault.newest([(tenant, _name(digest)) for tenant, digest in wanted])
             fresh: dict[Subject, tuple[Encrypted, _Key]] = {}
-            # In order: who gets which random bytes must not hang on how this process hashes.
+            # Sorted, so that tests with seeded randomness give the same keys.
             for subject in sorted(wanted):
                 tenant, name = subject[0], _name(subject[1])
                 newest = held.get((tenant, name))
@@ -167,24 +168,24 @@ class SubjectKeys:
                 for (subject, (_, key)), ours in zip(fresh.items(), written, strict=True)
                 if ours
             }
-            # Somebody else was first with the others: theirs is the key.
+            # Another process created the other keys first: use those.
             wanted = wanted - keys.keys()
         return keys
 
     async def open(self, views: Sequence[View]) -> list[Readable]:
-        """Each payload in clear, with one question to the vault for all.
+        """Each payload in clear, with one read of the vault for all.
 
-        Raises StoreError when the vault is out of reach.
+        Raises StoreError when the vault cannot be reached.
         """
         return await self.open_stored([_stored(view) for view in views])
 
     async def open_stored(self, stored: Sequence[Stored]) -> list[Readable]:
-        """The same for whatever `encrypt` has made."""
+        """The same for payloads from `encrypt`."""
         keys = await self._keys_to_open({ref for one in stored for ref in _refs(one)})
         return [self._opened(one, keys) for one in stored]
 
     async def erased(self, view: View) -> frozenset[str]:
-        """The paths of what nobody can open any more, because the person it is about was erased."""
+        """The paths of the fields that are unreadable because their data subject was erased."""
         stored = _stored(view)
         keys, found = await self._keys_to_open(set(_refs(stored))), set()
 
@@ -198,7 +199,7 @@ class SubjectKeys:
         return frozenset(found)
 
     async def is_erased(self, view: View) -> bool:
-        """Whether anything of it is; False where nobody can tell now: the attempt looks again."""
+        """Whether any field is erased; False during an outage: the attempt checks again."""
         try:
             return bool(await self.erased(view))
         except StoreError:
@@ -221,7 +222,7 @@ class SubjectKeys:
             body = replace_encrypted(stored.body, clear)
         except ValueError:
             return DAMAGED
-        # Erased is for ever, whatever else is amiss.
+        # Erasure is final, so it takes precedence over a missing key.
         return min(missing, key=lambda end: end is not ERASED) if missing else body
 
     async def _keys_to_open(self, refs: set[Ref]) -> dict[Ref, AESGCM | Rejected | Retry]:
@@ -230,7 +231,7 @@ class SubjectKeys:
             secret = await self._key_ring.decrypt(encrypted)
             keys[ref] = KEY_MISSING if secret is None else AESGCM(secret)
         missing = refs - keys.keys()
-        # A vault that has never heard of a key has lost it, which is no erasure.
+        # A key that the vault never had was lost, not erased.
         newest = await self._vault.newest([ref[:2] for ref in missing]) if missing else {}
         for ref in missing:
             known = newest.get(ref[:2])
@@ -316,9 +317,9 @@ class SubjectKeys:
         ]
 
     async def destroy(self, tenant: str, text: str) -> tuple[str, int] | None:
-        """Destroy every key of a subject: its digest, and how many there were.
+        """Destroy every key of a data subject: its digest, and how many keys there were.
 
-        None when nothing was ever sealed for it.
+        None when nothing was ever encrypted for it.
         """
         digest = self._identity.subject(tenant, text)
         name = _name(digest)
@@ -327,8 +328,8 @@ class SubjectKeys:
             return None
         refs = [(tenant, name, version) for version in range(1, newest.version + 1)]
         held = await self._vault.get(refs)
-        # Also when none is left: the earlier erasure may have died before the store had let go of
-        # the last trace.
+        # Also when no key is left: an earlier erasure may have been interrupted before the store
+        # removed the last trace.
         await self._vault.delete(refs)
         return digest.hex(), len(held)
 
@@ -374,7 +375,7 @@ def _ref(stored: Stored, field: EncryptedField) -> Ref:
 
 
 def _refs(stored: Stored) -> list[Ref]:
-    """The keys that a payload is sealed under; what cannot be read is told when it is opened."""
+    """The keys under which a payload is encrypted. Unreadable fields are reported on opening."""
     found: list[Ref] = []
 
     def note(raw: bytes, _path: str) -> bytes:

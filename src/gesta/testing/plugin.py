@@ -1,5 +1,5 @@
-"""The pytest plugin: the fixture `gesta` puts every Engine of a test on memory stores, an own clock
-and the sandbox's doubles.
+"""The pytest plugin. Its fixture `gesta` runs every Engine of a test on memory stores, a clock of
+its own and the sandbox's fake providers.
 
 No sleep and no server: `await gesta.settle()` moves the clock until nothing is due.
 """
@@ -19,36 +19,33 @@ if TYPE_CHECKING:
     from gesta.runtime.settings import Settings
     from gesta.stores.memory.database import MemoryDatabase
 
-# Imported inside functions: pytest loads this module in every project that has gesta installed,
-# whether it uses the fixture or not.
+# Imports are inside functions: pytest loads this module in every project that has gesta installed.
 
-#: Turns of the event loop without a new wait after which everybody is taken to be waiting.
+#: After so many turns of the event loop without a new wait, all tasks count as waiting.
 QUIET_TURNS = 25
-#: What every `env:NAME` stands for in a test; it has the form of a webhook secret, and any form
-#: will do for the others.
+#: The value of every `env:NAME` in a test. It has the form of a webhook secret; other secrets may
+#: have any form.
 SECRET = "whsec_" + base64.b64encode(b"a secret of the sandbox!").decode()
 
 
 class Harness:
-    """What a test holds in its hands.
+    """The value of the fixture.
 
-    `sandbox` has the doubles: `gesta.sandbox.webhook.next(status=429, retry_after=30)`.
+    `sandbox` has the fake providers: `gesta.sandbox.webhook.next(status=429, retry_after=30)`.
     """
 
     def __init__(self) -> None:
         from gesta.runtime.clock import ManualRuntime, SystemRuntime
         from gesta.sandbox import Sandbox
 
-        # It starts now, so that `deliver_at=datetime.now(UTC) + …` means in a test what it says.
+        # It starts now, so that `deliver_at=datetime.now(UTC) + …` works in a test.
         self.runtime = ManualRuntime(SystemRuntime().now_ms())
         self.sandbox = Sandbox()
         self._databases: dict[str, MemoryDatabase] = {}
-        self._roads: list[Pipeline] = []
+        self._pipelines: list[Pipeline] = []
 
     async def wire(self, settings: Settings) -> Environment:
-        """Stands in for gesta.engine.environment.wire_really: the same URL leads to the same memory
-        database.
-        """
+        """Replaces gesta.engine.environment.wire_really. The same URL gives the same database."""
         from gesta.engine.environment import Environment
         from gesta.sandbox import SandboxTransport
         from gesta.sandbox.smtp import SandboxMail
@@ -74,21 +71,20 @@ class Harness:
             _reference,
             pass_time=self.pass_time,
             drain_seconds=0,
-            built=self._roads.append,
+            built=self._pipelines.append,
             settings=settings,
             mail=SandboxMail(self.runtime, self.sandbox.smtp),
         )
 
     def advance(self, seconds: float) -> None:
-        """Move the clock; what falls due runs at the next await."""
+        """Move the clock. What falls due runs at the next await."""
         self.runtime.advance(seconds)
 
     async def settle(self, days: float = 60.0) -> None:
         """Move the clock until nothing is due any more, at most so many days: retries, schedules,
-        expiry, questions to providers.
+        expiry, reconciliation.
 
-        Handlers of `engine.on` have been told of everything then; one that raises time after time
-        is not waited for for ever.
+        Handlers of `engine.on` have received every event then, unless one keeps raising.
         """
         end_ms = self.runtime.now_ms() + days * 86_400_000
         while True:
@@ -99,9 +95,7 @@ class Harness:
             self.runtime.advance_to(max(next_ms, self.runtime.now_ms() + 1))
 
     async def pass_time(self, seconds: float) -> None:
-        """What waiting for an outcome means on this clock: everything that falls due meanwhile
-        happens, and then the wait is over.
-        """
+        """Let so much time pass: everything that falls due meanwhile happens."""
         end_ms = self.runtime.now_ms() + seconds * 1000
         await self.settle(days=seconds / 86_400)
         self.runtime.advance_to(end_ms)
@@ -116,15 +110,13 @@ class Harness:
             await turn()
 
     async def _next_due_ms(self) -> float | None:
-        """When something happens next that is not mere housekeeping; None: everything has come to
-        its end.
-        """
+        """When something other than housekeeping happens next; None: nothing will."""
         moments: list[float] = []
-        for pipeline in self._roads:
+        for pipeline in self._pipelines:
             if not pipeline.is_running:
                 continue
             if pipeline.pool.in_flight and self.runtime.next_timer_ms is not None:
-                # An attempt waits for something on this clock: a slow answer, its own deadline.
+                # An attempt waits on this clock, for a slow answer or its own deadline.
                 moments.append(self.runtime.next_timer_ms)
             due, next_sweep = await pipeline.environment.stores.sweep_index.due(
                 self.runtime.now_ms(), 1
@@ -136,7 +128,7 @@ class Harness:
             ]
             for one in pipeline.subscriptions.subscribers:
                 if one.is_calling and self.runtime.next_timer_ms is not None:
-                    # A handler waits for something, on this clock or outside.
+                    # A handler waits for something.
                     moments.append(self.runtime.next_timer_ms)
                 elif one.next_due_ms is not None:
                     moments.append(one.next_due_ms)
@@ -149,9 +141,7 @@ def _reference(text: str) -> str:
 
 @pytest.fixture
 def gesta() -> Iterator[Harness]:
-    """Every Engine that the test opens runs on memory stores, on the test's clock, against the
-    sandbox.
-    """
+    """Runs every Engine of the test on memory stores, the test's clock and the sandbox."""
     from gesta.engine.environment import Wiring
 
     harness, before = Harness(), Wiring.wire

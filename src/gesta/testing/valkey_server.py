@@ -90,6 +90,20 @@ class ValkeyServer:
         """As an operator restarts it."""
         self._signal(signal.SIGTERM)
 
+    async def copy_data(self, target: Path) -> None:
+        """What would be on disk if the machine died now. The log has to be complete: a rewrite of
+        it would be copied half.
+        """
+        while "aof_rewrite_in_progress:0" not in self.command("INFO", "persistence"):
+            await sleep(self._runtime, 0.01)
+        shutil.copytree(Path(self._folder, "appendonlydir"), target)
+
+    def restore_data(self, source: Path) -> None:
+        """Replace the data of a server that is not running."""
+        data = Path(self._folder, "appendonlydir")
+        shutil.rmtree(data)
+        shutil.copytree(source, data)
+
     def end(self) -> None:
         if self._process is not None and self._process.poll() is None:
             self.kill()

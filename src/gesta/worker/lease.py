@@ -165,7 +165,9 @@ class LeaseReconciliation:
         if leased and self.age(asked) >= LEASE_SECONDS - MARGIN_SECONDS:
             self.answer_lost()
             return []
-        sure = [one for one in leased if not self._store_retry.spoke_of(one.job.id, asked.since)]
+        sure = [
+            one for one in leased if not self._store_retry.was_repeated(one.job.id, asked.since)
+        ]
         if len(sure) < len(leased):
             self._doubted |= {one.job.id for one in leased} - {one.job.id for one in sure}
         return sure

@@ -56,7 +56,7 @@ class Pool:
         self._queue, self._admission, self._attempts = queue, admission, attempts
         self._deadlines, self._subject_keys, self._process = deadlines, subjects, process
         self._runtime, self._telemetry = process.runtime, process.telemetry
-        store_retry.gave_back = self._gave_back
+        store_retry.repeated = self._gave_back
         deadlines.abandon = self._abandon
         self.lease = Lease(queue, process, lambda: deadlines.cut_all("lease_lost"))
         self._ours = LeaseReconciliation(

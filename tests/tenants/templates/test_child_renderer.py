@@ -395,7 +395,7 @@ async def test_orders_that_wait_at_the_end_fail_with_a_reason(renderer: ChildRen
     await renderer.close()
     answers = await asyncio.gather(*waiting, return_exceptions=True)
     assert {str(answer) for answer in answers} == {
-        "no template can be filled in: this process is stopping"
+        "no template can be rendered: this process is stopping"
     }
 
 
