@@ -40,7 +40,7 @@ class Template(ConfigBody, frozen=True):
     #: JSON text of an array of objects, e.g. Slack's Block Kit.
     blocks: str = ""
 
-    async def faults(self, code: str, renderer: Renderer) -> Mapping[str, str]:
+    async def errors(self, code: str, renderer: Renderer) -> Mapping[str, str]:
         """What would make every use of it fail."""
         _, at, locale = code.partition("@")
         if at and not _LOCALE.fullmatch(locale):
