@@ -295,7 +295,7 @@ class PoisonEvent(GestaError):
     def __init__(self, stream: str, version: int, fault: str) -> None:
         super().__init__(
             f"{stream} version {version} cannot be read ({fault}); it was written by other code, or"
-            " changed in the store; see `gesta list --parked`"
+            " changed in the store; see `gesta list --quarantined`"
         )
         self.stream, self.version = stream, version
 

@@ -11,9 +11,9 @@ import sys
 
 import pytest
 
-from tests.docs.test_docs import ROOT, blocks, program
+from tests.docs.test_docs import ROOT, SECRET, blocks, program
 
-SLACK, SMS = ROOT / "docs" / "slack.md", ROOT / "docs" / "sms.md"
+SLACK, SMS, WEBHOOK = (ROOT / "docs" / f"{name}.md" for name in ("slack", "sms", "webhook"))
 
 
 async def test_the_program_of_the_slack_page_posts_once_for_a_key(gesta):
@@ -39,8 +39,18 @@ async def test_the_program_of_the_sms_page_sends(gesta):
     assert [effect.data["To"] for effect in gesta.sandbox.twilio.effects] == ["+4915155501234"]
 
 
+async def test_the_program_of_the_webhook_page_posts_once_for_a_key(gesta, monkeypatch):
+    monkeypatch.setenv("HOOK_SECRET", SECRET)
+    names = program(WEBHOOK, "async def tell(")
+    async with names["engine"]:
+        await names["tell"](7)
+        await names["tell"](7)
+        await gesta.settle()
+    assert [effect.data for effect in gesta.sandbox.webhook.effects] == [{"order": 7}]
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("page", [SLACK, SMS], ids=lambda page: page.name)
+@pytest.mark.parametrize("page", [SLACK, SMS, WEBHOOK], ids=lambda page: page.name)
 def test_the_commands_of_the_page_work(page, tmp_path):
     (tmp_path / "paid.json").write_text(
         '[{"type": "section", "text": {"type": "mrkdwn", "text": "Order {{ number }}"}}]'
@@ -52,6 +62,7 @@ def test_the_commands_of_the_page_work(page, tmp_path):
         "PYTHONPATH": str(ROOT / "src"),
         "SLACK_TOKEN": "xoxb-1-a",
         "TWILIO_TOKEN": "t",
+        "HOOK_SECRET": SECRET,
         "COLUMNS": "120",
     }
     # A fresh folder has no store, and only a request or a process that works makes one.

@@ -76,7 +76,8 @@ def test_the_lines_of_the_page_work_from_the_first_to_the_last(server, tmp_path)
     assert "retry: 2000" in told[5]
     assert "KeyRevoked" in told[6] or "revoked" in told[6]
     assert '"code":"already_ended"' in told[7]
-    assert "sent" in told[8]
+    assert told[8].count('"finished":true') == 2
+    assert "sent" in told[9]
 
 
 @pytest.mark.slow

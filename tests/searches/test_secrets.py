@@ -62,7 +62,7 @@ def commands(cli: Cli, walk: Walk) -> dict[str, bytes]:
         for command in (
             *(["show", one] for one in walk.ids),
             ["list"],
-            ["list", "--parked"],
+            ["list", "--quarantined"],
             ["dlq", "list"],
             ["dlq", "show", walk.ids[2]],
             ["config", "list"],

@@ -339,7 +339,7 @@ def _left_to_people(facts: Facts) -> Iterator[Finding]:
             " newest"
             f" {ago(newest.at_ms, facts.now_ms)}: {newest.what} {newest.stream} version"
             f" {newest.version} ({newest.error})",
-            f"{place.command('list --parked')}; after the cause is fixed,"
+            f"{place.command('list --quarantined')}; after the cause is fixed,"
             f" {place.process('rebuild')}",
         )
     else:
