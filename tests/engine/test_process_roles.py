@@ -1,4 +1,4 @@
-"""Processes with some roles each: together they are a whole pipeline, and each runs only its own."""
+"""Processes with some roles each: together a whole pipeline, and each runs only its own."""
 
 from __future__ import annotations
 
