@@ -220,7 +220,7 @@ async def test_a_lost_key_file_is_told_and_no_new_one_is_made_that_would_open_no
 
 
 async def test_a_folder_that_does_not_exist_is_told(tmp_path):
-    with pytest.raises(StoreError, match=r"the folder .* does not exist; make it first"):
+    with pytest.raises(StoreError, match=r"the folder .* does not exist; create it first"):
         await engine_of(tmp_path / "no" / "gesta.db").start()
 
 
@@ -270,7 +270,7 @@ async def test_a_file_held_by_a_stuck_process_is_reported_to_all_and_work_goes_o
         # All of them waited for the same lock, not one after the other.
         assert time.monotonic() - before < 3
         assert {type(answer).__name__ for answer in answers} == {"StoreError"}
-        assert "was held by another process" in str(answers[0])
+        assert "was locked by another process" in str(answers[0])
         stuck.execute("rollback")
         assert (await engine.submit(Note("0"), key="0")).verdict == "created"
         stuck.close()

@@ -144,7 +144,7 @@ async def test_a_server_that_is_not_there_is_told():
 
 async def test_an_unknown_database_is_told():
     url = (await SharedServer.url()).removesuffix("postgres") + "nowhere"
-    with pytest.raises(StoreError, match="no such database"):
+    with pytest.raises(StoreError, match="this database does not exist"):
         await open_stores(url, SystemRuntime())
 
 
@@ -162,11 +162,7 @@ async def test_a_wrong_password_and_missing_rights_are_told(tmp_path):
             await connection.execute("create role ann login password 'right'")
         for password in ("wrong", "right"):
             url = server.url.replace("postgres@", f"ann:{password}@")
-            fault = (
-                "does not let this user in"
-                if password == "wrong"
-                else "does not let this user in or do it"
-            )
+            fault = "refuses this user" if password == "wrong" else "refuses this user or statement"
             with pytest.raises(StoreError, match=fault) as raised:
                 await open_stores(url, SystemRuntime())
             assert password not in str(raised.value)

@@ -284,7 +284,7 @@ async def test_what_it_cannot_be_part_of_is_told():
     async with engine_at(url, work=False) as engine:
         with pytest.raises(
             BadTransaction,
-            match="a str is no connection of a known library; give an asyncpg connection",
+            match="a str is not a connection of a supported library; pass an asyncpg connection",
         ):
             await engine.submit(Note(), within="here")
         with (
