@@ -39,7 +39,7 @@ class ServesTheUrgentFirstWhoseverTheyAre(Reordering):
         return sorted(rows, key=lambda row: row.job.priority)
 
 
-@breaks(Turns.test_who_had_nothing_to_do_has_saved_up_nothing)
+@breaks(Turns.test_an_idle_tenant_saves_up_no_turns)
 class HasNoPresent(MemoryJobQueue):
     def _make_ready(self, external_queue):
         present, external_queue.present = external_queue.present, 0
@@ -91,7 +91,7 @@ class ReleasesAheadOfAll(MemoryJobQueue):
         return settled
 
 
-@breaks(Turns.test_a_job_taken_over_from_a_dead_worker_has_had_its_turn)
+@breaks(Turns.test_a_job_of_an_expired_lease_keeps_its_turn)
 class LetsTheDeadQueueAnew(MemoryJobQueue):
     def _lease_out(self, row, token):
         leased = super()._lease_out(row, token)
