@@ -125,8 +125,8 @@ def payload_representation(
     return fields
 
 
-def event_representation(told: HistoryEntry, version: int) -> EventRepresentation:
-    type_name, event, meta = told
+def event_representation(entry: HistoryEntry, version: int) -> EventRepresentation:
+    type_name, event, meta = entry
     return EventRepresentation(
         version, type_name, iso(meta.occurred_at), _actor(meta.actor), _event_fields(event)
     )

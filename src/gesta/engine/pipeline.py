@@ -277,15 +277,15 @@ class Pipeline:
             process=self.process,
         )
         #: None where no webhook flow is declared, and where no address for alerts is set.
-        self.telling: StatusWebhooks | None = None
+        self.status_webhooks: StatusWebhooks | None = None
         self.alerts: Alerts | None = None
         own: list[LogConsumer] = []
         if webhook.NAME in self.flows:
             flow = self.flows[webhook.NAME]
-            self.telling = StatusWebhooks(
+            self.status_webhooks = StatusWebhooks(
                 log=log, flow=flow, intake=self.intake, config=self.config
             )
-            own.append(self.telling)
+            own.append(self.status_webhooks)
         if settings.alerts_to is not None:
             self.alerts = Alerts(
                 AlertDestination(settings.alerts_to, settings.tenant),
