@@ -23,7 +23,7 @@ from tests.worker.external.leased import (
     take_one,
     warehouse,
 )
-from tests.world import fields, let_run, pass_time
+from tests.world import fields, let_run, outcome_fields, pass_time
 
 SENT = RecordSent(attempts=1)
 _decode: Callable[[bytes], ExternalReport] = msgspec.json.Decoder(ExternalReport).decode
@@ -57,7 +57,7 @@ async def test_record_sent_with_all_its_fields(gesta):
         event = (await stored(engine, item.id, "acme"))[-1]
         meta = decode_meta(event.meta)
         assert event.type == f"{FLOW}.Completed.v1"
-        assert fields(event.data) == {
+        assert outcome_fields(event.data) == {
             "attempts": 1,
             "providerTxnId": "box-9",
             "targetId": "gate-4",
@@ -81,7 +81,7 @@ async def test_record_failed_with_all_its_fields(gesta):
         event = (await stored(engine, item.id))[-1]
         meta = decode_meta(event.meta)
         assert event.type == f"{FLOW}.Failed.v1"
-        assert fields(event.data) == {
+        assert outcome_fields(event.data) == {
             "reason": "no_stock",
             "attempts": 1,
             "lastError": "shelf is empty",
@@ -371,7 +371,7 @@ async def test_a_failure_that_comes_after_it_was_noticed_changes_nothing_and_hea
         assert f'gesta_late_outcomes_total{{flow="{FLOW}"}} 1.0' in engine.metrics().decode()
 
 
-async def test_a_failure_that_comes_before_anybody_noticed_still_counts(gesta, ports):
+async def test_a_failure_that_comes_before_anybody_noticed_is_still_valid(gesta, ports):
     """Nobody else can have had the work, so what its holder says is the truth."""
     async with warehouse() as engine:
         await engine.submit(Pick())
