@@ -15,6 +15,7 @@ if limit > 0 then
   for _, one in ipairs(next_jobs(q, limit)) do
     local id = one[1]
     table.insert(answer, start(q, id, one[2], token, now, ARGV[4], ARGV[5]))
+    activate(q, {id})
     call('HSET', q.base .. id, 'gu', ends)
     call('ZADD', external_key(q.name), ends, id .. ' ' .. q.name)
   end

@@ -11,12 +11,13 @@ if fence == '' then check_fences(true) end
 for n = 0, count - 1 do open(ARGV[4 + n * WIDTH]) end
 if fence ~= '' then call('HDEL', FENCES, fence) end
 
-local created, ready = {}, {}
+-- `batch`: the queue of each job of this call, which is in the index at its end.
+local created, ready, batch, index = {}, {}, {}, {}
 for n = 0, count - 1 do
   local at = 4 + n * WIDTH
   local q, flow, id, gj = open(ARGV[at]), ARGV[at + 1], ARGV[at + 2], ARGV[at + 6]
   local due, key = tonumber(ARGV[at + 7]), KEYS[first_hash + n + 1]
-  local live = locate(id)
+  local live = batch[id] or locate(id)
   local live_q = live and queue(live) or q
   local standing = call('HMGET', live_q.base .. id, 'name', 'finishedOn')
   if standing[1] and not standing[2] then
@@ -42,8 +43,10 @@ for n = 0, count - 1 do
     call('HSET', key, 'name', ARGV[at + 3], 'data', ARGV[at + 4], 'opts', ARGV[at + 5],
       'timestamp', now, 'delay', available - now, 'priority', 1, 'gj', gj)
     if ARGV[at + 8] == '1' then call('HSET', key, 'gx', 1) end
-    call('INCR', q.id)
-    call('ZADD', JOBS, 0, id .. ' ' .. q.name)
+    q.added = (q.added or 0) + 1
+    batch[id] = q.name
+    table.insert(index, 0)
+    table.insert(index, id .. ' ' .. q.name)
     event(q, 'added', id, 'name', ARGV[at + 3])
     if due <= now then
       local job = parse(gj)
@@ -55,6 +58,10 @@ for n = 0, count - 1 do
     end
     created[n + 1] = 1
   end
+end
+zadd_all(JOBS, index)
+for _, q in pairs(queues) do
+  if q.added then call('INCRBY', q.id, q.added) end
 end
 for name, list in pairs(ready) do make_ready(open(name), list) end
 return created

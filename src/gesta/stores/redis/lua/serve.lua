@@ -139,10 +139,15 @@ local function prune_ends(q)
   end
 end
 
--- Start a job: BullMQ's lock and fields, and ours.
+local function activate(q, ids)
+  for first = 1, #ids, BATCH do
+    call('LPUSH', q.active, unpack(ids, first, math.min(first + BATCH - 1, #ids)))
+  end
+end
+
+-- Start a job: BullMQ's lock and fields, and ours. `activate` puts it among the active ones.
 local function start(q, id, job, token, now, lock_ms, worker)
   local key, ats = q.base .. id, job.ats + 1
-  call('LPUSH', q.active, id)
   call('HSET', key, 'ats', ats, 'processedOn', now, 'pb', worker, 'gh', ats .. ' ' .. token)
   call('SET', key .. ':lock', token, 'PX', lock_ms)
   event(q, 'active', id, 'prev', 'waiting')

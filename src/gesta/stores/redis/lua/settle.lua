@@ -6,27 +6,47 @@
 --- include common
 local now, keep = time_of(ARGV[1]), tonumber(ARGV[2])
 check_fences(false)
-local answers, ready, acked = {}, {}, {}
+local answers, ready, acked, is_acked = {}, {}, {}, {}
+-- Members to remove at the end, in one command for each key.
+local members = {}
+
+local function remove_later(key, member)
+  members[key] = members[key] or {}
+  table.insert(members[key], member)
+end
 
 local function detach(q, id, job)
   if call('LREM', q.active, -1, id) == 0 then remove_from_lists(q, id) end
-  call('DEL', q.base .. id .. ':lock')
-  call('SREM', q.stalled, id)
-  call('HDEL', q.base .. id, 'gh', 'gu')
+  remove_later(q.stalled, id)
   if job.gu then
     call('ZREM', external_key(q.name), id .. ' ' .. q.name)
   else
-    call('SREM', lease_key(job.token), id .. ' ' .. q.name)
+    remove_later(lease_key(job.token), id .. ' ' .. q.name)
   end
 end
 
--- Finished, in BullMQ's words; trimmed below.
-local function ack(q, id)
-  call('ZREM', JOBS, id .. ' ' .. q.name)
-  call('HSET', q.base .. id, 'finishedOn', now, 'returnvalue', 'null', 'atm', 1)
-  call('ZADD', q.completed, now, id)
-  event(q, 'completed', id, 'returnvalue', 'null', 'prev', 'active')
-  acked[q.name] = true
+local function let_go(q, id)
+  call('DEL', q.base .. id .. ':lock')
+  call('HDEL', q.base .. id, 'gh', 'gu')
+end
+
+-- Finished, in BullMQ's words. Of a large batch only the newest are written before they are kept.
+local function finish(q, ids)
+  for n, id in ipairs(ids) do
+    event(q, 'completed', id, 'returnvalue', 'null', 'prev', 'active')
+    if n <= #ids - keep then
+      delete_job(q, id)
+    else
+      call('DEL', q.base .. id .. ':lock')
+      call('HSET', q.base .. id, 'finishedOn', now, 'returnvalue', 'null', 'atm', 1)
+      call('ZADD', q.completed, now, id)
+    end
+  end
+  local over = call('ZCARD', q.completed) - keep
+  if over > 0 then
+    for _, id in ipairs(call('ZRANGE', q.completed, 0, over - 1)) do delete_job(q, id) end
+    call('ZREMRANGEBYRANK', q.completed, 0, over - 1)
+  end
 end
 
 local function wait_until(q, id, job, due)
@@ -78,7 +98,7 @@ local function drop(q, id, job)
 end
 
 local function settle(kind, id, token, extra)
-  local name = locate(id)
+  local name = not is_acked[id] and locate(id)
   if not name then return {'absent', '', ''} end
   local q = open(name)
   local job = load(q, id)
@@ -91,8 +111,14 @@ local function settle(kind, id, token, extra)
   if job.token ~= token then return {'lost', name, job.data} end
   detach(q, id, job)
   if kind == 'ack' then
-    ack(q, id)
-  elseif kind == 'release' then
+    is_acked[id] = true
+    acked[name] = acked[name] or {}
+    table.insert(acked[name], id)
+    remove_later(JOBS, id .. ' ' .. name)
+    return {'done', name, job.data}
+  end
+  let_go(q, id)
+  if kind == 'release' then
     release(q, id, job, tonumber(extra))
   elseif kind == 'postpone' then
     remember(q, id, job)
@@ -106,13 +132,12 @@ end
 for n = 3, #ARGV, 4 do
   table.insert(answers, settle(ARGV[n], ARGV[n + 1], ARGV[n + 2], ARGV[n + 3]))
 end
-for name in pairs(acked) do
-  local q = queue(name)
-  local over = call('ZCARD', q.completed) - keep
-  if over > 0 then
-    for _, id in ipairs(call('ZRANGE', q.completed, 0, over - 1)) do delete_job(q, id) end
-    call('ZREMRANGEBYRANK', q.completed, 0, over - 1)
+for key, list in pairs(members) do
+  local command = key == JOBS and 'ZREM' or 'SREM'
+  for first = 1, #list, BATCH do
+    call(command, key, unpack(list, first, math.min(first + BATCH - 1, #list)))
   end
 end
+for name, ids in pairs(acked) do finish(queue(name), ids) end
 for name, list in pairs(ready) do make_ready(open(name), list) end
 return answers

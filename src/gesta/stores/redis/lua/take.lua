@@ -15,10 +15,13 @@ for n = 6, #ARGV, 2 do
   promote(q, now)
   local limit = free_of(q, tonumber(ARGV[n + 1]))
   if limit > 0 then
+    local ids = {}
     for _, one in ipairs(next_jobs(q, limit)) do
       table.insert(answer, start(q, one[1], one[2], token, now, ARGV[4], ARGV[5]))
       table.insert(members, one[1] .. ' ' .. q.name)
+      table.insert(ids, one[1])
     end
+    activate(q, ids)
     prune_ends(q)
     mark_rest(q)
   end
