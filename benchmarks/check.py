@@ -46,7 +46,7 @@ class Part(NamedTuple):
     effects: int
 
 
-async def faults_of(parts: Sequence[Part], subject: Subject) -> list[str]:
+async def errors_of(parts: Sequence[Part], subject: Subject) -> list[str]:
     """What is wrong with any part of a run, whose engines are closed."""
     told: list[str] = []
     for part in parts:

@@ -163,7 +163,7 @@ async def _measure_gesta(
     tell("raw again", 0, 1)
     await beside.run()
     tell("count", 0, 1)
-    faults = await check.faults_of(run.parts, subject)
+    faults = await check.errors_of(run.parts, subject)
     tell("count", 1, 1)
     return Measured(
         requests=plan.requests,

@@ -6,6 +6,7 @@ import re
 
 from gesta.ports.read_model import Shadow
 from gesta.ports.stores import PORTS, methods_of
+from gesta.ports.view_positions import ViewPositions
 from tests.docs.test_docs import ROOT
 
 ROWS = re.compile(r"^\| `(\w+)` \| ([\w, ]+) \|", re.MULTILINE)
@@ -14,7 +15,7 @@ MOST_METHODS = 8
 
 def test_the_page_lists_the_methods_of_every_port():
     listed = ROWS.findall((ROOT / "docs" / "add-a-store.md").read_text())
-    protocols = [*PORTS.values(), Shadow]
+    protocols = [*PORTS.values(), Shadow, ViewPositions]
     assert {name: methods.split(", ") for name, methods in listed} == {
         protocol.__name__: methods_of(protocol) for protocol in protocols
     }

@@ -5,7 +5,10 @@ the others' part alone.
 from __future__ import annotations
 
 import asyncio
+import os
+import platform
 from datetime import UTC, datetime, timedelta
+from importlib.metadata import version
 from typing import Any
 
 import pytest
@@ -14,7 +17,7 @@ from gesta import Done, Engine, Flow, Payload
 from gesta.engine.process_roles import EVERYTHING, Part, Work
 from gesta.errors import UnknownFlow
 from gesta.maintenance.sweeper import ROLE as SWEEP
-from gesta.ports.leases import LEASE_SECONDS, RENEWAL_SECONDS
+from gesta.ports.leases import LEASE_SECONDS, RENEWAL_SECONDS, REPORT_LEASE_SECONDS, LiveProcess
 from gesta.projector.partitions import CHECKPOINT
 from gesta.projector.projector import BEHIND
 from gesta.runtime import clock as runtime
@@ -42,6 +45,39 @@ async def holders(engine: Engine) -> dict[str, str]:
         for role in await engine.pipeline.environment.stores.leases.roles()
         if role.is_held(now)
     }
+
+
+async def test_every_running_process_is_listed_with_its_roles_until_it_stops(gesta):
+    provider = Provider()
+    serving = part_of(provider)
+    serving.web()
+    async with part_of(provider) as asking:
+        leases = asking.pipeline.environment.stores.leases
+        async with part_of(provider, "projector", "sweeper") as first, serving:
+            async with part_of(provider, "worker") as worker:
+                await let_run(gesta)
+                found = {one.id: one for one in await leases.processes()}
+                assert {name: one.roles for name, one in found.items()} == {
+                    first.pipeline.owner: ("projector", "sweeper"),
+                    serving.pipeline.owner: ("api",),
+                    worker.pipeline.owner: ("worker",),
+                }
+                one = found[worker.pipeline.owner]
+                assert (one.host, one.pid, one.version) == (
+                    platform.node(),
+                    os.getpid(),
+                    version("gesta"),
+                )
+                # Longer than the lease of a report.
+                await pass_time(gesta, REPORT_LEASE_SECONDS + 1)
+                assert len(await leases.processes()) == 3
+            assert worker_gone(await leases.processes(), found)
+        assert await leases.processes() == []
+
+
+def worker_gone(left: list[LiveProcess], before: dict[str, LiveProcess]) -> bool:
+    gone = before.keys() - {one.id for one in left}
+    return [before[name].roles for name in gone] == [("worker",)]
 
 
 async def test_a_projector_workers_and_a_sweeper_are_the_whole_road(gesta):

@@ -115,7 +115,7 @@ PLANTED = [
     ),
     (
         broken(SlackChannel, hasty),
-        FlowContract.test_one_that_is_too_fast_waits_as_long_as_it_is_told_without_a_slot,
+        FlowContract.test_a_throttled_request_waits_without_a_slot,
     ),
     (
         broken(SlackChannel, confident),

@@ -479,4 +479,4 @@ async def test_an_email_may_carry_its_content(post, sender, content, html, text)
     ],
 )
 def test_an_email_has_exactly_one_kind_of_content(content, faulty):
-    assert set(email.faults_of(email.Message("ana@example.com", "Hi", **content))) == faulty
+    assert set(email.errors_of(email.Message("ana@example.com", "Hi", **content))) == faulty

@@ -63,7 +63,7 @@ def test_an_external_flow_has_a_lease_of_a_minute_and_retries_for_hours_by_defau
 
 
 async def test_an_external_flow_is_never_executed_by_gesta():
-    with pytest.raises(AssertionError, match="others execute"):
+    with pytest.raises(AssertionError, match="executed by gesta"):
         await external(FLOW, on_unknown="manual").execute(None, None)  # type: ignore[arg-type]
 
 

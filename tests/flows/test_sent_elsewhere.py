@@ -48,7 +48,8 @@ async def test_a_stored_secret_is_not_kept_for_another_address(
         with pytest.raises(BadConfig) as refused:
             await admin.put_config(kind, "main", given)
         assert refused.value.fields == {
-            secret: f"give it again: {field} changed, and a stored secret is sent nowhere else"
+            secret: f"give it again: {field} changed, and a stored secret is never sent to another"
+            " receiver"
         }
     (stored,) = [one for one in await admin.list_config() if one.kind == kind]
     assert getattr(stored.body, field) != elsewhere

@@ -38,7 +38,7 @@ async def blackouts_of_a_run(
     return load.blackouts
 
 
-async def faults_of(blackouts: list[Blackout], folder: Path) -> AsyncIterator[str]:
+async def errors_of(blackouts: list[Blackout], folder: Path) -> AsyncIterator[str]:
     for number, blackout in enumerate(blackouts):
         for fault in await faults_after(blackout, folder / str(number)):
             yield f"blackout {number}: {fault}"
@@ -63,13 +63,13 @@ async def test_what_was_acknowledged_survives_a_power_loss_and_nothing_happens_t
     tmp_path, seed
 ):
     blackouts = await blackouts_of_a_run(tmp_path, seed, blackouts=6, chance=0.03)
-    assert [fault async for fault in faults_of(blackouts, tmp_path)] == []
+    assert [fault async for fault in errors_of(blackouts, tmp_path)] == []
 
 
 @pytest.mark.slow
 async def test_a_file_that_is_being_made_may_lose_its_power_at_any_moment(tmp_path, seed):
     blackouts = await blackouts_of_a_run(tmp_path, seed, blackouts=15, chance=0.7)
-    assert [fault async for fault in faults_of(blackouts, tmp_path)] == []
+    assert [fault async for fault in errors_of(blackouts, tmp_path)] == []
 
 
 @pytest.mark.slow
@@ -79,7 +79,7 @@ async def test_an_acknowledgement_and_an_effect_have_their_trace_on_the_disk_at_
     blackouts = await blackouts_of_a_run(
         tmp_path, seed, blackouts=12, chance=1.0, run=Load.run_quietly
     )
-    assert [fault async for fault in faults_of(blackouts, tmp_path)] == []
+    assert [fault async for fault in errors_of(blackouts, tmp_path)] == []
 
 
 def nothing_is_synced(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -124,7 +124,7 @@ async def test_the_check_finds_code_that_does_not_sync(tmp_path, monkeypatch, pl
         blackouts = await blackouts_of_a_run(
             folder, seed, blackouts=40, chance=1.0, run=Load.run_quietly
         )
-        async for fault in faults_of(blackouts, folder):
+        async for fault in errors_of(blackouts, folder):
             if re.search(found, fault):
                 return
     raise AssertionError("nothing was found in five runs")

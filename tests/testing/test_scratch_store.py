@@ -64,7 +64,7 @@ async def test_a_named_store_is_taken_as_it_is(tmp_path):
 
 
 async def test_a_schema_that_the_user_names_is_refused(tmp_path, capsys):
-    with pytest.raises(BadSettings, match="leave schema= out"):
+    with pytest.raises(BadSettings, match="omit schema="):
         async with chosen(f"{NOBODY}?schema=shop", tmp_path):
             pytest.fail("it was opened")
     assert capsys.readouterr().err == ""

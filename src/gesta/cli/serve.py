@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.metadata import version
 from ipaddress import ip_address
 from typing import TYPE_CHECKING, Annotated
@@ -164,6 +164,7 @@ async def _work(
     from gesta.cli.flows import left_out
     from gesta.runtime.redaction import scrub
 
+    work = replace(work, serves_api=api is not None)
     engine = call.engine(work=work)
     flows = work.taken_of(engine.flows)
     async with StopSignal() as stop:
@@ -173,10 +174,9 @@ async def _work(
         ):
             health.watch(engine.pipeline)
             settings = call.settings
-            roles = [*(["api"] if api else []), *sorted(work.parts)]
             tell(
-                f"gesta {version('gesta')} ({', '.join(roles)}) on {scrub(settings.url)} (url from"
-                f" {settings.sources['url']})"
+                f"gesta {version('gesta')} ({', '.join(work.roles)}) on {scrub(settings.url)}"
+                f" (url from {settings.sources['url']})"
             )
             tell(f"flows: {', '.join(sorted(flows)) or 'none'}")
             if others := sorted(flow.name for flow in engine.flows.values() if flow.is_external):

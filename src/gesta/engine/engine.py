@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import cache
 from importlib import import_module
@@ -247,6 +248,8 @@ class Engine:
 
         It answers while the engine runs.
         """
+        # Known before the start, the process reports that it serves the API.
+        self._work = replace(self._work, serves_api=True)
         app: ASGIApp = _opened("gesta.http_api.app", "Mounted")(self)
         return app
 

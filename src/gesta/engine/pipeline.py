@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from functools import partial
+from importlib.metadata import version
 
 from gesta.domain.ids import REQUEST_ID
 from gesta.engine.environment import Environment
@@ -30,7 +31,7 @@ from gesta.maintenance.sweeper import Sweeper
 from gesta.outbound.http import Http
 from gesta.outbound.rate_limits import Tokens
 from gesta.outbound.smtp import Mail
-from gesta.ports.leases import Role
+from gesta.ports.leases import LiveProcess, Presence, Role
 from gesta.ports.stores import refuse_missing
 from gesta.projector.inline import InlineProjection
 from gesta.projector.job_relay import Relay
@@ -42,7 +43,7 @@ from gesta.requests.recorder import Recorder
 from gesta.requests.store_retry import StoreRetry
 from gesta.requests.waiters import Waiters
 from gesta.runtime.clock import Ids, OnClock
-from gesta.runtime.component import Components, Process
+from gesta.runtime.component import Components, Process, repeat
 from gesta.runtime.telemetry import Telemetry
 from gesta.security.cursors import Cursors
 from gesta.security.envelope_encryption import IDENTITY, KeyRing
@@ -365,6 +366,20 @@ class Pipeline:
             runs |= {"lease": self.pool.lease.keep, "deadlines": self._deadlines.run}
         if work.parts and self.alerts is not None and self.alerts.is_possible:
             runs["alerts"] = self.alerts.run
+        self.presence = Presence(
+            LiveProcess(
+                id=self.owner,
+                host=platform.node(),
+                pid=os.getpid(),
+                roles=work.roles,
+                version=version("gesta"),
+                since_ms=self.runtime.now_ms(),
+            ),
+            stores.leases,
+            self.runtime,
+        )
+        if work.roles:
+            runs["presence"] = partial(repeat, self.presence.step, "presence", self.process)
         if "sweeper" in work.parts:
             runs["sweep"], self._roles["sweep"] = self.sweep.run, self.sweep.role
 
@@ -399,6 +414,8 @@ class Pipeline:
         if was_running and "projector" in self._roles:
             await self.subscriptions.finish()
             await self.projector.finish(max(last, self.runtime.monotonic()) + FINISH_SECONDS)
+        if was_running:
+            await self.presence.end()
         await self.environment.transport.close()
         await self.environment.renderer.close()
         await self.environment.mail.close()

@@ -23,6 +23,13 @@ class Work:
     #: What its worker takes: names of flows, or `kind.*` for all of a kind. Empty: every flow that
     #: is declared.
     flows: tuple[str, ...] = ()
+    #: Whether it serves the HTTP API.
+    serves_api: bool = False
+
+    @property
+    def roles(self) -> tuple[str, ...]:
+        """What it runs, as it reports itself to the store."""
+        return (*(("api",) if self.serves_api else ()), *sorted(self.parts))
 
     def taken_of(self, declared: Mapping[str, Flow]) -> dict[str, Flow]:
         """The flows that its worker executes; external ones are left out.

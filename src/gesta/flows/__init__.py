@@ -1,1 +1,1 @@
-"""Station 7: the side effect, one file per channel."""
+"""Flows: the contract of a flow, and one module or package for each channel."""

@@ -1,6 +1,6 @@
-"""Station 7 of 7: what an executor is given.
+"""What an executor receives.
 
-Its types are real at run time, so that `help(Attempt)` and tools that read annotations work.
+The types are imported at run time, so that `help(Attempt)` and tools that read annotations work.
 """
 
 import msgspec
@@ -34,18 +34,17 @@ class Attempt(msgspec.Struct, frozen=True):
     limits: Limits
     #: The tenant's templates as they are now.
     templates: Templates
-    #: Where a question to the provider begins to look: no attempt of this intent can have begun
-    #: before. In a call: when it began. Epoch milliseconds.
+    #: Reconciling starts to search here: no attempt of this intent began earlier. In an attempt:
+    #: when it began. Epoch milliseconds.
     first_ms: int = 0
-    #: SMTP, for channels that hand in letters. None only in a test that gives none.
+    #: SMTP, for channels that send e-mail. None only in tests.
     mail: Mail | None = None
-    #: What the flow keeps about people beside its requests. None only in a test that gives none.
+    #: What the flow stores about people beside its requests. None only in tests.
     records: TenantRecords | None = None
-    #: It was submitted as a test: whatever is done through the above reaches the sandbox, and
-    #: nothing else may be done.
+    #: It was submitted as a test: everything above reaches only the sandbox, and the executor may
+    #: do nothing else.
     test: bool = False
-    #: Where providers may report what becomes of it, without a slash at the end; empty: nobody has
-    #: said where we are reached.
+    #: The base URL for providers' reports, without a trailing slash; empty: not configured.
     report_to: str = ""
     #: The operation to execute, where the lifecycle of the flow has several.
     operation: str = "send"

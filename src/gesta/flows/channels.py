@@ -1,14 +1,12 @@
-"""gesta's own channels by name: what to say to who asks for one that this process does not
-declare.
-"""
+"""The channels of gesta by name, for the error about a flow that this process does not declare."""
 
 from collections.abc import Iterable
 from importlib.util import find_spec
 
 from gesta.errors import UnknownFlow
 
-#: A channel's module, below gesta.flows → its config kinds. Names alone: nobody loads a channel to
-#: say that it is not there.
+#: Module below gesta.flows → its config kinds. Only names, so that no channel is imported for an
+#: error.
 CHANNELS = {
     "slack": ("slack.workspace", "slack.channel", "slack.app", "template"),
     "email": ("email.sender", "email.bodies", "template"),
@@ -17,23 +15,20 @@ CHANNELS = {
 }
 
 
-#: A channel that is an extra → one of the libraries that it brings.
+#: Channel → a library of its extra.
 EXTRAS = {"slack": "slack_sdk", "email": "aiosmtplib", "sms": "phonenumbers"}
 
 
 def how_to_add(name: str) -> str:
-    """What to do where a flow or a config kind of this name is missing; nothing where it is none of
-    ours.
-    """
+    """How to add the missing flow or config kind of this name; empty if it is not one of gesta."""
     found = [
         one for one, kinds in CHANNELS.items() if name == f"notification.{one}" or name in kinds
     ]
     if not found:
         return ""
-    # Without its library a channel cannot even be declared.
     missing = [one for one in found if one in EXTRAS and find_spec(EXTRAS[one]) is None]
     install = (
-        f"; what it needs is not installed: pip install 'gesta[{','.join(missing)}]'"
+        f"; its libraries are not installed: pip install 'gesta[{','.join(missing)}]'"
         if missing
         else ""
     )
@@ -44,5 +39,5 @@ def how_to_add(name: str) -> str:
 
 
 def unknown_flow(name: str, known: Iterable[str]) -> UnknownFlow:
-    """The error of whoever names a flow that is not declared here, with what would add it."""
+    """The error about a flow that is not declared here, with how to add it."""
     return UnknownFlow(repr(name), name=name, known=known, remedy=how_to_add(name))

@@ -1,38 +1,36 @@
-"""Endings of an attempt that spend none of its request's attempts and leave no event on it: nothing
-was sent, and that is not its fault.
+"""Endings of an attempt that use up none of the request's attempts, because nothing was sent for a
+reason outside the request.
 
-Raised by a flow, or for it by `attempt.limits`; worker/attempt.py puts the job back. Raise them
-only when the provider surely did nothing.
+A flow raises them, or `attempt.limits` does for it; the worker releases the job. Raise them only
+when the provider definitely did nothing.
 """
 
 
 class Postponed(Exception):
-    """Not now: the job goes back to the queue until then, and its slot is free meanwhile."""
+    """Later: the job goes back to the queue until then and frees its slot."""
 
     def __init__(self, after_seconds: float) -> None:
         super().__init__(f"postponed for {after_seconds:g} s")
         self.after_seconds = after_seconds
 
 
-#: The reason of one that is not there at all.
+#: The reason where a credential is missing.
 SECRET_MISSING = "secret_missing"  # noqa: S105 -- a word for people
 
 
 class CredentialRefused(Exception):
-    """The provider does not accept this credential, or there is none: everything that uses it is
-    held until it changes, instead of failing one by one.
+    """The provider refuses this credential, or it is missing. Every request that uses it is held
+    until it changes.
     """
 
     def __init__(self, credential: str, reason: str, detail: str = "") -> None:
-        """`credential` is `kind/code` of the tenant's config, as the flow's own `credential` tells
-        it of the payload.
-        """
+        """`credential` is `kind/code` of the tenant's config, as `Flow.credential` returns it."""
         super().__init__(f"{credential} was refused: {reason}")
         self.credential, self.reason, self.detail = credential, reason, detail
 
 
 class ConfigMissing(CredentialRefused):
-    """The tenant has not stored the config that the payload names: requests that name it are held
+    """The tenant has not stored the config that the payload names. Requests that name it are held
     until it is stored.
     """
 

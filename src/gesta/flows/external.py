@@ -1,8 +1,6 @@
-"""A flow that others execute: a worker in any language takes the work from its tenant's lane over
-HTTP, does it, and reports.
+"""External flows: a worker in any language leases the work over HTTP, executes it and reports.
 
-Executed by gesta or by others, never both. Receives nothing from our worker; handing_out/ hands its
-requests out.
+Either gesta or external workers execute a flow, never both. worker/external leases the requests.
 """
 
 import types
@@ -17,8 +15,8 @@ from gesta.flows.flow import CHOOSE, AnyObject, Flow, Payload, policy_of
 from gesta.runtime.settings import keyword_arguments
 
 LEASE_SECONDS = 60.0
-#: Shorter, and a report on its way would find its lease over; longer, and a dead worker would go
-#: unnoticed: ask for more time instead.
+#: A shorter lease would expire before a report arrives. A longer one would hide a dead worker;
+#: workers extend the lease instead.
 LEASE_SECONDS_MIN, LEASE_SECONDS_MAX = 1.0, 300.0
 
 
@@ -33,7 +31,7 @@ def external(
     ttl_seconds: float | None = None,
     key_protects_seconds: float | None = None,
 ) -> Flow:
-    """Declare a flow that others execute.
+    """Declare a flow that external workers execute.
 
     Without `payload` it takes any JSON object: `flow.payload({"order": 7})`.
 
@@ -62,7 +60,7 @@ def external(
     return Flow(
         name,
         payload or _any_object(name),
-        _nobody,
+        _not_here,
         Rules(policy_of(retry, attempts), on_unknown, key_protects_seconds),
         ttl_seconds=ttl_seconds,
         lease_seconds=float(lease_seconds),
@@ -70,7 +68,7 @@ def external(
 
 
 def from_table(name: str, table: dict[str, Any]) -> Flow:
-    """What `[flows.external."name"]` of gesta.toml declares. Raises BadFlow with what is wrong."""
+    """The flow of a table `[flows.external."name"]` of gesta.toml. Raises BadFlow."""
     types = {
         "lease_seconds": float,
         "on_unknown": str,
@@ -86,9 +84,9 @@ def from_table(name: str, table: dict[str, Any]) -> Flow:
 
 
 def _any_object(name: str) -> type[Payload]:
-    """A type of its own for each flow: requests are told apart by the types of their payloads."""
+    """A payload type for each flow, because `submit` finds the flow by the type."""
     if not isinstance(name, str) or not FLOW.fullmatch(name):
-        # Flow says what is wrong with it.
+        # Flow raises the error.
         return AnyObject
     title = "".join(part.capitalize() for part in name.replace(".", "_").split("_"))
     made: type[Payload] = types.new_class(
@@ -97,5 +95,5 @@ def _any_object(name: str) -> type[Payload]:
     return made
 
 
-async def _nobody(_: object, __: object) -> Outcome:
-    raise AssertionError("a flow that others execute was executed here")
+async def _not_here(_: object, __: object) -> Outcome:
+    raise AssertionError("an external flow was executed by gesta")

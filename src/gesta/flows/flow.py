@@ -1,9 +1,4 @@
-"""Station 7 of 7, the frame: what a flow is, what its executor is given.
-
-A channel is one file beside this one.
-
-Receives an attempt from worker/attempt.py; hands back an Outcome.
-"""
+"""The contract of a flow: its payload type, rules and executor."""
 
 from __future__ import annotations
 
@@ -42,50 +37,46 @@ if TYPE_CHECKING:
     from gesta.tenants.templates.renderer import Renderer
 
 T = TypeVar("T")
-#: Stands for the lifecycle that the kind of a flow has.
+#: The lifecycle of the kind of flow.
 BY_KIND = cast("Lifecycle", object())
 
 
 class Payload(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a request of a flow carries. Fields that the type does not name are refused."""
+    """The content of a request. Fields that the type does not name are refused."""
 
 
 class AnyObject(Payload, frozen=True):
-    """A payload of which nobody has said what it looks like: any JSON object, stored as it is."""
+    """A payload without a declared type: any JSON object, stored as it is."""
 
     fields: dict[str, Any]
 
 
 class PersonalMark:
-    """Marks a field that tells something about a person; `apart`: about another than the one its
-    payload is about.
-    """
+    """Marks personal data. `apart`: it is about another person than the payload."""
 
     def __init__(self, *, apart: bool = False) -> None:
         self.apart = apart
 
 
-#: `email: Personal[str]`: data about a person. Stored sealed under that person's key, so that it
-#: can be erased; kept out of logs,
-#: metrics, jobs and error texts.
+#: `email: Personal[str]`: data about a person. It is encrypted under that person's key, so that it
+#: can be erased, and kept out of logs, metrics, jobs and error texts.
 Personal = Annotated[T, PersonalMark()]
-#: `cc: list[PersonalApart[str]]`: the same, about somebody else: sealed under a key of its own even
-#: where the payload says whom it is about.
+#: `cc: list[PersonalApart[str]]`: the same about another person, encrypted under a key of its own
+#: even where the payload has a subject.
 PersonalApart = Annotated[T, PersonalMark(apart=True)]
 
 
 class ConfigBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """What a tenant stores by code for a flow. Secret fields go to the vault, never into an
+    """Config of a flow that a tenant stores by code. Secret fields go to the vault, never into an
     event.
     """
 
-    #: Secret → the fields that say to whom it is sent. Where one of them changes, the stored secret
-    #: is not kept: nobody who may write config, and
-    #: may read no secret, can have it sent to themselves.
+    #: Secret → the fields that decide where it is sent. If one of them changes, the secret must be
+    #: given again: a person who may write config but read no secret cannot redirect it.
     sent_to: ClassVar[Mapping[str, tuple[str, ...]]] = {}
 
-    async def faults(self, code: str, renderer: Renderer) -> Mapping[str, str]:
-        """Field → fault, of what the types cannot say. Asked when it is put."""
+    async def errors(self, code: str, renderer: Renderer) -> Mapping[str, str]:
+        """Field → error, for what the types cannot express. Checked when it is stored."""
         return {}
 
 
@@ -93,7 +84,7 @@ class SecretMark:
     """Marks a config field that is kept in the vault."""
 
 
-#: `token: Secret[str]`: sealed in the vault; the config event carries its name and version only.
+#: `token: Secret[str]`: encrypted in the vault; the config event has only its name and version.
 Secret = Annotated[T, SecretMark()]
 
 
@@ -108,9 +99,9 @@ def secret_fields(body: type[ConfigBody]) -> list[str]:
 
 
 class Notice(msgspec.Struct, frozen=True):
-    """Something that the engine itself has to say to whoever runs it."""
+    """A message of the engine to its operators."""
 
-    #: The same for the same notice.
+    #: Notices with the same key are sent once.
     key: str
     title: str
     text: str
@@ -119,16 +110,16 @@ class Notice(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True)
 class Notices:
-    """How a flow carries what the engine itself has to say."""
+    """How a channel sends notices."""
 
     #: (destination, notice) → the payload.
     write: Callable[[str, Notice], Payload]
-    #: (destination, the tenant's config) → why nothing would arrive there; empty when it would.
-    fault: Callable[[str, TenantConfig], str]
+    #: (destination, the tenant's config) → why a notice would not arrive; empty if it would.
+    error: Callable[[str, TenantConfig], str]
 
 
 Executor = Callable[[Any, "Attempt"], Awaitable[Outcome]]
-#: (payload, the tenant's config, its templates) → field → fault.
+#: (payload, the tenant's config, its templates) → field → error.
 Check = Callable[[Any, "TenantConfig", Any], Awaitable[Mapping[str, str]]]
 
 
@@ -140,17 +131,16 @@ class Flow:
     payload: type[Payload]
     execute: Executor
     rules: Rules = Rules()
-    #: Asks the provider what it did: Done, Rejected, Retry ("no trace of it") or Unknown ("cannot
-    #: tell yet").
+    #: Asks the provider what it did. Returns Done, Rejected, Retry (not found) or Unknown (still
+    #: undecided).
     reconcile: Executor | None = None
-    #: The executor is cut off after this; the outcome is Unknown then.
+    #: The executor is cancelled after this; the outcome is then Unknown.
     timeout_seconds: float = 30.0
     #: A request not done this long after max(created, deliver_at) expires; None: never.
     ttl_seconds: float | None = None
     #: Attempts that may run at the same time in one process.
     concurrency: int = 100
-    #: Append AttemptStarted before the call, even where a durable take is the journal already
-    #: (payments).
+    #: Append AttemptStarted before the call even where a durable lease is the journal (payments).
     journal: bool = False
     #: Config kinds of this flow by name, e.g. {"webhook.endpoint": Endpoint}.
     config: Mapping[str, type[ConfigBody]] = field(default_factory=dict)
@@ -158,56 +148,50 @@ class Flow:
     dead_letter_seconds: float = 14 * 86_400
     #: Masked target of a payload for the logs, e.g. the host of a URL.
     target: Callable[[Any], str] | None = None
-    #: `kind/code` of the tenant's config that a payload is executed with, so that it can be paused
-    #: by that; None: it uses none.
+    #: `kind/code` of the tenant's config that a payload uses, so that it can be paused; None: none.
     credential: Callable[[Any], str | None] | None = None
-    #: `kind/code` → the texts that make up a credential which the program itself declares,
-    #: `env:NAME` or as they are. A provider that
-    #: refuses it is asked again by a process that declares another.
+    #: `kind/code` → the parts of a credential that the program declares, `env:NAME` or literal.
+    #: After a refusal, a process that declares another one tries again.
     declared: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    #: At submit: what is wrong with a payload beyond its type, field → fault, given the tenant's
-    #: config as it is now.
+    #: Checked at submit: errors of a payload beyond its type, given the tenant's current config.
     check: Check | None = None
-    #: The caller's own id of a payload, a UUID in its usual form: the request's id, and its key, so
-    #: that the same id with the same content is a duplicate.
+    #: The caller's id of a payload, a UUID. It becomes the id and key of the request, so the same
+    #: id with the same content is a duplicate.
     request_id: Callable[[Any], str | None] | None = None
-    #: (payload, request id) → what every log line about the request carries beside the usual:
-    #: codes, never content.
+    #: (payload, request id) → further fields of every log line about the request: codes, never
+    #: content.
     tags: Callable[[Any, str], Mapping[str, str]] | None = None
-    #: Reasons of its own that may be a label of a metric: a closed set, or a provider could make a
-    #: series of each word.
+    #: Reasons that may be labels of a metric. A closed set, or a provider could create a series
+    #: with every word.
     reasons: frozenset[str] = frozenset()
     #: The channel composes the reasons, details and targets of its outcomes from codes, so that
     #: they are stored in clear. Otherwise, with a personal payload, they are encrypted under the
     #: keys of the data subjects.
     clear_texts: bool = False
-    #: Reasons that somebody has to look at: such an attempt is told as an error.
+    #: Reasons that need attention: such an attempt is logged as an error.
     alarms: frozenset[str] = frozenset()
-    #: How alerts go this way; None: they cannot.
+    #: None: this flow cannot send alerts.
     notices: Notices | None = None
-    #: How the provider reports what became of what it had taken; None: it does not.
+    #: How the provider reports delivery; None: it does not.
     reports: Reporting | None = None
-    #: How this channel's addresses are kept on the suppression list; None: it has none.
+    #: The suppression list of this channel; None: it has none.
     addresses: Addresses | None = None
     #: "attempt": the executor acts only through `attempt.http` and `attempt.mail` and takes its
     #: secrets from `attempt.config`. Then a test request reaches only the sandbox, and an exception
     #: before anything was sent is a Retry. "any": the executor may act in other ways, so test
     #: requests are refused and every exception is Unknown.
     effects: Literal["attempt", "any"] = "any"
-    #: payload → what stands in at a test for config of a kind of which the tenant has stored
-    #: nothing.
+    #: payload → config that a test request uses where the tenant has stored none of that kind.
     stand_ins: Callable[[Any], Mapping[str, ConfigBody]] | None = None
-    #: A payload that can be tried as it is, for those who read about the API.
+    #: An example payload for the API documentation.
     example: Mapping[str, Any] | None = None
-    #: Executed by others: how long they have a request in hand before they report or ask for more
-    #: time. None: executed by us.
+    #: For an external flow: how long a lease lasts. None: gesta executes the flow.
     lease_seconds: float | None = None
-    #: The lifecycle of its requests. By default that of its kind: what a user defines is a task.
+    #: By default that of its kind: a flow of a user is a task.
     lifecycle: Lifecycle = BY_KIND
 
     @property
     def is_external(self) -> bool:
-        """Executed by others: no worker of ours ever takes its jobs (flows/external.py)."""
         return self.lease_seconds is not None
 
     def __post_init__(self) -> None:
@@ -250,7 +234,7 @@ class Flow:
                 declare(self.name, self.lifecycle)
             except ValueError as error:
                 raise BadFlow(self.name, str(error)) from None
-            # Its events may have been read by this process before.
+            # This process may have read events of the flow before.
             event_types.cache_clear()
         if self.is_external and len(self.lifecycle.operations) > 1:
             raise BadFlow(self.name, "external workers execute flows with one operation only")
@@ -259,8 +243,6 @@ class Flow:
 
 
 class FlowOptions(TypedDict, total=False):
-    """What else `flow` takes; see the fields of Flow."""
-
     reconcile: Executor | None
     timeout_seconds: float
     ttl_seconds: float | None
@@ -324,8 +306,8 @@ def _payload_type(name: str, execute: Executor) -> type[Payload]:
     try:
         hints = get_type_hints(execute)
     except NameError:
-        # The payload type was declared inside a function, so postponed annotations cannot be looked
-        # up: use the plain one.
+        # The payload type was declared inside a function, so postponed annotations cannot be
+        # resolved.
         hints = dict(getattr(execute, "__annotations__", {}))
     found = hints.get(parameters[0])
     if isinstance(found, str):

@@ -1,5 +1,5 @@
-"""A payload as it is stored, and back: the JSON of its type, or, where a flow takes any object,
-that object itself.
+"""Encodes payloads for the store: the JSON of the type, or the object itself for a flow that takes
+any object.
 """
 
 from collections.abc import Callable
@@ -15,13 +15,13 @@ _decode_object = msgspec.json.Decoder(dict[str, Any]).decode
 
 
 def encoder_of(kind: type[Payload]) -> Callable[[Any], bytes]:
-    """The same bytes for the same content, whatever the order of its keys."""
+    """The same bytes for the same content, in any order of keys."""
     return _encode_object if issubclass(kind, AnyObject) else canonical
 
 
 @cache
 def decoder_of(kind: type[Payload]) -> Callable[[bytes], Any]:
-    """The payload of stored JSON; raises msgspec.ValidationError when it does not fit."""
+    """Decodes a stored payload; raises msgspec.ValidationError when it does not fit."""
     if issubclass(kind, AnyObject):
         return lambda raw: kind(_decode_object(raw))
     return msgspec.json.Decoder(kind).decode

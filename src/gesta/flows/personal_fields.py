@@ -1,9 +1,7 @@
-"""Which parts of a payload tell something about a person: a plan per payload type, made once,
-walked over the stored JSON.
+"""Finds the personal parts of a payload: a plan for each payload type, applied to the stored JSON.
 
-A part is sealed where it stands, also inside structs, lists and dicts. Where a type leaves open
-what a value is, the whole value is
-sealed: rather too much than a name in clear.
+A part is encrypted in place, also inside structs, lists and dicts. Where the type leaves a value
+open, the whole value is encrypted.
 """
 
 import dataclasses
@@ -26,13 +24,12 @@ import msgspec
 
 from gesta.flows.flow import PersonalMark
 
-#: The JSON of a part and its path → the JSON that takes its place.
+#: (JSON of a part, its path) → the JSON that replaces it.
 Replace = Callable[[bytes, str], bytes]
-#: A field or property of this name says whom the personal data of a payload is about; see
-#: `names_subject`.
+#: A field or property of this name is the data subject of a payload; see `subject_name`.
 SUBJECT = "subject"
-#: A property of this name says it where the payload's own `subject` is something else, like the
-#: subject line of a letter.
+#: A property with the data subject, where `subject` is something else, like the subject of an
+#: e-mail.
 ABOUT = "about"
 
 decode_object = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
@@ -41,15 +38,13 @@ _encode = msgspec.json.Encoder().encode
 
 
 class Plan(Protocol):
-    """What is personal in a value of some type."""
+    """The personal parts of values of one type."""
 
     def replace(self, raw: bytes, path: str, by: Replace) -> bytes:
-        """The value's JSON with every personal part replaced; everything else stays byte for
-        byte.
-        """
+        """The JSON with every personal part replaced; all other bytes stay."""
 
 
-#: Nothing, in every form that JSON has for it: it says nothing about anybody.
+#: Empty values are not personal.
 _EMPTY = frozenset({b"null", b'""', b"[]", b"{}"})
 
 
@@ -64,8 +59,6 @@ WHOLE = Whole()
 
 
 class Fields:
-    """Some fields of an object."""
-
     def __init__(self) -> None:
         self.parts: dict[str, Plan] = {}
 
@@ -80,8 +73,6 @@ class Fields:
 
 
 class Values:
-    """Every value of a dict."""
-
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
 
@@ -92,8 +83,6 @@ class Values:
 
 
 class Items:
-    """Every item of a list."""
-
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
 
@@ -125,26 +114,25 @@ def over_array(raw: bytes, path: str, by: Replace) -> bytes:
 
 
 def _step(name: str) -> str:
-    """A name inside a path, as in a JSON pointer: no two places have the same path."""
+    """Escapes a name for a path, as in a JSON pointer."""
     return name.replace("~", "~0").replace("/", "~1")
 
 
 @cache
 def plan_of(kind: type[msgspec.Struct]) -> Plan | None:
-    """What is personal in a payload of this type; None when nothing is."""
+    """None when nothing is personal."""
     plan = _plan(kind, {})
     subject = next((field for field in msgspec.structs.fields(kind) if field.name == SUBJECT), None)
     if isinstance(plan, Fields) and subject is not None:
-        # Who it is about is personal, too, whether or not it is marked.
+        # The data subject is personal, too, even unmarked.
         plan.parts[subject.encode_name] = WHOLE
     return plan
 
 
 @cache
 def subject_name(kind: type[msgspec.Struct]) -> str | None:
-    """The attribute by which payloads of this type say whom they are about.
-
-    The subject line of a letter, itself marked, does not.
+    """The attribute with the data subject of payloads of this type. A marked `subject`, as of an
+    e-mail, is not one.
     """
     field = next((field for field in msgspec.structs.fields(kind) if field.name == SUBJECT), None)
     if field is None:
@@ -156,9 +144,7 @@ def subject_name(kind: type[msgspec.Struct]) -> str | None:
 
 @cache
 def places_apart(kind: type[msgspec.Struct]) -> tuple[str, ...]:
-    """Where a payload of this type tells about others than the one it is about: the beginnings of
-    the paths of its own fields.
-    """
+    """Paths of the fields that are about other people than the data subject."""
     return tuple(
         f"/{_step(field.encode_name)}"
         for field in msgspec.structs.fields(kind)
@@ -168,7 +154,7 @@ def places_apart(kind: type[msgspec.Struct]) -> tuple[str, ...]:
 
 @cache
 def personal_fields(kind: type[msgspec.Struct]) -> frozenset[str]:
-    """The attributes of a type that are personal, or have something inside that is."""
+    """The attributes that are personal or contain something personal."""
     marked = frozenset(
         field.name for field in msgspec.structs.fields(kind) if _is_personal(field.type, set())
     )
@@ -241,7 +227,7 @@ def _plan(hint: Any, structs: dict[type, Fields]) -> Plan | None:
 
 
 def _fields(kind: type[msgspec.Struct], structs: dict[type, Fields]) -> Fields:
-    """A type may hold itself, so its plan is known before it is complete."""
+    """A type may contain itself, so its plan is stored before it is complete."""
     if kind not in structs:
         fields = structs[kind] = Fields()
         for field in msgspec.structs.fields(kind):
@@ -252,7 +238,6 @@ def _fields(kind: type[msgspec.Struct], structs: dict[type, Fields]) -> Fields:
 
 
 def _is_personal(hint: Any, seen: set[object]) -> bool:
-    """Whether there is a mark anywhere inside a type."""
     hint = _resolved(hint)
     if get_origin(hint) is not None:
         return _is_marked(hint) or any(
@@ -281,7 +266,7 @@ def _is_struct(hint: object) -> bool:
 
 
 def _resolved(hint: Any) -> Any:
-    """The type behind a name that was given to it (`type Email = …`, NewType)."""
+    """Resolves aliases (`type Email = …`, NewType)."""
     while (
         named := getattr(hint, "__value__", None) or getattr(hint, "__supertype__", None)
     ) is not None:
@@ -290,7 +275,7 @@ def _resolved(hint: Any) -> Any:
 
 
 def _hints(kind: type) -> Iterator[Any]:
-    """The types of the fields of everything that a payload can be made of."""
+    """The field types of every kind of class that a payload may contain."""
     if issubclass(kind, msgspec.Struct):
         yield from (field.type for field in msgspec.structs.fields(kind))
     elif (

@@ -1,6 +1,4 @@
-"""JSON schemas of what programs declare, payloads and config, with the marks that only gesta knows:
-what is secret, what is personal.
-"""
+"""JSON schemas of payloads and config, with secret and personal fields marked."""
 
 from collections.abc import Collection, Iterator
 from typing import Any, get_args
@@ -10,22 +8,19 @@ import msgspec
 from gesta.flows.flow import AnyObject, ConfigBody, Payload, secret_fields
 from gesta.flows.personal_fields import personal_fields
 
-#: JSON Schema's own word for what can be put and is never shown.
 SECRET = {"writeOnly": True}
-#: Ours: data about a person, stored sealed.
+#: Personal data, stored encrypted.
 PERSONAL = {"x-personal": True}
 _REFS = "#/$defs/{name}"
 
 
 def config_schema(kind: type[ConfigBody]) -> dict[str, Any]:
-    """The schema of a config entity's fields; its secrets are `writeOnly`."""
+    """Secret fields are `writeOnly`."""
     return _schema(kind, {kind: _stored_names(kind, secret_fields(kind))}, SECRET)
 
 
 def payload_schema(kind: type[Payload]) -> dict[str, Any]:
-    """The schema of a payload; what is personal, or has something inside that is, is
-    `x-personal`.
-    """
+    """Fields that are personal, or contain something personal, are `x-personal`."""
     if issubclass(kind, AnyObject):
         return {"type": "object"}
     return _schema(
@@ -42,7 +37,7 @@ def _schema(
     try:
         refs, components = msgspec.json.schema_components(kinds, ref_template=_REFS)
     except TypeError:
-        # A type of the program's own that JSON Schema has no words for.
+        # A type that JSON Schema cannot express.
         return {"type": "object"}
     for kind, ref in zip(kinds, refs, strict=True):
         properties = components[ref["$ref"].rpartition("/")[2]].get("properties", {})
@@ -56,7 +51,6 @@ def _stored_names(kind: type[msgspec.Struct], names: Collection[str]) -> set[str
 
 
 def _structs(hint: Any, seen: set[Any]) -> Iterator[type[msgspec.Struct]]:
-    """Every struct inside a type, itself included."""
     if isinstance(hint, type) and issubclass(hint, msgspec.Struct):
         if hint in seen:
             return

@@ -1,6 +1,4 @@
-"""Bad input, all of it at once: msgspec stops at the first fault, a person wants to hear of every
-one.
-"""
+"""Validation that reports every error at once, where msgspec stops at the first."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -18,22 +16,20 @@ from gesta.flows.flow import AnyObject
 
 T = TypeVar("T", bound=msgspec.Struct)
 
-#: Unknown fields that are told. Whoever sends more of them must not get twenty times as much back.
+#: Unknown fields that are reported. An answer must not be much larger than its request.
 UNKNOWN_MAX = 50
-#: Objects and lists inside each other in a payload. Whoever reads one, anywhere on the road, may
-#: have to go as deep as that.
+#: Depth of nested objects and lists in a payload, because every reader of it recurses that deep.
 NESTING_MAX = 100
 TOO_DEEP = f"nested too deeply: at most {NESTING_MAX} objects and lists may stand inside each other"
-#: Years that every reader of a stored time can show, whatever is added to it.
+#: Years that every reader of a stored time can show, with an offset.
 YEARS = (1970, 9_000)
 _STRING = re.compile(rb'"(?:[^"\\]|\\.)*+"')
 _OPEN, _CLOSE = frozenset(b"[{"), frozenset(b"]}")
 
 
 def is_too_deep(body: bytes) -> bool:
-    """Whether JSON has more inside each other than is taken."""
     if body.count(b"[") + body.count(b"{") <= NESTING_MAX:
-        # Most have fewer in all, which is told at once.
+        # Most payloads have fewer brackets in total.
         return False
     depth = 0
     for byte in _STRING.sub(b"", body):
@@ -47,29 +43,27 @@ def is_too_deep(body: bytes) -> bool:
 
 
 def field_errors(kind: type[msgspec.Struct], given: dict[str, Any]) -> dict[str, str]:
-    """Field → what is wrong with it, for every field of `kind` and the keys that it does not have;
-    of those, the first ones.
-    """
+    """Field → error, for every field of `kind`, and for the first unknown keys."""
     fields = {field.encode_name: field for field in fields_of(kind)}
     unknown = islice((name for name in given if name not in fields), UNKNOWN_MAX)
-    faults = dict.fromkeys(unknown, f"unknown field; known: {', '.join(fields)}")
+    errors = dict.fromkeys(unknown, f"unknown field; known: {', '.join(fields)}")
     for name, field in fields.items():
         if name not in given:
             if field.required:
                 words = _words(msgspec.inspect.type_info(field.type))
-                faults[name] = (
+                errors[name] = (
                     f"missing; known: {', '.join(map(str, words))}" if words else "missing"
                 )
             continue
         try:
             msgspec.convert(given[name], field.type, str_keys=True)
         except msgspec.ValidationError as error:
-            faults[name] = fault_text(error, field.type)
-    return faults
+            errors[name] = error_text(error, field.type)
+    return errors
 
 
 def decode_fields(kind: type[T], given: object) -> tuple[T | None, dict[str, str]]:
-    """The value, or every fault of a JSON object that does not fit."""
+    """The value, or every error of a JSON object that does not fit."""
     if not isinstance(given, dict):
         return None, {"payload": "must be a JSON object"}
     if issubclass(kind, AnyObject):
@@ -81,8 +75,8 @@ def decode_fields(kind: type[T], given: object) -> tuple[T | None, dict[str, str
         except msgspec.ValidationError:
             fields = _with_integers(fields)
             value = msgspec.convert(fields, kind)
-        faults = naive_times(value)
-        return (None, faults) if faults else (value, {})
+        errors = naive_times(value)
+        return (None, errors) if errors else (value, {})
     except msgspec.ValidationError as error:
         return None, field_errors(kind, fields) or {"payload": _told(str(error))}
     except RecursionError:
@@ -103,23 +97,23 @@ def _with_integers(given: Any) -> Any:
 
 
 def value_errors(value: msgspec.Struct) -> dict[str, str]:
-    """Every fault of a value that a program built: msgspec does not check constructors."""
-    faults = {}
+    """Every error of a value that a program constructed: msgspec does not check constructors."""
+    errors = {}
     for field in fields_of(type(value)):
         try:
-            # Written and read back: what JSON cannot hold (NaN, half a character) must not be found
-            # out by the next reader.
+            # Encoded and decoded, so that values that JSON cannot hold (NaN, lone surrogates) are
+            # found now.
             msgspec.json.decode(msgspec.json.encode(getattr(value, field.name)), type=field.type)
         except msgspec.ValidationError as error:
-            faults[field.encode_name] = fault_text(error, field.type)
+            errors[field.encode_name] = error_text(error, field.type)
         except (TypeError, ValueError) as error:
-            faults[field.encode_name] = f"cannot be stored as JSON: {error}"
-    return naive_times(value) | faults
+            errors[field.encode_name] = f"cannot be stored as JSON: {error}"
+    return naive_times(value) | errors
 
 
 def naive_times(value: object, path: str = "") -> dict[str, str]:
-    """Path → fault for every time without a zone, which nobody can place later, and every float
-    that JSON would turn into null.
+    """Path → error for every time without a time zone and every float that JSON would turn into
+    null.
     """
     if not path and _is_placed(value):
         return {}
@@ -146,14 +140,11 @@ _PLAIN = frozenset({str, int, bool, type(None)})
 
 
 def _is_placed(value: object) -> bool:
-    """Whether nothing in it is at fault: the same question without the paths, which nobody needs to
-    hear of what is right.
-    """
+    """The same check without paths, for the common case."""
     kind = type(value)
     if kind in _PLAIN:
         return True
-    # A message and its data, the two that come with every request, before all that has to be looked
-    # at more closely.
+    # The common cases of every request first.
     if isinstance(value, msgspec.Struct):
         for name in _open_names(type(value)):
             part = getattr(value, name)
@@ -176,7 +167,6 @@ def _is_placed(value: object) -> bool:
 
 @cache
 def _open_names(kind: type[msgspec.Struct]) -> list[str]:
-    """The fields that can hold a time or a float by their type."""
     closed = (
         msgspec.inspect.StrType,
         msgspec.inspect.IntType,
@@ -194,9 +184,7 @@ def _open_names(kind: type[msgspec.Struct]) -> list[str]:
 
 
 def open_names(kind: type[msgspec.Struct]) -> list[str] | None:
-    """The fields that take anything, where all others hold texts and whole numbers; None where some
-    other type is among them.
-    """
+    """The fields of type Any, if all others hold strings and integers; otherwise None."""
     bare = (
         msgspec.inspect.AnyType,
         msgspec.inspect.StrType,
@@ -221,9 +209,8 @@ def open_names(kind: type[msgspec.Struct]) -> list[str] | None:
 
 
 def comes_back(names: Sequence[str] | None, value: object, stored: object) -> bool:
-    """Whether these fields come back from JSON as they went in.
-
-    Then they hold no time and no float that JSON cannot: those come back as others.
+    """Whether these fields survive JSON unchanged. Then they contain no time and no NaN or
+    infinity.
     """
     if names is None:
         return False
@@ -241,7 +228,7 @@ def actor_errors(actor: object) -> dict[str, str]:
     if actor is None:
         return {}
     if is_usual_actor(actor):
-        # Most, told from the others in passing: with each call of an API comes one.
+        # The common case; every API call has an actor.
         return {}
     if isinstance(actor, Actor) and not value_errors(actor):
         return {}
@@ -249,7 +236,7 @@ def actor_errors(actor: object) -> dict[str, str]:
 
 
 def is_usual_actor(actor: object) -> bool:
-    """Whether nothing can be wrong with it: the quick check, made with each call of an API."""
+    """The fast check, made for every API call."""
     if type(actor) is not Actor or type(actor.user_id) is not str or not actor.user_id.isascii():
         return False
     roles: object = actor.roles
@@ -265,17 +252,12 @@ def fields_of(kind: type[msgspec.Struct]) -> tuple[msgspec.structs.FieldInfo, ..
 
 @cache
 def _names(kind: type[msgspec.Struct]) -> list[tuple[str, str]]:
-    """The names of its fields, in Python and in JSON.
-
-    Kept, because msgspec reads the annotations anew each time.
-    """
+    """Field names in Python and in JSON, cached because msgspec reads the annotations each time."""
     return [(field.name, field.encode_name) for field in fields_of(kind)]
 
 
 def holds_times(kind: type[msgspec.Struct]) -> bool:
-    """Whether a value of this type can hold a time: only then does it have to be searched for
-    one.
-    """
+    """Whether a value of this type can contain a time and must be searched for one."""
     seen: set[object] = set()
 
     def look(part: object) -> bool:
@@ -294,8 +276,8 @@ def holds_times(kind: type[msgspec.Struct]) -> bool:
     return look(msgspec.inspect.type_info(kind))
 
 
-def fault_text(error: msgspec.ValidationError, kind: Any) -> str:
-    """What is wrong, in a sentence; where a word was none of those that are known, with them."""
+def error_text(error: msgspec.ValidationError, kind: Any) -> str:
+    """The error in a sentence, with the allowed values where it has a list of them."""
     text = _told(str(error))
     if not text.startswith("invalid enum value"):
         return text
@@ -304,7 +286,7 @@ def fault_text(error: msgspec.ValidationError, kind: Any) -> str:
 
 
 def _words(part: msgspec.inspect.Type) -> tuple[object, ...]:
-    """The words that a type knows, looked for in what it holds."""
+    """The allowed values of a type, also inside unions and lists."""
     if isinstance(part, msgspec.inspect.LiteralType):
         return part.values
     inner = (
@@ -316,8 +298,6 @@ def _words(part: msgspec.inspect.Type) -> tuple[object, ...]:
 
 
 def _told(text: str) -> str:
-    """The sentence of msgspec without its capital letter and its "- at `$…`" for a top-level
-    value.
-    """
+    """Msgspec's sentence without its capital letter and its path."""
     text = text[:1].lower() + text[1:]
     return text.replace(" - at `$`", "").replace("`", "'")

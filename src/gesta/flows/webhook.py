@@ -4,17 +4,17 @@ What the receiver answers, and the outcome:
 
 - 2xx: Done. The body does not matter.
 - 3xx: Rejected `redirect_refused`. The endpoint's URL has to be changed.
-- 401, 403: the credential is refused. Everything for this endpoint is held until it is put again,
-  and no attempt is spent.
+- 401, 403: the credential is refused. Requests for this endpoint are held until it is put again,
+  and no attempt is used up.
 - 410: Rejected `endpoint_gone`, and the endpoint is disabled.
-- 502, 504: Unknown. A gateway speaks, and the receiver behind it may have acted.
-- Any other status, 429 and 500 included: Retry. By the standard it is a failure, to be tried again.
+- 502, 504: Unknown. It comes from a gateway, and the receiver behind it may have acted.
+- Any other status, 429 and 500 included: Retry. The standard counts it as a failure.
 - No connection: Retry. An address that the guard refuses is Rejected.
 - Reset or time-out after sending: Unknown.
 
 Retry and Unknown both come back on the standard's schedule (0, 5 s, 5 m, 30 m, 2 h, 5 h, 10 h,
-14 h, 20 h, 24 h, stretched by up to 10 %) and never before Retry-After. The difference shows at the
-end. Ten plain failures are a dead letter, whose redrive is a new message. With one unknown among
+14 h, 20 h, 24 h, stretched by up to 10 %) and never before Retry-After. They differ at the end.
+Ten failures are a dead letter, whose redrive is a new message. With one unknown among
 them the request stays `unknown`, and a redrive keeps the message id.
 
 `webhook-id` is the same for every attempt of an intent, so a receiver that remembers ids acts once.
@@ -49,31 +49,26 @@ if TYPE_CHECKING:
     from gesta.tenants.templates.renderer import Renderer
 
 NAME = "notification.webhook"
-#: The config kind under which a tenant's endpoints are stored.
 ENDPOINT = "webhook.endpoint"
-#: The config kind of what a tenant's endpoints are told about its own requests (telling.py).
+#: Which statuses an endpoint is notified of (subscriptions/status_webhooks.py).
 TOLD = "webhook.subscription"
 #: The endpoint that `flow(url=…)` declares.
 DEFAULT = "default"
 #: The waits before attempts 2 to 10, as the standard proposes them.
 SCHEDULE_SECONDS = (5.0, 300.0, 1_800.0, 7_200.0, 18_000.0, 36_000.0, 50_400.0, 72_000.0, 86_400.0)
 
-#: The executor's own deadline lies this far behind the call's, so that a slow receiver is told from
-#: a stuck worker.
+#: The executor's deadline is this much later than the call's, to distinguish a slow receiver from a
+#: stuck worker.
 _MARGIN_SECONDS = 5.0
 _REFERENCE = "env:"
-#: Whether plain http may be used is the guard's decision, by address.
+#: The guard decides by address whether plain http is allowed.
 _URL = re.compile(r"^https?://[^\s/?#]+")
-#: 24 to 64 bytes in base64; blank where a stored endpoint is read back, because the secret itself
-#: is in the vault.
+#: 24 to 64 bytes in base64; blank in a stored endpoint, whose secret is in the vault.
 _SECRET = re.compile(r"^(whsec_[A-Za-z0-9+/]{32,86}={0,2})?$")
 
 
 class Message(Payload, frozen=True):
-    """One event for one endpoint.
-
-    `type` is dotted by custom (`order.paid`); `data` is any JSON object.
-    """
+    """One event for one endpoint. By convention `type` is dotted (`order.paid`)."""
 
     type: Annotated[str, msgspec.Meta(min_length=1, max_length=256)]
     data: dict[str, Any]
@@ -101,7 +96,7 @@ class Endpoint(ConfigBody, frozen=True):
             force_setattr(self, "whole_url", self.url)
             force_setattr(self, "url", shown)
 
-    async def faults(self, code: str, renderer: Renderer) -> Mapping[str, str]:
+    async def errors(self, code: str, renderer: Renderer) -> Mapping[str, str]:
         is_of_url = not self.whole_url or without_credentials(self.whole_url) == self.url
         return {} if is_of_url else {"whole_url": "write the whole URL into url"}
 
@@ -110,8 +105,8 @@ class Endpoint(ConfigBody, frozen=True):
 
 
 class WebhookSubscription(ConfigBody, frozen=True):
-    """Tell an endpoint what becomes of the tenant's requests: of which flows, and at which
-    statuses; none named means every one.
+    """Notify an endpoint of the tenant's requests: of these flows, at these statuses. Without a
+    status: at all.
     """
 
     endpoint: Annotated[str, msgspec.Meta(min_length=1, max_length=100)] = DEFAULT
@@ -119,11 +114,11 @@ class WebhookSubscription(ConfigBody, frozen=True):
     flow: str = "*"
     statuses: list[str] = msgspec.field(default_factory=list)
 
-    async def faults(self, code: str, renderer: Renderer) -> Mapping[str, str]:
-        faults = {"flow": fault} if (fault := pattern_fault(self.flow)) else {}
+    async def errors(self, code: str, renderer: Renderer) -> Mapping[str, str]:
+        errors = {"flow": fault} if (fault := pattern_fault(self.flow)) else {}
         if unknown := [status for status in self.statuses if status not in WORDS]:
-            faults["statuses"] = f"{unknown[0]!r} is no status; known: {', '.join(WORDS)}"
-        return faults
+            errors["statuses"] = f"{unknown[0]!r} is no status; known: {', '.join(WORDS)}"
+        return errors
 
 
 def flow(
@@ -135,11 +130,8 @@ def flow(
 ) -> Flow:
     """The channel.
 
-    With `url` the program itself declares the endpoint `default`; all others come from the tenant's
-    config.
-
-    `secret` is `whsec_…`, or `env:NAME`, which is looked up when a message is sent. A tenant's own
-    endpoint `default` goes first.
+    `url` and `secret` declare the endpoint `default` for tenants that have stored none of that
+    code. `secret` is `whsec_…`, or `env:NAME`, which is read when a message is sent.
     """
     declared = None if url is None else _declared(url, secret)
 
@@ -174,7 +166,7 @@ def flow(
         stand_ins=lambda _: {ENDPOINT: Endpoint("https://sandbox.example.org/", "")},
         notices=Notices(
             _notice,
-            lambda code, config: endpoint_fault(code, config, is_declared=declared is not None),
+            lambda code, config: endpoint_error(code, config, is_declared=declared is not None),
         ),
     )
 
@@ -210,9 +202,9 @@ def _notice(code: str, notice: Notice) -> Payload:
     return Message("gesta.alert", {**notice.data, "text": notice.text}, code)
 
 
-def endpoint_fault(code: str, config: TenantConfig, *, is_declared: bool) -> str:
-    """Why nothing would arrive at an endpoint of the tenant's; `is_declared`: the program itself
-    has the one called `default`.
+def endpoint_error(code: str, config: TenantConfig, *, is_declared: bool) -> str:
+    """Why nothing would arrive at an endpoint of the tenant. `is_declared`: the program declares
+    `default`.
     """
     found = config.find(ENDPOINT, code)
     if found is None:
@@ -289,19 +281,16 @@ async def _whole_url(code: str, endpoint: Endpoint, attempt: Attempt) -> str:
 
 
 def _message_id(key: str) -> str:
-    """The same for every attempt of an intent.
-
-    A digest, because the key has the tenant's name in it, which may have dots.
+    """The same for every attempt of an intent. A digest, because the key contains the tenant, which
+    may have dots.
     """
     return f"msg_{hashlib.sha256(key.encode()).hexdigest()[:32]}"
 
 
 def _body(message: Message, attempt: Attempt) -> bytes:
-    """The same bytes for every attempt: a receiver that compares bodies of one id must find them
-    equal.
+    """The same bytes for every attempt, because a receiver may compare the bodies of one id.
 
-    So `timestamp` is when the request was made, the only time that all its attempts share; its id
-    (UUIDv7) begins with it.
+    `timestamp` is the creation of the request, which its id (UUIDv7) begins with.
     """
     made_ms = int.from_bytes(id_bytes(attempt.request_id)[:6], "big")
     made = (
@@ -317,7 +306,7 @@ def _headers(message_id: str, attempt: Attempt, secrets: list[str], body: bytes)
     try:
         signature = signatures.sign(secrets, message_id, sent_at_seconds, body)
     except ValueError as fault:
-        # It may be put right while the schedule runs.
+        # It may be corrected while the schedule runs.
         raise AttemptEnded(Retry("secret_invalid", str(fault))) from None
     return {
         "content-type": "application/json",

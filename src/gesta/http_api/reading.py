@@ -12,7 +12,7 @@ import msgspec
 from gesta.api_types.requests import ACTOR
 from gesta.api_types.structs import Asked
 from gesta.domain.ids import KEY_LENGTH_MAX
-from gesta.flows.validation import decode_fields, fault_text, field_errors, fields_of
+from gesta.flows.validation import decode_fields, error_text, field_errors, fields_of
 from gesta.http_api.problem import Problem, invalid
 from gesta.http_api.route import JSON, Receive, Route
 from gesta.intake.submit_options import is_text
@@ -176,7 +176,7 @@ def decode_query(query_string: bytes, route: Route) -> Asked:
                 # The text `null`.
                 errors[name] = "is null; leave it out instead"
         except msgspec.ValidationError as error:
-            errors[name] = fault_text(error, fields[name].type)
+            errors[name] = error_text(error, fields[name].type)
     errors |= {
         name: "missing" for name, field in fields.items() if field.required and name not in given
     }

@@ -11,7 +11,7 @@ from typing import Protocol
 import msgspec
 
 from gesta.errors import StoreError
-from gesta.runtime.clock import Runtime
+from gesta.runtime.clock import Runtime, sleep
 
 #: Other processes ask every RENEWAL_SECONDS. So another process takes over at most the sum of both
 #: after the owner died.
@@ -143,3 +143,19 @@ class Role:
             # If the store does not answer, the lease runs out.
             with suppress(StoreError):
                 await self._leases.claim(self._name, self._owner, 0.0)
+
+
+class Presence:
+    """Reports a process as live for as long as it runs."""
+
+    def __init__(self, process: LiveProcess, leases: Leases, runtime: Runtime) -> None:
+        self.process, self._leases, self._runtime = process, leases, runtime
+
+    async def step(self) -> None:
+        await self._leases.report(self.process, REPORT_LEASE_SECONDS)
+        await sleep(self._runtime, REPORT_SECONDS)
+
+    async def end(self) -> None:
+        # If the store does not answer, the lease runs out.
+        with suppress(StoreError):
+            await self._leases.report(self.process, 0.0)

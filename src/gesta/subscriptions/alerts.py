@@ -136,7 +136,7 @@ class Alerts:
                 f" {', '.join(carriers(self._flows)) or 'none'}"
             )
         await self._config.refresh(self._tenant)
-        return self._flow.notices.fault(self._destination, self._config.of(self._tenant))
+        return self._flow.notices.error(self._destination, self._config.of(self._tenant))
 
     def window(self) -> int:
         return self._runtime.now_ms() // WINDOW_MS

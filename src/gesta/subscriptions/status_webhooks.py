@@ -19,7 +19,7 @@ from gesta.domain.status_events import OWN_SOURCES, STATUS_WEBHOOKS, Event
 from gesta.domain.stream_names import config_stream
 from gesta.errors import Conflict, Fenced, InvalidRequest
 from gesta.flows.flow import Flow, Payload
-from gesta.flows.webhook import TOLD, Message, WebhookSubscription, endpoint_fault
+from gesta.flows.webhook import TOLD, Message, WebhookSubscription, endpoint_error
 from gesta.intake.submit import Intake
 from gesta.intake.submit_options import Options
 from gesta.requests.dead_letters import iso
@@ -55,7 +55,7 @@ def listening_of(config: TenantConfig, flow: Flow) -> list[Listening]:
 def _listening_to(entity: Entity, config: TenantConfig, flow: Flow) -> Listening:
     subscription = entity.body
     assert isinstance(subscription, WebhookSubscription)
-    error = endpoint_fault(subscription.endpoint, config, is_declared=bool(flow.declared))
+    error = endpoint_error(subscription.endpoint, config, is_declared=bool(flow.declared))
     return Listening(
         entity.code,
         subscription.flow,

@@ -109,7 +109,7 @@ class ConfigWriter:
         if body is None or errors:
             raise BadConfig(kind, code, errors | field_errors)
         if own_errors := _redirected_secrets(body, current) | dict(
-            await body.faults(code, self._renderer)
+            await body.errors(code, self._renderer)
         ):
             raise BadConfig(kind, code, own_errors)
         return body, current

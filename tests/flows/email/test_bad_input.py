@@ -123,7 +123,7 @@ def test_a_letter_is_refused_or_leaves_as_asked_for(fields):
     message = email.Message(
         **({"to": "ana@example.com", "subject": "x", "html_ref": OUTBOX} | fields)
     )
-    faults = email.faults_of(message)
+    faults = email.errors_of(message)
     told = " ".join(faults.values())
     assert "\n" not in told
     if not faults:
@@ -141,7 +141,7 @@ def test_a_letter_is_refused_or_leaves_as_asked_for(fields):
 )
 def test_no_header_brings_another_one_along(headers):
     message = email.Message("ana@example.com", "x", OUTBOX, headers=headers)
-    if not email.faults_of(message):
+    if not email.errors_of(message):
         check_letter(message, "<p>x</p>", "x")  # S2-16
 
 
@@ -149,7 +149,7 @@ def test_no_header_brings_another_one_along(headers):
 @settings(max_examples=60)
 @given(SOUND, PLAIN, PLAIN)
 def test_what_is_sound_leaves_with_every_character(message, html, text):
-    if not email.faults_of(message):
+    if not email.errors_of(message):
         check_letter(message, html, text)
         raw = compose(
             message,
@@ -200,7 +200,7 @@ def test_whatever_stands_in_a_job_it_is_read_or_refused(data, opts):
     except InvalidRequest as refused:
         told = refused.fields
     else:
-        told = {} if email.faults_of(asked.message) else {"taken": "and sound"}
+        told = {} if email.errors_of(asked.message) else {"taken": "and sound"}
     assert told
 
 

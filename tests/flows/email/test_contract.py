@@ -349,7 +349,7 @@ def test_all_faults_are_told_at_once():
 
 def test_a_python_callers_letter_has_the_same_rules():
     message = email.Message("x", "a\nb", "file:../x", template="t", recipient=email.Recipient("y"))
-    assert set(email.faults_of(message)) == {
+    assert set(email.errors_of(message)) == {
         "to",
         "subject",
         "htmlRef",
@@ -357,9 +357,9 @@ def test_a_python_callers_letter_has_the_same_rules():
         "recipient",
     }  # R2-31
     assert (
-        email.faults_of(email.Message("a@example.com", template="welcome", data={"name": "Ana"}))
+        email.errors_of(email.Message("a@example.com", template="welcome", data={"name": "Ana"}))
         == {}
     )
-    assert email.faults_of(
+    assert email.errors_of(
         email.Message("a@example.com", template="welcome", unsubscribe="javascript:x")
     ) == {"unsubscribe": "an https:// or mailto: URL of ASCII characters"}

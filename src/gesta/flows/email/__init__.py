@@ -1,15 +1,11 @@
-"""notification.email: one letter for each request, by SMTP or Amazon SES. docs/email.md has its
-page.
+"""notification.email: one e-mail for each request, by SMTP or Amazon SES. See docs/email.md.
 
-`message.py` is what a request carries, `rules.py` what it must be like, `contract.py` the job
-`email:send` of seed 002, `execution.py` one
-attempt; `smtp.py` and `ses.py` say what the two kinds of sender answer, `log.py` tells a request in
-the words of seed 002.
+`message.py` is the payload, `rules.py` its validation, `contract.py` the job `email:send`,
+`execution.py` one attempt, `sender.py` the accounts and the meaning of their answers.
 
-Message-ID is the same for every attempt of an intent (`on_unknown="resend"`): a mailbox that
-looks at it shows one letter. One that does not
-may show two after a lost answer; that is this channel's window for a duplicate.
-`flow(on_unknown="manual")` leaves it to a person instead.
+Message-ID is the same for every attempt of an intent (`on_unknown="resend"`), so a mailbox that
+looks at it shows one e-mail. Others may show two after a lost answer: this is the channel's window
+for a duplicate. With `flow(on_unknown="manual")` a person decides instead.
 """
 
 from collections.abc import Mapping
@@ -59,12 +55,12 @@ from gesta.flows.email.message import (
     SUBJECT_LENGTH_MAX,
     Message,
     Recipient,
-    address_fault,
+    address_error,
     mask_email,
     mask_hash,
 )
 from gesta.flows.email.reports import reporting
-from gesta.flows.email.rules import faults_of
+from gesta.flows.email.rules import errors_of
 from gesta.flows.email.sender import SENDER, Sender, credential
 from gesta.flows.flow import Flow, Notice, Notices, Payload
 from gesta.tenants.config import TenantConfig
@@ -91,7 +87,7 @@ __all__ = [
     "document_hashes",
     "drop_body",
     "email_log",
-    "faults_of",
+    "errors_of",
     "flow",
     "hash_document",
     "job_result",
@@ -112,15 +108,15 @@ __all__ = [
 
 #: The libraries of the extra `email`.
 _NEEDED = ("aiosmtplib", "email_validator", "mrml", "css_inline", "minijinja")
-#: S2-6: the waits after attempts 1 to 4 are 1, 5, 30 and 120 s; 600 s is used by a policy of more
-#: attempts only.
+#: S2-6: the waits after attempts 1 to 4 are 1, 5, 30 and 120 s; only a policy of more attempts uses
+#: 600 s.
 RETRY = RetryPolicy(
     attempts=EMAIL_JOB_CONFIG["MAX_ATTEMPTS"],
     schedule_seconds=tuple(float(seconds) for seconds in EMAIL_JOB_CONFIG["BACKOFF_DELAYS"]),
     schedule_jitter=0.25,
     schedule_shrink=0.25,
 )
-#: What letters fail by, beside what all requests do.
+#: Reasons of this channel that may be labels of a metric.
 _REASONS = frozenset(
     """bad_config bad_request bodies_unavailable html_not_found html_too_large html_unreadable
     invalid_email invalid_request limit_exceeded login_refused message_rejected not_installed
@@ -128,8 +124,7 @@ _REASONS = frozenset(
     ses_5xx smtp_421 smtp_450 smtp_451 smtp_452 smtp_454 smtp_4xx smtp_550 smtp_551 smtp_552
     smtp_553 smtp_554 smtp_5xx suppressed""".split()
 )
-#: The executor's own deadline: looking up, connecting, logging in and the letter itself each have
-#: the server's time limit.
+#: Lookup, connection, login and the e-mail itself each have the time limit of the server.
 _STEPS = 3
 
 
@@ -193,14 +188,14 @@ def _target(message: Message) -> str:
 
 
 def _tags(message: Message, request_id: str) -> Mapping[str, str]:
-    """R2-30: enough to recognise whom a letter is for, too little to learn it."""
-    told = message.recipient
+    """R2-30: masked, enough to recognise the recipient."""
+    recipient = message.recipient
     masked = (
         {}
-        if told is None
+        if recipient is None
         else {
-            "recipientEmail": mask_email(told.email),
-            "cpfCnpjHash": mask_hash(told.cpf_cnpj_hash),
+            "recipientEmail": mask_email(recipient.email),
+            "cpfCnpjHash": mask_hash(recipient.cpf_cnpj_hash),
         }
     )
     found = {
@@ -223,10 +218,10 @@ def _request_id(message: Message) -> str | None:
 async def _check(
     message: Message, _config: TenantConfig, templates: Templates
 ) -> Mapping[str, str]:
-    """Before a request is accepted: the rules, and what its template needs."""
-    faults = faults_of(message)
-    if faults or message.template is None:
-        return faults
+    """Validate the payload and check that the data has every variable of the template."""
+    errors = errors_of(message)
+    if errors or message.template is None:
+        return errors
     return await templates.missing(message.template, message.data, message.locale)
 
 
@@ -236,6 +231,6 @@ def _notice(address: str, notice: Notice) -> Payload:
 
 
 def _notice_error(address: str, config: TenantConfig) -> str:
-    if fault := address_fault(address):
+    if fault := address_error(address):
         return f"the address {fault}"
     return "" if config.find(SENDER, DEFAULT) is not None else f"there is no {SENDER} {DEFAULT}"

@@ -1,9 +1,7 @@
-"""Amazon's client, without its own network and its own retries: its requests go through
-`attempt.http`, like everybody's.
+"""Amazon's client over `attempt.http`, without its own network and retries.
 
-So the guard, the deadline and the knowledge of what was sent are the engine's, a test without
-sockets has none here either, and a
-missing answer ends the attempt by itself.
+So the engine's guard and deadline apply, tests need no sockets, and a missing answer ends the
+attempt.
 """
 
 import hashlib
@@ -17,14 +15,12 @@ import msgspec
 from gesta.domain.outcome import Retry, Unknown
 from gesta.outbound.http import AttemptEnded, Http, HttpResponse
 
-#: Clients that are kept: making one takes some milliseconds.
+#: Clients in the cache: creating one takes some milliseconds.
 CLIENTS_MAX = 100
 _door: ContextVar[Http] = ContextVar("gesta_aws_door")
 
 
 class AwsAccount(msgspec.Struct, frozen=True):
-    """Whose client it is."""
-
     region: str
     access_key_id: str
     secret_access_key: str
@@ -35,10 +31,10 @@ class AwsAccount(msgspec.Struct, frozen=True):
 
 
 class AwsError(Exception):
-    """The service said no. `code` is its own word for why."""
+    """The service refused the call. `code` is its error code."""
 
     def __init__(self, code: str, text: str, status: int) -> None:
-        # Its text may quote an address, so it is for classifying only.
+        # Its text may quote an address, so it is only used to classify.
         super().__init__(f"{code} ({status})")
         self.code, self.text, self.status = code, text, status
 
@@ -52,9 +48,8 @@ class AwsError(Exception):
 
 
 class AwsClients:
-    """Clients of one flow, by service and account.
-
-    They hold no connection, so they belong to no event loop.
+    """Clients of one flow, by service and account. They hold no connection and belong to no event
+    loop.
     """
 
     def __init__(self) -> None:
@@ -68,7 +63,7 @@ class AwsClients:
         operation: str,
         arguments: dict[str, Any],
     ) -> dict[str, Any]:
-        """What the service answers. Raises AwsError; a missing answer ends the attempt."""
+        """The answer. Raises AwsError; a missing answer ends the attempt."""
         if find_spec("aiobotocore") is None:
             raise AttemptEnded(
                 Retry(
@@ -94,8 +89,8 @@ class AwsClients:
                 int(meta.get("HTTPStatusCode", 0)),
             ) from None
         except (BotoCoreError, ValueError) as error:
-            # Not asked at all: a region or an endpoint that is none. Or an answer that is none,
-            # which its parser says by a BotoCoreError, too.
+            # The call was not made, because region or endpoint are invalid; or the answer could not
+            # be parsed.
             sent = "Response" in type(error).__name__
             outcome = (
                 Unknown("bad_answer", type(error).__name__)
@@ -118,12 +113,12 @@ class AwsClients:
         client = self._clients.get(key)
         if client is None:
             config = AioConfig(
-                # One owner retries, and that is the engine.
+                # Only the engine retries.
                 retries={"total_max_attempts": 1},
-                # The environment of this process decides nothing about where a tenant's letters go.
+                # The environment of this process must not decide where the e-mails of a tenant go.
                 ignore_configured_endpoint_urls=True,
                 s3={"addressing_style": "path"} if account.endpoint_url else {},
-                # What is asked for is small, and its length and TLS are checked already.
+                # Requests are small, and TLS and their length are checked already.
                 response_checksum_validation="when_required",
             )
             making = _session().create_client(
@@ -144,8 +139,8 @@ class AwsClients:
 
 @cache
 def _session() -> Any:
-    """One for all clients: it keeps what it has read of Amazon's descriptions, which takes up to
-    half a second the first time.
+    """Shared by all clients: it caches Amazon's service descriptions, which take up to half a
+    second to read.
     """
     from aiobotocore.session import get_session  # type: ignore[import-untyped]
 
@@ -153,14 +148,14 @@ def _session() -> Any:
 
 
 async def _through_the_door(request: Any, **_: object) -> Any:
-    """Botocore's own place for another way to send: what is returned here is its answer."""
+    """Botocore's hook to replace sending: it takes the returned value as the answer."""
     from aiobotocore.awsrequest import AioAWSResponse  # type: ignore[import-untyped]
 
     headers = {
         name: value.decode() if isinstance(value, bytes) else str(value)
         for name, value in request.headers.items()
     }
-    # The transport writes its own, from the body.
+    # The transport sets it from the body.
     headers.pop("Content-Length", None)
     body = request.body.read() if hasattr(request.body, "read") else request.body
     body = body.encode() if isinstance(body, str) else body
@@ -171,14 +166,13 @@ async def _through_the_door(request: Any, **_: object) -> Any:
 
 
 class _Raw:
-    """An answer that has been read already, as the client expects one that is still to be read."""
+    """A complete answer with the interface of one that is still being read."""
 
     def __init__(self, response: HttpResponse) -> None:
         self.url, self.content = "", self
         self._left = response.body
 
     async def read(self, amount: int = -1) -> bytes:
-        """The next so many bytes, or the rest."""
         amount = len(self._left) if amount is None or amount < 0 else amount
         part, self._left = self._left[:amount], self._left[amount:]
         return part

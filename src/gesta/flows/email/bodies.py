@@ -1,15 +1,15 @@
-"""What an e-mail says: its HTML fetched by reference or made from a template, made ready for mail
-programs, with a text part.
+"""The content of an e-mail: inline, from a template, or HTML fetched by reference; with CSS inlined
+and a text part.
 
-A reference (htmlRef) leads to what belongs to the tenant, by one of three schemes:
+A reference (htmlRef) has one of three schemes:
 
-- `db:<uuid>`, or the UUID: a body that `store_body` has put, encrypted in the vault.
-- `file:<path>`: a file below `<files>/<tenant>/`, where the program says what `files` is.
-- `s3:<key>`: an object below the prefix of the bucket that the tenant's config names.
+- `db:<uuid>`, or the UUID: a body stored by `store_body`, encrypted in the vault.
+- `file:<path>`: a file below `<files>/<tenant>/`, where the program sets `files`.
+- `s3:<key>`: an object below the prefix of the bucket in the tenant's config.
 
-There is no way up (`..`), no absolute path, no link that leads out, and no URL. A caller who may
-name a reference must not read other tenants' e-mails, the machine's files, or addresses inside the
-network (S2-19).
+`..`, absolute paths, links that lead out and URLs are refused. A caller who may name a reference
+must not read e-mails of other tenants, files of the machine, or addresses inside the network
+(S2-19).
 """
 
 import os
@@ -31,25 +31,20 @@ from gesta.flows.flow import ConfigBody, Secret
 from gesta.outbound.http import AttemptEnded
 from gesta.runtime.redaction import scrub
 
-#: Longer references are no references.
 REF_LENGTH_MAX = 512
 BODY_BYTES_MAX = 512 * 1024
 _UUID = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
-#: One part of a path: no control character, no backslash, no colon.
+#: One part of a path: no control character, backslash or colon.
 _PART = re.compile(r"[\w .=@+()-]{1,255}")
 
 
 class HtmlRef(msgspec.Struct, frozen=True):
-    """A reference that was read."""
-
     scheme: Literal["db", "file", "s3"]
     name: str
 
 
 class NoBody(Exception):
-    """There is no such body for this tenant; or it cannot be one, which no second look would
-    change.
-    """
+    """The tenant has no such body, or it cannot be one."""
 
     def __init__(
         self, reason: Literal["html_not_found", "html_too_large", "html_unreadable"]
@@ -58,8 +53,8 @@ class NoBody(Exception):
         self.reason = reason
 
 
-def ref_fault(text: str) -> str | None:
-    """What is wrong with a reference; None when it is one."""
+def ref_error(text: str) -> str | None:
+    """The error of a reference; None when it is valid."""
     if not text.strip():
         return "must not be empty"
     if len(text) > REF_LENGTH_MAX:
@@ -72,7 +67,7 @@ def ref_fault(text: str) -> str | None:
 
 
 def read_ref(text: str) -> HtmlRef | None:
-    """The reference that a text is; None when it is none."""
+    """None when the text is no reference."""
     if _UUID.fullmatch(text):
         return HtmlRef("db", text.lower())
     scheme, colon, name = text.partition(":")
@@ -91,9 +86,8 @@ def _is_path(name: str) -> bool:
 
 
 def read_file(files: Path, tenant: str, name: str) -> bytes:
-    """The file below the tenant's folder.
-
-    Every step is opened without following links, so nothing can be swapped under our feet.
+    """A file below the tenant's folder. Every step is opened without following links, so no part of
+    the path can be swapped.
     """
     *folders, last = (tenant, *name.split("/"))
     opened: list[int] = []
@@ -103,8 +97,7 @@ def read_file(files: Path, tenant: str, name: str) -> bytes:
         for folder in folders:
             at = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=at)
             opened.append(at)
-        # Not blocking: a pipe in the place of the file would keep the whole process waiting for a
-        # writer.
+        # Non-blocking: a pipe in its place would block the process until a writer comes.
         at = os.open(last, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=at)
         opened.append(at)
         status = os.fstat(at)
@@ -112,7 +105,7 @@ def read_file(files: Path, tenant: str, name: str) -> bytes:
             raise NoBody("html_not_found")
         return bounded(_read(at))
     except OSError:
-        # Missing, a link, a folder, or closed to us: for whoever asked it is not there.
+        # Missing, a link, a folder or unreadable: the same answer for all.
         raise NoBody("html_not_found") from None
     finally:
         for one in reversed(opened):
@@ -128,14 +121,14 @@ def _read(descriptor: int) -> bytes:
 
 
 def bounded(body: bytes) -> bytes:
-    """The body; raises NoBody when it is longer than a letter may be."""
+    """Raises NoBody when it is too long."""
     if len(body) > BODY_BYTES_MAX:
         raise NoBody("html_too_large")
     return body
 
 
 def html_text(body: bytes) -> str:
-    """The body as text; raises NoBody when it is none: half a character, a zero, an image."""
+    """Raises NoBody when it is not text."""
     try:
         text = body.decode()
     except UnicodeDecodeError:
@@ -145,18 +138,18 @@ def html_text(body: bytes) -> str:
     return text
 
 
-#: Where a tenant's `s3:` bodies are; its code is `default`.
+#: Where `s3:` bodies of a tenant are; its code is `default`.
 BODIES = "email.bodies"
-#: What `store_body` has put, among the tenant's records.
+#: Bodies of `store_body`, among the tenant's records.
 BODY = "email.body"
-#: A body that is not there may be on its way: so many attempts look again.
+#: A missing body may still be on its way: so many attempts look again.
 MISSING_TRIES = 2
-#: S3's names for what is not there. Without the right to list, it answers 403 for that, too.
+#: S3's codes for a missing object. Without the permission to list it answers 403 for that, too.
 _MISSING = frozenset({"NoSuchKey", "NoSuchBucket", "404", "NotFound"})
 
 
 class Bodies(ConfigBody, frozen=True):
-    """The bucket that a tenant's `s3:` references lead into, below `prefix`."""
+    """The bucket of `s3:` references, below `prefix`."""
 
     bucket: Annotated[str, msgspec.Meta(min_length=3, max_length=63, pattern=r"^[a-z0-9.-]+$")]
     region: Annotated[str, msgspec.Meta(min_length=1, max_length=40, pattern=r"^[a-z0-9-]+$")]
@@ -221,7 +214,7 @@ async def _from_template(message: Message, attempt: Attempt) -> EmailContent:
         raise AttemptEnded(
             Rejected(
                 "template_render_failed",
-                f"template {message.template}: the letter has no fit subject",
+                f"template {message.template}: the e-mail has no valid subject",
             )
         )
     return EmailContent(subject, html, text)
@@ -253,7 +246,7 @@ async def _from_bucket(name: str, attempt: Attempt, clients: AwsClients) -> byte
     account = AwsAccount(
         place.region, place.access_key_id, secrets[0] if secrets else "", place.endpoint_url
     )
-    # One byte more than is taken tells that there is more.
+    # One byte more than allowed shows that the body is too long.
     arguments: dict[str, Any] = {
         "Bucket": place.bucket,
         "Key": f"{place.prefix}{name}",
@@ -270,7 +263,7 @@ async def _from_bucket(name: str, attempt: Attempt, clients: AwsClients) -> byte
         raise AttemptEnded(Retry("bodies_unavailable", f"S3 {error.detail}")) from None
     except AttemptEnded as ended:
         if isinstance(ended.outcome, Unknown):
-            # A question without an answer; no letter was sent by it.
+            # The answer to a read is missing; no e-mail was sent.
             raise AttemptEnded(
                 Retry(ended.outcome.reason, "S3 gave no answer; nothing was sent")
             ) from None

@@ -1,6 +1,6 @@
-"""A letter as bytes: MIME with a text and an HTML part.
+"""Composes an e-mail: MIME with a text and an HTML part.
 
-The same letter gets the same Message-ID and the same parts at every attempt.
+An e-mail has the same Message-ID and parts at every attempt.
 """
 
 import hashlib
@@ -20,7 +20,7 @@ _LINE_BYTES_MAX = 998
 
 
 class EmailContent(msgspec.Struct, frozen=True):
-    """What a letter says; without HTML it is a text alone."""
+    """Without HTML it is text only."""
 
     subject: str
     html: str
@@ -28,7 +28,7 @@ class EmailContent(msgspec.Struct, frozen=True):
 
 
 class ComposedEmail(msgspec.Struct, frozen=True):
-    """A letter ready to be handed in: its bytes and what it is known by."""
+    """A complete e-mail and its Message-ID."""
 
     message_id: str
     message: bytes
@@ -37,20 +37,20 @@ class ComposedEmail(msgspec.Struct, frozen=True):
         return f"ComposedEmail({self.message_id})"
 
 
-#: Headers that the library knows how to fold: by words and by addresses.
+#: Headers that the library folds correctly.
 _FOLDED = frozenset({"from", "to", "cc", "reply-to", "subject", "content-type"})
 
 
 class _Policy(EmailPolicy):
-    """ASCII headers stay on one line: folded, a long URL in List-Unsubscribe would be taken apart
-    into encoded words.
+    """Keeps ASCII headers on one line: folded, a long URL in List-Unsubscribe would be split into
+    encoded words.
     """
 
     def fold(self, name: str, value: Any) -> str:
         line = f"{name}: {value}"
         if has_controls(str(value)):
-            # The library reads encoded words (=?utf-8?q?=0D=0A?=) when a header is set: what was
-            # one line may be two by now.
+            # The library decodes encoded words (=?utf-8?q?=0D=0A?=) when a header is set, so one
+            # line may have become two.
             raise ValueError("a header with control characters in it")
         if name.lower() not in _FOLDED and line.isascii() and len(line) <= _LINE_BYTES_MAX:
             return f"{line}\r\n"
@@ -60,14 +60,12 @@ class _Policy(EmailPolicy):
         return self.fold(name, value).encode("ascii", "surrogateescape")
 
 
-#: Seven bits: whatever a server can do, it takes that.
+#: 7 bit, which every server accepts.
 _POLICY = _Policy(linesep=SMTP.linesep, cte_type="7bit", max_line_length=78)
 
 
 def message_id(key: str, from_address: str) -> str:
-    """Without the angle brackets; the same for every attempt of an intent, so that a mailbox that
-    looks at it shows the letter once.
-    """
+    """Without angle brackets; the same for every attempt of an intent."""
     domain = ascii_address(from_address).rpartition("@")[2]
     return f"{hashlib.sha256(key.encode()).hexdigest()[:32]}@{domain}"
 
@@ -83,10 +81,7 @@ def compose(
     cc: list[str],
     sent_at_ms: int,
 ) -> ComposedEmail:
-    """The letter.
-
-    Raises ValueError when a header cannot be written: nothing of it would be safe to send.
-    """
+    """Raises ValueError when a header cannot be written safely."""
     letter = EmailMessage(_POLICY)
     known_as = message_id(key, from_address)
     letter["Message-ID"] = f"<{known_as}>"
@@ -98,7 +93,7 @@ def compose(
     if message.reply_to is not None:
         letter["Reply-To"] = Address(addr_spec=ascii_address(message.reply_to))
     letter["Subject"] = content.subject
-    # The request, for whoever has to find it in the provider's records.
+    # To find the request from the provider's records.
     letter["X-Outbox-Id"] = outbox_id
     if message.tags:
         letter["X-Tags"] = ", ".join(message.tags)
@@ -108,13 +103,13 @@ def compose(
     letter.set_content(content.text, subtype="plain", charset="utf-8")
     if content.html:
         letter.add_alternative(content.html, subtype="html", charset="utf-8")
-        # A boundary of its own choice would be another one at every attempt.
+        # A generated boundary would differ at every attempt.
         letter.set_boundary(f"=_{hashlib.sha256(known_as.encode()).hexdigest()[:40]}")
     return ComposedEmail(known_as, letter.as_bytes(policy=_POLICY))
 
 
 def _unsubscribe(letter: EmailMessage, message: Message) -> None:
-    """RFC 8058: one click, where the URL takes a POST. A caller's own headers go first."""
+    """RFC 8058: one click, where the URL is https. The caller's own headers take precedence."""
     given = {name.lower() for name in message.headers}
     if message.unsubscribe is None or "list-unsubscribe" in given:
         return

@@ -1,12 +1,12 @@
-"""The job `email:send` of seed 002, `{data, opts}`, and the words of seed 002 about a request.
+"""The job `email:send`, `{data, opts}`, and its names for the state of a request.
 
-A job is read strictly at the boundary and turned into a Message and the options of a request.
-`outboxId` is the request, `requestId` the correlation, `companyId` the tenant (X-7, X-13).
-`attempt` and `enqueuedAt` are checked and left behind: attempts are counted from events, and when a
-request was accepted is the engine's to say (S2-5, S2-29).
+A job is validated strictly and becomes a Message and options of a request. `outboxId` is the
+request, `requestId` the correlation, `companyId` the tenant (X-7, X-13). `attempt` and `enqueuedAt`
+are checked and ignored: attempts are counted from events, and the engine knows when it accepted a
+request (S2-5, S2-29).
 
 The row of the e-mail log, the job's result and the statuses are derived from the request's view and
-events whenever they are asked for. There is no second table.
+events. There is no second table.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from gesta.domain.events import Event, Meta, Sent, SentLate
 from gesta.domain.state import State
 from gesta.errors import InvalidRequest
 from gesta.flows.email.message import NAME, Message, Recipient
-from gesta.flows.email.rules import NOT_A_UUID, UUID, faults_of
+from gesta.flows.email.rules import NOT_A_UUID, UUID, errors_of
 from gesta.flows.validation import field_errors
 
 if TYPE_CHECKING:
@@ -42,8 +42,7 @@ EMAIL_JOB_CONFIG: Final[Mapping[str, Any]] = MappingProxyType(
 )
 TTL_MS_MAX: Final = 86_400_000
 REQUEST_ID_LENGTH_MAX: Final = 128
-#: ISO 8601 with a date, a time and a zone; what Python's reader takes beyond that nobody else
-#: reads.
+#: ISO 8601 with a date, a time and a zone. Python's parser accepts more than other languages do.
 _ISO = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,9})?(Z|[+-]\d\d:\d\d)")
 
 
@@ -51,16 +50,7 @@ WireT = TypeVar("WireT", bound="_Wire")
 
 
 class _Wire(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel", kw_only=True):
-    """As other languages write it: an optional field that is null was left out."""
-
-
-class WireRecipient(_Wire, frozen=True, kw_only=True):
-    email: str
-    recipient_id: str | None = None
-    external_id: str | None = None
-    cpf_cnpj_hash: str | None = None
-    razao_social: str | None = None
-    nome: str | None = None
+    """An optional field may be null."""
 
 
 class JobData(_Wire, frozen=True, kw_only=True):
@@ -75,7 +65,7 @@ class JobData(_Wire, frozen=True, kw_only=True):
     reply_to: str | None = None
     headers: dict[str, str] | None = None
     tags: list[str] | None = None
-    recipient: WireRecipient
+    recipient: Recipient
     attempt: int
     enqueued_at: str
 
@@ -90,43 +80,41 @@ class JobOptions(_Wire, frozen=True, kw_only=True):
 
 
 class Asked(msgspec.Struct, frozen=True):
-    """A job as the engine takes it."""
+    """A job as message and options."""
 
     message: Message
     tenant: str
     correlation_id: str
     priority: int
-    #: From now on; the request is due that much later.
+    #: The request is due this much later.
     delay_ms: int
-    #: Until it expires, counted from when it is due.
+    #: Counted from when it is due.
     ttl_ms: int
 
 
 def read_job(job: object) -> Asked:
-    """The job as message and options.
-
-    Raises InvalidRequest with every fault; keys that the contract does not name are faults (S2-24).
-    """
+    """Raises InvalidRequest with every error; unknown keys are errors (S2-24)."""
     if not isinstance(job, dict):
         raise InvalidRequest(NAME, {"job": "must be a JSON object with data and opts"})
-    faults = {name: "unknown field" for name in job if name not in ("data", "opts")}
-    faults |= {name: "missing" for name in ("data", "opts") if name not in job}
-    data, data_faults = _read(JobData, job.get("data"), "data")
-    opts, opts_faults = _read(JobOptions, job.get("opts"), "opts")
+    errors = {name: "unknown field" for name in job if name not in ("data", "opts")}
+    errors |= {name: "missing" for name in ("data", "opts") if name not in job}
+    data, data_errors = _read(JobData, job.get("data"), "data")
+    opts, opts_errors = _read(JobOptions, job.get("opts"), "opts")
     if "data" in job:
-        faults |= data_faults
+        errors |= data_errors
     if "opts" in job:
-        faults |= opts_faults
-    if data is None or opts is None or faults:
-        raise InvalidRequest(NAME, faults)
+        errors |= opts_errors
+    if data is None or opts is None or errors:
+        raise InvalidRequest(NAME, errors)
     message = _message(data)
-    faults |= {f"data.{name}": fault for name, fault in faults_of(message).items()}
-    faults |= _data_faults(data) | _opts_faults(opts, data)
-    if faults:
-        raise InvalidRequest(NAME, faults)
+    errors |= {f"data.{name}": fault for name, fault in errors_of(message).items()}
+    errors |= _data_errors(data) | _opts_errors(opts, data)
+    if errors:
+        raise InvalidRequest(NAME, errors)
     delay_ms = opts.delay or 0
     priority = EMAIL_JOB_CONFIG["DEFAULT_PRIORITY"] if opts.priority is None else opts.priority
-    # The engine counts a time to live from when a request is due, seed 002 from when it was put.
+    # The engine counts the time to live from when a request is due, the job from when it was
+    # enqueued.
     return Asked(
         message,
         data.company_id.strip().lower(),
@@ -165,28 +153,19 @@ def _read(kind: type[WireT], given: object, where: str) -> tuple[WireT | None, d
     try:
         return msgspec.convert(given, kind), {}
     except msgspec.ValidationError:
-        faults = {f"{where}.{name}": fault for name, fault in field_errors(kind, given).items()}
-    # The one object inside an object gets its own list, too.
+        errors = {f"{where}.{name}": fault for name, fault in field_errors(kind, given).items()}
+    # The nested object has its own errors.
     inner = given.get("recipient") if kind is JobData else None
     if isinstance(inner, dict):
-        faults.pop(f"{where}.recipient", None)
-        faults |= {
+        errors.pop(f"{where}.recipient", None)
+        errors |= {
             f"{where}.recipient.{name}": fault
-            for name, fault in field_errors(WireRecipient, inner).items()
+            for name, fault in field_errors(Recipient, inner).items()
         }
-    return None, faults
+    return None, errors
 
 
 def _message(data: JobData) -> Message:
-    told = data.recipient
-    recipient = Recipient(
-        told.email,
-        told.recipient_id,
-        told.external_id,
-        told.cpf_cnpj_hash,
-        told.razao_social,
-        told.nome,
-    )
     return Message(
         data.to,
         data.subject,
@@ -196,24 +175,24 @@ def _message(data: JobData) -> Message:
         reply_to=data.reply_to,
         headers=data.headers or {},
         tags=data.tags or [],
-        recipient=recipient,
+        recipient=data.recipient,
         outbox_id=data.outbox_id,
     )
 
 
-def _data_faults(data: JobData) -> dict[str, str]:
-    faults: dict[str, str] = {}
+def _data_errors(data: JobData) -> dict[str, str]:
+    errors: dict[str, str] = {}
     if not UUID.fullmatch(data.company_id.lower()):
-        faults["data.companyId"] = NOT_A_UUID
+        errors["data.companyId"] = NOT_A_UUID
     if not 0 < len(data.request_id) <= REQUEST_ID_LENGTH_MAX or not data.request_id.isprintable():
-        faults["data.requestId"] = f"1 to {REQUEST_ID_LENGTH_MAX} printable characters"
+        errors["data.requestId"] = f"1 to {REQUEST_ID_LENGTH_MAX} printable characters"
     if not 1 <= data.attempt <= EMAIL_JOB_CONFIG["MAX_ATTEMPTS"]:
-        faults["data.attempt"] = f"must be from 1 to {EMAIL_JOB_CONFIG['MAX_ATTEMPTS']}"
+        errors["data.attempt"] = f"must be from 1 to {EMAIL_JOB_CONFIG['MAX_ATTEMPTS']}"
     if not _is_time(data.enqueued_at):
-        faults["data.enqueuedAt"] = (
+        errors["data.enqueuedAt"] = (
             "must be a time in ISO 8601 with its zone, for instance 2026-01-31T12:00:00.000Z"
         )
-    return faults
+    return errors
 
 
 def _is_time(text: str) -> bool:
@@ -226,19 +205,19 @@ def _is_time(text: str) -> bool:
     return True
 
 
-def _opts_faults(opts: JobOptions, data: JobData) -> dict[str, str]:
-    faults: dict[str, str] = {}
+def _opts_errors(opts: JobOptions, data: JobData) -> dict[str, str]:
+    errors: dict[str, str] = {}
     if opts.job_id.lower() != data.outbox_id.lower():
-        faults["opts.jobId"] = "must be the outboxId"
+        errors["opts.jobId"] = "must be the outboxId"
     if not 0 < opts.ttl <= TTL_MS_MAX:
-        faults["opts.ttl"] = f"milliseconds, from 1 to {TTL_MS_MAX}"
+        errors["opts.ttl"] = f"milliseconds, from 1 to {TTL_MS_MAX}"
     if opts.priority is not None and not 1 <= opts.priority <= 10:
-        faults["opts.priority"] = "a whole number from 1 (most urgent) to 10"
+        errors["opts.priority"] = "a whole number from 1 (most urgent) to 10"
     if opts.delay is not None and not 0 <= opts.delay < max(opts.ttl, 1):
-        faults["opts.delay"] = (
+        errors["opts.delay"] = (
             "milliseconds, not negative and less than ttl: it would expire before it is due"
         )
-    return faults
+    return errors
 
 
 MAX_ATTEMPTS_REACHED = "Max attempts reached"
@@ -255,9 +234,8 @@ _ENDED: dict[str, LogStatus] = {
 
 
 class EmailLog(msgspec.Struct, frozen=True, rename="camel"):
-    """A row of the e-mail log (R2-33).
-
-    `ses_message_id` is the provider's id, whoever the provider is.
+    """A row of the e-mail log (R2-33). `ses_message_id` is the provider's id, also of other
+    providers.
     """
 
     outbox_id: str
@@ -270,13 +248,12 @@ class EmailLog(msgspec.Struct, frozen=True, rename="camel"):
     sent_at: str | None = None
     error_code: str | None = None
     error_reason: str | None = None
-    #: Copies that were left out: how many were refused by the server or are on the suppression
-    #: list.
+    #: How many copies the server refused, or the suppression list excluded.
     warnings: dict[str, int] = {}
 
 
 class JobResult(msgspec.Struct, frozen=True, rename="camel"):
-    """What the job came to (R2-34)."""
+    """The result of a job (R2-34)."""
 
     ses_message_id: str
     status: Literal["SENT"]
@@ -286,14 +263,14 @@ class JobResult(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class AlreadySent(msgspec.Struct, frozen=True, rename="camel"):
-    """What a second delivery of a job that is done answers with (R2-27)."""
+    """The answer to a second delivery of a job that was sent (R2-27)."""
 
     status: Literal["ALREADY_SENT"]
     ses_message_id: str
 
 
 def note(duration_ms: int, left_out: dict[str, int]) -> str:
-    """What a sent letter's event says beside the provider's id: counts only, nobody's address."""
+    """The detail of a sent e-mail's event: counts only, no address."""
     return " ".join(
         [
             f"durationMs={duration_ms}",
@@ -303,7 +280,7 @@ def note(duration_ms: int, left_out: dict[str, int]) -> str:
 
 
 def log_status(state: State) -> LogStatus:
-    """A request's status in seed 002's words. Sent or not, nobody knows: SENT_ATTEMPT."""
+    """A request's status by the contract's names. An unknown outcome is SENT_ATTEMPT."""
     if state.status in _ENDED:
         return _ENDED[state.status]
     if state.status == "unknown":
@@ -312,7 +289,6 @@ def log_status(state: State) -> LogStatus:
 
 
 def log_row(state: State, history: Sequence[tuple[str, Event | None, Meta]]) -> EmailLog:
-    """The row of a request."""
     sent = _sent(history)
     notes = (
         {} if sent is None else {name: int(count) for name, count in _NOTE.findall(sent[0].detail)}
@@ -341,7 +317,7 @@ def log_row(state: State, history: Sequence[tuple[str, Event | None, Meta]]) -> 
 
 
 def job_result(state: State, history: Sequence[tuple[str, Event | None, Meta]]) -> JobResult | None:
-    """What the job came to; None while it was not sent."""
+    """None while it was not sent."""
     row, sent = log_row(state, history), _sent(history)
     if row.status != "SENT" or sent is None:
         return None
@@ -355,7 +331,7 @@ def job_result(state: State, history: Sequence[tuple[str, Event | None, Meta]]) 
 
 
 def already_sent(state: State) -> AlreadySent | None:
-    """The answer to a delivery of something that was sent before; None when it was not."""
+    """None when it was not sent."""
     return AlreadySent("ALREADY_SENT", state.provider_id) if state.status == "sent" else None
 
 

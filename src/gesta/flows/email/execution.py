@@ -1,5 +1,5 @@
-"""One attempt at sending a letter: check it → fetch its body → note its recipient → hand it in →
-say what became of it (R2-32).
+"""One attempt to send an e-mail: validate, fetch its body, upsert its recipient, send, return the
+outcome (R2-32).
 """
 
 from collections.abc import Awaitable, Callable
@@ -17,7 +17,7 @@ from gesta.flows.email.composing import compose
 from gesta.flows.email.contract import note
 from gesta.flows.email.keeping import OthersRecipient, upsert
 from gesta.flows.email.message import ADDRESSES, Message, ascii_address
-from gesta.flows.email.rules import faults_of
+from gesta.flows.email.rules import errors_of
 from gesta.flows.email.sender import (
     Sender,
     after_mail_fault,
@@ -37,7 +37,7 @@ from gesta.tenants.suppression import suppress, suppressions
 
 
 class Copies(msgspec.Struct, frozen=True):
-    """Who else gets the letter, and how many do not."""
+    """Who gets a copy, and how many do not."""
 
     cc: list[str]
     bcc: list[str]
@@ -47,13 +47,12 @@ class Copies(msgspec.Struct, frozen=True):
 def executor(
     files: Path | None, clients: AwsClients, timeout_seconds: float
 ) -> Callable[[Message, Attempt], Awaitable[Outcome]]:
-    """The flow's executor."""
 
     async def execute(message: Message, attempt: Attempt) -> Outcome:
         _check_again(message)
         sender = sender_of(attempt, message.sender)
-        # Before anything is fetched: whoever has to wait has done nothing yet. At most one letter
-        # follows from a token.
+        # Before anything is fetched, because a request without a token waits. A token allows one
+        # e-mail.
         await attempt.limits.take(
             Limit(
                 limit_name(message.sender),
@@ -76,7 +75,7 @@ def executor(
                 sent_at_ms=attempt.at_ms,
             )
         except ValueError:
-            return Rejected("unsendable", "a header of the letter cannot be written")
+            return Rejected("unsendable", "a header of the e-mail cannot be written")
         envelope = Envelope(
             ascii_address(sender.from_address),
             ascii_address(message.to),
@@ -84,9 +83,7 @@ def executor(
             letter.message,
             letter.message_id,
         )
-        sent = await _handed_in(
-            message, attempt, sender, envelope, copies, clients, timeout_seconds
-        )
+        sent = await _send(message, attempt, sender, envelope, copies, clients, timeout_seconds)
         if not isinstance(sent, tuple):
             return sent
         provider_id, refused = sent
@@ -101,11 +98,11 @@ def executor(
 
 
 def _check_again(message: Message) -> None:
-    """The rules, once more: the request may have been made by other code than this."""
-    faults = faults_of(message)
-    if faults:
-        told = "; ".join(f"{name}: {fault}" for name, fault in faults.items())
-        raise AttemptEnded(Rejected("invalid_email" if "to" in faults else "invalid_request", told))
+    """Validate again: other code may have accepted the request."""
+    errors = errors_of(message)
+    if errors:
+        text = "; ".join(f"{name}: {fault}" for name, fault in errors.items())
+        raise AttemptEnded(Rejected("invalid_email" if "to" in errors else "invalid_request", text))
 
 
 def _records(attempt: Attempt) -> TenantRecords:
@@ -114,7 +111,7 @@ def _records(attempt: Attempt) -> TenantRecords:
 
 
 async def _copies(message: Message, attempt: Attempt) -> Copies:
-    """Who may get it. Ends the attempt when `to` may not."""
+    """Copies without suppressed addresses. Ends the attempt when `to` is suppressed."""
     try:
         found = await suppressions(
             _records(attempt), ADDRESSES, [message.to, *message.cc, *message.bcc]
@@ -123,7 +120,7 @@ async def _copies(message: Message, attempt: Attempt) -> Copies:
         raise AttemptEnded(Retry("vault_unavailable", scrub(str(error)))) from None
     if message.to in found:
         raise AttemptEnded(
-            Rejected("suppressed", f"the address gets no more letters: {found[message.to].reason}")
+            Rejected("suppressed", f"the address is suppressed: {found[message.to].reason}")
         )
     cc, bcc = ([one for one in given if one not in found] for given in (message.cc, message.bcc))
     return Copies(
@@ -144,7 +141,7 @@ async def _recipient(message: Message, attempt: Attempt) -> str:
         raise AttemptEnded(Retry("vault_unavailable", scrub(str(error)))) from None
 
 
-async def _handed_in(
+async def _send(
     message: Message,
     attempt: Attempt,
     sender: Sender,
@@ -153,8 +150,8 @@ async def _handed_in(
     clients: AwsClients,
     timeout_seconds: float,
 ) -> tuple[str, dict[str, int]] | Outcome:
-    """The provider's id of the letter and how many copies it refused; or what became of it
-    instead.
+    """The provider's id of the e-mail and how many copies it refused; or the outcome if it was not
+    accepted.
     """
     if sender.kind == "ses":
         secret = await secret_of(attempt, message.sender, "secret_access_key")
@@ -202,6 +199,5 @@ async def _suppress(attempt: Attempt, address: str) -> None:
             "answer of the mail server",
         )
     except StoreError:
-        # The letter is refused either way; the next one to this address will be, too, and then it
-        # is noted.
+        # The e-mail is refused anyway; the next one to this address records it.
         return

@@ -24,7 +24,7 @@ import msgspec
 from gesta.domain.ids import TENANT, TENANT_RULE
 from gesta.errors import BadInput, StoreError
 from gesta.flows.email.bodies import BODY, BODY_BYTES_MAX, NoBody, bounded, html_text
-from gesta.flows.email.message import ADDRESSES, NAME, Message, Recipient, address_fault, normal
+from gesta.flows.email.message import ADDRESSES, NAME, Message, Recipient, address_error, normal
 from gesta.tenants import suppression
 from gesta.tenants.flow_records import FlowRecord, TenantRecords
 from gesta.tenants.suppression import Suppressed
@@ -34,13 +34,13 @@ if TYPE_CHECKING:
     from gesta.engine.engine import Engine
 
 _CPF = re.compile(r"[0-9]{11}")
-#: Since 2026 the first twelve places may be letters.
+#: Since 2026 the first twelve characters may be letters.
 _CNPJ = re.compile(r"[0-9A-Z]{12}[0-9]{2}")
 _PUNCTUATION = re.compile(r"[.\-/\s]")
 
 
 class DocumentHash(msgspec.Struct, frozen=True):
-    """What stands for a document. `key_id` tells under which of the tenant's keys it was made."""
+    """Stands for a document. `key_id` is the tenant's key that it was made with."""
 
     hash: str
     key_id: int
@@ -52,20 +52,19 @@ def normal_document(text: str) -> str:
     Raises BadInput, which does not repeat the number.
     """
     found = _PUNCTUATION.sub("", text).upper()
-    # Other scripts have digits, too, and upper case may be two letters; the patterns are ASCII
-    # only.
+    # Other scripts have digits, too; the patterns are ASCII only.
     if not (_is_cpf(found) or _is_cnpj(found)):
         raise BadInput("not a CPF or CNPJ: 11 digits or 14 characters whose check digits are right")
     return found
 
 
 def document_hash(document: str, key: bytes) -> str:
-    """HMAC-SHA-256 of the document in its one spelling: 64 hexadecimal digits."""
+    """HMAC-SHA-256 of the normalised document: 64 hexadecimal digits."""
     return hmac.new(key, normal_document(document).encode(), hashlib.sha256).hexdigest()
 
 
 def _is_cpf(text: str) -> bool:
-    # Eleven equal digits pass the arithmetic and belong to nobody.
+    # Eleven equal digits pass the arithmetic, but are never assigned.
     return (
         _CPF.fullmatch(text) is not None
         and len(set(text)) > 1
@@ -99,7 +98,7 @@ TRIES = 10
 
 
 class Person(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """What is known of somebody."""
+    """What is known of a recipient."""
 
     recipient_id: str
     email: str
@@ -114,10 +113,7 @@ class OthersRecipient(Exception):
 
 
 async def upsert(records: TenantRecords, message: Message) -> str:
-    """The id of the person the letter is for, who is made or brought up to date.
-
-    Raises OthersRecipient.
-    """
+    """The id of the recipient of an e-mail, created or updated. Raises OthersRecipient."""
     told = message.recipient or Recipient(message.to)
     for _ in range(TRIES):
         found = await _try(records, told)
@@ -127,12 +123,12 @@ async def upsert(records: TenantRecords, message: Message) -> str:
 
 
 async def person(records: TenantRecords, recipient_id: str) -> Person | None:
-    """What is known of somebody; None when nothing is, or they were erased."""
+    """None when nothing is known, or the person was erased."""
     return _person(await records.get(PERSON, recipient_id.lower()))
 
 
 async def _try(records: TenantRecords, told: Recipient) -> str | None:
-    """None when somebody else was writing: look again."""
+    """None when another process was writing: read again."""
     names = _names(told)
     pointers = await records.get_many([(POINTER, name) for name in names])
     known = [None if one is None or one.value is None else one.value.decode() for one in pointers]
@@ -142,8 +138,7 @@ async def _try(records: TenantRecords, told: Recipient) -> str | None:
     record = await records.get(PERSON, recipient_id)
     if record is None and not await records.claim(PERSON, recipient_id):
         raise OthersRecipient
-    # First the pointers: a second worker with the same letter then finds them, and makes nobody
-    # twice.
+    # The pointers first: a second worker with the same e-mail finds them and creates no duplicate.
     for name, pointer, leads_to in zip(names, pointers, known, strict=True):
         if leads_to is None:
             version = 1 if pointer is None else pointer.version + 1
@@ -167,13 +162,13 @@ async def _save(
     ):
         return False
     if record is not None:
-        # What was known before may be about an address that is not theirs any more.
+        # What was known may be about a former address.
         await records.forget(PERSON, recipient_id, upto=record.version)
     return True
 
 
 def _merged(recipient_id: str, before: Person | None, told: Recipient) -> Person:
-    """What is told now counts; what is not told stays."""
+    """New values replace known ones; absent values keep them."""
     fields = ("external_id", "cpf_cnpj_hash", "razao_social", "nome")
     kept = {
         name: getattr(told, name) or (None if before is None else getattr(before, name))
@@ -191,7 +186,7 @@ def _person(record: FlowRecord | None) -> Person | None:
 
 
 def _names(told: Recipient) -> list[str]:
-    """The pointers of somebody, the strongest first."""
+    """The pointers to a person, strongest first."""
     given = (
         ("externalId", told.external_id),
         ("cpfCnpjHash", told.cpf_cnpj_hash),
@@ -207,9 +202,9 @@ _KEY_BYTES = 32
 async def store_body(
     engine: Engine, html: str, *, tenant: str = "default", about: str | None = None
 ) -> str:
-    """Keep the HTML of a letter: its reference, `db:<uuid>`.
+    """Store the HTML of an e-mail and return its reference, `db:<uuid>`.
 
-    `about` is the address it is for: erasing that erases the body, too.
+    `about` is the recipient's address: erasing it erases the body, too.
     """
     records = _records(engine, tenant)
     try:
@@ -227,7 +222,7 @@ async def store_body(
 
 
 async def drop_body(engine: Engine, ref: str, *, tenant: str = "default") -> None:
-    """Destroy a body. A letter that still needs it fails as `html_not_found`."""
+    """Delete a body. An e-mail that still needs it fails as `html_not_found`."""
     await _records(engine, tenant).forget(BODY, ref.removeprefix("db:").lower(), upto=1)
 
 
@@ -239,10 +234,8 @@ async def suppress(
     tenant: str = "default",
     actor: Actor | None = None,
 ) -> None:
-    """No more letters to this address: it holds until `unsuppress`, also after the person was
-    erased.
-
-    It is on record with who decided.
+    """Suppress an address: it gets no e-mail until `unsuppress`, also after the person was erased.
+    The audit log records it.
     """
     _check_address(address)
     await engine.pipeline.suppressing.suppress(tenant, NAME, ADDRESSES, address, reason, actor)
@@ -251,13 +244,13 @@ async def suppress(
 async def unsuppress(
     engine: Engine, address: str, *, tenant: str = "default", actor: Actor | None = None
 ) -> bool:
-    """Letters may go there again, which is on record, too. False when it was not on the list."""
+    """Remove an address from the suppression list, on record. False when it was not on it."""
     _check_address(address)
     return await engine.pipeline.suppressing.unsuppress(tenant, NAME, ADDRESSES, address, actor)
 
 
 async def suppressed(engine: Engine, address: str, *, tenant: str = "default") -> Suppressed | None:
-    """Why and since when an address gets no letters; None when it does."""
+    """Why and since when an address is suppressed; None when it is not."""
     _check_address(address)
     return (await suppression.suppressions(_records(engine, tenant), ADDRESSES, [address])).get(
         address
@@ -265,18 +258,17 @@ async def suppressed(engine: Engine, address: str, *, tenant: str = "default") -
 
 
 async def recipient(engine: Engine, recipient_id: str, *, tenant: str = "default") -> Person | None:
-    """What is known of a recipient; None when nothing is, or they were erased."""
+    """None when nothing is known, or the person was erased."""
     return await person(_records(engine, tenant), recipient_id)
 
 
 async def hash_document(engine: Engine, document: str, *, tenant: str = "default") -> DocumentHash:
-    """What stands for a CPF or CNPJ in `Recipient.cpf_cnpj_hash`, under the tenant's newest key.
-
+    """The hash of a CPF or CNPJ for `Recipient.cpf_cnpj_hash`, under the tenant's newest key.
     Raises BadInput.
     """
     normal_document(document)
     records = _records(engine, tenant)
-    # The first process that asks makes the key; the others find it.
+    # The first process creates the key; the others find it.
     held = await records.change(
         _DOCUMENT_KEY,
         _ONLY,
@@ -290,8 +282,8 @@ async def hash_document(engine: Engine, document: str, *, tenant: str = "default
 async def document_hashes(
     engine: Engine, document: str, *, tenant: str = "default"
 ) -> list[DocumentHash]:
-    """The same under every key that the tenant ever had, newest first: to find what was written
-    before a rotation.
+    """The same under every key of the tenant, newest first, to find what was written before a
+    rotation.
     """
     newest = await hash_document(engine, document, tenant=tenant)
     records, found = _records(engine, tenant), [newest]
@@ -303,9 +295,8 @@ async def document_hashes(
 
 
 async def rotate_document_key(engine: Engine, *, tenant: str = "default") -> int:
-    """Make a new key for the tenant's documents: its id.
-
-    Hashes under the old ones are still found by `document_hashes`.
+    """Create a new key for the tenant's documents and return its id. `document_hashes` still finds
+    hashes under older keys.
     """
     records = _records(engine, tenant)
     held = await records.change(_DOCUMENT_KEY, _ONLY, lambda _: records.random_bytes(_KEY_BYTES))
@@ -320,5 +311,5 @@ def _records(engine: Engine, tenant: str) -> TenantRecords:
 
 
 def _check_address(address: str) -> None:
-    if fault := address_fault(normal(address)):
+    if fault := address_error(normal(address)):
         raise BadInput(f"address: {fault}")

@@ -1,6 +1,4 @@
-"""What a request of notification.email carries. Field names in stored JSON are those of seed
-002.
-"""
+"""The payload of an e-mail. Field names in JSON are those of the contract."""
 
 import re
 from typing import Any
@@ -29,7 +27,6 @@ def mask_email(address: str | None) -> str | None:
 
 
 def mask_hash(digest: str | None) -> str | None:
-    """The first eight characters of a document's hash."""
     return None if digest is None else f"{digest[:HASH_SHOWN]}..."
 
 
@@ -37,13 +34,13 @@ ADDRESS_LENGTH_MAX = 254
 NOT_AN_ADDRESS = f"must be a valid e-mail address of at most {ADDRESS_LENGTH_MAX} characters"
 
 
-#: RFC 2047. Whoever reads a header decodes it, so that it can bring in what a header must not have.
+#: RFC 2047. Readers decode it, so it could bring forbidden characters into a header.
 ENCODED_WORD = re.compile(r"=\?[^?]*\?[^?]?\?")
 
 
 def has_controls(text: str) -> bool:
-    """Whether it has a line break, another control character, or half a character: none of them
-    belongs into a header.
+    """Whether it contains a line break, another control character or a lone surrogate, which
+    headers must not have.
     """
     return any(
         ord(one) < 32
@@ -55,17 +52,15 @@ def has_controls(text: str) -> bool:
 
 
 def normal(address: str) -> str:
-    """Without blanks around it and with its domain in lower case: what is stored, compared,
-    suppressed and erased.
+    """Trimmed and with a lower-case domain: the form that is stored, compared, suppressed and
+    erased.
     """
     local, at, domain = address.strip().rpartition("@")
     return f"{local}{at}{domain.lower()}"
 
 
 def suppressed_name(address: str) -> str | None:
-    """The form in which it is kept on the suppression list: hardly a mailbox tells capitals apart,
-    and who said no means all spellings.
-    """
+    """The form on the suppression list: lower case, because hardly a mailbox distinguishes case."""
     found = normal(address)
     return found.lower() if _ascii(found) is not None else None
 
@@ -77,18 +72,13 @@ def _masked(address: str) -> str:
 ADDRESSES = Addresses("email.suppressed", suppressed_name, _masked)
 
 
-def address_fault(address: object) -> str | None:
-    """What is wrong with it; None when a letter can be sent there. Nothing of the address is
-    told.
-    """
+def address_error(address: object) -> str | None:
+    """The error, without the address; None when e-mail can be sent there."""
     return None if _ascii(address) is not None else NOT_AN_ADDRESS
 
 
 def ascii_address(address: str) -> str:
-    """The form that SMTP takes: an international domain in its ASCII spelling.
-
-    Raises ValueError when it is no address.
-    """
+    """The form for SMTP: an international domain in ASCII. Raises ValueError for no address."""
     found = _ascii(address)
     if found is None:
         raise ValueError(NOT_AN_ADDRESS)
@@ -96,7 +86,7 @@ def ascii_address(address: str) -> str:
 
 
 def _ascii(address: object) -> str | None:
-    # Here, because the library belongs to the extra `email`.
+    # The library belongs to the extra `email`.
     from email_validator import EmailNotValidError, validate_email
 
     if (
@@ -106,8 +96,8 @@ def _ascii(address: object) -> str | None:
     ):
         return None
     try:
-        # Names before the @ in other scripts need a server that speaks SMTPUTF8, and a sender
-        # cannot know that before it sends.
+        # Names before the @ in other scripts need a server with SMTPUTF8, which is not known before
+        # sending.
         found = validate_email(address, check_deliverability=False, allow_smtputf8=False)
     except (EmailNotValidError, UnicodeError):
         return None
@@ -119,7 +109,6 @@ def _ascii(address: object) -> str | None:
 
 
 NAME = "notification.email"
-#: The sender that is used when a message names none.
 DEFAULT = "default"
 SUBJECT_LENGTH_MAX = 150
 
@@ -127,14 +116,14 @@ SUBJECT_LENGTH_MAX = 150
 class Recipient(
     msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel", omit_defaults=True
 ):
-    """Who the letter is for, as the caller knows them: by at least one of `recipient_id`,
-    `external_id` and `cpf_cnpj_hash`.
+    """The recipient as the caller knows them, by at least one of `recipient_id`, `external_id` and
+    `cpf_cnpj_hash`.
     """
 
     email: Personal[str]
     recipient_id: str | None = None
     external_id: Personal[str | None] = None
-    #: 64 hexadecimal digits; see `document_hash`. The number itself is never taken.
+    #: 64 hexadecimal digits; see `document_hash`. The number itself is never accepted.
     cpf_cnpj_hash: Personal[str | None] = None
     razao_social: Personal[str | None] = None
     nome: Personal[str | None] = None
@@ -172,9 +161,9 @@ class Message(Payload, frozen=True, rename="camel", omit_defaults=True):
     recipient: Recipient | None = None
     #: An https or mailto URL for the header List-Unsubscribe.
     unsubscribe: Personal[str | None] = None
-    #: Code of the tenant's config `email.sender`.
+    #: Code of an `email.sender`.
     sender: str = DEFAULT
-    #: The caller's own id (a UUID), which becomes the id of the request.
+    #: The caller's id (a UUID), which becomes the id of the request.
     outbox_id: str | None = None
 
     def __post_init__(self) -> None:
@@ -191,16 +180,14 @@ class Message(Payload, frozen=True, rename="camel", omit_defaults=True):
 
 
 def _tidy(struct: msgspec.Struct, name: str, tidy: Any) -> None:
-    """Constructors are not checked, so it may be anything; what is wrong with it is told by the
-    rules.
-    """
+    """Constructors are not checked, so the value may be of any type; the rules report it."""
     given = getattr(struct, name)
     if isinstance(given, str):
         msgspec.structs.force_setattr(struct, name, tidy(given))
 
 
 def _tidy_copies(message: Message, name: str, seen: set[str]) -> None:
-    """Nobody gets a letter twice: an address that was named before is left out."""
+    """Removes repeated addresses."""
     given = getattr(message, name)
     if not isinstance(given, list | tuple) or not all(isinstance(one, str) for one in given):
         return
@@ -213,7 +200,7 @@ def _tidy_copies(message: Message, name: str, seen: set[str]) -> None:
 
 
 def is_subject(text: object) -> bool:
-    """Whether a text may be the subject line; one made by a template is asked, too."""
+    """Whether a text may be a subject, also one that a template made."""
     if not isinstance(text, str) or not 0 < len(text) <= SUBJECT_LENGTH_MAX or not text.strip():
         return False
     return not has_controls(text) and ENCODED_WORD.search(text) is None

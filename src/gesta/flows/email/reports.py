@@ -1,10 +1,8 @@
-"""What Amazon SES reports by SNS: that a letter arrived, bounced, or was complained about.
+"""Reports of Amazon SES through SNS: delivered, bounced, complained.
 
-Which request it is stands in the letter itself: in the tag `outboxId` (events of a configuration
-set), or in the header X-Outbox-Id
-(notifications of an identity, with original headers). Both are in what SNS signs. A permanent
-bounce and a complaint put the address on
-the suppression list.
+The e-mail itself names its request: in the tag `outboxId` (events of a configuration set), or in
+the header X-Outbox-Id (notifications of an identity, with original headers). SNS signs both. A
+permanent bounce and a complaint put the address on the suppression list.
 """
 
 import hashlib
@@ -25,9 +23,9 @@ from gesta.tenants.config import Entity
 
 PROVIDER: Final = "ses"
 _WORD: Final = re.compile(r"[^a-z0-9-]+")
-#: A person says that it was no spam after all.
+#: The recipient corrects a spam report.
 _NO_COMPLAINT: Final = "not-spam"
-#: A letter has at most eleven recipients of ours; SES takes fifty.
+#: An e-mail has at most eleven recipients; SES allows fifty.
 PEOPLE_MAX: Final = 50
 
 
@@ -69,10 +67,8 @@ class Delivery(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class SesEvent(msgspec.Struct, frozen=True, rename="camel"):
-    """What SES says.
-
-    Events of a configuration set and notifications of an identity differ in how they name their
-    type.
+    """An event of a configuration set or a notification of an identity; they differ in the name of
+    the type.
     """
 
     mail: ReportedMail = ReportedMail()
@@ -107,14 +103,13 @@ def reporting() -> Reporting:
 
 
 def report_of(message: str) -> ProviderReport | None:
-    """The report in a verified message; None when it is none of ours, or of something that is not
-    recorded.
+    """The report in a verified message; None when it is not about one of our requests, or of a kind
+    that is not recorded.
     """
     try:
         content = msgspec.json.decode(message, type=SesEvent)
     except (msgspec.MsgspecError, RecursionError):
-        # Signed all the same: SNS says hello in plain words, and topics carry what people put
-        # there.
+        # Valid but not JSON: greetings of SNS, and messages of other publishers on the topic.
         return None
     request_id = _request_id(content.mail)
     if request_id is None:
@@ -175,7 +170,7 @@ def _request_id(mail: ReportedMail) -> str | None:
 
 
 def _name(text: str) -> str:
-    """What the report is called; a long name by its digest."""
+    """The id of the report; a long one is replaced by its digest."""
     name = f"ses/{text}"
     if len(name) <= 100 and name.isascii() and name.isprintable():
         return name
@@ -183,9 +178,8 @@ def _name(text: str) -> str:
 
 
 def _word(text: str) -> str:
-    """Amazon's word as ours: `NoEmail` → `noemail`.
-
-    Bounded, because it goes into events and metrics of others.
+    """Amazon's term as a reason: `NoEmail` → `noemail`. Bounded, because it goes into events and
+    metrics.
     """
     return _WORD.sub("", text.lower())[:40]
 

@@ -1,20 +1,20 @@
-"""What a letter must be like (V1 to V7 of seed 002 with S2-16 to S2-25): checked before the request
-is accepted, and again before it is sent.
+"""Validation of an e-mail (V1 to V7 with S2-16 to S2-25), before the request is accepted and again
+before it is sent.
 
-Faults never repeat what was given: they go into answers, logs and dead letters.
+Errors never quote the input, because they go into answers, logs and dead letters.
 """
 
 import re
 from collections.abc import Mapping
 from urllib.parse import urlsplit
 
-from gesta.flows.email.bodies import BODY_BYTES_MAX, ref_fault
+from gesta.flows.email.bodies import BODY_BYTES_MAX, ref_error
 from gesta.flows.email.message import (
     ENCODED_WORD,
     SUBJECT_LENGTH_MAX,
     Message,
     Recipient,
-    address_fault,
+    address_error,
     has_controls,
     is_subject,
 )
@@ -35,65 +35,65 @@ UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}
 _HASH = re.compile(r"[a-f0-9]{64}")
 _TAG = re.compile(r"[A-Za-z0-9_-]{1,50}")
 _X_HEADER = re.compile(r"x-[a-z0-9-]{1,70}")
-#: Beside X-…, the headers that a caller may set. All others are the sender's: From, Bcc and DKIM
-#: among them.
+#: Headers that a caller may set beside X-…. All others belong to the sender, such as From, Bcc and
+#: DKIM.
 _ALLOWED_HEADERS = frozenset(
     {"list-unsubscribe", "list-unsubscribe-post", "references", "in-reply-to"}
 )
-#: Ours, or an instruction to the provider: a caller could leave the sender's configuration by it.
+#: Set by gesta, or an instruction to the provider that could override the sender's configuration.
 _OWN_HEADERS = re.compile(r"x-(outbox-id|tags|ses-.*|amz-.*)")
-#: What a person's or company's name and an id of the caller may be long (C-8).
+#: Maximum lengths of names and of ids of the caller (C-8).
 _LENGTHS = {"external_id": 64, "nome": 120, "razao_social": 150}
 _SEED_NAMES = {"external_id": "externalId", "nome": "nome", "razao_social": "razaoSocial"}
 
 
-def faults_of(message: Message) -> dict[str, str]:
-    """Field → what is wrong with it, every fault at once; empty when the letter may be sent."""
-    faults: dict[str, str] = {}
-    if fault := address_fault(message.to):
-        faults["to"] = fault
+def errors_of(message: Message) -> dict[str, str]:
+    """Field → error, all at once; empty when the e-mail may be sent."""
+    errors: dict[str, str] = {}
+    if fault := address_error(message.to):
+        errors["to"] = fault
     for name in ("cc", "bcc"):
-        faults |= _copies(name, getattr(message, name))
-    if message.reply_to is not None and (fault := address_fault(message.reply_to)):
-        faults["replyTo"] = fault
+        errors |= _copies(name, getattr(message, name))
+    if message.reply_to is not None and (fault := address_error(message.reply_to)):
+        errors["replyTo"] = fault
     if not is_subject(message.subject) and not (
         message.subject == "" and message.template is not None
     ):
-        faults["subject"] = (
+        errors["subject"] = (
             f"1 to {SUBJECT_LENGTH_MAX} characters, not blank, without line breaks, other control"
             " characters or encoded words"
         )
     if message.outbox_id is not None and not _is_uuid(message.outbox_id):
-        faults["outboxId"] = NOT_A_UUID
+        errors["outboxId"] = NOT_A_UUID
     if not 0 < len(message.sender) <= CODE_LENGTH_MAX:
-        faults["sender"] = f"1 to {CODE_LENGTH_MAX} characters"
-    faults |= _content(message) | _headers(message.headers) | _tags(message.tags)
+        errors["sender"] = f"1 to {CODE_LENGTH_MAX} characters"
+    errors |= _content(message) | _headers(message.headers) | _tags(message.tags)
     if message.unsubscribe is not None and not _is_unsubscribe(message.unsubscribe):
-        faults["unsubscribe"] = "an https:// or mailto: URL of ASCII characters"
+        errors["unsubscribe"] = "an https:// or mailto: URL of ASCII characters"
     if message.recipient is not None:
-        faults |= recipient_faults(message.recipient, message.to)
-    return faults
+        errors |= recipient_errors(message.recipient, message.to)
+    return errors
 
 
-def recipient_faults(recipient: Recipient, to: str) -> dict[str, str]:
-    faults: dict[str, str] = {}
+def recipient_errors(recipient: Recipient, to: str) -> dict[str, str]:
+    errors: dict[str, str] = {}
     if recipient.email != to:
-        faults["recipient.email"] = RECIPIENT_EMAIL
+        errors["recipient.email"] = RECIPIENT_EMAIL
     if not (recipient.recipient_id or recipient.external_id or recipient.cpf_cnpj_hash):
-        faults["recipient"] = RECIPIENT_IDENTIFIER
+        errors["recipient"] = RECIPIENT_IDENTIFIER
     if recipient.recipient_id is not None and not _is_uuid(recipient.recipient_id):
-        faults["recipient.recipientId"] = NOT_A_UUID
+        errors["recipient.recipientId"] = NOT_A_UUID
     if recipient.cpf_cnpj_hash is not None and not _HASH.fullmatch(recipient.cpf_cnpj_hash):
-        faults["recipient.cpfCnpjHash"] = (
+        errors["recipient.cpfCnpjHash"] = (
             "must be 64 hexadecimal digits in lower case; the number itself is never taken"
         )
     for name, longest in _LENGTHS.items():
         text = getattr(recipient, name)
         if text is not None and (not 0 < len(text) <= longest or has_controls(text)):
-            faults[f"recipient.{_SEED_NAMES[name]}"] = (
+            errors[f"recipient.{_SEED_NAMES[name]}"] = (
                 f"1 to {longest} characters without control characters"
             )
-    return faults
+    return errors
 
 
 def _is_uuid(text: str) -> bool:
@@ -106,7 +106,7 @@ def _copies(name: str, addresses: list[str]) -> dict[str, str]:
     return {
         f"{name}[{n}]": fault
         for n, address in enumerate(addresses)
-        if (fault := address_fault(address))
+        if (fault := address_error(address))
     }
 
 
@@ -127,7 +127,7 @@ def _content(message: Message) -> dict[str, str]:
     if message.html_ref is not None:
         if inline or message.template is not None:
             errors["htmlRef"] = "give exactly one of html and text, template and htmlRef"
-        elif error := ref_fault(message.html_ref):
+        elif error := ref_error(message.html_ref):
             errors["htmlRef"] = error
     for name, text in inline.items():
         if not text.strip() or "\0" in text or len(text.encode(errors="replace")) > BODY_BYTES_MAX:
@@ -138,31 +138,31 @@ def _content(message: Message) -> dict[str, str]:
 def _headers(headers: Mapping[str, str]) -> dict[str, str]:
     if len(headers) > HEADERS_MAX:
         return {"headers": f"at most {HEADERS_MAX}"}
-    faults: dict[str, str] = {}
+    errors: dict[str, str] = {}
     seen: set[str] = set()
     for number, (name, value) in enumerate(headers.items()):
         plain = name.lower()
-        # The place and not the name: it may be anything, too.
+        # The index, because the name may contain anything.
         where = f"headers[{number}]"
         if plain not in _ALLOWED_HEADERS and (
             not _X_HEADER.fullmatch(plain) or _OWN_HEADERS.fullmatch(plain)
         ):
-            faults[where] = (
+            errors[where] = (
                 "only X-… (not X-Outbox-Id, X-Tags, X-SES-…), List-Unsubscribe,"
                 " List-Unsubscribe-Post, References and In-Reply-To may be set"
             )
         elif plain in seen:
-            faults[where] = "named twice"
+            errors[where] = "named twice"
         elif not value.strip() or has_controls(value) or ENCODED_WORD.search(value) is not None:
-            faults[where] = (
+            errors[where] = (
                 "a value without line breaks, other control characters or encoded words (=?…?=)"
             )
         elif not (value.isascii() or plain.startswith("x-")):
-            faults[where] = "in ASCII, unless the header is X-…"
+            errors[where] = "in ASCII, unless the header is X-…"
         elif len(f"{name}: {value}".encode()) > HEADER_BYTES_MAX:
-            faults[where] = f"at most {HEADER_BYTES_MAX} bytes with its name"
+            errors[where] = f"at most {HEADER_BYTES_MAX} bytes with its name"
         seen.add(plain)
-    return faults
+    return errors
 
 
 def _tags(tags: list[str]) -> dict[str, str]:

@@ -38,15 +38,12 @@ from gesta.outbound.rate_limits import PerSecond
 from gesta.outbound.smtp import Envelope, MailAnswer, MailFault, MailReply
 
 SENDER = "email.sender"
-#: Letters a second for one sender unless its config says otherwise (R2-35).
+#: E-mails per second for one sender by default (R2-35).
 PER_SECOND = 100.0
 
 
 class Sender(ConfigBody, frozen=True):
-    """An account that letters are handed in with.
-
-    `kind` says how: by SMTP (`host` …) or by Amazon SES (`region` …).
-    """
+    """An account for SMTP (`host` …) or Amazon SES (`region` …)."""
 
     # Amazon's secret signs and is never sent.
     sent_to: ClassVar = {"password": ("host",)}
@@ -69,7 +66,7 @@ class Sender(ConfigBody, frozen=True):
     access_key_id: str = ""
     secret_access_key: Secret[str] = ""
     configuration_set: str = ""
-    #: SNS topics that report on this sender's letters; no other is believed.
+    #: SNS topics that report on this sender's e-mails; all others are refused.
     report_topics: list[
         Annotated[
             str,
@@ -78,7 +75,7 @@ class Sender(ConfigBody, frozen=True):
             ),
         ]
     ] = msgspec.field(default_factory=list)
-    #: Another address than Amazon's own, for a trial.
+    #: Another address than Amazon's, for tests.
     endpoint_url: Annotated[str, msgspec.Meta(pattern=r"^(https?://[^\s/?#]+.*)?$")] = ""
     per_second: PerSecond = PER_SECOND
 
@@ -87,12 +84,11 @@ class Sender(ConfigBody, frozen=True):
 
 
 def credential(code: str) -> str:
-    """What a refused account is held under."""
     return f"{SENDER}/{code}"
 
 
 def sender_of(attempt: Attempt, code: str) -> Sender:
-    """The account that a letter names. Ends the attempt when the tenant has none of that code."""
+    """The account of the e-mail. Ends the attempt when the tenant has none of that code."""
     entity = attempt.config.get(SENDER, code)
     if entity is None:
         raise ConfigMissing(SENDER, code, "sender_missing")
@@ -105,37 +101,37 @@ def sender_of(attempt: Attempt, code: str) -> Sender:
 
 
 async def secret_of(attempt: Attempt, code: str, field: str) -> str:
-    """The newest version of a sender's secret, empty when it has none."""
+    """Empty when there is none."""
     found = await attempt.config.secrets(SENDER, code, field)
     return found[0] if found else ""
 
 
-#: After a throttled answer nobody uses the account for so long; whom it was said to waits longer
-#: each time, by the schedule.
+#: How long the account is closed after a throttled answer; the throttled request waits longer, by
+#: its schedule.
 THROTTLED_SECONDS = 1.0
-#: Asking again cannot help: the address itself is refused.
+#: The address itself is refused, so a retry cannot help.
 _HOPELESS = frozenset({"private_address", "plain_smtp", "unsendable"})
 _ENHANCED = re.compile(r"^\s*([245])\.(\d{1,3})\.(\d{1,3})\b")
 _LOGIN_REFUSED = frozenset({530, 534, 535, 538})
-#: The mailbox or its domain does not exist, or the address is none.
+#: The mailbox or its domain does not exist, or the address is invalid.
 _BAD_ADDRESS = frozenset({(1, 1), (1, 2), (1, 3), (1, 10)})
-#: Codes that may be part of a reason: reasons are labels of a metric, so a server must not be able
+#: Codes that may be part of a reason. Reasons are labels of a metric, so a server must not be able
 #: to invent them.
 _NAMED = frozenset({421, 450, 451, 452, 454, 550, 551, 552, 553, 554})
 
 
 class SmtpVerdict(msgspec.Struct, frozen=True):
-    """What an answer means. `outcome` is None when the letter was taken."""
+    """`outcome` is None when the e-mail was accepted."""
 
     outcome: Outcome | None = None
-    #: `to` has no mailbox: no more letters to it.
+    #: `to` has no mailbox: suppress it.
     suppress: bool = False
-    #: Nobody should use the account for so long.
+    #: How long the account is closed.
     close_seconds: float = 0.0
 
 
 def after_mail_fault(fault: MailFault) -> Outcome:
-    """What an attempt came to that got no answer."""
+    """The outcome of an attempt without an answer."""
     if fault.sent:
         return Unknown(fault.reason, fault.detail)
     return (
@@ -146,7 +142,7 @@ def after_mail_fault(fault: MailFault) -> Outcome:
 
 
 def verdict_of(answer: MailAnswer, sender_code: str) -> SmtpVerdict:
-    """What an answer means. Raises CredentialRefused when the account itself is refused."""
+    """Raises CredentialRefused when the account is refused."""
     reply = answer.reply
     if answer.is_accepted:
         return SmtpVerdict()
@@ -165,7 +161,7 @@ def verdict_of(answer: MailAnswer, sender_code: str) -> SmtpVerdict:
             close_seconds=after,
         )
     if reply.code < 500:
-        # Neither yes nor no: whether a letter went out with it nobody can say.
+        # Neither accepted nor refused: the e-mail may have been sent.
         return SmtpVerdict(
             Unknown("bad_answer", detail) if answer.stage == "data" else Retry("bad_answer", detail)
         )
@@ -175,7 +171,7 @@ def verdict_of(answer: MailAnswer, sender_code: str) -> SmtpVerdict:
 
 
 def _enhanced(reply: MailReply) -> tuple[int, int] | None:
-    """Subject and detail of the enhanced status code (RFC 3463), where it fits the plain one."""
+    """The enhanced status code (RFC 3463), where it matches the reply code."""
     match = _ENHANCED.match(reply.text)
     if match is None or int(match[1]) != reply.code // 100:
         return None
@@ -187,8 +183,8 @@ def _reason(reply: MailReply) -> str:
 
 
 RATE_SECONDS = 1.0
-#: Amazon counts the last 24 hours, so letters become possible again one by one; it advises to wait
-#: up to ten minutes.
+#: Amazon counts the last 24 hours, so the quota recovers gradually; it advises to wait up to ten
+#: minutes.
 QUOTA_SECONDS = 600.0
 _HELD = frozenset(
     """AccountSuspendedException SendingPausedException AccountSendingPausedException
@@ -215,7 +211,7 @@ async def send_by_ses(
     cc: list[str],
     tags: list[str],
 ) -> str | Outcome:
-    """SES's id of the letter; or the outcome, when it was not taken."""
+    """SES's id of the e-mail; or the outcome when it was not accepted."""
     account = AwsAccount(sender.region, sender.access_key_id, secret, sender.endpoint_url)
     copies = set(cc)
     destination = {

@@ -1,9 +1,8 @@
-"""Messages of Amazon SNS, verified: signed by a certificate that comes from Amazon's own hosts, on
-a topic that the tenant has named.
+"""Verifies messages of Amazon SNS: signed by a certificate from Amazon's hosts, on a topic that the
+tenant has named.
 
-Signature versions 1 (SHA-1) and 2 (SHA-256), as SNS specifies them. Certificates are fetched
-through the guard like everything else, a
-few of them at most, and kept for a day.
+Signature versions 1 (SHA-1) and 2 (SHA-256), as SNS specifies them. A few certificates are fetched
+through the guard and cached for a day.
 """
 
 import base64
@@ -24,19 +23,18 @@ from gesta.errors import InvalidSignature, StoreError
 from gesta.intake.provider_reports import ReportContext
 from gesta.outbound.http import TransportFault
 
-#: By the name of a region, like us-gov-west-1: `sns.s3.amazonaws.com` and
-#: `sns.s3-eu-west-1.amazonaws.com` are a bucket that anybody can own.
+#: Must be a region, like us-gov-west-1: `sns.s3.amazonaws.com` and `sns.s3-eu-west-1.amazonaws.com`
+#: are buckets that anybody can own.
 HOST: Final = re.compile(r"sns\.[a-z]{2}(-[a-z]+){1,2}-[0-9]{1,2}\.amazonaws\.com(\.cn)?")
 CERTIFICATES_MAX: Final = 50
 KEPT_MS: Final = 86_400_000
-#: Certificates that may be asked for in a minute, whoever names them.
+#: Certificates that may be fetched per minute in total.
 FETCHES_MAX: Final = 20
 MINUTE_MS: Final = 60_000
-#: SNS repeats what was not taken for an hour at most. Nobody can tell us the same again much later
-#: than that.
+#: SNS repeats a message for at most an hour, so much older ones are refused as replays.
 AGE_MS: Final = 86_400_000
 
-#: What is signed, in this order, of each type.
+#: The signed fields of each type, in order.
 _SIGNED: Final[dict[str, tuple[str, ...]]] = {
     "Notification": ("Message", "MessageId", "Subject", "Timestamp", "TopicArn", "Type"),
     "SubscriptionConfirmation": (
@@ -77,8 +75,6 @@ class SnsMessage(
         "subscribe_url": "SubscribeURL",
     },
 ):
-    """What SNS posts."""
-
     type: Literal["Notification", "SubscriptionConfirmation", "UnsubscribeConfirmation"]
     id: str
     topic: str
@@ -113,19 +109,17 @@ class SnsMessage(
 
 
 class Certificates:
-    """Keys of certificates that were fetched lately."""
+    """The cache of public keys."""
 
     def __init__(self) -> None:
         self._keys: dict[str, tuple[RSAPublicKey, int]] = {}
         self._fetched_at: list[int] = []
 
     async def key(self, url: str, context: ReportContext) -> RSAPublicKey:
-        """The public key of the certificate at a URL that fits.
-
-        Raises InvalidSignature, or StoreError where it cannot be had right now.
+        """The public key of a certificate. Raises InvalidSignature for a bad URL, StoreError where
+        it cannot be fetched now.
         """
-        # A name and nothing behind it: by a query, the API of the same host gives back what anybody
-        # has put there.
+        # Without a query: the API of the same host could echo what an attacker stored there.
         if (
             not is_amazons(url, context.scratch_url)
             or not url.endswith(".pem")
@@ -138,8 +132,7 @@ class Certificates:
             return known[0]
         self._fetched_at = [at for at in self._fetched_at if context.now_ms - at < MINUTE_MS]
         if known is None and len(self._fetched_at) >= FETCHES_MAX:
-            # Whoever makes names up does not keep us from one that was good before: there are only
-            # so many of those.
+            # Invented names cannot evict or block a certificate that was valid before.
             raise StoreError(
                 "too many certificates of SNS were asked for within a minute; it is tried again"
             )
@@ -165,7 +158,7 @@ class Certificates:
 
 
 def is_amazons(url: str, scratch_url: str) -> bool:
-    """Whether a URL leads to a host of SNS, or to the one that the settings name for a trial."""
+    """Whether a URL leads to a host of SNS, or to the one in the settings for tests."""
     if not url.isascii() or not url.isprintable() or " " in url or "\\" in url:
         return False
     if scratch_url and url.startswith(f"{scratch_url}/"):
@@ -201,9 +194,8 @@ def _key_of(pem: bytes, now_ms: int) -> RSAPublicKey:
 async def open_message(
     body: bytes, topics: frozenset[str], certificates: Certificates, context: ReportContext
 ) -> SnsMessage:
-    """The message, once it is shown to be SNS's own, on one of these topics, and of our days.
-
-    Raises InvalidSignature.
+    """The verified message: signed by SNS, on one of these topics, and recent. Raises
+    InvalidSignature.
     """
     try:
         posted = msgspec.json.decode(body, type=SnsMessage)
@@ -219,11 +211,11 @@ async def open_message(
     ):
         raise InvalidSignature from None
     if posted.topic not in topics:
-        # Before anything is fetched: a stranger cannot make us ask Amazon.
+        # Before anything is fetched, so that strangers cannot make us call Amazon.
         raise InvalidSignature
     key = await certificates.key(posted.certificate, context)
     try:
-        # Version 1 is SHA-1, and still SNS's default.
+        # Version 1 is SHA-1 and still SNS's default.
         algorithm = hashes.SHA1() if posted.version == "1" else hashes.SHA256()  # noqa: S303
         key.verify(signature, posted.signed(), PKCS1v15(), algorithm)
     except crypto_errors.InvalidSignature:
@@ -234,7 +226,7 @@ async def open_message(
 
 
 async def confirm(posted: SnsMessage, context: ReportContext) -> None:
-    """Say yes to a subscription, by the URL that the posted names, which is signed."""
+    """Confirm a subscription by its signed URL."""
     url = posted.subscribe_url or ""
     if not is_amazons(url, context.scratch_url):
         raise InvalidSignature

@@ -1,28 +1,26 @@
 """notification.slack: chat.postMessage by Slack's own client, with workspace, channel, app and
 template by code.
 
-What Slack answers, and the outcome:
+Slack's answer, and the outcome:
 
 - ok: Done, with `ts` as id and the channel as target.
-- Too fast (429, `ratelimited`): nothing was posted. The channel's key is closed for all processes;
-  the request waits as long as Slack says and spends no attempt.
+- Rate limited (429, `ratelimited`): nothing was posted. The channel's limit is closed for all
+  processes; the request waits as long as Slack asks and uses up no attempt.
 - `service_unavailable`, no connection: Retry.
-- `message_limit_exceeded` and its like: Retry after a quarter of an hour. The workspace is closed
-  meanwhile.
-- `internal_error`, 5xx, a lost answer: Unknown. Slack is asked, by the mark in the message's
+- `message_limit_exceeded` and similar codes: Retry after a quarter of an hour. The workspace is
+  closed meanwhile.
+- `internal_error`, 5xx, a lost answer: Unknown. Slack is searched for the mark in the message's
   metadata.
-- `token_revoked` and its like, 401, 403, no token: everything of the workspace is held until its
-  token changes.
-- `channel_not_found` and its like: Rejected by that name.
-- A word that the table in client.py lacks: Rejected `slack_other`, and an error in the log.
+- `token_revoked` and similar codes, 401, 403, no token: requests of the workspace are held until
+  its token changes.
+- `channel_not_found` and similar codes: Rejected with that reason.
+- A code that is not in the table in client.py: Rejected `slack_other`, and an error in the log.
 
-Why "too fast" spends no attempt: it speaks of the key, which many requests share, and not of the
-request. A busy hour would otherwise make dead letters of messages that nothing is wrong with. A
-request with a time to live still expires.
+A rate limit uses up no attempt, because it concerns the channel and not the request. Otherwise a
+busy hour would make dead letters of valid messages. A request with a time to live still expires.
 
-The window for a duplicate: a message that was posted, whose answer got lost, and that a person
-deleted before Slack was asked; and one that Slack posts more than ASK_AFTER_SECONDS after the
-connection to it broke.
+The window for a duplicate: a message was posted, its answer was lost, and a person deleted it
+before Slack was asked; or Slack posts it more than ASK_AFTER_SECONDS after the connection broke.
 """
 
 from collections.abc import Mapping
@@ -71,7 +69,7 @@ from gesta.flows.slack.message import (
     Message,
     SendMessageJob,
     Workspace,
-    faults_of,
+    errors_of,
     job_of,
     snapshot,
     tags_of,
@@ -93,12 +91,12 @@ __all__ = [
     "snapshot",
 ]
 
-#: A message that Slack got just before the connection broke is visible by then.
+#: A message that Slack received just before the connection broke is visible by then.
 ASK_AFTER_SECONDS: Final = 30.0
-#: The executor's own deadline lies this far behind the call's, so that a slow Slack is told from a
+#: The executor's deadline is this much later than the call's, to distinguish a slow Slack from a
 #: stuck worker.
 _MARGIN_SECONDS: Final = 5.0
-#: Where a test goes while the tenant has no channels.
+#: The channel of tests where the tenant has stored none.
 _SANDBOX_CHANNEL: Final = "C0SANDBOX"
 #: Reasons of this channel that may be labels of a metric: a closed set.
 _REASONS: Final = frozenset(
@@ -118,7 +116,7 @@ _REASONS: Final = frozenset(
         "cannot_ask",
     }
 )
-#: The token does, but not for reading: no reason to hold what is to be posted.
+#: The token may post but not read, so requests are not held.
 _NOT_FOR_READING: Final = frozenset(
     {"missing_scope", "no_permission", "not_allowed_token_type", "access_denied"}
 )
@@ -129,11 +127,8 @@ def flow(
 ) -> Flow:
     """The channel.
 
-    With `token` the program itself declares the workspace `default`; all others come from the
-    tenant's config.
-
-    `token` is `xoxb-…`, or `env:NAME`, which is looked up when a message is sent. A tenant's own
-    workspace `default` goes first.
+    `token` declares the workspace `default` for tenants that have stored none of that code. It is
+    `xoxb-…`, or `env:NAME`, which is read when a message is sent.
     """
     require_library()
     return Flow(
@@ -230,7 +225,7 @@ def _reconciler(token: str | None, timeout_seconds: float) -> Executor:
                 destination.history_limit,
                 destination.workspace_limit,
             )
-            # No answer to a question ends the doubt.
+            # A refused question does not resolve the outcome.
             return (
                 Unknown(outcome.reason, outcome.detail)
                 if not isinstance(outcome, Done)
@@ -249,21 +244,18 @@ def _stand_ins(message: Message) -> Mapping[str, ConfigBody]:
 
 
 async def _check(message: Message, _: TenantConfig, templates: Templates) -> Mapping[str, str]:
-    faults = faults_of(message)
+    errors = errors_of(message)
     if (
-        faults
+        errors
         or message.template is None
         or templates.has_all(message.template, message.data, message.locale)
     ):
-        return faults
+        return errors
     return await templates.missing(message.template, message.data, message.locale)
 
 
 def _content(text: str | None, blocks: list[dict[str, Any]] | None) -> dict[str, Any]:
-    """The arguments that say something, for others to be added.
-
-    Ends the attempt when there is nothing to say, so that nothing half-made is ever posted.
-    """
+    """The arguments with the content. Ends the attempt when there is none."""
     content: dict[str, Any] = {}
     if text:
         content["text"] = text
@@ -291,9 +283,8 @@ def _arguments(
 async def _ending(
     response: HttpResponse, message: Message, attempt: Attempt, key: Limit, around: Limit
 ) -> Outcome:
-    """How an attempt ends that Slack said no to.
-
-    What speaks of the key or the token is everybody's matter, not this request's.
+    """The ending of an attempt that Slack refused. Rate limits and refused tokens concern all
+    requests that share them.
     """
     meaning, retry_after = meaning_of(response), attempt.http.retry_after(response)
     if meaning == "throttled":
@@ -312,7 +303,7 @@ async def _throttled(attempt: Attempt, key: Limit, seconds: float) -> NoReturn:
 
 
 def notices(*, is_declared: bool) -> Notices:
-    """`is_declared`: the program itself has the workspace `default`."""
+    """`is_declared`: the program declares the workspace `default`."""
 
     def fault(channel: str, config: TenantConfig) -> str:
         if not PLACE.fullmatch(channel):

@@ -1,8 +1,8 @@
-"""Asking Slack what became of a message: every message carries a mark in its metadata, and the
-conversation is searched for it.
+"""Asks Slack about a message: every message has a mark in its metadata, and the conversation is
+searched for it.
 
-"It is not there" counts only when the whole time in which it can have been posted was read to the
-end; otherwise the doubt stays.
+"Not found" counts only when the whole period in which it can have been posted was read. Otherwise
+the outcome stays unknown.
 """
 
 import hashlib
@@ -17,27 +17,27 @@ from gesta.flows.slack.destination import Destination
 from gesta.flows.slack.message import Message
 
 EVENT_TYPE: Final = "gesta_request"
-#: Slack's clock and ours may differ by so much.
+#: How much Slack's clock and ours may differ.
 SKEW_MS: Final = 300_000
 PAGE: Final = 200
 PAGES_MAX: Final = 10
 
-#: A digit → the one that says of which variant the id is, with what is left of the digit.
+#: Digit → the digit with the variant bits of a UUID.
 _VARIANTS: Final = {f"{digit:x}": "89ab"[digit & 3] for digit in range(16)}
-#: Of a UUID of version 5 the part that is always the same.
+#: The version digit of a UUID of version 5.
 _NAMESPACE: Final = hashlib.sha1(
     UUID("6d0f7a4e-4d0b-5f57-9f6e-5b1f7f0c2a11").bytes, usedforsecurity=False
 )
 
 
 def mark_of(attempt: Attempt) -> str:
-    """A name of the intent that tells nothing about it: a UUID of version 5, which Slack also takes
-    for a client_msg_id.
+    """A mark of the intent that reveals nothing: a UUID of version 5, which Slack also accepts as
+    client_msg_id.
     """
     digest = _NAMESPACE.copy()
     digest.update(attempt.key.encode())
     digits = digest.hexdigest()
-    # By hand, because a UUID object takes as long as the rest of it.
+    # By hand, because creating a UUID object doubles the time.
     return (
         f"{digits[:8]}-{digits[8:12]}-5{digits[13:16]}"
         f"-{_VARIANTS[digits[16]]}{digits[17:20]}-{digits[20:32]}"
@@ -45,8 +45,8 @@ def mark_of(attempt: Attempt) -> str:
 
 
 def marked(content: dict[str, Any], attempt: Attempt) -> None:
-    """Add the arguments by which a message can be found again."""
-    # The second one is not documented, so nothing relies on it; where Slack heeds it, it prevents a
+    """Add the arguments by which the message can be found."""
+    # client_msg_id is undocumented, so nothing relies on it; where Slack honours it, it prevents a
     # duplicate.
     mark = content["client_msg_id"] = mark_of(attempt)
     content["metadata"] = {
@@ -58,17 +58,14 @@ def marked(content: dict[str, Any], attempt: Attempt) -> None:
 async def ask(
     message: Message, attempt: Attempt, destination: Destination, api: SlackApi
 ) -> Outcome:
-    """Done: it is there. Retry: it is not, and it would be. Unknown: that cannot be said.
-
-    Raises Refused.
-    """
+    """Done: found. Retry: not there, and it would be. Unknown: undecidable. Raises SlackRefusal."""
     channel = await _conversation(destination.channel_id, api)
     method, arguments = "conversations.history", {"channel": channel}
     if message.thread_ts is not None:
         method, arguments = "conversations.replies", {"channel": channel, "ts": message.thread_ts}
     oldest = f"{max(0, attempt.first_ms - SKEW_MS) / 1000:.6f}"
     cursor, mark = "", mark_of(attempt)
-    # Once for all pages: put off in the middle, it would begin again at the first, and again.
+    # Once for all pages: postponed between pages, the search would restart every time.
     await attempt.limits.take(destination.history_limit)
     for _ in range(PAGES_MAX):
         more = {"cursor": cursor} if cursor else {}
@@ -93,10 +90,7 @@ def _not_found(last: Mapping[str, Any]) -> Outcome:
 
 
 async def _conversation(channel_id: str, api: SlackApi) -> str:
-    """A person has no history; the conversation with that person has.
-
-    Opening it again changes nothing.
-    """
+    """For a user: the conversation with that user. Opening it again changes nothing."""
     if channel_id[0] not in "UW":
         return channel_id
     answer = await api.post("conversations.open", {"users": channel_id})

@@ -1,8 +1,7 @@
-"""Slack's own client, over the attempt's HTTP: one door out, with its guard, its time limit and its
-knowledge of what was sent.
+"""Slack's client over the attempt's HTTP, with its guard, time limit and record of what was sent.
 
-The client's retries are off: it would repeat a message whose answer got lost. The engine is the
-only one who tries again.
+The client's retries are off, because it would repeat a message whose answer was lost. Only the
+engine retries.
 """
 
 from __future__ import annotations
@@ -25,9 +24,8 @@ from gesta.outbound.http import Http, HttpResponse, status_reason
 if TYPE_CHECKING:
     from slack_sdk.web.async_client import AsyncWebClient
 
-#: throttled: the key is closed, nothing was posted. again, later: surely not posted. unknown: may
-#: have been posted.
-#: final: no, and no again. credential: no to everything under this token.
+#: throttled: rate limited, not posted. again, later: not posted. unknown: may have been posted.
+#: final: refused permanently. credential: the token is refused.
 Meaning = Literal["throttled", "again", "later", "unknown", "final", "credential"]
 
 _WORDS: Final[dict[Meaning, str]] = {
@@ -53,31 +51,28 @@ _WORDS: Final[dict[Meaning, str]] = {
         enterprise_is_restricted two_factor_setup_required method_deprecated deprecated_endpoint"""
     ),
 }
-#: Slack's word for an error → what it means.
+#: Slack's error code → its meaning.
 MEANINGS: Final[dict[str, Meaning]] = {
     word: meaning for meaning, words in _WORDS.items() for word in words.split()
 }
 
 _WORD: Final = re.compile(r"[a-z][a-z_]{2,63}")
-#: The reason of an error that is not in the table.
+#: The reason for a code that is not in the table.
 OTHER: Final = "slack_other"
-#: A workspace that is being moved, locked or over its quota is not asked again for this long.
+#: How long a workspace is closed that is being moved, locked or over its quota.
 LATER_SECONDS: Final = 900.0
-#: The pause after "too fast" when Slack does not say how long.
+#: The pause after a rate limit without Retry-After.
 THROTTLED_SECONDS: Final = 30.0
 
 
 def word_of(response: HttpResponse) -> str:
-    """Slack's word for the error; empty when there is none.
-
-    Never a sentence: it could quote what was sent.
-    """
+    """Slack's error code; empty if there is none. Never a sentence, which could quote it."""
     word = _read(response).get("error")
     return word if isinstance(word, str) and _WORD.fullmatch(word) else ""
 
 
 def meaning_of(response: HttpResponse) -> Meaning | None:
-    """What an answer means that is no success; None when only its status says something."""
+    """The meaning of an answer that is no success; None when only its status counts."""
     if response.status == 429:
         return "throttled"
     known = MEANINGS.get(word_of(response))
@@ -87,7 +82,7 @@ def meaning_of(response: HttpResponse) -> Meaning | None:
 
 
 def outcome_of(response: HttpResponse, retry_after: float | None) -> Outcome:
-    """How the attempt ends, unless it is throttled or its token refused."""
+    """The outcome, unless it was throttled or its token refused."""
     word, meaning = word_of(response), meaning_of(response)
     detail = f"answered {response.status}{word and ': '}{word}"
     match meaning:
@@ -108,7 +103,7 @@ def _by_status(
 ) -> Outcome:
     status = response.status
     if status >= 500:
-        # A gateway that says when to come back has not passed it on; any other may have.
+        # A gateway that sends Retry-After has not passed the call on; any other may have.
         refused = status == 503 and retry_after is not None
         return (
             Retry(status_reason(status), detail, retry_after or 0.0)
@@ -116,7 +111,7 @@ def _by_status(
             else Unknown(status_reason(status), detail)
         )
     if 200 <= status < 300 and _read(response).get("ok") is not False:
-        # Neither yes nor no.
+        # Neither accepted nor refused.
         return Unknown("bad_answer", f"answered {status}, but not as Slack does")
     if 300 <= status < 400:
         return Rejected("redirect_refused", detail)
@@ -130,43 +125,41 @@ def _read(response: HttpResponse) -> dict[str, Any]:
         return {}
 
 
-#: Silent, and outside of everybody's tree. The client's own would format every message it sends,
-#: text and all, and write it wherever the root logger does.
+#: Silent and detached from the root logger: the client's own logger would write every message with
+#: its text.
 _SILENT: Final = logging.Logger("slack_sdk", logging.CRITICAL)  # noqa: LOG001
 
 
 def require_library() -> None:
-    """Raise MissingExtra with the line that installs it."""
+    """Raises MissingExtra with the install command."""
     if find_spec("slack_sdk") is None:
         raise MissingExtra(NAME, "slack-sdk", "slack")
 
 
 @lru_cache(maxsize=64)
 def client_of(address: str) -> tuple[AsyncWebClient, type[Exception]]:
-    """The client that calls the method at this address for everybody, and what it raises."""
-    # Imported with the first message: it takes a third of a second, and most commands send none.
+    """The shared client for this URL, and the error that it raises."""
+    # Imported with the first message, because it takes a third of a second.
     from slack_sdk.errors import SlackApiError
     from slack_sdk.web.async_client import AsyncWebClient
 
     class Client(AsyncWebClient):
-        """Slack's client with the attempt's HTTP in the place of its own."""
+        """Slack's client with the attempt's HTTP instead of its own."""
 
         async def _request(
             self, *, http_verb: str, api_url: str, req_args: dict[str, Any]
         ) -> dict[str, Any]:
             return await _CALLER.get().send(http_verb, api_url, req_args)
 
-    # The whole address is its base: to join base and method, and to look that up among retired
-    # ones, takes it a third of its time.
-    # A proxy of no meaning: without one it looks for one in the environment, and ours is the only
-    # way out.
+    # The base URL is the whole URL: joining base and method takes the client a third of its time.
+    # The proxy is a dummy: without one the client would read the environment.
     client = Client(retry_handlers=[], logger=_SILENT, proxy="none")
     client.base_url = address
     return client, SlackApiError
 
 
 class SlackRefusal(Exception):
-    """Slack answered, and it was not yes."""
+    """Slack's answer was not a success."""
 
     def __init__(self, response: HttpResponse) -> None:
         super().__init__(f"answered {response.status}")
@@ -174,17 +167,15 @@ class SlackRefusal(Exception):
 
 
 class SlackApi:
-    """Slack's Web API for one attempt under one token."""
-
     __slots__ = ("_address", "_answered", "_http", "_timeout_seconds", "_token")
 
-    #: Where clients come from; a bench that is to measure no client gives its own.
+    #: Creates clients; a benchmark replaces it.
     client_of: ClassVar[staticmethod[[str], tuple[AsyncWebClient, type[Exception]]]] = staticmethod(
         client_of
     )
 
     def __init__(self, http: Http, token: str, *, api_url: str, timeout_seconds: float) -> None:
-        """`api_url` up to the slash before a method's name."""
+        """`api_url` ends with the slash before the method."""
         self._http, self._token, self._address, self._timeout_seconds = (
             http,
             token,
@@ -194,9 +185,8 @@ class SlackApi:
         self._answered: HttpResponse | None = None
 
     async def post(self, method: str, arguments: dict[str, Any]) -> dict[str, Any]:
-        """Call a method that changes something; raises Refused. A missing answer ends the attempt.
-
-        The arguments are this call's own.
+        """Call a method that changes something. Raises SlackRefusal; a missing answer ends the
+        attempt. The arguments belong to this call.
         """
         client, error = self.client_of(self._address + method)
         _CALLER.set(self)
@@ -209,7 +199,7 @@ class SlackApi:
         return data
 
     async def get(self, method: str, arguments: dict[str, Any]) -> dict[str, Any]:
-        """Ask something; raises Refused. A missing answer ends the attempt."""
+        """Call a method that reads. Raises SlackRefusal; a missing answer ends the attempt."""
         client, error = self.client_of(self._address + method)
         _CALLER.set(self)
         try:
@@ -221,12 +211,12 @@ class SlackApi:
             raise self._refused() from None
 
     def _refused(self) -> SlackRefusal:
-        # The client's own text quotes the answer; what is needed stands in the answer itself.
+        # The client's error quotes the answer; the answer itself is enough.
         assert self._answered is not None
         return SlackRefusal(self._answered)
 
     async def send(self, method: str, url: str, arguments: dict[str, Any]) -> dict[str, Any]:
-        """What the client has put together, and what it wants to know of the answer."""
+        """Sends a request that the client composed and returns the answer in its format."""
         json, params = arguments["json"], arguments["params"]
         answer = self._answered = await self._http.exchange(
             method,
@@ -238,12 +228,13 @@ class SlackApi:
         try:
             data = _decode_answer(answer.body)
         except msgspec.DecodeError:
-            # To the client an answer without content is a no; what is behind it, answers.py tells.
+            # The client treats an answer without content as an error, so its meaning is decided
+            # elsewhere.
             data = {}
         return {"data": data, "headers": answer.headers, "status_code": answer.status}
 
 
-#: Whose call it is that a client is about to send: clients are everybody's, tokens and what was
-#: sent are the attempt's.
+#: The call that a client is about to make: clients are shared, token and record belong to the
+#: attempt.
 _CALLER: Final[ContextVar[SlackApi]] = ContextVar("gesta_slack_caller")
 _decode_answer: Final = msgspec.json.Decoder(dict[str, Any]).decode

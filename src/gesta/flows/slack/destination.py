@@ -1,5 +1,5 @@
-"""Where a message goes and under which token: workspace, channel and app by their codes, as they
-are at this attempt.
+"""Where a message goes and with which token: workspace, channel and app by code, as of this
+attempt.
 """
 
 from typing import NamedTuple
@@ -26,36 +26,32 @@ from gesta.outbound.rate_limits import Limit
 from gesta.tenants.config import Entity, TenantConfig, not_stored
 from gesta.tenants.templates.templates import TEMPLATE, find_template
 
-#: After a rest a workspace may send so many at once.
+#: The burst of a workspace.
 _BURST = 10
-#: Slack lets a conversation be read fifty times a minute. A question reads it once, where not very
-#: much has been said since.
+#: Slack allows reading a conversation fifty times a minute. A search usually reads it once.
 _QUESTIONS_PER_SECOND = 0.5
 
 
 class Destination(NamedTuple):
-    """Everything that a call needs beside its token and what is in the message itself."""
+    """Everything that a call needs beside its token and content."""
 
-    #: Up to the slash before a method's name.
+    #: Ends with the slash before the method.
     api_url: str
     channel_id: str
-    #: Arguments of the call: where it goes and how it looks.
+    #: Channel and appearance.
     arguments: dict[str, str | bool]
-    #: The key that Slack's "too fast" closes, and the one around it.
+    #: The limit that a rate-limited answer closes, and the one of the workspace.
     channel_limit: Limit
     workspace_limit: Limit
     history_limit: Limit
-    #: The tenant has a workspace of that code; otherwise it is the one that the program declares.
+    #: The tenant has stored the workspace; otherwise the program declares it.
     is_stored: bool
-    #: What is filled in; None where there is none, or nobody asked for it.
+    #: None: not found, or the message names none.
     template: Entity | None = None
 
 
 def destination_of(message: Message, attempt: Attempt, declared: str | None) -> Destination:
-    """By codes, never by what a job carries.
-
-    Ends the attempt when something that the message names is not there.
-    """
+    """Ends the attempt when the message names config that is missing."""
     key = (WORKSPACE, *_named(message), declared is None)
     return attempt.config.derived(key, _resolved, message, declared)
 
@@ -63,7 +59,6 @@ def destination_of(message: Message, attempt: Attempt, declared: str | None) -> 
 def with_template(
     message: Message, attempt: Attempt, declared: str | None, template: str
 ) -> Destination:
-    """The same with the message's template."""
     key = (TEMPLATE, template, message.locale, *_named(message), declared is None)
     return attempt.config.derived(key, _resolved_with, message, declared, template)
 
@@ -113,20 +108,18 @@ def _resolved(config: TenantConfig, message: Message, declared: str | None) -> D
 def token_at_hand(
     message: Message, attempt: Attempt, destination: Destination, declared: str | None
 ) -> str | None:
-    """The token as it is at this attempt; None: the vault has to be asked.
-
-    Raises CredentialRefused when the program declares one that is not there.
+    """None: it has to be read from the vault. Raises CredentialRefused when a declared token is
+    missing.
     """
     if not destination.is_stored:
         return _declared_token(message, attempt, declared)
-    # The newest: an older one is kept for a while for receivers of signatures, and Slack receives
-    # none.
+    # The newest only; older ones are kept for receivers of signatures.
     tokens = attempt.config.secrets_at_hand(WORKSPACE, message.workspace, "token")
     return tokens[0] if tokens else None
 
 
 async def stored_token(message: Message, attempt: Attempt) -> str:
-    """The same from the vault. Raises CredentialRefused when there is none."""
+    """The token from the vault. Raises CredentialRefused when there is none."""
     tokens = await attempt.config.secrets(WORKSPACE, message.workspace, "token")
     if not tokens:
         raise CredentialRefused(credential_of(message), SECRET_MISSING, "the vault has no token")
@@ -143,10 +136,7 @@ def _workspace(message: Message, stored: Entity | None, declared: str | None) ->
 
 
 def _channel(message: Message, config: TenantConfig) -> Channel | None:
-    """The channel that the message names.
-
-    One that is not there must fail: elsewhere, strangers would read the message.
-    """
+    """A missing or disabled channel must fail: the message must not go to another one."""
     code = message.code
     if code is None:
         return None
@@ -211,7 +201,6 @@ def _look(app: App | None) -> dict[str, str | bool]:
 
 
 def credential_of(message: Message) -> str:
-    """What a refused token is held under."""
     return f"{WORKSPACE}/{message.workspace}"
 
 

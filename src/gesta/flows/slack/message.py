@@ -121,22 +121,22 @@ class App(ConfigBody, frozen=True):
     unfurl_media: bool | None = None
 
 
-def faults_of(message: Message) -> Mapping[str, str]:
+def errors_of(message: Message) -> Mapping[str, str]:
     """Field → error, for what the type cannot express."""
-    faults = {}
+    errors = {}
     if message.template is not None and message.has_content:
-        faults["template"] = "text and blocks come from the template: give either it or them"
+        errors["template"] = "text and blocks come from the template: give either it or them"
     elif message.template is None and not message.has_content:
-        faults["text"] = "missing: a message has text, blocks or a template"
+        errors["text"] = "missing: a message has text, blocks or a template"
     if message.template is None and (message.data or message.locale is not None):
-        faults["data" if message.data else "locale"] = "only a template uses it"
+        errors["data" if message.data else "locale"] = "only a template uses it"
     if message.channel is not None and (message.recipient or message.channel_code):
-        faults["channel"] = "give one of channel, recipient and channelCode"
+        errors["channel"] = "give one of channel, recipient and channelCode"
     elif message.recipient is not None and message.channel_code is not None:
-        faults["recipient"] = "give a recipient or a channelCode, not both"
+        errors["recipient"] = "give a recipient or a channelCode, not both"
     if message.recipient is not None and not PLACE.fullmatch(message.recipient):
-        faults["recipient"] = PLACE_RULE
-    return faults
+        errors["recipient"] = PLACE_RULE
+    return errors
 
 
 def tags_of(message: Message, request_id: str) -> Mapping[str, str]:

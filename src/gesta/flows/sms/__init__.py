@@ -1,20 +1,19 @@
 """notification.sms: a text by Twilio's REST API.
 
-What Twilio answers, and the outcome:
+Twilio's answer, and the outcome:
 
-- 201: Done, with the sid as id and the segments as detail. Whether it arrived comes later, by
-  status callbacks.
-- Too fast (429, 20429), too many failures (70005): never processed. The account's key is closed for
-  all processes; the request waits and spends no attempt.
+- 201: Done, with the sid as id and the segments as detail. Status callbacks report the delivery.
+- Rate limited (429, 20429), too many failures (70005): not processed. The account's limit is closed
+  for all processes; the request waits and uses up no attempt.
 - 500 (20500), any 5xx, a lost answer: Unknown. Twilio is asked for the texts to this number.
-- 401, 403, 20003: everything of the account is held until its token changes.
-- 21211, 21610 and their like: Rejected by a word of ours.
-- A code that the table in twilio.py lacks: Rejected `twilio_other`, and an error in the log.
+- 401, 403, 20003: requests of the account are held until its token changes.
+- 21211, 21610 and similar codes: Rejected with a reason of gesta.
+- A code that is not in the table in twilio.py: Rejected `twilio_other`, and an error in the log.
 
 Twilio has no idempotency key and a text carries no mark, so a lost one is found by number, text,
-sender and time. Where two alike were sent to one person within that time the outcome stays unknown,
-and a person decides. The window for a mistake: of two requests alike within about a minute, one
-done and one lost before Twilio had it, the lost one is taken for the other.
+sender and time. If two equal texts went to one number within that time, the outcome stays unknown
+and a person decides. The window for a mistake: of two equal requests within about a minute, one
+was sent and one was lost before it reached Twilio; then the lost one is taken for the other.
 """
 
 from collections.abc import Mapping
@@ -37,7 +36,7 @@ from gesta.flows.sms.message import (
     Account,
     Message,
     e164,
-    faults_of,
+    errors_of,
     require_library,
     segments_of,
     tags_of,
@@ -61,10 +60,10 @@ from gesta.tenants.templates.templates import TEMPLATE, Template, Templates
 
 __all__ = ["Account", "Message", "flow"]
 
-#: A text that Twilio got just before the connection broke is listed by then.
+#: A text that Twilio received just before the connection broke is listed by then.
 ASK_AFTER_SECONDS: Final = 30.0
 _MARGIN_SECONDS: Final = 5.0
-#: After a rest an account may send so many at once.
+#: The burst of an account.
 _BURST: Final = 10
 #: Reasons of this channel that may be labels of a metric: a closed set.
 _REASONS: Final = frozenset(
@@ -94,11 +93,8 @@ def flow(
 ) -> Flow:
     """The channel.
 
-    With `account_sid` the program itself declares the account `default`; all others come from the
-    tenant's config.
-
-    `token` is the account's, or `env:NAME`, which is looked up when a text is sent. A tenant's own
-    account `default` goes first.
+    `account_sid`, `token` and `sender` declare the account `default` for tenants that have stored
+    none of that code. `token` is the account's, or `env:NAME`, which is read when a text is sent.
     """
     require_library()
     declared = (
@@ -158,7 +154,7 @@ def _reconciler(declared: Account | None, timeout_seconds: float) -> Executor:
             return await twilio.find(to, body, attempt, is_rendered=message.template is not None)
         except TwilioRefusal as refused:
             outcome = await _ending(refused.response, message, attempt, account)
-            # No answer to a question ends the doubt.
+            # A refused question does not resolve the outcome.
             return outcome if isinstance(outcome, Done) else Unknown(outcome.reason, outcome.detail)
 
     return reconcile
@@ -169,9 +165,9 @@ def _checker(declared: Account | None) -> Check:
         message: Message, config: TenantConfig, templates: Templates
     ) -> Mapping[str, str]:
         account = getattr(config.find(ACCOUNT, message.account), "body", declared)
-        faults = faults_of(message, None if account is None else account.default_region)
-        if faults or message.template is None:
-            return faults
+        errors = errors_of(message, None if account is None else account.default_region)
+        if errors or message.template is None:
+            return errors
         return await templates.missing(message.template, message.data, message.locale)
 
     return check
@@ -192,7 +188,7 @@ def _declared(
 async def _account(
     message: Message, attempt: Attempt, declared: Account | None, timeout_seconds: float
 ) -> tuple[Account, Twilio]:
-    """The account by its code, as it is at this attempt. Ends the attempt when there is none."""
+    """The account by its code, as of this attempt. Ends the attempt when it is missing."""
     stored = attempt.config.get(ACCOUNT, message.account)
     if stored is not None:
         assert isinstance(stored.body, Account)
@@ -235,23 +231,18 @@ def _number(message: Message, account: Account) -> str:
 
 
 async def _refuse_suppressed(to: str, attempt: Attempt) -> None:
-    """End the attempt where the number gets no more texts."""
+    """End the attempt if the number is suppressed."""
     assert attempt.records is not None
     try:
         found = await suppressions(attempt.records, ADDRESSES, [to])
     except StoreError as error:
         raise AttemptEnded(Retry("vault_unavailable", scrub(str(error)))) from None
     if to in found:
-        raise AttemptEnded(
-            Rejected("suppressed", f"the number gets no more texts: {found[to].reason}")
-        )
+        raise AttemptEnded(Rejected("suppressed", f"the number is suppressed: {found[to].reason}"))
 
 
 async def _body(message: Message, attempt: Attempt) -> str:
-    """What is said.
-
-    Ends the attempt when there is nothing to say, so that nothing half-made is ever sent.
-    """
+    """The text. Ends the attempt when there is none."""
     body = message.body or ""
     if message.template is not None:
         body = (
@@ -271,9 +262,8 @@ def _limit(message: Message, account: Account) -> Limit:
 async def _ending(
     response: HttpResponse, message: Message, attempt: Attempt, account: Account
 ) -> Outcome:
-    """How an attempt ends that Twilio said no to.
-
-    What speaks of the account is everybody's matter, not this request's.
+    """The ending of an attempt that Twilio refused. Limits and refused credentials concern all
+    requests of the account.
     """
     meaning, reason = meaning_of(response) or (None, "")
     retry_after = attempt.http.retry_after(response)

@@ -1,4 +1,4 @@
-"""What a request for a text message carries, and the account that a tenant stores by code."""
+"""The payload of a text message, and the config kind of accounts."""
 
 import re
 from collections.abc import Mapping
@@ -18,7 +18,7 @@ ACCOUNT: Final = "sms.account"
 #: The account of a message that names none, and the one that `flow(account_sid=…)` declares.
 DEFAULT: Final = "default"
 API_URL: Final = "https://api.twilio.com"
-#: Twilio takes no more.
+#: Twilio's limit.
 BODY_LENGTH_MAX: Final = 1_600
 NOT_A_NUMBER: Final = (
     "must be a phone number with its country code, like +4930123456; without one, the account needs"
@@ -30,9 +30,8 @@ Code = Annotated[str, msgspec.Meta(min_length=1, max_length=100)]
 
 
 class Message(Payload, frozen=True, omit_defaults=True):
-    """A text to one person: `body`, or a template with its data.
-
-    Number, text and data are about that person and stored sealed.
+    """A text to one person: `body`, or a template with its data. Number, text and data are stored
+    encrypted.
     """
 
     to: Personal[Annotated[str, msgspec.Meta(min_length=3, max_length=40)]]
@@ -46,34 +45,30 @@ class Message(Payload, frozen=True, omit_defaults=True):
 
     @property
     def subject(self) -> str:
-        """Whom it is about: the number, however it is punctuated."""
+        """The data subject: the number without punctuation."""
         return _PUNCTUATION.sub("", self.to)
 
 
 class Account(ConfigBody, frozen=True):
-    """An account at Twilio.
-
-    `auth_token` is the account's own, or the secret of the API key that `api_key_sid` names.
-    """
+    """An account at Twilio. `auth_token` is its token, or the secret of `api_key_sid`."""
 
     sent_to: ClassVar = {"auth_token": ("api_url",)}
 
     account_sid: Annotated[str, msgspec.Meta(pattern="^AC[0-9A-Za-z]{1,64}$")]
     auth_token: Secret[str]
-    #: The number, short code or name that texts come from; or a messaging service, which chooses
-    #: one.
+    #: The number, short code or name of the sender; or a messaging service, which chooses one.
     sender: Annotated[str, msgspec.Meta(min_length=1, max_length=20)] | None = None
     messaging_service_sid: Annotated[str, msgspec.Meta(pattern="^MG[0-9A-Za-z]{1,64}$")] | None = (
         None
     )
-    #: The account's own token where `auth_token` is an API key's secret: Twilio signs its reports
-    #: with it.
+    #: The account's token where `auth_token` is the secret of an API key: Twilio signs reports with
+    #: it.
     callback_token: Secret[str] = ""
     api_key_sid: Annotated[str, msgspec.Meta(pattern="^SK[0-9A-Za-z]{1,64}$")] | None = None
-    #: The country of numbers that are written without one, e.g. DE.
+    #: The country of numbers without country code, e.g. DE.
     default_region: Annotated[str, msgspec.Meta(pattern="^[A-Z]{2}$")] | None = None
     per_second: PerSecond = 10.0
-    #: Another address of the API; the private-address guard has its say.
+    #: Another address of the API; the private-address guard applies.
     api_url: Annotated[str, msgspec.Meta(pattern=r"^https?://[^\s/?#]+[^/]*", max_length=2_048)] = (
         API_URL
     )
@@ -83,7 +78,7 @@ class Account(ConfigBody, frozen=True):
 
 
 def number_of(text: str) -> str | None:
-    """The form in which a number is kept on the suppression list; it needs its country code."""
+    """The form on the suppression list; it needs a country code."""
     return e164(text, None)
 
 
@@ -97,17 +92,16 @@ ADDRESSES: Final = Addresses("sms.suppressed", number_of, masked_number)
 
 
 def require_library() -> None:
-    """Raise MissingExtra with the line that installs it."""
+    """Raises MissingExtra with the install command."""
     if find_spec("phonenumbers") is None:
         raise MissingExtra(NAME, "phonenumberslite", "sms")
 
 
 def e164(number: str, region: str | None) -> str | None:
-    """The number as providers take it; None when it can be none.
-
-    Which numbers are in use changes by the week, so only form counts.
+    """The number as E.164; None when it cannot be one. Only its form is checked, because numbers in
+    use change weekly.
     """
-    # Imported with the first message: its tables are large, and most commands send none.
+    # Imported with the first message, because its tables are large.
     import phonenumbers
 
     try:
@@ -121,22 +115,22 @@ def e164(number: str, region: str | None) -> str | None:
     )
 
 
-def faults_of(message: Message, region: str | None) -> Mapping[str, str]:
-    """Field → fault: what the type alone cannot say. No fault quotes the number."""
-    faults = {}
+def errors_of(message: Message, region: str | None) -> Mapping[str, str]:
+    """Field → error, for what the type cannot express. No error quotes the number."""
+    errors = {}
     if message.template is not None and message.body is not None:
-        faults["template"] = "the body comes from the template: give either it or a body"
+        errors["template"] = "the body comes from the template: give either it or a body"
     elif message.template is None and message.body is None:
-        faults["body"] = "missing: a message has a body or a template"
+        errors["body"] = "missing: a message has a body or a template"
     if message.template is None and (message.data or message.locale is not None):
-        faults["data" if message.data else "locale"] = "only a template uses it"
+        errors["data" if message.data else "locale"] = "only a template uses it"
     if e164(message.to, region) is None:
-        faults["to"] = NOT_A_NUMBER
-    return faults
+        errors["to"] = NOT_A_NUMBER
+    return errors
 
 
 def tags_of(message: Message, _: str) -> Mapping[str, str]:
-    """What every log line about the request carries."""
+    """Codes that every log line about the request carries."""
     return {"accountCode": message.account} | (
         {} if message.template is None else {"templateCode": message.template}
     )
@@ -148,9 +142,9 @@ _BASIC: Final = frozenset(
     " !\"#¤%&'()*+,-./0123456789:;<=>?¡"
     "ABCDEFGHIJKLMNOPQRSTUVWXYZÄÖÑÜ§¿abcdefghijklmnopqrstuvwxyzäöñüà"
 )
-#: Two: an escape and the character, which stay together.
+#: Two septets: an escape and the character, which stay together.
 _EXTENSION: Final = frozenset("\f^{}\\[~]|€")
-#: What one message holds, and what each of several does: their headers take the rest.
+#: The capacity of a single message, and of each part of several, which have headers.
 _SEPTETS, _SEPTETS_OF_MANY = 160, 153
 _UNITS, _UNITS_OF_MANY = 70, 67
 
@@ -164,7 +158,7 @@ class Segments(msgspec.Struct, frozen=True):
 
 
 def segments_of(text: str) -> Segments:
-    """How the text is cut. A character of two septets or of two code units is never cut in half."""
+    """How the text is split. A character of two septets or code units is never split."""
     if all(character in _BASIC or character in _EXTENSION for character in text):
         widths = [1 if character in _BASIC else 2 for character in text]
         return Segments(_count(widths, _SEPTETS, _SEPTETS_OF_MANY), "GSM-7")

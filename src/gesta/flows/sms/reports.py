@@ -1,13 +1,12 @@
-"""What Twilio reports by status callbacks: that a text arrived, or that it did not.
+"""Status callbacks of Twilio: whether a text was delivered.
 
 - `delivered`, `read`: delivered.
-- `undelivered`, `failed`: bounced, by a word for ErrorCode; permanent where that is so.
-- `queued`, `sending`, `sent` and the like: no report. They say less than what is on record.
+- `undelivered`, `failed`: bounced, with a reason for ErrorCode; permanent where that is so.
+- `queued`, `sending`, `sent` and similar: ignored, because more is on record already.
 
-The URL of the callback names the account and the request, and Twilio signs the URL with what it
-posts: HMAC-SHA1 under the account's own token, of the URL as we gave it and the fields in the order
-of their names. So neither can be changed, and no list of Twilio's ids is kept. Nobody is put on the
-suppression list: who has said STOP is on Twilio's own, and START takes them off there.
+The callback URL names the account and the request. Twilio signs the URL and the posted fields with
+HMAC-SHA1 under the account's token, so neither can be changed, and no list of Twilio's ids is kept.
+No address is suppressed: Twilio keeps its own list for STOP and START.
 """
 
 import base64
@@ -28,7 +27,7 @@ from gesta.tenants.config import Entity
 PROVIDER: Final = "twilio"
 FIELDS_MAX: Final = 100
 BODY_BYTES_MAX: Final = 16 * 1024
-#: ErrorCode → our word, and whether the number will never take a text.
+#: ErrorCode → reason, and whether the number will never accept a text.
 _REASONS: Final[dict[str, tuple[str, bool]]] = {
     "30003": ("unreachable", False),
     "30004": ("blocked", False),
@@ -43,11 +42,11 @@ _LOST: Final = frozenset({"undelivered", "failed"})
 
 
 async def callback_url(attempt: Attempt, code: str, account: Account) -> str | None:
-    """Where Twilio reports on this request; None where that could not be verified, or nobody has
-    said where we are reached.
+    """The callback URL of this request; None where reports could not be verified, or the base URL
+    is not configured.
     """
     if not attempt.report_to or "/" in code:
-        # A slash in a path is one, however it is written.
+        # A slash in a path is one, even when escaped.
         return None
     if account.api_key_sid is not None and not await attempt.config.secrets(
         ACCOUNT, code, "callback_token"
@@ -61,7 +60,7 @@ def _url(address: str, tenant: str, code: str, request_id: str) -> str:
 
 
 def reporting(declared: Account | None) -> Reporting:
-    """`declared`: the account that the program itself has."""
+    """`declared`: the account that the program declares."""
 
     async def read(incoming: Incoming, context: ReportContext) -> Sequence[ProviderReport]:
         signature = (incoming.header("x-twilio-signature") or "").encode(errors="replace")
@@ -80,8 +79,8 @@ def reporting(declared: Account | None) -> Reporting:
         signed = _url(context.address, incoming.tenant, code, request_id) + "".join(
             name + value for name, value in fields
         )
-        # Every one is compared, each in constant time, before anything is concluded. Under an empty
-        # one anybody can sign.
+        # All are compared, each in constant time. An empty token is excluded, because anybody could
+        # sign with it.
         matches = [
             hmac.compare_digest(_signature(token, signed), signature) for token in tokens if token
         ]
@@ -97,8 +96,8 @@ def reporting(declared: Account | None) -> Reporting:
 async def _tokens(
     code: str, declared: Account | None, context: ReportContext
 ) -> tuple[Account, list[str]]:
-    """The account and what its callbacks may be signed with: the newest token, and the one before
-    it for a day.
+    """The account and the tokens that may sign its callbacks: the newest, and for a day the one
+    before.
     """
     stored = context.config.find(ACCOUNT, code)
     if isinstance(stored, Entity):
@@ -115,7 +114,7 @@ async def _tokens(
 
 
 def _fields(body: bytes) -> list[tuple[str, str]]:
-    """What was posted, in the order in which it is signed."""
+    """The posted fields in the order in which they are signed."""
     try:
         pairs = parse_qsl(
             body.decode("ascii"),

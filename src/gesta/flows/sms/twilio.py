@@ -1,8 +1,7 @@
-"""Twilio's Messages by plain HTTP: send one, and find one again.
+"""Twilio's Messages over HTTP: send one, and find one again.
 
-A message there carries no mark of ours: what tells it is number, text, sender and time. Two texts
-alike to one person within that time
-cannot be told apart, so the doubt stays then.
+A message carries no mark of ours; number, text, sender and time identify it. Two equal texts to one
+number within that time cannot be distinguished, so the outcome stays unknown.
 """
 
 import base64
@@ -18,12 +17,11 @@ from gesta.flows.attempt import Attempt
 from gesta.flows.sms.message import Account
 from gesta.outbound.http import Http, HttpResponse, status_reason
 
-#: throttled: the account is closed for a while, nothing was sent. unknown: may have been sent.
-#: final: no, and no again.
-#: credential: no to everything under this account.
+#: throttled: the account is closed for a while, not sent. unknown: may have been sent. final:
+#: refused permanently. credential: the account is refused.
 Meaning = Literal["throttled", "unknown", "final", "credential"]
 
-#: Twilio's code → what it means, and our word for it.
+#: Twilio's code → its meaning and our reason.
 MEANINGS: Final[dict[int, tuple[Meaning, str]]] = {
     20003: ("credential", "not_authenticated"),
     20005: ("credential", "account_not_active"),
@@ -42,9 +40,9 @@ MEANINGS: Final[dict[int, tuple[Meaning, str]]] = {
     21614: ("final", "recipient_not_sms_capable"),
     21617: ("final", "body_too_long"),
 }
-#: The reason of an error that is not in the table.
+#: The reason for a code that is not in the table.
 OTHER: Final = "twilio_other"
-#: The pause after "too fast" when Twilio does not say how long.
+#: The pause after a rate limit without Retry-After.
 THROTTLED_SECONDS: Final = 30.0
 
 
@@ -60,7 +58,7 @@ def code_of(response: HttpResponse) -> int | None:
 
 
 def meaning_of(response: HttpResponse) -> tuple[Meaning, str] | None:
-    """What an answer means that is no success; None when only its status says something."""
+    """The meaning of an answer that is no success; None when only its status counts."""
     known = MEANINGS.get(code_of(response) or 0)
     if known is not None:
         return known
@@ -70,7 +68,7 @@ def meaning_of(response: HttpResponse) -> tuple[Meaning, str] | None:
 
 
 def outcome_of(response: HttpResponse, retry_after: float | None) -> Outcome:
-    """How the attempt ends, unless it is throttled or its account refused."""
+    """The outcome, unless it was throttled or its account refused."""
     status, code, known = response.status, code_of(response), meaning_of(response)
     detail = f"answered {status}{'' if code is None else f': {code}'}"
     if known is not None:
@@ -83,7 +81,7 @@ def outcome_of(response: HttpResponse, retry_after: float | None) -> Outcome:
             else Rejected(reason, detail)
         )
     if status >= 500:
-        # Not even Twilio's own "come back later" says whether it has the message.
+        # Retry-After does not say whether Twilio has the message.
         return Unknown(status_reason(status), detail, retry_after or 0.0)
     if 200 <= status < 300:
         return Unknown("bad_answer", f"answered {status}, but not as Twilio does")
@@ -92,17 +90,17 @@ def outcome_of(response: HttpResponse, retry_after: float | None) -> Outcome:
     return Rejected(OTHER if code is not None else status_reason(status), detail)
 
 
-#: What a trial account puts before every text.
+#: The prefix of every text from a trial account.
 _TRIAL: Final = "Sent from your Twilio trial account - "
 _FORM: Final = "application/x-www-form-urlencoded"
-#: Twilio's clock and ours may differ by so much.
+#: How much Twilio's clock and ours may differ.
 SKEW_MS: Final = 60_000
 PAGE: Final = 100
 PAGES_MAX: Final = 10
 
 
 class TwilioRefusal(Exception):
-    """Twilio answered, and it was not yes."""
+    """Twilio's answer was not a success."""
 
     def __init__(self, response: HttpResponse) -> None:
         super().__init__(f"answered {response.status}")
@@ -110,7 +108,7 @@ class TwilioRefusal(Exception):
 
 
 class Text(msgspec.Struct):
-    """A message as Twilio tells it."""
+    """A message in the list of Twilio."""
 
     sid: str
     to: str = ""
@@ -136,14 +134,14 @@ class Twilio:
     timeout_seconds: float
 
     async def send(self, to: str, body: str, report_to: str | None = None) -> str:
-        """The sid of the new message; raises Refused. A missing answer ends the attempt."""
+        """Returns the sid. Raises TwilioRefusal; a missing answer ends the attempt."""
         account = self.account
         origin = (
             {"From": account.sender}
             if account.sender is not None
             else {"MessagingServiceSid": account.messaging_service_sid}
         )
-        # As it is: a text that Twilio makes shorter could not be found again.
+        # Unchanged: a text that Twilio shortens could not be found again.
         form = {"To": to, **origin, "Body": body, "SmartEncoded": "false"}
         if report_to is not None:
             form["StatusCallback"] = report_to
@@ -154,12 +152,11 @@ class Twilio:
             raise TwilioRefusal(response) from None
 
     async def find(self, to: str, body: str, attempt: Attempt, *, is_rendered: bool) -> Outcome:
-        """Done: it is there. Retry: it is not, and it would be. Unknown: that cannot be said.
+        """Done: found. Retry: not there, and it would be. Unknown: undecidable. Raises
+        TwilioRefusal.
 
-        Raises Refused.
-
-        A template may have said something else when the text was sent: then any other text of that
-        time may be it.
+        A template may have changed since the text was sent: then any other text of that period may
+        be it.
         """
         since_ms, found, others = attempt.first_ms - SKEW_MS, [], 0
         # Not by DateSent, which a text in Twilio's queue does not have yet.
@@ -222,7 +219,7 @@ def _verdict(found: list[Text], others: int) -> Outcome:
 
 
 def _created_ms(text: Text) -> float:
-    """When Twilio made it; without a date it counts as new, so that it is looked at."""
+    """When Twilio created it; without a date it counts as new, so that it is compared."""
     try:
         return parsedate_to_datetime(text.date_created or "").timestamp() * 1000
     except (ValueError, TypeError, OverflowError, IndexError):
