@@ -94,11 +94,17 @@ BODIES = {
     "POST /v1/requests/batch": "requests",
     "POST /v1/requests/{id}/redrive": "ttlSeconds again",
     "POST /v1/requests/{id}/resolve": "outcome evidence id",
-    "POST /v1/bulk": "action flow status reason target template since until dryRun rate outcome evidence ttlSeconds again",
+    "POST /v1/bulk": (
+        "action flow status reason target template since until dryRun rate outcome "
+        "evidence ttlSeconds again"
+    ),
     "POST /v1/bulk/{id}/resume": "rate",
     "POST /v1/flows/{flow}/work": "limit waitSeconds leaseSeconds",
     "POST /v1/requests/{id}/lease": "token leaseSeconds",
-    "POST /v1/requests/{id}/outcome": "type token attempts id tenant providerMessageId targetId reason retryable lastError retryAfterSec correlationId causationId actor",
+    "POST /v1/requests/{id}/outcome": (
+        "type token attempts id tenant providerMessageId targetId reason retryable "
+        "lastError retryAfterSec correlationId causationId actor"
+    ),
     "POST /v1/pauses": "flow credential reason",
     "POST /v1/erase": "subject",
     "PUT /v1/config/{kind}/{code}": "fields",
@@ -112,8 +118,18 @@ BODIES = {
 #: Answers: type → fields.
 FIELDS: dict[Any, str] = {
     requests.HeldBy: "kind flow tenant name reason",
-    requests.RequestRepresentation: "id flow tenant status key attemptCount reason detail providerId targetId inDoubt cancelRequested operation intent priority createdAt updatedAt dueAt expiresAt correlationId version heldBy test deliveredAt bouncedAt bounce complainedAt complaint",
-    requests.Whole: "id flow tenant status key attemptCount reason detail providerId targetId inDoubt cancelRequested operation intent priority createdAt updatedAt dueAt expiresAt correlationId version heldBy test deliveredAt bouncedAt bounce complainedAt complaint payload",
+    requests.RequestRepresentation: (
+        "id flow tenant status key attemptCount reason detail providerId targetId inDoubt "
+        "cancelRequested operation intent priority createdAt updatedAt dueAt expiresAt "
+        "correlationId version heldBy test deliveredAt bouncedAt bounce complainedAt "
+        "complaint"
+    ),
+    requests.Whole: (
+        "id flow tenant status key attemptCount reason detail providerId targetId inDoubt "
+        "cancelRequested operation intent priority createdAt updatedAt dueAt expiresAt "
+        "correlationId version heldBy test deliveredAt bouncedAt bounce complainedAt "
+        "complaint payload"
+    ),
     requests.EventRepresentation: "version type at actor data",
     requests.StreamEvent: "version type at actor data requestId flow",
     requests.AttemptRepresentation: "number startedAt endedAt outcome reason detail nextAt used",
@@ -122,16 +138,30 @@ FIELDS: dict[Any, str] = {
     requests.BatchResult: "verdict id flow problem warnings",
     requests.Decided: "id flow status",
     decisions.Failure: "reason detail at attempts keptUntil",
-    decisions.DeadLetter: "id flow tenant status key attemptCount reason detail providerId targetId inDoubt cancelRequested operation intent priority createdAt updatedAt dueAt expiresAt correlationId version heldBy test deliveredAt bouncedAt bounce complainedAt complaint failure",
-    decisions.UnknownOutcome: "id flow tenant status key attemptCount reason detail providerId targetId inDoubt cancelRequested operation intent priority createdAt updatedAt dueAt expiresAt correlationId version heldBy test deliveredAt bouncedAt bounce complainedAt complaint since ageSeconds",
+    decisions.DeadLetter: (
+        "id flow tenant status key attemptCount reason detail providerId targetId inDoubt "
+        "cancelRequested operation intent priority createdAt updatedAt dueAt expiresAt "
+        "correlationId version heldBy test deliveredAt bouncedAt bounce complainedAt "
+        "complaint failure"
+    ),
+    decisions.UnknownOutcome: (
+        "id flow tenant status key attemptCount reason detail providerId targetId inDoubt "
+        "cancelRequested operation intent priority createdAt updatedAt dueAt expiresAt "
+        "correlationId version heldBy test deliveredAt bouncedAt bounce complainedAt "
+        "complaint since ageSeconds"
+    ),
     admin.FlowRepresentation: "name payload external onUnknown attempts ttlSeconds config",
     admin.Count: "flow status count",
     admin.QuarantinedRepresentation: "what tenant name version error at",
     admin.PauseRepresentation: "scope flow tenant credential reason since refused by held",
     admin.Resumed: "held",
     admin.ErasedRepresentation: "destroyed",
-    keys.KeyRepresentation: "id tenant name scopes test createdAt createdBy expiresAt revokedAt revokedBy",
-    keys.MadeKey: "id tenant name scopes test createdAt createdBy expiresAt revokedAt revokedBy key",
+    keys.KeyRepresentation: (
+        "id tenant name scopes test createdAt createdBy expiresAt revokedAt revokedBy"
+    ),
+    keys.MadeKey: (
+        "id tenant name scopes test createdAt createdBy expiresAt revokedAt revokedBy key"
+    ),
     keys.Myself: "keyId name tenant scopes test expiresAt",
     keys.ChangeRepresentation: "version at what about by roles details",
     config.EntityRepresentation: "kind code version fields secrets warnings",
@@ -144,7 +174,10 @@ FIELDS: dict[Any, str] = {
     subscriptions.WebhookSubscription: "code flow statuses endpoint error",
     subscriptions.HandlerSubscription: "name behind isHeld isStuck",
     subscriptions.SuppressedRepresentation: "id masked reason source since",
-    work.Work: "flow id token leaseUntil attempt key payload correlationId createdAt dueAt expiresAt priority cancelRequested",
+    work.Work: (
+        "flow id token leaseUntil attempt key payload correlationId createdAt dueAt "
+        "expiresAt priority cancelRequested"
+    ),
     work.Extended: "leaseUntil cancelRequested",
     work.Recorded: "flow id status attempts reason nextAttemptAt",
     problem.ProblemRepresentation: "type title status code detail errors requestId flows now",
