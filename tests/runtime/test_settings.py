@@ -239,7 +239,7 @@ async def test_a_broken_key_of_a_store_with_secrets_is_not_replaced(an_empty_fol
         ("sqlite:gesta.db", "names no file"),
         ("sqlite:///", "names no file"),
         ("oracle://host", "no store is called 'oracle'"),
-        ("postgres://host/shop", "write postgresql:// where it says postgres://"),
+        ("postgres://host/shop", "write postgresql:// instead of postgres://"),
         ("memory:", "this store has no place for a key file"),
     ],
 )

@@ -80,13 +80,13 @@ class RefusesTheWholeBatch(MemoryEventStore):
     Record.test_a_recording_repeated_after_a_lost_answer_still_settles_the_job,
 )
 class RecognisesNoRepetition(MemoryEventStore):
-    def _already_stands(self, append):
+    def _is_repeated(self, append):
         return False
 
 
 @breaks(Events.test_an_append_of_which_only_a_part_was_written_is_no_repetition)
 class ComparesTheFirstEventOnly(MemoryEventStore):
-    def _already_stands(self, append):
+    def _is_repeated(self, append):
         there = self._streams.get(append.stream, [])[append.expected :]
         return bool(there) and there[0].id == append.events[0].id
 

@@ -143,7 +143,7 @@ class KnowsOnlyWhatIsReady(MemoryJobQueue):
         return {
             name
             for name in external_queues
-            if name in self._external_queues and self._first(self._external_queues[name].ready)
+            if name in self._queues and self._first(self._queues[name].ready)
         }
 
 

@@ -13,7 +13,7 @@ from tests.contracts.faults.planting import breaks
     Leases.test_of_concurrent_workers_one_gets_the_job_of_an_expired_lease,
 )
 class NeverTakesALeaseBack(MemoryJobQueue):
-    def _end_dead_leases(self):
+    def _end_expired_leases(self):
         pass
 
 
@@ -117,7 +117,7 @@ class IgnoresTheToken(MemoryJobQueue):
 @breaks(Leases.test_an_ack_after_the_lease_counts_while_no_worker_has_leased_the_job)
 class FencesByTheClock(MemoryJobQueue):
     def judge(self, settlement):
-        self._end_dead_leases()
+        self._end_expired_leases()
         return super().judge(settlement)
 
 

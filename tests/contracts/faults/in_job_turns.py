@@ -1,7 +1,7 @@
 """Queues with one thing wrong in who goes first."""
 
 from gesta.ports.job_queue import Release
-from gesta.stores.memory.job_queue import MemoryJobQueue, _Lane
+from gesta.stores.memory.job_queue import MemoryJobQueue, _Queue
 from gesta.testing.contracts.fair_queue import FairQueueContract as Turns
 from gesta.testing.contracts.job_holds import JobHoldsContract as Holds
 from tests.contracts.faults.planting import breaks
@@ -75,7 +75,7 @@ class ServesTheLeastUrgentFirst(Reordering):
 class GivesTurnsToThoseWhoWait(MemoryJobQueue):
     def put_one(self, job):
         created = super().put_one(job)
-        external_queue = self._external_queues.setdefault(job.flow, _Lane())
+        external_queue = self._queues.setdefault(job.flow, _Queue())
         line = self._rows[job.id].line
         if job.due_ms > self._runtime.now_ms():
             external_queue.ends[line] = external_queue.ends.get(line, external_queue.present) + 1
