@@ -226,7 +226,7 @@ async def test_a_broken_key_of_a_store_with_secrets_is_not_replaced(an_empty_fol
     (an_empty_folder / "gesta.key").write_text("half of it")
     where = "gesta.key" if given is None else "argument"
     with pytest.raises(
-        BadSettings, match=f"which a new key cannot open: restore {where} from a backup"
+        BadSettings, match=f"that a new key cannot decrypt: restore {where} from a backup"
     ) as refusal:
         await engine(**({} if given is None else {"master_key": given})).start()
     assert "openssl" not in str(refusal.value)

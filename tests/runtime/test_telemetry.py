@@ -238,7 +238,7 @@ async def test_every_attempt_counts_once(gesta, outcome):
         assert samples(engine, "executor_attempts_total") == {(("namespace", FLOW),): 1}
 
 
-#: R1-46
+#: The names of the contract.
 CONTRACT = {
     "executor_attempts",
     "executor_success",
