@@ -35,7 +35,7 @@ async def lose_the_queue(engine: Engine) -> None:
     """The queue is emptied behind the engine's back, as by a flush of Redis."""
     queue = engine.pipeline.environment.stores.queue
     queue._rows.clear()  # type: ignore[attr-defined]
-    queue._external_queues.clear()  # type: ignore[attr-defined]
+    queue._queues.clear()  # type: ignore[attr-defined]
     queue._leases.clear()  # type: ignore[attr-defined]
 
 

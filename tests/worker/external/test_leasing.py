@@ -89,7 +89,7 @@ async def test_a_process_whose_flows_others_execute_is_ready_all_the_same(gesta)
 
 async def test_a_worker_is_not_started_for_what_others_execute():
     engine = Engine(URL, flows=[pick_flow()], work=Work(frozenset({"worker"}), ("warehouse.*",)))
-    with pytest.raises(BadFlow, match="executed by others"):
+    with pytest.raises(BadFlow, match="is an external flow"):
         await engine.start()
 
 
