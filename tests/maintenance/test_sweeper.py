@@ -171,7 +171,7 @@ async def test_lost_jobs_are_found_on_every_page_also_behind_one_that_has_none(g
     assert sorted(note.text for note in provider.payloads) == ["now 0", "now 1", "now 2"]
 
 
-async def test_a_job_put_again_is_suspect_so_a_flow_that_parks_is_not_executed_blindly(gesta):
+async def test_a_job_put_again_is_possibly_executed_so_a_manual_flow_is_not_executed_blindly(gesta):
     provider = Provider()
     async with Engine(URL, flows=[note_flow(provider, on_unknown="manual")], work=False) as asking:
         request = await asking.submit(Note())
