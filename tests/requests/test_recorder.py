@@ -20,6 +20,7 @@ from tests.world import (
     fields,
     let_run,
     note_flow,
+    outcome_fields,
     pass_time,
     result,
     types_of,
@@ -43,7 +44,7 @@ async def test_a_success_is_recorded_with_the_providers_names_and_the_attempts(
         sent = (await events_of(engine, request.id, flow=flow))[-1]
     # R1-4
     assert sent.type == f"{flow}.{event}.v1"
-    assert fields(sent.data) == {
+    assert outcome_fields(sent.data) == {
         "attempts": 2,
         provider_id: "ts-1",
         "targetId": "C012",
@@ -66,7 +67,7 @@ async def test_a_final_failure_is_recorded_with_its_reason_and_whether_a_redrive
         failed = (await events_of(engine, refused.id))[-1]
     # R1-6
     assert failed.type == "test.note.Failed.v1"
-    assert fields(failed.data) == {
+    assert outcome_fields(failed.data) == {
         "reason": "bad_address",
         "attempts": 1,
         "lastError": "answered 404",
@@ -85,7 +86,7 @@ async def test_attempts_that_are_used_up_are_a_failure_that_may_be_redriven(gest
         await gesta.settle()
         failed = (await events_of(engine, request.id))[-1]
     # R1-6, S1-9: `retryable` is told to people; nothing queues it again by itself.
-    assert fields(failed.data) == {
+    assert outcome_fields(failed.data) == {
         "reason": "max_attempts_exceeded",
         "attempts": 2,
         "retryable": True,

@@ -67,7 +67,7 @@ async def test_a_freed_slot_is_used_at_once_although_another_flow_is_idle(gesta)
 async def test_waiting_for_an_outcome_moves_the_clock_of_a_test_and_ends(gesta):
     async with engine_of(Provider(Retry("busy", after_seconds=5))) as engine:
         request = await engine.submit(Note())
-        with pytest.raises(OutcomeTimeout, match=r"last attempt: busy"):
+        with pytest.raises(OutcomeTimeout, match=r"last attempt ended with busy"):
             await request.outcome(timeout=2)
         assert isinstance(await request.outcome(timeout=10), Done)
 

@@ -19,7 +19,7 @@ from gesta.domain.state import State
 from gesta.errors import StoreError
 from gesta.flows.flow import Flow
 from gesta.intake.submit import Intake, Invalid
-from gesta.ports.event_store import Append, AppendVerdict, Claimed, Known, NewEvent
+from gesta.ports.event_store import Append, Appended, AppendVerdict, Claimed, Known, NewEvent
 from gesta.ports.outbox import Outbox, Prepared, Raw
 from gesta.runtime.clock import sleep
 from gesta.runtime.component import Process, repeat
@@ -74,8 +74,7 @@ class OutboxDrain:
         rows = await self._outbox.waiting(list(self._flows), age_ms, self._broken, BATCH)
         appends = await self._prepared(rows) if rows else {}
         if appends:
-            verdicts = await self._outbox.drain(list(appends.items()))
-            await self._end(appends, verdicts)
+            await self._end(appends, await self._drain(appends))
         return len(rows)
 
     async def _prepared(self, rows: Sequence[Prepared | Raw]) -> dict[str, Append]:
@@ -138,14 +137,28 @@ class OutboxDrain:
                     )
                 ended[request_id] = self._withdrawn(append, command)
         if ended:
-            await self._outbox.drain(list(ended.items()))
+            await self._drain(ended)
+
+    async def _drain(self, appends: Mapping[str, Append]) -> list[AppendVerdict | None]:
+        verdicts = await self._outbox.drain(list(appends.items()))
+        for append, verdict in zip(appends.values(), verdicts, strict=True):
+            if len(append.events) > 1 and isinstance(verdict, Appended):
+                created, ended = (one.known for one in append.events)
+                assert created is not None
+                assert created.after is not None
+                assert ended is not None
+                assert ended.after is not None
+                self._telemetry.status_changed(created.after, ended.after, None)
+        return verdicts
 
     def _withdrawn(self, append: Append, command: Withdraw) -> Append:
         """The same request with its end in the same append. It claims no key."""
         (first,) = append.events
         meta = decode_meta(first.meta)
         types, lifecycle = event_types(meta.flow), lifecycle_of(meta.flow)
-        state: State = lifecycle.evolve(None, types.decode(first.type, first.data), meta)
+        created = types.decode(first.type, first.data)
+        assert created is not None
+        state: State = lifecycle.evolve(None, created, meta)
         (event,) = lifecycle.decide(state, command, Rules())
         at = replace(meta, occurred_at=self._runtime.now_ms(), causation_id=meta.request_id)
         end = NewEvent(
@@ -153,10 +166,9 @@ class OutboxDrain:
             types.name_of[type(event)],
             encode(event),
             encode(at),
-            Known(event, at),
+            Known(event, at, lifecycle.evolve(state, event, at)),
         )
-        self._telemetry.status_changed(state, lifecycle.evolve(state, event, at), None)
-        return Append(append.stream, 0, (first, end))
+        return Append(append.stream, 0, (replace(first, known=Known(created, meta, state)), end))
 
     async def _log_undeclared(self) -> None:
         """Once for each flow: somebody asks for it, and this process does not know it."""

@@ -42,11 +42,14 @@ class SandboxMode:
         self.sandbox = Sandbox(kept=KEPT)
         self._transport = SandboxTransport(runtime, self.sandbox)
         self._records, self._runtime = records, runtime
-        self.mail = Mail(SandboxMail(runtime, self.sandbox.smtp), runtime)
+        self._mail = SandboxMail(runtime, self.sandbox.smtp)
         self.limits = NoLimits()
 
     def http(self) -> Http:
         return Http(self._transport, self._runtime)
+
+    def mail(self) -> Mail:
+        return Mail(self._mail, self._runtime)
 
     def records(self, tenant: str) -> TenantRecords:
         return UnchangedRecords(self._records, tenant)

@@ -23,7 +23,7 @@ from tests.worker.external.leased import (
     take_one,
     warehouse,
 )
-from tests.world import fields, let_run, pass_time
+from tests.world import fields, let_run, outcome_fields, pass_time
 
 SENT = RecordSent(attempts=1)
 _decode: Callable[[bytes], ExternalReport] = msgspec.json.Decoder(ExternalReport).decode
@@ -57,7 +57,7 @@ async def test_record_sent_with_all_its_fields(gesta):
         event = (await stored(engine, item.id, "acme"))[-1]
         meta = decode_meta(event.meta)
         assert event.type == f"{FLOW}.Completed.v1"
-        assert fields(event.data) == {
+        assert outcome_fields(event.data) == {
             "attempts": 1,
             "providerTxnId": "box-9",
             "targetId": "gate-4",
@@ -81,7 +81,7 @@ async def test_record_failed_with_all_its_fields(gesta):
         event = (await stored(engine, item.id))[-1]
         meta = decode_meta(event.meta)
         assert event.type == f"{FLOW}.Failed.v1"
-        assert fields(event.data) == {
+        assert outcome_fields(event.data) == {
             "reason": "no_stock",
             "attempts": 1,
             "lastError": "shelf is empty",

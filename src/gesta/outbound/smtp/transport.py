@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
+from gesta.flows.deferrals import Postponed
 from gesta.runtime.clock import Runtime
 
 #: How far a conversation came. What was refused at any of them was not sent; `data` is the server's
@@ -123,13 +124,26 @@ class NoMail:
 class Mail:
     """What an attempt is given."""
 
-    __slots__ = ("_runtime", "_transport")
+    __slots__ = ("_runtime", "_transport", "has_sent", "last")
 
     def __init__(self, transport: MailTransport, runtime: Runtime) -> None:
         self._transport, self._runtime = transport, runtime
+        #: The server may have got a message of this attempt.
+        self.has_sent = False
+        #: The last answer.
+        self.last: MailAnswer | None = None
 
     async def send(self, server: MailServer, envelope: Envelope) -> MailAnswer:
-        return await self._transport.send(server, envelope)
+        had_sent, self.has_sent = self.has_sent, True
+        try:
+            self.last = answer = await self._transport.send(server, envelope)
+        except MailFault as fault:
+            self.has_sent = had_sent or fault.sent
+            raise
+        except Postponed:
+            self.has_sent = had_sent
+            raise
+        return answer
 
     def now_ms(self) -> int:
         return self._runtime.now_ms()

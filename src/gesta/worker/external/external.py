@@ -191,14 +191,11 @@ class External:
         tenant: str = "default",
         by: Actor | None = None,
     ) -> Reported:
-        """What became of the work.
+        """Record what became of the work.
 
-        A success always counts, however late; a failure only while nobody else has had the last
-        word.
-
-        The same report again is recognised. Raises LeaseLost, with what counts now, for a failure
-        that came too late. `by` goes on record
-        where the report itself names no actor.
+        A success always counts, however late. A failure that came too late raises LeaseLost, with
+        what counts now. The same report again is recognised. `by` is recorded where the report
+        names no actor.
         """
         errors = value_errors(report) | errors_of(report) | actor_errors(report.actor)
         if errors:
@@ -206,8 +203,7 @@ class External:
         declared, lease_token, view = await self._held(flow, request_id, token, tenant)
         payload = await self._payload(declared, view)
         outcome = sound(outcome_of(report, lease_token.attempt))
-        # Without the payload nobody can say whether a text tells something about the person: then
-        # it is not kept.
+        # Without the payload, personal data in a text cannot be recognised: the text is dropped.
         outcome = without_texts(outcome) if payload is None else discreet(outcome, payload, ())
         outcome = await protected(outcome, declared, view, self._subject_keys)
         leased = _leased(flow, tenant, request_id, lease_token)
@@ -223,7 +219,12 @@ class External:
         applied = await self._recorder.apply(
             view,
             RecordOutcome(
-                outcome, lease_token.attempt, now, self._runtime.chance(), lease_token.intent
+                outcome,
+                lease_token.attempt,
+                now,
+                self._runtime.chance(),
+                lease_token.intent,
+                facts={"started_at": lease_token.leased_ms, "worker": "external"},
             ),
             declared.rules,
             settle_of(leased),
