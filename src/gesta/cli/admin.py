@@ -11,7 +11,7 @@ import typer
 
 from gesta.cli.arguments import field_value
 from gesta.cli.invocation import By, Invocation, tell_of_odd_variables
-from gesta.cli.output import Json, print_json, progress_bar, say, show, table, tell
+from gesta.cli.output import Json, print_json, print_list, progress_bar, say, show, table, tell
 from gesta.errors import BadSettings
 
 if TYPE_CHECKING:
@@ -73,9 +73,8 @@ def list_settings(call: Invocation, as_json: Json = False) -> None:
     """Show every setting, its value and where it comes from."""
     rows = list(_rows(call.settings))
     if as_json:
-        print_json(
-            [{"name": name, "value": value, "source": source} for name, value, source in rows]
-        )
+        names = ("name", "value", "source")
+        print_list(dict(zip(names, row, strict=True)) for row in rows)
         return
     show(
         table(

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gesta.cli.arguments import Id, Ttl
+from gesta.cli.arguments import Cursor, Id, Ttl
 from gesta.cli.command import FAILED
 from gesta.cli.decisions import Again
 from gesta.cli.invocation import By, Invocation
-from gesta.cli.output import Json, JsonLines, facts, print_json, print_json_line, show, table, tell
+from gesta.cli.output import Json, facts, print_json, print_list, show, table, tell
 from gesta.errors import Refused
 
 if TYPE_CHECKING:
@@ -52,17 +52,27 @@ async def list_letters(
     call: Invocation,
     flow: OfFlow = None,
     reason: OfReason = None,
-    limit: Annotated[int, typer.Option(min=1, max=MANY, help="At most so many.")] = 20,
-    as_json: JsonLines = False,
+    limit: Annotated[
+        int, typer.Option(min=1, max=MANY, metavar="N", help="At most this many.")
+    ] = 20,
+    cursor: Cursor = None,
+    as_json: Json = False,
 ) -> None:
     """List requests that failed for good, newest first."""
+    from gesta.api_types.decisions import DeadLetter
+    from gesta.api_types.structs import ListOf
+
     async with call.backend() as backend:
         await backend.warn_of_lag()
-        found = backend.client.dead_letters(flow=flow, reason=reason, limit=limit)
-        letters = [one async for one in found]
+        letters, following = await backend.page(
+            "dead-letters",
+            answer=ListOf[DeadLetter],
+            query={"flow": flow, "reason": reason},
+            limit=limit,
+            cursor=cursor,
+        )
         if as_json:
-            for letter in letters:
-                print_json_line(letter)
+            print_list(letters, following)
         elif letters:
             _show(letters)
         else:
@@ -103,7 +113,7 @@ async def redrive_letters(
     ttl: Ttl = None,
     again: Again = False,
     by: By = None,
-    as_json: JsonLines = False,
+    as_json: Json = False,
 ) -> None:
     """Execute dead letters again, now, each with a fresh budget of attempts, and without a time to
     live unless --ttl gives one.
@@ -125,7 +135,7 @@ async def redrive_letters(
 
 
 async def purge_letters(
-    call: Invocation, choice: Choice, by: By = None, as_json: JsonLines = False
+    call: Invocation, choice: Choice, by: By = None, as_json: Json = False
 ) -> None:
     """Remove requests from the dead letters; their events stay."""
     person = call.actor(by).user_id
@@ -159,7 +169,6 @@ async def _act_on_all(letters: list[DeadLetter], act: Act, *, dry_run: bool, as_
     """Do it to each; one that is refused holds back no other."""
     if not letters:
         tell("no dead letters")
-        return
     refused = 0
     rows = []
     for letter in letters:
@@ -171,16 +180,11 @@ async def _act_on_all(letters: list[DeadLetter], act: Act, *, dry_run: bool, as_
                 result, fault, refused = "refused", str(error), refused + 1
         rows.append((letter.id, letter.flow, result, fault))
     if as_json:
-        for one, flow, result, fault in rows:
-            print_json_line(
-                {
-                    "id": one,
-                    "flow": flow,
-                    "result": result.replace(" ", "_"),
-                    "error": fault or None,
-                }
-            )
-    else:
+        print_list(
+            {"id": one, "flow": flow, "result": result.replace(" ", "_"), "error": fault or None}
+            for one, flow, result, fault in rows
+        )
+    elif rows:
         show(table(("id", "flow", "result", "why"), rows, folded=("why",)))
     if refused:
         tell(f"{refused} of {len(letters)} were refused")

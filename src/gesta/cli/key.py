@@ -12,7 +12,7 @@ import typer
 
 from gesta.cli.arguments import duration
 from gesta.cli.invocation import By, Invocation
-from gesta.cli.output import Json, JsonLines, print_json, print_json_line, say, show, table, tell
+from gesta.cli.output import Json, print_json, print_list, say, show, table, tell
 from gesta.errors import BadInput
 
 if TYPE_CHECKING:
@@ -77,15 +77,14 @@ async def create(
         )
 
 
-async def list_keys(call: Invocation, as_json: JsonLines = False) -> None:
+async def list_keys(call: Invocation, as_json: Json = False) -> None:
     """List the tenant's API keys, without their texts."""
     from gesta.admin.wording import moment, ms_of
 
     async with call.backend() as backend:
         keys = await backend.client.keys()
         if as_json:
-            for one in keys:
-                print_json_line(one)
+            print_list(keys)
         elif keys:
             now = backend.now_ms()
             rows = [

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from gesta.cli.invocation import By, Invocation
-from gesta.cli.output import Json, print_json, say, show, table, tell
+from gesta.cli.output import Json, print_json, print_list, say, show, table, tell
 from gesta.domain.events import Actor
 from gesta.errors import BadInput, NotFound
 
@@ -210,7 +210,7 @@ async def _list(backend: Backend, place: Target, *, as_json: bool) -> None:
 
     found = await backend.client.pauses()
     if as_json:
-        print_json(found)
+        print_list(found)
     elif found:
         rows = [
             (one.scope, moment(ms_of(one.since)), one.by or "", one.reason or "", str(one.held))
