@@ -1,4 +1,4 @@
-"""rebuild, erase, settings, openapi: what people who run gesta need now and then."""
+"""rebuild, erase, settings, openapi."""
 
 from __future__ import annotations
 
@@ -46,9 +46,9 @@ async def erase(
     by: By = None,
     as_json: Json = False,
 ) -> None:
-    """Erase a person: destroy the key of what payloads tell about them.
+    """Erase a person: destroy the key that encrypts their personal data.
 
-    Their requests stay on record and are executed no more.
+    Their requests stay on record and are not executed any more.
     """
     name = field_value("subject", subject) if subject == "-" else subject
     async with call.backend() as backend:

@@ -1,4 +1,4 @@
-"""config: what a tenant stores by code. Secrets go into the vault and are never shown again."""
+"""config: what a tenant stores by kind and code. Secrets go to the vault and are never shown."""
 
 from __future__ import annotations
 
@@ -92,8 +92,7 @@ async def put_entity(
 ) -> None:
     """Store an entity of a tenant's config.
 
-    What is left out of one that is there keeps its value; a new secret overlaps with the old one
-    for a day.
+    Fields that are left out keep their value. A new secret overlaps with the old one for a day.
     """
     async with call.backend(create=True) as backend:
         known = _known(await _known_kinds(backend), kind, call)

@@ -1,4 +1,4 @@
-"""dlq: requests that failed for good, looked at, redriven and removed, one or many."""
+"""dlq: list, show, redrive and purge dead letters."""
 
 from __future__ import annotations
 
@@ -19,30 +19,30 @@ if TYPE_CHECKING:
     from gesta.api_types.decisions import DeadLetter
     from gesta.cli.backend import Backend
 
-#: More dead letters than anybody keeps; a bound, so that memory has one too.
+#: Bounds the memory.
 MANY = 100_000
 
-OfFlow = Annotated[str | None, typer.Option("--flow", help="Only of this flow.")]
+OfFlow = Annotated[
+    str | None, typer.Option("--flow", metavar="FLOW", help="Dead letters of this flow.")
+]
 OfReason = Annotated[
-    str | None, typer.Option("--reason", help="Only those that failed for this reason.")
+    str | None, typer.Option("--reason", metavar="REASON", help="Dead letters with this reason.")
 ]
 
 
 @dataclass(frozen=True)
 class Choice:
-    """Which dead letters: one, or all that the filters leave."""
+    """One dead letter, or all that fit the filters."""
 
     request_id: Annotated[
-        str | None, typer.Argument(metavar="ID", help="One request's id, or its key; or --all.")
+        str | None, typer.Argument(metavar="ID", help="Id or key of a request; or --all.")
     ] = None
-    every: Annotated[
-        bool, typer.Option("--all", help="All dead letters, or those that the filters leave.")
-    ] = False
+    every: Annotated[bool, typer.Option("--all", help="All dead letters that fit the filters.")] = (
+        False
+    )
     flow: OfFlow = None
     reason: OfReason = None
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Only tell which ones it would be.")
-    ] = False
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show which ones.")] = False
 
 
 Act = Callable[["DeadLetter"], Awaitable[str]]
@@ -58,7 +58,7 @@ async def list_letters(
     cursor: Cursor = None,
     as_json: Json = False,
 ) -> None:
-    """List requests that failed for good, newest first."""
+    """List requests that failed permanently, newest first."""
     from gesta.api_types.decisions import DeadLetter
     from gesta.api_types.structs import ListOf
 
@@ -80,7 +80,7 @@ async def list_letters(
 
 
 async def show_letter(call: Invocation, request_id: Id, as_json: Json = False) -> None:
-    """Show a dead letter: why it failed, how often it was tried, until when it is kept."""
+    """Show a dead letter: its reason, its attempts and until when it is kept."""
     async with call.backend() as backend:
         letter = await _letter(backend, request_id)
         if as_json:
@@ -115,9 +115,7 @@ async def redrive_letters(
     by: By = None,
     as_json: Json = False,
 ) -> None:
-    """Execute dead letters again, now, each with a fresh budget of attempts, and without a time to
-    live unless --ttl gives one.
-    """
+    """Execute dead letters again, each with a new budget of attempts."""
     person = call.actor(by).user_id
     async with call.backend() as backend:
 
@@ -166,7 +164,7 @@ async def _letter(backend: Backend, named: str) -> DeadLetter:
 
 
 async def _act_on_all(letters: list[DeadLetter], act: Act, *, dry_run: bool, as_json: bool) -> None:
-    """Do it to each; one that is refused holds back no other."""
+    """Act on each; a refusal does not stop the others."""
     if not letters:
         tell("no dead letters")
     refused = 0

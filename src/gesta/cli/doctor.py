@@ -1,4 +1,4 @@
-"""doctor: what is wrong with a store, and why one request has not been sent yet."""
+"""doctor: checks a store and its processes, and explains why a request was not sent."""
 
 from __future__ import annotations
 

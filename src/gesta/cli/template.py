@@ -1,6 +1,4 @@
-"""Templates, looked at before anything is sent: stored ones, and files that are still being
-written.
-"""
+"""template preview: render a stored template, or files, without sending anything."""
 
 from __future__ import annotations
 
