@@ -130,6 +130,16 @@ class AttemptRepresentation(msgspec.Struct, rename="camel"):
     detail: str | None = None
     next_at: str | None = None
     used: dict[str, int] = {}
+    duration_ms: int | None = None
+    #: The process that ran it, and its host.
+    worker: str | None = None
+    host: str | None = None
+    http_status: int | None = None
+    #: The provider's own code of an error.
+    provider_code: str | None = None
+    #: The first 2 KB of the provider's answer, redacted.
+    answer: str | None = None
+    traceback: str | None = None
 
 
 class SubmitWarning(Representation, frozen=True):
