@@ -8,7 +8,7 @@ import random
 from msgspec.structs import replace
 
 from gesta.domain.ids import external_queue_of, external_queues_of
-from gesta.ports.job_queue import Ack, Drop, Hold, Release
+from gesta.ports.job_queue import Ack, Drop, Hold, Release, Settlement
 from gesta.testing.contracts.samples import fresh_job
 from gesta.testing.harnesses.memory import Harness as MemoryHarness
 from gesta.testing.harnesses.redis import Harness as RedisHarness
@@ -77,7 +77,8 @@ class Walk:
         )
 
     async def settle(self):
-        now, chosen = self.both[0].runtime.now_ms(), []
+        now = self.both[0].runtime.now_ms()
+        chosen: list[Settlement] = []
         for leased in self.dice.sample(self.leased, min(len(self.leased), 5)):
             known = (leased.job.id, self.dice.choice([leased.token, leased.token, "stranger"]))
             chosen.append(
