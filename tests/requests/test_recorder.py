@@ -94,7 +94,7 @@ async def test_attempts_that_are_used_up_are_a_failure_that_may_be_redriven(gest
     }
 
 
-async def test_who_decided_stands_in_the_event(gesta):
+async def test_the_event_names_the_actor(gesta):
     async with engine_of(Provider(TimeoutError()), on_unknown="manual") as engine:
         request = await engine.submit(Note())
         await let_run(gesta)
@@ -116,7 +116,7 @@ async def test_who_decided_stands_in_the_event(gesta):
     }
 
 
-async def test_an_actor_without_roles_is_told_without_them(gesta):
+async def test_an_actor_without_roles_is_recorded_without_them(gesta):
     async with engine_of(Provider(Rejected("no"))) as engine:
         request = await engine.submit(Note())
         await let_run(gesta)
@@ -141,7 +141,7 @@ async def test_events_are_appended_at_the_version_that_was_read(gesta, ports):
     assert expected == [1, 2, 3, 4]  # R1-35
 
 
-async def test_a_command_whose_stream_moved_is_decided_again_from_what_stands_there(gesta, ports):
+async def test_a_command_is_decided_again_when_the_stream_has_changed(gesta, ports):
     provider = Provider(Rejected("no"))
     async with engine_of(provider) as engine:
         request = await engine.submit(Note())
@@ -171,7 +171,7 @@ async def test_a_command_whose_stream_moved_is_decided_again_from_what_stands_th
         ]
 
 
-async def test_a_stream_that_moves_under_five_tries_is_given_up_and_told(gesta, ports):
+async def test_a_command_is_refused_as_busy_after_five_changes_of_the_stream(gesta, ports):
     provider = Provider(Rejected("no"))
     async with engine_of(provider) as engine:
         request = await engine.submit(Note())

@@ -306,7 +306,7 @@ async def test_a_tenant_moved_to_another_store_delays_no_other(gesta):
 @pytest.mark.parametrize(
     ("fields", "fault"),
     [
-        ({"flow": "nonsense"}, "flow: 'nonsense' is no flow"),
+        ({"flow": "nonsense"}, "flow: 'nonsense' is not a flow"),
         ({"flow": "shop.misspelt"}, "flow: this process declares no flow 'shop.misspelt'.*known: "),
         (
             {"flow": "shpo.*", "statuses": ["sold"]},

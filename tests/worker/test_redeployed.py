@@ -22,7 +22,7 @@ async def test_a_question_never_becomes_a_call_when_the_flow_no_longer_asks(gest
     assert (state.status, state.due_at, state.reason) == ("unknown", None, "cannot_ask")
 
 
-async def test_a_flow_that_parks_now_is_asked_once_about_yesterdays_doubt_and_not_for_ever(gesta):
+async def test_a_flow_that_is_manual_now_asks_once_about_an_earlier_unknown_and_not_for_ever(gesta):
     provider, asked = Provider(Unknown("no_answer")), Provider(*[Unknown("not_yet")] * 50)
     async with engine_of(provider, on_unknown="reconcile", reconcile=asked) as engine:
         request = await engine.submit(Note())

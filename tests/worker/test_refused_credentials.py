@@ -222,7 +222,7 @@ async def test_the_pause_of_a_person_and_the_engines_own_do_not_hide_each_other(
         assert await result(request) == Done(id="provider-2")
 
 
-async def test_a_person_can_let_it_go_on_when_the_provider_has_mended_it(gesta):
+async def test_a_person_can_let_it_go_on_when_the_provider_has_fixed_it(gesta):
     provider = Provider(REFUSED, REFUSED)
     async with shop(provider) as engine:
         request = await engine.submit(Note())

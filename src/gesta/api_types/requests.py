@@ -18,7 +18,7 @@ WAIT_SECONDS_MAX = 60.0
 SubmitVerdict = Literal["created", "duplicate"]
 #: Bounded so that the end of the time to live is a valid date.
 TTL_MAX = timedelta(days=36_500)
-TtlSeconds = Annotated[float, msgspec.Meta(gt=0, le=TTL_MAX.total_seconds())]
+TtlSeconds = Annotated[float, msgspec.Meta(ge=0.001, le=TTL_MAX.total_seconds())]
 #: The name of a flow in a filter. PostgreSQL text cannot contain a zero byte.
 FlowName = Annotated[str, msgspec.Meta(pattern=r"^[^\x00]*$")]
 #: `option_errors` checks this, so that its error is reported together with those of the payload.

@@ -56,7 +56,8 @@ BAD_PAYLOAD = Rejected(
 )
 NO_TESTS = Rejected(
     "not_for_tests",
-    "the flow no longer says that it reaches nobody but the sandbox; nothing was called",
+    "the flow no longer declares effects='attempt', so a test could leave the sandbox; nothing was"
+    " called",
 )
 TENANTS_KEPT = 1_000
 #: So much of a provider's answer and of a traceback is recorded.

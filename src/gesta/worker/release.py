@@ -78,7 +78,7 @@ class JobRelease:
     async def postponed(self, run: Running, postponed: Postponed) -> None:
         """Release the job until then, at most for as long as a queue may hold a job."""
         seconds = postponed.after_seconds
-        # A flow may say anything, also what is no number of seconds.
+        # A flow may give any number, also infinity.
         wait_ms = (
             min(max(0, round(seconds * 1000)), QUEUE_HORIZON_MS)
             if isfinite(seconds)
@@ -149,7 +149,7 @@ class JobRelease:
 
 
 def unusable(refused: CredentialRefused, tenant: str) -> Retry | None:
-    """What an attempt comes to whose flow names a credential that cannot be one; None: it can."""
+    """The outcome where the flow names an invalid credential; None: it is valid."""
     try:
         checked(Scope(None, tenant, refused.credential))
     except BadScope as error:

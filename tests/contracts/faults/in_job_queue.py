@@ -11,7 +11,7 @@ from gesta.testing.contracts.job_queue import TakeContract as Take
 from gesta.testing.contracts.job_settlements import SettleContract as Settle
 from gesta.testing.contracts.transactions import ProjectContract as Project
 from gesta.testing.contracts.transactions import RecordContract as Record
-from tests.contracts.faults.in_job_turns import Reordering
+from tests.contracts.faults.in_fair_queue import Reordering
 from tests.contracts.faults.planting import breaks
 
 

@@ -29,7 +29,7 @@ from gesta.outbound.http.transport import (
 )
 from gesta.runtime.clock import Runtime
 
-#: Nobody is waited for longer than this, whatever the header says.
+#: The longest Retry-After that is respected.
 RETRY_AFTER_SECONDS_MAX = 86_400.0
 
 #: Fractions are not in the RFC, but providers send them. More digits than this are far beyond the
@@ -280,12 +280,9 @@ def after_fault(fault: TransportFault) -> Outcome:
 
 
 def error_code(response: HttpResponse) -> str:
-    """The provider's own code for a failure, e.g.
+    """The provider's own code for a failure, e.g. `resource_missing`.
 
-    `resource_missing`, for whoever has to put it right.
-
-    Codes only: a sentence may quote what was sent, and nobody could tell a person's name in it from
-    any other word.
+    Codes only: a sentence may quote personal data that was sent.
     """
     try:
         body = msgspec.json.decode(response.body)
