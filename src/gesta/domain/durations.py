@@ -1,4 +1,4 @@
-"""Times in ISO-8601, and durations as people write them: `500ms`, `5s`, `2m`, `2h`, `1d`, `1h30m`."""
+"""Times in ISO-8601, and durations: `500ms`, `5s`, `2m`, `2h`, `1d`, `1h30m`."""
 
 import re
 from datetime import UTC, datetime, timedelta
