@@ -20,7 +20,7 @@ def test_dead_letters_are_listed_with_the_record_an_operator_needs(cli, shop):
     assert letter["failure"]["reason"] == "bad_address"
     shown = cli("dlq", "list").out
     assert shown.splitlines()[0].split() == ["id", "flow", "failed", "(UTC)", "key", "why"]
-    assert "k bad_address, nobody lives there, 1 try" in " ".join(shown.split())
+    assert "k bad_address, nobody lives there, 1 attempt" in " ".join(shown.split())
     assert "kept until" in cli("dlq", "show", request_id, "--app", APP).out
 
 

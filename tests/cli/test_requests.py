@@ -263,14 +263,14 @@ def test_redrive_says_that_it_is_due_at_once_whatever_was_asked_before(cli):
     request_id = cli(*send).out.strip()
     assert cli("cancel", request_id, "--app", APP).out == "cancelled\n"
     again = cli("redrive", request_id, "--app", APP)
-    assert (again.out, again.err.splitlines()[0]) == ("queued\n", "it is executed now")
+    assert (again.out, again.err.splitlines()[0]) == ("queued\n", "it is due now")
     shown = cli("show", request_id, "--app", APP, "--json").json
     assert (shown["expiresAt"], shown["dueAt"] < "2030") == (None, True)
     told = " ".join(cli("redrive", "--help").out.split())
-    assert "failed, expired, cancelled or in doubt" in told
+    assert "failed, expired, was cancelled or is unknown" in told
     assert (
-        "It is due at once, whatever --deliver-at said, and has no time to live unless --ttl gives"
-        " one." in told
+        "It is due now, whatever --deliver-at said, gets a new budget of attempts, and has no time"
+        " to live unless --ttl gives one." in told
     )
 
 

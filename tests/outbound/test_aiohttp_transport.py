@@ -154,7 +154,7 @@ async def test_an_answer_that_is_not_http_counts_as_sent(transport):
         assert await fault_of(transport, post(server.url)) == ("bad_answer", True)
 
 
-async def test_a_long_answer_is_cut_and_its_status_still_counts(transport):
+async def test_a_long_answer_is_cut_and_its_status_is_still_valid(transport):
     async def flood(connection: Connection) -> None:
         connection.say(ok(b"x" * (16 * ANSWER_BYTES_MAX)))
 

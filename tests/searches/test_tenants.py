@@ -86,7 +86,7 @@ EMPTY: dict[str, Callable[[Engine], Awaitable[Any]]] = {
     "Admin.dead_letters": lambda engine: engine.admin.dead_letters(INTRUDER),
     "Admin.dead_letter_page": lambda engine: items(engine.admin.dead_letter_page(INTRUDER)),
     "Admin.bulk": lambda engine: matched(
-        engine.admin.bulk(Bulk(action="redrive", flow="shop.letter"), tenant=INTRUDER)
+        engine.admin.bulk(Bulk(action="redrive", flow="shop.letter", dry_run=True), tenant=INTRUDER)
     ),
     "Admin.undecided_page": lambda engine: items(engine.admin.undecided_page(INTRUDER)),
     "Admin.stored_beside": lambda engine: engine.admin.stored_beside(

@@ -188,11 +188,11 @@ async def test_pausing_is_idempotent_and_only_paused_scopes_can_be_resumed(gesta
 @pytest.mark.parametrize(
     ("scope", "fault"),
     [
-        ({}, "say what it is about: a flow, a tenant or a credential"),
+        ({}, "give a flow, a tenant or a credential"),
         ({"flow": "no dots"}, "flow:"),
         ({"flow": 7}, "flow:"),
         ({"tenant": "_gesta"}, "tenant:"),
-        ({"credential": "shop.account/a"}, "name the tenant"),
+        ({"credential": "shop.account/a"}, "give the tenant"),
         ({"tenant": "acme", "credential": "shop.account"}, "kind/code"),
         ({"tenant": "acme", "flow": FLOW, "credential": "shop.account/a"}, "leave the flow out"),
         ({"tenant": "acme", "reason": "x" * 501}, "reason:"),

@@ -11,7 +11,7 @@ import typer
 
 from gesta.cli.arguments import field_value
 from gesta.cli.invocation import By, Invocation, tell_of_odd_variables
-from gesta.cli.output import Json, print_json, say, show, table, tell
+from gesta.cli.output import Json, print_json, progress_bar, say, show, table, tell
 from gesta.errors import BadSettings
 
 if TYPE_CHECKING:
@@ -23,25 +23,15 @@ _SECRET = re.compile(r"secret|token|password|key", re.IGNORECASE)
 
 
 async def rebuild(call: Invocation, as_json: Json = False) -> None:
-    """Fold all views anew from the events, also beside a running `gesta serve`.
-
-    Nothing is sent again.
-    """
-    from rich.console import Console
-    from rich.progress import Progress
-
+    """Rebuild all views from the events, also while `gesta serve` runs. Nothing is sent again."""
     async with call.opened() as engine:
-        screen = Console(stderr=True)
-        with Progress(console=screen, transient=True, disable=not screen.is_terminal) as progress:
-            task = progress.add_task("events", total=None)
-            folded = await engine.admin.rebuild(
-                lambda done, total: progress.update(task, completed=done, total=total)
-            )
+        with progress_bar("events") as report:
+            folded = await engine.admin.rebuild(report)
     if as_json:
         print_json({"events": folded})
     else:
         say(str(folded))
-        tell("events folded into new views")
+        tell("events read into new views")
 
 
 async def erase(

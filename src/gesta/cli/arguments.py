@@ -33,6 +33,17 @@ def point_in_time(text: str) -> datetime:
         ) from None
 
 
+def time_or_age(text: str) -> datetime | timedelta:
+    """`2h` is an age; anything else must be a time with its time zone."""
+    try:
+        return parse_duration(text)
+    except ValueError:
+        found = point_in_time(text)
+    if found.tzinfo is None:
+        raise typer.BadParameter(f"{text!r} has no time zone; write for instance {text}Z")
+    return found
+
+
 Id = Annotated[
     str,
     typer.Argument(metavar="ID", help="Id of the request, or the key it was submitted with."),

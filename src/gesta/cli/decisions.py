@@ -1,82 +1,137 @@
-"""retry, cancel, redrive, resolve: what a person decides about a request, on record with who
-decided.
-"""
+"""retry, cancel, redrive, resolve: decisions about one request or about all that fit a filter."""
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Literal
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from gesta.cli.arguments import Id, Ttl
+from gesta.cli.arguments import Ttl, time_or_age
+from gesta.cli.command import FAILED
 from gesta.cli.invocation import By, Invocation
-from gesta.cli.output import Json, print_json, say, tell
+from gesta.cli.output import Json, Status, print_json, progress_bar, say, show, table, tell
 
 if TYPE_CHECKING:
-    from gesta.api_types.requests import Decided
+    from gesta.api_types.bulk import BulkAction, BulkProgress, BulkRefusal, BulkSample
+    from gesta.api_types.requests import Decided, Whole
     from gesta.cli.backend import Backend
 
-Resolution = Literal["executed", "not_executed", "rejected"]
-#: A resolution of the command line → the outcome that the API takes.
-OUTCOMES: dict[Resolution, Literal["succeeded", "not_executed", "failed"]] = {
-    "executed": "succeeded",
-    "not_executed": "not_executed",
-    "rejected": "failed",
-}
+#: Refused requests that are listed; the rest are counted.
+REFUSALS_MAX = 20
+#: One decision about a request, and what to tell about it.
+Decide = Callable[["Backend", "Whole"], Awaitable[tuple["Decided", str]]]
+
 Again = Annotated[
     bool,
     typer.Option(
         "--again",
-        help="Force a new intent although an attempt may have had its effect: it may happen twice.",
+        help="Use a new idempotency key although the effect may have happened: it may happen"
+        " twice.",
     ),
 ]
 
 
-async def retry(call: Invocation, request_id: Id, by: By = None, as_json: Json = False) -> None:
-    """Make the next attempt of a waiting request due now, under the same key."""
-    async with call.backend() as backend:
-        request = await backend.decidable(request_id)
-        decided = await backend.client.retry(
-            request.id, flow=request.flow, by=call.actor(by).user_id
-        )
-        await _tell(backend, decided, "its next attempt is due now", as_json=as_json)
+def _filter(name: str, metavar: str | None, text: str, **more: Any) -> Any:
+    return typer.Option(name, metavar=metavar, help=text, rich_help_panel="Many requests", **more)
 
 
-async def cancel(call: Invocation, request_id: Id, by: By = None, as_json: Json = False) -> None:
-    """Call a request back. While an attempt runs, its end decides: a success stays."""
-    async with call.backend() as backend:
-        request = await backend.decidable(request_id)
-        decided = await backend.client.cancel(
-            request.id, flow=request.flow, by=call.actor(by).user_id
-        )
-        done = (
-            "it will not be executed"
-            if decided.status == "cancelled"
-            else "an attempt is running: a success stays, anything else is cancelled"
-        )
-        await _tell(backend, decided, done, as_json=as_json)
+@dataclass(frozen=True)
+class Choice:
+    """One request, or all that fit every condition given."""
+
+    request_id: Annotated[
+        str | None,
+        typer.Argument(metavar="[ID]", help="Id or key of one request; or use the filters below."),
+    ] = None
+    flow: Annotated[str | None, _filter("--flow", "FLOW", "Requests of this flow.")] = None
+    status: Annotated[Status | None, _filter("--status", None, "Requests in this status.")] = None
+    reason: Annotated[str | None, _filter("--reason", "REASON", "With this reason.")] = None
+    target: Annotated[str | None, _filter("--target", "ID", "With this target.")] = None
+    template: Annotated[str | None, _filter("--template", "CODE", "With this template.")] = None
+    since: Annotated[
+        Any,
+        _filter("--since", "TIME", "Created since then: 2h ago, or a time.", parser=time_or_age),
+    ] = None
+    until: Annotated[
+        Any, _filter("--until", "TIME", "Created before then.", parser=time_or_age)
+    ] = None
+    dry_run: Annotated[
+        bool, _filter("--dry-run", None, "Only count the requests and show some of them.")
+    ] = False
+    rate: Annotated[
+        float | None, _filter("--rate", "N", "Requests per second. Default: 50.", min=0.1, max=1000)
+    ] = None
+    resume: Annotated[
+        int | None, _filter("--resume", "RUN", "Continue a run that was stopped.")
+    ] = None
+
+    @property
+    def conditions(self) -> dict[str, Any]:
+        names = ("flow", "status", "reason", "target", "template", "since", "until")
+        return {name: value for name in names if (value := getattr(self, name)) is not None}
+
+    def check(self) -> None:
+        """Refuse a choice of several kinds at once, and one of everything."""
+        chosen = [self.request_id is not None, bool(self.conditions), self.resume is not None]
+        if sum(chosen) != 1:
+            raise typer.BadParameter(
+                "give an ID, or at least one filter (--flow, --status, --reason, --target,"
+                " --template, --since, --until), or --resume"
+            )
+        if self.request_id is not None and (self.dry_run or self.rate is not None):
+            raise typer.BadParameter("--dry-run and --rate need a filter, not an ID")
+
+
+async def retry(call: Invocation, choice: Choice, by: By = None, as_json: Json = False) -> None:
+    """Make the next attempt of a waiting request now, with the same idempotency key."""
+    person = call.actor(by).user_id
+
+    async def decide(backend: Backend, request: Whole) -> tuple[Decided, str]:
+        decided = await backend.client.retry(request.id, flow=request.flow, by=person)
+        return decided, "its next attempt is due now"
+
+    await _decide(call, choice, "retry", decide, by=person, as_json=as_json)
+
+
+async def cancel(call: Invocation, choice: Choice, by: By = None, as_json: Json = False) -> None:
+    """Cancel a request. A running attempt finishes first; if it succeeds, it stays `sent`."""
+    person = call.actor(by).user_id
+
+    async def decide(backend: Backend, request: Whole) -> tuple[Decided, str]:
+        decided = await backend.client.cancel(request.id, flow=request.flow, by=person)
+        if decided.status == "cancelled":
+            return decided, "it will not be executed"
+        return decided, "an attempt is running; unless it succeeds, the request is cancelled"
+
+    await _decide(call, choice, "cancel", decide, by=person, as_json=as_json)
 
 
 async def redrive(
     call: Invocation,
-    request_id: Id,
+    choice: Choice,
     again: Again = False,
     ttl: Ttl = None,
     by: By = None,
     as_json: Json = False,
 ) -> None:
-    """Execute a request again that is failed, expired, cancelled or in doubt, with a fresh budget
-    of attempts.
+    """Execute a request again that failed, expired, was cancelled or is unknown.
 
-    It is due at once, whatever --deliver-at said, and has no time to live unless --ttl gives one.
+    It is due now, whatever --deliver-at said, gets a new budget of attempts, and has no time to
+    live unless --ttl gives one.
     """
-    async with call.backend() as backend:
-        request = await backend.decidable(request_id)
+    person = call.actor(by).user_id
+
+    async def decide(backend: Backend, request: Whole) -> tuple[Decided, str]:
         decided = await backend.client.redrive(
-            request.id, flow=request.flow, ttl=ttl, again=again, by=call.actor(by).user_id
+            request.id, flow=request.flow, ttl=ttl, again=again, by=person
         )
-        await _tell(backend, decided, "it is executed now", as_json=as_json)
+        return decided, "it is due now"
+
+    more = {"ttl_seconds": None if ttl is None else ttl.total_seconds(), "again": again}
+    await _decide(call, choice, "redrive", decide, by=person, as_json=as_json, **more)
 
 
 @dataclass(frozen=True)
@@ -85,7 +140,7 @@ class Finding:
 
     evidence: Annotated[
         str, typer.Option(metavar="TEXT", help="How you know, e.g. a line of the provider's log.")
-    ]
+    ] = ""
     succeeded: Annotated[bool, typer.Option("--succeeded", help="The effect happened.")] = False
     not_executed: Annotated[
         bool, typer.Option("--not-executed", help="It did not happen; gesta tries again.")
@@ -94,43 +149,128 @@ class Finding:
         bool, typer.Option("--failed", help="It did not happen and must not be tried again.")
     ] = False
     provider_id: Annotated[
-        str, typer.Option(metavar="ID", help="The provider's id of the effect.")
-    ] = ""
+        str | None, typer.Option(metavar="ID", help="The provider's id of the effect.")
+    ] = None
 
     @property
-    def result(self) -> Resolution:
+    def outcome(self) -> Literal["succeeded", "not_executed", "failed"]:
         if self.succeeded + self.not_executed + self.failed != 1:
             raise typer.BadParameter("give exactly one of --succeeded, --not-executed and --failed")
         if not self.evidence.strip():
-            raise typer.BadParameter("must not be empty", param_hint="--evidence")
-        return "executed" if self.succeeded else "rejected" if self.failed else "not_executed"
+            raise typer.BadParameter("say how you know", param_hint="--evidence")
+        return "succeeded" if self.succeeded else "failed" if self.failed else "not_executed"
 
 
 async def resolve(
-    call: Invocation, request_id: Id, finding: Finding, by: By = None, as_json: Json = False
+    call: Invocation, choice: Choice, finding: Finding, by: By = None, as_json: Json = False
 ) -> None:
     """Resolve a request whose outcome is unknown: record what happened and the evidence for it."""
-    result = finding.result
     person = call.actor(by).user_id
-    async with call.backend() as backend:
-        request = await backend.decidable(request_id)
+    if choice.resume is not None:
+        more: dict[str, Any] = {}
+    else:
+        more = {"outcome": finding.outcome, "evidence": finding.evidence}
+
+    async def decide(backend: Backend, request: Whole) -> tuple[Decided, str]:
         decided = await backend.client.resolve(
             request.id,
-            OUTCOMES[result],
+            finding.outcome,
             evidence=finding.evidence,
-            provider_id=finding.provider_id or None,
+            provider_id=finding.provider_id,
             flow=request.flow,
             by=person,
         )
         then = "; gesta tries again" if decided.status == "queued" else ""
-        await _tell(backend, decided, f"recorded: resolved by {person}{then}", as_json=as_json)
+        return decided, f"recorded: resolved by {person}{then}"
+
+    await _decide(call, choice, "resolve", decide, by=person, as_json=as_json, **more)
 
 
-async def _tell(backend: Backend, decided: Decided, what: str, *, as_json: bool) -> None:
-    if as_json:
-        print_json({"id": decided.id, "status": decided.status})
+async def _decide(
+    call: Invocation,
+    choice: Choice,
+    action: BulkAction,
+    decide: Decide,
+    *,
+    by: str,
+    as_json: bool,
+    **more: Any,
+) -> None:
+    choice.check()
+    async with call.backend() as backend:
+        if choice.request_id is None:
+            await _decide_about_many(backend, choice, action, by=by, as_json=as_json, **more)
+            return
+        decided, text = await decide(backend, await backend.decidable(choice.request_id))
+        if as_json:
+            print_json({"id": decided.id, "status": decided.status})
+        else:
+            say(decided.status)
+            tell(text)
+        if decided.status == "queued":
+            await backend.warn_if_idle()
+
+
+async def _decide_about_many(
+    backend: Backend, choice: Choice, action: BulkAction, *, by: str, as_json: bool, **more: Any
+) -> None:
+    from gesta.api_types.bulk import Bulk
+
+    if choice.resume is not None:
+        run = backend.client.resume_bulk(choice.resume, rate=choice.rate, by=by)
     else:
-        say(decided.status)
-        tell(what)
-    if decided.status == "queued":
+        conditions = {name: _moment(backend, one) for name, one in choice.conditions.items()}
+        if choice.rate is not None:
+            more["rate"] = choice.rate
+        asked = Bulk(action=action, dry_run=choice.dry_run, **conditions, **more)
+        run = backend.client.bulk(asked, by=by)
+    sample: list[BulkSample] = []
+    refusals: list[BulkRefusal] = []
+    last: BulkProgress | None = None
+    with progress_bar(action) as report:
+        async for progress in run:
+            if last is None and progress.id is not None:
+                resume = backend.call.place.command(f"{action} --resume {progress.id}")
+                tell(f"run {progress.id}; if it is stopped, continue it with: {resume}")
+            sample, last = sample or progress.sample, progress
+            refusals += progress.refusals
+            report(progress.done + progress.refused, progress.matched)
+    assert last is not None
+    if as_json:
+        print_json({**_totals(last, choice), "sample": sample, "refusals": refusals})
+    elif choice.dry_run:
+        say(str(last.matched))
+        rows = [(one.id, one.flow, one.status, one.reason or "") for one in sample]
+        if rows:
+            show(table(("id", "flow", "status", "reason"), rows, folded=("reason",)))
+        tell(f"requests fit; `{action}` without --dry-run decides about them")
+    else:
+        say(str(last.done))
+        tell(f"of {last.matched} requests: {action} done; {last.refused} refused")
+        if refusals:
+            told = [(one.id, one.flow, one.detail) for one in refusals[:REFUSALS_MAX]]
+            show(table(("refused", "flow", "reason"), told, folded=("reason",)))
+    if last.refused:
+        raise typer.Exit(FAILED)
+    if action != "cancel" and last.done:
         await backend.warn_if_idle()
+
+
+def _totals(last: BulkProgress, choice: Choice) -> dict[str, Any]:
+    return {
+        "action": last.action,
+        "run": last.id,
+        "dryRun": choice.dry_run,
+        "matched": last.matched,
+        "done": last.done,
+        "refused": last.refused,
+    }
+
+
+def _moment(backend: Backend, value: Any) -> Any:
+    """A time as the server takes it: an age counts back from now."""
+    if not isinstance(value, timedelta):
+        return value
+    from datetime import UTC
+
+    return datetime.fromtimestamp(backend.now_ms() / 1000, UTC) - value

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from shutil import get_terminal_size
-from typing import TYPE_CHECKING, Annotated, TextIO
+from typing import TYPE_CHECKING, Annotated, Literal, TextIO
 
 import msgspec
 import typer
@@ -31,6 +32,7 @@ STATUS_STYLES = {
     "bad": "red",
 }
 
+Status = Literal["queued", "sent", "completed", "failed", "expired", "cancelled", "unknown"]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 GlobalJson = Annotated[
     bool,
@@ -101,6 +103,18 @@ def print_markdown(text: str) -> None:
     from rich.markdown import Markdown
 
     _console(sys.stdout).print(Markdown(text))
+
+
+@contextmanager
+def progress_bar(what: str) -> Iterator[Callable[[int, int], None]]:
+    """A bar on stderr where that is a terminal; the body reports (done, total)."""
+    from rich.console import Console
+    from rich.progress import Progress
+
+    screen = Console(stderr=True)
+    with Progress(console=screen, transient=True, disable=not screen.is_terminal) as progress:
+        task = progress.add_task(what, total=None)
+        yield lambda done, total: progress.update(task, completed=done, total=total)
 
 
 def show(*parts: RenderableType) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 import typer
@@ -12,7 +12,17 @@ import typer
 from gesta.cli.arguments import Ttl, duration, json_document, point_in_time
 from gesta.cli.command import FAILED
 from gesta.cli.invocation import Invocation
-from gesta.cli.output import Json, JsonLines, print_json, print_json_line, say, show, table, tell
+from gesta.cli.output import (
+    Json,
+    JsonLines,
+    Status,
+    print_json,
+    print_json_line,
+    say,
+    show,
+    table,
+    tell,
+)
 from gesta.errors import InvalidRequest, OutcomeTimeout
 
 if TYPE_CHECKING:
@@ -22,7 +32,6 @@ if TYPE_CHECKING:
 
 #: Of what was quarantined, so many are listed.
 QUARANTINED_MAX = 1_000
-Status = Literal["queued", "sent", "completed", "failed", "expired", "cancelled", "unknown"]
 
 
 @dataclass(frozen=True)

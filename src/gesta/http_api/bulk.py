@@ -65,7 +65,7 @@ async def _lines(
     try:
         while progress is not None:
             yield _line(BulkLine(progress=progress))
-            if call.pipeline.is_stopping or not (is_local or await keys.still_counts(call.grant)):
+            if call.pipeline.is_stopping or not (is_local or await keys.is_still_valid(call.grant)):
                 return
             progress = await anext(run, None)
     except GestaError as error:

@@ -69,7 +69,7 @@ async def _parts(call: Call, asked: Following, position: int) -> AsyncIterator[b
         is_local = call.web.grant is not None
         # A key that is revoked or expires ends the stream.
         while not pipeline.is_stopping and (
-            is_local or await pipeline.keys.still_counts(call.grant)
+            is_local or await pipeline.keys.is_still_valid(call.grant)
         ):
             batch = await events.follow(position, BATCH)
             lines = b"".join(

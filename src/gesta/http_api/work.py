@@ -103,7 +103,7 @@ async def take_work(call: Call) -> Answer:
     items: list[WorkItem] = await call.while_there(taking)
     try:
         await call.while_there(_a_moment())
-        if not await call.pipeline.keys.still_counts(call.grant):
+        if not await call.pipeline.keys.is_still_valid(call.grant):
             # The key was revoked or expired during the wait.
             raise Forbidden
     except (CallerGone, Forbidden, StoreError):

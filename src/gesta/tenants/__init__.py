@@ -1,3 +1,3 @@
-"""What belongs to one tenant: config, credentials, API keys, pauses, templates, suppression list,
-audit log.
+"""What belongs to one tenant: config, credentials, API keys, pauses, templates, suppression lists
+and the audit log.
 """

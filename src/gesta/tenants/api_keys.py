@@ -1,14 +1,13 @@
-"""API keys: who may do what in whose name.
+"""API keys: create, check, list and revoke.
 
-The text of a key is `gesta_live_<id>_<secret>`, or `gesta_test_…` for one that reaches nothing but
-the sandbox. It is shown once; what is kept is a keyed hash, encrypted in the vault, found by the
-key's id. The id is no secret. It ends in a checksum under a secret of the installation, so that
-made-up ids are refused without a look into the vault.
+The text of a key is `gesta_live_<id>_<secret>`, or `gesta_test_…` for a key that reaches only the
+sandbox. It is shown once. The vault keeps a keyed hash of it, encrypted, under the key's id. The
+id is not secret; it ends in a checksum under a secret of the installation, so a made-up id is
+refused without a read of the vault.
 
-What a crash between two steps leaves is harmless. `create` first records that a key is made, then
-makes it, then shows it: a note without a key may be left, or a key that nobody has seen and that
-the list has. `revoke` first ends the key, then records it: a dead key without its note may be left,
-which the list shows and a second `revoke` makes up for.
+A crash between two steps is harmless. `create` logs the key, stores it, then shows it: a crash may
+leave a log entry without a key, or a listed key that was never shown. `revoke` ends the key, then
+logs that: a crash may leave a revoked key without a log entry, which a second `revoke` adds.
 """
 
 import hashlib
@@ -51,7 +50,7 @@ _LENGTH: Final = len("gesta_live__") + _DRAWN_LENGTH + _CHECK_LENGTH + _SECRET_L
 class KeyTexts:
     def __init__(self, secret: bytes, runtime: Runtime) -> None:
         self._runtime = runtime
-        # Keyed once and copied: setting up a key costs as much as the digest itself.
+        # Keyed once and then copied: keying costs as much as the digest itself.
         self._hash = hashlib.blake2b(key=secret, digest_size=HASH_BYTES, person=b"gesta api key")
         self._check = hashlib.blake2b(key=secret, digest_size=8, person=b"gesta key id")
 
@@ -63,18 +62,17 @@ class KeyTexts:
         return key_id, f"gesta_{'test' if test else 'live'}_{key_id}_{secret}"
 
     def id_in(self, text: str) -> str | None:
-        """The id in a text, whoever made it; None where no key can look so."""
+        """The id in the text of a key, unverified; None: it cannot be a key."""
         match = _TEXT.fullmatch(text) if len(text) == _LENGTH else None
         return None if match is None else match[1]
 
     def is_id(self, text: str) -> bool:
-        """Whether this installation made that id."""
+        """Whether this installation created the id."""
         if _ID.fullmatch(text) is None:
             return False
         return compare_digest(self._checksum(text[:_DRAWN_LENGTH]), text[_DRAWN_LENGTH:])
 
     def digest(self, text: str) -> bytes:
-        """What is kept of a text."""
         keyed = self._hash.copy()
         keyed.update(text.encode())
         return keyed.digest()
@@ -91,7 +89,7 @@ class KeyTexts:
 
 
 def _written(number: int, letters: str, length: int) -> str:
-    """The lowest digits of a number, in a fixed length."""
+    """The lowest digits of a number, `length` of them."""
     drawn = []
     for _ in range(length):
         number, digit = divmod(number, len(letters))
@@ -100,21 +98,21 @@ def _written(number: int, letters: str, length: int) -> str:
 
 
 SCOPES: Final[tuple[Scope, ...]] = get_args(Scope)
-#: All that a test key may do: whatever else there is acts on requests that are no tests.
+#: What a test key may do: the other scopes act on live requests.
 TEST_SCOPES: Final = ("read", "submit")
 
-#: A revocation by another process counts after this at the latest.
+#: A revocation by another process takes effect within this time.
 FRESH_SECONDS: Final = 1.0
-#: Keys that are remembered between two looks into the vault.
+#: Keys in the cache.
 KEPT: Final = 10_000
 NAME_LENGTH_MAX: Final = 100
 PAGE: Final = 500
-#: No text has this hash: comparing takes as long where there is nothing to compare with.
-_NOBODYS: Final = bytes(HASH_BYTES)
+#: No text has this hash. It makes the comparison take as long when there is no key.
+_NO_HASH: Final = bytes(HASH_BYTES)
 
 
 class Grant(msgspec.Struct, frozen=True):
-    """What a key that was shown allows, and in whose name."""
+    """What a valid key allows."""
 
     key_id: str
     tenant: str
@@ -124,15 +122,12 @@ class Grant(msgspec.Struct, frozen=True):
     expires_ms: int | None
 
     def allows(self, scope: Scope) -> bool:
-        """`admin` allows everything, each other scope only itself."""
+        """`admin` allows everything."""
         return scope in self.scopes or "admin" in self.scopes
 
 
 class ApiKey(msgspec.Struct, frozen=True):
-    """A key as its tenant may know it; its text is in nobody's hands but the holder's.
-
-    Times are epoch milliseconds.
-    """
+    """A key without its text. Times are epoch milliseconds."""
 
     id: str
     tenant: str
@@ -145,13 +140,12 @@ class ApiKey(msgspec.Struct, frozen=True):
     revoked_ms: int | None = None
     revoked_by: str = ""
 
-    def counts(self, now_ms: int) -> bool:
-        """Whether it opens anything then."""
+    def is_valid(self, now_ms: int) -> bool:
         return self.revoked_ms is None and (self.expires_ms is None or now_ms < self.expires_ms)
 
 
 class _Kept(msgspec.Struct, frozen=True):
-    """What is sealed in the vault. Version 1 is the key, 2 says that it was revoked."""
+    """What the vault has, encrypted. Version 1 is the key, version 2 the revoked key."""
 
     version: int
     key: ApiKey
@@ -159,9 +153,7 @@ class _Kept(msgspec.Struct, frozen=True):
 
 
 class _Seen(msgspec.Struct, frozen=True):
-    """A key as the vault had it at a moment of the monotonic clock; without one, it had none of
-    that id.
-    """
+    """What the vault had at a time of the monotonic clock; no `kept`: no such key."""
 
     at: float
     kept: _Kept | None = None
@@ -178,16 +170,9 @@ class ApiKeys:
         writer: ConfigWriter,
         runtime: Runtime,
     ) -> None:
-        """`secret`: the one of the installation that is behind all identity, so that a tenant's
-        keys go on where the tenant is copied to.
-        """
-        self._vault, self._key_ring, self._config, self._writer, self._runtime = (
-            vault,
-            key_ring,
-            writer.cache,
-            writer,
-            runtime,
-        )
+        """`secret`: the identity secret of the installation, so that keys stay valid in a copy."""
+        self._vault, self._key_ring, self._runtime = vault, key_ring, runtime
+        self._config, self._writer = writer.cache, writer
         self._texts = KeyTexts(secret, runtime)
         self._seen: dict[str, _Seen] = {}
         self._asking: GroupCommit[str, _Seen] = GroupCommit(self._look, "gesta-keys")
@@ -202,9 +187,9 @@ class ApiKeys:
         test: bool = False,
         actor: Actor,
     ) -> tuple[ApiKey, str]:
-        """A new key and its text, which nobody can show again.
+        """A new key and its text, which cannot be shown again.
 
-        Raises InvalidRequest with every fault.
+        Raises InvalidRequest with every error.
         """
         now = self._runtime.now_ms()
         faults = (
@@ -221,55 +206,51 @@ class ApiKeys:
         note = KeyCreated(key.id, key.name, key.scopes, key.is_test, key.expires_ms)
         await self._writer.note(tenant, note, actor)
         if not await self._put(_Kept(1, key, self._texts.digest(text))):
-            raise StoreError("the id of a new key was taken; no key was made. Try again")
+            raise StoreError("the id of a new key is in use; no key was created. Try again")
         return key, text
 
     async def check(self, text: str) -> Grant:
         """What the key allows.
 
-        Raises Forbidden for every text that is no key which counts now, StoreError when the
-        vault is out of reach.
+        Raises Forbidden for every text that is not a valid key, StoreError when the vault cannot be
+        reached.
         """
         key_id = self._texts.id_in(text)
         if key_id is None:
             raise Forbidden
         seen = self._seen.get(key_id)
         if seen is None and not self._texts.is_id(key_id):
-            # Made up, so it costs neither a look nor memory.
+            # Made up, so it costs neither a read nor memory.
             raise Forbidden
         if seen is None or not self._is_fresh(seen):
             seen = await self._asking.add(key_id)
         kept, grant = seen.kept, seen.grant
-        is_equal = compare_digest(self._texts.digest(text), _NOBODYS if kept is None else kept.hash)
+        is_equal = compare_digest(self._texts.digest(text), _NO_HASH if kept is None else kept.hash)
         if (
             grant is None
             or kept is None
             or not is_equal
-            or not kept.key.counts(self._runtime.now_ms())
+            or not kept.key.is_valid(self._runtime.now_ms())
         ):
             raise Forbidden
         return grant
 
-    async def still_counts(self, grant: Grant) -> bool:
-        """Whether a key that was checked before still opens something, for calls that go on for
-        long.
-
-        Raises StoreError as `check` does.
-        """
+    async def is_still_valid(self, grant: Grant) -> bool:
+        """Whether a key is still valid, for long calls. Raises StoreError as `check` does."""
         seen = self._seen.get(grant.key_id)
         if seen is None or not self._is_fresh(seen):
             seen = await self._asking.add(grant.key_id)
-        return seen.kept is not None and seen.kept.key.counts(self._runtime.now_ms())
+        return seen.kept is not None and seen.kept.key.is_valid(self._runtime.now_ms())
 
     async def listed(self, tenant: str) -> list[ApiKey]:
-        """A tenant's keys, newest first, those that were revoked or have expired among them."""
+        """A tenant's keys, newest first, including revoked and expired ones."""
         await self._config.refresh(tenant)
         ids = list(self._config.keys.get(tenant, ()))
         found: list[ApiKey] = []
         for start in range(0, len(ids), PAGE):
             names = [(SYSTEM, api_key_name(key_id, tenant)) for key_id in ids[start : start + PAGE]]
             held = await self._vault.newest(names)
-            # One that was noted and never made, by a crash between the two, is no key.
+            # A crash may leave a log entry without a key.
             found += [
                 kept.key
                 for name in names
@@ -278,9 +259,9 @@ class ApiKeys:
         return found[::-1]
 
     async def revoke(self, tenant: str, key_id: str, actor: Actor) -> ApiKey:
-        """End a key for good: here at once, elsewhere within a second.
+        """Revoke a key: here at once, in other processes within a second. Safe to repeat.
 
-        Raises NotFound for what is not this tenant's. Safe to repeat.
+        Raises NotFound, also for a key of another tenant.
         """
         if faults := tenant_errors(tenant) | _actor_errors(actor):
             raise InvalidRequest("API key", faults)
@@ -292,7 +273,7 @@ class ApiKeys:
                 kept.key, revoked_ms=self._runtime.now_ms(), revoked_by=actor.user_id
             )
             revoked = _Kept(kept.version + 1, ended, kept.hash)
-            # Where somebody else was faster, what they wrote stands.
+            # Another process may have revoked it first.
             kept = (
                 revoked
                 if await self._put(revoked)
@@ -308,7 +289,7 @@ class ApiKeys:
         return kept.key
 
     async def any_admin(self) -> bool:
-        """Whether any tenant has a key of scope `admin` that counts now."""
+        """Whether any tenant has a valid key with the scope `admin`."""
         now, after = self._runtime.now_ms(), (SYSTEM, API_KEYS, 0)
         newest: Encrypted | None = None
         while page := await self._vault.listed(after, PAGE):
@@ -324,13 +305,10 @@ class ApiKeys:
 
     def _is_admin(self, encrypted: Encrypted | None, now_ms: int) -> bool:
         kept = None if encrypted is None else self._open(encrypted)
-        return kept is not None and "admin" in kept.key.scopes and kept.key.counts(now_ms)
+        return kept is not None and "admin" in kept.key.scopes and kept.key.is_valid(now_ms)
 
     async def _look(self, ids: list[str]) -> list[_Seen]:
-        """One look into the vault for everybody who asks now.
-
-        A key that was found before need not be searched for.
-        """
+        """Read several keys together. A cached key needs no search: its tenant is known."""
         began = self._runtime.monotonic()
         before = {key_id: self._seen.get(key_id) for key_id in ids}
         answers = {
@@ -355,10 +333,7 @@ class ApiKeys:
         return [answers[key_id] for key_id in ids]
 
     async def _search(self, key_id: str) -> Encrypted | None:
-        """The newest version of the key of this id, whosever it is.
-
-        The id is ours, so there is one, unless its maker died.
-        """
+        """The newest version of the key with this id, of any tenant."""
         prefix = f"{API_KEYS}{key_id}/"
         for first in await self._vault.listed((SYSTEM, prefix, 0), 1):
             if first.tenant == SYSTEM and first.name.startswith(prefix):
@@ -373,7 +348,7 @@ class ApiKeys:
             and kept is not None
             and before.kept.version > kept.version
         ):
-            # Read before it was revoked here.
+            # The read began before this process revoked the key.
             return before
         if len(self._seen) >= KEPT:
             self._seen.clear()
@@ -401,9 +376,7 @@ class ApiKeys:
         )[0]
 
     def _open(self, encrypted: Encrypted) -> _Kept | None:
-        """None for what was changed in the store, or put under another name there: that is nobody's
-        key.
-        """
+        """None: it was changed in the store, or moved to another name there."""
         try:
             kept = msgspec.json.decode(self._key_ring.open_own(encrypted), type=_Kept)
         except (WrongMasterKey, msgspec.DecodeError):
@@ -416,7 +389,7 @@ class ApiKeys:
 
 
 def _actor_errors(actor: object) -> dict[str, str]:
-    return {"actor": "who decides must be told"} if actor is None else actor_errors(actor)
+    return {"actor": "name the actor who decides"} if actor is None else actor_errors(actor)
 
 
 def _key_errors(
@@ -429,18 +402,17 @@ def _key_errors(
         faults["scopes"] = f"one or more of {', '.join(SCOPES)}"
     elif test and not set(scopes) <= set(TEST_SCOPES):
         faults["scopes"] = (
-            f"a test key has {' and '.join(TEST_SCOPES)} at most: the others act on requests that"
-            " are no tests"
+            f"a test key has {' and '.join(TEST_SCOPES)} at most: the other scopes act on live"
+            " requests"
         )
     if type(test) is not bool:
         faults["test"] = "true or false"
     if expires_at is not None:
         if not isinstance(expires_at, datetime) or expires_at.tzinfo is None:
-            faults["expiresAt"] = "a time with its zone, for instance 2030-01-31T09:00:00Z"
+            faults["expiresAt"] = "a time with a time zone, for instance 2030-01-31T09:00:00Z"
         elif expires_at.timestamp() * 1000 <= now_ms:
-            faults["expiresAt"] = "is over already"
+            faults["expiresAt"] = "is in the past"
         elif expires_at.year > YEARS[1]:
-            # In UTC it may lie in a year that nobody can show: then no list with this key in it
-            # could be.
+            # In UTC it might be in a year that cannot be shown.
             faults["expiresAt"] = f"in the year {YEARS[1]} at the latest"
     return faults

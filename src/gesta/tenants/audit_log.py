@@ -119,7 +119,11 @@ def _change_of(recorded: Recorded) -> tuple[Change, int]:
     except msgspec.DecodeError:
         return Change(recorded.version, 0, what, "(cannot be read)", "", details={}), 0
     actor = meta.actor
-    details = {name: value for name, value in fields.items() if name in _SHOWN and value}
+    details = {
+        name: value
+        for name, value in fields.items()
+        if name in _SHOWN and (value or name == "matched")
+    }
     if recorded.type == PUT and fields.get("secrets"):
         details["secrets"] = sorted(fields["secrets"])
     by, roles = ("", ()) if actor is None else (actor.user_id, actor.roles)

@@ -1,8 +1,7 @@
-"""What a flow keeps about people beside its requests: sealed in the vault, found by keyed digests,
-changed by compare-and-set.
+"""Records that a flow keeps about people: encrypted in the vault, found by keyed digests.
 
-A record that says whom it is about is sealed under that person's key as well, so that erasing the
-person takes it along.
+A record with a data subject is also encrypted under the subject's key, so that erasing the subject
+erases the record.
 """
 
 from __future__ import annotations
@@ -19,20 +18,17 @@ from gesta.security.envelope_encryption import KeyRing
 from gesta.security.keyed_digests import KeyedDigests
 from gesta.security.subject_keys import Clear, Stored, SubjectKeys
 
-#: Whose a thing is that must not belong to two tenants; no tenant can be called so.
+#: In place of a tenant, for things that must belong to one tenant only.
 OWNERS = "_owners"
 #: Above every version of a record.
 LAST_VERSION = 2**31 - 1
 TRIES = 5
-#: The first byte of a record: sealed by the tenant's key alone, or under a person's, too.
+#: The first byte of a record: encrypted under the tenant's key only, or under a subject's, too.
 _PLAIN, _PERSONAL = b"\0", b"\1"
 
 
 class FlowRecord(msgspec.Struct, frozen=True):
-    """The newest version of a record.
-
-    `value` is None when it was removed, or the person it was about was erased.
-    """
+    """The newest version of a record. No value: it was removed, or its subject was erased."""
 
     version: int
     value: bytes | None
@@ -48,12 +44,8 @@ class Records:
         identity: KeyedDigests,
         runtime: Runtime,
     ) -> None:
-        self.vault, self.key_ring, self.subjects, self.identity = (
-            vault,
-            key_ring,
-            subjects,
-            identity,
-        )
+        self.vault, self.key_ring = vault, key_ring
+        self.subjects, self.identity = subjects, identity
         self.runtime, self.ids = runtime, Ids(runtime)
 
     def of(self, tenant: str) -> TenantRecords:
@@ -61,7 +53,7 @@ class Records:
 
 
 class TenantRecords:
-    """One tenant's records. Every call raises StoreError when the vault is out of reach."""
+    """One tenant's records. Every call raises StoreError when the vault cannot be reached."""
 
     __slots__ = ("_all", "_tenant")
 
@@ -69,11 +61,11 @@ class TenantRecords:
         self._all, self._tenant = records, tenant
 
     async def get(self, kind: str, name: str) -> FlowRecord | None:
-        """The newest version; None when there never was one."""
+        """The newest version; None: there never was one."""
         return (await self.get_many([(kind, name)]))[0]
 
     async def get_many(self, names: list[tuple[str, str]]) -> list[FlowRecord | None]:
-        """The same for several, with one question to the vault."""
+        """Several records with one read of the vault."""
         keys = [(self._tenant, self._name(kind, name)) for kind, name in names]
         held = await self._all.vault.newest(keys)
         found: list[FlowRecord | None] = []
@@ -92,7 +84,7 @@ class TenantRecords:
         return found
 
     async def version(self, kind: str, name: str, version: int) -> bytes | None:
-        """One version of a record; None when there is none."""
+        """One version of a record, if there is one."""
         ref = (self._tenant, self._name(kind, name), version)
         encrypted = (await self._all.vault.get([ref])).get(ref)
         box = None if encrypted is None else await self._all.key_ring.decrypt(encrypted)
@@ -101,14 +93,14 @@ class TenantRecords:
     async def put(
         self, kind: str, name: str, version: int, value: bytes, *, about: str | None = None
     ) -> bool:
-        """Write this version, one above the newest that was read.
+        """Write a version, one above the newest that was read.
 
-        False: somebody else was first, and nothing was written.
+        False: another process was first, and nothing was written.
         """
         key = self._name(kind, name)
         box = _PLAIN + value
         if about is not None:
-            # As text, because what is sealed under a person's key is JSON.
+            # As text, because values under a subject's key are JSON.
             text = msgspec.json.encode(value)
             (stored,) = await self._all.subjects.encrypt(
                 [Clear(self._tenant, kind, f"{key}/{version}", WHOLE, text, about)]
@@ -123,10 +115,9 @@ class TenantRecords:
     async def change(
         self, kind: str, name: str, decide: Callable[[bytes | None], bytes | None]
     ) -> FlowRecord | None:
-        """Write what `decide` makes of the newest value, and what is there then.
+        """Write what `decide` returns for the newest value; None leaves it. Returns the record.
 
-        Optimistic: where another process was faster, the record is read and `decide` asked again.
-        None of `decide` leaves it as it is.
+        If another process is first, the record is read again and `decide` called again.
         """
         for _ in range(TRIES):
             record = await self.get(kind, name)
@@ -136,19 +127,17 @@ class TenantRecords:
             version = 1 if record is None else record.version + 1
             if await self.put(kind, name, version, value):
                 return FlowRecord(version, value)
-        raise StoreError(f"a record of {kind} changed {TRIES} times meanwhile; try again")
+        raise StoreError(f"a record of {kind} changed {TRIES} times at the same moment; try again")
 
     async def forget(self, kind: str, name: str, *, upto: int) -> None:
-        """Destroy every version up to this one. A later `put` goes on above it."""
+        """Delete every version up to this one. A later `put` continues above it."""
         key = self._name(kind, name)
         await self._all.vault.delete(
             [(self._tenant, key, version) for version in range(1, upto + 1)]
         )
 
     async def listed(self, kind: str, after: str, limit: int) -> list[tuple[str, bytes | None]]:
-        """Records of a kind in the order of their digests, from behind one: digest and value; None:
-        that version was removed.
-        """
+        """Digest and value of the records of a kind, by digest; no value: it was removed."""
         prefix = f"record/{kind}/"
         start = (self._tenant, f"{prefix}{after}", LAST_VERSION if after else 0)
         found: list[tuple[str, bytes | None]] = []
@@ -165,11 +154,11 @@ class TenantRecords:
         return found
 
     def digest(self, kind: str, name: str) -> str:
-        """What a record is called where its name must not be told."""
+        """The name of a record where its real name must not be shown."""
         return self._name(kind, name).rpartition("/")[2]
 
     async def forget_digest(self, kind: str, digest: str) -> bool:
-        """Destroy a record by that. False when there is none."""
+        """Delete a record by its digest. False: there is none."""
         key, held = await self._held(kind, digest)
         if held is None:
             return False
@@ -179,7 +168,6 @@ class TenantRecords:
         return True
 
     async def has_digest(self, kind: str, digest: str) -> bool:
-        """Whether there is a record that is called so."""
         return (await self._held(kind, digest))[1] is not None
 
     async def _held(self, kind: str, digest: str) -> tuple[str, Encrypted | None]:
@@ -188,7 +176,7 @@ class TenantRecords:
         return key, held if held is not None and held.box else None
 
     async def claim(self, kind: str, name: str) -> bool:
-        """Whether this thing is the tenant's: the first tenant that claims it has it for good."""
+        """Whether the tenant owns a thing: the first tenant that claims it owns it for ever."""
         key = self._name(kind, name, OWNERS)
         ours = await self._all.key_ring.encrypt(OWNERS, key, 1, self._tenant.encode())
         if (await self._all.vault.put([ours]))[0]:
@@ -196,18 +184,16 @@ class TenantRecords:
         return await self.owner(kind, name) == self._tenant
 
     async def owner(self, kind: str, name: str) -> str | None:
-        """The tenant that has claimed this thing; None when nobody has, or that cannot be read."""
+        """The tenant that has claimed a thing; None: none has, or it cannot be read."""
         key = self._name(kind, name, OWNERS)
         held = (await self._all.vault.get([(OWNERS, key, 1)])).get((OWNERS, key, 1))
-        told = None if held is None else await self._all.key_ring.decrypt(held)
-        return None if told is None else told.decode()
+        owner = None if held is None else await self._all.key_ring.decrypt(held)
+        return None if owner is None else owner.decode()
 
     def new_id(self) -> str:
-        """An id for something new."""
         return self._all.ids.new()
 
     def random_bytes(self, count: int) -> bytes:
-        """For a new secret."""
         return self._all.runtime.random_bytes(count)
 
     def _name(self, kind: str, name: str, tenant: str | None = None) -> str:

@@ -1,9 +1,7 @@
-"""Pause and resume: on record first, then the jobs.
+"""Pause and resume: first the event, then the jobs. The sweeper repairs a crash in between.
 
-Whatever a crash leaves in between, the sweep puts right.
-
-People pause what they like. The engine itself pauses a credential that a provider refused, until
-the credential changes.
+Operators pause what they want. The engine pauses a credential that a provider refused, or config
+that is missing, until it changes.
 """
 
 import asyncio
@@ -19,24 +17,22 @@ from gesta.ports.read_model import View
 from gesta.tenants.config_writer import ENGINE, ConfigWriter
 from gesta.tenants.pauses import NOT_SET, Pause, Paused, Refusal, Resumed, Scope, credential_of
 
-#: Jobs made ready in one commit: a long pause must not end in one long commit.
+#: Jobs released in one commit, so that a long pause does not end in one long commit.
 UNHOLD_BATCH = 1_000
-#: Programs that declare different things for one credential, at most: more of them come and go with
-#: their processes.
+#: Programs that declare different secrets for one credential, at most.
 DECLARED_MAX = 8
 
 
 class PauseControl:
     def __init__(self, writer: ConfigWriter, holds: JobHolds) -> None:
         self._config, self._writer, self._holds = writer.cache, writer, holds
-        # Hundreds of attempts may be refused at once: the first asks the store, the others find its
-        # answer.
+        # Hundreds of attempts may be refused at once: the first writes, the others find its pause.
         self._refusing = asyncio.Lock()
 
     async def pause(self, scope: Scope, reason: str, actor: Actor | None) -> Pause:
-        """Nothing of this scope is begun any more; what runs goes on.
+        """Begin no attempt of this scope; running attempts finish.
 
-        A pause that stands for the same reason stays as it is.
+        An existing pause with the same reason stays as it is.
         """
 
         async def decide() -> Paused | None:
@@ -50,9 +46,9 @@ class PauseControl:
         return found
 
     async def resume(self, scope: Scope, actor: Actor | None) -> int:
-        """Let it go on, whoever had paused it; how many jobs were held.
+        """End a pause of a person or the engine; returns how many jobs were held.
 
-        Raises NotFound when it is not paused.
+        Raises NotFound.
         """
         refused = Scope(scope.flow, scope.tenant, scope.credential, is_refused=True)
 
@@ -68,10 +64,10 @@ class PauseControl:
     async def refuse(
         self, tenant: str, credential: str, version: int, reason: str, *, missing: bool = False
     ) -> tuple[Scope | None, bool]:
-        """Pause what uses a credential that a provider refused in this version of its entity (0:
-        the program's own), and whether that is new.
+        """Pause the requests that use a refused credential; returns the scope, and if it is new.
 
-        No scope: it has changed since, and may be tried again at once.
+        `version` of the entity was refused; 0: the program's own. No scope: the credential has
+        changed since, so the request may be tried again at once.
         """
         scope, pauses = Scope(None, tenant, credential, is_refused=True), self._config.pauses
         # A process that declares the credential itself does not lack it: it tries.
@@ -83,7 +79,7 @@ class PauseControl:
             nonlocal is_changed
             is_changed = self._config.of(tenant).version_of(credential) != version
             standing = pauses.get(scope)
-            if is_changed or _says(standing, version, ours):
+            if is_changed or _concerns(standing, version, ours):
                 return None
             known = (
                 () if standing is None or standing.refusal is None else standing.refusal.declared
@@ -92,21 +88,17 @@ class PauseControl:
             return Paused(None, credential, reason, Refusal(version, declared, missing))
 
         async with self._refusing:
-            if _says(pauses.get(scope), version, ours):
+            if _concerns(pauses.get(scope), version, ours):
                 return scope, False
             is_new = await self._writer.change(tenant, decide, ENGINE)
             return None if is_changed else scope, is_new
 
     async def changed(self, tenant: str, credential: str) -> int:
-        """The entity was put or deleted: what the engine itself held for it goes on; how many
-        jobs.
-        """
+        """An entity was put or deleted: release the jobs that the engine held for it."""
         return await self.let_go([(tenant, str(Scope(None, tenant, credential, is_refused=True)))])
 
     async def paused(self, tenant: str | None) -> list[Pause]:
-        """What concerns everybody and what concerns this tenant; without one, what concerns any
-        tenant that has held jobs now.
-        """
+        """The pauses of all tenants together and of this tenant, or of tenants with held jobs."""
         tenants = {one.tenant for one in await self._holds.held()} if tenant is None else {tenant}
         owners = [INSTALLATION, *sorted(tenants)]
         for owner in owners:
@@ -114,7 +106,7 @@ class PauseControl:
         return [pause for owner in owners for pause in self._config.pauses.of(owner)]
 
     def pause_of(self, view: View, flow: Flow | None) -> Pause | None:
-        """What keeps a request from going on, as far as this process has read."""
+        """The pause that holds a request, as far as this process has read."""
         if view.state.wants is None:
             return None
         credential = (
@@ -125,17 +117,17 @@ class PauseControl:
     def holds_of(
         self, leased: Iterable[LeasedJob], found: Mapping[str, View], flows: Mapping[str, Flow]
     ) -> dict[str, Hold]:
-        """The hold of each taken job that is paused, by job id, as `found` is."""
+        """Job id → the hold of each leased job that is paused. `found` is by job id, too."""
         holds: dict[str, Hold] = {}
         if self._config.pauses.is_empty:
             return holds
         for one in leased:
             job, view = one.job, found.get(one.job.id)
             if view is not None and view.state.cancel_requested and view.state.wants == "execute":
-                # Nothing is sent of it any more, and its end need not wait.
+                # It is being cancelled and need not wait for that.
                 continue
             payload = b"" if view is None else view.payload
-            # A test uses a stand-in, whatever has become of the credential itself.
+            # A test request does not use the tenant's credential.
             is_test = view is not None and view.state.test
             credential = (
                 _no_credential if is_test else partial(credential_of, flows[job.flow], payload)
@@ -146,34 +138,33 @@ class PauseControl:
         return holds
 
     async def let_go(self, held: Iterable[tuple[str, str]]) -> int:
-        """Of these (tenant, scope), make ready what is held and not paused any more; how many jobs.
+        """Release the jobs of these (tenant, scope) that are no longer paused; returns how many.
 
-        Left by a crash between the two steps of `resume`, or by a worker that had read the pause
-        before it ended.
+        They are left by a crash between the two steps of `resume`, or by a worker that had read
+        the pause before it ended.
         """
         await self._config.refresh(INSTALLATION)
-        everybodys = {str(pause.scope) for pause in self._config.pauses.of(INSTALLATION)}
+        global_scopes = {str(pause.scope) for pause in self._config.pauses.of(INSTALLATION)}
         count = 0
-        for tenant, scope in {(tenant, scope) for tenant, scope in held if scope not in everybodys}:
+        for tenant, scope in {
+            (tenant, scope) for tenant, scope in held if scope not in global_scopes
+        }:
             await self._config.refresh(tenant)
-            await self._end_what_others_declared(tenant)
+            await self._end_outdated_refusals(tenant)
             if scope not in {str(pause.scope) for pause in self._config.pauses.of(tenant)}:
                 count += await self._unhold(scope)
         return count
 
     async def let_go_of_all(self) -> int:
-        """The same for whatever is held."""
         held = await self._holds.held()
         return await self.let_go((one.tenant, one.scope) for one in held) if held else 0
 
-    async def _end_what_others_declared(self, tenant: str) -> None:
-        """What a provider refused was declared by programs that may be gone: this process declares
-        something else, and tries.
-        """
+    async def _end_outdated_refusals(self, tenant: str) -> None:
+        """End the refusal of a secret that other programs declared: this process has another."""
         for pause in self._config.pauses.of(tenant):
             if not self._config.pauses.is_ours(pause):
                 event = Resumed(None, pause.scope.credential, refusal=True)
-                # If the stream moved, the next process that looks decides again.
+                # If the stream has moved, the next process decides again.
                 await self._writer.append(tenant, self._config.version(tenant), event, ENGINE)
                 await self._config.refresh(tenant)
 
@@ -187,11 +178,11 @@ class PauseControl:
 
 
 def _no_credential() -> None:
-    """What a test uses of the tenant's."""
+    """The credential of a test request."""
 
 
-def _says(pause: Pause | None, version: int, ours: str | None) -> bool:
-    """Whether a pause is about this very form of a credential."""
+def _concerns(pause: Pause | None, version: int, ours: str | None) -> bool:
+    """Whether a pause is about exactly this form of a credential."""
     refusal = None if pause is None else pause.refusal
     return (
         refusal is not None

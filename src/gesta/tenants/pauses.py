@@ -1,5 +1,6 @@
-"""What is paused: told by events of config streams, which workers read with every batch of jobs, so
-a pause counts at the next take.
+"""The pauses of tenants, folded from config streams.
+
+Workers read those with every batch of jobs, so a pause applies to the next lease.
 """
 
 import re
@@ -23,66 +24,56 @@ REASON_LENGTH_MAX = 500
 CREDENTIAL_LENGTH_MAX = 200
 
 
-#: In the place of a digest: the program declares a secret that its process does not have.
+#: In place of a digest: the program declares a secret that is not set in its process.
 NOT_SET = ""
 
 
 class Refusal(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """Which form of a credential a provider refused: a version of the entity or, where there is
-    none, what programs declare themselves.
-    """
+    """The refused form of a credential: a version of the entity, or what programs declare."""
 
     version: int = 0
-    #: Keyed digests of what programs declare, or NOT_SET; more than one where processes declare
-    #: different things.
+    #: Keyed digests of what programs declare, or NOT_SET; several if processes differ.
     declared: tuple[str, ...] = ()
     #: The tenant has not stored the entity at all.
     missing: bool = False
 
 
 class Paused(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """Stored in the tenant's config stream, or in the installation's when it concerns every
-    tenant.
-    """
+    """In the tenant's config stream, or in the installation's for all tenants."""
 
     flow: str | None = None
     credential: str | None = None
     reason: str = ""
-    #: The engine's own pause, because of a provider. It ends by itself when the credential changes.
+    #: The engine's own pause. It ends when the credential changes.
     refusal: Refusal | None = None
 
 
 class Resumed(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """What a person resumes goes on, whoever had paused it."""
+    """A person's resume ends the pauses of people and of the engine."""
 
     flow: str | None = None
     credential: str | None = None
-    #: Only the engine's own pause has ended; what a person has paused stays so.
+    #: Only the engine's own pause has ended.
     refusal: bool = False
 
 
 class Scope(msgspec.Struct, frozen=True):
-    """Whose requests a pause is about: a flow's, a tenant's, both together, those that use one of a
-    tenant's credentials; or all.
-    """
+    """The requests of a pause: a flow, a tenant, both, a tenant's credential, or everything."""
 
     flow: str | None = None
     tenant: str | None = None
     #: `kind/code` of the tenant's config entity.
     credential: str | None = None
-    #: Because a provider refuses the credential, beside whatever people have paused.
+    #: The engine's own pause: the credential is refused or missing.
     is_refused: bool = False
 
     @property
     def owner(self) -> str:
-        """Whose config stream tells of it."""
+        """Whose config stream has it."""
         return self.tenant or INSTALLATION
 
     def __str__(self) -> str:
-        """What its jobs are held under, and what people read.
-
-        Tenants and flows have no blanks; a credential comes last.
-        """
+        """The name under which jobs are held. The credential is last: it may contain blanks."""
         if self == EVERYTHING:
             return "everything"
         parts = {
@@ -93,8 +84,7 @@ class Scope(msgspec.Struct, frozen=True):
         return " ".join(f"{name}:{value}" for name, value in parts.items() if value is not None)
 
 
-#: Every request of every tenant: what a store that was copied is under until somebody lets it go
-#: on.
+#: Every request of every tenant. A copied store is paused so until an operator resumes it.
 EVERYTHING = Scope()
 
 
@@ -102,7 +92,6 @@ class Pause(msgspec.Struct, frozen=True):
     scope: Scope
     reason: str
     since_ms: int
-    #: Who decided, where that was told.
     by: str
     refusal: Refusal | None = None
 
@@ -115,16 +104,16 @@ class Pause(msgspec.Struct, frozen=True):
 
 
 def checked(scope: Scope, reason: str = "") -> Scope:
-    """The scope; raises BadScope with every fault."""
+    """The scope; raises BadScope with every error."""
     faults = {}
     if scope == EVERYTHING:
-        faults["scope"] = "say what it is about: a flow, a tenant or a credential"
+        faults["scope"] = "give a flow, a tenant or a credential"
     if scope.flow is not None and not _is_name(scope.flow, FLOW):
-        faults["flow"] = f"{scope.flow!r} cannot be the name of a flow"
+        faults["flow"] = f"{scope.flow!r} is not the name of a flow"
     if scope.tenant is not None and not _is_name(scope.tenant, TENANT):
-        faults["tenant"] = f"{scope.tenant!r} cannot be the name of a tenant"
-    if scope.credential is not None and (told := _credential_faults(scope, str(scope.credential))):
-        faults["credential"] = "; ".join(told)
+        faults["tenant"] = f"{scope.tenant!r} is not the name of a tenant"
+    if scope.credential is not None and (wrong := _credential_faults(scope, str(scope.credential))):
+        faults["credential"] = "; ".join(wrong)
     if not isinstance(reason, str) or len(reason) > REASON_LENGTH_MAX or not reason.isprintable():
         faults["reason"] = f"at most {REASON_LENGTH_MAX} printable characters"
     if faults:
@@ -133,7 +122,7 @@ def checked(scope: Scope, reason: str = "") -> Scope:
 
 
 def _is_name(given: object, pattern: re.Pattern[str]) -> bool:
-    # A program may pass anything, whatever the annotations say.
+    # A program may pass anything.
     return isinstance(given, str) and pattern.fullmatch(given) is not None
 
 
@@ -148,31 +137,29 @@ def _credential_faults(scope: Scope, credential: str) -> list[str]:
     ):
         faults.append("write kind/code, for instance webhook.endpoint/shop")
     if scope.tenant is None:
-        faults.append("it is a tenant's; name the tenant, too")
+        faults.append("it belongs to a tenant; give the tenant, too")
     if scope.flow is not None:
-        faults.append("its kind names the flow already; leave the flow out")
+        faults.append("its kind implies the flow; leave the flow out")
     return faults
 
 
 class PauseBook:
-    """Every pause in the config streams that this process has read, as far as it has read them."""
+    """Every pause in the config streams, as far as this process has read them."""
 
     def __init__(self, declared: Mapping[str, str]) -> None:
-        """`declared`: credential → digest of what the programs of this process declare for it."""
+        """`declared`: credential → digest of the secret that this process's flows declare."""
         self.declared = declared
         self._by_owner: dict[str, dict[Scope, Pause]] = {}
 
     def fold(self, owner: str, recorded: Recorded) -> None:
-        """One event more of the owner's config stream; raises msgspec.DecodeError when it cannot be
-        read.
-        """
+        """Fold an event of the owner's config stream; raises msgspec.DecodeError."""
         tenant = None if owner == INSTALLATION else owner
         pauses = self._by_owner.setdefault(owner, {})
         if recorded.type == PAUSED:
-            told, meta = msgspec.json.decode(recorded.data, type=Paused), decode_meta(recorded.meta)
-            scope = Scope(told.flow, tenant, told.credential, told.refusal is not None)
+            made, meta = msgspec.json.decode(recorded.data, type=Paused), decode_meta(recorded.meta)
+            scope = Scope(made.flow, tenant, made.credential, made.refusal is not None)
             by = "" if meta.actor is None else meta.actor.user_id
-            pauses[scope] = Pause(scope, told.reason, meta.occurred_at, by, told.refusal)
+            pauses[scope] = Pause(scope, made.reason, meta.occurred_at, by, made.refusal)
         elif recorded.type == RESUMED:
             gone = msgspec.json.decode(recorded.data, type=Resumed)
             pauses.pop(Scope(gone.flow, tenant, gone.credential, is_refused=True), None)
@@ -180,15 +167,12 @@ class PauseBook:
                 pauses.pop(Scope(gone.flow, tenant, gone.credential), None)
 
     def changed(self, tenant: str, credential: str) -> None:
-        """The entity was put again or deleted: what was refused is no longer what is used."""
+        """The entity was put or deleted: the refused form is no longer in use."""
         if pauses := self._by_owner.get(tenant):
             pauses.pop(Scope(None, tenant, credential, is_refused=True), None)
 
     def is_ours(self, pause: Pause) -> bool:
-        """Whether a pause holds what this process would do.
-
-        Not when a provider refused what another process declares, or that has none.
-        """
+        """Whether a pause applies to this process: not if its own secret was never refused."""
         refused = () if pause.refusal is None else pause.refusal.declared
         ours = self.declared.get(pause.scope.credential or "", NOT_SET)
         return not refused or ours == NOT_SET or ours in refused
@@ -206,13 +190,10 @@ class PauseBook:
     def covering(
         self, tenant: str, flow: str, credential: Callable[[], str | None]
     ) -> Pause | None:
-        """The pause that holds a request of this tenant and flow.
-
-        `credential` is asked only where one is paused.
-        """
-        everybodys = self._by_owner.get(INSTALLATION)
+        """The pause that holds a request. `credential` is called only if one is paused."""
+        of_all = self._by_owner.get(INSTALLATION)
         own = self._by_owner.get(tenant)
-        if everybodys and (found := everybodys.get(EVERYTHING) or everybodys.get(Scope(flow))):
+        if of_all and (found := of_all.get(EVERYTHING) or of_all.get(Scope(flow))):
             return found
         if not own:
             return None
@@ -230,25 +211,23 @@ class PauseBook:
 
 
 def credential_of(flow: Flow | None, payload: bytes) -> str | None:
-    """`kind/code` of the config that a request uses, as its flow tells; None where it uses none."""
+    """`kind/code` of the credential that a request uses, as its flow names it."""
     if flow is None or flow.credential is None:
         return None
     try:
-        told: object = flow.credential(
+        used: object = flow.credential(
             _legible(flow.payload, payload)
             if MARK in payload
             else msgspec.json.decode(payload, type=flow.payload)
         )
-        return told if isinstance(told, str) else None
+        return used if isinstance(used, str) else None
     except Exception:  # noqa: BLE001
-        # A program's own function, and a payload that may fit no longer: the attempt will tell.
+        # The function is the program's, and the payload may not fit any more: the attempt decides.
         return None
 
 
 def _legible(kind: type[Payload], payload: bytes) -> Payload:
-    """The payload with whatever is sealed in it left as it is: a credential is nobody's personal
-    data, and no key is asked for.
-    """
+    """The payload with its encrypted fields left encrypted: a credential is not personal."""
     parts = decode_object(payload)
     fields = {}
     for field in msgspec.structs.fields(kind):
@@ -272,9 +251,7 @@ def _as_text(encrypted: object) -> object:
 def declared_digests(
     flows: Iterable[Flow], reference: Callable[[str], str], identity: KeyedDigests
 ) -> dict[str, str]:
-    """Credential → digest of what these flows declare for it; NOT_SET for what is not set in this
-    process.
-    """
+    """Credential → digest of the secret that these flows declare, or NOT_SET."""
     digests: dict[str, str] = {}
     for flow in flows:
         for credential, texts in flow.declared.items():

@@ -1,9 +1,7 @@
-"""Addresses that get no more messages of a channel: the mailbox does not exist, or a person said
-no.
+"""Suppression lists: addresses that get no more messages of a channel.
 
-Kept as a keyed digest of the address, so that it holds after the person was erased, and gives
-nobody away. What can be read of an entry is
-why, since when, by whose word, and a mask of the address.
+An entry is kept under a keyed digest of the address, so that it still works after an erasure and
+reveals nobody. It shows the reason, the time, the source and the masked address.
 """
 
 from collections.abc import Callable, Sequence
@@ -19,7 +17,7 @@ from gesta.tenants.config import AddressSuppressed, AddressUnsuppressed
 from gesta.tenants.config_writer import ConfigWriter
 from gesta.tenants.flow_records import Records, TenantRecords
 
-#: Records looked at for one page of a list: those that were taken off leave a trace.
+#: Records read for one page of a list: removed entries leave a trace.
 LOOKED_AT_MAX = 1_000
 REASON_LENGTH_MAX = 200
 BY_HAND = "by hand"
@@ -27,10 +25,10 @@ BY_HAND = "by hand"
 
 @dataclass(frozen=True)
 class Addresses:
-    """How a channel reads addresses. `kind` names its list among the tenant's records."""
+    """The addresses of a channel. `kind` names its list among the tenant's records."""
 
     kind: str
-    #: The one form in which an address is known; None: it is none.
+    #: The canonical form of an address; None: it is not an address.
     normal: Callable[[str], str | None]
     mask: Callable[[str], str]
 
@@ -40,13 +38,13 @@ class Suppressed(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True
 
     reason: str
     at: int
-    #: Who said so: a person, or a provider's report.
+    #: A person, or a provider's receipt.
     source: str = BY_HAND
     masked: str = ""
 
 
 class Entry(msgspec.Struct, frozen=True):
-    """An entry and what it is called: a digest that leads back to no address."""
+    """An entry and its id, a digest that does not reveal the address."""
 
     id: str
     suppressed: Suppressed
@@ -55,7 +53,7 @@ class Entry(msgspec.Struct, frozen=True):
 async def suppressions(
     records: TenantRecords, channel: Addresses, addresses: Sequence[str]
 ) -> dict[str, Suppressed]:
-    """Those of the addresses that get no more messages, with one question to the vault."""
+    """The suppressed ones of these addresses, with one read of the vault."""
     found = await records.get_many(
         [(channel.kind, name_of(channel, address)) for address in addresses]
     )
@@ -74,9 +72,7 @@ async def suppress(
     at_ms: int,
     source: str = BY_HAND,
 ) -> Entry:
-    """No more messages to this address. One that is on the list stays there for its first
-    reason.
-    """
+    """Suppress an address. An existing entry keeps its first reason."""
     check_reason(reason)
     name = name_of(channel, address)
     value = msgspec.json.encode(Suppressed(reason, at_ms, source, channel.mask(address)))
@@ -91,7 +87,7 @@ async def suppress(
 
 
 async def unsuppress(records: TenantRecords, channel: Addresses, address: str) -> bool:
-    """Messages may go there again. False when it was not on the list."""
+    """Remove an address. False: it was not on the list."""
     name = name_of(channel, address)
     record = await records.get(channel.kind, name)
     if record is None or record.value is None:
@@ -101,13 +97,12 @@ async def unsuppress(records: TenantRecords, channel: Addresses, address: str) -
 
 
 async def unsuppress_entry(records: TenantRecords, channel: Addresses, entry_id: str) -> None:
-    """The same by what the entry is called. Raises NotFound."""
+    """Remove an entry by its id. Raises NotFound."""
     if not await records.forget_digest(channel.kind, entry_id):
         raise NotFound("suppressed address", entry_id)
 
 
 async def entry_of(records: TenantRecords, channel: Addresses, address: str) -> Entry | None:
-    """What the list has of an address; None: nothing."""
     found = (await suppressions(records, channel, [address])).get(address)
     return None if found is None else Entry(id_of(records, channel, address), found)
 
@@ -115,9 +110,7 @@ async def entry_of(records: TenantRecords, channel: Addresses, address: str) -> 
 async def listed(
     records: TenantRecords, channel: Addresses, after: str, limit: int
 ) -> tuple[list[Entry], str | None]:
-    """A page of the list in the order of digests from behind `after`, and where the next one
-    begins; None: that was all.
-    """
+    """A page of the list by digest after `after`, and where the next one begins, if any."""
     found: list[Entry] = []
     looked = 0
     while looked < LOOKED_AT_MAX:
@@ -135,12 +128,11 @@ async def listed(
 
 
 def id_of(records: TenantRecords, channel: Addresses, address: str) -> str:
-    """What the entry of an address is called, whether there is one or not."""
+    """The id that the entry of an address has or would have."""
     return records.digest(channel.kind, name_of(channel, address))
 
 
 def check_reason(reason: str) -> None:
-    """Raise BadInput for what cannot stand on the list."""
     if (
         not isinstance(reason, str)
         or not 0 < len(reason) <= REASON_LENGTH_MAX
@@ -150,17 +142,15 @@ def check_reason(reason: str) -> None:
 
 
 def name_of(channel: Addresses, address: str) -> str:
-    """The form in which it is known; raises BadInput, which does not repeat it."""
+    """The canonical form of an address; raises BadInput, which does not repeat it."""
     found = channel.normal(address) if isinstance(address, str) else None
     if found is None:
-        raise BadInput("address: this channel cannot reach such an address")
+        raise BadInput("address: not an address of this channel")
     return found
 
 
 class SuppressionAudit:
-    """First the note, then the list: a crash in between leaves a note too many, and never an entry
-    that nobody has put on or taken off.
-    """
+    """Logs a change first, then makes it: a crash leaves at most one log entry too many."""
 
     def __init__(self, records: Records, writer: ConfigWriter, runtime: Runtime) -> None:
         self._records, self._writer, self._runtime = records, writer, runtime
@@ -175,16 +165,13 @@ class SuppressionAudit:
         actor: Actor | None,
         source: str = BY_HAND,
     ) -> Entry:
-        """Put an address on the list.
-
-        One that is there stays for its first reason, and nothing is noted.
-        """
+        """Suppress an address. An existing entry keeps its first reason, and nothing is logged."""
         records = self._of(tenant, actor)
         check_reason(reason)
         standing = await entry_of(records, channel, address)
         if standing is not None:
             return standing
-        # The reason stays off the record, which is for ever: it may name the person.
+        # The reason may name the person, so it is not in the event, which is never deleted.
         note = AddressSuppressed(flow, id_of(records, channel, address))
         await self._writer.note(tenant, note, actor)
         return await suppress(records, channel, address, reason, self._runtime.now_ms(), source)
@@ -192,7 +179,6 @@ class SuppressionAudit:
     async def unsuppress(
         self, tenant: str, flow: str, channel: Addresses, address: str, actor: Actor | None
     ) -> bool:
-        """Take an address off the list. False when it was not there."""
         records = self._of(tenant, actor)
         entry = await entry_of(records, channel, address)
         if entry is None:
@@ -203,7 +189,6 @@ class SuppressionAudit:
     async def unsuppress_entry(
         self, tenant: str, flow: str, channel: Addresses, entry_id: str, actor: Actor | None
     ) -> None:
-        """The same by the id that the list shows. Raises NotFound."""
         records = self._of(tenant, actor)
         if await records.has_digest(channel.kind, entry_id):
             await self._note_unsuppressed(tenant, flow, entry_id, actor)
@@ -215,7 +200,7 @@ class SuppressionAudit:
         await self._writer.note(tenant, AddressUnsuppressed(flow, entry_id), actor)
 
     def _of(self, tenant: str, actor: Actor | None) -> TenantRecords:
-        """The tenant's records, for somebody whose name may stand on the record."""
+        """The tenant's records, after the arguments were validated."""
         if faults := actor_errors(actor) | tenant_errors(tenant):
             raise BadInput("; ".join(f"{name}: {fault}" for name, fault in faults.items()))
         return self._records.of(tenant)

@@ -106,7 +106,7 @@ def test_a_missing_variable_does_not_get_through_a_filter_as_an_empty_text(
     template = f'[{{"a": "{source}"}}]' if part == "blocks" else source
     answer = fault({"a": {}}, **{part: template})
     assert (answer.part, answer.variable) == (part, "*")
-    assert "is missing, or null" in answer.text
+    assert "is missing or null" in answer.text
 
 
 def test_plain_text_is_escaped_for_slack_and_not_for_html() -> None:
@@ -204,7 +204,7 @@ def test_a_template_cannot_include_another() -> None:
     press.learn(2, {"text": "{% include '1.text' %}"})
     assert isinstance(press.render(1, b"{}"), Sheet)
     assert press.render(2, b"{}") == RenderError(
-        "text", "line 1: include is not allowed, a template stands alone"
+        "text", "line 1: include is not allowed: a template must be self-contained"
     )
 
 

@@ -158,21 +158,21 @@ def test_a_locale_is_normalised(locale: str, found: tuple[str, ...]) -> None:
         (
             "a",
             {"text": "x", "blocks": "\n\n{% include 'b' %}"},
-            {"blocks": "line 3: include is not allowed, a template stands alone"},
+            {"blocks": "line 3: include is not allowed: a template must be self-contained"},
         ),
         ("a", {"text": "x" * 200_001}, {"template": "longer than 200000 characters"}),
         ("a", {}, {"template": "give at least one of subject, text, html, mjml, blocks"}),
-        ("a", {"text": "\ud800"}, {"text": "has half a character (a lone surrogate); write UTF-8"}),
+        ("a", {"text": "\ud800"}, {"text": "contains a lone surrogate; write UTF-8"}),
         ("a", {"txt": "x"}, {"txt": "unknown field; known: subject, text, html, mjml, blocks"}),
         (
             "a@PT",
             {"text": "x"},
-            {"code": "what follows @ is a locale, written like pt, pt-BR or zh-Hant-TW"},
+            {"code": "after @ write a locale such as pt, pt-BR or zh-Hant-TW"},
         ),
         (
             "a@",
             {"text": "x"},
-            {"code": "what follows @ is a locale, written like pt, pt-BR or zh-Hant-TW"},
+            {"code": "after @ write a locale such as pt, pt-BR or zh-Hant-TW"},
         ),
     ],
 )

@@ -371,7 +371,7 @@ async def test_a_failure_that_comes_after_it_was_noticed_changes_nothing_and_hea
         assert f'gesta_late_outcomes_total{{flow="{FLOW}"}} 1.0' in engine.metrics().decode()
 
 
-async def test_a_failure_that_comes_before_anybody_noticed_still_counts(gesta, ports):
+async def test_a_failure_that_comes_before_anybody_noticed_is_still_valid(gesta, ports):
     """Nobody else can have had the work, so what its holder says is the truth."""
     async with warehouse() as engine:
         await engine.submit(Pick())

@@ -1,5 +1,6 @@
-"""Templates: stored by tenants by code and locale, filled in at execution (`templates.py`).
+"""Templates: tenants store them by code and locale; attempts render them (`templates.py`).
 
-A template is a program that somebody else wrote, so it runs in a process with bounds: `press.py` in
-`child.py`, asked by `child_renderer.py`. Nothing is imported here: the child needs no engine.
+A template is a program of somebody else, so it is rendered in a child process with limits:
+`press.py` runs in `child.py`, and `child_renderer.py` asks it. This module imports nothing,
+because the child needs no engine.
 """

@@ -1,9 +1,7 @@
-"""HTML made ready for mail programs: MJML laid out, styles put on the elements, and a text part for
-those who show no HTML.
+"""Prepares HTML for mail programs: renders MJML, inlines styles and derives a text part.
 
-The page is somebody else's, and the libraries below answer some pages by never coming back or by
-ending the process (deep nesting, endless selectors). So this runs in the child process, like
-templates.
+The page comes from a tenant, and the libraries hang or end the process on some pages (deep
+nesting, endless selectors). So this runs in the child process, like templates.
 """
 
 import re
@@ -12,7 +10,7 @@ from typing import Final, Literal
 
 from gesta.tenants.templates.press import RenderError, Sheet
 
-#: What is inside these is not for people.
+#: The text inside these is not shown.
 _SILENT: Final = frozenset(
     {"head", "script", "style", "template", "title", "noscript", "object", "svg"}
 )
@@ -20,7 +18,7 @@ _BLOCKS: Final = frozenset(
     """address article aside blockquote body center dd div dl dt fieldset figure footer form h1 h2
     h3 h4 h5 h6 header hr li main nav ol p pre section table tr ul""".split()
 )
-#: A blank line stands before and after these.
+#: These have a blank line before and after them.
 _APART: Final = frozenset(
     {"blockquote", "h1", "h2", "h3", "h4", "h5", "h6", "ol", "p", "table", "ul"}
 )
@@ -35,7 +33,7 @@ class _Walker(HTMLParser):
         self._silent = 0
         #: Line breaks that the text ends with so far.
         self._breaks = 2
-        #: Where the link that is open leads, and how many parts there were before its words.
+        #: The target of the open link, and how many parts there were before its text.
         self._link: tuple[str, int] | None = None
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
@@ -74,7 +72,7 @@ class _Walker(HTMLParser):
             self._break(2 if tag in _APART else 1)
 
     def _break(self, count: int) -> None:
-        """The text ends with so many line breaks at least."""
+        """Let the text end with at least so many line breaks."""
         self.parts.append("\n" * max(0, count - self._breaks))
         self._breaks = max(self._breaks, count)
 
@@ -85,7 +83,7 @@ class _Walker(HTMLParser):
             self._breaks = 0
 
     def _close_link(self) -> None:
-        """Where a link leads, unless its words say it already.
+        """Add the target of a link unless its text is the target.
 
         A link inside a link ends the outer one, as in a browser.
         """
@@ -108,7 +106,7 @@ class _Walker(HTMLParser):
 
 
 def plain_text(html: str) -> str:
-    """The words of a page with its paragraphs, lists and links; ends with a line break."""
+    """The text of a page with its paragraphs, lists and links; ends with a line break."""
     walker = _Walker()
     walker.feed(html)
     walker.close()
@@ -120,9 +118,7 @@ Markup = Literal["html", "mjml"]
 
 
 def dress(markup: Markup, source: str) -> Sheet | RenderError:
-    """The parts `html` and `text` of a page. Nothing is fetched, from the network or from the
-    disk.
-    """
+    """The parts `html` and `text` of a page. Fetches nothing from network or disk."""
     html = source
     if markup == "mjml":
         from mrml import to_html
@@ -130,7 +126,7 @@ def dress(markup: Markup, source: str) -> Sheet | RenderError:
         try:
             html = str(to_html(source).content)
         except (OSError, ValueError):
-            # Its words quote the source, and the source may have a person's data in it.
+            # The error quotes the source, which may contain personal data.
             return RenderError("mjml", "is not well-formed MJML")
     if "<style" in html.lower():
         html = _inlined(html)
@@ -140,10 +136,10 @@ def dress(markup: Markup, source: str) -> Sheet | RenderError:
 def _inlined(html: str) -> str:
     from css_inline import CSSInliner, InlineError
 
-    # Rules for screens of a certain size cannot stand on an element: they stay where they are.
+    # Media queries cannot be inlined and stay where they are.
     inliner = CSSInliner(load_remote_stylesheets=False, keep_at_rules=True)
     try:
         return inliner.inline(html)
     except InlineError:
-        # Styles that cannot be read are left to whoever shows the page.
+        # Unreadable styles are left to the mail program.
         return html

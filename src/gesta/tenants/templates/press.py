@@ -1,10 +1,7 @@
-"""Fills templates in.
+"""Renders templates, in the child process or, in tests with a manual clock, in the test itself.
 
-The child process runs this code; so does a test on its own clock, where nobody may wait for a
-child.
-
-Bounded by what the template engine can be told (fuel, length of source and result). Memory and time
-are bounded by the process around it.
+The limits of the template engine are set here: steps, length of source and of result. The child
+process limits memory and time.
 """
 
 from __future__ import annotations
@@ -20,54 +17,52 @@ import msgspec
 if TYPE_CHECKING:
     from minijinja import Environment, TemplateError
 
-#: Steps that the template engine may take for one part: a loop of three takes 30.
+#: Steps of the template engine for one part; a loop of three takes 30.
 FUEL = 100_000
 SOURCE_LENGTH_MAX = 200_000
 RESULT_LENGTH_MAX = 1_000_000
-#: A template stands alone: what it would include could change or vanish by itself, and would be out
-#: of its tenant's sight.
+#: A template must be self-contained: an included one could change or vanish by itself.
 _OTHER_TEMPLATES = re.compile(r"\{%[-+]?\s*(include|import|from|extends)\b")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 _NAME = re.compile(r"`([A-Za-z_][\w.]*)` is undefined")
-#: They make much out of little, or show what is not theirs.
+#: They create large texts from small ones, or reveal internals.
 _REMOVED_FILTERS = ("format", "indent", "pprint")
 _REMOVED_GLOBALS = ("debug", "namespace")
-#: Errors whose words are about the source alone, whatever the data was.
+#: Errors whose text is about the source alone and contains no data.
 _ABOUT_SOURCE = frozenset(
     {"UnknownFilter", "UnknownFunction", "UnknownTest", "UnknownMethod", "OutOfFuel"}
 )
 
 
-#: No variable can be called this.
+#: Not the name of any variable.
 ANY = "*"
 _decode_object = msgspec.json.Decoder(dict[str, Any]).decode
 _decode_blocks = msgspec.json.Decoder(list[dict[str, Any]]).decode
 
 
 class RenderError(msgspec.Struct, frozen=True, tag=True, array_like=True):
-    """Why a template cannot be filled in. Nothing of the data is in it."""
+    """Why a template cannot be rendered. Contains no data."""
 
     part: str
     text: str
-    #: The variable that the data lacks, if that is what is wrong: `user.name`; ANY where it cannot
-    #: be told which.
+    #: The missing variable, if one is missing: `user.name`; ANY: it is not known which.
     variable: str = ""
 
 
 class Sheet(msgspec.Struct, frozen=True, tag=True, array_like=True):
-    """A template filled in, part by part."""
+    """A rendered template: part → text."""
 
     parts: dict[str, str]
 
 
 class Names(msgspec.Struct, frozen=True, tag=True, array_like=True):
-    """What a template takes from its data."""
+    """The variables of a template."""
 
     names: list[str]
 
 
 class Press:
-    """Renders templates that it was given by number and keeps them compiled."""
+    """Knows templates by number, keeps them compiled and renders them."""
 
     def __init__(self) -> None:
         plain, markup, blocks = _plain_environment(), _html_environment(), _blocks_environment()
@@ -79,7 +74,7 @@ class Press:
             "blocks": blocks,
         }
         self._sources: dict[int, Mapping[str, str]] = {}
-        #: Of those that were compiled, each part with its environment and its name there.
+        #: Number → part, environment and name there, of compiled templates.
         self._compiled: dict[int, list[tuple[str, Environment, str]]] = {}
 
     def learn(self, number: int, sources: Mapping[str, str]) -> None:
@@ -91,7 +86,7 @@ class Press:
         self._compiled.pop(number, None)
 
     def render(self, number: int, data: bytes) -> Sheet | RenderError:
-        """Fill in every part with a JSON object."""
+        """Render every part with a JSON object."""
         if (fault := self.check(number)) is not None:
             return fault
         try:
@@ -101,7 +96,7 @@ class Press:
         parts: dict[str, str] = {}
         for part, environment, name in self._compiled[number]:
             try:
-                # By hand and not by `_attempt`: this is done for every message.
+                # Without `_attempt`, because this is done for every message.
                 result = parts[part] = environment.render_template(name, **variables)
             except Exception as error:  # noqa: BLE001 -- see `_fault`
                 return _fault(part, error)
@@ -112,7 +107,7 @@ class Press:
         return Sheet(parts)
 
     def check(self, number: int) -> RenderError | None:
-        """What is wrong with the sources themselves, None: they are sound."""
+        """The error of the sources; None: they are correct."""
         if number in self._compiled:
             return None
         if sum(map(len, self._sources[number].values())) > SOURCE_LENGTH_MAX:
@@ -122,7 +117,8 @@ class Press:
             if (other := _OTHER_TEMPLATES.search(source)) is not None:
                 line = source.count("\n", 0, other.start()) + 1
                 return RenderError(
-                    part, f"line {line}: {other[1]} is not allowed, a template stands alone"
+                    part,
+                    f"line {line}: {other[1]} is not allowed: a template must be self-contained",
                 )
             environment, name = self._environments[part], f"{number}.{part}"
             if isinstance(
@@ -135,7 +131,7 @@ class Press:
         return None
 
     def variables(self, number: int) -> Names | RenderError:
-        """Names that the template uses and does not set itself, nested ones with dots."""
+        """Names that the template uses and does not set; nested ones with dots."""
         if (fault := self.check(number)) is not None:
             return fault
         found: set[str] = set()
@@ -171,9 +167,9 @@ def _environment(escape: str | None) -> Environment:
 
 
 class _Nothing(Exception):
-    """A filter was given a value that is missing, or null: the engine does not tell it which.
+    """A filter was given a missing value or null; the engine does not say which.
 
-    Its own filters would make an empty text of it.
+    Its built-in filters would render an empty text.
     """
 
 
@@ -184,16 +180,12 @@ def _given(value: object) -> object:
 
 
 def _for_slack(value: object) -> str:
-    """What Slack's mrkdwn wants: data must not mention a channel or hide a link."""
+    """Escapes for Slack's mrkdwn: data must not mention a channel or hide a link."""
     return str(_given(value)).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 
 def _plain_environment() -> Environment:
-    """Nothing is escaped by itself.
-
-    `e` is for Slack: what HTML escapes beside that, quotes and slashes, no reader of plain text
-    takes back.
-    """
+    """Escapes nothing by default. `e` escapes for Slack, not quotes and slashes as HTML does."""
     environment = _environment(None)
     environment.add_filter("e", _for_slack)
     environment.add_filter("escape", _for_slack)
@@ -215,12 +207,11 @@ def _html_environment() -> Environment:
 
 
 def _blocks_environment() -> Environment:
-    """Values stand inside JSON strings that the template writes, so they are escaped for that:
-    `"text": "Hello {{ name }}"`.
+    """Escapes values for the JSON strings around them: `"text": "Hello {{ name }}"`.
 
-    What a macro or a `set` block has put together is marked as safe by the escaping of HTML being
-    on; it is never applied, because every other
-    value is made safe here before. A value of its own is written `{{ items|tojson }}`.
+    Escaping for HTML is on so that the engine marks results of macros and `set` blocks as safe. It
+    is never applied, because the finalizer marks every other value as safe. A value without quotes
+    is written `{{ items|tojson }}`.
     """
     from minijinja import safe
 
@@ -248,9 +239,8 @@ def _blocks_environment() -> Environment:
 
     environment = _environment("html")
     environment.finalizer = escaped
-    # `tojson` is the way to a value without quotes around it; `safe` would let data end its string.
-    # So would these three, which escape HTML and
-    # call the result safe: a backslash is nothing to HTML.
+    # `safe` would let data end its string. So would the built-in forms of these three: they escape
+    # for HTML, which leaves backslashes.
     environment.remove_filter("safe")
     environment.add_filter("e", for_slack)
     environment.add_filter("escape", for_slack)
@@ -259,7 +249,7 @@ def _blocks_environment() -> Environment:
 
 
 def _attempt(part: str, act: Callable[[], Any]) -> Any:
-    """What `act` returns, or the RenderError that it ends in. It has a source and no data."""
+    """What `act` returns, or its RenderError. It uses a source and no data."""
     try:
         return act()
     except Exception as error:  # noqa: BLE001 -- see `_fault`
@@ -267,28 +257,24 @@ def _attempt(part: str, act: Callable[[], Any]) -> Any:
 
 
 def _fault(part: str, error: Exception, *, is_source: bool = False) -> RenderError:
-    """Whatever a template does to the values it was given is the template's fault.
-
-    `is_source`: there were none, so its words may be repeated.
-    """
+    """The RenderError of any exception. `is_source`: there was no data that its text could show."""
     from minijinja import TemplateError
 
     if isinstance(error, TemplateError):
-        return _told(part, error, is_source=is_source)
+        return _template_error(part, error, is_source=is_source)
     if isinstance(error, _Nothing):
         return RenderError(
             part,
-            "a value that a filter is given is missing, or null; `|default('')` before it gives"
-            " it one",
+            "the value of a filter is missing or null; write `|default('')` before the filter",
             ANY,
         )
     if isinstance(error, MemoryError):
-        # Perhaps others have taken it: a fresh process will tell.
+        # Earlier orders may have used up the memory: a fresh process decides.
         raise error
     return RenderError(part, f"cannot be rendered ({type(error).__name__})")
 
 
-def _told(part: str, error: TemplateError, *, is_source: bool) -> RenderError:
+def _template_error(part: str, error: TemplateError, *, is_source: bool) -> RenderError:
     line = f"line {error.line}: " if error.line else ""
     detail = error.detail or ""
     if error.kind == "UndefinedError" and (missing := _NAME.fullmatch(detail)) is not None:
@@ -299,7 +285,7 @@ def _told(part: str, error: TemplateError, *, is_source: bool) -> RenderError:
 
 
 def _objection(part: str, result: str) -> str | None:
-    """What is wrong with a part that was rendered."""
+    """Why a rendered part is refused."""
     if part == "subject" and _CONTROL.search(result):
         return "renders to a text with control characters or line breaks"
     if part == "blocks":

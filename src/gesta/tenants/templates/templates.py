@@ -1,6 +1,4 @@
-"""`attempt.templates`: a tenant's templates, filled in at execution, and asked at submit whether
-the data has what they need.
-"""
+"""`attempt.templates`: renders a tenant's templates and checks the data at submit."""
 
 from __future__ import annotations
 
@@ -22,16 +20,14 @@ from gesta.tenants.templates.press import ANY, Names, RenderError
 if TYPE_CHECKING:
     from gesta.tenants.templates.renderer import Renderer
 
-#: The kind. A flow that uses templates says `config={TEMPLATE: Template, …}`.
+#: The config kind. A flow that uses templates declares `config={TEMPLATE: Template, …}`.
 TEMPLATE = "template"
 #: Language, script, region, as they are usually written: `pt`, `pt-BR`, `zh-Hant-TW`, `es-419`.
 _LOCALE = re.compile(r"[a-z]{2,3}(-[A-Z][a-z]{3})?(-([A-Z]{2}|\d{3}))?")
 
 
 class Template(ConfigBody, frozen=True):
-    """Sources in Jinja's syntax, one for each part of a message; a part left out is not
-    rendered.
-    """
+    """Sources in Jinja's syntax, one for each part of a message; each part is optional."""
 
     subject: str = ""
     text: str = ""
@@ -41,10 +37,9 @@ class Template(ConfigBody, frozen=True):
     blocks: str = ""
 
     async def errors(self, code: str, renderer: Renderer) -> Mapping[str, str]:
-        """What would make every use of it fail."""
         _, at, locale = code.partition("@")
         if at and not _LOCALE.fullmatch(locale):
-            return {"code": "what follows @ is a locale, written like pt, pt-BR or zh-Hant-TW"}
+            return {"code": "after @ write a locale such as pt, pt-BR or zh-Hant-TW"}
         if not sources(self):
             return {"template": f"give at least one of {', '.join(PARTS)}"}
         if half := [
@@ -52,7 +47,7 @@ class Template(ConfigBody, frozen=True):
             for part, source in sources(self).items()
             if any("\ud800" <= one <= "\udfff" for one in source)
         ]:
-            return dict.fromkeys(half, "has half a character (a lone surrogate); write UTF-8")
+            return dict.fromkeys(half, "contains a lone surrogate; write UTF-8")
         answer = await renderer.variables(self)
         return {answer.part: answer.text} if isinstance(answer, RenderError) else {}
 
@@ -61,12 +56,11 @@ PARTS = tuple(field.name for field in msgspec.structs.fields(Template))
 
 
 def sources(template: Template) -> dict[str, str]:
-    """Part → its source, for the parts that there are."""
+    """Part → source, for the parts that are not empty."""
     return {part: source for part in PARTS if (source := getattr(template, part))}
 
 
 def weight(template: Template) -> int:
-    """Characters of all its sources."""
     return (
         len(template.subject)
         + len(template.text)
@@ -78,9 +72,7 @@ def weight(template: Template) -> int:
 
 @lru_cache(maxsize=1_000)
 def codes(code: str, locale: str | None) -> tuple[str, ...]:
-    """Where a template is looked for, the nearest locale first: welcome@pt-BR, welcome@pt,
-    welcome.
-    """
+    """The codes to try, the nearest locale first: welcome@pt-BR, welcome@pt, welcome."""
     found = []
     nearest = _usual(locale or "")
     while nearest:
@@ -90,7 +82,7 @@ def codes(code: str, locale: str | None) -> tuple[str, ...]:
 
 
 def _usual(locale: str) -> str:
-    """`PT_br` as `pt-BR`; nothing for what is no locale."""
+    """`PT_br` as `pt-BR`; empty: not a locale."""
     language, *rest = locale.replace("_", "-").split("-", 3)
     usual = "-".join(
         [language.lower(), *(one.title() if len(one) == 4 else one.upper() for one in rest)]
@@ -98,52 +90,38 @@ def _usual(locale: str) -> str:
     return usual if _LOCALE.fullmatch(usual) else ""
 
 
-#: How often a template is tried to find out what it cannot do without: each trial shows one
-#: variable, and others wait to be rendered.
+#: Renderings to find the required variables; each shows one, and other orders wait meanwhile.
 TRIALS_MAX = 100
 
 
 class Rendered(msgspec.Struct, frozen=True):
-    """A template filled in: part → text, for the parts that it has; and the version of the tenant's
-    config that it was put with.
-    """
+    """A rendered template: part → text, and the version of the template."""
 
     parts: dict[str, str]
     version: int
 
 
 class Templates:
-    """One tenant's templates as an attempt sees them."""
-
     __slots__ = ("_config", "_renderer")
 
     def __init__(self, config: TenantConfig, renderer: Renderer) -> None:
         self._config, self._renderer = config, renderer
 
     def find(self, code: str, locale: str | None = None) -> Entity | None:
-        """The template of the nearest locale.
-
-        Raises BadConfig when what is stored no longer fits its type.
-        """
+        """The template of the nearest locale. Raises BadConfig if it is unreadable."""
         return find_template(self._config, code, locale)
 
     async def render(
         self, code: str, data: Mapping[str, Any], locale: str | None = None
     ) -> Rendered:
-        """Fill in a template.
-
-        Ends the attempt when there is none, or a variable is missing: then nothing is sent.
-        """
+        """Render a template. Ends the attempt if it or a variable is missing."""
         entity = self.find(code, locale)
         if entity is None:
             raise AttemptEnded(Rejected("template_missing", not_stored(TEMPLATE, code)))
         return Rendered(await self.fill(entity, data), entity.version)
 
     async def fill(self, template: Entity, data: Mapping[str, Any]) -> dict[str, str]:
-        """The parts of a template that `find` has found.
-
-        Ends the attempt when a variable is missing: then nothing is sent.
-        """
+        """Render a template that `find` returned. Ends the attempt if a variable is missing."""
         written = _written(data)
         try:
             answer = (
@@ -163,20 +141,16 @@ class Templates:
         return answer.parts
 
     def has_all(self, code: str, data: Mapping[str, Any], locale: str | None = None) -> bool:
-        """Whether it is known already that the data has every variable that the template names:
-        then `missing` would find nothing.
-        """
+        """Whether the cache shows that `missing` would find nothing."""
         needs = self._config.needs.get((code, locale))
         return needs is not None and needs <= data.keys()
 
     async def missing(
         self, code: str, data: Mapping[str, Any], locale: str | None = None, *, field: str = "data"
     ) -> dict[str, str]:
-        """For a flow's `check`: `data.name` → fault, for every variable that the template needs and
-        the data lacks.
+        """For a flow's `check`: `data.name` → error, for every required variable that is missing.
 
-        Nothing where that cannot be told: no template yet, or one that cannot be read. The attempt
-        will tell.
+        Empty if there is no readable template yet; then the attempt decides.
         """
         if self.has_all(code, data, locale):
             return {}
@@ -195,9 +169,7 @@ class Templates:
         return {f"{field}.{name}": f"the template {entity.code} needs it" for name in needed}
 
     def _note(self, code: str, locale: str | None, entity: Entity, names: Names) -> None:
-        """Keep the names where they are easily compared and the template is the tenant's own, not
-        what stands in for it at a test.
-        """
+        """Cache the names if they are plain and the template is the tenant's, not a test's."""
         needs = self._config.needs
         if (
             all(map(str.isidentifier, names.names))
@@ -210,9 +182,9 @@ class Templates:
     async def _needed(
         self, entity: Entity, data: Mapping[str, Any], lacking: list[str]
     ) -> list[str]:
-        """Which of these the template cannot do without.
+        """The required ones of these variables.
 
-        Only a trial tells: `x|default('')` and `if x is defined` can.
+        Only rendering shows that: `x|default('')` and `if x is defined` make a variable optional.
         """
         needed: list[str] = []
         trial = msgspec.to_builtins(data)
@@ -238,8 +210,9 @@ class Templates:
     async def _behind_filters(
         self, entity: Entity, trial: dict[str, Any], lacking: list[str]
     ) -> list[str]:
-        """Which of these make a filter be given nothing, each tried with all the others there: such
-        a fault does not name its variable.
+        """The variables whose absence breaks a filter; that error does not name its variable.
+
+        Each is tried with all the others present.
         """
         found = []
         for name in lacking[:TRIALS_MAX]:
@@ -253,9 +226,9 @@ class Templates:
         return found
 
     async def dress(self, markup: Markup, source: str) -> Mapping[str, str]:
-        """A page made ready for mail programs: the parts `html` and `text`.
+        """A page prepared for mail programs: the parts `html` and `text`.
 
-        Ends the attempt when it cannot be: then nothing is sent.
+        Ends the attempt if that fails.
         """
         try:
             answer = await self._renderer.dress(markup, source, self._config.tenant)
@@ -267,7 +240,6 @@ class Templates:
 
 
 def find_template(config: TenantConfig, code: str, locale: str | None) -> Entity | None:
-    """See Templates.find."""
     for name in codes(code, locale):
         if (found := config.get(TEMPLATE, name)) is not None:
             return found
@@ -277,7 +249,7 @@ def find_template(config: TenantConfig, code: str, locale: str | None) -> Entity
 async def fill(
     renderer: Renderer, template: Template, data: Mapping[str, Any], tenant: str
 ) -> dict[str, str] | RenderError:
-    """Part → text. Raises RendererDown when that could not be tried."""
+    """Part → text. Raises RendererDown when it could not try."""
     written = _written(data)
     answer = (
         written
@@ -310,7 +282,7 @@ def _has(data: object, name: str) -> bool:
 
 
 def _put(data: dict[str, Any], name: str) -> None:
-    """Give the data an empty text under that name, so that the next thing that is missing shows."""
+    """Set an empty text, so that the next missing variable shows."""
     *path, last = name.split(".")
     for part in path:
         if not isinstance(data.get(part), dict):

@@ -1,0 +1,96 @@
+"""Decisions about many requests: filters, dry run, rate, refusals, resume."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.cli.shop import APP
+
+#: All of them also run through a server.
+ON_THE_STORE_ONLY: frozenset[str] = frozenset()
+PROGRAM = ("--app", APP)
+
+
+@pytest.fixture
+def failed(shop):
+    return [shop("rejected") for _ in range(3)]
+
+
+def test_a_dry_run_counts_and_changes_nothing(cli, failed):
+    answer = cli("redrive", "--status", "failed", "--dry-run", *PROGRAM)
+    assert (answer.code, answer.out.split()[0]) == (0, "3"), answer.err
+    assert all(one in answer.out for one in failed)
+    assert [cli("show", one, "--json", *PROGRAM).json["status"] for one in failed] == ["failed"] * 3
+
+
+def test_every_request_that_fits_is_redriven_and_the_run_is_audited(cli, failed, shop):
+    other = shop("unknown")
+    answer = cli("redrive", "--status", "failed", "--flow", "shop.note", "--rate", "500", *PROGRAM)
+    assert (answer.code, answer.out.strip()) == (0, "3"), answer.err
+    assert "of 3 requests: redrive done; 0 refused" in answer.err
+    assert "gesta redrive --resume" in answer.err
+    statuses = [cli("show", one, "--json", *PROGRAM).json["status"] for one in (*failed, other)]
+    assert statuses == ["queued"] * 3 + ["unknown"]
+
+
+def test_unknown_requests_are_resolved_by_filter(cli, shop):
+    unknown = [shop("unknown") for _ in range(2)]
+    answer = cli(
+        "resolve",
+        "--status",
+        "unknown",
+        "--since",
+        "1h",
+        "--succeeded",
+        "--evidence",
+        "their log",
+        "--json",
+        *PROGRAM,
+    )
+    assert answer.code == 0, answer.err
+    told = answer.json
+    assert (told["matched"], told["done"], told["refused"], told["refusals"]) == (2, 2, 0, [])
+    assert [cli("show", one, "--json", *PROGRAM).json["status"] for one in unknown] == [
+        "completed"
+    ] * 2
+
+
+def test_refused_requests_are_listed_and_the_exit_code_says_so(cli, failed):
+    """No projector runs, so the views still show the requests as failed after the first run."""
+    assert cli("redrive", "--status", "failed", *PROGRAM).code == 0
+    answer = cli("redrive", "--status", "failed", *PROGRAM)
+    assert (answer.code, answer.out.split()[0]) == (1, "0")
+    assert "3 refused" in answer.err
+    assert all(one in answer.out for one in failed)
+
+
+def test_a_run_is_continued_by_its_number(cli, failed):
+    run = cli("redrive", "--status", "failed", "--json", *PROGRAM).json["run"]
+    again = cli("redrive", "--resume", str(run), "--json", *PROGRAM)
+    # The requests are queued by now, so the second run may not redrive them once more.
+    assert (again.code, again.json["run"], again.json["done"]) == (1, run, 0)
+    assert cli("redrive", "--resume", "99", *PROGRAM).code == 3
+
+
+def test_a_status_that_the_decision_does_not_apply_to_is_refused(cli, failed):
+    answer = cli("cancel", "--status", "failed", *PROGRAM)
+    assert (answer.code, "cancel applies to queued" in answer.err) == (2, True)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        (),
+        ("some-id", "--status", "failed"),
+        ("some-id", "--dry-run"),
+        ("--dry-run",),
+        ("--status", "failed", "--resume", "1"),
+        ("--status", "nonsense"),
+        ("--since", "yesterday"),
+        ("--since", "2030-01-01T00:00:00"),
+        ("--status", "failed", "--rate", "0"),
+    ],
+    ids=" ".join,
+)
+def test_a_choice_that_is_not_clear_is_refused(cli, failed, arguments):
+    assert cli("redrive", *arguments, *PROGRAM).code == 2
