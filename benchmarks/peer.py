@@ -18,9 +18,8 @@ from benchmarks.figures import PeerFigures
 from benchmarks.load import SUBMITTERS
 from benchmarks.node import Node, find_node, install
 from benchmarks.subjects import TEXT
-from benchmarks.valkey import binary, valkey
 from gesta.errors import BadSettings
-from gesta.runtime.clock import SystemRuntime
+from gesta.testing.valkey_server import ValkeyServer, binary
 
 PEERS = ("bullmq",)
 #: Jobs that its worker has at a time. Of 20, 50, 100, 200 and 1,000 this was the fastest.
@@ -48,9 +47,9 @@ class Peer:
 
     async def run(self, requests: int) -> PeerRun:
         """On a fresh server, which is gone before anything else is measured."""
-        async with valkey(self.folder, SystemRuntime()) as port:
+        async with ValkeyServer(durable=True, below=self.folder) as server:
             numbers = {
-                "port": port,
+                "port": server.port,
                 "requests": requests,
                 "submitters": SUBMITTERS,
                 "concurrency": CONCURRENCY,

@@ -202,6 +202,15 @@ def fields(stored: bytes) -> dict[str, Any]:
     return msgspec.json.decode(stored, type=dict[str, Any])
 
 
+#: What is recorded of an attempt beside its outcome.
+ATTEMPT_FIELDS = frozenset({"startedAt", "worker", "host", "httpStatus"})
+
+
+def outcome_fields(stored: bytes) -> dict[str, Any]:
+    """An event without what is recorded of the attempt beside its outcome."""
+    return {name: value for name, value in fields(stored).items() if name not in ATTEMPT_FIELDS}
+
+
 class Faulty:
     """A port whose calls go wrong where a test says so; everything else goes through."""
 

@@ -31,6 +31,7 @@ GestaError
     ├── LostMasterKey      the key file is gone
     ├── NotOurs            the file is not a gesta store
     ├── TooNew             written by a newer gesta
+    ├── QueueRefused       one of several queues cannot be used; the others can
     ├── StoreFull          no room left; nothing was written
     ├── Fenced             its content was copied elsewhere, or is being copied here
     └── Unreachable        the server does not answer, or is not gesta
@@ -325,6 +326,14 @@ class LostMasterKey(StoreError):
             f"{store} has encrypted secrets, and its key file {path} is missing; restore the file,"
             " or set GESTA_MASTER_KEY to its content"
         )
+
+
+class QueueRefused(StoreError):
+    """One of several queues cannot be used; the others can. `job_ids`: what was not put into it."""
+
+    def __init__(self, text: str, job_ids: Sequence[str] = ()) -> None:
+        super().__init__(text)
+        self.job_ids = tuple(job_ids)
 
 
 class NotOurs(StoreError):

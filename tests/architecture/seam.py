@@ -79,7 +79,7 @@ EXCEPTIONS: dict[tuple[str, frozenset[str]], str] = {
             }
         ),
     ): "it leads from the caller's threads and clock into the event loop; the engine is inside",
-    ("src/gesta/tenants/templates/child.py", frozenset({"time", "time.perf_counter"})): (
+    ("src/gesta/tenants/templates/child.py", frozenset({"time", "time.process_time"})): (
         "a process of its own that is bounded by the system's timers; no answer depends on the"
         " clock, and tests on their own clock do without it"
     ),

@@ -32,6 +32,12 @@ class Answer:
         return msgspec.json.decode(self.out)
 
     @property
+    def items(self) -> list[Any]:
+        """The items of a list; the whole answer is `{"items": […], "next": …}`."""
+        assert set(self.json) == {"items", "next"}
+        return list(self.json["items"])
+
+    @property
     def lines(self) -> list[Any]:
         return [msgspec.json.decode(line) for line in self.out.splitlines()]
 

@@ -52,7 +52,7 @@ def test_show_and_doctor_advise_commands_that_work(cli):
     assert advised(shown.err, "retry") == ("retry", request_id, *ACME)
     assert cli(*advised(shown.err, "retry")).code == 0
     assert f"start `gesta serve --app {APP}`" in cli("doctor", request_id, *ACME).out
-    told = {one["about"]: one.get("action", "") for one in cli("doctor", *ACME, "--json").json}
+    told = {one["about"]: one.get("action", "") for one in cli("doctor", *ACME, "--json").items}
     assert advised(told["projector"], "worker")[:3] == ("worker", "--app", APP)
     late = cli("submit", "shop.note", "{}", "--wait", "0s", *ACME)
     assert late.code == 5
@@ -68,7 +68,7 @@ def test_dead_letters_and_doubts_are_advised_about_with_the_store(cli, shop):
     assert advised(letter.err, "show") == ("show", failed, *store)
     assert f"gesta redrive {failed} {' '.join(store)}" in cli("doctor", failed, *store).out
     assert f"--evidence TEXT {' '.join(store)}" in cli("show", doubted, *store).err
-    told = {one["about"]: one.get("action", "") for one in cli("doctor", *store, "--json").json}
+    told = {one["about"]: one.get("action", "") for one in cli("doctor", *store, "--json").items}
     assert advised(told["dead letters"], "dlq") == ("dlq", "list", *store)
     assert advised(told["unknown"], "list") == ("list", "--status", "unknown", *store)
 
@@ -132,7 +132,7 @@ def test_doctor_and_doctor_of_a_request_end_a_pause_by_the_same_command(cli):
     request_id = cli("submit", "shop.note", "{}", *ACME).out.strip()
     work()
     cli("pause", "--flow", "shop.note", *ACME)
-    told = {one["about"]: one.get("action", "") for one in cli("doctor", *ACME, "--json").json}[
+    told = {one["about"]: one.get("action", "") for one in cli("doctor", *ACME, "--json").items}[
         "paused"
     ]
     assert advised(told, "resume") == (
@@ -145,5 +145,5 @@ def test_doctor_and_doctor_of_a_request_end_a_pause_by_the_same_command(cli):
         APP,
     )
     assert cli(*advised(told, "resume")).code == 0
-    assert "paused" not in {one["about"] for one in cli("doctor", *ACME, "--json").json}
+    assert "paused" not in {one["about"] for one in cli("doctor", *ACME, "--json").items}
     assert request_id

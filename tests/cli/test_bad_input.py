@@ -236,7 +236,7 @@ def test_a_newer_store_is_left_alone(cli):
 def test_a_folder_that_is_not_there_is_named(cli, folder):
     answer = cli(*SEND, "{}", "--app", APP, "--url", "sqlite:///nowhere/gesta.db")
     assert answer.code == 6
-    assert "the folder nowhere does not exist; make it first" in answer.err
+    assert "the folder nowhere does not exist; create it first" in answer.err
     assert list(folder.iterdir()) == []
 
 

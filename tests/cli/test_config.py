@@ -51,7 +51,7 @@ def test_no_command_shows_a_secret(cli, stored, folder):
         "fields": {"url": "https://example.com/hook"},
         "secrets": {"secret": 1},
     }
-    assert answers[3].lines == [answers[1].json]
+    assert answers[3].items == [answers[1].json]
     written = b"".join(path.read_bytes() for path in folder.glob("gesta.db*"))
     assert SECRET.encode() not in written
 
@@ -152,13 +152,13 @@ def test_a_file_of_entities_is_applied_however_its_tables_are_written(cli, folde
         ' "env:HOOK_SECRET"\n["webhook.endpoint".bank]\nurl = "https://example.com/b"\nsecret ='
         ' "env:HOOK_SECRET"\ndisabled = true\n'
     )
-    assert cli("config", "apply", "config.toml", "--dry-run", "--json").lines == [
+    assert cli("config", "apply", "config.toml", "--dry-run", "--json").items == [
         {"kind": KIND, "code": "shop", "result": "checked"},
         {"kind": KIND, "code": "bank", "result": "checked"},
     ]
     assert events_in() == 0
     assert cli("config", "apply", "config.toml").out.split() == [f"{KIND}/shop", f"{KIND}/bank"]
-    assert [one["code"] for one in cli("config", "list", "--json").lines] == ["bank", "shop"]
+    assert [one["code"] for one in cli("config", "list", "--json").items] == ["bank", "shop"]
 
 
 def test_a_file_with_a_fault_is_refused_as_a_whole_with_all_faults(cli, folder):

@@ -39,7 +39,7 @@ def test_copy_says_what_was_copied_and_what_is_next(cli, shop):
         "--json",
     )
     assert (again.json["verdict"], again.json["id"]) == ("duplicate", request_id)
-    paused = cli("pause", "--url", "sqlite:///new.db", "--json").json
+    paused = cli("pause", "--url", "sqlite:///new.db", "--json").items
     assert [one["scope"] for one in paused] == ["everything"]
     assert cli("resume", "--everything", *url[:2]).out == "0\n"
     assert cli("resume", "--everything", *url[:2]).code == 3

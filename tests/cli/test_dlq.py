@@ -13,7 +13,7 @@ ON_THE_STORE_ONLY = {
 def test_dead_letters_are_listed_with_the_record_an_operator_needs(cli, shop):
     shop("done")
     request_id = shop("rejected", key="k")
-    (letter,) = cli("dlq", "list", "--json", "--app", APP).lines
+    (letter,) = cli("dlq", "list", "--json", "--app", APP).items
     assert letter == cli("dlq", "show", request_id, "--json", "--app", APP).json
     assert (letter["id"], letter["flow"]) == (request_id, "shop.note")
     assert letter["failure"]["detail"] == "nobody lives there"
@@ -33,7 +33,7 @@ def test_what_did_not_fail_is_no_dead_letter(cli, shop):
 def test_one_is_redriven_by_its_id(cli, shop):
     request_id = shop("rejected")
     answer = cli("dlq", "redrive", request_id, "--app", APP, "--json")
-    assert answer.lines == [
+    assert answer.items == [
         {"id": request_id, "flow": "shop.note", "result": "queued", "error": None}
     ]
     assert f"start `gesta serve --app {APP}`" in answer.err
@@ -43,10 +43,10 @@ def test_a_key_does_where_an_id_does(cli, shop):
     request_id = shop("rejected", key="order-7")
     assert cli("dlq", "show", "order-7", "--json", "--app", APP).json["id"] == request_id
     assert (
-        cli("dlq", "redrive", "order-7", "--dry-run", "--json", "--app", APP).lines[0]["id"]
+        cli("dlq", "redrive", "order-7", "--dry-run", "--json", "--app", APP).items[0]["id"]
         == request_id
     )
-    assert cli("dlq", "purge", "order-7", "--json", "--app", APP).lines[0]["id"] == request_id
+    assert cli("dlq", "purge", "order-7", "--json", "--app", APP).items[0]["id"] == request_id
     assert cli("dlq", "show", "order-8", "--app", APP).code == 3
 
 
@@ -54,9 +54,9 @@ def test_a_dry_run_tells_which_and_changes_nothing(cli, shop):
     ids = [shop("rejected"), shop("rejected")]
     for verb in ("redrive", "purge"):
         answer = cli("dlq", verb, "--all", "--dry-run", "--app", APP, "--json")
-        assert sorted(one["id"] for one in answer.lines) == sorted(ids)
-        assert {one["result"] for one in answer.lines} == {"dry_run"}
-    assert len(cli("dlq", "list", "--app", APP, "--json").lines) == 2
+        assert sorted(one["id"] for one in answer.items) == sorted(ids)
+        assert {one["result"] for one in answer.items} == {"dry_run"}
+    assert len(cli("dlq", "list", "--app", APP, "--json").items) == 2
 
 
 def test_filters_choose_among_all(cli, shop):
@@ -69,7 +69,7 @@ def test_filters_choose_among_all(cli, shop):
         == "no dead letters\n"
     )
     assert (
-        len(cli("dlq", "purge", "--all", "--reason", "bad_address", "--app", APP, "--json").lines)
+        len(cli("dlq", "purge", "--all", "--reason", "bad_address", "--app", APP, "--json").items)
         == 1
     )
 
@@ -86,7 +86,7 @@ def test_one_that_is_refused_holds_back_no_other_and_fails_the_command(cli, shop
     assert cli("redrive", first, "--app", APP).code == 0
     answer = cli("dlq", "redrive", "--all", "--app", APP, "--json")
     assert answer.code == 1
-    assert {one["id"]: one["result"] for one in answer.lines} == {
+    assert {one["id"]: one["result"] for one in answer.items} == {
         first: "refused",
         second: "queued",
     }

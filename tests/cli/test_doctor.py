@@ -24,7 +24,7 @@ def put_job() -> None:
 
 
 def levels(answer) -> dict[str, str]:
-    return {one["about"]: one["level"] for one in answer.json}
+    return {one["about"]: one["level"] for one in answer.items}
 
 
 def test_an_idle_store_is_warned_about_and_ends_with_0(cli, shop):
@@ -91,7 +91,7 @@ def test_the_worker_of_a_request_that_is_gone_is_not_said_to_be_at_it(cli, shop)
     )
     db.close()
     assert cli("doctor", request_id).out.startswith("queued: its worker died (the lease ended 3")
-    told = {one["about"]: one for one in cli("doctor", "--json").json}["queue shop.note"]
+    told = {one["about"]: one for one in cli("doctor", "--json").items}["queue shop.note"]
     assert (told["level"], told["status"]) == (
         "warn",
         "0 ready, 0 waiting, 0 running, 1 left by a worker that died",
@@ -116,7 +116,7 @@ def test_a_store_that_is_not_there_or_not_ours_is_a_line_and_an_exit_code(cli, f
 def test_a_misspelt_variable_is_found(cli, shop, monkeypatch):
     shop("done")
     monkeypatch.setenv("GESTA_LOGLEVEL", "debug")
-    (odd,) = [one for one in cli("doctor", "--json").json if one["about"] == "settings"]
+    (odd,) = [one for one in cli("doctor", "--json").items if one["about"] == "settings"]
     assert (
         odd["status"]
         == "GESTA_LOGLEVEL is not a setting and is ignored; did you mean GESTA_LOG_LEVEL?"
@@ -127,7 +127,7 @@ def test_a_file_that_others_may_read_is_found(cli, shop, folder):
     shop("done")
     (folder / "gesta.db").chmod(0o644)
     assert next(
-        one["status"] for one in cli("doctor", "--json").json if one["level"] == "warn"
+        one["status"] for one in cli("doctor", "--json").items if one["level"] == "warn"
     ).startswith("other users may read gesta.db")
 
 
@@ -150,14 +150,14 @@ def test_jobs_are_searched_for_secrets(cli, shop):
     shop("done")
     put_job()
     clean = cli("doctor", "--jobs", "--json")
-    assert (clean.code, clean.json[0]["status"]) == (0, "1 live, pointers all of them")
+    assert (clean.code, clean.items[0]["status"]) == (0, "1 live, pointers all of them")
     db = apsw.Connection("gesta.db")
     db.execute("update jobs set tenant = 'xoxb-1234567890-secret'")
     db.close()
     found = cli("doctor", "--jobs", "--json")
     # S1-28: told where, never what.
     assert found.code == 1
-    assert "something else than a pointer in: tenant" in found.json[0]["status"]
+    assert "something else than a pointer in: tenant" in found.items[0]["status"]
     assert "xoxb" not in found.out + found.err  # S1-28
 
 
@@ -167,7 +167,7 @@ def test_a_server_that_works_makes_all_well(start, cli):
     told = cli("doctor", "--json")
     assert told.code == 0
     assert set(levels(told).values()) == {"ok"}
-    assert "process" in next(one["status"] for one in told.json if one["about"] == "projector")
+    assert "process" in next(one["status"] for one in told.items if one["about"] == "projector")
 
 
 def test_a_request_of_an_erased_person_is_said_to_end_and_not_to_be_retried(cli):

@@ -35,7 +35,7 @@ def test_the_link_works_once_and_is_not_printed_again(start, cli):
     (text,) = re.findall(r"gesta_live_\w+", shown)
     with pytest.raises(urllib.error.HTTPError, match="404"):
         post(f"{address}/v1/first-key", f'{{"token": "{token}"}}'.encode(), "application/json")
-    (line,) = cli("key", "list", "--json").lines
+    (line,) = cli("key", "list", "--json").items
     assert (line["scopes"], line["createdBy"]) == (["admin"], "first-key link")
     said = serving.end(signal.SIGTERM)
     assert said.err.count(token) == 1

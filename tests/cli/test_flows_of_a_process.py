@@ -14,7 +14,7 @@ WEBHOOK = ("submit", "notification.webhook", '{"type": "a", "data": {}}')
 
 
 def rows(answer) -> dict[str, tuple[object, str]]:
-    return {row["name"]: (row["value"], row["source"]) for row in answer.json}
+    return {row["name"]: (row["value"], row["source"]) for row in answer.items}
 
 
 def test_every_setting_tells_its_value_and_where_it_comes_from(cli, folder, monkeypatch):
@@ -28,6 +28,8 @@ def test_every_setting_tells_its_value_and_where_it_comes_from(cli, folder, monk
     assert rows(answer) == {
         "url": ("sqlite:///other.db", "argument"),
         "queue_url": (None, "default"),
+        "vault_url": (None, "default"),
+        "views_url": (None, "default"),
         "master_key": ("(secret)", "gesta.toml"),
         "tenant": ("acme", "gesta.toml"),
         "log_level": ("error", "GESTA_LOG_LEVEL"),
@@ -221,7 +223,7 @@ def test_over_http_and_in_programs_a_missing_library_is_part_of_the_text(monkeyp
     monkeypatch.setattr("gesta.flows.channels.find_spec", lambda _: None)
     told = str(unknown_flow(f"notification.{extra}", []))
     assert told.endswith(
-        f"to the Engine's flows; what it needs is not installed: pip install 'gesta[{extra}]'"
+        f"to the Engine's flows; its libraries are not installed: pip install 'gesta[{extra}]'"
     )
     assert "pip install" not in str(unknown_flow(extra, []))
 

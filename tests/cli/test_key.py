@@ -56,13 +56,13 @@ def test_a_key_has_the_scopes_the_end_and_the_tenant_that_were_asked_for(cli):
     text = made.pop("key")
     grant = check(text)
     assert (grant.tenant, grant.scopes, grant.name) == ("acme", {"operate", "read"}, "shop")
-    assert cli("key", "list", "--tenant", "acme", "--json").lines == [made]
+    assert cli("key", "list", "--tenant", "acme", "--json").items == [made]
     assert (made["scopes"], made["createdBy"], made["revokedAt"]) == (
         ["read", "operate"],
         "ada",
         None,
     )
-    assert cli("key", "list", "--json").lines == []
+    assert cli("key", "list", "--json").items == []
 
 
 def test_a_test_key_says_so(cli):

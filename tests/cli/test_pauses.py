@@ -31,7 +31,7 @@ def test_pause_alone_tells_what_is_paused(cli, request_id):
         "pause", "--flow", "shop.note", "--reason", "stocktaking", "--by", "ada", "--app", APP
     )
     assert (made.code, made.out.strip()) == (0, "flow:shop.note")
-    (listed,) = cli("pause", "--app", APP, "--json").json
+    (listed,) = cli("pause", "--app", APP, "--json").items
     assert list(listed) == [
         "scope",
         "flow",
@@ -65,11 +65,11 @@ def test_a_paused_tenant_without_held_jobs_is_shown_by_list_and_not_paused_by_lo
         " tenant: gesta pause" in looked.err
     )
     assert events_in() == before
-    (listed,) = cli("pause", "--list", "--tenant", "globex", "--json").json
+    (listed,) = cli("pause", "--list", "--tenant", "globex", "--json").items
     assert (listed["scope"], listed["reason"]) == ("tenant:globex", "audit")
-    assert cli("pause", "--list", "--json").json == []
+    assert cli("pause", "--list", "--json").items == []
     cli("pause", "--everything")
-    assert [one["scope"] for one in cli("pause", "--list", "--tenant", "acme", "--json").json] == [
+    assert [one["scope"] for one in cli("pause", "--list", "--tenant", "acme", "--json").items] == [
         "everything"
     ]
     assert cli("pause", "--list", "--everything").code == 2
@@ -113,7 +113,7 @@ def test_a_flow_is_everybodys_unless_a_tenant_is_chosen(cli, request_id, monkeyp
         == "tenant:globex credential:shop.account/a"
     )
     # A tenant is paused only when it is named here; this one only asks.
-    listed = [one["scope"] for one in cli("pause", "--json").json]
+    listed = [one["scope"] for one in cli("pause", "--json").items]
     assert listed == [
         "flow:shop.note",
         "tenant:globex credential:shop.account/a",
@@ -162,7 +162,7 @@ def test_a_misspelt_flow_is_refused_and_one_that_only_the_store_knows_is_not(cli
     assert refused.code == 2
     assert "no flow 'shop.nota'" in refused.err
     assert "shop.note" in refused.err
-    assert cli("pause", "--app", APP, "--json").json == []
+    assert cli("pause", "--app", APP, "--json").items == []
     # Its program is not named, as in a hurry: requests of it are stored.
     assert cli("pause", "--flow", "shop.note").code == 0
 

@@ -69,7 +69,7 @@ def test_a_request_sent_beside_a_server_is_executed_and_sigterm_lets_a_running_a
     assert [effect.data for effect in receiver.sandbox.webhook.effects] == [{"n": 1}]
     # Beside the running server: nothing is sent again.
     assert cli("rebuild", "--json").json == {"events": 2}
-    assert cli("list", "--json").lines[0]["status"] == "sent"
+    assert cli("list", "--json").items[0]["status"] == "sent"
     assert receiver.sandbox.webhook.calls == 1
 
     receiver.sandbox.webhook.next(slow_seconds=0.7)
@@ -88,7 +88,7 @@ def test_a_request_sent_beside_a_server_is_executed_and_sigterm_lets_a_running_a
 def test_a_server_tells_of_jobs_that_it_leaves_alone(start: Start, cli):
     cli("submit", "shop.note", "{}", "--app", APP)
     projector = start("worker", "--roles", "projector", "--app", APP)
-    eventually(lambda: len(cli("list", "--json").lines) == 1)
+    eventually(lambda: len(cli("list", "--json").items) == 1)
     assert projector.end(signal.SIGTERM).code == 0
     server = start("serve")
     server.wait_for("ready")

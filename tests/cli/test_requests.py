@@ -144,8 +144,8 @@ def test_a_request_of_a_flow_that_is_not_declared_here_can_be_seen_but_not_decid
 
 def test_list_filters_and_says_why(cli, shop):
     done, rejected = shop("done"), shop("rejected", key="my-key")
-    assert [one["id"] for one in cli("list", "--json").lines] == [rejected, done]
-    assert [one["id"] for one in cli("list", "--status", "completed", "--json").lines] == [done]
+    assert [one["id"] for one in cli("list", "--json").items] == [rejected, done]
+    assert [one["id"] for one in cli("list", "--status", "completed", "--json").items] == [done]
     assert cli("list", "--flow", "notification.webhook").err == "no such requests\n"
     table = cli("list").out
     assert "bad_address" in table
@@ -156,7 +156,7 @@ def test_list_filters_and_says_why(cli, shop):
 def test_what_a_key_led_to_is_listed_before_anybody_has_worked(cli):
     sent = cli("submit", "shop.note", "{}", "--app", APP, "--key", "order-7")
     answer = cli("list", "--key", "order-7", "--json", "--app", APP)
-    assert ([one["id"] for one in answer.lines], answer.err) == ([sent.out.strip()], "")
+    assert ([one["id"] for one in answer.items], answer.err) == ([sent.out.strip()], "")
     assert cli("list", "--key", "order-8").err == "no such requests\n"
     refused = cli("show", "order-8")
     assert refused.code == 3
@@ -309,11 +309,11 @@ def test_an_event_that_cannot_be_read_is_set_aside_and_listed(cli, shop):
     )
     db.close()
     work()
-    (quarantined,) = cli("list", "--quarantined", "--json").lines
+    (quarantined,) = cli("list", "--quarantined", "--json").items
     assert (quarantined["what"], quarantined["version"]) == ("event", 3)
     assert request_id in quarantined["name"]
     assert "DecodeError" in cli("list", "--quarantined").out
-    assert cli("list", "--json").lines[0]["status"] == "completed"
+    assert cli("list", "--json").items[0]["status"] == "completed"
     shown = cli("show", request_id, "--app", APP)
     assert shown.code == 6
     assert "cannot be read" in shown.err

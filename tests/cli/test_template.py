@@ -145,3 +145,31 @@ def test_a_template_that_cannot_work_is_not_stored(cli: Cli, stored: None, folde
     assert answer.code == 2
     assert "config template/bad: text: line 2: unexpected end of input" in answer.err
     assert events_in() == before
+
+
+def test_the_html_of_mjml_is_written_to_a_file(cli, folder):
+    (folder / "hello.mjml").write_text(
+        "<mjml><mj-body><mj-section><mj-column><mj-text>Hello {{ name }}</mj-text></mj-column>"
+        "</mj-section></mj-body></mjml>"
+    )
+    answer = cli(
+        "template",
+        "preview",
+        "--source",
+        "hello.mjml",
+        "--data",
+        '{"name": "Ana & Bo"}',
+        "--html",
+        "out.html",
+    )
+    assert (answer.code, answer.out) == (0, "out.html\n"), answer.err
+    page = (folder / "out.html").read_text()
+    assert "Hello Ana &amp; Bo" in page
+    assert "<mj-" not in page
+
+
+def test_a_template_without_a_page_has_no_html_to_write(cli, folder):
+    (folder / "hello.txt").write_text("Hello")
+    answer = cli("template", "preview", "--source", "hello.txt", "--html", "out.html")
+    assert (answer.code, "no html or mjml" in answer.err) == (2, True)
+    assert not (folder / "out.html").exists()

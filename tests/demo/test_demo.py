@@ -187,7 +187,7 @@ def test_a_store_in_use_is_refused(demo: Demo):
     assert "empty store" in told
 
 
-def test_a_server_that_does_not_answer_is_told_and_nothing_is_left_behind(demo: Demo):
+def test_a_server_without_answer_is_reported_and_nothing_is_left_behind(demo: Demo):
     process = demo.start("-m", "gesta", "demo", "--url", "postgresql://ada:secret@127.0.0.1:1/shop")
     output, told = process.communicate(timeout=PATIENCE_SECONDS)
     assert process.returncode == 6

@@ -38,6 +38,8 @@ MOVES: dict[str, frozenset[tuple[str | None, str]]] = {
     "Updated retry": frozenset({("queued", "queued"), ("unknown", "unknown")}),
     "Updated cancel_requested": frozenset({("queued", "queued")}),
     "Updated postponed": frozenset({("queued", "queued"), ("unknown", "unknown")}),
+    "Updated held": frozenset({("queued", "queued"), ("unknown", "unknown")}),
+    "Updated released": frozenset({("queued", "queued"), ("unknown", "unknown")}),
     "Updated purged": frozenset({("failed", "failed")}),
     # What a provider reports stands beside the status.
     "Delivered": frozenset({("sent", "sent")}),

@@ -23,6 +23,7 @@ Kind = Literal[
     "record",
     "start",
     "postpone",
+    "hold",
     "lose",
     "reconciled",
     "resolve",
@@ -63,6 +64,8 @@ class Move(msgspec.Struct, frozen=True):
                 return c.Start(f"{state.tenant}:{state.id}:{state.operation}:{state.intent}")
             case "postpone":
                 return c.Postpone()
+            case "hold":
+                return c.HoldRequest("everything") if self.flag else c.ReleaseRequest()
             case "lose":
                 return c.Lose(now, chance=self.chance)
             case "reconciled":
@@ -121,6 +124,7 @@ _MOVE: dict[str, tuple[object, ...]] = {
         "start",
         "start",
         "postpone",
+        "hold",
         "lose",
         "reconciled",
         "resolve",

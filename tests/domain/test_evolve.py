@@ -236,7 +236,7 @@ def test_an_event_changes_this_and_nothing_else(
     assert changed(before, event) == changes
 
 
-def test_every_event_but_the_first_is_told():
+def test_every_event_but_the_first_has_a_fold():
     assert {type(event) for _, event, _ in CHANGES} == set(NOTIFICATION.event_names) - {e.Created}
 
 

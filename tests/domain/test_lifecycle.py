@@ -86,7 +86,7 @@ def test_a_created_request_is_queued_at_once_and_its_operation_open():
     )
 
 
-def test_what_was_asked_for_stands_in_the_first_event_and_in_the_state():
+def test_the_submitted_options_are_in_the_first_event_and_in_the_state():
     create = Create(
         ID, "billing.receipt", b'{"order":7}', T0, key="k", deliver_at=T0 + 1, ttl_ms=2, priority=1
     )
@@ -184,7 +184,7 @@ def test_a_failure_while_attempts_remain_is_an_attempt_that_failed_and_nothing_m
     )
 
 
-def test_the_last_failure_ends_it_and_tells_that_a_redrive_makes_sense():
+def test_the_last_failure_ends_the_request_as_retryable():
     # S1-9: `retryable` only tells operators
     story = Story(rules(attempts=2))
     story.ends(Retry("throttled"))
@@ -300,7 +300,7 @@ def test_a_waiting_request_is_cancelled_at_once():
     assert story.tell(Cancel()) == []
 
 
-def test_what_is_found_out_too_late_to_be_told_ends_the_request_before_anything_is_tried():
+def test_a_withdrawn_request_ends_before_any_attempt():
     late, foe = Story(), Story()
     assert late.tell(Withdraw("duplicate", "of 1")) == [e.Cancelled(0, "duplicate", "of 1")]
     assert (late.state.status, late.state.reason, late.state.detail) == (

@@ -373,7 +373,7 @@ def test_a_decision_by_chance_is_found(monkeypatch: pytest.MonkeyPatch):
     assert finds("the same command gives the same events", random_life, check_life, LIVES)
 
 
-def test_a_state_that_nobody_looks_after_is_found(monkeypatch: pytest.MonkeyPatch):
+def test_a_state_without_a_job_or_a_sweep_is_found(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(State, "wants", property(lambda _: None))
     assert finds("what is neither over nor parked wants a job", random_life, check_life, LIVES)
 

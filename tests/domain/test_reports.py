@@ -36,7 +36,7 @@ def test_what_was_sent_stays_sent_whatever_is_reported():
 
 
 @pytest.mark.parametrize("doubt", [RecordOutcome(Unknown("timeout"), 1, 0), Lose(0)])
-def test_a_report_ends_a_doubt(doubt: Any):
+def test_a_report_resolves_an_unknown_outcome(doubt: Any):
     told = story(doubt)
     events = told.tell(DELIVERED)
     assert [type(event) for event in events] == [e.OutcomeResolved, e.Delivered]

@@ -52,7 +52,7 @@ def test_the_policy_says_what_follows_an_unknown_outcome():
     }
 
 
-def test_a_resend_carries_the_same_key_and_a_success_ends_the_doubt():
+def test_a_resend_has_the_same_key_and_its_success_resolves_the_outcome():
     # S1-2: no attempt, version or retry moves the key
     story = doubtful("resend")
     assert story.key.endswith(":send:1")
@@ -60,21 +60,21 @@ def test_a_resend_carries_the_same_key_and_a_success_ends_the_doubt():
     assert (story.state.status, story.state.in_doubt, story.key[-7:]) == ("sent", False, ":send:1")
 
 
-def test_a_resend_that_fails_is_still_in_doubt():
+def test_a_resend_that_fails_leaves_the_outcome_unknown():
     story = doubtful("resend")
     assert story.ends(Retry("busy", "503", 60.0)) == [
         e.OutcomeUnknown(2, "busy", "resend", "503", T0 + 60 * SECOND)
     ]
 
 
-def test_when_the_resends_are_used_up_it_stands_in_unknown_and_does_not_fail():
+def test_after_the_last_resend_the_request_stays_unknown_and_does_not_fail():
     story = doubtful("resend")
     story.ends(Retry("busy"))
     assert story.ends(Retry("busy")) == [e.OutcomeUnknown(3, "busy", "resend")]
     assert (story.state.status, story.state.wants, story.state.reason) == ("unknown", None, "busy")
 
 
-def test_a_refused_resend_fails_but_the_doubt_about_the_first_stays_on_record():
+def test_a_refused_resend_fails_and_keeps_on_record_that_the_first_is_unknown():
     story = doubtful("resend")
     story.ends(Rejected("unauthorized"))
     assert (story.state.status, story.state.in_doubt) == ("failed", True)
@@ -82,7 +82,7 @@ def test_a_refused_resend_fails_but_the_doubt_about_the_first_stays_on_record():
     assert story.key.endswith(":send:1")
 
 
-def test_the_doubt_about_a_failed_request_can_be_resolved_without_opening_it():
+def test_the_unknown_outcome_of_a_failed_request_can_be_resolved_without_opening_it():
     story = doubtful("resend")
     story.ends(Rejected("unauthorized", "401"))
     assert story.copy().tell(EXECUTED)[0] == e.OutcomeResolved(
@@ -120,7 +120,7 @@ def test_the_key_s_age_counts_from_when_a_lost_attempt_may_have_begun():
     assert story.state.wants is None
 
 
-def test_a_resend_that_waited_too_long_in_the_queue_is_parked_instead():
+def test_a_resend_that_waited_too_long_in_the_queue_is_left_to_a_person():
     # S1-4: looked at again before the attempt, not only when it was planned
     story = Story(rules("resend", key_protects_seconds=60))
     story.ends(Unknown("no_answer"))
@@ -160,7 +160,7 @@ def test_a_lost_question_is_no_lost_attempt():
     assert story.state.wants == "reconcile"
 
 
-def test_the_provider_s_answer_ends_the_doubt():
+def test_the_answer_of_the_provider_resolves_the_outcome():
     resolved = {
         outcome: doubtful("reconcile").tell(Reconciled(outcome, T0 + 5 * SECOND))
         for outcome in (Done("p-1", detail="found"), Rejected("declined"), Retry("no_trace"))
@@ -200,7 +200,7 @@ def test_asking_does_not_multiply_the_attempts():
     ]
 
 
-def test_a_provider_that_cannot_tell_is_asked_again_and_at_last_a_person():
+def test_a_provider_without_an_answer_is_asked_again_and_finally_a_person():
     story = doubtful("reconcile")
     # 30 questions in all, the first one not counted as a repeat.
     for asked in range(1, 30):
@@ -233,7 +233,7 @@ def test_an_answer_that_comes_after_giving_up_is_a_late_success():
 @pytest.mark.parametrize(
     ("result", "status"), [("executed", "sent"), ("rejected", "failed"), ("not_executed", "queued")]
 )
-def test_a_person_s_word_ends_the_doubt(result: str, status: str):
+def test_a_person_resolves_an_unknown_outcome(result: str, status: str):
     story = doubtful("manual")
     assert story.tell(Resolve(result, "ann", "looked it up")) == [  # type: ignore[arg-type]
         e.OutcomeResolved(result, "ann", "looked it up")  # type: ignore[arg-type]
@@ -242,7 +242,7 @@ def test_a_person_s_word_ends_the_doubt(result: str, status: str):
     assert story.refusal(EXECUTED) == "not_unknown"
 
 
-def test_nobody_can_say_of_a_running_attempt_that_it_was_not_executed():
+def test_a_running_attempt_cannot_be_resolved_as_not_executed():
     story = doubtful("resend")
     story.tell(Start(story.key))
     assert story.refusal(NOT_EXECUTED) == "attempt_running"
@@ -252,7 +252,7 @@ def test_nobody_can_say_of_a_running_attempt_that_it_was_not_executed():
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-def test_nothing_in_doubt_expires_or_is_cancelled(policy: UnknownPolicy):
+def test_an_unknown_outcome_neither_expires_nor_is_cancelled(policy: UnknownPolicy):
     story = doubtful(policy, ttl_ms=MINUTE)
     assert story.refusal(Cancel()) == "in_doubt"
     story.tell(Expire(T0 + HOUR))
@@ -286,7 +286,7 @@ def test_a_journalled_attempt_without_an_end_is_not_cancelled_but_asked_to_end()
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-def test_what_was_called_back_is_not_sent_again_when_the_doubt_is_over(policy: UnknownPolicy):
+def test_a_cancelled_request_is_not_sent_again_after_its_outcome_is_resolved(policy: UnknownPolicy):
     story = Story(rules(policy))
     story.tell(Cancel(active=True))
     story.ends(Unknown("no_answer"))
@@ -296,7 +296,7 @@ def test_what_was_called_back_is_not_sent_again_when_the_doubt_is_over(policy: U
     assert story.state.status == "cancelled"
 
 
-def test_a_doubt_that_comes_after_the_cancel_is_shown_and_never_resent():
+def test_an_outcome_unknown_after_the_cancel_is_shown_and_never_resent():
     story = Story(rules("resend"))
     story.tell(Cancel())
     story.ends(Unknown("no_answer"))
@@ -317,7 +317,7 @@ def test_a_waiting_resend_can_be_had_now():
     assert doubtful("manual").refusal(RetryNow(T0)) == "not_waiting"
 
 
-def test_a_redrive_in_doubt_keeps_the_key_where_it_protects_and_is_refused_elsewhere():
+def test_a_redrive_of_an_unknown_outcome_keeps_a_protecting_key_or_is_refused():
     # S1-2: a new intent would be a second effect
     story = doubtful("resend")
     assert story.tell(Redrive(T0 + HOUR, MINUTE)) == [
@@ -328,7 +328,7 @@ def test_a_redrive_in_doubt_keeps_the_key_where_it_protects_and_is_refused_elsew
     assert doubtful("manual").refusal(Redrive(T0)) == "in_doubt"
 
 
-def test_a_request_redriven_in_doubt_never_ends_as_if_nothing_could_have_happened():
+def test_a_request_redriven_while_unknown_never_ends_as_certainly_not_executed():
     story = doubtful("resend")
     story.tell(Redrive(T0, ttl_ms=MINUTE))
     assert story.refusal(Cancel()) == "in_doubt"
@@ -347,7 +347,7 @@ def test_a_person_can_force_a_new_intent(policy: UnknownPolicy):
     assert (story.state.first_attempt_at, story.state.started) == (None, None)
 
 
-def test_unclear_waits_are_not_planned_by_a_question_that_nobody_planned():
+def test_an_unplanned_question_to_the_provider_plans_no_wait():
     for policy in ("resend", "manual"):
         story = doubtful(policy)
         due = story.state.due_at

@@ -10,7 +10,7 @@ from tests.domain.world import Plan, live_through, plans, random_plan
 
 @settings(max_examples=settings().max_examples * 2)
 @given(plans)
-def test_whoever_dies_there_is_one_effect_and_the_record_does_not_lie(plan: Plan):
+def test_after_any_crash_there_is_one_effect_and_the_record_is_true(plan: Plan):
     world = live_through(plan)
     state = world.story.state
     assert state.is_terminal or (

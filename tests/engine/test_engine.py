@@ -80,7 +80,7 @@ async def test_a_request_of_another_tenant_is_not_found(gesta):
         assert [view.state.id for view in await engine.find(tenant="acme")] == [request.id]
 
 
-async def test_an_outcome_is_told_to_whoever_waits_as_soon_as_it_is_known(gesta):
+async def test_a_waiting_caller_gets_the_outcome_as_soon_as_it_is_known(gesta):
     gate = Gate(Done(id="p-1"))
     async with engine_of(Provider(gate)) as engine:
         request = await engine.submit(Note())
@@ -92,7 +92,7 @@ async def test_an_outcome_is_told_to_whoever_waits_as_soon_as_it_is_known(gesta)
         assert engine.pipeline.waiters._waiting == {}
 
 
-async def test_an_outcome_that_does_not_come_in_time_is_told_and_the_request_goes_on(gesta):
+async def test_a_timeout_of_outcome_raises_and_the_request_goes_on(gesta):
     gate = Gate()
     async with engine_of(Provider(gate)) as engine:
         request = await engine.submit(Note())
@@ -108,7 +108,7 @@ async def test_an_outcome_that_does_not_come_in_time_is_told_and_the_request_goe
         assert await request.outcome(timeout=0) == Done("through the gate")
 
 
-async def test_whoever_waits_for_an_outcome_hears_when_the_store_cannot_be_read(gesta, ports):
+async def test_a_waiting_caller_gets_the_error_of_a_store_that_cannot_be_read(gesta, ports):
     async with engine_of(Provider(Gate())) as engine:
         request = await engine.submit(Note())
         await let_run(gesta)
@@ -132,7 +132,7 @@ async def test_waiting_ends_for_a_parked_unknown_but_not_for_one_that_is_resent(
             await request.outcome(timeout=0)
 
 
-async def test_the_history_tells_every_event_with_its_metadata(gesta):
+async def test_the_history_has_every_event_with_its_metadata(gesta):
     async with engine_of(Provider(Retry("busy"))) as engine:
         request = await engine.submit(Note(), correlation_id="c-1")
         await gesta.settle()
@@ -183,7 +183,7 @@ async def test_a_cancelled_request_is_not_executed(gesta):
     assert provider.calls == []
 
 
-async def test_a_dead_letter_has_the_record_that_a_person_needs(gesta):
+async def test_a_dead_letter_has_its_failure(gesta):
     async with engine_of(
         Provider(Rejected("bad_address", "answered 404 for ann@example.com"))
     ) as engine:
@@ -405,7 +405,7 @@ def executor(**_: Any) -> Any:
         ),
     ],
 )
-def test_a_flow_that_is_declared_wrongly_is_told_at_once(declare, text):
+def test_a_wrong_declaration_of_a_flow_raises(declare, text):
     with pytest.raises(BadFlow, match=text):
         declare()
 
@@ -453,7 +453,7 @@ async def test_flows_are_declared_before_the_start(gesta):
             engine.add(Flow("test.other", Other, executor()))
 
 
-async def test_a_poison_request_is_told_by_name_and_hides_no_other(gesta):
+async def test_a_poison_request_is_named_and_hides_no_other(gesta):
     async with Engine(URL, flows=[note_flow(Provider())], work=False) as engine:
         poisoned, healthy = await engine.submit(Note()), await engine.submit(Note())
         await append_raw(engine, poisoned.id, 1, "AttemptFailed.v1", b'{"attempt":"first"}')

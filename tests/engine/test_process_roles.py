@@ -1,6 +1,4 @@
-"""Processes that run one part of the road each: together they are the whole of it, and each leaves
-the others' part alone.
-"""
+"""Processes with some roles each: together a whole pipeline, and each runs only its own."""
 
 from __future__ import annotations
 
@@ -80,7 +78,7 @@ def worker_gone(left: list[LiveProcess], before: dict[str, LiveProcess]) -> bool
     return [before[name].roles for name in gone] == [("worker",)]
 
 
-async def test_a_projector_workers_and_a_sweeper_are_the_whole_road(gesta):
+async def test_a_projector_workers_and_a_sweeper_are_a_whole_pipeline(gesta):
     provider = Provider()
     async with (
         part_of(provider, "projector") as projector,
@@ -109,7 +107,7 @@ async def test_a_projector_workers_and_a_sweeper_are_the_whole_road(gesta):
     ("missing", "others"),
     [("worker", ("projector", "sweeper")), ("projector", ("worker", "sweeper"))],
 )
-async def test_what_a_process_was_not_asked_to_do_it_leaves_undone(gesta, missing, others):
+async def test_a_process_runs_only_its_roles(gesta, missing, others):
     provider = Provider()
     async with part_of(provider, *others) as engine:
         request = await engine.submit(Note())
@@ -158,7 +156,7 @@ async def test_a_pattern_that_fits_no_flow_is_refused_before_anything_is_opened(
     assert gesta._databases == {}
 
 
-async def test_handlers_are_told_by_the_projectors_process_and_by_no_other(gesta):
+async def test_only_the_process_of_the_projector_calls_handlers(gesta):
     told: dict[str, list[str]] = {"projector": [], "worker": []}
 
     def listening(part: Part) -> Engine:
@@ -177,7 +175,7 @@ async def test_handlers_are_told_by_the_projectors_process_and_by_no_other(gesta
 
 
 @pytest.mark.parametrize("apart", [False, True])
-async def test_roles_are_given_up_at_once_so_that_nobody_waits_for_a_lease(gesta, apart):
+async def test_leader_roles_are_released_at_stop(gesta, apart):
     urls = {"url": URL} | ({"queue_url": "memory:queue"} if apart else {})
 
     def engine() -> Engine:
@@ -204,7 +202,7 @@ async def test_roles_are_given_up_at_once_so_that_nobody_waits_for_a_lease(gesta
 
 
 async def _ignore(_: object) -> None:
-    """Told, and that is all."""
+    """Does nothing."""
 
 
 async def test_the_sweep_goes_to_another_process_while_an_attempt_still_runs(gesta):
@@ -225,9 +223,7 @@ async def test_the_sweep_goes_to_another_process_while_an_attempt_still_runs(ges
         assert await result(await asking.request(request.id)) == Done(id="through the gate")
 
 
-async def test_what_was_taken_and_not_begun_goes_back_without_an_attempt_when_the_engine_stops(
-    gesta, ports
-):
+async def test_leased_jobs_that_did_not_begin_are_released_at_stop_without_an_attempt(gesta, ports):
     """This flow would leave a job that was taken without a recorded end to a person."""
     provider, loading, go_on = Provider(), asyncio.Event(), asyncio.Event()
     engine = part_of(provider, *EVERYTHING.parts, on_unknown="manual")
@@ -269,7 +265,7 @@ async def test_a_part_of_a_batch_waits_for_another_process_that_projects(gesta):
             assert waiting.done()
 
 
-async def test_nobody_waits_long_for_a_projector_that_stands_still(gesta):
+async def test_a_stuck_projector_delays_a_stop_only_briefly(gesta):
     async with part_of(Provider()) as submitting:
         await submitting.submit_many([Note(str(n)) for n in range(BEHIND)])
         waiting = runtime.spawn(submitting.pipeline.projector.not_far_behind(60.0), "part")

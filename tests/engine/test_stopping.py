@@ -1,6 +1,4 @@
-"""An engine that is told to stop has stopped before a supervisor would kill it, whatever executors,
-handlers and store do.
-"""
+"""An engine stops before a supervisor would kill it, whatever executors, handlers and stores do."""
 
 from __future__ import annotations
 
@@ -50,7 +48,7 @@ async def seconds_to_stop(gesta: Any, engine: Engine) -> float:
     return float(gesta.runtime.monotonic() - began)
 
 
-def test_the_times_of_a_stop_add_up_to_less_than_what_is_promised():
+def test_the_time_limits_of_a_stop_stay_below_the_promise():
     assert STOP_GRACE_SECONDS < LAST_SECONDS < END_SECONDS
     assert DRAIN_SECONDS + END_SECONDS + FINISH_SECONDS < STOP_SECONDS
     assert STOP_SECONDS + CLOSE_SECONDS <= PROMISED_SECONDS
@@ -92,7 +90,7 @@ async def test_one_that_was_cut_for_its_time_a_moment_before_does_not_prolong_th
     deaf.opened.set()
 
 
-async def test_a_handler_that_swallows_its_cancellation_is_left_behind_and_told_again(gesta):
+async def test_a_handler_that_swallows_its_cancellation_is_abandoned_and_called_again(gesta):
     deaf, told = Deaf(), []
     engine = engine_of(Provider())
     engine.on(FLOW, "completed", name="ledger")(lambda_of(deaf))

@@ -49,7 +49,7 @@ def stubborn(flow: Flow) -> Flow:
 
 
 def hasty(flow: Flow) -> Flow:
-    """Comes back at once, whatever it was told."""
+    """Retries at once and ignores Retry-After."""
 
     async def execute(payload: Payload, attempt: Attempt) -> Outcome:
         try:
@@ -80,7 +80,7 @@ def confident(flow: Flow) -> Flow:
 
 
 def prodigal(flow: Flow) -> Flow:
-    """Spends attempts on a credential that nobody accepts."""
+    """Uses up attempts on a refused credential."""
 
     async def execute(payload: Payload, attempt: Attempt) -> Outcome:
         try:
@@ -100,7 +100,7 @@ def nameless(flow: Flow) -> Flow:
 
 
 class Forgetful(SmsChannel):
-    """Says that its payloads are about nobody."""
+    """Declares no data subject."""
 
     def subject(self, number: int) -> str | None:
         return None
@@ -115,7 +115,7 @@ PLANTED = [
     ),
     (
         broken(SlackChannel, hasty),
-        FlowContract.test_one_that_is_too_fast_waits_as_long_as_it_is_told_without_a_slot,
+        FlowContract.test_a_throttled_request_waits_without_a_slot,
     ),
     (
         broken(SlackChannel, confident),

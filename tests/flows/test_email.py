@@ -1,4 +1,4 @@
-"""notification.email on the whole road: harness, own clock, the sandbox's mail server and SES."""
+"""notification.email in the whole pipeline: harness, manual clock, fake mail server and SES."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ async def post(gesta: Harness) -> AsyncIterator[Post]:
 
 
 @pytest.mark.parametrize("sender", ["default", "ses"])
-async def test_a_letter_is_sent_whole(post, sender):
+async def test_an_email_is_sent_with_every_part(post, sender):
     request = await post.send(
         sender=sender,
         cc=["cc@example.org"],
@@ -109,7 +109,7 @@ async def test_a_letter_is_sent_whole(post, sender):
         assert outcome.id == letter.id == headers["message-id"].strip("<>")
 
 
-async def test_a_job_of_seed_002_goes_the_road_and_is_told_in_its_words(post):
+async def test_a_job_of_the_contract_is_sent_and_described_by_its_names(post):
     ref = await email.store_body(post.engine, PAGE, tenant=COMPANY)
     given = job({"htmlRef": ref, "attempt": 3})
     request = await email.submit_job(post.engine, given)
@@ -157,7 +157,7 @@ async def test_a_job_of_seed_002_goes_the_road_and_is_told_in_its_words(post):
         await email.submit_job(post.engine, job({"htmlRef": ref, "subject": "Outro"}))
 
 
-async def test_a_letter_that_breaks_a_rule_is_refused_before_anything_is_written(post):
+async def test_an_invalid_email_is_refused_before_anything_is_written(post):
     with pytest.raises(InvalidRequest) as refused:
         await post.send("ana@example", subject="a\nb")
     assert set(refused.value.fields) == {"to", "subject"}  # R2-31
@@ -220,7 +220,7 @@ async def test_after_five_attempts_it_is_a_dead_letter_for_seven_days(post):
     assert await request.status() == "failed"
 
 
-async def test_a_mailbox_that_does_not_exist_is_a_dead_letter_at_once_and_gets_no_more_letters(
+async def test_a_missing_mailbox_is_a_dead_letter_at_once_and_suppressed(
     post,
 ):
     post.gesta.sandbox.smtp.next(status=550, error="5.1.1")
@@ -239,7 +239,7 @@ async def test_a_mailbox_that_does_not_exist_is_a_dead_letter_at_once_and_gets_n
     assert isinstance(await (await post.send()).outcome(), Done)
 
 
-async def test_copies_that_are_suppressed_or_refused_are_left_out_and_told(post):
+async def test_suppressed_or_refused_copies_are_left_out_and_counted(post):
     await email.suppress(post.engine, "no@example.org")
     post.gesta.sandbox.smtp.on("gone@example.org", status=550)
     request = await post.send(cc=["no@example.org", "cc@example.org"], bcc=["gone@example.org"])
@@ -279,7 +279,7 @@ async def test_with_park_a_lost_answer_is_left_to_a_person(gesta):
         assert [letter.receipts for letter in gesta.sandbox.smtp.effects] == [1]
 
 
-async def test_a_letter_that_is_not_sent_within_24_hours_expires(post):
+async def test_an_email_that_is_not_sent_within_24_hours_expires(post):
     await post.engine.admin.pause(tenant="default", reason="for a day")
     request = await post.send()
     post.gesta.advance(86_400 - 1)
@@ -314,7 +314,7 @@ async def test_a_delayed_job_waits_and_its_priority_is_kept(post):
         ("ses", {"error": "UnrecognizedClientException"}, {"secret_access_key": "changed"}),
     ],
 )
-async def test_a_refused_account_holds_its_letters_until_it_changes(post, sender, fault, put):
+async def test_a_refused_account_holds_its_emails_until_it_changes(post, sender, fault, put):
     double = post.gesta.sandbox.smtp if sender == "default" else post.gesta.sandbox.ses
     double.next(**fault, times=100)
     requests = [await post.send(f"p{n}@example.com", sender=sender) for n in range(20)]
@@ -423,7 +423,7 @@ async def test_an_erased_person_gets_nothing_and_is_known_no_more(post):
     assert await email.recipient(post.engine, outcome.target) is None
 
 
-def test_the_flow_says_what_is_wrong_with_its_declaration(monkeypatch, tmp_path):
+def test_a_wrong_declaration_of_the_flow_raises(monkeypatch, tmp_path):
     with pytest.raises(BadFlow, match="resend"):
         email.flow(on_unknown="reconcile")  # type: ignore[arg-type]
     with pytest.raises(BadFlow, match="not a folder"):

@@ -1,7 +1,4 @@
-"""A flow that others execute, as it is declared.
-
-What is handed out, reported and noticed is in tests/stations/test_external_*.py.
-"""
+"""Declarations of external flows. tests/worker/external has the tests of leases and reports."""
 
 from __future__ import annotations
 

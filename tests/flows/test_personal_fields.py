@@ -1,4 +1,4 @@
-"""What is personal in a payload, wherever it stands; and the form of a sealed field."""
+"""Which parts of a payload are personal, and the form of an encrypted field."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Node(msgspec.Struct):
 
 
 class Loop(msgspec.Struct):
-    """Holds itself and nobody."""
+    """Contains itself."""
 
     inner: Loop | None = None
 
@@ -77,7 +77,7 @@ class Pair(NamedTuple):
 
 
 def parts_of(kind: type[msgspec.Struct], value: msgspec.Struct) -> dict[str, Any]:
-    """Path → value of everything that would be sealed."""
+    """Path → value of everything that would be encrypted."""
     found: dict[str, Any] = {}
     plan = plan_of(kind)
     if plan is not None:
@@ -132,7 +132,7 @@ def parts_of(kind: type[msgspec.Struct], value: msgspec.Struct) -> dict[str, Any
         (Loop, Loop(Loop()), {}),
     ],
 )
-def test_every_part_that_is_marked_is_found_where_it_stands(hint, value, encrypted):
+def test_every_marked_part_is_found_at_its_path(hint, value, encrypted):
     kind = msgspec.defstruct("Letter", [("code", str), ("f", hint)], bases=(Payload,), frozen=True)
     assert parts_of(kind, kind("c-1", value)) == encrypted  # R1-43
     marked = hint not in (str, Any, Loop) and "Other]" not in str(hint)
@@ -140,7 +140,7 @@ def test_every_part_that_is_marked_is_found_where_it_stands(hint, value, encrypt
     assert (plan_of(kind) is None) is not marked
 
 
-def test_whom_a_payload_is_about_is_sealed_whether_or_not_it_is_marked():
+def test_the_subject_of_a_payload_is_encrypted_even_unmarked():
     class Letter(Payload, frozen=True, rename={"subject": "who"}):
         text: str
         subject: str
@@ -186,7 +186,7 @@ CONTEXT = context_of("acme", "a.b", "r-1", "/to")
 SUBJECT = bytes(range(16))
 
 
-def test_a_sealed_field_opens_under_its_key_in_its_place_and_nowhere_else():
+def test_an_encrypted_field_opens_only_under_its_key_and_at_its_path():
     raw = encrypt(b'"Ana"', CONTEXT, SUBJECT, 3, KEY, bytes(12))
     field = encrypted_field(raw)
     assert is_encrypted(raw)
@@ -216,12 +216,12 @@ def test_a_sealed_field_opens_under_its_key_in_its_place_and_nowhere_else():
         b'{"$sealed":"',
     ],
 )
-def test_what_only_looks_like_a_sealed_field_is_told(raw):
+def test_a_malformed_encrypted_field_raises(raw):
     with pytest.raises(ValueError):  # noqa: PT011 -- base64's own words or ours
         encrypted_field(raw)
 
 
-def test_sealed_fields_are_found_by_what_stands_in_the_json_and_the_rest_stays_as_it_is():
+def test_encrypted_fields_are_found_in_the_json_and_the_rest_is_unchanged():
     raw = encrypt(b'"Ana"', CONTEXT, SUBJECT, 1, KEY, bytes(12))
     body = (
         b'{"n":123456789012345678901234567890,"x":1.0,"text":"$sealed","list":[1,{"deep":'
@@ -241,7 +241,7 @@ def test_sealed_fields_are_found_by_what_stands_in_the_json_and_the_rest_stays_a
     assert replace_encrypted(raw, open_it) == b'"Ana"'
 
 
-def test_a_payload_in_clear_cannot_pretend_to_be_sealed():
+def test_a_payload_in_clear_cannot_pretend_to_be_encrypted():
     for value in ({"$sealed": "x"}, {"a": [{"$sealed": 1}]}):
         assert forged(canonical({"ok": 1, "data": value})) == {
             "data": (

@@ -29,7 +29,7 @@ async def test_the_smallest_program_posts_its_message(gesta):
     assert outcome == Done(effect.id, PLACE)  # D-1: ts is the id within the channel
 
 
-async def test_what_slack_is_given(gesta):
+async def test_the_arguments_of_a_post(gesta):
     async with opened(gesta) as engine:
         await put(
             engine,
@@ -142,7 +142,7 @@ def test_fields_are_stored_under_the_names_that_callers_send():
         ({"text": "a", "recipient": "ann@example.com"}, "recipient"),  # S0-13
     ],
 )
-async def test_what_no_message_can_be_is_refused_before_anything_is_stored(gesta, fields, faulty):
+async def test_an_invalid_message_is_refused_before_anything_is_stored(gesta, fields, faulty):
     async with opened(gesta) as engine:
         with pytest.raises(InvalidRequest) as caught:
             await engine.submit(engine.payload("notification.slack", fields))
@@ -178,7 +178,7 @@ async def test_a_named_channel_that_is_not_there_fails_and_never_goes_elsewhere(
     assert gesta.sandbox.slack.calls == 0
 
 
-async def test_a_message_that_can_go_nowhere_says_so(gesta):
+async def test_a_message_without_destination_is_rejected(gesta):
     async with opened(gesta) as engine:
         state = await end_of(gesta, engine, slack.Message(text="a"))
         assert (state.status, state.reason) == ("failed", "channel_missing")  # S0-12
@@ -240,7 +240,7 @@ async def test_data_that_the_template_needs_is_asked_for_at_submit(gesta):
         ("odd", "template_render_failed"),
     ],
 )
-async def test_what_a_template_cannot_say_is_not_posted(gesta, template, reason):
+async def test_a_message_whose_template_fails_is_not_posted(gesta, template, reason):
     async with opened(gesta) as engine:
         await put(engine, "template", "mail", subject="Hello")
         await put(engine, "template", "long", text="{% for n in range(5) %}{{ x }}{% endfor %}")
@@ -274,7 +274,7 @@ async def test_a_secret_in_the_environment_that_is_not_set_is_waited_for(gesta, 
     assert gesta.sandbox.slack.calls == 1
 
 
-async def test_messages_of_one_template_go_where_each_of_them_says(gesta):
+async def test_messages_with_one_template_go_to_their_own_channels(gesta):
     async with opened(gesta) as engine:
         await put(engine, "template", "w", text="Hi")
         await put(engine, "slack.app", "bot", username="Bot")
@@ -303,7 +303,7 @@ async def test_slack_is_asked_although_the_template_is_gone(gesta):
         assert (await request.view()).state.status == "sent"
 
 
-async def test_nobody_is_refused_by_a_template_that_has_changed_since_it_was_read(gesta):
+async def test_a_stale_template_refuses_no_message(gesta):
     async with opened(gesta) as engine, Engine(URL, flows=[slack.flow()], work=False) as asking:
         await put(engine, "template", "w", text="Hi {{ name }}")
         await asking.submit(slack.Message(channel=PLACE, template="w", data={"name": "Ann"}))
@@ -313,7 +313,7 @@ async def test_nobody_is_refused_by_a_template_that_has_changed_since_it_was_rea
         ).verdict == "created"
 
 
-async def test_a_token_that_a_program_declares_anew_lets_go_of_what_the_old_one_held(gesta):
+async def test_a_newly_declared_token_releases_requests_held_by_the_old_one(gesta):
     gesta.sandbox.slack.on("xoxb-old", error="token_revoked")
     async with Engine(URL, flows=[slack.flow(token="xoxb-old")]) as engine:
         request = await engine.submit(slack.Message(channel=PLACE, text="a"))
@@ -325,7 +325,7 @@ async def test_a_token_that_a_program_declares_anew_lets_go_of_what_the_old_one_
         assert gesta.sandbox.slack.calls == calls, "the token that was refused is not tried again"
 
 
-async def test_a_tenants_own_default_workspace_goes_before_the_programs(gesta):
+async def test_a_stored_default_workspace_takes_precedence_over_the_declared_one(gesta):
     async with Engine(URL, flows=[slack.flow(token="env:SLACK_TOKEN")]) as engine:
         await put(engine, "slack.workspace", "default", token=TOKEN)
         await end_of(gesta, engine, slack.Message(channel=PLACE, text="a"))
@@ -341,7 +341,7 @@ def test_a_stored_channel_has_an_id(channel_id):
     assert "channel_id" in decode_fields(Channel, {"channel_id": channel_id})[1]
 
 
-def test_without_its_library_the_channel_says_what_to_install():
+def test_without_its_library_the_channel_names_the_extra_to_install():
     program = (
         f"import sys; sys.path[:] = {sys.path}; sys.modules['slack_sdk'] = None\nfrom gesta.errors"
         " import MissingExtra\nfrom gesta.flows import slack\nslack.Message(channel='C012AB3CD',"

@@ -98,7 +98,7 @@ async def test_it_is_found_among_many_others(gesta):
     assert gesta.sandbox.slack.calls == 1 + 4
 
 
-async def test_a_conversation_that_is_too_long_to_search_leaves_the_doubt(gesta):
+async def test_a_conversation_too_long_to_search_leaves_the_outcome_unknown(gesta):
     async with opened(gesta) as engine:
         gesta.sandbox.slack.next(status=500)
         request = await engine.submit(slack.Message(channel=PLACE, text="a"))
@@ -113,7 +113,9 @@ async def test_a_conversation_that_is_too_long_to_search_leaves_the_doubt(gesta)
 @pytest.mark.parametrize(
     "error", ["missing_scope", "channel_not_found", "internal_error", "brand_new"]
 )
-async def test_a_question_without_an_answer_leaves_the_doubt_and_stops_nobody_else(gesta, error):
+async def test_a_question_without_an_answer_leaves_the_outcome_unknown_and_stops_no_other_request(
+    gesta, error
+):
     async with opened(gesta, **FAST) as engine:
         gesta.sandbox.slack.next(drop=True)
         gesta.sandbox.slack.on("conversations.history", error=error)
@@ -127,7 +129,7 @@ async def test_a_question_without_an_answer_leaves_the_doubt_and_stops_nobody_el
     assert [given["text"] for given in posted(gesta)] == ["a", "b"]
 
 
-async def test_a_throttled_question_is_asked_again_when_slack_says_so(gesta):
+async def test_a_rate_limited_question_is_repeated_after_retry_after(gesta):
     async with opened(gesta) as engine:
         gesta.sandbox.slack.next(drop=True)
         gesta.sandbox.slack.on("conversations.history", status=429, retry_after=120, times=1)

@@ -54,7 +54,7 @@ def test_every_error_of_the_provider_notes_has_its_meaning():
 
 
 @pytest.mark.parametrize("error", FINAL)
-def test_what_slack_will_never_take_is_final_by_its_own_name(error):
+def test_permanent_refusals_of_slack_are_final(error):
     assert outcome_of(answer(error), None) == Rejected(
         error, f"answered 200: {error}"
     )  # D-4, R0-28
@@ -66,7 +66,7 @@ def test_where_something_may_have_succeeded_the_outcome_is_unknown(error):
 
 
 @pytest.mark.parametrize("error", AGAIN)
-def test_what_surely_was_not_executed_is_tried_again(error):
+def test_calls_that_were_not_executed_are_retried(error):
     assert outcome_of(answer(error, 503), 7.0) == Retry(error, f"answered 503: {error}", 7.0)  # D-2
 
 
@@ -102,7 +102,7 @@ def test_what_surely_was_not_executed_is_tried_again(error):
         ),  # R0-28: never a sentence
     ],
 )
-def test_answers_without_a_known_word_end_by_their_status(response, retry_after, outcome):
+def test_answers_without_a_known_code_are_classified_by_status(response, retry_after, outcome):
     assert outcome_of(response, retry_after) == outcome
 
 
@@ -117,7 +117,7 @@ async def test_a_permanent_error_is_a_dead_letter_after_one_call(gesta):
     assert gesta.sandbox.slack.calls == 1
 
 
-async def test_an_unlisted_error_is_told_as_an_alarm(gesta, caplog):
+async def test_an_unlisted_error_is_logged_as_an_error(gesta, caplog):
     caplog.set_level(logging.ERROR, "gesta")
     async with opened(gesta) as engine:
         gesta.sandbox.slack.next(error="brand_new_error")
@@ -133,7 +133,7 @@ async def test_an_unlisted_error_is_told_as_an_alarm(gesta, caplog):
     assert 'reason="slack_other"' in text
 
 
-async def test_too_fast_waits_as_long_as_slack_says_and_spends_no_attempt(gesta):
+async def test_a_rate_limit_waits_for_retry_after_and_uses_up_no_attempt(gesta):
     async with opened(gesta) as engine:
         gesta.sandbox.slack.next(status=429, retry_after=30)
         before = gesta.runtime.now_ms()

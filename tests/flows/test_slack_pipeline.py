@@ -1,5 +1,5 @@
-"""A message on the road: names of streams and events, jobs that are pointers, config by codes at
-execution, who reports.
+"""A message in the pipeline: names of streams and events, jobs that are pointers, config by code at
+execution.
 """
 
 from __future__ import annotations
@@ -155,7 +155,7 @@ async def test_an_updated_request_is_enqueued_only_when_it_is_queued_again(gesta
         )  # R0-20
 
 
-async def test_config_that_changed_after_the_enqueue_is_what_is_used(gesta):
+async def test_config_that_changed_after_submit_is_used(gesta):
     async with opened(gesta) as engine:
         await put(engine, "template", "welcome", text="old {{ n }}")
         request = await engine.submit(

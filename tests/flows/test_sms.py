@@ -53,7 +53,7 @@ def texts(gesta: Harness) -> list[tuple[str, str]]:
     return [(effect.data["To"], effect.text) for effect in gesta.sandbox.twilio.effects]
 
 
-async def test_a_token_that_a_program_declares_anew_lets_go_of_what_the_old_one_held(gesta):
+async def test_a_newly_declared_token_releases_requests_held_by_the_old_one(gesta):
     gesta.sandbox.twilio.on("old", error="20003")
     async with Engine(URL, flows=[sms.flow("AC0", "old", "+15005550006")]) as engine:
         request = await engine.submit(sms.Message(to=ANN, body=BODY))
@@ -65,7 +65,7 @@ async def test_a_token_that_a_program_declares_anew_lets_go_of_what_the_old_one_
         assert gesta.sandbox.twilio.calls == calls, "the token that was refused is not tried again"
 
 
-async def test_a_text_is_sent_and_its_segments_are_told(gesta):
+async def test_a_text_is_sent_and_its_segments_are_recorded(gesta):
     async with opened(gesta) as engine:
         state = await end_of(gesta, engine, sms.Message(to="+49 151 555-01234", body=BODY))
         _, event, _ = (await engine.history(state.id))[-1]
@@ -122,7 +122,7 @@ async def test_a_template_is_filled_in(gesta):
         ({"to": ANN, "body": "a", "auth_token": "x"}, "auth_token"),
     ],
 )
-async def test_what_no_text_can_be_is_refused_before_anything_is_stored(gesta, fields, faulty):
+async def test_an_invalid_text_is_refused_before_anything_is_stored(gesta, fields, faulty):
     async with opened(gesta) as engine:
         with pytest.raises(InvalidRequest) as caught:
             await engine.submit(engine.payload("notification.sms", fields))
@@ -137,7 +137,7 @@ async def test_the_region_of_the_account_completes_a_number(gesta):
     assert texts(gesta) == [(ANN, BODY)]
 
 
-async def test_number_and_text_are_sealed(gesta, caplog):
+async def test_number_and_text_are_encrypted(gesta, caplog):
     caplog.set_level(logging.DEBUG)
     async with opened(gesta) as engine:
         gesta.sandbox.twilio.next(error="21610")
@@ -150,7 +150,7 @@ async def test_number_and_text_are_sealed(gesta, caplog):
     assert not any(secret in told for secret in (ANN, "55501234", BODY, TOKEN))
 
 
-async def test_a_person_who_was_erased_gets_nothing(gesta):
+async def test_an_erased_person_gets_no_text(gesta):
     async with opened(gesta) as engine:
         await engine.admin.pause(flow="notification.sms")
         request = await engine.submit(sms.Message(to="+49 151 55501234", body=BODY))
@@ -175,7 +175,7 @@ def answer(status: int, code: int | None = None) -> HttpResponse:
 
 
 @pytest.mark.parametrize("code", [21211, 21606, 21608, 21610, 21612, 21614, 20404])
-def test_what_twilio_will_never_send_is_final(code):
+def test_permanent_refusals_of_twilio_are_final(code):
     outcome = outcome_of(answer(400, code), None)
     assert outcome == Rejected(MEANINGS[code][1], f"answered 400: {code}")  # D-12
     assert ANN not in repr(outcome)
@@ -266,7 +266,7 @@ async def test_a_text_alike_of_an_earlier_hour_is_not_taken_for_it(gesta):
     assert (state.status, len(texts(gesta))) == ("sent", 2)
 
 
-async def test_two_texts_alike_leave_the_doubt(gesta):
+async def test_two_equal_texts_leave_the_outcome_unknown(gesta):
     async with opened(gesta) as engine:
         await end_of(gesta, engine, sms.Message(to=ANN, body=BODY))
         gesta.sandbox.twilio.next(drop=True)
@@ -274,7 +274,7 @@ async def test_two_texts_alike_leave_the_doubt(gesta):
     assert (state.status, state.reason, len(texts(gesta))) == ("unknown", "ambiguous", 2)
 
 
-async def test_a_template_that_changed_since_leaves_the_doubt(gesta):
+async def test_a_changed_template_leaves_the_outcome_unknown(gesta):
     async with opened(gesta) as engine:
         await engine.admin.put_config("template", "parcel", {"text": "old"})
         gesta.sandbox.twilio.next(drop=True)
@@ -325,7 +325,7 @@ def test_an_account_is_declared_whole():
     assert TOKEN not in repr(sms.Account("AC1", TOKEN, "+15550100"))
 
 
-def test_without_its_library_the_channel_says_what_to_install():
+def test_without_its_library_the_channel_names_the_extra_to_install():
     program = (
         f"import sys; sys.path[:] = {sys.path}; sys.modules['phonenumbers'] = None\n"
         "from gesta.errors import MissingExtra\nfrom gesta.flows import sms\n"

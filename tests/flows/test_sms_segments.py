@@ -49,7 +49,7 @@ def test_no_cut_goes_through_a_character_and_no_segment_is_wasted(text):
         assert found.count * many >= units > (found.count - 1) * (many - 1)
 
 
-def test_they_are_told_in_words():
+def test_segments_are_described():
     assert [str(segments_of("a")), str(segments_of("ê" * 80))] == [
         "1 segment, GSM-7",
         "2 segments, UCS-2",

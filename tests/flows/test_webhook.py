@@ -46,7 +46,7 @@ OLD = "whsec_" + "A" * 32
 
 @dataclass
 class StoredConfig:
-    """A double of a tenant's config."""
+    """A fake of a tenant's config."""
 
     endpoints: dict[str, webhook.Endpoint] = field(default_factory=dict)
     clear: list[str] = field(default_factory=lambda: [SECRET])
@@ -75,9 +75,7 @@ class StoredConfig:
 
 
 class Pipeline:
-    """The executor with its surroundings: doubles of receiver and config, a clock that stands
-    still.
-    """
+    """The executor with fakes of receiver and config, and a manual clock."""
 
     def __init__(self, flow: Flow | None = None, config: StoredConfig | None = None) -> None:
         self.runtime = ManualRuntime()
@@ -218,7 +216,7 @@ async def test_any_other_answer_is_tried_again_not_before_the_time_asked_for(sta
 
 
 @pytest.mark.parametrize("status", [502, 504])
-async def test_a_gateways_error_leaves_open_what_the_receiver_did(status):
+async def test_a_gateways_error_is_unknown(status):
     pipeline = Pipeline()
     pipeline.receiver.next(status=status, retry_after=9)
     assert await pipeline.attempt() == Unknown(
@@ -234,7 +232,7 @@ async def test_a_lost_answer_is_unknown_and_the_same_message_again_has_no_second
     assert [effect.receipts for effect in pipeline.effects] == [2]
 
 
-async def test_a_receiver_is_given_fifteen_seconds_and_by_thirty_it_is_unknown_what_it_did():
+async def test_a_receiver_has_at_least_15_seconds_and_is_unknown_by_30():
     pipeline = Pipeline()
     pipeline.receiver.next(slow_seconds=15)
     assert isinstance(await after(pipeline, 15), Done)  # D-14: timeout 15-30 s
@@ -304,7 +302,7 @@ async def test_while_a_secret_is_changed_both_sign():
     )  # D-13: two signatures during rotation
 
 
-async def test_a_tenants_own_default_endpoint_goes_before_the_programs():
+async def test_a_stored_default_endpoint_takes_precedence_over_the_declared_one():
     pipeline = Pipeline(
         webhook.flow(URL, OLD), StoredConfig({"default": webhook.Endpoint(URL, "")})
     )
@@ -333,7 +331,7 @@ async def test_nothing_is_sent_unsigned():
     assert pipeline.receiver.calls == 0
 
 
-async def test_nothing_is_signed_with_what_is_no_secret():
+async def test_nothing_is_signed_with_an_invalid_secret():
     pipeline = Pipeline(
         webhook.flow(), StoredConfig({"default": webhook.Endpoint(URL, "")}, ["swordfish"])
     )
@@ -398,7 +396,7 @@ def test_the_target_in_the_logs_is_a_masked_host_or_a_code():
         ("shop.example", SECRET, "must start with https://"),
     ],
 )
-def test_a_channel_declared_wrongly_says_so_at_once_and_shows_no_secret(url, secret, fault):
+def test_a_wrong_declaration_raises_without_the_secret(url, secret, fault):
     with pytest.raises(BadFlow, match=fault) as caught:
         webhook.flow(url, secret)
     assert "swordfish" not in str(caught.value)

@@ -1,4 +1,4 @@
-"""The channels over real sockets: Slack's own client and our HTTP, to the doubles behind a port."""
+"""The channels over real sockets: Slack's client and our HTTP, against fakes on a port."""
 
 from __future__ import annotations
 

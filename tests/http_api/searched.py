@@ -19,6 +19,7 @@ from gesta.flows.external import external
 from gesta.http_api import description
 from gesta.http_api.app import ROUTES
 from gesta.http_api.openapi import describe
+from gesta.http_api.problem import invalid
 from gesta.http_api.route import Answer, Call, Route
 from gesta.http_api.server import address_of, bind, serving
 from gesta.runtime import clock as runtime
@@ -73,10 +74,16 @@ async def _takes_all(_: Call) -> Answer:
     return Answer(ListOf(items=[]))
 
 
+async def _refuses(_: Call) -> Answer:
+    """Refuses what the description allows."""
+    raise invalid({"limit": "never fits"})
+
+
 #: Faults that a search must find: the route, and what is wrong with it.
 PLANTS: dict[str, Callable[[Route], Route]] = {
     "listing": lambda route: replace(route, handler=_crashes),
     "list_unknown": lambda route: replace(route, handler=_lies),
+    "audit": lambda route: replace(route, handler=_refuses),
     "list_dead_letters": lambda route: replace(route, handler=_takes_all, scope=None),
 }
 

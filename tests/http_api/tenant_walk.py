@@ -125,7 +125,7 @@ class Planted:
             {"tenant": OWNER, "account": CODE, "id": self.requests[0][1]},
             {"name": HANDLER},
             {"kind": "webhook.endpoint", "code": CODE},
-            {"kind": webhook.TOLD, "code": CODE},
+            {"kind": webhook.SUBSCRIPTION, "code": CODE},
             {"kind": TEMPLATE, "code": CODE},
             {"code": CODE},
             {"tenant": OWNER},
@@ -190,7 +190,7 @@ async def plant(api: Served) -> Planted:
     )
     # At no status that anything here comes to: what is told is a request, too.
     told = {"endpoint": f"{MARK} endpoint", "statuses": ["complained"]}
-    await admin.put_config(webhook.TOLD, CODE, told, tenant=OWNER)
+    await admin.put_config(webhook.SUBSCRIPTION, CODE, told, tenant=OWNER)
     planted.entry = (await admin.suppress(SMS, NUMBER, reason=f"{MARK} reason", tenant=OWNER)).id
     await api.engine.pipeline.environment.stores.checkpoints.begin(checkpoint_of(HANDLER), 0)
     await admin.put_config(TEMPLATE, CODE, {"text": f"{MARK} {{{{ name }}}}"}, tenant=OWNER)

@@ -185,9 +185,11 @@ async def test_what_cannot_be_suppressed_is_said(posted, path, body):
 async def test_subscriptions_are_shown_and_an_abandoned_one_is_forgotten(posted):
     engine = posted.engine
     await engine.admin.put_config(
-        webhook.TOLD, "shop", {"endpoint": "shop", "statuses": ["completed"]}
+        webhook.SUBSCRIPTION, "shop", {"endpoint": "shop", "statuses": ["completed"]}
     )
-    await engine.admin.put_config(webhook.TOLD, "theirs", {"endpoint": "default"}, tenant="acme")
+    await engine.admin.put_config(
+        webhook.SUBSCRIPTION, "theirs", {"endpoint": "default"}, tenant="acme"
+    )
     checkpoints = engine.pipeline.environment.stores.checkpoints
     await checkpoints.begin("subscription/old ledger", 1)
     key, admin, theirs = (
@@ -242,7 +244,7 @@ async def test_an_endpoint_is_told_of_a_request_on_every_store(posted):
     endpoint = {"url": "https://shop.example/told", "secret": "whsec_" + "a" * 44}
     await engine.admin.put_config(webhook.ENDPOINT, "shop", endpoint)
     await engine.admin.put_config(
-        webhook.TOLD,
+        webhook.SUBSCRIPTION,
         "shop",
         {"endpoint": "shop", "flow": "shop.*", "statuses": ["completed", "failed"]},
     )

@@ -70,7 +70,7 @@ async def of_two_tenants(engine: Engine) -> tuple[Any, Any]:
     return ours, own
 
 
-async def test_what_is_called_back_under_a_foreign_id_leaves_the_others_job_alone(gesta):
+async def test_what_is_cancelled_under_a_foreign_id_leaves_the_others_job_alone(gesta):
     provider = Provider(BUSY, BUSY)
     async with letters(provider) as engine:
         ours, own = await of_two_tenants(engine)
@@ -225,7 +225,7 @@ async def test_nobody_is_shown_whose_an_id_is(gesta):
         assert "own" not in shown.data
 
 
-async def test_work_under_ones_own_id_is_handed_out_given_back_extended_and_reported(gesta):
+async def test_work_under_ones_own_id_is_leased_given_back_extended_and_reported(gesta):
     flow = replace(pick_flow(payload=Errand), request_id=lambda errand: errand.own)
     async with Engine(leased.URL, flows=[flow]) as engine:
         ours = await engine.submit(Errand("ours"), tenant="acme")

@@ -21,8 +21,8 @@ async def test_a_node_worker_executes_a_job_and_sees_the_pointer_only(ports, nod
     assert begun["name"] == "send-message-request"  # R0-6
     assert begun["data"] == {"messageRequestId": job.request_id, "tenant": "acme"}  # R0-1, R0-21
     assert begun["opts"]["attempts"] == 1  # R0-7
-    assert begun["opts"]["removeOnComplete"] == {"count": 100}  # R0-8
-    assert begun["opts"]["removeOnFail"] == {"count": 50}  # R0-8
+    assert begun["opts"]["removeOnComplete"] == 100  # R0-8
+    assert begun["opts"]["removeOnFail"] == 50  # R0-8
     assert begun["opts"]["priority"] == 3  # R0-9
     assert (await node.event("completed"))["id"] == job.id
     assert await ports.queue.find([job.id]) == set()

@@ -35,7 +35,7 @@ async def lose_the_queue(engine: Engine) -> None:
     """The queue is emptied behind the engine's back, as by a flush of Redis."""
     queue = engine.pipeline.environment.stores.queue
     queue._rows.clear()  # type: ignore[attr-defined]
-    queue._external_queues.clear()  # type: ignore[attr-defined]
+    queue._queues.clear()  # type: ignore[attr-defined]
     queue._leases.clear()  # type: ignore[attr-defined]
 
 
@@ -171,7 +171,7 @@ async def test_lost_jobs_are_found_on_every_page_also_behind_one_that_has_none(g
     assert sorted(note.text for note in provider.payloads) == ["now 0", "now 1", "now 2"]
 
 
-async def test_a_job_put_again_is_suspect_so_a_flow_that_parks_is_not_executed_blindly(gesta):
+async def test_a_job_put_again_is_possibly_executed_so_a_manual_flow_is_not_executed_blindly(gesta):
     provider = Provider()
     async with Engine(URL, flows=[note_flow(provider, on_unknown="manual")], work=False) as asking:
         request = await asking.submit(Note())

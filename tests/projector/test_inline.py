@@ -125,9 +125,7 @@ async def test_a_batch_with_a_key_that_is_taken_is_left_to_the_projector(gesta, 
         }
 
 
-async def test_an_outcome_that_was_projected_while_the_place_was_read_again_is_told(
-    gesta, inline, ports
-):
+async def test_an_outcome_projected_while_positions_are_read_wakes_its_waiter(gesta, inline, ports):
     """It was not: whoever waited for it waited for ever."""
     async with engine_of(Provider()) as engine:
         await let_run(gesta)
@@ -334,7 +332,7 @@ async def test_what_was_taken_as_it_was_made_is_read_after_all_when_it_had_to_wa
     assert provider.calls == []
 
 
-async def test_beside_somebody_who_appends_all_the_time_appends_are_held_ever_more_rarely(
+async def test_beside_a_process_that_appends_all_the_time_appends_are_held_less_and_less_often(
     gesta, inline
 ):
     async with engine_of(Provider()) as engine:

@@ -122,7 +122,7 @@ async def _down(*_):
     raise StoreError("the queue is out of reach")
 
 
-async def test_events_that_cannot_be_written_put_the_dropped_job_back_unsuspected(gesta):
+async def test_a_failed_append_restores_the_dropped_job_as_clean(gesta):
     async with engine_apart(Provider(), on_unknown="manual") as engine:
         request = await engine.submit(
             Note(), deliver_at=datetime.fromtimestamp(gesta.runtime.now_ms() / 1000 + 600, UTC)
@@ -165,7 +165,7 @@ async def test_a_job_that_a_relay_is_about_to_put_is_not_put_when_its_request_is
         assert await queue.find([job.id]) == set()
 
 
-async def test_a_death_before_a_decision_is_on_record_leaves_the_job_unsuspected(gesta):
+async def test_a_crash_before_a_decision_is_recorded_leaves_the_job_clean(gesta):
     provider = Provider()
     engine = engine_apart(provider, on_unknown="manual")
     await engine.start()
@@ -257,7 +257,7 @@ async def test_relays_at_once_put_a_job_once(gesta):
         assert [one.job for one in leased] == [job]
 
 
-async def test_a_queue_url_that_names_no_store_is_told_with_its_setting(tmp_path, gesta):
+async def test_a_queue_url_that_names_no_store_is_refused_with_its_setting(tmp_path, gesta):
     with pytest.raises(BadSettings, match=r"queue_url: .*nowhere"):
         await open_ports(
             load({"url": f"sqlite:///{tmp_path}/a.db", "queue_url": "nowhere:x"}), gesta.runtime

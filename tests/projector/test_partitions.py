@@ -98,7 +98,7 @@ async def test_the_part_of_a_process_that_died_goes_to_the_others(gesta):
     assert len(provider.calls) == REQUESTS
 
 
-async def test_partitions_that_stand_apart_after_a_takeover_are_dispatched_once(gesta, store):
+async def test_partitions_at_different_positions_after_a_takeover_are_dispatched_once(gesta, store):
     put: list[Job] = []
     async with Engine(URL, flows=[note_flow(Provider())], work=False) as asking:
         for n in range(REQUESTS):
@@ -202,7 +202,7 @@ async def test_what_was_remembered_of_views_goes_with_the_partition(gesta, ports
         assert len(engine.pipeline.projector.partitions.ours) == (3 if expire else 2)
 
 
-async def test_a_copy_has_the_whole_role_and_pushes_nobody_aside(gesta, store):
+async def test_a_copy_holds_the_whole_role_and_displaces_no_process(gesta, store):
     homes = Home(MemoryDatabase(gesta.runtime).stores(), "source"), Home(store.stores(), "target")
     roles = Roles(CopyPlan(*homes), "copy", gesta.runtime)
     async with projecting(Provider()):
@@ -217,7 +217,7 @@ async def test_a_copy_has_the_whole_role_and_pushes_nobody_aside(gesta, store):
     assert len(await store.read_model.share(CHECKPOINT, COUNT, "another", LEASE_SECONDS)) == COUNT
 
 
-def test_who_stands_furthest_behind_goes_first_up_to_where_the_next_stands():
+def test_the_partition_furthest_behind_goes_first_up_to_the_next_position():
     positions = PartitionPositions(
         4,
         {
@@ -266,7 +266,7 @@ def test_what_was_dispatched_further_goes_on_by_itself_until_it_is_past_its_mark
 
 
 @pytest.mark.parametrize("owners", range(1, 20))
-def test_however_many_there_are_everybody_gets_a_fair_part_and_it_comes_to_rest(owners):
+def test_any_number_of_processes_gets_fair_parts_and_the_division_is_stable(owners):
     now, names = 1_000_000, checkpoints_of(16)
     parts = {name: RoleLease(name, "", 0) for name in names}
     rounds: list[list[int]] = []

@@ -334,7 +334,7 @@ async def test_an_event_of_an_unknown_type_is_skipped_and_the_rest_goes_on(gesta
         (b'{"attempts":1}', b"[]"),
     ],
 )
-async def test_a_poison_event_is_parked_and_told_and_the_rest_goes_on(gesta, data, meta):
+async def test_a_poison_event_is_quarantined_and_logged_and_the_rest_continues(gesta, data, meta):
     provider = Provider(Retry("busy", after_seconds=100))
     async with engine_of(provider) as engine:
         poisoned = await engine.submit(Note())
@@ -358,9 +358,7 @@ async def test_a_poison_event_is_parked_and_told_and_the_rest_goes_on(gesta, dat
         assert await engine.admin.unseen() == 0
 
 
-async def test_a_poison_event_is_told_once_however_often_the_store_refuses_to_keep_that(
-    gesta, ports
-):
+async def test_a_poison_event_is_logged_once_during_a_store_outage(gesta, ports):
     async with engine_of(Provider(Retry("busy", after_seconds=100))) as engine:
         request = await engine.submit(Note())
         await let_run(gesta)

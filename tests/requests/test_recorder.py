@@ -20,6 +20,7 @@ from tests.world import (
     fields,
     let_run,
     note_flow,
+    outcome_fields,
     pass_time,
     result,
     types_of,
@@ -43,7 +44,7 @@ async def test_a_success_is_recorded_with_the_providers_names_and_the_attempts(
         sent = (await events_of(engine, request.id, flow=flow))[-1]
     # R1-4
     assert sent.type == f"{flow}.{event}.v1"
-    assert fields(sent.data) == {
+    assert outcome_fields(sent.data) == {
         "attempts": 2,
         provider_id: "ts-1",
         "targetId": "C012",
@@ -66,7 +67,7 @@ async def test_a_final_failure_is_recorded_with_its_reason_and_whether_a_redrive
         failed = (await events_of(engine, refused.id))[-1]
     # R1-6
     assert failed.type == "test.note.Failed.v1"
-    assert fields(failed.data) == {
+    assert outcome_fields(failed.data) == {
         "reason": "bad_address",
         "attempts": 1,
         "lastError": "answered 404",
@@ -85,7 +86,7 @@ async def test_attempts_that_are_used_up_are_a_failure_that_may_be_redriven(gest
         await gesta.settle()
         failed = (await events_of(engine, request.id))[-1]
     # R1-6, S1-9: `retryable` is told to people; nothing queues it again by itself.
-    assert fields(failed.data) == {
+    assert outcome_fields(failed.data) == {
         "reason": "max_attempts_exceeded",
         "attempts": 2,
         "retryable": True,
@@ -93,7 +94,7 @@ async def test_attempts_that_are_used_up_are_a_failure_that_may_be_redriven(gest
     }
 
 
-async def test_who_decided_stands_in_the_event(gesta):
+async def test_the_event_names_the_actor(gesta):
     async with engine_of(Provider(TimeoutError()), on_unknown="manual") as engine:
         request = await engine.submit(Note())
         await let_run(gesta)
@@ -115,7 +116,7 @@ async def test_who_decided_stands_in_the_event(gesta):
     }
 
 
-async def test_an_actor_without_roles_is_told_without_them(gesta):
+async def test_an_actor_without_roles_is_recorded_without_them(gesta):
     async with engine_of(Provider(Rejected("no"))) as engine:
         request = await engine.submit(Note())
         await let_run(gesta)
@@ -140,7 +141,7 @@ async def test_events_are_appended_at_the_version_that_was_read(gesta, ports):
     assert expected == [1, 2, 3, 4]  # R1-35
 
 
-async def test_a_command_whose_stream_moved_is_decided_again_from_what_stands_there(gesta, ports):
+async def test_a_command_is_decided_again_when_the_stream_has_changed(gesta, ports):
     provider = Provider(Rejected("no"))
     async with engine_of(provider) as engine:
         request = await engine.submit(Note())
@@ -170,7 +171,7 @@ async def test_a_command_whose_stream_moved_is_decided_again_from_what_stands_th
         ]
 
 
-async def test_a_stream_that_moves_under_five_tries_is_given_up_and_told(gesta, ports):
+async def test_a_command_is_refused_as_busy_after_five_changes_of_the_stream(gesta, ports):
     provider = Provider(Rejected("no"))
     async with engine_of(provider) as engine:
         request = await engine.submit(Note())

@@ -19,7 +19,7 @@ from gesta.runtime.clock import (
 )
 
 
-async def test_a_manual_clock_stands_still_until_it_is_moved():
+async def test_a_manual_clock_does_not_move_by_itself():
     runtime = ManualRuntime(start_ms=1_000)
     assert (runtime.now_ms(), runtime.monotonic()) == (1_000, 1.0)
     await turn()
@@ -59,7 +59,7 @@ def test_the_same_seed_gives_the_same_dice():
     assert all(0 <= draw[0] < 1 for draw in draws)  # type: ignore[operator]
 
 
-async def test_a_signal_set_while_nobody_waits_is_kept_for_the_next_one():
+async def test_a_signal_set_without_a_waiter_is_kept_for_the_next_one():
     signal = Signal(ManualRuntime())
     signal.set()
     await signal.wait(1_000)
@@ -70,7 +70,7 @@ async def test_a_signal_set_while_nobody_waits_is_kept_for_the_next_one():
     await waiting
 
 
-async def test_a_signal_wakes_everybody_who_waits():
+async def test_a_signal_wakes_every_waiter():
     signal = Signal(ManualRuntime())
     waiting = [spawn(signal.wait(1_000), "waiter") for _ in range(3)]
     await turn()
@@ -153,7 +153,7 @@ def test_a_program_is_run_to_its_end_and_its_answer_is_given():
     assert callable(run)
 
 
-async def test_two_that_wait_in_turn_do_not_take_each_others_news():
+async def test_two_tasks_that_wait_alternately_both_see_every_set():
     signal = Signal(ManualRuntime())
     heard: list[str] = []
 

@@ -29,12 +29,12 @@ def writer():
     return Writer()
 
 
-async def test_everybody_gets_the_answer_to_their_own_item(writer):
+async def test_every_caller_gets_the_answer_to_its_own_item(writer):
     group = GroupCommit(writer.write, "test")
     assert await asyncio.gather(*(group.add(n) for n in range(5))) == ["0", "1", "2", "3", "4"]
 
 
-async def test_whoever_is_ready_in_the_same_turn_goes_into_one_batch(writer):
+async def test_callers_of_the_same_turn_of_the_loop_share_a_batch(writer):
     group = GroupCommit(writer.write, "test")
     await asyncio.gather(*(group.add(n) for n in range(5)))
     assert writer.batches == [[0, 1, 2, 3, 4]]
@@ -74,7 +74,7 @@ async def test_a_batch_has_at_most_the_limit(writer):
     assert writer.batches == [[0, 1], [2, 3], [4]]
 
 
-async def test_an_error_is_told_to_its_batch_only(writer):
+async def test_an_error_is_raised_to_its_batch_only(writer):
     writer.errors = [OSError("full")]
     group = GroupCommit(writer.write, "test", limit=2)
     answers = await asyncio.gather(*(group.add(n) for n in range(4)), return_exceptions=True)
@@ -87,7 +87,7 @@ async def test_an_error_is_told_to_its_batch_only(writer):
     assert await group.add(9) == "9"
 
 
-async def test_whoever_gave_up_waiting_disturbs_nobody_else(writer):
+async def test_a_caller_that_stopped_waiting_does_not_disturb_the_others(writer):
     writer.gate = asyncio.Event()
     group = GroupCommit(writer.write, "test")
     first, second = group.add(1), group.add(2)
@@ -98,7 +98,7 @@ async def test_whoever_gave_up_waiting_disturbs_nobody_else(writer):
     assert writer.batches == [[1, 2]]
 
 
-async def test_a_writer_that_answers_too_few_leaves_nobody_waiting():
+async def test_no_caller_waits_for_ever_after_too_few_answers():
     async def forgetful(items: list[int]) -> list[str]:
         return [str(item) for item in items[:-1]]
 
@@ -109,7 +109,7 @@ async def test_a_writer_that_answers_too_few_leaves_nobody_waiting():
         await second
 
 
-async def test_a_cancelled_writer_leaves_nobody_waiting(writer):
+async def test_no_caller_waits_for_ever_after_the_writer_was_cancelled(writer):
     writer.gate = asyncio.Event()
     group = GroupCommit(writer.write, "test", limit=1)
     waiting = [group.add(n) for n in range(3)]

@@ -107,7 +107,7 @@ def test_a_bad_setting_is_named_with_its_source(an_empty_folder, text, words):
     assert [word for word in words if word not in str(refusal.value)] == []
 
 
-def test_all_faults_of_all_sources_are_told_at_once(an_empty_folder, monkeypatch):
+def test_all_errors_of_all_sources_are_reported_at_once(an_empty_folder, monkeypatch):
     """Only the first was told: whoever mended it met the next one."""
     (an_empty_folder / "gesta.toml").write_text('ulr = "x"\napi_port = "many"\nalerts = 5\n')
     monkeypatch.setenv("GESTA_LOG_LEVEL", "loud")
@@ -127,14 +127,14 @@ def test_all_faults_of_all_sources_are_told_at_once(an_empty_folder, monkeypatch
     assert str(refusal.value).count("known: url") == 1
 
 
-def test_a_file_that_is_no_toml_hides_no_other_fault(an_empty_folder, monkeypatch):
+def test_invalid_toml_hides_no_other_error(an_empty_folder, monkeypatch):
     (an_empty_folder / "gesta.toml").write_text("url = ")
     monkeypatch.setenv("GESTA_API_RATE", "0")
     with pytest.raises(BadSettings, match=r"(?s)not valid TOML.*\napi_rate in GESTA_API_RATE"):
         load()
 
 
-def test_a_program_is_told_all_faults_of_its_settings_at_once():
+def test_all_errors_of_a_program_s_settings_are_reported_at_once():
     with pytest.raises(BadSettings) as refusal:
         Settings(retention=-3, log_level="loud", url=5)  # type: ignore[arg-type]
     assert [line.split(" ")[0] for line in str(refusal.value).splitlines()] == [
@@ -173,7 +173,9 @@ def engine(**options: str) -> Engine:
     return Engine(flows=[note_flow(Provider())], settings=load(options), work=False)
 
 
-async def test_a_master_key_is_made_beside_the_store_for_its_owner_only_and_told(an_empty_folder):
+async def test_a_master_key_is_created_beside_the_store_for_its_owner_only_and_logged(
+    an_empty_folder,
+):
     async with engine() as first:
         assert "made a master key in gesta.key (mode 0600)" in first.notes[0]
         await first.submit(Note(), key="k")
@@ -195,7 +197,7 @@ async def test_a_wrong_master_key_is_refused_and_changes_nothing(an_empty_folder
     assert {path.name: path.read_bytes() for path in an_empty_folder.iterdir()} == before
 
 
-async def test_a_lost_key_file_is_told_and_no_new_one_is_made(an_empty_folder):
+async def test_a_lost_key_file_is_reported_and_not_replaced(an_empty_folder):
     async with engine():
         pass
     (an_empty_folder / "gesta.key").unlink()
@@ -205,7 +207,7 @@ async def test_a_lost_key_file_is_told_and_no_new_one_is_made(an_empty_folder):
 
 
 @pytest.mark.parametrize("content", [b"", b"short\n", b"\xff\xfe" * 22])
-async def test_a_key_file_that_holds_no_key_is_told(an_empty_folder, content):
+async def test_a_key_file_without_a_key_is_refused(an_empty_folder, content):
     (an_empty_folder / "gesta.key").write_bytes(content)
     with pytest.raises(
         BadSettings,
@@ -217,16 +219,14 @@ async def test_a_key_file_that_holds_no_key_is_told(an_empty_folder, content):
 
 
 @pytest.mark.parametrize("given", [None, "c2hvcnQ="])
-async def test_a_broken_key_of_a_store_that_has_sealed_something_is_restored_and_not_made_anew(
-    an_empty_folder, given
-):
+async def test_a_broken_key_of_a_store_with_secrets_is_not_replaced(an_empty_folder, given):
     """It advised `openssl rand`: a new key opens nothing of what is there."""
     async with engine():
         pass
     (an_empty_folder / "gesta.key").write_text("half of it")
     where = "gesta.key" if given is None else "argument"
     with pytest.raises(
-        BadSettings, match=f"which a new key cannot open: restore {where} from a backup"
+        BadSettings, match=f"that a new key cannot decrypt: restore {where} from a backup"
     ) as refusal:
         await engine(**({} if given is None else {"master_key": given})).start()
     assert "openssl" not in str(refusal.value)
@@ -239,11 +239,11 @@ async def test_a_broken_key_of_a_store_that_has_sealed_something_is_restored_and
         ("sqlite:gesta.db", "names no file"),
         ("sqlite:///", "names no file"),
         ("oracle://host", "no store is called 'oracle'"),
-        ("postgres://host/shop", "write postgresql:// where it says postgres://"),
+        ("postgres://host/shop", "write postgresql:// instead of postgres://"),
         ("memory:", "this store has no place for a key file"),
     ],
 )
-async def test_a_url_that_names_no_store_is_told(url, text):
+async def test_a_url_that_names_no_store_is_refused(url, text):
     with pytest.raises(BadSettings, match=text):
         await engine(url=url).start()
 
@@ -262,7 +262,7 @@ def test_a_whole_number_may_be_written_in_the_environment_or_in_the_file(given, 
         ("disk_free_min_mb", True),
     ],
 )
-def test_what_is_no_whole_number_is_told(name, given):
+def test_a_value_that_is_not_a_whole_number_is_refused(name, given):
     with pytest.raises(BadSettings, match=f"{name} in argument: a whole number from"):
         load({name: given})
 

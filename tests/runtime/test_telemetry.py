@@ -43,7 +43,7 @@ def samples(engine: Engine, name: str) -> dict[tuple[tuple[str, str], ...], floa
     }
 
 
-async def test_an_attempt_is_told_with_the_tags_that_lead_to_its_request(gesta, caplog):
+async def test_an_attempt_is_logged_with_the_tags_of_its_request(gesta, caplog):
     caplog.set_level(logging.DEBUG, "gesta")
     async with Engine(URL, flows=[webhook.flow()]) as engine:
         url = "https://hooks.customer-name.example.com/T012/secret-path"
@@ -104,7 +104,7 @@ async def test_the_target_in_a_log_is_masked(gesta, caplog):
     assert line["target"] == "*.example.com"  # R1-45, S1-20
 
 
-async def test_a_success_is_told_only_to_those_who_asked_for_debug(gesta, caplog):
+async def test_a_success_is_logged_at_level_debug_only(gesta, caplog):
     caplog.set_level(logging.INFO, "gesta")
     async with engine_of(Provider()) as engine:
         await engine.submit(Note())
@@ -131,7 +131,7 @@ async def test_no_secret_and_no_address_comes_through_a_log(gesta, caplog):
     assert not any(secret in text for secret in ("abc123", "ann@", "1234567", "ann:pw"))
 
 
-def test_a_log_line_with_a_value_that_json_cannot_hold_is_still_told(caplog):
+def test_a_value_that_json_cannot_encode_is_still_logged(caplog):
     caplog.set_level(logging.INFO, "gesta")
     logger().info("odd", what="half a pair: \ud800", thing=object(), items=[b"\xff"])
     assert caplog.records[-1].getMessage().startswith("{")
@@ -206,7 +206,7 @@ async def test_a_thousand_reasons_make_no_thousand_series(gesta):
     assert "acme" not in text  # S1-21: no tenant and no request in a label
 
 
-async def test_what_is_parked_is_counted_and_told(gesta, caplog):
+async def test_a_quarantined_job_is_counted_and_logged(gesta, caplog):
     provider = Provider()
     async with engine_of(provider) as engine:
         from gesta.ports.job_queue import Job
@@ -218,7 +218,7 @@ async def test_what_is_parked_is_counted_and_told(gesta, caplog):
     assert (line["what"], line["name"], line["level"]) == ("job", "x-1", "error")
 
 
-async def test_a_store_that_fails_is_told_with_the_station_that_met_it(gesta, ports, caplog):
+async def test_a_store_outage_is_logged_with_the_component(gesta, ports, caplog):
     async with engine_of(Provider()) as engine:
         await let_run(gesta)
         ports.events.fail("follow")
@@ -238,7 +238,7 @@ async def test_every_attempt_counts_once(gesta, outcome):
         assert samples(engine, "executor_attempts_total") == {(("namespace", FLOW),): 1}
 
 
-#: R1-46
+#: The names of the contract.
 CONTRACT = {
     "executor_attempts",
     "executor_success",

@@ -1,4 +1,4 @@
-"""The doubles: faults on demand, a memory of keys, one effect each."""
+"""The fakes: faults on demand, known keys, one effect for each key."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def test_a_slow_answer_had_its_effect_at_once():
     assert (reply.slow_seconds, reply.status, len(webhook.effects)) == (60, 204, 1)
 
 
-def test_faults_queue_up_and_last_as_often_as_told():
+def test_faults_queue_up_and_apply_as_often_as_given():
     webhook = FakeWebhookReceiver()
     webhook.next(status=500, times=2)
     webhook.next(status=429)
@@ -113,7 +113,7 @@ def test_a_rule_may_be_any_function_of_the_call():
     assert http.receive(call("b", b'{"order": 14}'), NOW_MS).status == 200
 
 
-def test_healing_forgets_the_faults_to_come():
+def test_healing_forgets_pending_faults():
     webhook = FakeWebhookReceiver()
     webhook.next(status=500, times=9)
     webhook.arm(Fault(status=500, match="order.paid", times=None))
@@ -136,7 +136,7 @@ def test_a_message_that_no_secret_has_signed_is_refused(request_, now_ms, status
 
 
 @pytest.mark.parametrize("body", [b"", b"[]", b"{}", b'{"type": "a"}'])
-def test_a_message_that_is_not_of_the_standards_form_is_refused(body):
+def test_a_malformed_message_is_refused(body):
     webhook = FakeWebhookReceiver()
     assert (
         webhook.receive(

@@ -1,4 +1,4 @@
-"""The doubles behind a port: what another process sees of them."""
+"""The fakes on a port, as another process sees them."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ async def test_another_process_can_arm_and_forget_faults(server, http):
     assert (await http.post(f"{server.url}/http/orders")).status == 200
 
 
-async def test_a_fault_that_does_not_exist_is_refused_with_its_name(server, http):
+async def test_an_unknown_fault_is_refused_with_its_name(server, http):
     response = await http.exchange(
         "POST", f"{server.url}/sandbox/http/faults", json={"explode": True}
     )
@@ -87,7 +87,7 @@ async def test_a_slow_answer_runs_into_the_callers_limit_and_has_its_effect(serv
     assert len(server.sandbox.http.effects) == 1
 
 
-async def test_the_sandbox_runs_as_a_process_of_its_own_and_tells_its_port():
+async def test_the_sandbox_runs_as_a_process_and_prints_its_port():
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         "-m",

@@ -1,6 +1,4 @@
-"""The double of Slack: messages are remembered with their metadata, and a repeat is a second
-message.
-"""
+"""The fake of Slack: it keeps messages with their metadata, and a repeat is a second message."""
 
 from __future__ import annotations
 
@@ -106,7 +104,7 @@ def test_a_message_to_a_person_is_in_the_conversation_with_that_person():
         ("chat.shout", {}, "unknown_method"),
     ],
 )
-def test_what_slack_does_not_take_it_says_with_200(method, arguments, error):
+def test_slack_refuses_with_status_200(method, arguments, error):
     slack = FakeSlack()
     assert ask(slack, method, **arguments) == {"ok": False, "error": error}
     assert slack.effects == []
@@ -121,7 +119,7 @@ def test_without_a_token_nothing_goes():
     assert ask(slack, "auth.test")["ok"]
 
 
-def test_faults_are_said_as_slack_says_them():
+def test_faults_have_the_format_of_slack():
     slack = FakeSlack()
     slack.next(status=429, retry_after=30)
     reply = slack.receive(

@@ -1,4 +1,4 @@
-"""The mail server's double as a server: what it does with connections."""
+"""The fake mail server on a port: how it handles connections."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from gesta.sandbox.smtp import FakeMailServer
 from gesta.sandbox.smtp_server import SmtpFace, StreamServer
 
 
-async def double_that_ends(turns: int) -> None:
+async def fake_that_ends(turns: int) -> None:
     listening = loopback_socket()
     face = SmtpFace(FakeMailServer(), SystemRuntime(), listening)
     await face.start()
@@ -34,7 +34,7 @@ async def server_of_the_tests_that_ends(turns: int) -> None:
                 await asyncio.sleep(0)
 
 
-@pytest.mark.parametrize("server", [double_that_ends, server_of_the_tests_that_ends])
+@pytest.mark.parametrize("server", [fake_that_ends, server_of_the_tests_that_ends])
 @pytest.mark.parametrize("turns", range(7))
 def test_a_connection_of_the_last_moment_is_closed_with_the_server(server, turns):
     asyncio.run(server(turns))

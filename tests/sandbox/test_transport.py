@@ -1,4 +1,4 @@
-"""The double of the transport: the same doubles without a socket, on the manual clock."""
+"""The sandbox transport: the fakes without a socket, on the manual clock."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ async def settle() -> None:
         await asyncio.sleep(0)
 
 
-async def test_a_users_own_flow_meets_the_double_of_an_http_api(transport, runtime):
+async def test_a_flow_of_a_user_reaches_the_fake_http_api(transport, runtime):
     answer = await Http(transport, runtime).post(
         URL, json={"order": "7"}, headers={"Idempotency-Key": "k"}
     )
@@ -38,7 +38,7 @@ async def test_a_users_own_flow_meets_the_double_of_an_http_api(transport, runti
     assert (effect.id, effect.type, effect.data) == ("k", "POST /receipts", {"order": "7"})
 
 
-async def test_a_webhook_goes_to_the_webhook_double(transport):
+async def test_a_webhook_goes_to_the_fake_receiver(transport):
     await transport.send(
         HttpRequest("POST", URL, {"Webhook-Id": "m"}, b'{"type": "a", "data": {}}')
     )

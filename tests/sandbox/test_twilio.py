@@ -1,4 +1,4 @@
-"""The double of Twilio: texts are remembered, and a repeat is a second text."""
+"""The fake of Twilio: it keeps texts, and a repeat is a second text."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_a_repeat_is_a_second_text_and_lists_have_pages():
         ({"status": 500}, 500, 20500),
     ],
 )
-def test_faults_are_said_as_twilio_says_them(fault, status, code):
+def test_faults_have_the_format_of_twilio(fault, status, code):
     twilio = FakeTwilio()
     twilio.next(**fault)
     answered, told = send(twilio, To="+4930123", From="+15550100", Body="hi")

@@ -94,7 +94,7 @@ async def test_whom_it_is_about_has_to_be_a_text(gesta, about):
         assert await all_events(engine) == []
 
 
-async def test_a_payload_that_looks_sealed_is_refused_with_its_field(gesta):
+async def test_a_payload_that_imitates_an_encrypted_field_is_refused(gesta):
     class Free(Payload, frozen=True):
         data: dict[str, Any]
         email: Personal[dict[str, str] | None] = None
@@ -106,7 +106,7 @@ async def test_a_payload_that_looks_sealed_is_refused_with_its_field(gesta):
         assert isinstance(await (await engine.submit(Free({"a": "$sealed"}))).outcome(), Done)
 
 
-async def test_many_are_sealed_with_two_words_to_the_vault_and_opened_with_one(gesta, ports):
+async def test_a_batch_is_encrypted_with_two_vault_calls_and_decrypted_with_one(gesta, ports):
     provider = Provider()
     plain = note_flow(Provider())
     async with engine_of(provider, plain) as engine:
@@ -138,7 +138,7 @@ async def test_many_are_sealed_with_two_words_to_the_vault_and_opened_with_one(g
     assert len(provider.payloads) == 22
 
 
-async def test_two_processes_that_seal_for_one_person_at_once_agree_on_one_key(gesta, ports):
+async def test_two_processes_that_encrypt_for_one_person_use_one_key(gesta, ports):
     async with engine_of(Provider()) as first:
         pipeline, vault = first.pipeline, ports.vault
         async with engine_of(Provider()) as second:
@@ -164,7 +164,7 @@ async def test_two_processes_that_seal_for_one_person_at_once_agree_on_one_key(g
             ].version == 1
 
 
-async def test_a_vault_out_of_reach_fails_nobody_and_holds_back_no_other_flow(gesta, ports):
+async def test_a_vault_outage_fails_no_request_and_delays_no_other_flow(gesta, ports):
     provider, plain = Provider(), Provider()
     retry = RetryPolicy(attempts=1)
     async with engine_of(provider, note_flow(plain), retry=retry) as engine:
@@ -220,9 +220,7 @@ async def test_a_key_that_was_changed_in_the_vault_is_replaced_for_new_requests_
         )
 
 
-async def test_a_sealed_field_that_was_moved_from_another_request_is_told_and_the_others_go_on(
-    gesta, ports
-):
+async def test_a_field_moved_from_another_request_is_refused_and_the_others_continue(gesta, ports):
     provider = Provider(*[Retry("busy", after_seconds=60)] * 2)
     async with engine_of(provider) as engine:
         first, second = (
@@ -271,7 +269,7 @@ async def test_a_field_that_gained_or_lost_its_mark_between_two_deployments_is_r
     assert provider.payloads[1:] == [After("ana@x.example", "bo@x.example")]
 
 
-async def test_death_between_key_and_event_leaves_a_key_that_seals_nothing(gesta, ports):
+async def test_a_crash_between_key_and_event_leaves_an_unused_key(gesta, ports):
     async with engine_of(Provider()) as engine:
         before = len(await all_events(engine))
 
@@ -312,7 +310,7 @@ async def test_a_submit_whose_store_failed_can_be_repeated_under_its_key(
         assert await request.payload() == ANA
 
 
-async def test_a_rebuild_keeps_what_is_sealed_sealed(gesta):
+async def test_a_rebuild_keeps_encrypted_fields_encrypted(gesta):
     async with engine_of(Provider()) as engine:
         request = await engine.submit(ANA)
         await request.outcome()
@@ -345,7 +343,7 @@ async def test_a_callers_names_are_stored_without_addresses_and_numbers(gesta):
         assert b"ops@x.example" in kept
 
 
-async def test_a_payload_that_no_longer_fits_its_type_is_told(gesta):
+async def test_a_payload_that_no_longer_fits_its_type_is_reported(gesta):
     class Longer(Payload, frozen=True):
         to: Personal[str]
         street: str

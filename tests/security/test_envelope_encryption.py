@@ -75,7 +75,7 @@ async def test_a_box_moved_to_another_tenant_name_or_version_does_not_open():
             await key_ring(vault, seed=2).get(*ref)
 
 
-async def test_a_broken_box_is_told_without_its_content():
+async def test_a_damaged_secret_is_reported_without_its_content():
     vault = MemoryVault()
     await key_ring(vault).put("acme", "n", 1, "one")
     await vault.put([Encrypted("acme", "n", 2, b"short")])
@@ -83,7 +83,7 @@ async def test_a_broken_box_is_told_without_its_content():
         await key_ring(vault, seed=1).get("acme", "n", 2)
 
 
-async def test_the_same_secret_sealed_twice_looks_different():
+async def test_the_same_secret_encrypted_twice_looks_different():
     vault = MemoryVault()
     keeper = key_ring(vault)
     await keeper.put("acme", "n", 1, "one")

@@ -41,7 +41,7 @@ async def test_same_content_is_a_duplicate_and_other_content_a_conflict_before_a
             await engine.erase("ana@x.example")
 
 
-async def test_a_waiting_request_of_somebody_erased_ends_as_subject_erased_without_a_call(gesta):
+async def test_a_waiting_request_of_an_erased_person_ends_without_a_call(gesta):
     provider = Provider(Retry("busy", after_seconds=60))
     async with engine_of(provider) as engine:
         request = await engine.submit(ANA)
@@ -57,7 +57,7 @@ async def test_a_waiting_request_of_somebody_erased_ends_as_subject_erased_witho
     assert outcome.reason == "subject_erased"
 
 
-async def test_a_dead_letter_about_somebody_erased_is_not_redriven(gesta, ports):
+async def test_a_dead_letter_about_an_erased_person_is_not_redriven(gesta, ports):
     provider, plain = Provider(Rejected("no"), Rejected("no")), Provider(Rejected("no"))
     async with engine_of(provider, note_flow(plain)) as engine:
         about_ana, about_bo = await engine.submit(ANA), await engine.submit(Letter("bo@x.example"))
@@ -80,7 +80,7 @@ async def test_a_dead_letter_about_somebody_erased_is_not_redriven(gesta, ports)
         assert (len(provider.calls), len(plain.calls)) == (3, 2)
 
 
-async def test_whether_somebody_was_erased_need_not_be_known_to_redrive(gesta, ports):
+async def test_a_vault_outage_does_not_prevent_a_redrive(gesta, ports):
     async with engine_of(Provider(Rejected("no"))) as engine:
         request = await engine.submit(ANA)
         await let_run(gesta)
@@ -90,7 +90,7 @@ async def test_whether_somebody_was_erased_need_not_be_known_to_redrive(gesta, p
         assert await request.status() == "completed"
 
 
-async def test_an_erasure_is_on_record_with_who_decided_and_not_with_who_was_erased(gesta):
+async def test_an_erasure_records_the_actor_and_not_the_person(gesta):
     async with engine_of(Provider()) as engine:
         await engine.submit(ANA)
         await engine.erase("ana@x.example", actor=Actor("dpo"))
@@ -125,7 +125,7 @@ async def test_an_erasure_counts_for_one_tenant(gesta):
 
 
 @pytest.mark.parametrize("subject", ["", 7, None, "\ud800"])
-async def test_nobody_is_erased_by_no_name(gesta, subject):
+async def test_an_empty_name_erases_no_person(gesta, subject):
     async with engine_of(Provider()) as engine:
         with pytest.raises(BadInput, match="subject: "):
             await engine.erase(subject)
@@ -153,7 +153,7 @@ async def test_an_engine_can_stop_while_the_vault_is_out_of_reach_and_the_next_o
 
 
 @pytest.mark.parametrize("obstacle", ["erased", "lost"])
-async def test_a_doubt_about_somebody_erased_is_left_to_a_person(gesta, obstacle):
+async def test_an_unknown_outcome_about_an_erased_person_is_left_to_a_person(gesta, obstacle):
     """Without the payload nobody can be asked; neither `rejected` nor `not executed` would be
     true.
     """
@@ -179,7 +179,7 @@ async def test_a_doubt_about_somebody_erased_is_left_to_a_person(gesta, obstacle
     assert state.reason == {"erased": "subject_erased", "lost": "key_missing"}[obstacle]
 
 
-async def test_a_doubt_is_not_ended_by_an_erasure_where_the_same_key_would_be_sent_again(gesta):
+async def test_an_erasure_does_not_resolve_an_outcome_that_would_be_resent(gesta):
     """It was recorded as a refusal, although the first call may have had its effect."""
     provider = Provider(Unknown("no_answer"))
     async with Engine(URL, flows=[flow_of(provider, on_unknown="resend")]) as engine:
@@ -272,7 +272,7 @@ async def test_what_is_on_record_as_erased_is_erased(gesta, ports):
     assert order == ["key", "record"]
 
 
-async def test_an_erasure_does_not_stand_in_the_way_of_config(gesta):
+async def test_an_erasure_does_not_block_config(gesta):
     from gesta.flows import webhook
 
     async with engine_of(Provider(), webhook.flow()) as engine:

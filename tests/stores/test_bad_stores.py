@@ -79,7 +79,7 @@ def everything_in(folder: Path) -> dict[str, bytes]:
         b"SQLite format 3\x00" + b"\xff" * 5_000,
     ],
 )
-async def test_a_file_that_is_no_database_is_refused_and_left_as_it_was(tmp_path, content):
+async def test_a_file_that_is_no_database_is_refused_and_not_changed(tmp_path, content):
     path = tmp_path / "letter.txt"
     path.write_bytes(content)
     with pytest.raises(NotOurs, match=re.escape(f"{path} is not a gesta store")):
@@ -178,7 +178,7 @@ async def test_an_unreadable_key_file_is_reported_as_such(tmp_path):
         await engine_of(tmp_path / "gesta.db").start()
 
 
-async def test_another_programs_database_is_refused_and_left_as_it_was(tmp_path):
+async def test_another_programs_database_is_refused_and_not_changed(tmp_path):
     path = tmp_path / "shop.db"
     db = apsw.Connection(str(path))
     db.execute("create table orders (id integer); insert into orders values (7)")
@@ -189,7 +189,7 @@ async def test_another_programs_database_is_refused_and_left_as_it_was(tmp_path)
     assert everything_in(tmp_path) == before
 
 
-async def test_a_file_of_a_newer_gesta_is_refused_and_left_as_it_was(tmp_path):
+async def test_a_file_of_a_newer_gesta_is_refused_and_not_changed(tmp_path):
     path = tmp_path / "gesta.db"
     async with engine_of(path) as engine:
         await engine.submit(Note())
@@ -204,7 +204,7 @@ async def test_a_file_of_a_newer_gesta_is_refused_and_left_as_it_was(tmp_path):
     assert everything_in(tmp_path) == before
 
 
-async def test_a_lost_key_file_is_told_and_no_new_one_is_made_that_would_open_nothing(tmp_path):
+async def test_a_lost_key_file_is_reported_and_no_new_key_is_created(tmp_path):
     path, key = tmp_path / "gesta.db", tmp_path / "gesta.key"
     async with Engine(f"sqlite:///{path}"):
         pass
@@ -219,12 +219,12 @@ async def test_a_lost_key_file_is_told_and_no_new_one_is_made_that_would_open_no
         pass
 
 
-async def test_a_folder_that_does_not_exist_is_told(tmp_path):
-    with pytest.raises(StoreError, match=r"the folder .* does not exist; make it first"):
+async def test_a_missing_folder_is_named(tmp_path):
+    with pytest.raises(StoreError, match=r"the folder .* does not exist; create it first"):
         await engine_of(tmp_path / "no" / "gesta.db").start()
 
 
-async def test_a_folder_in_place_of_a_file_is_told(tmp_path):
+async def test_a_folder_instead_of_a_file_is_refused(tmp_path):
     with pytest.raises(StoreError, match="cannot be opened"):
         await engine_of(tmp_path).start()
 
@@ -256,7 +256,7 @@ def impatient(monkeypatch):
     monkeypatch.setattr(database, "BUSY_MS", 300)
 
 
-async def test_a_file_held_by_a_stuck_process_is_reported_to_all_and_work_goes_on_when_it_is_free(
+async def test_a_file_locked_by_a_stuck_process_fails_all_writes_until_it_is_unlocked(
     tmp_path, impatient
 ):
     path = tmp_path / "gesta.db"
@@ -270,13 +270,13 @@ async def test_a_file_held_by_a_stuck_process_is_reported_to_all_and_work_goes_o
         # All of them waited for the same lock, not one after the other.
         assert time.monotonic() - before < 3
         assert {type(answer).__name__ for answer in answers} == {"StoreError"}
-        assert "was held by another process" in str(answers[0])
+        assert "was locked by another process" in str(answers[0])
         stuck.execute("rollback")
         assert (await engine.submit(Note("0"), key="0")).verdict == "created"
         stuck.close()
 
 
-async def test_a_file_that_cannot_be_watched_for_a_moment_is_watched_again(tmp_path, monkeypatch):
+async def test_a_file_that_was_locked_during_a_poll_is_watched_again(tmp_path, monkeypatch):
     path = tmp_path / "gesta.db"
     async with engine_of(path) as looking, engine_of(path) as other:
         told = asyncio.Event()

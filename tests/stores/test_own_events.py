@@ -9,7 +9,7 @@ from gesta.stores.own_events import OwnEvents
 from gesta.testing.contracts.samples import fresh_append
 
 
-def test_what_was_projected_is_kept_for_whoever_is_as_far():
+def test_projected_events_are_kept_for_a_follower_that_has_read_up_to_them():
     own = OwnEvents(ManualRuntime())
     assert own.after(0, 10) == []
     own.add_projected([fresh_append(count=2)], 1)
@@ -19,7 +19,7 @@ def test_what_was_projected_is_kept_for_whoever_is_as_far():
     assert [event.position for event in own.after(2, 10)] == [3]
 
 
-def test_whoever_comes_later_is_sent_to_the_store_for_what_was_not_kept():
+def test_a_later_follower_reads_events_that_were_not_kept_from_the_store():
     own = OwnEvents(ManualRuntime())
     own.after(0, 10)
     own.add_projected([fresh_append()], 1)

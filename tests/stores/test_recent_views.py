@@ -13,7 +13,7 @@ def keys(views: list[View]) -> list[tuple[str, str, str]]:
     return [(view.state.flow, view.state.tenant, view.state.id) for view in views]
 
 
-def test_no_more_bytes_are_remembered_than_the_bound():
+def test_the_cache_keeps_no_more_bytes_than_its_limit():
     recent = RecentViews()
     views = [View(fresh_view().state, bytes(1024 * 1024)) for _ in range(100)]
     for view in views:
@@ -34,7 +34,7 @@ def test_what_is_written_again_or_has_ended_counts_once():
     assert recent.get(keys([view]))[0] == dict(zip(keys([view]), [view], strict=True))
 
 
-def test_no_more_views_are_remembered_than_the_bound():
+def test_the_cache_keeps_no_more_views_than_its_limit():
     recent, views = RecentViews(), [fresh_view() for _ in range(LENGTH + 1)]
     recent.committed(views, NEWER)
     assert len(recent.get(keys(views))[0]) <= LENGTH

@@ -150,7 +150,7 @@ async def test_alerts_cause_no_event_webhooks(gesta):
     engine = await watched(Provider(Rejected("bad_payload")))
     await engine.admin.put_config(webhook.ENDPOINT, "shop", ENDPOINT)
     await engine.admin.put_config(
-        webhook.TOLD, "shop", {"endpoint": "shop", "flow": "notification.*"}
+        webhook.SUBSCRIPTION, "shop", {"endpoint": "shop", "flow": "notification.*"}
     )
     await engine.submit(Note())
     await gesta.settle()

@@ -391,10 +391,10 @@ def plain(_event: Event) -> None: ...
 @pytest.mark.parametrize(
     ("flow", "statuses", "name", "handler", "says"),
     [
-        ("", (), "ledger", sync_or_not, "is no flow"),
-        ("payment", (), "ledger", sync_or_not, "'payment.*' is all of a kind"),
-        ("Payment.card", (), "ledger", sync_or_not, "is no flow"),
-        ("*.card", (), "ledger", sync_or_not, "is no flow"),
+        ("", (), "ledger", sync_or_not, "is not a flow"),
+        ("payment", (), "ledger", sync_or_not, "'payment.*' means all flows of a kind"),
+        ("Payment.card", (), "ledger", sync_or_not, "is not a flow"),
+        ("*.card", (), "ledger", sync_or_not, "is not a flow"),
         (
             "payment.card",
             ("sold",),

@@ -36,7 +36,9 @@ async def subscribe(
     engine: Engine, tenant: str = "default", code: str = "shop", **fields: Any
 ) -> None:
     await engine.admin.put_config(webhook.ENDPOINT, code, ENDPOINT, tenant=tenant)
-    await engine.admin.put_config(webhook.TOLD, code, {"endpoint": code, **fields}, tenant=tenant)
+    await engine.admin.put_config(
+        webhook.SUBSCRIPTION, code, {"endpoint": code, **fields}, tenant=tenant
+    )
 
 
 def told(gesta: Harness) -> list[tuple[str, str]]:
@@ -197,7 +199,7 @@ async def test_a_webhook_submitted_before_its_subscription_changed_is_not_repeat
     async with engine_of() as engine:
         await engine.admin.put_config(webhook.ENDPOINT, "new", ENDPOINT)
         await engine.admin.put_config(
-            webhook.TOLD, "shop", {"endpoint": "new", "statuses": ["completed"]}
+            webhook.SUBSCRIPTION, "shop", {"endpoint": "new", "statuses": ["completed"]}
         )
         await pass_time(gesta, 10)
         await gesta.settle()
@@ -281,7 +283,7 @@ async def test_a_tenant_moved_to_another_store_delays_no_other(gesta):
         for tenant in ("default", "other"):
             await subscribe(engine, tenant, statuses=["sent"])
         await gesta.settle()
-        telling, stores = engine.pipeline.telling, engine.pipeline.environment.stores
+        telling, stores = engine.pipeline.status_webhooks, engine.pipeline.environment.stores
         assert telling is not None
         # What happened to both before one of them left, and was not told yet.
         requests = [
@@ -304,7 +306,7 @@ async def test_a_tenant_moved_to_another_store_delays_no_other(gesta):
 @pytest.mark.parametrize(
     ("fields", "fault"),
     [
-        ({"flow": "nonsense"}, "flow: 'nonsense' is no flow"),
+        ({"flow": "nonsense"}, "flow: 'nonsense' is not a flow"),
         ({"flow": "shop.misspelt"}, "flow: this process declares no flow 'shop.misspelt'.*known: "),
         (
             {"flow": "shpo.*", "statuses": ["sold"]},
@@ -318,7 +320,7 @@ async def test_a_tenant_moved_to_another_store_delays_no_other(gesta):
 async def test_a_wrong_subscription_is_refused_and_no_checkpoint_begins(gesta, fields, fault):
     async with engine_of() as engine:
         with pytest.raises(BadConfig, match=fault):
-            await engine.admin.put_config(webhook.TOLD, "shop", fields)
+            await engine.admin.put_config(webhook.SUBSCRIPTION, "shop", fields)
         assert CHECKPOINT not in {
             one.name for one in await engine.pipeline.environment.stores.checkpoints.checkpoints()
         }
@@ -329,12 +331,14 @@ async def test_a_flow_of_another_process_can_be_subscribed_once_the_tenant_has_r
 ):
     async with engine_of() as engine, Engine(URL, flows=[webhook.flow()], work=False) as other:
         with pytest.raises(BadConfig, match="no flow"):
-            await other.admin.put_config(webhook.TOLD, "shop", {"flow": FLOW})
+            await other.admin.put_config(webhook.SUBSCRIPTION, "shop", {"flow": FLOW})
         await engine.submit(Note())
         await gesta.settle()
-        await other.admin.put_config(webhook.TOLD, "shop", {"flow": FLOW})
+        await other.admin.put_config(webhook.SUBSCRIPTION, "shop", {"flow": FLOW})
         with pytest.raises(BadConfig, match="no flow"):
-            await other.admin.put_config(webhook.TOLD, "shop", {"flow": FLOW}, tenant="acme")
+            await other.admin.put_config(
+                webhook.SUBSCRIPTION, "shop", {"flow": FLOW}, tenant="acme"
+            )
 
 
 async def test_the_event_webhook_of_a_test_request_goes_to_the_sandbox(gesta):

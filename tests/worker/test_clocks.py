@@ -17,7 +17,7 @@ def possibly_executed(available_ms: int) -> LeasedJob:
     )
 
 
-def test_a_slow_clock_does_not_make_a_lost_attempt_look_innocent():
+def test_a_slow_clock_does_not_make_a_lost_attempt_look_clean():
     state = State("r", "default", "test.note", "queued", 1, 0, 0, dispatch_version=1, due_at=DUE_MS)
     # Ready for that time, taken and lost: the provider may have been called, however early it is by
     # our clock.

@@ -105,7 +105,7 @@ async def test_it_is_counted(gesta):
         assert 'gesta_attempts_postponed_total{flow="test.note"} 2.0' in engine.metrics().decode()
 
 
-async def test_who_calls_it_back_meanwhile_is_heard(gesta):
+async def test_a_cancel_while_it_is_postponed_is_applied(gesta):
     async with engine_of(Provider(Postponed(30))) as engine:
         request = await engine.submit(Note())
         await let_run(gesta)

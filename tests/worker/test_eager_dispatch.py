@@ -43,7 +43,7 @@ def watch_takes(ports) -> list[int]:
     return brought
 
 
-async def test_a_job_that_finds_nobody_before_it_needs_no_take(gesta, ports):
+async def test_a_job_that_is_first_in_line_needs_no_take(gesta, ports):
     provider = Provider()
     async with engine_of(provider) as engine:
         await let_run(gesta)
@@ -70,7 +70,7 @@ async def test_never_more_calls_at_once_than_the_flow_has_slots_and_the_rest_fol
         assert engine.pipeline.pool._free == {FLOW: 2}
 
 
-async def test_whoever_waited_goes_first_when_a_slot_is_free_again(gesta, ports):
+async def test_the_job_that_waited_goes_first_when_a_slot_is_free_again(gesta, ports):
     gate = Gate()
     provider = Provider(gate)
     async with engine_of(provider, concurrency=1) as engine:
@@ -90,7 +90,7 @@ async def test_whoever_waited_goes_first_when_a_slot_is_free_again(gesta, ports)
     ("policy", "ending", "calls"),
     [("resend", ["OutcomeUnknown", "Completed"], 1), ("manual", ["OutcomeUnknown"], 0)],
 )
-async def test_a_process_that_dies_right_after_the_commit_leaves_the_job_in_doubt(
+async def test_a_process_that_dies_right_after_the_commit_leaves_the_request_unknown(
     gesta, ports, policy, ending, calls
 ):
     provider = Provider()
@@ -137,7 +137,7 @@ async def test_slots_come_back_when_nothing_was_written(gesta, ports):
         assert engine.pipeline.pool.eager_dispatcher.on_their_way == 0
 
 
-async def test_a_job_that_was_put_while_the_engine_stopped_is_given_back_innocent(gesta, ports):
+async def test_a_job_that_was_put_while_the_engine_stopped_is_released_clean(gesta, ports):
     provider = Provider()
     engine = engine_of(provider, on_unknown="manual")
     await engine.start()
@@ -287,7 +287,7 @@ async def test_a_stop_does_not_wait_for_ever_for_an_answer(gesta, ports):
     assert provider.calls == []
 
 
-async def test_a_tenant_that_has_left_leaves_nobody_in_doubt(gesta, ports):
+async def test_a_tenant_that_has_left_leaves_no_request_unknown(gesta, ports):
     provider = Provider()
     async with engine_of(provider) as engine:
         await let_run(gesta)

@@ -1,21 +1,20 @@
-"""Somebody cancels in the moment in which a job changes hands: the request ends, and does not wait
-for whoever has let go of it.
-"""
+"""A request that is cancelled while its job is being released or held ends as cancelled."""
 
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 
 from gesta import Retry
 from gesta.domain.commands import Cancel
-from gesta.ports.job_queue import Hold
+from gesta.worker.release import JobRelease
 from tests.world import FLOW, Gate, Note, Provider, engine_of, let_run, pass_time, types_of
 
 
 async def test_a_request_that_is_cancelled_while_a_pause_takes_hold_of_its_job_does_not_stay_queued(
-    gesta, ports
+    gesta, monkeypatch
 ):
     provider = Provider()
     told: list[str] = []
@@ -23,13 +22,15 @@ async def test_a_request_that_is_cancelled_while_a_pause_takes_hold_of_its_job_d
         await let_run(gesta)
         await engine.admin.pause(flow=FLOW)
 
-        async def settle(original, settlements):
-            # The worker has read pause and request, and its hold is on the way.
-            if isinstance(settlements[0], Hold) and not told:
-                told.append(await request.cancel())
-            return await original(settlements)
+        hold = JobRelease.hold
 
-        ports.queue.replace("settle", settle)
+        async def held(*args: Any, **options: Any) -> None:
+            # The worker has read pause and request, and its hold is on the way.
+            if not told:
+                told.append(await request.cancel())
+            await hold(*args, **options)
+
+        monkeypatch.setattr(JobRelease, "hold", held)
         request = await engine.submit(Note())
         await pass_time(gesta, 5)
         assert (told, await request.status()) == (["queued"], "cancelled")

@@ -219,7 +219,7 @@ async def test_a_clock_that_jumped_ahead_does_not_make_a_process_work_beside_its
     assert most == 1
 
 
-async def test_a_suspect_job_is_not_made_innocent_by_a_lease_that_ran_out_before_the_call(
+async def test_a_possibly_executed_job_is_not_made_clean_by_a_lease_that_ran_out_before_the_call(
     gesta, ports
 ):
     provider = Provider(Gate())

@@ -61,7 +61,7 @@ async def test_a_take_is_not_begun_that_a_repetition_ended_while_its_answer_was_
         assert engine.pipeline.pool.lease.held == 0
 
 
-async def test_a_job_that_is_ready_again_at_once_costs_nobody_the_lease(gesta, caplog):
+async def test_a_job_that_is_ready_again_at_once_costs_no_lease(gesta, caplog):
     gate = Gate()
     provider = Provider(gate, Postponed(0), Postponed(0))
     async with engine_of(provider) as engine:

@@ -67,7 +67,7 @@ async def test_what_a_take_brought_whose_answer_was_lost_is_done_beside_short_jo
         assert await request.status() == "completed", "and it is in no doubt: nothing was called"
 
 
-async def test_the_late_failure_of_an_attempt_that_was_given_up_ends_nobodys_take(gesta, ports):
+async def test_the_late_failure_of_an_attempt_that_was_given_up_ends_no_other_lease(gesta, ports):
     deaf, second = Deaf(Retry("late")), Gate()
     provider = Provider(deaf, second)
     async with engine_of(provider, retry=SOON, timeout_seconds=1.0) as engine:
@@ -115,7 +115,7 @@ async def test_an_outcome_is_recorded_although_a_take_hangs(gesta, ports):
         go_on.set()
 
 
-async def test_a_known_failure_does_not_become_a_doubt_because_a_take_and_a_renewal_hang(
+async def test_a_known_failure_does_not_become_unknown_because_a_take_and_a_renewal_hang(
     gesta, ports
 ):
     gate, silent = Gate(Retry("busy", after_seconds=30)), asyncio.Event()
@@ -141,7 +141,7 @@ async def test_a_known_failure_does_not_become_a_doubt_because_a_take_and_a_rene
             await pass_time(gesta, 2)
 
 
-async def test_a_repetition_that_hangs_keeps_nobody_from_taking(gesta, ports):
+async def test_a_repetition_that_hangs_blocks_no_take(gesta, ports):
     provider, go_on, tries = Provider(), asyncio.Event(), 0
 
     async def hang(record, *args):
@@ -164,7 +164,7 @@ async def test_a_repetition_that_hangs_keeps_nobody_from_taking(gesta, ports):
         await pass_time(gesta, 5)
 
 
-async def test_a_suspect_job_that_is_resumed_while_its_hold_is_unanswered_costs_nobody_the_lease(
+async def test_a_possibly_executed_job_that_is_resumed_while_its_hold_is_unanswered_costs_no_lease(
     gesta, ports, caplog
 ):
     provider = Provider(Gate())

@@ -156,7 +156,7 @@ async def test_the_lease_is_renewed_again(gesta, ports):
         assert await types_of(rest, request.id) == ["RequestCreated", "Completed"]
 
 
-async def test_a_call_that_the_outage_outlasts_is_cut_and_in_doubt_never_lost(gesta, ports):
+async def test_a_call_that_the_outage_outlasts_is_cut_and_unknown_never_lost(gesta, ports):
     provider = Provider(Gate())
     async with one_part(provider, "worker") as (rest, alone):
         request = await rest.submit(Note())
@@ -249,7 +249,7 @@ async def test_readiness_follows_the_store_and_liveness_does_not(gesta, ports, p
         assert (await health.not_ready(), health.not_live()) == ({}, {})
 
 
-async def test_a_store_that_is_silent_is_asked_once_and_told(gesta, ports):
+async def test_a_store_that_is_silent_is_asked_once_and_logged(gesta, ports):
     async with one_part(Provider(), "worker") as (_, alone):
         health, silent = ProcessHealth(), asyncio.Event()
         health.watch(alone.pipeline)

@@ -22,7 +22,7 @@ async def test_a_question_never_becomes_a_call_when_the_flow_no_longer_asks(gest
     assert (state.status, state.due_at, state.reason) == ("unknown", None, "cannot_ask")
 
 
-async def test_a_flow_that_parks_now_is_asked_once_about_yesterdays_doubt_and_not_for_ever(gesta):
+async def test_a_flow_that_is_manual_now_asks_once_about_an_earlier_unknown_and_not_for_ever(gesta):
     provider, asked = Provider(Unknown("no_answer")), Provider(*[Unknown("not_yet")] * 50)
     async with engine_of(provider, on_unknown="reconcile", reconcile=asked) as engine:
         request = await engine.submit(Note())
@@ -67,7 +67,7 @@ async def test_a_freed_slot_is_used_at_once_although_another_flow_is_idle(gesta)
 async def test_waiting_for_an_outcome_moves_the_clock_of_a_test_and_ends(gesta):
     async with engine_of(Provider(Retry("busy", after_seconds=5))) as engine:
         request = await engine.submit(Note())
-        with pytest.raises(OutcomeTimeout, match=r"last attempt: busy"):
+        with pytest.raises(OutcomeTimeout, match=r"last attempt ended with busy"):
             await request.outcome(timeout=2)
         assert isinstance(await request.outcome(timeout=10), Done)
 

@@ -30,6 +30,7 @@ from tests.world import (
     note_flow,
     pass_time,
     result,
+    types_of,
 )
 
 ACCOUNT = "shop.account"
@@ -107,13 +108,14 @@ async def test_thousands_of_requests_held_by_one_revoked_credential_are_sent_whe
         assert await engine.admin.counts() == {(FLOW, "completed"): count}
 
 
-async def test_no_event_is_written_for_the_request_and_no_attempt_is_spent(gesta):
+async def test_holding_is_on_the_requests_record_and_uses_up_no_attempt(gesta):
     provider = Provider(REFUSED)
     async with shop(provider) as engine:
         request = await engine.submit(Note())
         await pass_time(gesta, 5)
         view = await request.view()
-        assert (view.state.status, view.state.version, view.state.attempts) == ("queued", 1, 0)
+        assert (view.state.status, view.state.version, view.state.attempts) == ("queued", 2, 0)
+        assert (await types_of(engine, request.id))[1:] == ["RequestUpdated"]
         (pause,) = await engine.admin.pauses_of([view])
         assert pause is not None
         assert (pause.reason, pause.by, str(pause.scope)) == (
@@ -220,7 +222,7 @@ async def test_the_pause_of_a_person_and_the_engines_own_do_not_hide_each_other(
         assert await result(request) == Done(id="provider-2")
 
 
-async def test_a_person_can_let_it_go_on_when_the_provider_has_mended_it(gesta):
+async def test_a_person_can_let_it_go_on_when_the_provider_has_fixed_it(gesta):
     provider = Provider(REFUSED, REFUSED)
     async with shop(provider) as engine:
         request = await engine.submit(Note())
@@ -249,7 +251,7 @@ async def test_a_question_to_the_provider_is_held_too(gesta):
         assert (await request.view()).state.status == "completed"
 
 
-async def test_who_calls_it_back_meanwhile_is_heard(gesta):
+async def test_a_request_that_is_cancelled_while_its_credential_is_refused_ends_cancelled(gesta):
     gate = Gate()
 
     async def refused(payload: Note, attempt: Attempt) -> Outcome:
@@ -261,7 +263,7 @@ async def test_who_calls_it_back_meanwhile_is_heard(gesta):
         await gate.reached.wait()
         await request.cancel()
         gate.opened.set()
-        await let_run(gesta)
+        await pass_time(gesta, 1)
         assert (await request.view()).state.status == "cancelled"
 
 

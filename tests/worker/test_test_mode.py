@@ -266,7 +266,7 @@ async def test_a_flow_that_says_so_gets_a_world_of_its_own(gesta, wire):
         assert wire.used == []
 
 
-async def test_a_test_whose_flow_takes_none_any_more_calls_nobody(gesta):
+async def test_a_test_whose_flow_takes_none_any_more_makes_no_call(gesta):
     provider = Provider()
     async with Engine(URL, flows=[note_flow(provider, effects="attempt")], work=False) as engine:
         request = await engine.submit(Note(), test=True)
@@ -277,7 +277,7 @@ async def test_a_test_whose_flow_takes_none_any_more_calls_nobody(gesta):
         assert provider.calls == []
 
 
-async def test_a_doubt_about_a_test_asks_the_sandbox(gesta, wire):
+async def test_an_unknown_test_asks_the_sandbox(gesta, wire):
     asked: list[bool] = []
 
     async def ask(note: Note, attempt: Attempt) -> Outcome:

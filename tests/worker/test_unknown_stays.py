@@ -21,7 +21,7 @@ class New(Payload, frozen=True):
     words: str
 
 
-async def test_a_doubt_is_not_ended_by_a_payload_that_no_longer_fits(gesta):
+async def test_an_unknown_outcome_is_not_resolved_by_a_payload_that_no_longer_fits(gesta):
     """The second attempt calls nobody; the first may have had its effect."""
     rules, first, second = Rules(on_unknown="resend"), Provider(Unknown("no_answer")), Provider()
     async with Engine(URL, flows=[Flow("test.p", Old, first.execute, rules)]) as engine:
@@ -38,7 +38,7 @@ async def test_a_doubt_is_not_ended_by_a_payload_that_no_longer_fits(gesta):
     )
 
 
-async def test_a_flow_that_names_its_credential_by_something_else_than_a_text_costs_nobody_a_slot(
+async def test_a_flow_that_names_its_credential_by_something_else_than_a_text_costs_no_slot(
     gesta,
 ):
     provider = Provider()
@@ -58,7 +58,7 @@ async def test_a_flow_that_names_its_credential_by_something_else_than_a_text_co
         assert engine.pipeline.pool.lease.held == 0
 
 
-async def test_whatever_goes_wrong_while_pauses_are_looked_up_parks_one_job_and_keeps_no_slot(
+async def test_whatever_goes_wrong_while_pauses_are_looked_up_quarantines_one_job_and_keeps_no_slot(
     gesta, monkeypatch
 ):
     provider = Provider()

@@ -53,7 +53,7 @@ async def test_a_worker_that_dies_with_a_job_is_followed_by_another_when_the_lea
     ("policy", "ending", "calls"),
     [("resend", ["OutcomeUnknown", "Completed"], 2), ("manual", ["OutcomeUnknown"], 1)],
 )
-async def test_a_job_taken_by_a_process_that_died_before_the_call_is_suspect(
+async def test_a_job_taken_by_a_process_that_died_before_the_call_is_possibly_executed(
     gesta, ports, policy, ending, calls
 ):
     provider = Provider(Done())
@@ -101,7 +101,7 @@ async def test_an_outcome_recorded_before_the_crash_is_not_executed_again(gesta,
     assert len(provider.calls) == 1
 
 
-async def test_a_recorded_wait_is_kept_by_whoever_takes_the_job_next(gesta, ports):
+async def test_a_recorded_wait_is_kept_by_the_next_worker(gesta, ports):
     provider = Provider(Retry("throttled", after_seconds=60))
     async with engine_of(provider) as dying:
 
@@ -321,7 +321,7 @@ async def test_an_attempt_that_outlasts_the_drain_is_cut_and_recorded_as_unknown
         assert [type_name for type_name, _, _ in history][1:] == ["test.note.OutcomeUnknown.v1"]
 
 
-async def test_a_job_whose_call_had_not_begun_when_the_drain_was_over_is_given_back(gesta, ports):
+async def test_a_job_whose_call_had_not_begun_when_the_drain_was_over_is_released(gesta, ports):
     provider = Provider()
     engine = engine_of(provider, on_unknown="manual")
     await engine.start()
@@ -382,7 +382,7 @@ async def test_stopping_ends_although_the_store_takes_nothing_any_more(gesta, po
     assert len(provider.calls) == 1
 
 
-async def test_a_suspect_job_does_not_become_innocent_by_a_stop(gesta, ports):
+async def test_a_possibly_executed_job_does_not_become_clean_by_a_stop(gesta, ports):
     provider = Provider(Gate())
     async with engine_of(provider, on_unknown="manual") as dying:
         request = await dying.submit(Note())

@@ -269,7 +269,7 @@ async def test_an_outcome_is_recorded_however_often_the_stream_moves_meanwhile(g
     assert len(provider.calls) == 1
 
 
-async def test_a_poison_job_is_parked_even_when_the_store_fails_meanwhile(gesta, ports):
+async def test_a_poison_job_is_quarantined_even_when_the_store_fails_meanwhile(gesta, ports):
     provider = Provider()
     async with engine_of(provider, concurrency=1) as engine:
         request = await engine.submit(Note())
@@ -307,7 +307,9 @@ async def test_a_pointer_that_is_ahead_of_its_request_waits_for_it(gesta):
     assert len(provider.calls) == 1
 
 
-async def test_a_pointer_to_a_request_that_never_comes_is_parked_after_five_looks(gesta, ports):
+async def test_a_pointer_to_a_request_that_never_comes_is_quarantined_after_five_looks(
+    gesta, ports
+):
     looks = 0
 
     async def count_looks(original, streams):
@@ -376,7 +378,7 @@ async def test_only_the_winner_of_the_journal_calls(gesta, ports):
         assert await result(request) == Unknown("lease_lost")
 
 
-async def test_a_journal_that_took_longer_than_the_lease_calls_nobody(gesta, ports):
+async def test_a_journal_that_took_longer_than_the_lease_makes_no_call(gesta, ports):
     provider = Provider()
     async with engine_of(provider, on_unknown="manual", journal=True) as engine:
         await let_run(gesta)

@@ -21,7 +21,7 @@ from gesta.flows.channels import unknown_flow
 from gesta.flows.flow import secret_fields
 from gesta.flows.validation import actor_errors
 from gesta.flows.webhook import NAME as WEBHOOK
-from gesta.flows.webhook import TOLD
+from gesta.flows.webhook import SUBSCRIPTION
 from gesta.intake.submit import Accepted
 from gesta.intake.submit_options import subject_errors
 from gesta.ports.job_queue import HeldJob
@@ -331,16 +331,16 @@ class Admin:
 
         `expected`: the version it must be at, 0 for none, or VersionConflict.
         """
-        telling = self._pipeline.telling if kind == TOLD else None
-        if telling is not None:
+        webhooks = self._pipeline.status_webhooks if kind == SUBSCRIPTION else None
+        if webhooks is not None:
             await self.check_config(kind, code, fields, tenant=tenant)
-            await telling.begin()
+            await webhooks.begin()
         entity = await self._pipeline.config_writer.put(
             tenant, kind, code, fields, actor=actor, expected=expected
         )
         await self._release(tenant, kind, code)
-        if telling is not None:
-            telling.wake()
+        if webhooks is not None:
+            webhooks.wake()
         return entity
 
     async def stored_beside(
@@ -362,7 +362,7 @@ class Admin:
         """Raise what `put_config` would; nothing is written."""
         faults = (
             await self._unknown_flow(fields, tenant)
-            if kind == TOLD and isinstance(fields, dict)
+            if kind == SUBSCRIPTION and isinstance(fields, dict)
             else {}
         )
         try:

@@ -4,7 +4,6 @@ The entry in the audit log is written first and is the durable record of the run
 it back and continues with the requests that still fit, so a crash needs no other bookkeeping.
 """
 
-import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from datetime import datetime, timedelta
 from typing import Literal
@@ -24,7 +23,7 @@ from gesta.flows.validation import actor_errors, tenant_errors, value_errors
 from gesta.intake.submit import Accepted
 from gesta.ports.read_model import Filter, View
 from gesta.requests.dead_letters import iso
-from gesta.runtime.clock import sleep
+from gesta.runtime.clock import sleep, spawn
 from gesta.runtime.redaction import scrub
 from gesta.tenants.config import BULK_STARTED, BulkStarted
 
@@ -186,7 +185,12 @@ class BulkRun:
                 if (wait := due - runtime.monotonic()) > 0:
                     await sleep(runtime, wait)
                 due = max(due, runtime.monotonic()) + len(group) / rate
-                answers = await asyncio.gather(*(self._decide(view.state) for view in group))
+                deciding = [spawn(self._decide(view.state), "gesta-bulk") for view in group]
+                try:
+                    answers = [await task for task in deciding]
+                finally:
+                    for task in deciding:
+                        task.cancel()
                 refusals = [answer for answer in answers if answer is not None]
                 self._refused += len(refusals)
                 self._done += len(group) - len(refusals)

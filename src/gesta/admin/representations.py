@@ -125,8 +125,8 @@ def payload_representation(
     return fields
 
 
-def event_representation(told: HistoryEntry, version: int) -> EventRepresentation:
-    type_name, event, meta = told
+def event_representation(entry: HistoryEntry, version: int) -> EventRepresentation:
+    type_name, event, meta = entry
     return EventRepresentation(
         version, type_name, iso(meta.occurred_at), _actor(meta.actor), _event_fields(event)
     )
@@ -150,15 +150,19 @@ def attempt_representations(history: Iterable[HistoryEntry]) -> list[AttemptRepr
         number: int,
         at: int,
         outcome: Any,
-        reason: str,
-        detail: str,
-        used: e.Used,
+        event: e.AttemptFailed | e.OutcomeUnknown | e.Succeeded | e.Failed,
+        texts: tuple[str, str],
         next_at: int | None = None,
     ) -> None:
         one = attempt(number)
         one.ended_at, one.outcome = iso(at), outcome
-        one.reason, one.detail = reason or None, detail or None
-        one.next_at, one.used = _iso(next_at), used
+        one.reason, one.detail = (text or None for text in texts)
+        one.next_at, one.used = _iso(next_at), event.used
+        if event.started_at is not None:
+            one.started_at, one.duration_ms = iso(event.started_at), max(0, at - event.started_at)
+        one.worker, one.host = event.worker or None, event.host or None
+        one.http_status, one.provider_code = event.http_status, event.provider_code or None
+        one.answer, one.traceback = event.answer or None, event.traceback or None
 
     def has_ended(number: int) -> bool:
         return number in attempts and attempts[number].outcome is not None
@@ -168,38 +172,25 @@ def attempt_representations(history: Iterable[HistoryEntry]) -> list[AttemptRepr
         match event:
             case e.AttemptStarted():
                 attempt(event.attempt).started_at = iso(at)
-            case e.Updated(change="postponed"):
+            case e.Updated(change="postponed" | "held"):
                 # The attempt sent nothing and does not count; the next one gets its number.
                 attempts = {
                     number: one for number, one in attempts.items() if one.outcome is not None
                 }
             case e.AttemptFailed():
-                end(
-                    event.attempt,
-                    at,
-                    "retry",
-                    event.reason,
-                    event.detail,
-                    event.used,
-                    event.next_attempt_at,
-                )
+                texts = event.reason, event.detail
+                end(event.attempt, at, "retry", event, texts, event.next_attempt_at)
             case e.OutcomeUnknown() if not has_ended(event.attempt):
                 # A second one for the same attempt means that reconciling brought no answer.
-                end(
-                    event.attempt,
-                    at,
-                    "unknown",
-                    event.reason,
-                    event.detail,
-                    event.used,
-                    event.next_at,
-                )
+                texts = event.reason, event.detail
+                end(event.attempt, at, "unknown", event, texts, event.next_at)
             case e.Succeeded():
-                found = event.detail or event.provider_id
-                end(event.attempts, at, "done", "", found, event.used)
+                texts = "", event.detail or event.provider_id
+                end(event.attempts, at, "done", event, texts)
             case e.Failed() if event.attempts and not has_ended(event.attempts):
                 # If the attempt has ended before, this is the end of the request only.
-                end(event.attempts, at, "rejected", event.reason, event.last_error, event.used)
+                texts = event.reason, event.last_error
+                end(event.attempts, at, "rejected", event, texts)
             case _:
                 pass
     return [attempts[number] for number in sorted(attempts)]

@@ -128,7 +128,11 @@ def describe(event: e.Event | None, at_ms: int) -> str:
                 event.test and "test",
             )
         case e.Updated():
-            return joined(event.change.replace("_", " "), event.intent and f"intent {event.intent}")
+            return joined(
+                event.change.replace("_", " "),
+                event.held_by and f"by {event.held_by}",
+                event.intent and f"intent {event.intent}",
+            )
         case e.AttemptFailed():
             return joined(
                 f"attempt {event.attempt}",

@@ -18,7 +18,7 @@ WAIT_SECONDS_MAX = 60.0
 SubmitVerdict = Literal["created", "duplicate"]
 #: Bounded so that the end of the time to live is a valid date.
 TTL_MAX = timedelta(days=36_500)
-TtlSeconds = Annotated[float, msgspec.Meta(gt=0, le=TTL_MAX.total_seconds())]
+TtlSeconds = Annotated[float, msgspec.Meta(ge=0.001, le=TTL_MAX.total_seconds())]
 #: The name of a flow in a filter. PostgreSQL text cannot contain a zero byte.
 FlowName = Annotated[str, msgspec.Meta(pattern=r"^[^\x00]*$")]
 #: `option_errors` checks this, so that its error is reported together with those of the payload.
@@ -130,6 +130,16 @@ class AttemptRepresentation(msgspec.Struct, rename="camel"):
     detail: str | None = None
     next_at: str | None = None
     used: dict[str, int] = {}
+    duration_ms: int | None = None
+    #: The process that ran it, and its host.
+    worker: str | None = None
+    host: str | None = None
+    http_status: int | None = None
+    #: The provider's own code of an error.
+    provider_code: str | None = None
+    #: The first 2 KB of the provider's answer, redacted.
+    answer: str | None = None
+    traceback: str | None = None
 
 
 class SubmitWarning(Representation, frozen=True):

@@ -6,6 +6,8 @@ import msgspec
 
 T = TypeVar("T")
 
+#: For descriptions: printable text. Python's `str.isprintable` allows more scripts than this.
+PRINTABLE = r"^[ -~\u00a1-\u00ac\u00ae-\u0377]*$"
 #: The maximum number of items on a page.
 PAGE_MAX = 200
 

@@ -1,4 +1,4 @@
-"""rebuild, erase, settings, openapi: what people who run gesta need now and then."""
+"""rebuild, erase, settings, openapi."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import typer
 
 from gesta.cli.arguments import field_value
 from gesta.cli.invocation import By, Invocation, tell_of_odd_variables
-from gesta.cli.output import Json, print_json, progress_bar, say, show, table, tell
+from gesta.cli.output import Json, print_json, print_list, progress_bar, say, show, table, tell
 from gesta.errors import BadSettings
 
 if TYPE_CHECKING:
@@ -46,9 +46,9 @@ async def erase(
     by: By = None,
     as_json: Json = False,
 ) -> None:
-    """Erase a person: destroy the key of what payloads tell about them.
+    """Erase a person: destroy the key that encrypts their personal data.
 
-    Their requests stay on record and are executed no more.
+    Their requests stay on record and are not executed any more.
     """
     name = field_value("subject", subject) if subject == "-" else subject
     async with call.backend() as backend:
@@ -73,9 +73,8 @@ def list_settings(call: Invocation, as_json: Json = False) -> None:
     """Show every setting, its value and where it comes from."""
     rows = list(_rows(call.settings))
     if as_json:
-        print_json(
-            [{"name": name, "value": value, "source": source} for name, value, source in rows]
-        )
+        names = ("name", "value", "source")
+        print_list(dict(zip(names, row, strict=True)) for row in rows)
         return
     show(
         table(

@@ -48,6 +48,10 @@ Id = Annotated[
     str,
     typer.Argument(metavar="ID", help="Id of the request, or the key it was submitted with."),
 ]
+Cursor = Annotated[
+    str | None,
+    typer.Option("--cursor", metavar="CURSOR", help="Continue after this cursor of a list."),
+]
 Ttl = Annotated[
     timedelta | None,
     typer.Option(

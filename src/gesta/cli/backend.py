@@ -7,15 +7,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import unquote, urlencode
 
 from gesta.api_types.admin import PauseRepresentation
 from gesta.api_types.requests import RequestRepresentation, Whole
+from gesta.api_types.structs import PAGE_MAX, ListOf
 from gesta.cli.output import tell
 from gesta.client import Client
 from gesta.client.clock import SystemClock
-from gesta.client.connection import Ask, Connection, content_of, query_of
+from gesta.client.connection import Ask, Connection, Json, content_of, query_of
 from gesta.domain.ids import REQUEST_ID
 from gesta.errors import BadInput, Forbidden, NotFound
 
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from gesta.http_api.app import Web
     from gesta.ports.read_model import View
 
+T = TypeVar("T")
 #: Of what a key led to, so many are named.
 MANY = 10
 NOT_A_TENANTS = (
@@ -161,6 +163,20 @@ class Backend:
                 f" {how_to_get(found.flow, self.engine.settings)}"
             )
         return found
+
+    async def page(
+        self, *parts: str, answer: type[ListOf[T]], query: Json, limit: int, cursor: str | None
+    ) -> tuple[list[T], str | None]:
+        """Up to `limit` items from a cursor on, and the cursor of those that follow."""
+        items: list[T] = []
+        while True:
+            size = min(PAGE_MAX, limit - len(items))
+            got = await self.client.read(
+                *parts, answer=answer, query={**query, "limit": size, "cursor": cursor}
+            )
+            items, cursor = [*items, *got.items], got.next
+            if cursor is None or len(items) >= limit:
+                return items, cursor
 
     async def pauses_of(
         self, requests: Sequence[RequestRepresentation]

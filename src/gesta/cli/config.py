@@ -1,4 +1,4 @@
-"""config: what a tenant stores by code. Secrets go into the vault and are never shown again."""
+"""config: what a tenant stores by kind and code. Secrets go to the vault and are never shown."""
 
 from __future__ import annotations
 
@@ -15,10 +15,9 @@ from gesta.cli.arguments import assignments, field_value, referred
 from gesta.cli.invocation import By, Invocation
 from gesta.cli.output import (
     Json,
-    JsonLines,
     facts,
     print_json,
-    print_json_line,
+    print_list,
     say,
     show,
     table,
@@ -36,13 +35,12 @@ Code = Annotated[str, typer.Argument(help="Your own name for it.")]
 Fields = dict[str, Any]
 
 
-async def list_entities(call: Invocation, as_json: JsonLines = False) -> None:
+async def list_entities(call: Invocation, as_json: Json = False) -> None:
     """List a tenant's config."""
     async with call.backend() as backend:
         entities = [one async for one in backend.client.config()]
         if as_json:
-            for one in entities:
-                print_json_line(one)
+            print_list(entities)
         elif entities:
             rows = [
                 (one.kind, one.code, _summary(one.fields), ", ".join(one.secrets))
@@ -94,8 +92,7 @@ async def put_entity(
 ) -> None:
     """Store an entity of a tenant's config.
 
-    What is left out of one that is there keeps its value; a new secret overlaps with the old one
-    for a day.
+    Fields that are left out keep their value. A new secret overlaps with the old one for a day.
     """
     async with call.backend(create=True) as backend:
         known = _known(await _known_kinds(backend), kind, call)
@@ -149,7 +146,7 @@ async def apply_file(
     ],
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only check it.")] = False,
     by: By = None,
-    as_json: JsonLines = False,
+    as_json: Json = False,
 ) -> None:
     """Store many entities from a file. All of them are checked before the first is written.
 
@@ -166,12 +163,11 @@ async def apply_file(
                 await engine.admin.put_config(
                     kind, code, fields, tenant=tenant, actor=call.actor(by)
                 )
-            if as_json:
-                print_json_line(
-                    {"kind": kind, "code": code, "result": "checked" if dry_run else "stored"}
-                )
-            else:
+            if not as_json:
                 say(f"{kind}/{code}")
+        if as_json:
+            result = "checked" if dry_run else "stored"
+            print_list({"kind": kind, "code": code, "result": result} for kind, code in entities)
         tell(
             f"{len(entities)} entities"
             f" {'are sound' if dry_run else 'stored; the next attempts use them'}"

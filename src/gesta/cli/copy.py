@@ -1,7 +1,4 @@
-"""copy: everything, or one tenant, from one store into another.
-
-Interrupted, the same command goes on.
-"""
+"""copy: a store, or one tenant, into another store. Repeat the command to continue it."""
 
 from __future__ import annotations
 
@@ -28,9 +25,7 @@ if TYPE_CHECKING:
 
 From = Annotated[
     str | None,
-    typer.Option(
-        "--from", metavar="URL", help="The store to copy; without it, that of the settings."
-    ),
+    typer.Option("--from", metavar="URL", help="The store to copy. Default: the setting url."),
 ]
 To = Annotated[
     str | None, typer.Option("--to", metavar="URL", help="The store to copy into: a new one.")
@@ -60,10 +55,10 @@ async def copy(
 ) -> None:
     """Copy a store into another, e.g. SQLite into PostgreSQL; with --tenant, that tenant alone.
 
-    Interrupted, run it again.
+    If it is interrupted, run it again.
 
-    The source stays in use until the end; then it takes no more writes. The target starts on hold,
-    and nothing is sent twice.
+    The source stays in use until the end; then it refuses writes. The target starts paused, and
+    nothing is sent twice.
     """
     from gesta.maintenance.store_copy.plan import check_used
     from gesta.runtime.clock import SystemRuntime

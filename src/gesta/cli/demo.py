@@ -1,4 +1,4 @@
-"""demo: see gesta at work, on a store of its own."""
+"""demo: gesta at work, on a store of its own."""
 
 from typing import Annotated
 
@@ -46,7 +46,7 @@ def demo(
         bool, typer.Option("--json", help="Print the result as JSON; the story goes to stderr.")
     ] = False,
 ) -> None:
-    """See requests go the whole road, with every mishap on the way, and count their effects.
+    """Run every channel through rate limits, lost answers and a killed worker; count the effects.
 
     Needs no account and no network.
     """

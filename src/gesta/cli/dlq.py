@@ -1,4 +1,4 @@
-"""dlq: requests that failed for good, looked at, redriven and removed, one or many."""
+"""dlq: list, show, redrive and purge dead letters."""
 
 from __future__ import annotations
 
@@ -8,41 +8,41 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gesta.cli.arguments import Id, Ttl
+from gesta.cli.arguments import Cursor, Id, Ttl
 from gesta.cli.command import FAILED
 from gesta.cli.decisions import Again
 from gesta.cli.invocation import By, Invocation
-from gesta.cli.output import Json, JsonLines, facts, print_json, print_json_line, show, table, tell
+from gesta.cli.output import Json, facts, print_json, print_list, show, table, tell
 from gesta.errors import Refused
 
 if TYPE_CHECKING:
     from gesta.api_types.decisions import DeadLetter
     from gesta.cli.backend import Backend
 
-#: More dead letters than anybody keeps; a bound, so that memory has one too.
+#: Bounds the memory.
 MANY = 100_000
 
-OfFlow = Annotated[str | None, typer.Option("--flow", help="Only of this flow.")]
+OfFlow = Annotated[
+    str | None, typer.Option("--flow", metavar="FLOW", help="Dead letters of this flow.")
+]
 OfReason = Annotated[
-    str | None, typer.Option("--reason", help="Only those that failed for this reason.")
+    str | None, typer.Option("--reason", metavar="REASON", help="Dead letters with this reason.")
 ]
 
 
 @dataclass(frozen=True)
 class Choice:
-    """Which dead letters: one, or all that the filters leave."""
+    """One dead letter, or all that fit the filters."""
 
     request_id: Annotated[
-        str | None, typer.Argument(metavar="ID", help="One request's id, or its key; or --all.")
+        str | None, typer.Argument(metavar="ID", help="Id or key of a request; or --all.")
     ] = None
-    every: Annotated[
-        bool, typer.Option("--all", help="All dead letters, or those that the filters leave.")
-    ] = False
+    every: Annotated[bool, typer.Option("--all", help="All dead letters that fit the filters.")] = (
+        False
+    )
     flow: OfFlow = None
     reason: OfReason = None
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Only tell which ones it would be.")
-    ] = False
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show which ones.")] = False
 
 
 Act = Callable[["DeadLetter"], Awaitable[str]]
@@ -52,17 +52,27 @@ async def list_letters(
     call: Invocation,
     flow: OfFlow = None,
     reason: OfReason = None,
-    limit: Annotated[int, typer.Option(min=1, max=MANY, help="At most so many.")] = 20,
-    as_json: JsonLines = False,
+    limit: Annotated[
+        int, typer.Option(min=1, max=MANY, metavar="N", help="At most this many.")
+    ] = 20,
+    cursor: Cursor = None,
+    as_json: Json = False,
 ) -> None:
-    """List requests that failed for good, newest first."""
+    """List requests that failed permanently, newest first."""
+    from gesta.api_types.decisions import DeadLetter
+    from gesta.api_types.structs import ListOf
+
     async with call.backend() as backend:
         await backend.warn_of_lag()
-        found = backend.client.dead_letters(flow=flow, reason=reason, limit=limit)
-        letters = [one async for one in found]
+        letters, following = await backend.page(
+            "dead-letters",
+            answer=ListOf[DeadLetter],
+            query={"flow": flow, "reason": reason},
+            limit=limit,
+            cursor=cursor,
+        )
         if as_json:
-            for letter in letters:
-                print_json_line(letter)
+            print_list(letters, following)
         elif letters:
             _show(letters)
         else:
@@ -70,7 +80,7 @@ async def list_letters(
 
 
 async def show_letter(call: Invocation, request_id: Id, as_json: Json = False) -> None:
-    """Show a dead letter: why it failed, how often it was tried, until when it is kept."""
+    """Show a dead letter: its reason, its attempts and until when it is kept."""
     async with call.backend() as backend:
         letter = await _letter(backend, request_id)
         if as_json:
@@ -103,11 +113,9 @@ async def redrive_letters(
     ttl: Ttl = None,
     again: Again = False,
     by: By = None,
-    as_json: JsonLines = False,
+    as_json: Json = False,
 ) -> None:
-    """Execute dead letters again, now, each with a fresh budget of attempts, and without a time to
-    live unless --ttl gives one.
-    """
+    """Execute dead letters again, each with a new budget of attempts."""
     person = call.actor(by).user_id
     async with call.backend() as backend:
 
@@ -125,7 +133,7 @@ async def redrive_letters(
 
 
 async def purge_letters(
-    call: Invocation, choice: Choice, by: By = None, as_json: JsonLines = False
+    call: Invocation, choice: Choice, by: By = None, as_json: Json = False
 ) -> None:
     """Remove requests from the dead letters; their events stay."""
     person = call.actor(by).user_id
@@ -156,10 +164,9 @@ async def _letter(backend: Backend, named: str) -> DeadLetter:
 
 
 async def _act_on_all(letters: list[DeadLetter], act: Act, *, dry_run: bool, as_json: bool) -> None:
-    """Do it to each; one that is refused holds back no other."""
+    """Act on each; a refusal does not stop the others."""
     if not letters:
         tell("no dead letters")
-        return
     refused = 0
     rows = []
     for letter in letters:
@@ -171,16 +178,11 @@ async def _act_on_all(letters: list[DeadLetter], act: Act, *, dry_run: bool, as_
                 result, fault, refused = "refused", str(error), refused + 1
         rows.append((letter.id, letter.flow, result, fault))
     if as_json:
-        for one, flow, result, fault in rows:
-            print_json_line(
-                {
-                    "id": one,
-                    "flow": flow,
-                    "result": result.replace(" ", "_"),
-                    "error": fault or None,
-                }
-            )
-    else:
+        print_list(
+            {"id": one, "flow": flow, "result": result.replace(" ", "_"), "error": fault or None}
+            for one, flow, result, fault in rows
+        )
+    elif rows:
         show(table(("id", "flow", "result", "why"), rows, folded=("why",)))
     if refused:
         tell(f"{refused} of {len(letters)} were refused")

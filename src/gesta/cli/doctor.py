@@ -1,15 +1,14 @@
-"""doctor: what is wrong with a store, and why one request has not been sent yet."""
+"""doctor: checks a store and its processes, and explains why a request was not sent."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated
 
-import msgspec
 import typer
 
 from gesta.cli.command import FAILED, exit_code
 from gesta.cli.invocation import Invocation
-from gesta.cli.output import Json, print_json, say, show, table, tell
+from gesta.cli.output import Json, print_json, print_list, say, show, table, tell
 from gesta.errors import GestaError
 
 if TYPE_CHECKING:
@@ -107,7 +106,7 @@ async def _search_jobs(engine: Engine) -> list[Finding]:
 
 def _print(findings: list[Finding], *, as_json: bool) -> None:
     if as_json:
-        print_json([msgspec.to_builtins(one) for one in findings])
+        print_list(findings)
         return
     rows = [(one.level, one.about, one.status, one.action) for one in findings]
     show(table(("", "", "Status", "Action"), rows, folded=("Status", "Action")))

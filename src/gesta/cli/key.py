@@ -1,7 +1,4 @@
-"""key: API keys of a tenant.
-
-A key is printed once, alone on stdout, so that KEY=$(gesta key create) has it.
-"""
+"""key: API keys of a tenant. A new key is printed once, alone on stdout."""
 
 from __future__ import annotations
 
@@ -12,7 +9,7 @@ import typer
 
 from gesta.cli.arguments import duration
 from gesta.cli.invocation import By, Invocation
-from gesta.cli.output import Json, JsonLines, print_json, print_json_line, say, show, table, tell
+from gesta.cli.output import Json, print_json, print_list, say, show, table, tell
 from gesta.errors import BadInput
 
 if TYPE_CHECKING:
@@ -22,7 +19,7 @@ if TYPE_CHECKING:
 async def create(
     call: Invocation,
     name: Annotated[
-        str, typer.Option(help="What it is for, for those who find it in the list.")
+        str, typer.Option(metavar="TEXT", help="What the key is for.")
     ] = "made by gesta key create",
     scope: Annotated[
         list[str] | None,
@@ -41,14 +38,12 @@ async def create(
         ),
     ] = None,
     test: Annotated[
-        bool, typer.Option("--test", help="What it submits reaches the sandbox and nobody else.")
+        bool, typer.Option("--test", help="Its requests reach the sandbox, no provider.")
     ] = False,
     by: By = None,
     as_json: Json = False,
 ) -> None:
-    """Make an API key of the tenant and print it, this once: KEY=$(gesta key create --scope
-    submit).
-    """
+    """Create an API key and print it once: KEY=$(gesta key create --scope submit)."""
     from datetime import UTC, datetime
 
     async with call.backend(create=True) as backend:
@@ -77,15 +72,14 @@ async def create(
         )
 
 
-async def list_keys(call: Invocation, as_json: JsonLines = False) -> None:
-    """List the tenant's API keys, without their texts."""
+async def list_keys(call: Invocation, as_json: Json = False) -> None:
+    """List the API keys of the tenant, without the secret."""
     from gesta.admin.wording import moment, ms_of
 
     async with call.backend() as backend:
         keys = await backend.client.keys()
         if as_json:
-            for one in keys:
-                print_json_line(one)
+            print_list(keys)
         elif keys:
             now = backend.now_ms()
             rows = [
@@ -114,7 +108,7 @@ async def revoke(
     by: By = None,
     as_json: Json = False,
 ) -> None:
-    """End an API key for good."""
+    """Revoke an API key permanently."""
     async with call.backend() as backend:
         ended = await backend.client.revoke_key(key_id, by=call.actor(by).user_id)
         if as_json:

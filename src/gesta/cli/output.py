@@ -72,6 +72,11 @@ def print_json(document: object) -> None:
     _print_json(msgspec.json.format(msgspec.json.encode(document), indent=2))
 
 
+def print_list(items: Iterable[object], next_: str | None = None) -> None:
+    """A list as the HTTP API answers it. `next_` is the cursor of the next page."""
+    print_json({"items": list(items), "next": next_})
+
+
 def print_json_line(record: object) -> None:
     _print_json(msgspec.json.encode(record))
 

@@ -1,6 +1,4 @@
-"""pause and resume: begin nothing more of a flow, a tenant or a credential, and go on again; on
-record with who decided.
-"""
+"""pause and resume: hold the requests of a flow, a tenant or a credential, and release them."""
 
 from __future__ import annotations
 
@@ -9,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from gesta.cli.invocation import By, Invocation
-from gesta.cli.output import Json, print_json, say, show, table, tell
+from gesta.cli.output import Json, print_json, print_list, say, show, table, tell
 from gesta.domain.events import Actor
 from gesta.errors import BadInput, NotFound
 
@@ -22,14 +20,14 @@ if TYPE_CHECKING:
 
 OfFlow = Annotated[
     str | None,
-    typer.Option("--flow", help="A flow: of every tenant, or with --tenant of that one."),
+    typer.Option("--flow", help="A flow, of all tenants or with --tenant of one."),
 ]
 OfCredential = Annotated[
     str | None,
     typer.Option(
         "--credential",
         metavar="KIND/CODE",
-        help="What uses this config of the tenant, e.g. webhook.endpoint/shop.",
+        help="Requests that use this credential, e.g. webhook.endpoint/shop.",
     ),
 ]
 Listed = Annotated[
@@ -51,14 +49,14 @@ async def pause(
     credential: OfCredential = None,
     everything: Everything = False,
     listed: Listed = False,
-    reason: Annotated[str, typer.Option(help="Why, for those who find it paused.")] = "",
+    reason: Annotated[str, typer.Option(help="Why, for people who find it paused.")] = "",
     by: By = None,
     as_json: Json = False,
 ) -> None:
-    """Begin nothing more of a flow, a --tenant or a credential; requests wait.
+    """Pause a flow, tenant or credential: requests wait until it is resumed.
 
-    Without any of these, show what is paused for everybody, and what holds jobs. --list shows it,
-    too, and with --tenant all that is paused of that tenant.
+    Without options, or with --list, show the pauses of all tenants and those that hold jobs. With
+    --list and --tenant, show every pause of that tenant.
     """
     if listed and (flow is not None or credential is not None or everything or reason):
         raise typer.BadParameter(
@@ -97,10 +95,7 @@ async def resume(
     by: By = None,
     as_json: Json = False,
 ) -> None:
-    """Let a flow, a --tenant or a credential that is paused go on.
-
-    It is named as it was paused: `gesta pause --list` shows it.
-    """
+    """Resume a flow, tenant or credential. Name it as `gesta pause --list` shows it."""
     from gesta.tenants.pauses import EVERYTHING, Scope
 
     tenant = _tenant(call, flow, credential, everything=everything)
@@ -147,14 +142,14 @@ async def _resume_everybody(backend: Backend, flow: str | None, person: str) -> 
 
 
 def _everybodys(backend: Backend, flow: str | None) -> str:
-    """What a server refuses, and how to name it so that the server takes it."""
+    """The option that a server refuses, and what to write instead."""
     if flow is None:
         return "--everything"
     return f"--flow of every tenant (name yours with --tenant {backend.tenant})"
 
 
 async def _refuse_unknown(engine: Engine, flow: str) -> None:
-    """Whoever pauses a misspelt flow would believe that the right one stands still."""
+    """A misspelt flow would leave the right one running."""
     from gesta.cli.flows import how_to_get
 
     known = {*engine.flows, *(name for name, _ in await engine.admin.counts())}
@@ -188,7 +183,7 @@ def _tenant(
 
 
 async def _not_paused(backend: Backend, scope: Scope, place: Target) -> NotFound:
-    """The error of whoever names something else than what is paused, with what is."""
+    """The error for a name that is not paused, with the pauses that exist."""
     from gesta.admin.doctor.explain import how_to_resume
     from gesta.tenants.pauses import Scope
 
@@ -210,7 +205,7 @@ async def _list(backend: Backend, place: Target, *, as_json: bool) -> None:
 
     found = await backend.client.pauses()
     if as_json:
-        print_json(found)
+        print_list(found)
     elif found:
         rows = [
             (one.scope, moment(ms_of(one.since)), one.by or "", one.reason or "", str(one.held))

@@ -9,15 +9,14 @@ from typing import TYPE_CHECKING, Annotated
 import msgspec
 import typer
 
-from gesta.cli.arguments import Ttl, duration, json_document, point_in_time
+from gesta.cli.arguments import Cursor, Ttl, duration, json_document, point_in_time
 from gesta.cli.command import FAILED
 from gesta.cli.invocation import Invocation
 from gesta.cli.output import (
     Json,
-    JsonLines,
     Status,
     print_json,
-    print_json_line,
+    print_list,
     say,
     show,
     table,
@@ -155,37 +154,45 @@ async def _end(
 
 async def list_requests(
     call: Invocation,
-    flow: Annotated[str | None, typer.Option(help="Only of this flow.")] = None,
-    status: Annotated[Status | None, typer.Option(help="Only in this status.")] = None,
+    flow: Annotated[str | None, typer.Option(metavar="FLOW", help="Requests of this flow.")] = None,
+    status: Annotated[Status | None, typer.Option(help="Requests in this status.")] = None,
     key: Annotated[
-        str | None, typer.Option(help="Only what this key led to: your own name for it.")
+        str | None, typer.Option(metavar="KEY", help="Requests submitted with this key.")
     ] = None,
-    limit: Annotated[int, typer.Option(min=1, max=100_000, help="At most so many.")] = 20,
+    limit: Annotated[
+        int, typer.Option(min=1, max=100_000, metavar="N", help="At most this many.")
+    ] = 20,
     quarantined: Annotated[
         bool,
         typer.Option(
             "--quarantined",
-            help="Events and jobs that were set aside because they could not be processed.",
+            help="Events and jobs that could not be processed.",
         ),
     ] = False,
-    as_json: JsonLines = False,
+    cursor: Cursor = None,
+    as_json: Json = False,
 ) -> None:
     """List requests, newest first."""
     from gesta.admin.wording import note, span, state_of
+    from gesta.api_types.requests import RequestRepresentation
+    from gesta.api_types.structs import ListOf
 
     async with call.backend() as backend:
         if key is None:
             await backend.warn_of_lag()
         if quarantined:
-            await _list_parked(backend, limit, as_json=as_json)
+            await _list_quarantined(backend, limit, as_json=as_json)
             return
-        # One more than is shown tells whether there are more.
-        listed = backend.client.find(flow=flow, status=status, key=key, limit=limit + 1)
-        found = [one async for one in listed]
-        has_more, found = len(found) > limit, found[:limit]
+        query = {"flow": flow, "status": status, "key": key}
+        found, following = await backend.page(
+            "requests",
+            answer=ListOf[RequestRepresentation],
+            query=query,
+            limit=limit,
+            cursor=cursor,
+        )
         if as_json:
-            for one in found:
-                print_json_line(one)
+            print_list(found, following)
             return
         pauses = await backend.pauses_of(found)
         now = backend.now_ms()
@@ -206,17 +213,16 @@ async def list_requests(
             )
         else:
             tell("no such requests" if flow or status or key else "no requests")
-        if has_more:
-            tell(f"the newest {limit}; see more with --limit")
+        if following is not None:
+            tell(f"{len(rows)} shown; more with --limit or --cursor {following}")
 
 
-async def _list_parked(backend: Backend, limit: int, *, as_json: bool) -> None:
+async def _list_quarantined(backend: Backend, limit: int, *, as_json: bool) -> None:
     from gesta.admin.wording import moment, ms_of
 
     found = await backend.client.quarantined(min(limit, QUARANTINED_MAX))
     if as_json:
-        for one in found:
-            print_json_line(one)
+        print_list(found)
     elif found:
         rows = [
             (moment(ms_of(one.at)), one.what, one.name, str(one.version), one.error)
@@ -224,4 +230,4 @@ async def _list_parked(backend: Backend, limit: int, *, as_json: bool) -> None:
         ]
         show(table(("time", "what", "name", "version", "error"), rows, folded=("name", "error")))
     else:
-        tell("nothing was set aside")
+        tell("nothing is quarantined")

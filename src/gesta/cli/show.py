@@ -1,6 +1,4 @@
-"""show and tail: one request with everything that is on record about it, and events as they are
-appended, by any process.
-"""
+"""show and tail: one request with its history, and new events of all processes."""
 
 from __future__ import annotations
 
@@ -32,7 +30,7 @@ POLL_SECONDS = 0.1
 
 
 async def show(call: Invocation, request_id: Id, as_json: Json = False) -> None:
-    """Show a request: what became of it, its history and its attempts.
+    """Show a request: its state, its history and its attempts.
 
     What is sealed in the payload is not shown.
     """

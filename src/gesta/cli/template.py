@@ -1,11 +1,9 @@
-"""Templates, looked at before anything is sent: stored ones, and files that are still being
-written.
-"""
+"""template preview: render a stored template, or files, without sending anything."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -49,9 +47,15 @@ async def preview(
             ),
         ),
     ] = None,
+    html: Annotated[
+        Path | None,
+        typer.Option(
+            "--html", metavar="FILE", help="Write the HTML, also that of MJML, to this file."
+        ),
+    ] = None,
     as_json: Json = False,
 ) -> None:
-    """Show what a template makes of some data. Nothing is sent and nothing is stored."""
+    """Render a template with data. Nothing is sent or stored."""
     if (code is None) == (source is None):
         raise BadInput("name a stored template, or files with --source: one of them")
     fields = json_document(data, "data")
@@ -68,6 +72,9 @@ async def preview(
         if part not in parts:
             raise BadInput(f"part: this template has {', '.join(parts)}")
         parts = {part: parts[part]}
+    if html is not None:
+        _write(html, await _page(parts))
+        return
     if as_json:
         print_json({**about, "parts": parts})
         return
@@ -76,6 +83,30 @@ async def preview(
             tell(f"── {name}", "dim")
         for line in text.split("\n"):
             say(line)
+
+
+def _write(path: Path, text: str) -> None:
+    path.write_text(text, encoding="utf-8")
+    say(str(path))
+
+
+async def _page(parts: dict[str, str]) -> str:
+    """Lay out the page as the e-mail channel does."""
+    from gesta.runtime.clock import SystemRuntime
+    from gesta.tenants.templates.child_renderer import ChildRenderer
+    from gesta.tenants.templates.press import RenderError
+
+    markup: Literal["html", "mjml"] = "mjml" if "mjml" in parts else "html"
+    if markup not in parts:
+        raise BadInput(f"--html: this template has {', '.join(parts)}, but no html or mjml")
+    renderer = ChildRenderer(SystemRuntime())
+    try:
+        page = await renderer.dress(markup, parts[markup])
+    finally:
+        await renderer.close()
+    if isinstance(page, RenderError):
+        raise BadInput(f"{page.part}: {page.text}")
+    return page.parts["html"]
 
 
 async def _filled(template: Template, fields: dict[str, Any]) -> dict[str, str]:

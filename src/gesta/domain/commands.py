@@ -1,7 +1,7 @@
 """Commands about a request, and the rules of the flow that decide them."""
 
 from collections.abc import Mapping
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
@@ -73,10 +73,22 @@ class RecordOutcome(Command, frozen=True, gc=False):
     called: bool = True
     #: The operation that was attempted; None: the one that is open.
     operation: str | None = None
+    #: The fields of events.AttemptEnd.
+    facts: Mapping[str, Any] = {}
 
 
 class Postpone(Command, frozen=True, gc=False):
     """An attempt ended before it called the provider, so it does not count."""
+
+
+class HoldRequest(Command, frozen=True, gc=False):
+    """Its job is held. A journalled attempt that did not call the provider is taken back."""
+
+    by: str
+
+
+class ReleaseRequest(Command, frozen=True, gc=False):
+    """A worker takes a held request up again."""
 
 
 class Lose(Command, frozen=True, gc=False):

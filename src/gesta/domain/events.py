@@ -62,14 +62,19 @@ class Updated(Event, frozen=True, gc=False):
     """A decision about a request: opened again (retry, redrive), cancel requested, removed from
     the dead letters.
 
-    `postponed` cancels a journalled attempt that did not call the provider.
+    `postponed` and `held` cancel a journalled attempt that did not call the provider. `released`: a
+    worker has taken it up again.
     """
 
-    change: Literal["retry", "redrive", "cancel_requested", "purged", "postponed"]
+    change: Literal[
+        "retry", "redrive", "cancel_requested", "purged", "postponed", "held", "released"
+    ]
     status: str | None = None
     intent: int | None = None
     due_at: int | None = None
     expires_at: int | None = None
+    #: The pause, credential or config that holds it.
+    held_by: str = ""
 
 
 class AttemptStarted(Event, frozen=True, gc=False):
@@ -79,7 +84,24 @@ class AttemptStarted(Event, frozen=True, gc=False):
     key: str
 
 
-class AttemptFailed(Event, frozen=True, gc=False):
+class AttemptEnd(Event, frozen=True, gc=False, kw_only=True):
+    """What is recorded of an attempt; the time of the event is its end.
+
+    `answer` and `traceback` are redacted, and encrypted where the payload has personal fields.
+    """
+
+    started_at: int | None = None
+    worker: str = ""
+    host: str = ""
+    http_status: int | None = None
+    #: The provider's own code of an error.
+    provider_code: str = ""
+    #: The first 2 KB of the provider's answer, of an attempt that did not succeed.
+    answer: str = ""
+    traceback: str = ""
+
+
+class AttemptFailed(AttemptEnd, frozen=True, gc=False):
     """The attempt had no effect. `next_attempt_at`: when the next one is due, if there is one."""
 
     attempt: int
@@ -89,7 +111,7 @@ class AttemptFailed(Event, frozen=True, gc=False):
     used: Used = {}
 
 
-class Succeeded(Event, frozen=True, gc=False):
+class Succeeded(AttemptEnd, frozen=True, gc=False):
     """The effect happened. Each operation of a lifecycle has a class of its own for this."""
 
     attempts: int
@@ -119,7 +141,7 @@ class CompletedLate(Completed, frozen=True, gc=False):
     """Evidence that a task was done came after it had been given up."""
 
 
-class Failed(Event, frozen=True, gc=False):
+class Failed(AttemptEnd, frozen=True, gc=False):
     """Final for this intent.
 
     `retryable`: a redrive makes sense. Nothing is retried automatically.
@@ -132,7 +154,7 @@ class Failed(Event, frozen=True, gc=False):
     used: Used = {}
 
 
-class OutcomeUnknown(Event, frozen=True, gc=False):
+class OutcomeUnknown(AttemptEnd, frozen=True, gc=False):
     """The effect may have happened.
 
     `next_at`: when to resend or to ask the provider; absent when a person has to decide.

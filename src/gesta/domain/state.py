@@ -61,6 +61,8 @@ class State(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     #: Questions to the provider that brought no answer, in a row.
     asked: int = 0
     cancel_requested: bool = False
+    #: What its job is held by, until a worker takes it up again.
+    held: str = ""
     purged: bool = False
     priority: int = 5
     key: str | None = None

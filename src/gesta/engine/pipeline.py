@@ -118,6 +118,7 @@ class Pipeline:
             reference=environment.reference,
             renderer=environment.renderer,
         )
+        self.config_writer.disabled = self.telemetry.disabled
         self.config = self.config_writer.cache
         self.keys = ApiKeys(
             vault=stores.vault,
@@ -188,26 +189,27 @@ class Pipeline:
         """Attempts of this process, and work that is leased to others."""
         environment, runtime, process = self.environment, self.runtime, self.process
         late_cancellation = LateCancellation(self.flows, self.loader, self.recorder)
-        self.admission = BatchAdmission(
-            flows=self.flows,
-            stores=environment.stores,
-            loader=self.loader,
-            config=self.config,
-            pausing=self.pausing,
-            late_cancellation=late_cancellation,
-            store_retry=self._store_retry,
-            process=process,
-        )
         job_release = JobRelease(
+            flows=self.flows,
             recorder=self.recorder,
             pausing=self.pausing,
             late_cancellation=late_cancellation,
             store_retry=self._store_retry,
             process=process,
         )
+        self.admission = BatchAdmission(
+            flows=self.flows,
+            stores=environment.stores,
+            loader=self.loader,
+            config=self.config,
+            pausing=self.pausing,
+            job_release=job_release,
+            store_retry=self._store_retry,
+            process=process,
+        )
         tools = ExecutorTools(
             http=partial(Http, environment.transport, runtime),
-            mail=Mail(environment.mail, runtime),
+            mail=partial(Mail, environment.mail, runtime),
             tokens=Tokens(environment.stores.token_buckets, runtime),
             templates=self._templates,
             records=self.records,
@@ -275,15 +277,15 @@ class Pipeline:
             process=self.process,
         )
         #: None where no webhook flow is declared, and where no address for alerts is set.
-        self.telling: StatusWebhooks | None = None
+        self.status_webhooks: StatusWebhooks | None = None
         self.alerts: Alerts | None = None
         own: list[LogConsumer] = []
         if webhook.NAME in self.flows:
             flow = self.flows[webhook.NAME]
-            self.telling = StatusWebhooks(
+            self.status_webhooks = StatusWebhooks(
                 log=log, flow=flow, intake=self.intake, config=self.config
             )
-            own.append(self.telling)
+            own.append(self.status_webhooks)
         if settings.alerts_to is not None:
             self.alerts = Alerts(
                 AlertDestination(settings.alerts_to, settings.tenant),

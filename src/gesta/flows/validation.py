@@ -68,14 +68,32 @@ def decode_fields(kind: type[T], given: object) -> tuple[T | None, dict[str, str
         return None, {"payload": "must be a JSON object"}
     if issubclass(kind, AnyObject):
         return kind(given), {}
+    fields: dict[str, Any] = given
     try:
-        value = msgspec.convert(given, kind)
+        try:
+            value = msgspec.convert(fields, kind)
+        except msgspec.ValidationError:
+            fields = _with_integers(fields)
+            value = msgspec.convert(fields, kind)
         errors = naive_times(value)
         return (None, errors) if errors else (value, {})
     except msgspec.ValidationError as error:
-        return None, field_errors(kind, given) or {"payload": _told(str(error))}
+        return None, field_errors(kind, fields) or {"payload": _told(str(error))}
     except RecursionError:
         return None, {"payload": TOO_DEEP}
+
+
+def _with_integers(given: Any) -> Any:
+    """With integers for floats such as 7.0: JSON has one kind of number, msgspec has two."""
+    match given:
+        case dict():
+            return {name: _with_integers(value) for name, value in given.items()}
+        case list():
+            return [_with_integers(value) for value in given]
+        case float() if given.is_integer():
+            return int(given)
+        case _:
+            return given
 
 
 def value_errors(value: msgspec.Struct) -> dict[str, str]:

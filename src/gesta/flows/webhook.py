@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 NAME = "notification.webhook"
 ENDPOINT = "webhook.endpoint"
 #: Which statuses an endpoint is notified of (subscriptions/status_webhooks.py).
-TOLD = "webhook.subscription"
+SUBSCRIPTION = "webhook.subscription"
 #: The endpoint that `flow(url=…)` declares.
 DEFAULT = "default"
 #: The waits before attempts 2 to 10, as the standard proposes them.
@@ -152,7 +152,7 @@ def flow(
         ),
         timeout_seconds=timeout_seconds + _MARGIN_SECONDS,
         concurrency=concurrency,
-        config={ENDPOINT: Endpoint, TOLD: WebhookSubscription},
+        config={ENDPOINT: Endpoint, SUBSCRIPTION: WebhookSubscription},
         example={"type": "order.paid", "data": {"order": 7}},
         target=target,
         clear_texts=True,

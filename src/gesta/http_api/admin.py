@@ -19,14 +19,15 @@ from gesta.api_types.admin import (
     Resumed,
 )
 from gesta.api_types.keys import Myself
-from gesta.api_types.structs import Asked, ListOf
+from gesta.api_types.structs import PRINTABLE, Asked, ListOf
+from gesta.domain.ids import FLOW
 from gesta.errors import NotFound
 from gesta.flows.channels import unknown_flow
 from gesta.flows.schemas import payload_schema
 from gesta.http_api.problem import invalid
 from gesta.http_api.route import Answer, Call, Route
 from gesta.requests.dead_letters import iso
-from gesta.tenants.pauses import Pause
+from gesta.tenants.pauses import CREDENTIAL_LENGTH_MAX, REASON_LENGTH_MAX, Pause
 
 #: The list of quarantined events and jobs ends here.
 QUARANTINED_MAX = 10_000
@@ -85,16 +86,32 @@ async def list_quarantined(call: Call) -> Answer:
     )
 
 
+#: Checked by `pauses.checked`, together with the rest.
+_CREDENTIAL = msgspec.Meta(
+    extra_json_schema={"pattern": r"^[!-.0-~]+/[!-~]+$", "maxLength": CREDENTIAL_LENGTH_MAX}
+)
+
+
 class Chosen(Asked, frozen=True):
     """Without both: the whole tenant. `credential` is the `kind/code` of its config."""
 
-    flow: str | None = None
-    credential: str | None = None
+    flow: (
+        Annotated[str, msgspec.Meta(extra_json_schema={"pattern": f"^{FLOW.pattern}$"})] | None
+    ) = None
+    credential: Annotated[str, _CREDENTIAL] | None = None
+
+
+_REASON = msgspec.Meta(
+    extra_json_schema={
+        "pattern": PRINTABLE,
+        "maxLength": REASON_LENGTH_MAX,
+    }
+)
 
 
 class PauseAsked(Chosen, frozen=True):
     #: Shown to operators who find it paused.
-    reason: str = ""
+    reason: Annotated[str, _REASON] | None = None
 
 
 async def list_pauses(call: Call) -> Answer:
@@ -122,7 +139,7 @@ async def pause(call: Call) -> Answer:
         flow=asked.flow,
         tenant=call.tenant,
         credential=asked.credential,
-        reason=asked.reason,
+        reason=asked.reason or "",
         actor=call.actor,
     )
     return Answer(pause_representation(made, 0))

@@ -7,7 +7,7 @@ import msgspec
 
 from gesta.admin.representations import key_representation
 from gesta.api_types.keys import ChangeRepresentation, KeyRepresentation, MadeKey, Scope
-from gesta.api_types.structs import PAGE_MAX, Asked, ListOf
+from gesta.api_types.structs import PAGE_MAX, PRINTABLE, Asked, ListOf
 from gesta.http_api.route import Answer, Call, Route
 from gesta.requests.dead_letters import iso
 from gesta.tenants.api_keys import NAME_LENGTH_MAX
@@ -20,7 +20,12 @@ class NewKey(Asked, frozen=True):
     Requests of a test key reach only the sandbox; its scopes are at most read and submit.
     """
 
-    name: Annotated[str, msgspec.Meta(min_length=1, max_length=NAME_LENGTH_MAX)]
+    name: Annotated[
+        str,
+        msgspec.Meta(
+            min_length=1, max_length=NAME_LENGTH_MAX, extra_json_schema={"pattern": PRINTABLE}
+        ),
+    ]
     scopes: Annotated[tuple[Scope, ...], msgspec.Meta(min_length=1, max_length=5)] = (
         "read",
         "submit",

@@ -9,6 +9,8 @@ from typing import Any, get_args
 
 import msgspec
 
+from gesta.admin.bulk import CONDITIONS
+from gesta.api_types.bulk import Bulk
 from gesta.api_types.keys import Scope
 from gesta.api_types.problem import ProblemRepresentation
 from gesta.api_types.requests import ACTOR, Submit, Submitted
@@ -34,10 +36,20 @@ PATH_PARTS: dict[str, Schema] = {
     "kind": {"type": "string", "minLength": 1, "examples": ["webhook.endpoint"]},
     "code": {"type": "string", "minLength": 1, "examples": ["shop", "hello"]},
 }
+#: HTTP strips spaces at both ends of a header. Other characters than ASCII are sent as UTF-8.
+_HEADER_TEXT = {"type": "string", "maxLength": KEY_LENGTH_MAX, "pattern": r"^[!-~]([ -~]*[!-~])?$"}
 HEADERS: dict[str, Schema] = {
-    "Idempotency-Key": {"type": "string", "minLength": 1, "maxLength": KEY_LENGTH_MAX},
-    ACTOR: {"type": "string", "minLength": 1, "maxLength": KEY_LENGTH_MAX},
+    "Idempotency-Key": _HEADER_TEXT,
+    ACTOR: _HEADER_TEXT,
+    "If-Match": {"type": "string", "pattern": r'^(\*|"[0-9]+")$', "examples": ['"7"']},
+    "If-None-Match": {"type": "string", "const": "*"},
 }
+#: RFC 3339 with a time zone.
+_MOMENT = (
+    r"^(?!0000)[0-9]{4}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])"
+    r"T([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](\.[0-9]{1,6})?"
+    r"(Z|[+-]([01][0-9]|2[0-3]):[0-5][0-9])$"
+)
 #: Headers of every answer to a call with a key.
 RATE_HEADERS = {
     "RateLimit-Limit": {
@@ -140,7 +152,7 @@ def _operation(route: Route, schemas: Schemas, flows: Mapping[str, Flow], links:
     described: Schema = {"operationId": route.name, "summary": route.summary, "tags": [route.tag]}
     if route.handler.__doc__:
         described["description"] = plain(route.handler.__doc__)
-    described["parameters"] = _parameters(route, schemas)
+    described["parameters"] = _parameters(route, schemas, flows)
     if has_body(route):
         described["requestBody"] = {
             "required": route.needs_body,
@@ -167,12 +179,14 @@ def successes_of(route: Route) -> list[int]:
     return [route.status, *(status for status in route.problems if status < 300)]
 
 
-def _parameters(route: Route, schemas: Schemas) -> list[Schema]:
+def _parameters(route: Route, schemas: Schemas, flows: Mapping[str, Flow]) -> list[Schema]:
     found = []
     for name in _PARAMETER.findall(route.path):
         schema = PATH_PARTS.get(name, ANY_TEXT)
         if name == "id" and not _OF_REQUESTS.match(route.path):
             schema = ANY_TEXT
+        if name == "flow" and route.tag == "suppression":
+            schema = {"enum": sorted(one.name for one in flows.values() if one.addresses)}
         found.append({"name": name, "in": "path", "required": True, "schema": schema})
     if route.query is not Nothing:
         fields, required = schemas.fields(route.query)
@@ -327,6 +341,12 @@ class Schemas:
                 "discriminator": {"propertyName": "flow", "mapping": mapping},
             }
             self.components |= choices
+        if Bulk in self._of:
+            # A condition that is null is none.
+            self.components["Bulk"]["anyOf"] = [
+                {"required": [name], "properties": {name: {"not": {"type": "null"}}}}
+                for name in CONDITIONS
+            ]
         if Batch in self._of:
             items = self.components["Batch"]["properties"]["requests"]
             other = {
@@ -435,6 +455,8 @@ def _tidied(schema: Any, places: Mapping[str, str]) -> Any:
         described["$ref"] = places.get(described["$ref"], described["$ref"])
     if isinstance(described.get("description"), str):
         described["description"] = plain(described["description"])
+    if described.get("format") == "date-time":
+        described["pattern"] = _MOMENT
     return described
 
 

@@ -1,9 +1,6 @@
-"""What intake asks first: whether there is room.
+"""Refuses new requests while the disk is full or the backlog is too long.
 
-More than the store can carry is refused with "try later", never accepted and lost.
-
-Looked at while requests come in, at most once a second: never for each request, and never in an
-idle process.
+The check runs at most once a second, and only while requests come in.
 """
 
 import asyncio
@@ -15,14 +12,13 @@ from gesta.runtime.clock import Runtime, spawn
 from gesta.runtime.settings import Settings
 
 PERIOD_SECONDS = 1.0
-#: A look that takes long, as at a long backlog, is taken less often: at most this share of the time
-#: goes into looking.
+#: A slow check, as of a long backlog, runs less often: at most this share of the time.
 SHARE_MAX = 0.05
 BACKLOG_RETRY_SECONDS = 10.0
 DISK_RETRY_SECONDS = 60.0
 MEGABYTE = 1024 * 1024
 
-#: What is full, what to do, when to try again: what Overloaded is made of.
+#: The arguments of Overloaded: what is full, what to do, when to try again.
 Refusal = tuple[str, str, float]
 
 
@@ -35,13 +31,13 @@ class Admission:
         settings: Settings,
         runtime: Runtime,
     ) -> None:
-        """`position` tells the position up to which the log is projected."""
+        """`position`: up to where the log is projected."""
         self._stores, self._position, self._runtime = stores, position, runtime
         self._backlog_max, self._disk_free_min = (
             settings.backlog_max,
             settings.disk_free_min_mb * MEGABYTE,
         )
-        #: Whether there was room a moment ago: all that most requests ask.
+        #: Whether the last check found room; most requests read only this.
         self.is_open = False
         self._has_looked = self._is_fresh = False
         self._refusal: Refusal | None = None
@@ -50,13 +46,13 @@ class Admission:
     async def ask(self) -> None:
         """Raise Overloaded when there is no room.
 
-        A look that is due goes on in the background, unless the last answer was no.
+        A check that is due runs in the background, unless the last one refused.
         """
         if not self._is_fresh:
             if self._looking is None:
                 self._looking = spawn(self._look(), "gesta-admission")
             if self._refusal is not None or not self._has_looked:
-                # Shielded: whoever gives up waiting must not take the answer from the others.
+                # Shielded: a caller that gives up must not cancel the check for the others.
                 await asyncio.shield(self._looking)
         if self._refusal is not None:
             raise Overloaded(*self._refusal)
@@ -67,7 +63,7 @@ class Admission:
             self._refusal = await self._found()
             self._has_looked = True
         except StoreError:
-            # No news. If the store is gone, the append itself will say so.
+            # If the store is gone, the append itself raises.
             pass
         finally:
             self._looking, self._is_fresh = None, True

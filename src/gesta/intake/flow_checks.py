@@ -91,6 +91,7 @@ class FlowChecks:
 
 def _credential(flow: Flow, payload: Payload) -> str | None:
     try:
-        return None if flow.credential is None else flow.credential(payload)
+        named: object = None if flow.credential is None else flow.credential(payload)
+        return named if isinstance(named, str) else None
     except Exception:  # noqa: BLE001 -- the flow's own function; the attempt shows its error
         return None

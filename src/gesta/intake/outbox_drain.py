@@ -1,10 +1,7 @@
-"""Station 2 of 7 once more, for what was asked inside callers' transactions: the outbox is emptied
-into the log, each request once.
+"""Drains the outbox: requests of callers' own transactions are appended to the log, each once.
 
-Receives what is committed from the outbox; hands Created to the event store. What can no longer be
-said to the caller becomes the end of the
-request: a duplicate is cancelled, a conflict or what does not fit its flow is a dead letter.
-Nothing of it is sent.
+Errors that can no longer be raised to the caller end the request: a duplicate is cancelled, a
+conflict or an invalid request becomes a dead letter. Nothing of it is sent.
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -19,7 +16,7 @@ from gesta.domain.state import State
 from gesta.errors import StoreError
 from gesta.flows.flow import Flow
 from gesta.intake.submit import Intake, Invalid
-from gesta.ports.event_store import Append, AppendVerdict, Claimed, Known, NewEvent
+from gesta.ports.event_store import Append, Appended, AppendVerdict, Claimed, Known, NewEvent
 from gesta.ports.outbox import Outbox, Prepared, Raw
 from gesta.runtime.clock import sleep
 from gesta.runtime.component import Process, repeat
@@ -30,11 +27,11 @@ BATCH = 200
 #: A look at an empty outbox is one probe of its index. A caller does not notify: its commit would
 #: wait for all others that do.
 POLL_SECONDS = 0.1
-#: Who does not drain looks this often, and only at what whoever drains has left lying: it may not
-#: declare the flow.
+#: A process that is not the leader looks this often for rows that the leader has left: it may not
+#: declare their flow.
 STAND_BY_SECONDS = 1.0
 LEFT_MS = 2_000
-#: How often to see whether something lies there that nobody takes.
+#: How often to look for rows of flows that this process does not declare.
 LOOK_SECONDS = 10.0
 
 
@@ -48,13 +45,11 @@ class OutboxDrain:
         is_leader: Callable[[], Awaitable[bool]],
         process: Process,
     ) -> None:
-        """One process drains, the leader, to save reads: ids and the locks on the rows make a
-        second one harmless.
-        """
+        """One process, the leader, drains. That saves reads: a second one does no harm."""
         self._outbox, self._intake, self._flows, self._is_leader = outbox, intake, flows, is_leader
         self._process, self._runtime = process, process.runtime
         self._telemetry = process.telemetry
-        #: Rows that this code cannot take, which is a error of ours. They stay; the others go on.
+        #: Rows that this code cannot prepare, because of a bug. They stay; the others go on.
         self._broken: list[str] = []
         self._undeclared: set[str] = set()
         self._look_at = float("-inf")
@@ -74,8 +69,7 @@ class OutboxDrain:
         rows = await self._outbox.waiting(list(self._flows), age_ms, self._broken, BATCH)
         appends = await self._prepared(rows) if rows else {}
         if appends:
-            verdicts = await self._outbox.drain(list(appends.items()))
-            await self._end(appends, verdicts)
+            await self._end(appends, await self._drain(appends))
         return len(rows)
 
     async def _prepared(self, rows: Sequence[Prepared | Raw]) -> dict[str, Append]:
@@ -88,7 +82,7 @@ class OutboxDrain:
                 for row, one in zip(raw, await self._intake.prepare(raw), strict=True)
             }
         except StoreError:
-            # Not their error: they are read again.
+            # The rows are not at fault: they are read again.
             raise
         except Exception:  # noqa: BLE001 -- whatever is wrong with one row, the rest must go on
             for one_row in raw:
@@ -117,10 +111,7 @@ class OutboxDrain:
     async def _end(
         self, appends: Mapping[str, Append], verdicts: Sequence[AppendVerdict | None]
     ) -> None:
-        """Those whose key leads to an earlier request.
-
-        A crash before this leaves their rows, and the same verdict.
-        """
+        """End requests whose key belongs to an earlier one. A crash before this leaves the rows."""
         ended: dict[str, Append] = {}
         for (request_id, append), verdict in zip(appends.items(), verdicts, strict=True):
             if isinstance(verdict, Claimed):
@@ -138,14 +129,28 @@ class OutboxDrain:
                     )
                 ended[request_id] = self._withdrawn(append, command)
         if ended:
-            await self._outbox.drain(list(ended.items()))
+            await self._drain(ended)
+
+    async def _drain(self, appends: Mapping[str, Append]) -> list[AppendVerdict | None]:
+        verdicts = await self._outbox.drain(list(appends.items()))
+        for append, verdict in zip(appends.values(), verdicts, strict=True):
+            if len(append.events) > 1 and isinstance(verdict, Appended):
+                created, ended = (one.known for one in append.events)
+                assert created is not None
+                assert created.after is not None
+                assert ended is not None
+                assert ended.after is not None
+                self._telemetry.status_changed(created.after, ended.after, None)
+        return verdicts
 
     def _withdrawn(self, append: Append, command: Withdraw) -> Append:
         """The same request with its end in the same append. It claims no key."""
         (first,) = append.events
         meta = decode_meta(first.meta)
         types, lifecycle = event_types(meta.flow), lifecycle_of(meta.flow)
-        state: State = lifecycle.evolve(None, types.decode(first.type, first.data), meta)
+        created = types.decode(first.type, first.data)
+        assert created is not None
+        state: State = lifecycle.evolve(None, created, meta)
         (event,) = lifecycle.decide(state, command, Rules())
         at = replace(meta, occurred_at=self._runtime.now_ms(), causation_id=meta.request_id)
         end = NewEvent(
@@ -153,13 +158,12 @@ class OutboxDrain:
             types.name_of[type(event)],
             encode(event),
             encode(at),
-            Known(event, at),
+            Known(event, at, lifecycle.evolve(state, event, at)),
         )
-        self._telemetry.status_changed(state, lifecycle.evolve(state, event, at), None)
-        return Append(append.stream, 0, (first, end))
+        return Append(append.stream, 0, (replace(first, known=Known(created, meta, state)), end))
 
     async def _log_undeclared(self) -> None:
-        """Once for each flow: somebody asks for it, and this process does not know it."""
+        """Log once for each flow that has rows here and that this process does not declare."""
         if self._runtime.monotonic() < self._look_at:
             return
         self._look_at = self._runtime.monotonic() + LOOK_SECONDS

@@ -1,12 +1,8 @@
-"""Reports in: providers tell what became of what they had taken.
+"""Delivery receipts: what providers report about messages they accepted.
 
-Verified before anything is believed, then events on the request's stream.
-
-Receives what was posted from web/reports.py; a flow says whether it is genuine and what it reports
-(`Flow.reports`); hands commands to
-recorder.py. Which request it is about travels with the message itself and comes back under the
-provider's signature, so no index by the
-provider's ids is kept. A report that is told again is recognised by the provider's own name of it.
+`Flow.reports` verifies a posted report and reads it; the recorder appends its events. The id of the
+request travels with the message and comes back under the provider's signature, so no index by
+provider ids exists. A repeated report is recognised by the provider's id of it.
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -36,12 +32,12 @@ FETCHED_BYTES_MAX = 64 * 1024
 
 
 def report_address(settings: Settings) -> str:
-    """Below which providers report; empty where nobody has said where we are reached."""
+    """The URL below which providers report; empty where `public_url` is not set."""
     return "" if settings.public_url is None else f"{settings.public_url}/v1/reports"
 
 
 class Incoming(msgspec.Struct, frozen=True):
-    """What was posted. Nothing of it is believed yet."""
+    """A posted report, not verified yet."""
 
     tenant: str
     #: The parts of the path behind the tenant.
@@ -55,7 +51,7 @@ class Incoming(msgspec.Struct, frozen=True):
 
 
 class ProviderReport(msgspec.Struct, frozen=True):
-    """One report, verified: on which request, what, and who shall get no more messages."""
+    """A verified report, and the addresses that must get no more messages."""
 
     request_id: str
     report: RecordReceipt
@@ -72,7 +68,7 @@ class ReportContext:
 
     config: TenantConfig
     now_ms: int
-    #: `{public_url}/v1/reports`; empty where nobody is asked to report.
+    #: `{public_url}/v1/reports`; empty where providers are not asked to report.
     address: str
     #: For a trial, where certificates may come from beside the provider's own hosts; empty:
     #: nowhere.
@@ -87,7 +83,7 @@ Read = Callable[[Incoming, ReportContext], Awaitable[Sequence[ProviderReport]]]
 
 @dataclass(frozen=True)
 class Reporting:
-    """How a flow's provider reports. `provider` is what it is called in the path."""
+    """How a flow's provider reports. `provider`: its name in the path."""
 
     provider: str
     read: Read
@@ -103,7 +99,7 @@ class ReportResult(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True)
 class Reach:
-    """Where providers reach us, and how we reach them. For the two addresses see ReportContext."""
+    """The URLs of ReportContext, and the transport to fetch with."""
 
     address: str
     scratch_url: str
@@ -158,7 +154,7 @@ class Reports:
             raise InvalidSignature
         await self._config.refresh(tenant)
         if self._config.version(tenant) == 0:
-            # Nobody's: not even its name is kept, or anybody could fill the memory with names.
+            # An unknown tenant: its name is not kept, or callers could fill the memory with names.
             self._config.forget(tenant)
         context = ReportContext(
             self._config.of(tenant),
@@ -183,8 +179,8 @@ class Reports:
         view = await self._loader.one((flow.name, tenant, told.request_id))
         if view is not None and told.report.report in view.state.reports:
             return "known"
-        # Before the event: a crash in between makes the provider tell it again, and after the event
-        # it would be known.
+        # Before the event: after a crash in between, the provider reports again and the report is
+        # not yet known.
         assert flow.addresses is not None or not told.suppress
         for address in told.suppress:
             if flow.addresses is not None and flow.addresses.normal(address) is not None:
@@ -202,7 +198,7 @@ class Reports:
                     f"report of {flow.name}",
                 )
         if view is None:
-            # Removed by retention, or never this tenant's: which of the two is nobody's business.
+            # Removed by retention, or of another tenant: the answer does not say which.
             return "strange"
         applied = await self._recorder.apply(
             view, told.report, flow.rules, no_job, causation_id=told.report.report

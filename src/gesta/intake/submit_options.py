@@ -1,7 +1,6 @@
-"""How a request is to be treated, beside its payload; and what may be wrong with that.
+"""The options of a submit and their validation.
 
-A program may pass anything, whatever the annotations say, and what is stored has to be readable for
-ever.
+Programs may pass values of any type, and what is stored must stay readable.
 """
 
 from datetime import datetime, timedelta
@@ -18,7 +17,7 @@ from gesta.flows.validation import YEARS, actor_errors, is_usual_actor, tenant_e
 
 
 class Options(msgspec.Struct, frozen=True, gc=False):
-    """How a request is to be treated, beside its payload."""
+    """The options of a request, beside its payload."""
 
     key: str | None = None
     tenant: str = "default"
@@ -28,7 +27,7 @@ class Options(msgspec.Struct, frozen=True, gc=False):
     correlation_id: str | None = None
     causation_id: str | None = None
     actor: Actor | None = None
-    #: It may reach the sandbox and nobody else.
+    #: A test request: it reaches the sandbox only.
     test: bool = False
     #: Who asks, where it is the engine itself (domain/told.py). Never a caller's to say.
     source: str = "gesta"
@@ -38,9 +37,7 @@ NO_OPTIONS = Options()
 
 
 def is_plain(options: Options) -> bool:
-    """Whether nothing was asked for but perhaps an ordinary key: most requests, told from the
-    others in passing.
-    """
+    """Whether at most an ordinary key is set, as in most requests: a cheap test."""
     key = options.key
     if options.actor is not None:
         return False
@@ -79,9 +76,7 @@ def option_errors(options: Options) -> dict[str, str]:
 
 
 def _is_usual(options: Options) -> bool:
-    """Whether nothing can be wrong with any of them: what comes with each call of an API, told from
-    the rest in passing.
-    """
+    """Whether every option is valid, by a cheap test that most API calls pass."""
     tenant, key, priority = options.tenant, options.key, options.priority
     return (
         options.deliver_at is None
@@ -111,7 +106,7 @@ def ttl_errors(ttl: object) -> dict[str, str]:
 
 
 def filter_errors(status: object, limit: object) -> dict[str, str]:
-    """What is wrong with a wish for a list."""
+    """Errors in the filter of a list."""
     errors = {}
     if status is not None and status not in STATUSES:
         errors["status"] = f"{status!r} is no status; known: {', '.join(STATUSES)}"
@@ -121,7 +116,7 @@ def filter_errors(status: object, limit: object) -> dict[str, str]:
 
 
 def subject_errors(subject: object, tenant: object) -> dict[str, str]:
-    """What is wrong with the name of somebody to be erased."""
+    """Errors in the name of a data subject to erase."""
     errors = tenant_errors(tenant)
     try:
         is_text = isinstance(subject, str) and bool(subject.encode())

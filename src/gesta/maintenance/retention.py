@@ -1,8 +1,6 @@
-"""Old requests go: events and view together, in small commits, while their keys stay claimed.
+"""Removes old requests, events and view together, in small commits. Their keys stay claimed.
 
-Part of the sweep.
-
-Nobody who follows the log misses anything: what some checkpoint has not passed stays.
+Events that a consumer of the log has not read yet stay.
 """
 
 from collections.abc import Mapping
@@ -42,12 +40,12 @@ class Retention:
         self._rests_until = float("-inf")
 
     async def step(self) -> None:
-        """Look at the next old requests and remove those that may go."""
+        """Remove the next old requests."""
         if self._keep_ms is None or self._runtime.monotonic() < self._rests_until:
             return
         now = self._runtime.now_ms()
         if any(role.name == REBUILD and role.is_held(now) for role in await self._leases.roles()):
-            # It would have to begin again.
+            # A rebuild would have to start again.
             return
         ended, place = await self._requests.old(
             now - self._keep_ms, self._place, BATCH, self._foreign
@@ -55,7 +53,7 @@ class Retention:
         leaving = [
             (request_stream(state.flow, state.tenant, state.id), state)
             for state in ended
-            # A dead letter that people still see is not taken from them.
+            # A dead letter stays as long as it is listed.
             if failure_of(state, self._flows.get(state.flow), now) is None
         ]
         if leaving:

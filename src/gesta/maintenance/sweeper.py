@@ -1,7 +1,7 @@
-"""Puts right what crashes and long waits leave: expiry, what is due, jobs that were lost or stayed
-held, work that nobody reported.
+"""The sweeper: expires requests, dispatches those that fall due, and restores lost jobs.
 
-It never calls a provider: it appends what time has decided, or puts a job like any other.
+It also releases jobs whose pause has ended and ends external leases without a report. It never
+calls a provider.
 """
 
 from collections.abc import Mapping
@@ -27,13 +27,13 @@ from gesta.worker.external.leasing import LeaseExpiry
 ROLE = "sweep"
 PERIOD_SECONDS = 0.5
 BATCH = 200
-#: A request that was dealt with is looked at again after this, should that not have moved it.
+#: A request that has not moved on is looked at again after this.
 LOOK_AGAIN_MS = 60_000
 #: How often, and how long untouched, before a request that wants a job is checked for having one.
 LOST_PERIOD_SECONDS = 60.0
 LOST_BATCH = 2_000
 LOST_AGE_MS = 60_000
-#: How often work is looked for that was handed out to others and not reported in time.
+#: How often external leases without a report are looked for.
 EXPIRED_PERIOD_SECONDS = 2.0
 #: How often held jobs are checked for a pause that still stands.
 HELD_PERIOD_SECONDS = 10.0
@@ -72,7 +72,7 @@ class Sweeper:
         self.next_due_ms: int | None = None
 
     async def run(self) -> None:
-        """Sweep for ever, while the role is ours."""
+        """Sweep until cancelled, while this process has the role."""
         await repeat(self._turn, ROLE, self._process, pause_seconds=PERIOD_SECONDS)
 
     async def _turn(self) -> None:
@@ -133,8 +133,7 @@ class Sweeper:
                 and state.phase != "unknown"
             ):
                 with suppress(Fenced):
-                    # Of a tenant that has left: its new home will do it. The others must not wait
-                    # for that.
+                    # The tenant was copied to another store, which expires it.
                     await self._expire(view, flow)
             elif state.wants is not None and (state.due_at or 0) <= now:
                 jobs.append(job_for(state))
@@ -146,7 +145,7 @@ class Sweeper:
     async def _fresh(self, states: list[State]) -> list[View]:
         """The requests as they are now.
 
-        One whose stream cannot be read is left out: the projector has parked it and told.
+        One whose stream cannot be read is left out: the projector has quarantined it.
         """
         try:
             found, _ = await self._loader.load([key_of(state) for state in states])
@@ -161,14 +160,14 @@ class Sweeper:
         return list(found.values())
 
     async def _expire(self, view: View, flow: Flow) -> None:
-        # The job goes first; while somebody holds it, the attempt's end decides.
+        # The job is dropped first; while a worker holds it, the end of the attempt decides.
         await self._recorder.apply(
             view, Expire(self._runtime.now_ms()), flow.rules, drop_job, causation_id=ROLE
         )
 
     async def _restore_lost_jobs(self) -> None:
-        """Requests that want a job and have none: the queue was lost, or a hand-over between two
-        stores broke.
+        """Restore the jobs of requests that have none: the queue was lost, or the relay between two
+        stores failed.
         """
         before_ms = self._runtime.now_ms() - LOST_AGE_MS
         cursor: Cursor | None = FROM_THE_START
@@ -198,8 +197,7 @@ class Sweeper:
 def _next_look(state: State, now_ms: int) -> int | None:
     """When to look again at a request that a job was put for.
 
-    A job to execute is put once: should it be lost, its request is found as one without a job, and
-    nobody takes it for one that was never called.
+    A job to execute is put once. If it is lost, its request is restored as possibly executed.
     """
     if state.wants == "reconcile":
         return now_ms + LOOK_AGAIN_MS

@@ -1,16 +1,11 @@
-"""Rate limits of providers: token buckets that all processes of a store share, each tenant's apart
-from everybody else's.
+"""Rate limits of providers: token buckets of each tenant, shared by all processes of a store.
 
-A flow takes a token right before it calls the provider. Tokens are reserved in the store a moment
-ahead and in blocks, so that there is no
-round trip for each request: whoever asks in the same turn asks together, and four times what was
-asked for lately is asked for in advance, again
-when half of it is used up: attempts come in bursts, and then fewer of them wait for the store. A
-token that nobody uses lapses; with a process die
-the tokens that it had reserved, a quarter of a second's at most.
+A flow takes a token right before it calls the provider. Tokens are reserved in the store in blocks,
+a moment ahead, so that not every request needs a round trip. A process reserves four times what was
+wanted lately, and again when half of it is used. Unused tokens expire. A process that dies loses
+its reserved tokens, a quarter of a second's worth at most.
 
-Who gets none is postponed to where the next free one is likely, one behind the other, and none of
-its request's attempts is spent.
+An attempt without a token is postponed to when the next one is likely, and uses up no attempt.
 """
 
 import asyncio
@@ -40,7 +35,7 @@ ADVANCE_MS = 100
 _WAVES, _FORGOTTEN = EXPIRY_MS // ADVANCE_MS, 32
 #: Those who are postponed are spread over this long; then again from the front.
 SPREAD_MS = 300_000
-#: Without the store nobody can say whether there is a token.
+#: After the store failed, an attempt is postponed for this long.
 STORE_PAUSE_SECONDS = 1.0
 #: More names than this are looked through for those that say nothing any more.
 NAMES_MAX = 10_000
@@ -88,7 +83,7 @@ class _Tap:
     def __init__(self) -> None:
         #: Tokens that are ours, the earliest first.
         self.times: deque[float] = deque()
-        #: More are asked for when no more than so many are left; -1: nobody asks in advance.
+        #: More are reserved when no more than so many are left; -1: none in advance.
         self.low = -1
         #: There is surely none before this.
         self.empty_until = 0.0
@@ -147,9 +142,8 @@ _Answer = list[float] | Postponed
 
 
 def _unheard(asked: asyncio.Future[_Answer]) -> None:
-    """Nobody waits for what is asked in advance.
-
-    Should it have failed, whoever finds no token will ask and hear.
+    """No caller waits for what is reserved in advance: an error is raised to the next one that
+    finds no token.
     """
     if not asked.cancelled():
         asked.exception()
@@ -199,7 +193,7 @@ class Tokens:
                 now, last = self._runtime.now_ms(), max(last, *(at for _, at in given))
         except BaseException:
             for tap, at in leased:
-                # Somebody else may use it while it lasts.
+                # Another attempt may use it while it lasts.
                 tap.times.appendleft(at)
                 tap.sure = 0
             raise
@@ -347,8 +341,7 @@ class Limits:
             await self._tokens.take(self._tenant, limits)
 
     async def close(self, name: str, seconds: float) -> None:
-        """Nobody takes a token of this name before that: the provider said when it wants to be
-        asked again.
+        """Give out no token of this name before that: the provider said when to call again.
 
         At once in this process; others may use what they have reserved already, a quarter of a
         second's at most.

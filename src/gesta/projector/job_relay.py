@@ -5,6 +5,7 @@ puts them again, which is harmless: job ids are deterministic, and the worker ch
 before it executes. The other order would lose jobs.
 """
 
+from gesta.errors import QueueRefused
 from gesta.ports.leases import RENEWAL_SECONDS
 from gesta.ports.stores import Stores
 from gesta.projector.partitions import Partitions
@@ -43,6 +44,12 @@ class Relay:
         """Move one batch; returns how many jobs it had."""
         jobs = await self._jobs.undispatched(BATCH)
         if jobs:
-            await self._queue.put(jobs)
+            try:
+                await self._queue.put(jobs)
+            except QueueRefused as error:
+                # The other queues got their jobs.
+                put = [job.id for job in jobs if job.id not in error.job_ids]
+                await self._jobs.remove_undispatched(put)
+                raise
             await self._jobs.remove_undispatched([job.id for job in jobs])
         return len(jobs)

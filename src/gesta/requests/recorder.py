@@ -126,8 +126,10 @@ class Recorder:
             ):
                 if recording.settled == "active":
                     changed = view
-                elif after.phase == "unknown" or (
-                    after.phase == "ended" and after.status not in lifecycle.success
+                elif (
+                    after.phase == "unknown"
+                    or after.held != view.state.held
+                    or (after.phase == "ended" and after.status not in lifecycle.success)
                 ):
                     self._telemetry.status_changed(view.state, after, tags)
                 return Applied(changed, events, recording.settled)

@@ -310,16 +310,19 @@ class Telemetry:
     def status_changed(
         self, before: State, after: State, tags: Callable[[], Mapping[str, str]] | None
     ) -> None:
-        """Count and log a request that came into a status other than success, or that only a person
-        can move on now. `tags`: those of the attempt, if there was one.
+        """Count and log a request that is held, that came into a status other than success, or that
+        only a person can move on now. `tags`: those of the attempt, if there was one.
         """
-        if after.status != before.status:
-            label = (after.flow, after.status, reason_label(after.reason))
-            self.metrics.transitions[label] = self.metrics.transitions.get(label, 0) + 1
+        what, status, reason = f"request {after.status}", after.status, after.reason
+        if after.held != before.held:
+            if not after.held:
+                return
+            what, status, reason = "request held", "held", after.held
+        if status != before.status:
+            self._count(after.flow, status, reason)
         elif after.waits_for_a_person == before.waits_for_a_person:
             return
-        what = f"request {after.status}"
-        if after.phase == "unknown":
+        if status == "unknown":
             what = "a person has to decide" if after.waits_for_a_person else "outcome unknown"
         own = {
             "tenant": after.tenant,
@@ -331,9 +334,18 @@ class Telemetry:
             what,
             **own | ({} if tags is None else dict(tags())),
             attempts=after.attempts,
-            reason=after.reason,
+            reason=reason,
             detail=clear_text(after.detail),
         )
+
+    def disabled(self, tenant: str, kind: str, code: str, reason: str) -> None:
+        """The engine has disabled an entity of a tenant's config."""
+        self._count(kind, "disabled", "")
+        self.log.warning("config disabled", tenant=tenant, config=f"{kind}/{code}", reason=reason)
+
+    def _count(self, flow: str, status: str, reason: str) -> None:
+        label = (flow, status, reason_label(reason))
+        self.metrics.transitions[label] = self.metrics.transitions.get(label, 0) + 1
 
     def executor_raised(self, line: LogContext, detail: str, error: BaseException | None) -> None:
         """`error`: what it raised; None where it returned something that is not an outcome."""

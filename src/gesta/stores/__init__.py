@@ -1,7 +1,4 @@
-"""The stores, one folder each.
-
-A store is chosen by the scheme of its URL, which is the name of its folder.
-"""
+"""The stores, one package each. The scheme of a URL is the name of the package."""
 
 from importlib import import_module
 from importlib.metadata import entry_points
@@ -11,7 +8,7 @@ from gesta.errors import BadSettings
 from gesta.ports.stores import QueuePorts, Stores, ViewPorts
 from gesta.runtime.clock import Runtime
 
-#: What other programs call a store.
+#: Other names of a store.
 NICKNAMES = {"postgres": "postgresql", "sqlite3": "sqlite"}
 #: Schemes that one folder serves under several names.
 _FOLDERS = dict.fromkeys(("rediss", "redis+cluster", "rediss+cluster"), "redis")
@@ -22,7 +19,7 @@ class Opening(Protocol):
 
 
 class Adapter(Protocol):
-    """What the package of a store offers. A package with `open_queue` alone is only a queue."""
+    """The package of a store. A package with only `open_queue` is a queue."""
 
     async def open_stores(self, url: str, runtime: Runtime) -> Stores: ...
 
@@ -59,7 +56,7 @@ def _adapter_of(url: str) -> Adapter:
             f"url: {url!r} is not a store URL; write for instance 'sqlite:///gesta.db'"
         )
     if scheme in NICKNAMES:
-        raise BadSettings(f"url: write {NICKNAMES[scheme]}:// where it says {scheme}://")
+        raise BadSettings(f"url: write {NICKNAMES[scheme]}:// instead of {scheme}://")
     try:
         adapter: Adapter = import_module(f"gesta.stores.{scheme}")
     except ModuleNotFoundError as error:

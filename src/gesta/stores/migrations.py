@@ -1,6 +1,6 @@
-"""An adapter's numbered .sql files, applied once each, in order.
+"""The migrations of an adapter: numbered .sql files, each applied once, in order.
 
-The adapter holds the lock and runs the text.
+The adapter locks the store and runs the text.
 """
 
 import re

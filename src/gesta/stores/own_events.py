@@ -1,8 +1,7 @@
-"""Events that this process appended itself, kept for whoever follows the log in the same process:
-they need not be read and decoded again.
+"""Events that this process appended, kept for its own followers of the log: they need not read and
+decode them again.
 
-For stores whose positions are given one by one without gaps: what is missing here is another
-process's, and the store has it.
+For stores whose positions have no gaps: a missing position is an event of another process.
 """
 
 from collections.abc import Sequence
@@ -13,27 +12,26 @@ from gesta.runtime.clock import Runtime
 
 LENGTH = 16_384
 BYTES = 32 * 1024 * 1024
-#: Whoever follows is behind by milliseconds. What retention may have removed meanwhile is older
-#: than any of this.
+#: Followers are behind by milliseconds. Retention removes only older events.
 AGE_SECONDS = 60.0
 
 
 class OwnEvents:
-    """By position. Nothing is kept until somebody follows."""
+    """Keeps nothing until a follower asks."""
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
         self._kept: dict[int, Recorded] = {}
         self._bytes = self._newest = 0
         self._is_followed = False
-        #: The furthest position from which somebody has asked for more.
+        #: The highest position after which a follower has asked.
         self._asked = -1
-        #: When the first of those that are here may have been appended, and the last.
+        #: When the oldest kept event was appended at the earliest, and the newest one.
         self._since = self._last = 0.0
 
     def after(self, position: int, limit: int) -> list[Recorded]:
-        """The next events up to our newest, if all of them are here, and no more than
-        `EventStore.follow` gives; empty: ask the store.
+        """The next events up to our newest, if all are kept, and no more than `EventStore.follow`
+        returns; empty: read the store.
         """
         self._is_followed, self._asked = True, max(self._asked, position)
         kept = self._kept
@@ -45,17 +43,17 @@ class OwnEvents:
             size += len(event.data)
             if size >= FOLLOW_BYTES:
                 return found
-        # Another's lie between.
+        # There are events of other processes in between.
         return [] if len(found) < limit and position < self._newest else found
 
     def known(self, events: list[Recorded]) -> list[Recorded]:
-        """The same events as the store gave them, our own ones with what their bytes say."""
+        """The same events, our own ones decoded."""
         kept = self._kept
         return [kept.get(event.position, event) for event in events] if kept else events
 
     def add_projected(self, appends: Sequence[Append], first: int) -> None:
-        """As `add`, of events that the projector needs no more: kept where somebody else is as far
-        as these, as a subscription is.
+        """As `add`, for events that are projected already: kept only if another follower, such as a
+        subscription, has read up to them.
         """
         if self._asked >= first - 1:
             self.add(appends, first)
@@ -65,7 +63,7 @@ class OwnEvents:
             )
 
     def add(self, appends: Sequence[Append], first: int) -> None:
-        """Call once the commit stands: all events of these appends, from a position on."""
+        """Call after the commit of these appends; `first` is the position of their first event."""
         if not self._is_followed:
             return
         now = self._runtime.monotonic()
@@ -96,7 +94,7 @@ class OwnEvents:
             self._forget_half(now)
 
     def forget(self) -> None:
-        """Some of what is here may be gone from the store."""
+        """Call when kept events may have been removed from the store."""
         self._kept.clear()
         self._bytes = self._newest = 0
 
@@ -105,6 +103,5 @@ class OwnEvents:
             self._bytes -= len(self._kept.pop(position).data)
         if self._bytes > BYTES:
             self.forget()
-        # What is left came later, so this is a little early, which only means that it is forgotten
-        # sooner.
+        # Earlier than the time of the remaining events: they are forgotten a little sooner.
         self._since = now - AGE_SECONDS / 2

@@ -1,6 +1,6 @@
-"""Views of open requests that this process wrote itself.
+"""A cache of views of open requests that this process wrote.
 
-A stale one is harmless: readers fold newer events onto it.
+A stale view is harmless: readers fold newer events onto it.
 """
 
 from collections.abc import Sequence
@@ -15,9 +15,7 @@ BYTES = 64 * 1024 * 1024
 
 
 class Saved(NamedTuple):
-    """Whether the checkpoint was ours to move, and whether every view was newer than what the store
-    had.
-    """
+    """Whether the checkpoints were moved, and whether every view was newer than the stored one."""
 
     moved: bool
     all_newer: bool
@@ -25,12 +23,12 @@ class Saved(NamedTuple):
 
 class RecentViews:
     def __init__(self) -> None:
-        #: By request id: of two requests with one id the newer is kept, and the other read.
+        #: By request id. Of two requests with one id the newer is kept.
         self._kept: dict[str, View] = {}
         self._bytes = 0
 
     def get(self, keys: Sequence[Key]) -> tuple[dict[Key, View], list[Key]]:
-        """Those that are here, and the keys of the others."""
+        """The cached views, and the keys of the others."""
         found: dict[Key, View] = {}
         missing: list[Key] = []
         for key in keys:
@@ -43,10 +41,10 @@ class RecentViews:
         return found, missing
 
     def committed(self, views: Sequence[View], saved: Saved) -> None:
-        """Call once the commit stands."""
+        """Call after the commit."""
         kept = self._kept
         if not saved.moved:
-            # Another projector is at work: what we remember may be behind what it wrote.
+            # Another projector runs and may have written newer views.
             self.forget()
             return
         for view in views:
@@ -57,8 +55,7 @@ class RecentViews:
                 kept[state.id] = view
                 self._bytes += len(view.payload)
         while len(kept) > LENGTH or self._bytes > BYTES:
-            # Half at once: finding the oldest of a dict whose first entries are gone takes ever
-            # longer.
+            # Half of them: finding the oldest entry of a dict is slow after many deletions.
             for request_id in list(islice(kept, (len(kept) + 1) // 2)):
                 self._bytes -= len(kept.pop(request_id).payload)
 

@@ -1,5 +1,5 @@
-"""A queue in another database than events and views: what is one transaction elsewhere becomes
-steps in an order that a crash may cut.
+"""A queue in another database than events and views: ordered steps replace one transaction, and a
+crash may happen between them.
 
 It uses the ports only. Dispatch: the projector writes undispatched jobs beside the views;
 projector/job_relay.py puts them into the queue. Record: append first, then settle; the worker's
@@ -125,7 +125,7 @@ class SeparateTransactions:
     ) -> list[Recording]:
         """Drop, append, settle, each for all entries at once.
 
-        Repeated after a failure in the middle it comes to the same end.
+        It can be repeated after a failure in the middle.
         """
         dropped = await self._drop(entries)
         appends = {
@@ -136,13 +136,13 @@ class SeparateTransactions:
         verdicts = await self._append(entries, appends, dropped)
         settled = dropped | await self._settle(entries, verdicts)
         return [
-            # Refused events undo the drop: then nothing became of the job.
+            # Refused events undo the drop: the job stays as it was.
             Recording(verdicts.get(n), None if _is_refused(verdicts.get(n)) else settled.get(n))
             for n in range(len(entries))
         ]
 
     async def _drop(self, entries: Sequence[Entry]) -> dict[int, Settled]:
-        """What became of the jobs. The placeholder of a dropped job is in the queue on return."""
+        """The settlements. The placeholder of a dropped job is in the queue on return."""
         drops = {
             n: entry.settlement
             for n, entry in enumerate(entries)
@@ -153,7 +153,7 @@ class SeparateTransactions:
             if not drops:
                 return dropped
             for n, settled in zip(drops, await self._drop_all([*drops.values()]), strict=True):
-                # Dropped once, it was there, whatever happened in between.
+                # It was dropped in an earlier round.
                 dropped[n] = "done" if dropped.get(n) == "done" and settled == "absent" else settled
             gone = {
                 n: job
@@ -168,7 +168,7 @@ class SeparateTransactions:
                 if gone
                 else []
             )
-            # A relay has put the others again in this moment: a worker may have leased them.
+            # The relay has put the others again: a worker may have leased them.
             drops = {n: drops[n] for n, is_held in zip(gone, held, strict=True) if not is_held}
         return dropped | dict.fromkeys(drops, "active")
 
@@ -200,22 +200,19 @@ class SeparateTransactions:
                 else {}
             )
         except StoreError:
-            # If it was only the answer that got lost, the job comes back to a request that no
-            # longer wants it: harmless.
+            # If only the answer was lost, the job points to a request that needs none: harmless.
             await self._let_go(held, removed)
             raise
         await self._let_go(held, {n: job for n, job in removed.items() if _is_refused(verdicts[n])})
         return verdicts
 
     async def _let_go(self, held: Mapping[int, Job], wanted: Mapping[int, Job]) -> None:
-        """Remove the placeholders, and put back what is wanted as pending: nobody has held these
-        jobs.
-        """
+        """Remove the placeholders, and put the wanted jobs back as undispatched."""
         if held:
             # From the queue alone: an undispatched job of the same id stays.
             await self._queue.settle([Drop(job.id) for job in held.values()])
         if wanted:
-            # After the placeholders: while one stands, the relay would put nothing in its place.
+            # After the placeholders: the relay does not replace them.
             await self._jobs.save_with_jobs([], [*wanted.values()], [], [])
             self._written.set()
 
@@ -224,7 +221,7 @@ class SeparateTransactions:
     ) -> dict[int, Settled]:
         """Ack and release what was recorded.
 
-        A crash before this leaves a job that its next taker finds done or not yet due.
+        After a crash before this, the next worker finds the job done or not yet due.
         """
         chosen: dict[int, Settlement] = {}
         for n, entry in enumerate(entries):
@@ -242,22 +239,22 @@ class SeparateTransactions:
 
 
 class SeparateFences:
-    """A fence around both databases.
+    """A fence around both databases. Implements gesta.ports.fences.
 
-    Implements gesta.ports.fences. What a crash leaves half done is completed by repeating it.
+    After a crash in the middle, repeat the call.
     """
 
     def __init__(self, events: Fences, queue: Fences) -> None:
         self._events, self._queue = events, queue
 
     async def put_up(self, fence: Fence) -> None:
-        # The queue's first: no job is leased any more whose outcome could not be recorded.
+        # The queue first: a leased job needs the event store to record its outcome.
         if fence.tenant is None:
             await self._queue.put_up(fence)
         await self._events.put_up(fence)
 
     async def take_down(self, fence: Fence, jobs: Sequence[Job] = ()) -> None:
-        # The events' last: `standing` asks that one.
+        # The event store last: `standing` reads it.
         await self._queue.take_down(fence, jobs)
         await self._events.take_down(fence)
 

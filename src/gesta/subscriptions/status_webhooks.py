@@ -19,7 +19,7 @@ from gesta.domain.status_events import OWN_SOURCES, STATUS_WEBHOOKS, Event
 from gesta.domain.stream_names import config_stream
 from gesta.errors import Conflict, Fenced, InvalidRequest
 from gesta.flows.flow import Flow, Payload
-from gesta.flows.webhook import TOLD, Message, WebhookSubscription, endpoint_error
+from gesta.flows.webhook import SUBSCRIPTION, Message, WebhookSubscription, endpoint_error
 from gesta.intake.submit import Intake
 from gesta.intake.submit_options import Options
 from gesta.requests.dead_letters import iso
@@ -49,7 +49,9 @@ class Listening(msgspec.Struct, frozen=True):
 
 
 def listening_of(config: TenantConfig, flow: Flow) -> list[Listening]:
-    return [_listening_to(one, config, flow) for one in config.entities() if one.kind == TOLD]
+    return [
+        _listening_to(one, config, flow) for one in config.entities() if one.kind == SUBSCRIPTION
+    ]
 
 
 def _listening_to(entity: Entity, config: TenantConfig, flow: Flow) -> Listening:
@@ -109,7 +111,10 @@ class StatusWebhooks(LogConsumer):
 
     async def _is_wanted(self) -> bool:
         # A tenant that was copied to this store has config but no checkpoint.
-        return TOLD in self._config.seen or await self._checkpoints.position(self.checkpoint) > 0
+        return (
+            SUBSCRIPTION in self._config.seen
+            or await self._checkpoints.position(self.checkpoint) > 0
+        )
 
     async def step(self) -> int:
         position = await self._begin()
@@ -184,7 +189,7 @@ class StatusWebhooks(LogConsumer):
             self._telemetry.log.warning(
                 "event webhook subscription broken",
                 tenant=tenant,
-                subscription=f"{TOLD}/{one.code}",
+                subscription=f"{SUBSCRIPTION}/{one.code}",
                 error=one.error,
             )
 

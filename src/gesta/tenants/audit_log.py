@@ -56,7 +56,7 @@ class Change(msgspec.Struct, frozen=True):
     #: of the suppression list, the name of a handler.
     about: str
     #: Who decided: `gesta` with the role `engine` where the engine acted by itself; empty where
-    #: the caller named nobody.
+    #: the caller named no actor.
     by: str
     roles: tuple[str, ...] = ()
     details: dict[str, Any] = {}

@@ -399,7 +399,8 @@ class TenantConfig:
         entity = self.get(kind, code)
         if entity is not None:
             body = msgspec.structs.replace(entity.body, disabled=True, disabled_reason=reason)
-            await self._writer.amend(self.tenant, entity, body)
+            if await self._writer.amend(self.tenant, entity, body):
+                self._writer.disabled(self.tenant, kind, code, reason)
 
     def reference(self, text: str) -> str:
         """The value behind `env:NAME`; any other text is its own value.

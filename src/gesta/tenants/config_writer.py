@@ -54,6 +54,8 @@ class ConfigWriter:
         self.reference, self._renderer = reference, renderer
         self._events, self._key_ring, self._runtime = events, key_ring, runtime
         self._ids = Ids(runtime)
+        #: Called with tenant, kind, code and reason when the engine has disabled an entity.
+        self.disabled: Callable[[str, str, str, str], None] = lambda *_: None
         # Many notes at once go one after the other; otherwise they would conflict with each other.
         self._noting = asyncio.Lock()
 
@@ -162,8 +164,11 @@ class ConfigWriter:
                 )
         return msgspec.structs.replace(body, **dict.fromkeys(names, "")), refs
 
-    async def amend(self, tenant: str, entity: Entity, body: ConfigBody) -> None:
-        """Let the engine change an entity's body, unless it was changed or deleted since then."""
+    async def amend(self, tenant: str, entity: Entity, body: ConfigBody) -> bool:
+        """Let the engine change an entity's body, unless it was changed or deleted since then.
+
+        Whether it was changed.
+        """
 
         async def decide() -> EntityPut | None:
             current = self.cache.of(tenant).find(entity.kind, entity.code)
@@ -171,7 +176,7 @@ class ConfigWriter:
                 return None
             return _event_of(msgspec.structs.replace(entity, body=body), current)
 
-        await self.change(tenant, decide, ENGINE)
+        return await self.change(tenant, decide, ENGINE)
 
     async def delete(
         self,

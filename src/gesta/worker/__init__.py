@@ -1,1 +1,1 @@
-"""Station 6: one attempt, safely."""
+"""The worker: leases jobs and brings each to a recorded outcome."""

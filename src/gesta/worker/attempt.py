@@ -15,16 +15,17 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
-from gesta.domain.commands import Command, Reconciled, RecordOutcome, Start
+from gesta.domain.commands import Command, Reconciled, RecordOutcome, ReleaseRequest, Start
 from gesta.domain.ids import idempotency_key
-from gesta.domain.outcome import Outcome, Rejected, Retry, Unknown, clear_text
+from gesta.domain.outcome import Done, Outcome, Rejected, Retry, Unknown, clear_text
 from gesta.domain.state import State
 from gesta.errors import BadConfig
 from gesta.flows.attempt import Attempt
 from gesta.flows.deferrals import ConfigMissing, CredentialRefused, Postponed
 from gesta.flows.flow import Executor, Flow
-from gesta.flows.personal_fields import personal_texts
+from gesta.flows.personal_fields import personal_fields, personal_texts
 from gesta.outbound.http import AttemptEnded, Http
+from gesta.outbound.http.client import error_code
 from gesta.outbound.lookups import LOOKUP_TENANT
 from gesta.outbound.rate_limits import Limits, Tokens
 from gesta.outbound.smtp import Mail
@@ -33,7 +34,7 @@ from gesta.ports.read_model import View
 from gesta.requests.recorder import Applied, Recorder, Settle, no_job
 from gesta.runtime.clock import Runtime
 from gesta.runtime.component import Process
-from gesta.runtime.redaction import scrub
+from gesta.runtime.redaction import hide, scrub
 from gesta.runtime.telemetry import LogContext
 from gesta.security.subject_keys import Readable, SubjectKeys
 from gesta.tenants.config import ConfigCache, TenantConfig
@@ -55,9 +56,13 @@ BAD_PAYLOAD = Rejected(
 )
 NO_TESTS = Rejected(
     "not_for_tests",
-    "the flow no longer says that it reaches nobody but the sandbox; nothing was called",
+    "the flow no longer declares effects='attempt', so a test could leave the sandbox; nothing was"
+    " called",
 )
 TENANTS_KEPT = 1_000
+#: So much of a provider's answer and of a traceback is recorded.
+TEXT_BYTES = 2_000
+NO_FACTS: Mapping[str, Any] = {}
 
 Obstacle = Rejected | Retry
 
@@ -71,10 +76,12 @@ class Running:
         "cut_reason",
         "error",
         "flow",
+        "http",
         "is_abandoned",
         "key",
         "lease",
         "leased",
+        "mail",
         "number",
         "obstacle",
         "payload",
@@ -98,6 +105,9 @@ class Running:
         self.payload: object = None
         #: What the executor raised and should not have.
         self.error: BaseException | None = None
+        #: What the executor was given to send with; None: nothing was called.
+        self.http: Http | None = None
+        self.mail: Mail | None = None
         #: With what the attempt ends because nothing can be called.
         self.obstacle: Obstacle | None = None
         #: Why it was cut off; None while it was not.
@@ -118,6 +128,13 @@ class Running:
     def log_tags(self) -> dict[str, str]:
         return self.log_context.tags()
 
+    @property
+    def has_sent(self) -> bool:
+        """Whether something may have been sent through `attempt.http` or `attempt.mail`."""
+        return (self.http is not None and self.http.has_sent) or (
+            self.mail is not None and self.mail.has_sent
+        )
+
 
 class ExecutorTools:
     """Everything through which an executor has effects. For a test request it ends in the
@@ -128,7 +145,7 @@ class ExecutorTools:
         self,
         *,
         http: Callable[[], Http],
-        mail: Mail,
+        mail: Callable[[], Mail],
         tokens: Tokens,
         templates: Callable[[TenantConfig], Templates],
         records: Records,
@@ -144,9 +161,9 @@ class ExecutorTools:
     def of(self, state: State) -> tuple[Http, Mail, Limits, TenantRecords]:
         if state.test:
             sandbox = self.sandbox_mode or self._make_sandbox_mode()
-            return sandbox.http(), sandbox.mail, sandbox.limits, sandbox.records(state.tenant)
+            return sandbox.http(), sandbox.mail(), sandbox.limits, sandbox.records(state.tenant)
         limits, records = self._of_tenants.get(state.tenant) or self._of_tenant(state.tenant)
-        return self._http(), self._mail, limits, records
+        return self._http(), self._mail(), limits, records
 
     def _make_sandbox_mode(self) -> SandboxMode:
         from gesta.worker.test_mode import SandboxMode
@@ -181,12 +198,17 @@ class Attempts:
         self._subject_keys = subject_keys
         self._job_release, self._deadlines, self.tools = job_release, deadlines, tools
         self._runtime, self._telemetry = process.runtime, process.telemetry
+        host, _, worker = process.owner.partition(":")
+        self._here = {"worker": worker, "host": host}
         self._guard = Guard(recorder, process.runtime)
         self._decoders = {flow.name: msgspec.json.Decoder(flow.payload) for flow in flows.values()}
 
     async def run(self, run: Running) -> None:
         """Bring one leased job to a recorded end."""
         finding = self._examine(run)
+        if run.view.state.held and finding in ("execute", "reconcile"):
+            run.view = (await self._apply(run, ReleaseRequest(), no_job)).view
+            finding = self._examine(run)
         if finding not in ("execute", "reconcile") and not await self._settle(run, finding):
             return
         self._prepare(run)
@@ -213,7 +235,8 @@ class Attempts:
         # Recorded first, then logged: an error in logging must not lose an outcome. The job of an
         # abandoned attempt was settled then, and another worker may hold it.
         settle = no_job if run.is_abandoned else settle_of(run.leased)
-        applied = await self._record(run, outcome, settle, called=run.obstacle is None)
+        facts = await self._facts(run, outcome, started_ms)
+        applied = await self._record(run, outcome, settle, called=run.obstacle is None, facts=facts)
         self._report(run, outcome, applied, latency_ms)
 
     async def abandon(self, run: Running) -> None:
@@ -304,26 +327,50 @@ class Attempts:
 
     def _attempt(self, run: Running, started_ms: int) -> Attempt:
         state = run.view.state
-        http, mail, limits, records = self.tools.of(state)
+        run.http, run.mail, limits, records = self.tools.of(state)
         return Attempt(
-            state.tenant,
-            run.flow.name,
-            state.id,
-            run.number,
-            run.key,
-            state.correlation_id,
-            started_ms,
-            http,
-            run.config,
-            limits,
-            self.tools.templates(run.config),
-            state.attempted_from if run.asking else started_ms,
-            mail,
-            records,
-            state.test,
-            self.tools.report_to,
-            state.operation,
+            tenant=state.tenant,
+            flow=run.flow.name,
+            request_id=state.id,
+            number=run.number,
+            key=run.key,
+            correlation_id=state.correlation_id,
+            at_ms=started_ms,
+            http=run.http,
+            config=run.config,
+            limits=limits,
+            templates=self.tools.templates(run.config),
+            first_ms=state.attempted_from if run.asking else started_ms,
+            mail=run.mail,
+            records=records,
+            test=state.test,
+            report_to=self.tools.report_to,
+            operation=state.operation,
         )
+
+    async def _facts(self, run: Running, outcome: Outcome, started_ms: int) -> dict[str, Any]:
+        """What is recorded of the attempt beside its outcome (events.AttemptEnd)."""
+        facts: dict[str, Any] = {"started_at": started_ms, **self._here}
+        answer = None if run.http is None else run.http.last
+        if answer is not None:
+            facts["http_status"] = answer.status
+        if isinstance(outcome, Done):
+            return facts
+        try:
+            code, text = _answer_of(run)
+            traceback = "" if run.error is None else run.log_context.traceback(run.error)
+            hidden = [*run.config.opened, *personal_texts(run.payload)]
+            texts = [
+                hide(scrub(one, TEXT_BYTES), hidden) if one else ""
+                for one in (text, traceback[-TEXT_BYTES:])
+            ]
+            if any(texts) and personal_fields(run.flow.payload):
+                # Texts of other programs may quote any personal field.
+                texts = await self._subject_keys.encrypt_texts(run.view, texts)
+            return {**facts, "provider_code": code, "answer": texts[0], "traceback": texts[1]}
+        except Exception as error:  # noqa: BLE001 -- no outcome is lost for its texts
+            self._telemetry.crashed("attempt record", error)
+            return facts
 
     async def _call(self, run: Running, executor: Executor, attempt: Attempt) -> Outcome:
         """The outcome, whatever the executor does.
@@ -366,6 +413,9 @@ class Attempts:
         except BaseException as error:  # noqa: BLE001 -- a bug must not look like no effect
             run.error = error
             detail = scrub(f"{type(error).__name__}: {error} (at {_line_of(error)})")
+            if run.flow.effects == "attempt" and not run.has_sent:
+                # The flow has effects through these alone, so nothing has happened.
+                return Retry("unexpected_error", detail)
             return Unknown("unexpected_error", detail)
         finally:
             self._deadlines.forget(run)
@@ -373,7 +423,13 @@ class Attempts:
                 run.task.uncancel()
 
     def _record(
-        self, run: Running, outcome: Outcome, settle: Settle, *, called: bool
+        self,
+        run: Running,
+        outcome: Outcome,
+        settle: Settle,
+        *,
+        called: bool,
+        facts: Mapping[str, Any] = NO_FACTS,
     ) -> Coroutine[None, None, Applied]:
         now, chance, state = self._runtime.now_ms(), self._runtime.chance(), run.view.state
         command: Command
@@ -389,6 +445,7 @@ class Attempts:
                 run.config.used,
                 called,
                 state.operation,
+                facts,
             )
         return self._apply(run, command, settle)
 
@@ -401,7 +458,7 @@ class Attempts:
         line = run.log_context
         if is_logged:
             telemetry.attempt_told(line, outcome, attempts=run.number, latency_ms=latency_ms)
-        if isinstance(outcome, Unknown) and outcome.reason == "unexpected_error":
+        if not isinstance(outcome, Done) and outcome.reason == "unexpected_error":
             telemetry.executor_raised(line, clear_text(outcome.detail), run.error)
         if not applied.events:
             telemetry.late_outcome(line, flow.name)
@@ -418,6 +475,15 @@ class Attempts:
             insist=True,
             tags=run.log_tags,
         )
+
+
+def _answer_of(run: Running) -> tuple[str, str]:
+    """The provider's code and the beginning of its last answer."""
+    if run.http is not None and (http := run.http.last) is not None:
+        return error_code(http), http.body[:TEXT_BYTES].decode(errors="replace")
+    if run.mail is not None and (mail := run.mail.last) is not None and mail.reply is not None:
+        return str(mail.reply.code), mail.reply.text[:TEXT_BYTES]
+    return "", ""
 
 
 def _line_of(error: BaseException) -> str:

@@ -5,6 +5,7 @@ whose request is not there yet is released for a moment, and quarantined after s
 whose request cannot be read is quarantined, and the rest goes on. The caller starts what is left.
 """
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
@@ -23,7 +24,7 @@ from gesta.runtime.clock import sleep
 from gesta.runtime.component import STORE_PAUSE_SECONDS, Process
 from gesta.tenants.config import ConfigCache
 from gesta.tenants.pause_control import PauseControl
-from gesta.worker.release import LateCancellation
+from gesta.worker.release import JobRelease
 
 #: How often a missing request is looked for, and the pause in between: where queue and log are
 #: different servers, a job may be ahead of the events it points to.
@@ -34,11 +35,19 @@ MISSING_KEPT = 10_000
 NOTHING_MADE: Mapping[str, View] = {}
 
 
+class Paused(NamedTuple):
+    """A job that a pause covers. `view`: its request; None where that is missing."""
+
+    leased: LeasedJob
+    hold: Hold
+    view: View | None
+
+
 class Admitted(NamedTuple):
     """A batch, sorted by what is to be done with its jobs."""
 
     ready: list[tuple[LeasedJob, View]]
-    paused: list[tuple[LeasedJob, Hold]]
+    paused: list[Paused]
     missing: list[LeasedJob]
     unreadable: list[tuple[LeasedJob, Exception]]
 
@@ -52,13 +61,13 @@ class BatchAdmission:
         loader: Loader,
         config: ConfigCache,
         pausing: PauseControl,
-        late_cancellation: LateCancellation,
+        job_release: JobRelease,
         store_retry: StoreRetry,
         process: Process,
     ) -> None:
         self._flows, self._loader, self._config, self._pausing = flows, loader, config, pausing
         self._queue, self._read_model = stores.queue, stores.read_model
-        self._late_cancellation, self._store_retry = late_cancellation, store_retry
+        self._job_release, self._store_retry = job_release, store_retry
         self._runtime, self._telemetry = process.runtime, process.telemetry
         #: Job → how often its request was missing.
         self._missing: dict[str, int] = {}
@@ -83,10 +92,14 @@ class BatchAdmission:
             fields = zip(*parts, strict=True)
             return Admitted(*([one for part in field for one in part] for field in fields))
         ready: list[tuple[LeasedJob, View]] = []
-        paused: list[tuple[LeasedJob, Hold]] = []
+        paused: list[Paused] = []
         missing: list[LeasedJob] = []
         if holds:
-            paused = [(one, holds[one.job.id]) for one in leased if one.job.id in holds]
+            paused = [
+                Paused(one, holds[one.job.id], found.get(one.job.id))
+                for one in leased
+                if one.job.id in holds
+            ]
             leased = [one for one in leased if one.job.id not in holds]
         self._telemetry.leased(leased, self._runtime.now_ms())
         for one in leased:
@@ -100,16 +113,25 @@ class BatchAdmission:
                 self._missing.pop(one.job.id, None)
         return Admitted(ready, paused, missing, [])
 
-    async def hold(self, paused: Sequence[tuple[LeasedJob, Hold]], *, insist: bool) -> None:
+    async def hold(self, paused: Sequence[Paused], *, insist: bool) -> None:
         """Hold jobs that a pause covers."""
-        holds = [hold for _, hold in paused]
-        await self._do(lambda: self._queue.settle(holds), holds, insist=insist)
+        holds = [one.hold for one in paused if one.view is None]
+        if holds:
+            await self._do(lambda: self._queue.settle(holds), holds, insist=insist)
+        # Together, so that one commit takes many.
+        await asyncio.gather(
+            *(
+                self._job_release.hold(one.leased, one.hold, one.view, insist=insist)
+                for one in paused
+                if one.view is not None
+            )
+        )
         # The pause may have ended since we read it, before these jobs were held: look again.
-        scopes = [(one.job.tenant, hold.scope) for one, hold in paused]
+        scopes = [(one.leased.job.tenant, one.hold.scope) for one in paused]
         await self._do(lambda: self._pausing.let_go(scopes), insist=insist)
         # A request may have been cancelled while we held its job.
-        keys = [_key(one) for one, _ in paused]
-        await self._do(lambda: self._late_cancellation.look(keys), insist=insist)
+        keys = [_key(one.leased) for one in paused]
+        await self._do(lambda: self._job_release.late_cancellation.look(keys), insist=insist)
 
     async def postpone(self, leased: LeasedJob, *, insist: bool) -> None:
         """Release a job whose request is missing; quarantine it after the last try."""

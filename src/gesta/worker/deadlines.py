@@ -1,4 +1,6 @@
-"""One watch for all time limits: a timer per attempt would cost more than many attempts do."""
+"""Time limits of attempts, checked by one task: a timer per attempt would cost more than many
+attempts do.
+"""
 
 from __future__ import annotations
 

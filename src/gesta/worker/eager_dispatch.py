@@ -66,8 +66,8 @@ class EagerDispatcher:
         self.on_their_way = 0
 
     def asks(self, flow: str, slots: int) -> int:
-        """For how many of its free slots a take asks: where no job is thought to wait, some are
-        left for eager dispatch.
+        """For how many free slots a take asks. Where no job should be waiting, some slots stay for
+        eager dispatch.
         """
         most = self._most[flow]
         few = max(TAKE_LEAST, most // TAKES_TO_FILL) if flow in self._drained else most
@@ -75,7 +75,7 @@ class EagerDispatcher:
 
     @contextmanager
     def kept(self, slots: Mapping[str, int]) -> Iterator[None]:
-        """What a take asks for is not free meanwhile."""
+        """Reserve the slots that a take asks for until it is answered."""
         self._change(slots, -1)
         try:
             yield
@@ -87,13 +87,13 @@ class EagerDispatcher:
             self._free[flow] += sign * count
 
     def asked(self, asked: Mapping[str, int], leased: Sequence[LeasedJob]) -> None:
-        """What a take asked for, and what came."""
+        """Compare what a take asked for with what it got."""
         came = Counter([one.job.flow for one in leased])
         for flow, most in asked.items():
             (self._drained.add if came[flow] < most else self._drained.discard)(flow)
 
     def close(self) -> None:
-        """Make no more; those on their way will be answered."""
+        """Offer no more slots; open offers are still answered."""
         self._is_closed = True
 
     def make(self, jobs: Sequence[Job]) -> FreeSlots | None:

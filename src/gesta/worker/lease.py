@@ -52,8 +52,8 @@ class Lease:
         return token == self.token and self._runtime.monotonic() < self._until - MARGIN_SECONDS
 
     async def keep(self) -> None:
-        """Renew for ever; when that fails for too long, the calls are cut and work goes on under a
-        new token.
+        """Renew until cancelled. When that fails for too long, the calls are cut off and work goes
+        on under a new token.
         """
         await repeat(self._renew, "lease", self._process, pause_seconds=0.0)
 
@@ -82,8 +82,7 @@ class Lease:
         elif self.held:
             self.lose("it could not be renewed in time")
         else:
-            # What was left to its end must find one: a take that is granted after this would renew
-            # it.
+            # Jobs that were left to this lease must see it expire; a later take would renew it.
             self.resign()
 
     def lose(self, why: str) -> None:
@@ -126,8 +125,8 @@ class LeaseReconciliation:
 
     @property
     def is_uncertain(self) -> bool:
-        """Whether the queue is being asked, or has to be asked soon: what it tells must not come by
-        another way meanwhile.
+        """Whether the queue is being asked or must be asked soon. Until then no job may arrive by
+        eager dispatch.
         """
         return (
             self._is_looking or bool(self._doubted) or self._runtime.monotonic() < self._lost_until
@@ -146,7 +145,7 @@ class LeaseReconciliation:
         self._doubted.add(job_id)
 
     def ask(self) -> Asked:
-        """To be kept until the queue has answered."""
+        """The token and time of a request to the queue, kept until it is answered."""
         return Asked(self._lease.token, self._runtime.monotonic(), self._store_retry.count)
 
     def age(self, asked: Asked) -> float:
@@ -190,8 +189,8 @@ class LeaseReconciliation:
         ids = {one.job.id for one in held}
         self._doubted -= doubted - ids
         if asked.at < self._lost_until:
-            # One that somebody here is about to give back may have been given back already, and
-            # taken by that take.
+            # A job that is about to be released here may already be released, and leased again by
+            # the take whose answer was lost.
             self._doubted |= ids & here
         found = self.sure([one for one in held if one.job.id not in here], asked)
         self._doubted -= {one.job.id for one in found}

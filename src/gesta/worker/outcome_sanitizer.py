@@ -1,5 +1,4 @@
-"""What an executor says, made fit to be stored: a record that nobody can read back would be worse
-than none.
+"""Makes an executor's outcome fit to be stored and read back.
 
 Constructors are not checked, so an outcome can carry anything: a number for an id, a text for a
 delay, the provider's whole answer.
@@ -25,9 +24,7 @@ LABEL = re.compile(r"[a-z0-9_.-]{1,40}")
 
 
 def sound(answer: object) -> Outcome:
-    """The outcome with texts that are texts; Unknown when it is none, because then nobody knows
-    what happened.
-    """
+    """The outcome with valid texts. A return value that is not an outcome becomes Unknown."""
     # By far the most frequent answer, tested without the cost of a pattern.
     if (
         type(answer) is Done
@@ -122,9 +119,7 @@ async def protected(outcome: Outcome, flow: Flow, view: View, subject_keys: Subj
 
 
 def without_texts(outcome: Outcome) -> Outcome:
-    """What can be kept where nobody can say whether a text tells something about a person: ids, and
-    reasons that are a label.
-    """
+    """The outcome without free texts, which may be personal: ids, and reasons that are labels."""
     if isinstance(outcome, Done):
         return Done(outcome.id)
     return replace(

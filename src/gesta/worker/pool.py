@@ -13,7 +13,7 @@ from typing import Any
 from gesta.domain.outcome import Retry
 from gesta.errors import StoreError
 from gesta.flows.flow import Flow
-from gesta.ports.job_queue import Drop, Hold, JobQueue, LeasedJob, Settlement
+from gesta.ports.job_queue import Drop, JobQueue, LeasedJob, Settlement
 from gesta.ports.read_model import View
 from gesta.requests.store_retry import StoreRetry
 from gesta.runtime.clock import Signal, sleep, spawn, turn
@@ -21,7 +21,7 @@ from gesta.runtime.component import STORE_PAUSE_SECONDS, Process, repeat
 from gesta.security.field_encryption import MARK
 from gesta.security.subject_keys import Readable, SubjectKeys
 from gesta.worker.attempt import Attempts, Running
-from gesta.worker.batch_admission import NOTHING_MADE, BatchAdmission
+from gesta.worker.batch_admission import NOTHING_MADE, BatchAdmission, Paused
 from gesta.worker.deadlines import Deadlines
 from gesta.worker.eager_dispatch import EagerDispatcher
 from gesta.worker.lease import LEASE_SECONDS, Lease, LeaseReconciliation
@@ -308,15 +308,15 @@ class Pool:
             for one in leased:
                 self._free_slot(one)
 
-    async def _hold(self, paused: list[tuple[LeasedJob, Hold]]) -> None:
-        jobs = {one.job.id for one, _ in paused}
+    async def _hold(self, paused: list[Paused]) -> None:
+        jobs = {one.leased.job.id for one in paused}
         self._pausing_jobs |= jobs
         try:
             await self._admission.hold(paused, insist=True)
         finally:
             self._pausing_jobs -= jobs
-            for one, _ in paused:
-                self._free_slot(one)
+            for one in paused:
+                self._free_slot(one.leased)
 
     async def _give_back(self, leased: Sequence[LeasedJob]) -> None:
         await self._settle(leased, self._admission.release(leased))

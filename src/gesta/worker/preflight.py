@@ -1,8 +1,6 @@
-"""Before any call: whether there is still something to do, and whether it may be done now.
+"""Checks before any call whether there is still something to do, and whether it may be done now.
 
-Decided from the stream's head, not from the view alone.
-
-The same for our own attempts and for work that is handed out to others (handing_out/).
+It decides from the head of the stream. Own attempts and external workers use the same checks.
 """
 
 from functools import partial
@@ -18,9 +16,9 @@ from gesta.ports.read_model import View
 from gesta.requests.recorder import Applied, Recorder, Settle
 from gesta.runtime.clock import Runtime
 
-#: execute, ask: go on. lose: an earlier take has no recorded end. expire: too late, or the provider
-#: has forgotten our key.
-#: cancel: called back while an attempt ran. wait: not yet due. ignore: nothing to do.
+#: execute, reconcile: go on. lose: an earlier lease has no recorded end. expire: too late, or the
+#: provider has forgotten our key. cancel: cancelled while an attempt ran. wait: not yet due.
+#: ignore: nothing to do.
 Finding = Literal["execute", "reconcile", "lose", "expire", "cancel", "wait", "ignore"]
 
 #: A job that is due by the queue's clock and not by ours is looked at again after this: another
@@ -32,8 +30,7 @@ def examine(state: State, leased: LeasedJob, now_ms: int, rules: Rules) -> Findi
     """What to do with a job, given what its request is now."""
     job = leased.job
     if state.is_terminal or state.dispatch_version != job.dispatch_version or state.wants is None:
-        # Done already, opened anew since, or standing in unknown until a person decides: this
-        # pointer leads nowhere.
+        # Ended, opened again since, or unknown until a person decides: the job is outdated.
         return "ignore"
     if state.wants == "reconcile":
         # A question changes nothing at the provider, so asking twice is harmless.
@@ -61,7 +58,7 @@ def _began(due_ms: int, leased: LeasedJob) -> bool:
 
 
 class Guard:
-    """Brings to its end whatever is not to be executed."""
+    """Settles jobs that are not to be executed."""
 
     def __init__(self, recorder: Recorder, runtime: Runtime) -> None:
         self._recorder, self._runtime = recorder, runtime
@@ -114,8 +111,8 @@ class Guard:
         return None
 
     async def expire(self, leased: LeasedJob, view: View, rules: Rules, lost: str) -> None:
-        """What had been handed out and was never reported, put right: the doubt on record and the
-        job settled, in one commit.
+        """Record external work that was never reported as unknown, and settle its job, in one
+        commit.
         """
         now = self._runtime.now_ms()
         finding = examine(view.state, leased, now, rules)
@@ -130,7 +127,7 @@ class Guard:
         try:
             await self._apply(leased, view, Cancel(), rules, settle_of(leased), insist=insist)
         except CommandRefused:
-            # We stood still, our lease ended, and whoever took it over has brought it further.
+            # Our lease expired, and another worker has moved the request on.
             state = (await self._recorder.fresh(view, insist=insist)).state
             await self._recorder.settle(settled(leased, state, state), insist=insist)
 

@@ -13,14 +13,14 @@ from functools import partial
 from math import isfinite
 from typing import TYPE_CHECKING
 
-from gesta.domain.commands import Cancel, CommandRefused, Postpone
+from gesta.domain.commands import Cancel, Command, CommandRefused, HoldRequest, Postpone
 from gesta.domain.outcome import Retry
 from gesta.domain.state import QUEUE_HORIZON_MS
 from gesta.errors import BadScope, Busy, StoreError
 from gesta.flows.deferrals import ConfigMissing, CredentialRefused, Postponed
 from gesta.flows.flow import Flow
-from gesta.ports.job_queue import Hold, Release, Settlement
-from gesta.ports.read_model import Key, key_of
+from gesta.ports.job_queue import Hold, LeasedJob, Release, Settlement
+from gesta.ports.read_model import Key, View, key_of
 from gesta.requests.loader import Loader
 from gesta.requests.recorder import Recorder, drop_job
 from gesta.requests.store_retry import StoreRetry
@@ -64,20 +64,21 @@ class JobRelease:
     def __init__(
         self,
         *,
+        flows: Mapping[str, Flow],
         recorder: Recorder,
         pausing: PauseControl,
         late_cancellation: LateCancellation,
         store_retry: StoreRetry,
         process: Process,
     ) -> None:
-        self._recorder, self._pausing, self._store_retry = recorder, pausing, store_retry
-        self._late_cancellation = late_cancellation
+        self._flows, self._recorder, self._pausing = flows, recorder, pausing
+        self._store_retry, self.late_cancellation = store_retry, late_cancellation
         self._runtime, self._telemetry = process.runtime, process.telemetry
 
     async def postponed(self, run: Running, postponed: Postponed) -> None:
         """Release the job until then, at most for as long as a queue may hold a job."""
         seconds = postponed.after_seconds
-        # A flow may say anything, also what is no number of seconds.
+        # A flow may give any number, also infinity.
         wait_ms = (
             min(max(0, round(seconds * 1000)), QUEUE_HORIZON_MS)
             if isfinite(seconds)
@@ -86,7 +87,7 @@ class JobRelease:
         job = run.leased.job
         self._telemetry.postponed(run.flow.name)
         until_ms = self._runtime.now_ms() + wait_ms
-        await self._settle(run, Release(job.id, run.leased.token, until_ms))
+        await self._settle(run, Postpone(), Release(job.id, run.leased.token, until_ms))
 
     async def refused(self, run: Running, refused: CredentialRefused) -> None:
         """Hold it with everything else that uses the credential."""
@@ -112,22 +113,34 @@ class JobRelease:
         if scope is None or leased.is_possibly_executed:
             # It has changed meanwhile; or an earlier lease was lost, which a hold would remember
             # although its end is on record by now.
-            await self._settle(run, Release(leased.job.id, leased.token, 0))
+            await self._settle(run, Postpone(), Release(leased.job.id, leased.token, 0))
             return
-        await self._settle(run, Hold(leased.job.id, leased.token, str(scope)))
+        hold = Hold(leased.job.id, leased.token, str(scope))
+        await self._settle(run, HoldRequest(hold.scope), hold)
         try:
             # Between the pause and the hold, the pause may have ended or the request may have been
             # cancelled.
             await self._pausing.let_go([(tenant, str(scope))])
-            await self._late_cancellation.look([key_of(run.view.state)])
+            await self.late_cancellation.look([key_of(run.view.state)])
         except (StoreError, Busy) as error:
             # The sweeper releases what is held and not paused; a cancellation is applied then.
             self._telemetry.store_failed("worker", error)
 
-    async def _settle(self, run: Running, settlement: Settlement) -> None:
+    async def hold(self, leased: LeasedJob, hold: Hold, view: View, *, insist: bool) -> None:
+        """Hold a job that a pause covers, on record."""
+        await self._recorder.apply(
+            view,
+            HoldRequest(hold.scope),
+            self._flows[view.state.flow].rules,
+            lambda _, __: hold,
+            causation_id=leased.job.id,
+            insist=insist,
+        )
+
+    async def _settle(self, run: Running, command: Command, settlement: Settlement) -> None:
         await self._recorder.apply(
             run.view,
-            Postpone(),
+            command,
             run.flow.rules,
             lambda _, __: settlement,
             causation_id=run.leased.job.id,
@@ -136,7 +149,7 @@ class JobRelease:
 
 
 def unusable(refused: CredentialRefused, tenant: str) -> Retry | None:
-    """What an attempt comes to whose flow names a credential that cannot be one; None: it can."""
+    """The outcome where the flow names an invalid credential; None: it is valid."""
     try:
         checked(Scope(None, tenant, refused.credential))
     except BadScope as error:
@@ -153,7 +166,8 @@ def _reason(refused: CredentialRefused, run: Running) -> str:
     outcome = sound(Retry(refused.reason, refused.detail))
     outcome = discreet(outcome, run.payload, run.config.opened)
     assert isinstance(outcome, Retry)
-    if has_private_texts(run.flow):
+    # The engine itself composes the text about missing config.
+    if has_private_texts(run.flow) and not isinstance(refused, ConfigMissing):
         return code_of(outcome, run.flow.reasons)
     text = f"{outcome.reason}: {outcome.detail}" if outcome.detail else outcome.reason
     return "".join(character for character in text if character.isprintable())[:REASON_LENGTH_MAX]

@@ -1,13 +1,9 @@
-"""The world of test requests: what their executors are given instead of the real one.
+"""Test mode: what executors of test requests get, so that they reach the sandbox only.
 
-Nothing they do reaches anybody but the sandbox.
-
-HTTP and letters go to doubles in this process. No secret is opened: a stand-in takes the place of
-each. Of config that the tenant has, all the
-rest counts; of a kind of which it has stored nothing at all, the flow's own stand-in does, so that
-a newcomer's first message is sent.
-Nothing is written beside the request's own events: no rate limit of the live requests is used up,
-no endpoint switched off, nobody noted.
+HTTP and e-mail go to fakes in this process. Stand-ins replace all secrets. The tenant's other
+config is used; for a kind of which nothing is stored, the flow's stand-in is. Nothing is written
+beside the request's own events: no rate limit is used up, no endpoint disabled, no address
+suppressed.
 """
 
 import base64
@@ -27,26 +23,27 @@ from gesta.tenants.flow_records import Records, TenantRecords
 T = TypeVar("T")
 P = ParamSpec("P")
 
-#: Effects that each double remembers, so that a repeat under the same key is known as one.
+#: Effects that each fake remembers, so that it recognises a repeat under the same key.
 KEPT = 50
-#: In the form of a webhook's secret, the only one whose form anybody looks at.
+#: In the form of a webhook secret, the only kind whose form is checked.
 STAND_IN = "whsec_" + base64.b64encode(b"a stand-in: no secret at all").decode()
 
 
 class SandboxMode:
-    """One for the process, whosever the requests are: what the doubles know, they tell to the
-    holder of the same key alone.
-    """
+    """One for all tenants of the process: the fakes answer by the key of a request."""
 
     def __init__(self, records: Records, runtime: Runtime) -> None:
         self.sandbox = Sandbox(kept=KEPT)
         self._transport = SandboxTransport(runtime, self.sandbox)
         self._records, self._runtime = records, runtime
-        self.mail = Mail(SandboxMail(runtime, self.sandbox.smtp), runtime)
+        self._mail = SandboxMail(runtime, self.sandbox.smtp)
         self.limits = NoLimits()
 
     def http(self) -> Http:
         return Http(self._transport, self._runtime)
+
+    def mail(self) -> Mail:
+        return Mail(self._mail, self._runtime)
 
     def records(self, tenant: str) -> TenantRecords:
         return UnchangedRecords(self._records, tenant)
@@ -70,8 +67,7 @@ class SandboxConfig(TenantConfig):
             or kind not in self._stand_ins
             or any(kind == known for known, _ in self._entities)
         ):
-            # Whoever has stored some of a kind has to be told of a code that is none of them, as a
-            # live request would be.
+            # A tenant that has stored some of this kind learns of a wrong code, as in live mode.
             return stored
         return Entity(kind, code, self._stand_ins[kind], {}, 0)
 
@@ -82,7 +78,7 @@ class SandboxConfig(TenantConfig):
         *args: P.args,
         **named: P.kwargs,
     ) -> T:
-        # Made anew: what is kept was made of the config as live requests see it.
+        # Not cached: the cache was made from the config of live requests.
         return make(self, *args, **named)
 
     async def secrets(self, kind: str, code: str, field: str) -> list[str]:
@@ -92,19 +88,19 @@ class SandboxConfig(TenantConfig):
         return [STAND_IN]
 
     async def disable(self, kind: str, code: str, reason: str) -> None:
-        """What a double says is no reason."""
+        """An answer of a fake disables nothing."""
 
     def reference(self, text: str) -> str:
         return STAND_IN
 
 
 def sandbox_config(real: TenantConfig, flow: Flow, payload: object) -> TenantConfig:
-    """What an attempt at a test is given for its tenant's config."""
+    """The config for an attempt of a test request."""
     return SandboxConfig(real, {} if flow.stand_ins is None else flow.stand_ins(payload))
 
 
 class NoLimits(Limits):
-    """The doubles take any number at once."""
+    """The fakes accept any number."""
 
     __slots__ = ()
 
@@ -115,11 +111,11 @@ class NoLimits(Limits):
         """At once."""
 
     async def close(self, name: str, seconds: float) -> None:
-        """Live requests are not to wait for what a double said."""
+        """An answer of a fake must not delay live requests."""
 
 
 class UnchangedRecords(TenantRecords):
-    """The tenant's records as they are. What is written is taken and forgotten."""
+    """The tenant's records, read-only: writes are dropped."""
 
     __slots__ = ()
 

@@ -30,7 +30,7 @@ class NumbersVersionsFromZero(MemoryEventStore):
 
 @breaks(
     Events.test_an_event_is_read_as_it_was_appended,
-    Events.test_the_log_and_the_stream_tell_the_same,
+    Events.test_the_log_and_the_stream_have_the_same_events,
 )
 class LosesTheMetadata(MemoryEventStore):
     async def read(self, streams):
@@ -40,7 +40,7 @@ class LosesTheMetadata(MemoryEventStore):
 @breaks(
     Events.test_an_append_that_read_a_stale_version_is_refused,
     Events.test_an_append_that_expects_more_events_than_there_are_is_refused,
-    Events.test_of_appends_that_race_for_a_version_one_stands,
+    Events.test_of_concurrent_appends_for_a_version_one_is_accepted,
     Events.test_a_refused_append_leaves_no_trace_in_the_log,
 )
 class IgnoresTheExpectedVersion(MemoryEventStore):
@@ -50,9 +50,9 @@ class IgnoresTheExpectedVersion(MemoryEventStore):
 
 
 @breaks(
-    Events.test_of_two_appends_for_one_version_in_a_batch_the_first_stands,
+    Events.test_of_two_appends_for_one_version_in_a_batch_the_first_is_accepted,
     Events.test_an_append_may_build_on_an_earlier_one_of_its_batch,
-    Claims.test_of_two_claims_to_a_key_in_one_batch_the_first_stands,
+    Claims.test_of_two_claims_to_a_key_in_one_batch_the_first_is_accepted,
 )
 class ChecksABatchBeforeItWritesAny(MemoryEventStore):
     async def append(self, appends):
@@ -76,17 +76,17 @@ class RefusesTheWholeBatch(MemoryEventStore):
 @breaks(
     Events.test_an_append_repeated_after_a_lost_answer_is_recognised,
     Events.test_a_repeated_append_is_recognised_when_the_stream_has_moved_on,
-    Events.test_an_append_that_stands_twice_in_a_batch_is_written_once,
+    Events.test_an_append_given_twice_in_a_batch_is_written_once,
     Record.test_a_recording_repeated_after_a_lost_answer_still_settles_the_job,
 )
 class RecognisesNoRepetition(MemoryEventStore):
-    def _already_stands(self, append):
+    def _is_repeated(self, append):
         return False
 
 
-@breaks(Events.test_an_append_of_which_only_a_part_stands_is_no_repetition)
+@breaks(Events.test_an_append_of_which_only_a_part_was_written_is_no_repetition)
 class ComparesTheFirstEventOnly(MemoryEventStore):
-    def _already_stands(self, append):
+    def _is_repeated(self, append):
         there = self._streams.get(append.stream, [])[append.expected :]
         return bool(there) and there[0].id == append.events[0].id
 
@@ -169,7 +169,7 @@ class EndsBeforeTheLast(MemoryEventStore):
         return max(0, len(self._log) - 1)
 
 
-@breaks(Events.test_everybody_who_waits_is_woken_by_an_append)
+@breaks(Events.test_every_waiter_is_woken_by_an_append)
 class WakesTheFirstWaiterOnly(MemoryEventStore):
     async def changed(self, timeout_seconds):
         signal = Signal(self._appended._runtime) if self._appended._waiters else self._appended
@@ -177,7 +177,7 @@ class WakesTheFirstWaiterOnly(MemoryEventStore):
 
 
 @breaks(
-    Events.test_an_append_before_the_wait_is_not_slept_through,
+    Events.test_an_append_before_the_wait_ends_the_wait,
     Record.test_recorded_events_wake_the_follower,
 )
 class WakesNobody(MemoryEventStore):
@@ -193,7 +193,7 @@ class WaitsForEver(MemoryEventStore):
 
 @breaks(
     Claims.test_a_key_leads_to_the_request_that_claimed_it_first,
-    Claims.test_of_claims_that_race_for_a_key_one_stands,
+    Claims.test_of_concurrent_claims_to_a_key_one_is_accepted,
 )
 class ForgetsClaims(MemoryEventStore):
     def _write(self, append):
@@ -230,7 +230,7 @@ class PutsClaimsInWordOnly(MemoryEventStore):
         return [True] * len(claims)
 
 
-@breaks(KeyClaimsContract.test_a_claim_put_twice_stands_and_one_that_is_anothers_is_told)
+@breaks(KeyClaimsContract.test_a_repeated_claim_is_accepted_and_a_foreign_one_reported)
 class LetsTheLastClaimCount(MemoryEventStore):
     async def put_claims(self, claims):
         self._claims |= {claim.name: claim for claim in claims}

@@ -16,7 +16,7 @@ from tests.contracts.faults.planting import breaks
     Fences.test_nothing_of_a_refused_call_is_written,
     Fences.test_one_tenant_comes_back_and_another_stays_away,
     Fences.test_the_last_of_two_fences_of_a_kind_counts,
-    AfterRestart.test_a_fence_stands_again,
+    AfterRestart.test_a_fence_is_kept_over_a_restart,
 )
 class StopsNobody(MemoryFences):
     async def put_up(self, fence):
@@ -86,7 +86,7 @@ class ChecksWhileItWrites(Harness):
         setattr(events, "append", one_by_one)  # noqa: B010 -- one object, not its class
 
 
-@breaks(AfterRestart.test_a_fence_stands_again)
+@breaks(AfterRestart.test_a_fence_is_kept_over_a_restart)
 class ForgetsWithARestart(Harness):
     async def close(self):
         self.database.fences._standing.clear()

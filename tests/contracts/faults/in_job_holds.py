@@ -10,7 +10,7 @@ from gesta.testing.contracts.job_inspection import JobInspectionContract
 from tests.contracts.faults.planting import breaks
 
 
-@breaks(Holds.test_a_held_job_is_given_to_nobody)
+@breaks(Holds.test_a_held_job_is_not_leased)
 class HoldsForTheLengthOfALease(MemoryJobQueue):
     def settle_one(self, settlement):
         if isinstance(settlement, Hold):
@@ -40,7 +40,7 @@ class CallsWhatItHeldSuspect(MemoryJobQueue):
 
 
 @breaks(
-    Holds.test_a_suspect_job_stays_suspect_while_it_is_held_and_after,
+    Holds.test_a_possibly_executed_job_stays_so_while_it_is_held_and_after,
     Holds.test_a_take_without_an_end_is_remembered_through_a_hold,
 )
 class CallsWhatItHeldInnocent(MemoryJobQueue):
@@ -52,7 +52,7 @@ class CallsWhatItHeldInnocent(MemoryJobQueue):
         return settled
 
 
-@breaks(Holds.test_only_who_has_the_job_can_hold_it)
+@breaks(Holds.test_only_the_holder_of_a_job_can_hold_it)
 class LetsAnybodyHold(MemoryJobQueue):
     def judge(self, settlement):
         return super().judge(
@@ -83,7 +83,7 @@ class CountsTenantsTogether(MemoryJobQueue):
         return [HeldJob("acme", one.scope, one.count) for one in await super().held()]
 
 
-@breaks(Holds.test_an_unhold_wakes_who_waits)
+@breaks(Holds.test_an_unhold_wakes_waiters)
 class UnholdsInSilence(MemoryJobQueue):
     async def unhold(self, scope, limit):
         told, self._queued = self._queued, Signal(self._runtime)

@@ -9,11 +9,11 @@ from tests.contracts.faults.planting import breaks
 
 
 @breaks(
-    Leases.test_a_job_whose_lease_ran_out_is_given_to_another_worker,
-    Leases.test_of_workers_that_race_for_a_dead_lease_one_gets_the_job,
+    Leases.test_a_job_of_an_expired_lease_is_leased_to_another_worker,
+    Leases.test_of_concurrent_workers_one_gets_the_job_of_an_expired_lease,
 )
 class NeverTakesALeaseBack(MemoryJobQueue):
-    def _end_dead_leases(self):
+    def _end_expired_leases(self):
         pass
 
 
@@ -24,14 +24,14 @@ class ForgetsEarlierTakes(MemoryJobQueue):
         return super()._lease_out(row, token)
 
 
-@breaks(Leases.test_a_job_taken_over_keeps_the_time_since_when_it_was_available)
+@breaks(Leases.test_a_job_of_an_expired_lease_keeps_the_time_since_when_it_was_available)
 class CountsTheLagFromTheTakeover(MemoryJobQueue):
     def _enqueue(self, row):
         row.available_ms = max(row.available_ms, self._runtime.now_ms())
         super()._enqueue(row)
 
 
-@breaks(Leases.test_a_take_tells_when_the_lease_of_another_worker_ends)
+@breaks(Leases.test_a_take_returns_when_the_lease_of_another_worker_ends)
 class TellsNothingOfOthersLeases(MemoryJobQueue):
     def _next_due(self, token, flows):
         leases, self._leases = self._leases, {}
@@ -54,7 +54,7 @@ class ExtendsTheLeasesOfAll(MemoryJobQueue):
         return token in self._leases
 
 
-@breaks(Leases.test_what_a_token_holds_is_told_as_it_was_taken)
+@breaks(Leases.test_the_jobs_of_a_token_are_listed_as_they_were_leased)
 class TellsWhatOthersHold(MemoryJobQueue):
     async def leased_by(self, token):
         rows = [
@@ -63,7 +63,7 @@ class TellsWhatOthersHold(MemoryJobQueue):
         return [LeasedJob(row.job, token, row.takes, row.available_ms) for row in rows]
 
 
-@breaks(ExternalLeasesContract.test_what_was_handed_out_is_not_told_as_taken)
+@breaks(ExternalLeasesContract.test_a_lease_of_an_external_worker_is_not_listed_by_token)
 class TellsWhatWasHandedOut(MemoryJobQueue):
     async def leased_by(self, token):
         return [
@@ -86,7 +86,7 @@ class RenewsNothingByTaking(MemoryJobQueue):
 
 
 @breaks(
-    Leases.test_a_lease_that_ran_out_cannot_be_extended_even_if_nobody_took_the_job,
+    Leases.test_an_expired_lease_cannot_be_extended,
     Leases.test_a_lease_that_another_worker_took_over_cannot_be_extended,
 )
 class ExtendsWhatRanOut(MemoryJobQueue):
@@ -96,7 +96,7 @@ class ExtendsWhatRanOut(MemoryJobQueue):
         return True
 
 
-@breaks(Leases.test_a_worker_that_froze_gets_its_own_job_back_only_by_taking_it_again)
+@breaks(Leases.test_a_frozen_worker_gets_its_job_only_by_a_new_lease)
 class RevivesTheLeaseOfAFrozenWorker(MemoryJobQueue):
     async def take(self, token, flows, lease_seconds, *, durable):
         if token in self._leases:
@@ -105,7 +105,7 @@ class RevivesTheLeaseOfAFrozenWorker(MemoryJobQueue):
 
 
 @breaks(
-    Leases.test_who_lost_the_lease_can_neither_ack_nor_release,
+    Leases.test_a_worker_that_lost_its_lease_can_neither_ack_nor_release,
     Settle.test_only_the_holder_can_ack_or_release,
 )
 class IgnoresTheToken(MemoryJobQueue):
@@ -114,14 +114,14 @@ class IgnoresTheToken(MemoryJobQueue):
         return "done" if settled == "lost" else settled
 
 
-@breaks(Leases.test_an_ack_after_the_lease_counts_while_nobody_has_taken_the_job)
+@breaks(Leases.test_an_ack_after_the_lease_counts_while_no_worker_has_leased_the_job)
 class FencesByTheClock(MemoryJobQueue):
     def judge(self, settlement):
-        self._end_dead_leases()
+        self._end_expired_leases()
         return super().judge(settlement)
 
 
-@breaks(Leases.test_a_job_under_a_dead_lease_cannot_be_dropped)
+@breaks(Leases.test_a_job_of_an_expired_lease_cannot_be_dropped)
 class DropsUnderADeadLease(MemoryJobQueue):
     def judge(self, settlement):
         row = self._rows.get(settlement.job_id)
@@ -130,7 +130,7 @@ class DropsUnderADeadLease(MemoryJobQueue):
         return "done" if isinstance(settlement, Drop) and dead else super().judge(settlement)
 
 
-@breaks(Leases.test_a_job_that_was_given_back_by_a_dead_lease_cannot_be_dropped)
+@breaks(Leases.test_a_job_of_a_cleared_expired_lease_cannot_be_dropped)
 class DropsWhateverHasNoToken(MemoryJobQueue):
     def judge(self, settlement):
         row = self._rows.get(settlement.job_id)

@@ -34,15 +34,15 @@ class HasAlwaysAnOldest(MemoryJobQueue):
 
 
 @breaks(
-    Listing.test_a_job_whose_lease_is_over_is_told_from_one_at_work,
-    ListedExternalLeasesContract.test_a_job_that_was_handed_out_has_a_lease_of_its_own,
+    Listing.test_a_job_of_an_expired_lease_is_listed_as_abandoned,
+    ListedExternalLeasesContract.test_an_external_job_has_a_lease_of_its_own,
 )
 class CountsTheDeadAsAtWork(MemoryJobQueue):
     async def backlog(self):
         return {flow: replace(one, abandoned=0) for flow, one in (await super().backlog()).items()}
 
 
-@breaks(Listing.test_a_job_whose_lease_is_over_is_told_from_one_at_work)
+@breaks(Listing.test_a_job_of_an_expired_lease_is_listed_as_abandoned)
 class TellsNoEndOfALease(MemoryJobQueue):
     def _standing(self, row):
         return replace(super()._standing(row), until_ms=None)

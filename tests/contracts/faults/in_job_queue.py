@@ -11,7 +11,7 @@ from gesta.testing.contracts.job_queue import TakeContract as Take
 from gesta.testing.contracts.job_settlements import SettleContract as Settle
 from gesta.testing.contracts.transactions import ProjectContract as Project
 from gesta.testing.contracts.transactions import RecordContract as Record
-from tests.contracts.faults.in_job_turns import Reordering
+from tests.contracts.faults.in_fair_queue import Reordering
 from tests.contracts.faults.planting import breaks
 
 
@@ -23,9 +23,9 @@ class LosesTheKindOfAJob(MemoryJobQueue):
 
 @breaks(
     Put.test_a_job_of_a_live_id_is_not_put_again,
-    Put.test_a_job_that_stands_twice_in_a_batch_is_put_once,
-    Put.test_of_puts_that_race_for_an_id_one_creates_the_job,
-    Put.test_a_job_that_somebody_holds_is_not_put_again,
+    Put.test_a_job_given_twice_in_a_batch_is_put_once,
+    Put.test_of_concurrent_puts_of_an_id_one_creates_the_job,
+    Put.test_a_leased_job_is_not_put_again,
 )
 class ReplacesLiveJobs(MemoryJobQueue):
     def put_one(self, job):
@@ -66,10 +66,10 @@ class WakesTheFirstWorkerOnly(MemoryJobQueue):
 
 
 @breaks(
-    Put.test_a_put_before_the_wait_is_not_slept_through,
-    Settle.test_a_release_wakes_who_waits,
-    Project.test_a_projected_job_wakes_who_waits,
-    Record.test_a_recorded_release_wakes_who_waits,
+    Put.test_a_put_before_the_wait_ends_the_wait,
+    Settle.test_a_release_wakes_waiters,
+    Project.test_a_projected_job_wakes_waiters,
+    Record.test_a_recorded_release_wakes_waiters,
 )
 class WakesNobody(MemoryJobQueue):
     async def ready(self, timeout_seconds):
@@ -89,9 +89,9 @@ class IgnoresSlots(MemoryJobQueue):
 
 
 @breaks(
-    Take.test_a_job_that_somebody_holds_is_given_to_nobody_else,
-    Take.test_workers_that_race_never_get_the_same_job,
-    Leases.test_of_workers_that_race_for_a_dead_lease_one_gets_the_job,
+    Take.test_a_leased_job_is_not_leased_again,
+    Take.test_concurrent_workers_never_get_the_same_job,
+    Leases.test_of_concurrent_workers_one_gets_the_job_of_an_expired_lease,
 )
 class LeavesTakenJobsReady(MemoryJobQueue):
     def _lease_out(self, row, token):
@@ -100,26 +100,26 @@ class LeavesTakenJobsReady(MemoryJobQueue):
         return leased
 
 
-@breaks(Take.test_a_delayed_job_is_given_out_when_it_is_due_and_not_before)
+@breaks(Take.test_a_delayed_job_is_leased_when_it_is_due_and_not_before)
 class IgnoresTheDelay(MemoryJobQueue):
     def put_one(self, job):
         return super().put_one(replace(job, due_ms=0))
 
 
-@breaks(Take.test_a_job_that_was_due_at_once_is_available_since_it_was_put)
+@breaks(Take.test_a_job_that_is_due_when_put_is_available_since_then)
 class CountsTheLagFromBeforeThePut(MemoryJobQueue):
     def put_one(self, job):
         self._enqueue(_Row(job, job.due_ms))
         return True
 
 
-@breaks(Take.test_a_take_tells_when_the_next_job_falls_due)
+@breaks(Take.test_a_take_returns_when_the_next_job_is_due)
 class TellsNothingOfTheNextJob(MemoryJobQueue):
     def _next_due(self, token, flows):
         return None
 
 
-@breaks(Take.test_a_take_tells_that_nothing_falls_due)
+@breaks(Take.test_a_take_returns_none_if_no_job_becomes_due)
 class AlwaysTellsOfANextJob(MemoryJobQueue):
     def _next_due(self, token, flows):
         return self._runtime.now_ms()
@@ -148,7 +148,7 @@ class KeepsAckedJobs(MemoryJobQueue):
         )
 
 
-@breaks(Settle.test_nobody_can_ack_a_job_that_nobody_holds)
+@breaks(Settle.test_a_job_without_a_lease_cannot_be_acked)
 class LetsAnybodyAckAFreeJob(MemoryJobQueue):
     def judge(self, settlement):
         row = self._rows.get(settlement.job_id)
@@ -163,7 +163,7 @@ class ReleasesAtOnce(MemoryJobQueue):
         )
 
 
-@breaks(Settle.test_a_released_job_bears_no_trace_of_earlier_takes)
+@breaks(Settle.test_a_released_job_forgets_earlier_leases)
 class CountsTakesThatEnded(MemoryJobQueue):
     def settle_one(self, settlement):
         takes = self._rows[settlement.job_id].takes
@@ -180,15 +180,15 @@ class ReleasesWithThePriorityOfAll(MemoryJobQueue):
         return super().settle_one(settlement)
 
 
-@breaks(Settle.test_a_job_that_nobody_holds_can_be_dropped)
+@breaks(Settle.test_a_job_without_a_lease_can_be_dropped)
 class DropsNothing(MemoryJobQueue):
     def judge(self, settlement):
         return "active" if isinstance(settlement, Drop) else super().judge(settlement)
 
 
 @breaks(
-    Settle.test_a_job_that_somebody_holds_cannot_be_dropped,
-    Settle.test_a_suspect_job_cannot_be_dropped,
+    Settle.test_a_leased_job_cannot_be_dropped,
+    Settle.test_a_possibly_executed_job_cannot_be_dropped,
 )
 class DropsWhatSomebodyHolds(MemoryJobQueue):
     def judge(self, settlement):
@@ -199,7 +199,7 @@ class DropsWhatSomebodyHolds(MemoryJobQueue):
         )
 
 
-@breaks(Settle.test_what_is_not_there_is_absent)
+@breaks(Settle.test_settling_a_missing_job_answers_absent)
 class CallsTheAbsentLost(MemoryJobQueue):
     def judge(self, settlement):
         return super().judge(settlement) if settlement.job_id in self._rows else "lost"

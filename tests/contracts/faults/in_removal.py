@@ -12,8 +12,8 @@ from tests.contracts.faults.planting import breaks
 
 @breaks(
     Removal.test_an_ended_request_goes_with_its_events_and_its_view,
-    Removal.test_many_go_at_once,
-    Removal.test_what_is_parked_of_it_goes_with_it,
+    Removal.test_a_large_batch_of_requests_is_removed,
+    Removal.test_quarantined_events_are_removed_with_their_request,
     Removal.test_a_late_append_to_what_is_gone_is_refused,
     Removal.test_a_shadow_made_before_is_not_swapped_in,
 )
@@ -43,7 +43,7 @@ class RemovesWhateverItIs(MemoryEventStore):
         return super().remove(stream, len(self._streams[stream]), passed)
 
 
-@breaks(Removal.test_what_somebody_has_not_passed_is_left_alone)
+@breaks(Removal.test_events_that_a_follower_has_not_passed_are_not_removed)
 class WaitsForTheProjectorOnly(MemoryReadModel):
     def passed_by_all(self):
         return self._checkpoints.get("projector/0", 0)
@@ -81,7 +81,7 @@ class BringsBackWhatWasRemoved(Harness):
 
 
 @breaks(
-    Old.test_old_requests_that_have_ended_are_found_whoevers_they_are,
+    Old.test_old_ended_requests_of_all_tenants_are_found,
     Old.test_small_steps_go_through_all,
 )
 class FindsTheFirstOnly(MemoryReadModel):
@@ -90,7 +90,7 @@ class FindsTheFirstOnly(MemoryReadModel):
         return found[:1], None
 
 
-@breaks(Old.test_what_is_open_or_has_changed_lately_is_not_told)
+@breaks(Old.test_open_or_recently_changed_requests_are_not_old)
 class TellsWhatIsOpen(MemoryReadModel):
     async def old(self, before_ms, after, limit, foreign=()):
         _, place = await super().old(before_ms, after, limit, foreign)
@@ -103,7 +103,7 @@ class LooksAtEverything(MemoryReadModel):
         return super()._made_before(tenant, 2**47, foreign)
 
 
-@breaks(Old.test_foreign_ids_tell_nothing_about_their_age)
+@breaks(Old.test_foreign_ids_show_no_age)
 class TrustsForeignIds(MemoryReadModel):
     def _made_before(self, tenant, at_ms, foreign):
         return super()._made_before(tenant, at_ms, ())

@@ -17,7 +17,7 @@ from tests.contracts.faults.planting import breaks
 @breaks(
     Shares.test_each_event_is_in_the_partition_of_its_stream,
     Shares.test_events_of_a_share_are_whole_and_in_the_order_of_the_log,
-    Shares.test_who_follows_a_share_while_others_append_skips_nothing,
+    Shares.test_a_follower_of_a_share_skips_nothing_while_others_append,
 )
 class HashesDifferently(MemoryEventStore):
     async def follow_share(self, after, limit, share):
@@ -53,7 +53,7 @@ class ForgetsThatItStoppedEarly(MemoryEventStore):
         return found, max(reached, min(after + limit, self.length))
 
 
-@breaks(Shares.test_at_the_end_there_is_nothing_and_the_place_stays)
+@breaks(Shares.test_at_the_end_a_share_is_empty_and_the_position_stays)
 class GoesBeyondTheEnd(MemoryEventStore):
     async def follow_share(self, after, limit, share):
         found, _ = await super().follow_share(after, limit, share)
@@ -97,15 +97,15 @@ class _Spoiled(MemoryReadModel):
         raise AssertionError("a fault says what goes wrong")
 
 
-@breaks(Parts.test_whoever_is_alone_has_all_parts_of_a_role)
+@breaks(Parts.test_a_single_owner_has_all_parts_of_a_role)
 class TakesHalf(_Spoiled):
     def _spoil(self, ours):
         return {part for part in ours if part % 2}
 
 
 @breaks(
-    Parts.test_a_newcomer_gets_its_part_and_whoever_had_more_hears_of_it,
-    Parts.test_of_more_owners_than_parts_the_others_stand_by,
+    Parts.test_a_new_owner_gets_its_part_from_those_with_more,
+    Parts.test_with_more_owners_than_parts_some_have_none,
 )
 class KeepsWhatItHas(MemoryReadModel):
     """Only what is free can be had."""
@@ -116,16 +116,16 @@ class KeepsWhatItHas(MemoryReadModel):
 
 
 @breaks(
-    Parts.test_a_newcomer_gets_its_part_and_whoever_had_more_hears_of_it,
-    Parts.test_owners_that_race_for_parts_never_get_the_same,
-    Parts.test_of_more_owners_than_parts_the_others_stand_by,
+    Parts.test_a_new_owner_gets_its_part_from_those_with_more,
+    Parts.test_concurrent_owners_never_get_the_same_part,
+    Parts.test_with_more_owners_than_parts_some_have_none,
 )
 class GivesEverybodyEverything(MemoryReadModel):
     async def share(self, role, count, owner, lease_seconds):
         return set(range(count))
 
 
-@breaks(Parts.test_parts_whose_lease_has_run_out_go_to_those_who_are_left)
+@breaks(Parts.test_parts_of_an_expired_lease_go_to_the_other_owners)
 class LeasesForEver(MemoryReadModel):
     async def share(self, role, count, owner, lease_seconds):
         return await super().share(role, count, owner, lease_seconds * 50)
@@ -137,14 +137,14 @@ class NeverGivesUp(MemoryReadModel):
         return await super().share(role, count, owner, lease_seconds or 10)
 
 
-@breaks(Parts.test_nobody_has_a_part_while_another_holds_the_role_itself)
+@breaks(Parts.test_no_owner_has_a_part_while_another_holds_the_whole_role)
 class LooksAtThePartsOnly(MemoryReadModel):
     async def share(self, role, count, owner, lease_seconds):
         self._roles.pop(role, None)
         return await super().share(role, count, owner, lease_seconds)
 
 
-@breaks(Parts.test_parts_are_told_as_roles)
+@breaks(Parts.test_parts_are_listed_as_roles)
 class HidesTheParts(MemoryReadModel):
     async def roles(self):
         return [one for one in await super().roles() if "/" not in one.name]

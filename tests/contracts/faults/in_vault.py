@@ -9,7 +9,7 @@ from gesta.testing.contracts.vault import VaultContract as Vault
 from tests.contracts.faults.planting import breaks
 
 
-@breaks(Vault.test_a_secret_comes_back_as_it_was_sealed)
+@breaks(Vault.test_a_secret_is_read_as_it_was_stored)
 class CutsTheBoxAtItsFirstZero(MemoryVault):
     def _put_one(self, box):
         return super()._put_one(replace(box, box=box.box.partition(b"\0")[0]))
@@ -26,7 +26,7 @@ class Overwrites(MemoryVault):
         return True
 
 
-@breaks(Vault.test_versions_of_a_name_stand_side_by_side)
+@breaks(Vault.test_versions_of_a_name_are_kept_separately)
 class KeepsTheLastVersion(MemoryVault):
     def _put_one(self, box):
         self._boxes = {
@@ -58,7 +58,7 @@ class DestroysEveryVersion(MemoryVault):
 
 @breaks(
     Vault.test_a_destroyed_version_is_never_written_again,
-    Vault.test_the_newest_version_is_told_without_its_box_when_it_was_destroyed,
+    Vault.test_a_destroyed_newest_version_is_returned_without_its_box,
     AfterRestart.test_a_destroyed_version_is_remembered,
 )
 class ForgetsWhatItDestroyed(MemoryVault):
@@ -69,7 +69,7 @@ class ForgetsWhatItDestroyed(MemoryVault):
                 del self._versions[ref[:2]]
 
 
-@breaks(Vault.test_the_newest_version_of_each_name_is_told)
+@breaks(Vault.test_the_newest_version_of_each_name_is_returned)
 class TellsTheVersionWrittenLast(MemoryVault):
     def _put_one(self, box):
         written = super()._put_one(box)
@@ -77,7 +77,7 @@ class TellsTheVersionWrittenLast(MemoryVault):
         return written
 
 
-@breaks(Vault.test_the_newest_version_is_told_without_its_box_when_it_was_destroyed)
+@breaks(Vault.test_a_destroyed_newest_version_is_returned_without_its_box)
 class RemembersWhatNeverWas(MemoryVault):
     async def delete(self, refs):
         await self.put([Encrypted(tenant, name, version, b"") for tenant, name, version in refs])

@@ -55,7 +55,7 @@ class _Counting(MemoryReadModel):
 
 @breaks(
     Shadow.test_the_swap_turns_the_checkpoint_back_and_remembers_where_jobs_had_been_put,
-    Shadow.test_whoever_folded_onto_the_old_views_is_refused_after_the_swap,
+    Shadow.test_a_fold_onto_the_old_views_is_refused_after_the_swap,
 )
 class LeavesTheCheckpoint(_Counting):
     def _spoil(self, before, name):
@@ -84,7 +84,7 @@ class SwapsInAnyCase(MemoryReadModel):
         return super().take_over(shadow, names, position, quarantined)
 
 
-@breaks(Shadow.test_parked_events_become_those_of_the_swap_and_parked_jobs_stay)
+@breaks(Shadow.test_a_swap_replaces_quarantined_events_and_keeps_quarantined_jobs)
 class ForgetsParkedJobs(MemoryReadModel):
     def take_over(self, shadow, names, position, quarantined):
         self._quarantined.clear()
@@ -113,7 +113,7 @@ class CountsOldFailures(MemoryReadModel):
         return await super().unsettled(0)
 
 
-@breaks(Shadow.test_whoever_folded_before_the_swap_is_refused_even_at_the_place_it_turned_back_to)
+@breaks(Shadow.test_a_fold_before_the_swap_is_refused_even_at_the_position_after_it)
 class LooksAtThePlaceOnly(MemoryReadModel):
     def save_all(self, views, quarantined, moves):
         return super().save_all(

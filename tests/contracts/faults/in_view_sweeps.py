@@ -22,13 +22,13 @@ class TellsTheLatestFirst(MemoryReadModel):
         return found[::-1], next_at
 
 
-@breaks(Due.test_no_more_are_told_than_asked_for)
+@breaks(Due.test_no_more_due_requests_are_returned_than_asked_for)
 class IgnoresTheLimit(MemoryReadModel):
     async def due(self, now_ms, limit):
         return await super().due(now_ms, 1000)
 
 
-@breaks(Due.test_it_is_told_when_the_next_one_comes)
+@breaks(Due.test_the_time_of_the_next_due_request_is_returned)
 class TellsNothingOfTheNext(MemoryReadModel):
     async def due(self, now_ms, limit):
         return (await super().due(now_ms, limit))[0], None
@@ -146,7 +146,7 @@ class GoesOnWithTheLastOne(MemoryReadModel):
         return [self._rows[key].state for _, key in shown] + found, following
 
 
-@breaks(Stale.test_who_walks_while_others_change_misses_none_that_stays)
+@breaks(Stale.test_a_walk_misses_no_unchanged_request_while_others_change)
 class CountsHowManyItHasShown(_InTheOrderOfChanges):
     async def stale(self, before_ms, after, limit):
         start = after[0] if after else 0

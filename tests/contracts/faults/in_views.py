@@ -31,7 +31,7 @@ class KeepsTheLastView(MemoryReadModel):
         self._rows[view.state.flow, view.state.tenant, view.state.id] = view
 
 
-@breaks(ReadModel.test_many_views_are_saved_and_read_at_once)
+@breaks(ReadModel.test_a_large_batch_of_views_is_saved_and_read)
 class CutsLargeBatches(MemoryReadModel):
     def save_all(self, views, quarantined, moves):
         return super().save_all(views[:128], quarantined, moves)
@@ -93,19 +93,19 @@ class CountsTheRequestsOfAll(MemoryReadModel):
         return await super().counts()
 
 
-@breaks(ReadModel.test_a_status_that_nobody_is_in_any_more_is_not_counted)
+@breaks(ReadModel.test_a_status_without_requests_is_not_counted)
 class CountsNobody(MemoryReadModel):
     async def counts(self, tenant=None):
         return dict(self._counts[tenant])
 
 
-@breaks(ReadModel.test_what_is_parked_is_listed_newest_first_by_tenant_or_for_all)
+@breaks(ReadModel.test_quarantined_items_are_listed_newest_first_by_tenant_or_for_all)
 class ShowsWhatOtherTenantsParked(MemoryReadModel):
     async def quarantined(self, tenant, limit):
         return await super().quarantined(None, limit)
 
 
-@breaks(ReadModel.test_what_is_parked_twice_is_one_entry)
+@breaks(ReadModel.test_an_item_quarantined_twice_is_one_entry)
 class ParksTwice(MemoryReadModel):
     async def quarantined(self, tenant, limit):
         return (await super().quarantined(tenant, limit)) * 2
@@ -123,14 +123,14 @@ class MovesNoCheckpoint(MemoryReadModel):
         return super().save_all(views, quarantined, [])
 
 
-@breaks(ReadModel.test_who_does_not_know_the_checkpoint_writes_nothing)
+@breaks(ReadModel.test_a_projection_from_an_unknown_checkpoint_writes_nothing)
 class WritesBeforeItChecks(MemoryReadModel):
     def save_all(self, views, quarantined, moves):
         super().save_all(views, quarantined, [])
         return super().save_all([], [], moves)
 
 
-@breaks(Checkpoint.test_a_checkpoint_that_was_never_moved_is_at_0_for_everybody)
+@breaks(Checkpoint.test_a_checkpoint_that_was_never_moved_is_at_0)
 class AcceptsAnyFirstMove(MemoryReadModel):
     def save_all(self, views, quarantined, moves):
         for move in moves:
@@ -157,20 +157,20 @@ class HasOneCheckpointForAll(MemoryReadModel):
         return super().save_all(views, quarantined, [replace(move, name="all") for move in moves])
 
 
-@breaks(Checkpoint.test_a_checkpoint_begins_where_it_is_told_to_and_only_once)
+@breaks(Checkpoint.test_a_checkpoint_begins_at_the_given_position_and_only_once)
 class BeginsAgain(MemoryReadModel):
     async def begin(self, name, position):
         self._checkpoints[name] = position
         return position
 
 
-@breaks(Checkpoint.test_all_checkpoints_are_told_by_name)
+@breaks(Checkpoint.test_all_checkpoints_are_listed_by_name)
 class TellsNoCheckpoint(MemoryReadModel):
     async def checkpoints(self):
         return (await super().checkpoints())[::-1]
 
 
-@breaks(Checkpoint.test_what_keeps_a_checkpoint_from_moving_is_told_until_it_moves)
+@breaks(Checkpoint.test_the_error_of_a_checkpoint_is_listed_until_it_moves)
 class NeverForgetsWhatWasWrong(MemoryReadModel):
     def save_all(self, views, quarantined, moves):
         stuck = dict(self._stuck)
@@ -179,7 +179,7 @@ class NeverForgetsWhatWasWrong(MemoryReadModel):
         return saved
 
 
-@breaks(Role.test_roles_are_told_with_their_owner_and_the_end_of_their_lease)
+@breaks(Role.test_roles_are_listed_with_owner_and_end_of_lease)
 class TellsTheLastWhoAsked(MemoryReadModel):
     async def claim(self, name, owner, lease_seconds):
         answer = await super().claim(name, owner, lease_seconds)
@@ -189,7 +189,7 @@ class TellsTheLastWhoAsked(MemoryReadModel):
 
 @breaks(
     Role.test_a_role_has_one_owner_until_its_lease_runs_out,
-    Role.test_of_owners_that_race_for_a_role_one_gets_it,
+    Role.test_of_concurrent_owners_of_a_role_one_gets_it,
 )
 class GivesARoleToEverybody(MemoryReadModel):
     async def claim(self, name, owner, lease_seconds):
@@ -210,7 +210,7 @@ class NeverChangesTheEndOfARole(MemoryReadModel):
         )
 
 
-@breaks(Role.test_two_roles_know_nothing_of_each_other)
+@breaks(Role.test_roles_are_independent)
 class HasOneRoleForAll(MemoryReadModel):
     async def claim(self, name, owner, lease_seconds):
         return await super().claim("all", owner, lease_seconds)

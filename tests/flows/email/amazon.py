@@ -57,7 +57,7 @@ def _answers(url: str) -> bool:
 
 
 def sent_messages(url: str) -> list[dict[str, Any]]:
-    """The letters that moto's SES has taken."""
+    """The e-mails that moto's SES accepted."""
     with urlopen(f"{url}/moto-api/data.json", timeout=30) as answer:
         data = msgspec.json.decode(answer.read())
     return [

@@ -1,6 +1,4 @@
-"""Hostile input: a clear refusal each, and whatever is not refused leaves as the letter that was
-asked for, and no other.
-"""
+"""Hostile input: each is refused, and an accepted e-mail is sent exactly as given."""
 
 from __future__ import annotations
 
@@ -81,10 +79,8 @@ HEADERS = frozenset(
 )
 
 
-def check_letter(message: email.Message, html: str, text: str) -> None:
-    """The letter is what was asked for: these headers, these parts, in lines that every server
-    takes.
-    """
+def check_email(message: email.Message, html: str, text: str) -> None:
+    """The e-mail is as given: these headers, these parts, in lines that every server accepts."""
     letter = compose(
         message,
         EmailContent(message.subject, html, text),
@@ -119,7 +115,7 @@ def check_letter(message: email.Message, html: str, text: str) -> None:
 
 @pytest.mark.slow
 @given(MESSAGES)
-def test_a_letter_is_refused_or_leaves_as_asked_for(fields):
+def test_an_email_is_refused_or_sent_as_given(fields):
     message = email.Message(
         **({"to": "ana@example.com", "subject": "x", "html_ref": OUTBOX} | fields)
     )
@@ -127,7 +123,7 @@ def test_a_letter_is_refused_or_leaves_as_asked_for(fields):
     told = " ".join(faults.values())
     assert "\n" not in told
     if not faults:
-        check_letter(message, "<p>x</p>", "x")
+        check_email(message, "<p>x</p>", "x")
 
 
 @pytest.mark.slow
@@ -142,15 +138,15 @@ def test_a_letter_is_refused_or_leaves_as_asked_for(fields):
 def test_no_header_brings_another_one_along(headers):
     message = email.Message("ana@example.com", "x", OUTBOX, headers=headers)
     if not email.errors_of(message):
-        check_letter(message, "<p>x</p>", "x")  # S2-16
+        check_email(message, "<p>x</p>", "x")  # S2-16
 
 
 @pytest.mark.slow
 @settings(max_examples=60)
 @given(SOUND, PLAIN, PLAIN)
-def test_what_is_sound_leaves_with_every_character(message, html, text):
+def test_a_valid_email_is_sent_with_every_character(message, html, text):
     if not email.errors_of(message):
-        check_letter(message, html, text)
+        check_email(message, html, text)
         raw = compose(
             message,
             EmailContent(message.subject, html, text),
@@ -194,7 +190,7 @@ FIELDS = [
     st.dictionaries(st.sampled_from(FIELDS), JSON, max_size=4),
     st.dictionaries(st.sampled_from(["jobId", "ttl", "priority", "delay", "x"]), JSON, max_size=3),
 )
-def test_whatever_stands_in_a_job_it_is_read_or_refused(data, opts):
+def test_any_job_is_accepted_or_refused(data, opts):
     try:
         asked = email.read_job(job(data, opts))
     except InvalidRequest as refused:
@@ -207,7 +203,7 @@ def test_whatever_stands_in_a_job_it_is_read_or_refused(data, opts):
 @given(
     st.integers(-1, 999), TEXT, st.sampled_from(["connect", "login", "sender", "recipient", "data"])
 )
-def test_whatever_a_server_says_is_classified_and_not_repeated(code, text, stage):
+def test_any_answer_of_a_server_is_classified_and_not_quoted(code, text, stage):
     try:
         verdict = verdict_of(MailAnswer(stage, MailReply(code, text)), "main")
     except CredentialRefused as refused:
@@ -246,7 +242,7 @@ LETTERS: list[dict[str, Any]] = [
 
 
 @pytest.mark.parametrize("fields", LETTERS)
-async def test_on_the_road_each_is_refused_at_once_and_nothing_is_sent(gesta, fields):
+async def test_submit_refuses_each_and_nothing_is_sent(gesta, fields):
     async with Engine("memory://bad", flows=[email.flow()]) as engine:
         with pytest.raises(InvalidRequest) as refused:
             await engine.submit(
@@ -297,12 +293,12 @@ def test_a_hostile_body_is_sent_as_it_is_or_not_at_all(body):
         {"unsubscribe": WORD},
     ],
 )
-def test_what_the_library_reads_into_a_header_is_not_written_even_past_the_rules(fields):
+def test_encoded_words_in_headers_are_refused_when_composing(fields):
     message = email.Message(
         **({"to": "ana@example.com", "subject": "x", "html_ref": OUTBOX} | fields)
     )
     with pytest.raises(ValueError, match=r"control characters|e-mail address"):
-        check_letter(message, "<p>x</p>", "x")
+        check_email(message, "<p>x</p>", "x")
 
 
 def test_a_senders_name_is_a_name():

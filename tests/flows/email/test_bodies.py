@@ -1,5 +1,5 @@
-"""Where the HTML of a letter comes from: references inside the tenant only, templates, and what
-happens when it is not there.
+"""Where the content of an e-mail comes from: references inside the tenant only, templates, and
+their errors.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ async def outcome_of(engine: Engine, gesta: Harness, ref: str, tenant: str = "de
         ("s3:a/b=c/d.html", "s3"),
     ],
 )
-def test_references_are_told_by_their_scheme(text, scheme):
+def test_references_are_parsed_by_scheme(text, scheme):
     ref = read_ref(text)
     assert ref is not None
     assert ref.scheme == scheme  # R2-1
@@ -93,7 +93,7 @@ HOSTILE = [
 
 
 @pytest.mark.parametrize("text", HOSTILE)
-def test_what_could_lead_elsewhere_is_no_reference(text):
+def test_references_that_lead_elsewhere_are_refused(text):
     assert read_ref(text) is None  # S2-19
 
 
@@ -143,7 +143,7 @@ async def test_a_dropped_or_erased_body_is_gone(engine, gesta):
 
 
 @pytest.mark.parametrize("html", ["x" * (512 * 1024 + 1), "a\0b", "\ud800"])
-async def test_what_is_no_body_is_not_stored(engine, html):
+async def test_an_invalid_body_is_not_stored(engine, html):
     with pytest.raises(BadInput, match="html"):
         await email.store_body(engine, html)
 
@@ -229,7 +229,7 @@ async def test_a_template_makes_subject_html_and_text(engine, gesta):
     )
 
 
-async def test_a_variable_that_is_missing_is_told_before_the_request_is_accepted(engine, gesta):
+async def test_a_missing_variable_is_refused_at_submit(engine, gesta):
     await engine.admin.put_config(
         "template", "welcome", {"subject": "x", "html": "<p>{{ user.name }}</p>"}
     )
@@ -248,7 +248,7 @@ async def test_a_variable_that_is_missing_is_told_before_the_request_is_accepted
         (None, "template_missing"),
     ],
 )
-async def test_a_letter_that_cannot_be_made_is_not_sent(engine, gesta, template, reason):
+async def test_an_email_that_cannot_be_composed_is_not_sent(engine, gesta, template, reason):
     if template is not None:
         await engine.admin.put_config("template", "t", template)
     request = await engine.submit(
@@ -260,7 +260,7 @@ async def test_a_letter_that_cannot_be_made_is_not_sent(engine, gesta, template,
     assert gesta.sandbox.smtp.calls == 0
 
 
-async def test_a_text_alone_is_a_letter_too(engine, gesta):
+async def test_an_email_may_have_only_text(engine, gesta):
     await engine.admin.put_config("template", "t", {"subject": "x", "text": "Hi {{ name }}"})
     request = await engine.submit(
         email.Message("ana@example.com", template="t", data={"name": "Ana"})

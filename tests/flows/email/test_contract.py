@@ -59,7 +59,7 @@ def test_a_job_has_both_halves(half):
 @pytest.mark.parametrize(
     "given", [None, [], "x", 7, {"data": [], "opts": 3}, {"data": {1: 2}, "opts": {}}]
 )
-def test_what_is_no_job_is_refused(given):
+def test_a_malformed_job_is_refused(given):
     assert faults(given)
 
 
@@ -153,7 +153,7 @@ def test_at_most_five_copies(name):
     }  # R2-9
 
 
-def test_nobody_gets_a_letter_twice():
+def test_repeated_addresses_are_removed():
     given = {
         "cc": ["b@example.com", "B@EXAMPLE.com ", "b@example.com", "cliente@EXAMPLE.com"],
         "bcc": ["b@example.com", "c@example.com"],
@@ -183,7 +183,7 @@ def test_html_ref_is_a_reference(bad):
     assert list(faults(job({"htmlRef": bad}))) == ["data.htmlRef"]  # R2-18, R2-1
 
 
-def test_the_recipients_address_is_the_letters():
+def test_the_recipients_address_must_match_to():
     assert faults(job(email="other@example.com")) == {
         "data.recipient.email": "recipient.email must match to"
     }  # R2-19
@@ -218,7 +218,7 @@ def test_a_recipient_has_an_identifier():
         ("nome", "a\nb"),
     ],
 )
-def test_what_is_told_of_a_recipient_has_its_form(field, bad):
+def test_fields_of_a_recipient_are_validated(field, bad):
     assert list(faults(job(**{field: bad}))) == [f"data.recipient.{field}"]  # R2-6, S2-24
 
 
@@ -333,7 +333,7 @@ def test_a_field_that_is_null_was_left_out():
     ) == email.read_job(job())
 
 
-def test_all_faults_are_told_at_once():
+def test_all_errors_are_reported_at_once():
     found = faults(
         job({"to": "x", "subject": "", "attempt": 9, "tags": ["é"]}, {"priority": 99}, email="y")
     )
@@ -347,7 +347,7 @@ def test_all_faults_are_told_at_once():
     }
 
 
-def test_a_python_callers_letter_has_the_same_rules():
+def test_an_email_from_python_has_the_same_rules():
     message = email.Message("x", "a\nb", "file:../x", template="t", recipient=email.Recipient("y"))
     assert set(email.errors_of(message)) == {
         "to",

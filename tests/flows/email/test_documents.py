@@ -56,7 +56,7 @@ def test_a_cnpj_is_one_exactly_when_the_oracle_says_so_with_letters_too(stem):
         "１２３４５６７８９０９",
     ],
 )
-def test_what_is_none_is_refused_without_being_repeated(text):
+def test_an_invalid_document_is_refused_without_being_quoted(text):
     with pytest.raises(BadInput) as refused:
         email.normal_document(text)
     assert not text or text not in str(refused.value)  # R2-6

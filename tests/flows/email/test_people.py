@@ -1,6 +1,4 @@
-"""Recipients and the suppression list: who is who, whoever writes at the same time, and who is
-another tenant's.
-"""
+"""Recipients and the suppression list: identification, concurrent writes, erasure."""
 
 from __future__ import annotations
 
@@ -50,7 +48,7 @@ async def test_a_recipient_is_made_once_and_brought_up_to_date(records):
     assert (known.email, known.nome) == ("ana@example.org", "Ana Lima")
 
 
-async def test_a_letter_without_a_recipient_is_for_its_address(records):
+async def test_an_email_without_recipient_is_for_its_address(records):
     first = await keeping.upsert(records, Message("ana@example.com", "x", OUTBOX))
     assert await upsert(records, external_id="7") == first
     assert await keeping.upsert(records, Message("Ana@example.com", "x", OUTBOX)) == first
@@ -122,7 +120,7 @@ async def test_two_workers_at_once_make_one_person(records, monkeypatch):
     assert known.external_id == "7"
 
 
-async def test_a_crash_between_two_steps_is_made_good_by_the_next_letter(records, monkeypatch):
+async def test_a_crash_between_two_steps_is_completed_by_the_next_email(records, monkeypatch):
     put, calls = TenantRecords.put, 0
     for dies_at in range(1, 5):
 
@@ -188,14 +186,14 @@ async def test_the_list_holds_whatever_the_spelling_and_after_an_erasure(engine,
 
 
 @pytest.mark.parametrize("bad", ["", "ana", "a@b\nc"])
-async def test_what_is_no_address_is_not_put_on_the_list(engine, bad):
+async def test_an_invalid_address_is_not_suppressed(engine, bad):
     with pytest.raises(BadInput, match="address"):
         await email.suppress(engine, bad)
     with pytest.raises(BadInput, match="tenant"):
         await email.store_body(engine, "x", tenant="no/tenant")
 
 
-async def test_letters_to_one_person_at_once_are_all_sent(gesta, engine):
+async def test_concurrent_emails_to_one_person_are_all_sent(gesta, engine):
     await engine.admin.put_config(
         "email.sender",
         "default",

@@ -1,5 +1,5 @@
-"""The whole road over sockets: a real mail server, Amazon's real client against moto's server,
-pages dressed in the real child process.
+"""The whole pipeline over sockets: a real mail server, Amazon's client against moto's server, the
+real renderer.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ async def hurried(request: Request) -> Outcome:
     return await request.outcome()
 
 
-async def test_a_letter_by_smtp(engine, tmp_path):
+async def test_an_email_by_smtp(engine, tmp_path):
     (tmp_path / "files" / "default" / "page.html").write_text(PAGE)
     async with real_server(Mailbox(), needs_login=True) as mailbox:
         sender = {
@@ -91,7 +91,7 @@ async def test_a_letter_by_smtp(engine, tmp_path):
         assert '<p style="color: red;">' in html.get_content()
 
 
-async def test_a_letter_by_ses_with_its_body_in_s3(engine, amazon):
+async def test_an_email_by_ses_with_its_body_in_s3(engine, amazon):
     s3 = client_of("s3", amazon)
     s3.create_bucket(Bucket="bodies", CreateBucketConfiguration={"LocationConstraint": "eu-west-1"})
     s3.put_object(Bucket="bodies", Key="tenant-a/letters/1.html", Body=PAGE.encode())
@@ -134,7 +134,7 @@ async def test_a_sender_that_ses_does_not_know_is_refused_for_good(engine, amazo
     assert await request.outcome() == Rejected("message_rejected", "answered 400: MessageRejected")
 
 
-async def test_a_page_that_kills_the_library_kills_nobody_else(engine):
+async def test_a_page_that_crashes_the_library_affects_no_other_request(engine):
     async with real_server(Mailbox()) as mailbox:
         sender = {
             "kind": "smtp",

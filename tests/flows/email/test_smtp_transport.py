@@ -41,13 +41,13 @@ def server_of(mailbox: Mailbox, tls: str = "none", **fields: object) -> MailServ
     return MailServer("127.0.0.1", mailbox.port, tls, **fields)  # type: ignore[arg-type]
 
 
-async def fault_of(transport: SmtpTransport, server: MailServer) -> tuple[str, bool]:
+async def error_of(transport: SmtpTransport, server: MailServer) -> tuple[str, bool]:
     with pytest.raises(MailFault) as fault:
         await transport.send(server, ENVELOPE)
     return fault.value.reason, fault.value.sent
 
 
-async def test_a_letter_arrives_byte_for_byte(transport):
+async def test_an_email_arrives_byte_for_byte(transport):
     async with real_server(Mailbox()) as mailbox:
         answer = await transport.send(server_of(mailbox), ENVELOPE)
         assert (answer.is_accepted, answer.stage, answer.reply.code, dict(answer.refused)) == (
@@ -111,7 +111,7 @@ async def test_tls_is_used_and_checked(tmp_path, tls):
         async with real_server(Mailbox(), tls, path, needs_login=True) as mailbox:
             server = server_of(mailbox, tls, user="u", password="right")
             assert (await trusting.send(server, ENVELOPE)).is_accepted
-            assert await fault_of(wary, server) == ("tls", False)
+            assert await error_of(wary, server) == ("tls", False)
             assert len(mailbox.letters) == 1
     finally:
         await trusting.close()
@@ -120,7 +120,7 @@ async def test_tls_is_used_and_checked(tmp_path, tls):
 
 async def test_a_server_without_starttls_gets_nothing(transport):
     async with real_server(Mailbox()) as mailbox:
-        assert await fault_of(transport, server_of(mailbox, "starttls")) == ("tls", False)
+        assert await error_of(transport, server_of(mailbox, "starttls")) == ("tls", False)
         assert mailbox.letters == []
 
 
@@ -153,56 +153,54 @@ async def test_refusals_come_back_word_for_word(transport):
     ("hangs_up_at", "sent"),
     [("", False), ("EHLO", False), ("MAIL", False), ("RCPT", False), ("DATA", True), (".", True)],
 )
-async def test_what_a_lost_connection_means_hangs_on_where_it_was_lost(
-    transport, hangs_up_at, sent
-):
+async def test_a_lost_connection_is_unknown_only_after_data(transport, hangs_up_at, sent):
     def answer(line: str) -> bytes | None:
         if line.partition(" ")[0] == hangs_up_at:
             return None
         return {"": b"220 x\r\n", "DATA": b"354 go\r\n"}.get(line, b"250 ok\r\n")
 
     async with scripted_server(answer) as mailbox:
-        assert await fault_of(transport, server_of(mailbox)) == ("reset", sent)  # D-11
+        assert await error_of(transport, server_of(mailbox)) == ("reset", sent)  # D-11
 
 
 @pytest.mark.parametrize(("silent_at", "sent"), [("", False), ("MAIL", False), (".", True)])
-async def test_what_silence_means_hangs_on_where_it_began(transport, silent_at, sent):
+async def test_a_timeout_is_unknown_only_after_data(transport, silent_at, sent):
     def answer(line: str) -> bytes | None:
         if line.partition(" ")[0] == silent_at:
             return b""
         return {"": b"220 x\r\n", "DATA": b"354 go\r\n"}.get(line, b"250 ok\r\n")
 
     async with scripted_server(answer) as mailbox:
-        reason, was_sent = await fault_of(transport, server_of(mailbox, timeout_seconds=0.05))
+        reason, was_sent = await error_of(transport, server_of(mailbox, timeout_seconds=0.05))
         assert (reason in ("timeout", "connect_timeout"), was_sent) == (True, sent)
 
 
 @pytest.mark.parametrize(("at", "sent"), [("MAIL", False), (".", True)])
-async def test_what_is_no_smtp_is_told(transport, at, sent):
+async def test_an_answer_that_is_not_smtp_raises(transport, at, sent):
     def answer(line: str) -> bytes | None:
         if line.partition(" ")[0] == at:
             return b"HTTP/1.1 400 Bad Request\r\n"
         return {"": b"220 x\r\n", "DATA": b"354 go\r\n"}.get(line, b"250 ok\r\n")
 
     async with scripted_server(answer) as mailbox:
-        assert await fault_of(transport, server_of(mailbox)) == ("bad_answer", sent)
+        assert await error_of(transport, server_of(mailbox)) == ("bad_answer", sent)
 
 
-async def test_a_server_that_has_no_login_is_no_place_for_a_password(transport):
+async def test_no_password_is_sent_to_a_server_without_login(transport):
     async with scripted_server(lambda line: b"220 x\r\n" if not line else b"250 ok\r\n") as mailbox:
-        assert await fault_of(transport, server_of(mailbox, user="u", password="p")) == (
+        assert await error_of(transport, server_of(mailbox, user="u", password="p")) == (
             "unsendable",
             False,
         )
 
 
-async def test_nobody_there_and_no_such_name(transport):
+async def test_a_refused_connection_and_an_unknown_host_raise(transport):
     with socket.create_server(("127.0.0.1", 0)) as leased:
         port = leased.getsockname()[1]
     server = MailServer("127.0.0.1", port, "none")
-    assert await fault_of(transport, server) == ("refused", False)
-    assert await fault_of(transport, replace(server, host="nowhere.invalid")) == ("dns", False)
-    assert await fault_of(transport, replace(server, host="a" * 70 + ".example")) == ("dns", False)
+    assert await error_of(transport, server) == ("refused", False)
+    assert await error_of(transport, replace(server, host="nowhere.invalid")) == ("dns", False)
+    assert await error_of(transport, replace(server, host="a" * 70 + ".example")) == ("dns", False)
 
 
 async def test_an_address_that_swallows_everything_is_given_up_in_time(transport, monkeypatch):
@@ -211,21 +209,21 @@ async def test_an_address_that_swallows_everything_is_given_up_in_time(transport
 
     loop = asyncio.get_running_loop()
     monkeypatch.setattr(loop, "sock_connect", never, raising=False)
-    assert await fault_of(transport, MailServer("127.0.0.1", 25, "none", timeout_seconds=0.01)) == (
+    assert await error_of(transport, MailServer("127.0.0.1", 25, "none", timeout_seconds=0.01)) == (
         "connect_timeout",
         False,
     )
 
 
-async def test_the_guard_stands_before_every_server():
+async def test_the_guard_checks_every_server():
     strict = SmtpTransport(PrivateAddressGuard(), SystemRuntime())
     try:
         async with real_server(Mailbox()) as mailbox:
-            assert await fault_of(strict, server_of(mailbox, "starttls")) == (
+            assert await error_of(strict, server_of(mailbox, "starttls")) == (
                 "private_address",
                 False,
             )
-            assert await fault_of(strict, replace(server_of(mailbox), host="localhost")) == (
+            assert await error_of(strict, replace(server_of(mailbox), host="localhost")) == (
                 "private_address",
                 False,
             )
@@ -234,7 +232,7 @@ async def test_the_guard_stands_before_every_server():
         await strict.close()
 
 
-async def test_without_tls_only_what_the_operator_names_is_reached():
+async def test_without_tls_only_allowed_networks_are_reached():
     class Public:
         async def resolve(self, *_: object, **__: object) -> list[dict[str, object]]:
             return [{"host": "93.184.216.34"}]
@@ -244,7 +242,7 @@ async def test_without_tls_only_what_the_operator_names_is_reached():
     public: Any = Public()
     transport = SmtpTransport(LOOPBACK, SystemRuntime(), resolver=public)
     try:
-        assert await fault_of(transport, MailServer("mail.example.com", 25, "none")) == (
+        assert await error_of(transport, MailServer("mail.example.com", 25, "none")) == (
             "plain_smtp",
             False,
         )

@@ -1,6 +1,4 @@
-"""Whose certificates are believed: a URL decides who signs, so it must be Amazon's own and nobody's
-who owns a bucket there.
-"""
+"""Which hosts certificates may come from: the URL decides who signs, so it must be Amazon's."""
 
 from __future__ import annotations
 

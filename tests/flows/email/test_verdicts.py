@@ -26,7 +26,7 @@ def verdict(code: int, text: str = "", stage: Any = "recipient") -> SmtpVerdict:
     return verdict_of(MailAnswer(stage, MailReply(code, text)), "main")
 
 
-def test_a_letter_that_was_taken_is_done():
+def test_an_accepted_email_is_done():
     assert verdict(250, "2.0.0 ok", "data") == SmtpVerdict()  # D-11
 
 
@@ -73,7 +73,7 @@ def test_5xx_is_for_good(code):
     ("enhanced", "suppress"),
     [("5.1.1", True), ("5.1.2", False), ("5.1.3", False), ("5.1.10", False)],
 )
-def test_a_bad_address_is_told_and_5_1_1_is_remembered(enhanced, suppress):
+def test_a_bad_address_is_rejected_and_5_1_1_is_suppressed(enhanced, suppress):
     found = verdict(550, f"{enhanced} no such user <ana@example.com>")
     assert found == SmtpVerdict(
         Rejected("invalid_email", f"answered 550 {enhanced} at recipient"), suppress=suppress
@@ -91,7 +91,7 @@ def test_a_bad_address_is_told_and_5_1_1_is_remembered(enhanced, suppress):
         "no code, ana@example.com",
     ],
 )
-def test_other_codes_suppress_nobody_and_no_text_of_a_server_is_repeated(text):
+def test_other_codes_suppress_no_address_and_no_text_of_a_server_is_quoted(text):
     found = verdict(550, text)
     assert not found.suppress
     assert isinstance(found.outcome, Rejected)
@@ -117,13 +117,13 @@ def test_an_answer_that_is_neither_yes_nor_no():
         (MailFault("unsendable", sent=False), Rejected),
     ],
 )
-def test_no_answer_is_unknown_only_after_the_letter_went_out(fault, outcome):
+def test_no_answer_is_unknown_only_after_the_email_was_sent(fault, outcome):
     assert type(after_mail_fault(fault)) is outcome  # D-11
 
 
 @pytest.fixture
 async def letter(gesta):
-    """Sends one letter by SES and tells what became of it at once: outcome, or what holds it."""
+    """Sends one e-mail by SES and returns the outcome, or what holds it."""
     async with Engine("memory://ses", flows=[email.flow(on_unknown="manual")]) as engine:
         await engine.admin.put_config("email.sender", "default", SES)
         ref = await email.store_body(engine, "<p>Hi</p>")
@@ -154,7 +154,7 @@ async def letter(gesta):
         ({"error": "Throttling: Daily message quota exceeded."}, ("queued", "", 0)),
     ],
 )
-async def test_what_ses_says_and_what_follows(gesta, letter, fault, expected):
+async def test_answers_of_ses_have_their_outcome(gesta, letter, fault, expected):
     gesta.sandbox.ses.next(**fault, times=100)
     assert await letter() == expected  # D-9
 
@@ -171,7 +171,7 @@ async def test_what_ses_says_and_what_follows(gesta, letter, fault, expected):
         ("InvalidSignatureException", "login_refused"),
     ],
 )
-async def test_what_holds_the_account(gesta, letter, error, reason):
+async def test_account_errors_hold_the_account(gesta, letter, error, reason):
     gesta.sandbox.ses.next(error=error, times=100)
     held = await letter()
     assert isinstance(held, str)

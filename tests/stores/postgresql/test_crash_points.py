@@ -23,9 +23,7 @@ MANY = tuple(range(600))
 
 @pytest.mark.slow
 @pytest.mark.parametrize("point", KILLED, ids=lambda point: f"{point.k}: {point.name}")
-async def test_a_process_that_stops_there_breaks_no_promise_on_a_server(
-    tmp_path, crash_seed, point
-):
+async def test_a_crash_at_any_point_breaks_no_promise_on_a_server(tmp_path, crash_seed, point):
     dice = random.Random(f"{crash_seed} {point.name}")
     inline = crash_seed // 2 % 2 == 0 if point.inline is None else point.inline
     eager_dispatch = (

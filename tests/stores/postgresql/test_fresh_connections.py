@@ -70,7 +70,7 @@ async def test_every_transaction_has_a_connection_of_its_own():
     assert len(set(pids)) == 4
 
 
-async def test_the_whole_road_goes_without_state_of_sessions(monkeypatch):
+async def test_the_pipeline_needs_no_session_state(monkeypatch):
     monkeypatch.setattr(postgresql, "Connections", FreshConnections)
     async with engine_at(await fresh_url(listen="off")) as engine:
         request = await engine.submit(Note("one"), key="one")

@@ -61,7 +61,7 @@ def rows(url: str, statement: str) -> list[tuple[object, ...]]:
         return connection.execute(statement.replace("{schema}", f'"{address.schema}"')).fetchall()
 
 
-async def test_what_plain_sql_asks_is_done_once():
+async def test_a_request_from_plain_sql_is_executed_once():
     url = await fresh_url()
     async with engine_at(url, PLAIN) as engine:
         at = datetime.now(UTC) + timedelta(seconds=1)
@@ -93,7 +93,7 @@ async def test_what_plain_sql_asks_is_done_once():
         assert (await engine.submit(Plain("hello"), key="k", tenant="acme")).id == first
 
 
-async def test_a_rollback_leaves_nothing():
+async def test_a_rollback_leaves_no_request():
     url = await fresh_url()
     async with engine_at(url, PLAIN, work=False):
         address = address_of(url)
@@ -105,7 +105,7 @@ async def test_a_rollback_leaves_nothing():
         assert rows(url, "select 1 from {schema}.outbox") == []
 
 
-async def test_what_is_personal_is_sealed_when_it_is_appended_and_leaves_no_clear_text():
+async def test_personal_data_is_encrypted_when_it_is_appended():
     url = await fresh_url()
     async with engine_at(url, LETTER, work=False):
         request_id = asked(url, "'test.letter', %s", f'{{"to": "{SECRET}", "pages": 3}}')
@@ -128,7 +128,7 @@ async def test_what_is_personal_is_sealed_when_it_is_appended_and_leaves_no_clea
         assert await engine.erase(SECRET) == 1
 
 
-async def test_what_does_not_fit_its_flow_is_a_dead_letter_that_keeps_nothing_personal():
+async def test_an_invalid_payload_becomes_a_dead_letter_without_personal_data():
     url = await fresh_url()
     async with engine_at(url, LETTER) as engine:
         request_id = asked(
@@ -189,7 +189,7 @@ async def test_a_bad_payload_never_stops_the_others(payload, kept):
         ("'test.plain', jsonb_build_object('text', repeat('x', 600000))", "payload: too large"),
     ],
 )
-async def test_what_can_be_seen_to_be_wrong_is_refused_at_once(arguments, words):
+async def test_visible_errors_are_refused_immediately(arguments, words):
     url = await fresh_url()
     async with engine_at(url, PLAIN, work=False):
         with pytest.raises(psycopg.errors.InvalidParameterValue, match=re.escape(words)):
@@ -231,7 +231,7 @@ async def test_a_role_that_may_only_execute_it_submits_and_reads_nothing():
         assert await (await drained(engine, str(row[0]))).outcome() == Done("granted")
 
 
-async def test_requests_of_a_flow_that_nobody_declares_wait_and_are_told_of():
+async def test_requests_of_an_undeclared_flow_wait_and_are_reported():
     url = await fresh_url()
     async with engine_at(url, PLAIN) as engine:
         asked(url, """'test.unheard_of', '{"text": "x"}'""")

@@ -53,7 +53,7 @@ async def somebody_waits(connection, writing):
         await asyncio.sleep(0.01)
 
 
-async def test_what_another_appends_meanwhile_is_left_to_the_projector():
+async def test_events_after_an_append_of_another_process_are_left_to_the_projector():
     url, runtime, name, flow = await fresh_url(), ManualRuntime(), fresh_name(), fresh_name()
     async with (
         opened(url, runtime) as stores,
@@ -85,7 +85,7 @@ async def test_what_another_appends_meanwhile_is_left_to_the_projector():
         assert await stores.queue.find([job.id]) == set()
 
 
-async def test_beside_somebody_who_appends_all_the_time_it_is_tried_once_a_second():
+async def test_inline_projection_is_tried_once_a_second_while_another_process_appends():
     url, runtime, name = await fresh_url(), ManualRuntime(), fresh_name()
     async with (
         opened(url, runtime) as stores,
@@ -112,7 +112,7 @@ async def test_beside_somebody_who_appends_all_the_time_it_is_tried_once_a_secon
         assert later.reached == await stores.checkpoints.position(name) == 4
 
 
-async def test_a_key_that_is_being_claimed_keeps_the_whole_batch_out_of_the_views():
+async def test_a_key_that_another_transaction_claims_stops_the_inline_projection_of_the_batch():
     """Of two who bring one key at the same time, the second waits for the first, with its views and
     jobs already written.
     """
@@ -145,7 +145,7 @@ async def test_a_key_that_is_being_claimed_keeps_the_whole_batch_out_of_the_view
         assert await stores.queue.find([job.id for job in jobs]) == set()
 
 
-async def test_beside_another_process_everything_is_done_once():
+async def test_two_processes_execute_every_request_once():
     calls: Counter[str] = Counter()
 
     async def note(payload, attempt):
@@ -209,7 +209,7 @@ async def ended(request):
 @pytest.mark.parametrize(
     "comes_between", [True, False], ids=["its event comes between", "no event"]
 )
-async def test_a_call_is_not_cut_because_an_append_waits_for_somebody_elses(comes_between):
+async def test_an_append_that_waits_for_another_commit_ends_no_attempt(comes_between):
     """It held the lease of all calls meanwhile, and nobody could renew it."""
     url, sender = await fresh_url(), Sender()
     async with sender.at_work(url) as engine, connected(url) as (connection, database):
@@ -231,7 +231,7 @@ async def test_a_call_is_not_cut_because_an_append_waits_for_somebody_elses(come
 
 
 @pytest.mark.slow
-async def test_what_was_never_called_is_not_in_doubt_because_its_append_waited():
+async def test_a_request_that_was_never_called_is_not_unknown_because_its_append_waited():
     """Its lease began before the wait, and was over when the commit stood."""
     url, sender = await fresh_url(), Sender()
     async with sender.at_work(url) as engine, connected(url) as (connection, database):
@@ -249,7 +249,7 @@ ROADS = ["put", "taken", "one waits", "one is live", "somebody is between", "the
 
 @pytest.mark.parametrize("default", ["off", "on", "remote_write"])
 @pytest.mark.parametrize("pipeline", ROADS)
-async def test_what_is_appended_is_on_disk_whatever_the_servers_default(
+async def test_an_append_is_on_disk_whatever_the_default_of_the_server(
     monkeypatch, default, pipeline
 ):
     url, runtime, name, flow = await fresh_url(), ManualRuntime(), fresh_name(), fresh_name()

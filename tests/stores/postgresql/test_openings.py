@@ -26,7 +26,7 @@ MIGRATIONS = migrations_of("gesta.stores.postgresql")
 KNOWN = len(MIGRATIONS)
 
 
-async def test_several_that_start_at_once_make_one_schema():
+async def test_concurrent_starts_create_one_schema():
     url = await fresh_url()
     stores = await asyncio.gather(*(open_stores(url, SystemRuntime()) for _ in range(6)))
     verdicts = await asyncio.gather(*(one.events.append([fresh_append()]) for one in stores))
@@ -41,7 +41,7 @@ async def test_several_that_start_at_once_make_one_schema():
 
 
 @pytest.mark.parametrize("left", [False, True], ids=["in use", "left for another store"])
-async def test_an_older_schema_is_brought_up_to_date_and_then_refused_to_the_older_version(left):
+async def test_an_older_schema_is_upgraded_and_then_refused_to_the_older_version(left):
     url = await fresh_url()
     older = [one for one in MIGRATIONS if one.name < "0008"]
     async with connected(url) as (connection, database):
@@ -58,7 +58,7 @@ async def test_an_older_schema_is_brought_up_to_date_and_then_refused_to_the_old
         await database.close()
 
 
-async def test_a_schema_one_migration_ahead_is_worked_with(caplog):
+async def test_a_schema_one_migration_ahead_is_accepted(caplog):
     """The next version has been started beside this one: it added a column, a table, a function and
     nothing else.
     """
@@ -137,19 +137,19 @@ def test_the_servers_own_options_are_passed_on_and_the_password_is_not_shown():
     assert (address.schema, address.pool, address.listen) == ("mine", 3, False)
 
 
-async def test_a_server_that_is_not_there_is_told():
+async def test_an_unreachable_server_is_reported():
     with pytest.raises(StoreError, match="cannot be reached"):
         await open_stores("postgresql://postgres@127.0.0.1:1/postgres", SystemRuntime())
 
 
-async def test_an_unknown_database_is_told():
+async def test_a_missing_database_is_reported():
     url = (await SharedServer.url()).removesuffix("postgres") + "nowhere"
-    with pytest.raises(StoreError, match="no such database"):
+    with pytest.raises(StoreError, match="this database does not exist"):
         await open_stores(url, SystemRuntime())
 
 
 @pytest.mark.slow
-async def test_a_wrong_password_and_missing_rights_are_told(tmp_path):
+async def test_a_wrong_password_and_missing_grants_are_reported(tmp_path):
     rules = tmp_path / "hba.conf"
     rules.write_text(
         "host all postgres 127.0.0.1/32 trust\nhost all all 127.0.0.1/32 scram-sha-256\n"
@@ -162,11 +162,7 @@ async def test_a_wrong_password_and_missing_rights_are_told(tmp_path):
             await connection.execute("create role ann login password 'right'")
         for password in ("wrong", "right"):
             url = server.url.replace("postgres@", f"ann:{password}@")
-            fault = (
-                "does not let this user in"
-                if password == "wrong"
-                else "does not let this user in or do it"
-            )
+            fault = "refuses this user" if password == "wrong" else "refuses this user or statement"
             with pytest.raises(StoreError, match=fault) as raised:
                 await open_stores(url, SystemRuntime())
             assert password not in str(raised.value)

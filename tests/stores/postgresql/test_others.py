@@ -39,7 +39,7 @@ NAMES = [f"projector/{number}" for number in range(4)]
 
 
 @pytest.mark.parametrize("listen", ["on", "off"])
-async def test_an_append_elsewhere_wakes_who_follows(listen):
+async def test_an_append_of_another_process_wakes_followers(listen):
     url = await fresh_url(listen=listen)
     async with opened(url) as one, opened(url) as other:
         # What was set before: the first poll always reports a commit.
@@ -56,7 +56,7 @@ class WrongClock(SystemRuntime):
         return super().now_ms() + FIVE_MINUTES_MS
 
 
-async def test_a_process_goes_by_the_servers_clock_whatever_its_own_says():
+async def test_a_process_uses_the_clock_of_the_server():
     url = await fresh_url()
     async with opened(url) as right:
         wrong = await open_stores(url, WrongClock())
@@ -186,7 +186,7 @@ class Member:
 
 
 @pytest.mark.slow
-async def test_nobody_waits_in_a_circle(seed):
+async def test_concurrent_transactions_never_deadlock(seed):
     url = await fresh_url()
     shared = (
         [f"test.request-{n}" for n in range(5)],
@@ -224,7 +224,7 @@ async def test_nobody_waits_in_a_circle(seed):
 
 
 @pytest.mark.slow
-async def test_a_job_is_never_with_two_at_once():
+async def test_a_job_is_never_leased_to_two_workers():
     """Takes race with each other and with acks: every job comes out once."""
     url = await fresh_url()
     stores = [await open_stores(url, SystemRuntime()) for _ in range(4)]
@@ -291,7 +291,7 @@ async def test_a_projector_that_waited_does_not_shorten_the_lease_its_worker_has
     await store.close()
 
 
-async def test_who_listens_goes_on_when_the_client_library_loses_its_way(monkeypatch):
+async def test_the_listener_survives_an_internal_error_of_the_client_library(monkeypatch):
     """The listener ended for good, and whoever closed the store then heard of it instead (found by
     a storm: seed 31020).
     """
@@ -318,7 +318,7 @@ async def test_who_listens_goes_on_when_the_client_library_loses_its_way(monkeyp
     assert len(faults) == 1
 
 
-async def test_a_store_is_closed_whatever_happened_to_those_who_listen(monkeypatch):
+async def test_a_store_closes_although_its_listener_failed(monkeypatch):
     async def listen(_):
         raise RuntimeError("nobody thought of this")
 

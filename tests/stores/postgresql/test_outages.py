@@ -41,7 +41,7 @@ async def test_an_engine_outlives_its_server(listen):
 
 
 @pytest.mark.slow
-async def test_what_was_accepted_while_the_server_dies_is_done_once():
+async def test_a_request_accepted_while_the_server_dies_is_executed_once():
     """Submits go on while the server is killed under them: each is refused, or it is done."""
     done: list[str] = []
 

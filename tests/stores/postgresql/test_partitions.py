@@ -10,7 +10,7 @@ from gesta.testing.contracts.samples import fresh_append, fresh_view, key_of
 from tests.stores.postgresql.places import fresh_url, opened
 
 
-async def test_who_reads_the_places_anew_has_forgotten_the_views():
+async def test_reading_the_checkpoints_empties_the_cache():
     url = await fresh_url()
     async with opened(url) as one, opened(url) as other:
         view = fresh_view()
@@ -23,7 +23,7 @@ async def test_who_reads_the_places_anew_has_forgotten_the_views():
         assert await one.read_model.get([key_of(view)]) == {key_of(view): newer}
 
 
-async def test_what_some_partition_has_not_passed_is_not_removed():
+async def test_a_request_is_kept_until_every_partition_has_passed_it():
     url = await fresh_url()
     async with opened(url) as stores:
         view = fresh_view(status="completed", version=1)

@@ -48,7 +48,7 @@ class Within:
         return await self._connection.fetch(self._sql(name), *values)
 
 
-async def test_nothing_that_was_set_outlives_its_transaction(url):
+async def test_no_setting_outlives_its_transaction(url):
     async with connected(url) as (connection, database):
         before = await _settings(connection)
         for name in ("begin_durable", "begin_relaxed"):
@@ -72,7 +72,7 @@ async def test_nothing_that_was_set_outlives_its_transaction(url):
     ("default", "durable", "expected"),
     [("on", False, "off"), ("off", True, "on"), ("local", True, "local")],
 )
-async def test_a_record_waits_for_the_disk_if_it_is_a_promise(url, default, durable, expected):
+async def test_a_record_with_events_waits_for_the_disk(url, default, durable, expected):
     async with connected(url) as (connection, database):
         await connection.execute("begin")
         await connection.fetch("select set_config('synchronous_commit', $1, false)", default)
@@ -103,7 +103,7 @@ async def test_a_transaction_that_fails_leaves_nothing_and_its_connection_is_use
     await database.close()
 
 
-async def test_what_was_sent_is_not_taken_back_when_its_caller_gives_up(url):
+async def test_a_statement_that_was_sent_completes_although_its_caller_is_cancelled(url):
     address = address_of(url)
     database = Database(address, Connections(address))
     began = asyncio.Event()

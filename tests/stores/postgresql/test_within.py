@@ -149,7 +149,7 @@ async def left_in(engine: Engine) -> int:
 
 
 @pytest.mark.parametrize("library", LIBRARIES)
-async def test_what_is_committed_is_done_once_and_what_is_rolled_back_leaves_nothing(library):
+async def test_a_committed_request_is_executed_once_and_a_rolled_back_one_never(library):
     url = await fresh_url()
     async with engine_at(url) as engine:
         async with transaction(library, url, "rollback") as connection:
@@ -169,7 +169,7 @@ async def test_what_is_committed_is_done_once_and_what_is_rolled_back_leaves_not
         assert await left_in(engine) == 0
 
 
-async def test_before_the_commit_it_is_not_there_and_nobody_waits_for_it():
+async def test_before_the_commit_the_request_is_invisible_and_blocks_no_one():
     url = await fresh_url()
     async with engine_at(url) as engine:
         async with transaction(Asyncpg, url) as connection:
@@ -184,7 +184,7 @@ async def test_before_the_commit_it_is_not_there_and_nobody_waits_for_it():
 
 
 @pytest.mark.parametrize("library", LIBRARIES)
-async def test_a_key_that_can_be_seen_answers_at_once(library):
+async def test_a_visible_key_is_answered_immediately(library):
     url = await fresh_url()
     async with engine_at(url, work=False) as engine:
         first = await engine.submit(Note("one"), key="appended")
@@ -278,13 +278,13 @@ async def test_a_connection_that_commits_each_statement_is_refused(library):
                 assert (await engine.submit(Note(), within=connection)).verdict == "deferred"
 
 
-async def test_what_it_cannot_be_part_of_is_told():
+async def test_an_object_that_is_no_transaction_is_refused():
     url = await fresh_url()
     server = address_of(url).server
     async with engine_at(url, work=False) as engine:
         with pytest.raises(
             BadTransaction,
-            match="a str is no connection of a known library; give an asyncpg connection",
+            match="a str is not a connection of a supported library; pass an asyncpg connection",
         ):
             await engine.submit(Note(), within="here")
         with (
@@ -311,7 +311,7 @@ async def test_a_store_without_an_outbox_says_what_is_needed():
 
 
 @pytest.mark.parametrize("library", LIBRARIES)
-async def test_errors_of_the_callers_library_come_in_our_words(library):
+async def test_errors_of_the_callers_library_become_ours(library):
     url = await fresh_url()
     async with (
         engine_at(url, work=False) as engine,
@@ -325,7 +325,7 @@ async def test_errors_of_the_callers_library_come_in_our_words(library):
         await library.end(connection, "rollback")
 
 
-async def test_another_process_drains_what_the_one_with_the_role_leaves():
+async def test_another_process_drains_what_the_leader_leaves():
     """The process that projects does not declare the flow of a raw request; one that stands by
     does.
     """
@@ -352,7 +352,7 @@ async def test_another_process_drains_what_the_one_with_the_role_leaves():
             assert await request.outcome() == Done("raw")
 
 
-async def test_what_waits_in_the_outbox_counts_as_backlog():
+async def test_the_outbox_counts_as_backlog():
     url = await fresh_url()
     async with (
         engine_at(url, work=False) as engine,

@@ -105,7 +105,7 @@ async def test_a_caller_dies_around_its_commit(point):
 
 
 @pytest.mark.parametrize("point", ["not drained", "drained, not committed", "drained"])
-async def test_who_drains_dies_around_its_commit(point):
+async def test_the_drain_dies_around_its_commit(point):
     async with SandboxServer() as server:
         plan = Plan(await fresh_url(), server.url)
         await make_orders(plan.url)

@@ -25,8 +25,14 @@ class Order(Payload, frozen=True):
     n: int
 
 
+class Parcel(Payload, frozen=True):
+    """The same, of another flow."""
+
+    n: int
+
+
 def engine_on(folder: Path, queue_url: str, log: Log | None = None, *, work: bool) -> Engine:
-    async def act(payload: Order, attempt: Attempt) -> Outcome:
+    async def act(payload: Order | Parcel, attempt: Attempt) -> Outcome:
         if log is not None:
             log.write("effect", n=payload.n, key=attempt.key)
         await asyncio.sleep(0.02)
@@ -35,7 +41,10 @@ def engine_on(folder: Path, queue_url: str, log: Log | None = None, *, work: boo
     urls = {"url": f"sqlite:///{folder / 'gesta.db'}", "queue_url": queue_url}
     return Engine(
         settings=load({**urls, "log_level": "critical"}),
-        flows=[Flow("shop.order", Order, act, Rules(RETRY, "resend"), concurrency=8)],
+        flows=[
+            Flow("shop.order", Order, act, Rules(RETRY, "resend"), concurrency=8),
+            Flow("shop.parcel", Parcel, act, Rules(RETRY, "resend"), concurrency=8),
+        ],
         work=work,
     )
 

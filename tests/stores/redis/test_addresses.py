@@ -18,7 +18,7 @@ def test_a_cluster_has_a_prefix_with_a_hash_tag():
     assert (address.is_cluster, address.prefix) == (True, "{bull}")
 
 
-def test_the_name_for_people_has_no_password():
+def test_the_displayed_name_has_no_password():
     address = address_of("rediss://user:s%40cret@redis.example.org:6380?prefix=mail")
     assert (address.username, address.password) == ("user", "s@cret")
     assert address.name == "rediss://redis.example.org:6380?prefix=mail"

@@ -7,9 +7,11 @@ from collections import Counter
 from contextlib import contextmanager
 
 from gesta import Done
+from gesta.stores.redis.connection import Redis, address_of
+from gesta.stores.redis.keys import QueueKeys
 from tests.processes.member import Log
 from tests.processes.members import PATIENCE_SECONDS, ROOT, Lines
-from tests.stores.redis.shop import Order, engine_on
+from tests.stores.redis.shop import Order, Parcel, engine_on
 
 COUNT = 200
 
@@ -59,3 +61,18 @@ async def test_a_worker_that_is_killed_loses_nothing(tmp_path, redis_url):
     # Only what the killed worker had begun is repeated, and under the same key.
     assert len(repeated) <= 8
     assert len({line["key"] for line in effects}) == COUNT
+
+
+async def test_a_queue_that_cannot_be_used_stops_no_other_flow(tmp_path, redis_url):
+    redis = Redis(address_of(redis_url))
+    meta = QueueKeys(redis.address.prefix, "shop.parcel")["meta"]
+    await redis.command("HSET", meta, "version", "bullmq:7.0.0")
+    async with engine_on(tmp_path, redis_url, Log(tmp_path), work=True) as engine:
+        stuck = await engine.submit(Parcel(1))
+        requests = [await engine.submit(Order(n)) for n in range(10)]
+        outcomes = [await request.outcome(PATIENCE_SECONDS) for request in requests]
+        assert [one.id for one in outcomes if isinstance(one, Done)] == [str(n) for n in range(10)]
+        assert await stuck.status() == "queued"
+        await redis.command("HSET", meta, "version", "bullmq:6.7.0")
+        assert isinstance(await stuck.outcome(PATIENCE_SECONDS), Done)
+    await redis.close()

@@ -26,7 +26,7 @@ def committed(monkeypatch) -> list[int]:
     return counts
 
 
-async def test_steps_of_one_turn_are_one_commit_in_their_order(tmp_path, committed):
+async def test_steps_of_one_loop_iteration_are_one_commit_in_order(tmp_path, committed):
     database = Database(str(tmp_path / "gesta.db"), ManualRuntime())
     order: list[int] = []
     first = database.write(lambda _: order.append(1), durable=True)
@@ -37,7 +37,7 @@ async def test_steps_of_one_turn_are_one_commit_in_their_order(tmp_path, committ
     await database.close()
 
 
-async def test_a_step_by_itself_is_written_although_the_clock_stands_still(tmp_path, committed):
+async def test_a_single_step_is_written_without_a_timer(tmp_path, committed):
     database = Database(str(tmp_path / "gesta.db"), ManualRuntime())
     assert await database.write(lambda _: 7, durable=True) == 7
     assert await database.write(lambda _: 8, durable=False) == 8
@@ -45,7 +45,7 @@ async def test_a_step_by_itself_is_written_although_the_clock_stands_still(tmp_p
     await database.close()
 
 
-async def test_a_step_is_handed_over_at_the_end_of_its_turn(tmp_path):
+async def test_a_step_is_passed_on_at_the_end_of_its_loop_iteration(tmp_path):
     database = Database(str(tmp_path / "gesta.db"), ManualRuntime())
     step = database.write(lambda _: 1, durable=True)
     await turn()
@@ -54,7 +54,7 @@ async def test_a_step_is_handed_over_at_the_end_of_its_turn(tmp_path):
     await database.close()
 
 
-async def test_what_waits_for_others_is_written_when_the_store_is_closed(tmp_path):
+async def test_queued_steps_are_written_when_the_store_closes(tmp_path):
     path = str(tmp_path / "gesta.db")
     database = Database(path, SystemRuntime())
     kept = database.write(
@@ -106,7 +106,7 @@ def test_rows_of_any_number_are_all_written_in_few_statements(tmp_path, count):
     db.close()
 
 
-async def test_what_another_process_commits_is_noticed_within_a_tenth_of_a_second(tmp_path):
+async def test_a_commit_of_another_process_is_noticed_within_a_tenth_of_a_second(tmp_path):
     """What it asks for starts within 250 ms, by which a commit, a take and a busy machine have
     their share; how long it takes, the bench measures.
     """

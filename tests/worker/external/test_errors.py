@@ -56,7 +56,9 @@ async def test_after_the_death_of_everybody_unreported_work_is_noticed(gesta):
         assert (state.status, state.reason) == ("unknown", "no_report")
 
 
-async def test_a_process_that_dies_between_take_and_answer_leaves_doubt_and_no_loss(gesta):
+async def test_a_process_that_dies_between_take_and_answer_leaves_the_request_unknown_and_not_lost(
+    gesta,
+):
     """Nobody can know whether the answer got out (K-4, K-5)."""
     async with warehouse(on_unknown="resend") as engine:
         request = await engine.submit(Pick())
@@ -72,7 +74,7 @@ async def test_a_process_that_dies_between_take_and_answer_leaves_doubt_and_no_l
         assert (item.id, item.attempt) == (request.id, 2)  # K-4: attempts + 1
 
 
-async def test_a_lost_queue_is_restored_and_what_may_have_been_in_hand_is_in_doubt_first(gesta):
+async def test_a_lost_queue_is_restored_and_what_may_have_been_leased_is_unknown_first(gesta):
     """K-11: the job that the sweep puts back is suspect."""
     async with warehouse() as engine:
         request = await engine.submit(Pick())
@@ -87,7 +89,7 @@ async def test_a_lost_queue_is_restored_and_what_may_have_been_in_hand_is_in_dou
 
 
 @pytest.mark.parametrize("port", ["read_model", "events", "vault"])
-async def test_a_store_that_fails_after_the_take_gives_the_work_back(gesta, ports, port):
+async def test_a_store_that_fails_after_the_take_releases_the_work(gesta, ports, port):
     verb = {"read_model": "get", "events": "read", "vault": "get"}[port]
     async with warehouse(payload=Parcel) as engine:
         request = await engine.submit(Parcel("Ada"))
@@ -187,7 +189,7 @@ async def test_with_the_queue_in_another_database_it_is_the_same(gesta):
         assert await engine.pipeline.environment.stores.job_inspection.count(10) == 0
 
 
-async def test_a_poison_request_is_parked_and_the_others_are_handed_out(gesta, ports):
+async def test_a_poison_request_is_quarantined_and_the_others_are_leased(gesta, ports):
     async with warehouse() as engine:
         poison, good = await engine.submit(Pick()), await engine.submit(Pick())
         await let_run(gesta)

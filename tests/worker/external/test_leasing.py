@@ -32,7 +32,7 @@ from tests.worker.external.leased import (
 from tests.world import URL, Note, Provider, let_run, note_flow, pass_time
 
 
-async def test_work_is_handed_out_with_all_that_is_needed_to_do_it(gesta):
+async def test_work_is_leased_with_all_that_is_needed(gesta):
     async with warehouse() as engine:
         request = await engine.submit(
             Pick("B-1", 3),
@@ -50,7 +50,7 @@ async def test_work_is_handed_out_with_all_that_is_needed_to_do_it(gesta):
         assert (item.correlation_id, item.priority, item.cancel_requested) == ("order-7", 2, False)
 
 
-async def test_what_one_has_in_hand_nobody_else_gets(gesta):
+async def test_leased_work_is_not_leased_to_another_worker(gesta):
     async with warehouse() as engine:
         requests = {(await engine.submit(Pick())).id for _ in range(3)}
         handed = [*await take(engine, gesta, limit=2), *await take(engine, gesta)]
@@ -89,7 +89,7 @@ async def test_a_process_whose_flows_others_execute_is_ready_all_the_same(gesta)
 
 async def test_a_worker_is_not_started_for_what_others_execute():
     engine = Engine(URL, flows=[pick_flow()], work=Work(frozenset({"worker"}), ("warehouse.*",)))
-    with pytest.raises(BadFlow, match="executed by others"):
+    with pytest.raises(BadFlow, match="is an external flow"):
         await engine.start()
 
 
@@ -113,7 +113,7 @@ async def test_a_take_that_cannot_be_is_refused_with_the_field(gesta, options, f
         assert list(caught.value.fields) == [field]
 
 
-async def test_only_flows_that_others_execute_hand_out_work(gesta):
+async def test_only_flows_that_others_execute_lease_out_work(gesta):
     async with Engine(URL, flows=[note_flow(Provider())]) as engine:
         with pytest.raises(BadFlow, match="executed by gesta itself"):
             await engine.external.take("test.note")
@@ -121,7 +121,7 @@ async def test_only_flows_that_others_execute_hand_out_work(gesta):
             await engine.external.take("test.nothing")
 
 
-async def test_whoever_waits_gets_work_when_it_comes(gesta):
+async def test_a_waiting_caller_gets_work_when_it_comes(gesta):
     async with warehouse() as engine:
         waiting = spawn(engine.external.take(FLOW, wait_seconds=30), "gesta-test")
         await let_run(gesta)
@@ -130,7 +130,7 @@ async def test_whoever_waits_gets_work_when_it_comes(gesta):
         assert [item.id for item in await waiting] == [request.id]
 
 
-async def test_whoever_waits_in_vain_hears_so_when_the_time_is_up(gesta):
+async def test_a_caller_that_waits_in_vain_is_answered_when_the_time_is_up(gesta):
     async with warehouse() as engine:
         waiting = spawn(engine.external.take(FLOW, wait_seconds=5), "gesta-test")
         await pass_time(gesta, 4.75)
@@ -150,7 +150,7 @@ async def test_of_many_who_wait_each_gets_another_request(gesta):
         assert sorted([item.id for one in waiting for item in await one]) == sorted(requests)
 
 
-async def test_those_who_wait_do_not_ask_the_queue_for_news_of_others(gesta, ports):
+async def test_those_who_wait_do_not_ask_the_queue_about_others(gesta, ports):
     provider = Provider()
     async with Engine(URL, flows=[pick_flow(), note_flow(provider)]) as engine:
         waiting = [
@@ -186,7 +186,7 @@ async def test_work_that_comes_between_a_take_and_the_wait_is_not_waited_for(ges
         other.cancel()
 
 
-async def test_a_scheduled_request_is_handed_out_when_it_is_due(gesta):
+async def test_a_scheduled_request_is_leased_when_it_is_due(gesta):
     async with warehouse() as engine:
         due = datetime.fromtimestamp(gesta.runtime.now_ms() / 1000 + 10, UTC)
         request = await engine.submit(Pick(), deliver_at=due)
@@ -198,7 +198,7 @@ async def test_a_scheduled_request_is_handed_out_when_it_is_due(gesta):
         assert (item.id, item.due_at) == (request.id, round(due.timestamp() * 1000))
 
 
-async def test_an_expired_request_is_not_handed_out(gesta, ports):
+async def test_an_expired_request_is_not_leased(gesta, ports):
     async with warehouse() as engine:
         request = await engine.submit(Pick(), ttl=timedelta(seconds=10))
         await let_run(gesta)
@@ -208,7 +208,7 @@ async def test_an_expired_request_is_not_handed_out(gesta, ports):
         assert await request.status() == "expired"
 
 
-async def test_a_request_that_was_called_back_is_not_handed_out(gesta):
+async def test_a_request_that_was_cancelled_is_not_leased(gesta):
     async with warehouse() as engine:
         request = await engine.submit(Pick())
         await let_run(gesta)
@@ -227,7 +227,7 @@ async def test_a_pause_holds_work_back_and_a_resume_lets_it_go(gesta):
         assert (item.id, item.attempt) == (request.id, 1)
 
 
-async def test_personal_fields_are_in_clear_for_whoever_executes_and_nowhere_else(gesta):
+async def test_personal_fields_are_in_clear_for_the_external_worker_only(gesta):
     async with warehouse(payload=Parcel) as engine:
         await engine.submit(Parcel("Ada Lovelace"))
         item = await take_one(engine, gesta)
@@ -237,7 +237,7 @@ async def test_personal_fields_are_in_clear_for_whoever_executes_and_nowhere_els
         assert not any(b"Ada" in event.data for event in stored)
 
 
-async def test_work_about_somebody_who_was_erased_fails_for_good(gesta):
+async def test_work_about_a_person_who_was_erased_fails_for_good(gesta):
     async with warehouse(payload=Parcel) as engine:
         erased, other = await engine.submit(Parcel("Ada")), await engine.submit(Parcel("Grace"))
         await engine.erase("Ada")
@@ -246,7 +246,7 @@ async def test_work_about_somebody_who_was_erased_fails_for_good(gesta):
         assert (state.status, state.reason) == ("failed", "subject_erased")
 
 
-async def test_work_that_was_taken_elsewhere_can_be_seen_again(gesta):
+async def test_work_that_was_leased_elsewhere_can_be_seen_again(gesta):
     async with warehouse() as engine:
         await engine.submit(Pick("C-3"))
         item = await take_one(engine, gesta)
@@ -257,7 +257,7 @@ async def test_work_that_was_taken_elsewhere_can_be_seen_again(gesta):
             await engine.external.fetch(FLOW, item.id, item.token)
 
 
-async def test_what_was_erased_since_it_was_taken_is_shown_to_nobody(gesta):
+async def test_what_was_erased_since_it_was_leased_is_not_shown(gesta):
     async with warehouse(payload=Parcel) as engine:
         request = await engine.submit(Parcel("Ada"))
         item = await take_one(engine, gesta)
@@ -347,7 +347,7 @@ async def test_a_token_whose_numbers_were_changed_is_none(gesta):
             )
 
 
-async def test_work_that_reached_nobody_goes_back_without_an_attempt(gesta):
+async def test_work_that_reached_no_worker_is_released_without_an_attempt(gesta):
     async with warehouse() as engine:
         await engine.submit(Pick())
         items = await take(engine, gesta)
@@ -358,7 +358,9 @@ async def test_work_that_reached_nobody_goes_back_without_an_attempt(gesta):
         assert await take(engine, gesta) == []
 
 
-async def test_whoever_goes_away_while_a_take_is_under_way_leaves_the_work_to_others(gesta, ports):
+async def test_a_caller_that_goes_away_while_a_take_is_under_way_leaves_the_work_to_others(
+    gesta, ports
+):
     async with warehouse() as engine:
         request = await engine.submit(Pick())
         await let_run(gesta)
@@ -388,7 +390,7 @@ async def test_a_stop_sends_away_those_who_wait(gesta):
     assert await waiting == []
 
 
-async def test_people_hear_who_is_waited_for(gesta):
+async def test_doctor_says_which_worker_is_waited_for(gesta):
     async with warehouse() as engine:
         request = await engine.submit(Pick(), tenant="acme")
         await pass_time(gesta, 120)
@@ -423,7 +425,7 @@ async def test_people_hear_of_requests_that_were_accepted_under_another_declarat
         assert "declared as a flow that external workers execute" in told
 
 
-async def test_a_job_in_a_lane_is_a_pointer_like_any_other(gesta):
+async def test_a_job_in_an_external_queue_is_a_pointer_like_any_other(gesta):
     async with warehouse() as engine:
         await engine.submit(Pick(), tenant="acme")
         await let_run(gesta)

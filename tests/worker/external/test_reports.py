@@ -23,7 +23,7 @@ from tests.worker.external.leased import (
     take_one,
     warehouse,
 )
-from tests.world import fields, let_run, pass_time
+from tests.world import fields, let_run, outcome_fields, pass_time
 
 SENT = RecordSent(attempts=1)
 _decode: Callable[[bytes], ExternalReport] = msgspec.json.Decoder(ExternalReport).decode
@@ -57,7 +57,7 @@ async def test_record_sent_with_all_its_fields(gesta):
         event = (await stored(engine, item.id, "acme"))[-1]
         meta = decode_meta(event.meta)
         assert event.type == f"{FLOW}.Completed.v1"
-        assert fields(event.data) == {
+        assert outcome_fields(event.data) == {
             "attempts": 1,
             "providerTxnId": "box-9",
             "targetId": "gate-4",
@@ -81,7 +81,7 @@ async def test_record_failed_with_all_its_fields(gesta):
         event = (await stored(engine, item.id))[-1]
         meta = decode_meta(event.meta)
         assert event.type == f"{FLOW}.Failed.v1"
-        assert fields(event.data) == {
+        assert outcome_fields(event.data) == {
             "reason": "no_stock",
             "attempts": 1,
             "lastError": "shelf is empty",
@@ -110,7 +110,7 @@ async def test_without_own_ids_a_report_follows_from_the_job_and_keeps_the_reque
         )
 
 
-async def test_a_retryable_failure_is_handed_out_again_by_the_flows_policy_under_the_same_key(
+async def test_a_retryable_failure_is_leased_again_by_the_flows_policy_under_the_same_key(
     gesta,
 ):
     async with warehouse(retry=RetryPolicy(attempts=2, base_seconds=10, cap_seconds=10)) as engine:
@@ -213,7 +213,7 @@ async def test_a_text_that_cannot_be_compared_with_the_payload_is_not_kept(gesta
         (RecordSent(attempts=1, actor=Actor("a", ("x",) * 51)), "actor"),
     ],
 )
-async def test_a_report_that_cannot_be_is_refused_with_the_field_and_the_work_stays_in_hand(
+async def test_a_report_that_cannot_be_is_refused_with_the_field_and_the_lease_stays(
     gesta, report, field
 ):
     async with warehouse() as engine:
@@ -281,7 +281,7 @@ async def test_a_cancelled_request_that_was_done_all_the_same_is_sent(gesta):
         assert (await engine.external.report(FLOW, item.id, item.token, SENT)).status == "completed"
 
 
-async def test_a_cancelled_request_that_failed_is_not_handed_out_again(gesta):
+async def test_a_cancelled_request_that_failed_is_not_leased_again(gesta):
     async with warehouse() as engine:
         request = await engine.submit(Pick())
         item = await take_one(engine, gesta)
@@ -294,7 +294,7 @@ async def test_a_cancelled_request_that_failed_is_not_handed_out_again(gesta):
         assert await take(engine, gesta) == []
 
 
-async def test_without_a_report_the_request_stands_in_unknown_for_a_person(gesta):
+async def test_without_a_report_the_request_is_unknown_until_a_person_decides(gesta):
     async with warehouse() as engine:
         request = await engine.submit(Pick())
         await take_one(engine, gesta)
@@ -308,7 +308,7 @@ async def test_without_a_report_the_request_stands_in_unknown_for_a_person(gesta
         assert await take(engine, gesta) == []
 
 
-async def test_under_same_key_unreported_work_is_handed_out_again_under_the_same_key(gesta):
+async def test_under_resend_unreported_work_is_leased_again_under_the_same_key(gesta):
     async with warehouse(on_unknown="resend") as engine:
         request = await engine.submit(Pick())
         first = await take_one(engine, gesta)
@@ -321,7 +321,7 @@ async def test_under_same_key_unreported_work_is_handed_out_again_under_the_same
         ).status == "completed"
 
 
-async def test_unreported_work_stands_in_unknown_when_its_attempts_are_used_up(gesta):
+async def test_unreported_work_is_unknown_when_its_attempts_are_used_up(gesta):
     async with warehouse(on_unknown="resend", retry=RetryPolicy(attempts=2)) as engine:
         request = await engine.submit(Pick())
         for _ in range(2):
@@ -408,7 +408,7 @@ async def test_the_late_ones_success_counts_and_the_others_is_the_same_success(g
         assert await engine.pipeline.environment.stores.job_inspection.count(10) == 0
 
 
-async def test_the_late_ones_failure_does_not_take_the_work_out_of_the_others_hands(gesta):
+async def test_the_late_ones_failure_does_not_take_the_work_from_the_other_worker(gesta):
     async with warehouse(on_unknown="resend") as engine:
         late, present = await two_hands(gesta, engine)
         with pytest.raises(LeaseLost):

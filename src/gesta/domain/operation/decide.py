@@ -19,12 +19,14 @@ from gesta.domain.commands import (
     CommandRefused,
     Create,
     Expire,
+    HoldRequest,
     Lose,
     Postpone,
     Purge,
     Reconciled,
     RecordOutcome,
     Redrive,
+    ReleaseRequest,
     Resolve,
     RetryNow,
     Rules,
@@ -40,6 +42,7 @@ from gesta.domain.state import State
 Decide = Callable[[State, Any, Rules, Operation], list[e.Event]]
 
 NOTHING_USED: Mapping[str, int] = {}
+NO_FACTS: Mapping[str, Any] = {}
 _FAILED_ENDS = (e.AttemptFailed, e.Failed, e.OutcomeUnknown)
 
 
@@ -72,6 +75,16 @@ def _postpone(state: State, *_: object) -> list[e.Event]:
     return [e.Updated("postponed")] if state.started is not None else []
 
 
+def _hold(state: State, command: HoldRequest, *_: object) -> list[e.Event]:
+    if state.wants is None or (state.held == command.by and state.started is None):
+        return []
+    return [e.Updated("held", held_by=command.by)]
+
+
+def _release(state: State, *_: object) -> list[e.Event]:
+    return [e.Updated("released")] if state.held and state.wants is not None else []
+
+
 def _record(
     state: State, command: RecordOutcome, rules: Rules, operation: Operation
 ) -> list[e.Event]:
@@ -79,15 +92,18 @@ def _record(
         # The next operation is open, so the success of this one is on record already.
         return []
     if isinstance(command.outcome, Done):
-        return done(state, command.outcome, command.attempt, operation, command.used)
+        return done(state, command.outcome, command.attempt, operation, command.used, command.facts)
     if state.status == operation.status:
         # A success is final: a late failure changes nothing.
         return []
     events = _not_done(state, command, command.outcome, rules)
-    # With the versions of the config that the attempt used.
+    # With the versions of the config that the attempt used. Its facts stand in its first event: a
+    # second one is the end of the request.
     return [
-        replace(one, used=dict(command.used)) if isinstance(one, _FAILED_ENDS) else one
-        for one in events
+        replace(one, used=dict(command.used), **({} if number else command.facts))
+        if isinstance(one, _FAILED_ENDS)
+        else one
+        for number, one in enumerate(events)
     ]
 
 
@@ -111,14 +127,14 @@ def done(
     attempt: int,
     operation: Operation,
     used: Mapping[str, int] = NOTHING_USED,
+    facts: Mapping[str, Any] = NO_FACTS,
 ) -> list[e.Event]:
     """Evidence of success is always recorded, whatever the status. A second one changes nothing."""
     if state.status == operation.status:
         return []
     kind = operation.done_late if state.is_terminal else operation.done
-    return [
-        kind(max(attempt, state.attempts), outcome.id, outcome.target, outcome.detail, dict(used))
-    ]
+    number = max(attempt, state.attempts)
+    return [kind(number, outcome.id, outcome.target, outcome.detail, dict(used), **facts)]
 
 
 def _failed_attempt(
@@ -431,6 +447,8 @@ DECISIONS: Mapping[type[Command], Decide] = {
     Start: _start,
     RecordOutcome: _record,
     Postpone: _postpone,
+    HoldRequest: _hold,
+    ReleaseRequest: _release,
     Lose: _lose,
     Reconciled: _reconciled,
     Resolve: _resolve,

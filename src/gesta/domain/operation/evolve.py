@@ -210,6 +210,10 @@ def _updated(state: State, event: e.Updated, version: int, at: int) -> State:
             return replace(common, purged=True)
         case "postponed":
             return replace(common, started=None)
+        case "held":
+            return replace(common, started=None, held=event.held_by)
+        case "released":
+            return replace(common, held="")
         case "retry":
             return replace(common, due_at=event.due_at, dispatch_version=version)
         case _:
@@ -225,6 +229,7 @@ def _updated(state: State, event: e.Updated, version: int, at: int) -> State:
                 attempts_before=state.attempts,
                 reopened_at=at,
                 cancel_requested=False,
+                held="",
                 purged=False,
                 reason="",
                 detail="",

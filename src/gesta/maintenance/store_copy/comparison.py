@@ -1,6 +1,4 @@
-"""Whether two stores hold the same: counts and hashes that do not hang on the order, and the first
-stream that differs.
-"""
+"""Compares two stores by counts and hashes, and names the first stream that differs."""
 
 import hashlib
 from collections.abc import Awaitable, Callable
@@ -21,8 +19,8 @@ _MODULUS = 1 << 256
 
 
 class Tally:
-    """How many, and a hash over all of them in whatever order: sums of digests, because equal pairs
-    would vanish from an exclusive or.
+    """A count and a hash that does not depend on the order: a sum of digests, because equal pairs
+    would cancel out in an exclusive or.
     """
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""The copy itself, step by step; __init__.py tells them in order."""
+"""The steps of a copy; __init__.py lists them in order."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -29,7 +29,7 @@ from gesta.worker.lease import LEASE_SECONDS
 #: behind the fence.
 ROUNDS = 20
 LOOK_SECONDS = 0.1
-#: So often the source is fenced in the hope that nobody has just committed a request of their own.
+#: Tries to fence the source at a moment when no caller has just committed a request of its own.
 FENCE_TRIES = 50
 #: More than any store has pending.
 ALL = 10**9
@@ -44,7 +44,7 @@ Tell = Callable[[str], None]
 class CopyReport:
     """What the target has from the source, now or since an earlier run (`is_new`).
 
-    `possibly_executed`: jobs of which nobody knows whether they were done.
+    `possibly_executed`: jobs that may have been executed.
     """
 
     is_new: bool
@@ -164,10 +164,10 @@ class Copy:
                 " repeat"
             )
         if leased:
-            players = ", ".join(await self._roles.source_players()) or "nobody"
+            players = ", ".join(await self._roles.source_players()) or "no process"
             self._tell(
                 f"{leased} attempts were running as the source was fenced (at work there:"
-                f" {players}); they are in doubt"
+                f" {players}); their outcomes are unknown"
             )
 
     async def _fence(self) -> bool:
@@ -240,7 +240,7 @@ class Copy:
         return PauseControl(writer, stores.job_holds)
 
     async def _copy_rest(self) -> CopyReport:
-        """The source does not change any more."""
+        """Copy what is left; the source is fenced and does not change."""
         leased = await self._leased()
         fenced_at = self._source_clock.monotonic()
         while (await self._transfer.events())[0]:
@@ -264,8 +264,7 @@ class Copy:
             await self._copy_subscriptions()
         jobs = await self._jobs()
         if leased:
-            # Whoever still works on the source has not been able to renew its lease, and makes no
-            # call when this is over.
+            # A worker of the source cannot renew its lease any more: it makes no call after this.
             left = fenced_at + LEASE_SECONDS - self._source_clock.monotonic()
             await sleep(self._source_clock, max(0.0, left))
             await self._roles.hold()
@@ -285,7 +284,7 @@ class Copy:
         await self._roles.hold()
 
     async def _copy_subscriptions(self) -> None:
-        """Each goes on behind the event that it was told last."""
+        """Each continues after the event that it handled last."""
         for one in await self._source.stores.checkpoints.checkpoints():
             if one.name.startswith(checkpoint_of("")):
                 await self._transfer.move(
@@ -293,9 +292,7 @@ class Copy:
                 )
 
     async def _jobs(self) -> list[Job]:
-        """As they are, but for those that somebody has or had in hand: of these nobody knows
-        whether they were done.
-        """
+        """The jobs of the source. Those that are or were leased are possibly executed."""
         found = {
             one.job.id: replace(
                 one.job,
@@ -315,7 +312,7 @@ class Copy:
 
 
 async def unfence(home: Home, tenant: str | None) -> bool:
-    """Take the source back: whether it was fenced. It stays paused until somebody resumes it."""
+    """Take the source back: whether it was fenced. It stays paused until it is resumed."""
     fences = [
         fence
         for fence in await home.stores.fences.standing()

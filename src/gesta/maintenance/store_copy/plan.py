@@ -86,7 +86,7 @@ class CopyPlan:
 
 
 def meta_of(recorded: Recorded) -> Meta | None:
-    """None for an event that cannot be read; it is nobody's."""
+    """None for an event that cannot be read; it belongs to no tenant."""
     try:
         return decode_meta(recorded.meta) if recorded.known is None else recorded.known.meta
     except ValueError:

@@ -1,7 +1,5 @@
-"""Who else works on the two stores.
-
-While we hold their roles, nobody projects or sweeps in the target, nor removes old requests from
-the source.
+"""The leader roles that a copy holds: no other process projects or sweeps in the target, or removes
+old requests from the source.
 """
 
 from gesta.errors import Fenced, StoreError
@@ -51,13 +49,13 @@ class Roles:
                     )
                 await sleep(self._runtime, LOOK_SECONDS)
         except Fenced:
-            # The source has left: nobody removes anything there any more.
+            # The source is fenced: no process removes anything there any more.
             if home is not self._source:
                 raise
 
     async def _take(self, home: Home, name: str) -> bool:
-        """While we hold the projector's role itself nobody gets a part of it; those who have one
-        are asked to go, not pushed aside.
+        """While the copy holds the projector's role, no process gets a partition. Processes that
+        have one must stop first.
         """
         if name == CHECKPOINT:
             now, roles = home.stores.now_ms(), await home.stores.leases.roles()

@@ -1,7 +1,4 @@
-"""Events, claims and secrets from one store to another, as they are.
-
-Everything may be repeated: what stands there already is recognised.
-"""
+"""Copies events, claims and secrets unchanged. Every step may be repeated."""
 
 from gesta.errors import StoreError
 from gesta.maintenance.store_copy.plan import PAGE, CopyPlan, ref_of
@@ -54,8 +51,7 @@ class Transfer:
         """Up to here the target's projector puts no jobs, whatever the partition."""
         stores = self._target.stores
         for name in checkpoints_of(stores.partitions):
-            # A mark in any case: without one, whoever opens the target takes its checkpoints for
-            # lost.
+            # A mark in any case: without one, the target's checkpoints would look lost.
             await stores.checkpoints.begin(dispatched_of(name), position)
         stands = zip(
             checkpoints_of(stores.partitions),
@@ -89,8 +85,8 @@ class Transfer:
     async def claims(self, others: frozenset[str] = frozenset()) -> int:
         """Copy all claims but those of the requests of `others`; how many.
 
-        Of a request that retention has removed nobody knows whose it was: its claim goes along, and
-        keeps its key from being used again.
+        The tenant of a request that retention removed is not known: its claim is copied, so that
+        its key is not used again.
         """
         count, after = 0, b""
         while page := await self._source.stores.key_claims.claims(after, PAGE):
@@ -137,7 +133,7 @@ class Transfer:
     def _differs(self, stream: str) -> StoreError:
         return StoreError(
             f"{self._target.url} has other events than {self._source.url} in the stream {stream}; "
-            "somebody worked on both. Nothing was sent from the copy; choose another target"
+            "both were written to. Nothing was sent from the copy; choose another target"
         )
 
 

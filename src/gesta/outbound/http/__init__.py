@@ -1,11 +1,7 @@
-"""The one way out by HTTP.
+"""HTTP for executors (`attempt.http`).
 
-Receives calls from a flow (`attempt.http`); a fault comes back as Retry, Unknown or Rejected.
-
-`transport.py` is the port, `aiohttp_transport.py` the real one, `gesta.sandbox` its
-double; `guard.py` says which
-addresses may be reached and `http.py` what a flow sees. aiohttp is imported by the real transport
-only.
+`client.py` is what a flow sees, `transport.py` the port, `aiohttp_transport.py` the real transport,
+`gesta.sandbox` its fake. Only the real transport imports aiohttp.
 """
 
 from gesta.outbound.address_guard import PrivateAddressGuard

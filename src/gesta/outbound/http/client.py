@@ -29,7 +29,7 @@ from gesta.outbound.http.transport import (
 )
 from gesta.runtime.clock import Runtime
 
-#: Nobody is waited for longer than this, whatever the header says.
+#: The longest Retry-After that is respected.
 RETRY_AFTER_SECONDS_MAX = 86_400.0
 
 #: Fractions are not in the RFC, but providers send them. More digits than this are far beyond the
@@ -178,7 +178,7 @@ class Options(TypedDict, total=False):
 class Http:
     """The client that one attempt is given. Cheap to make: the connections are the transport's."""
 
-    __slots__ = ("_has_acted", "_runtime", "_timeout_seconds", "_transport")
+    __slots__ = ("_has_acted", "_runtime", "_timeout_seconds", "_transport", "has_sent", "last")
 
     def __init__(
         self, transport: Transport, runtime: Runtime, timeout_seconds: float = 30.0
@@ -186,6 +186,10 @@ class Http:
         self._transport, self._runtime, self._timeout_seconds = transport, runtime, timeout_seconds
         #: A call of this attempt that changes something was answered with success.
         self._has_acted = False
+        #: The provider may have got a request of this attempt.
+        self.has_sent = False
+        #: The last answer.
+        self.last: HttpResponse | None = None
 
     async def get(self, url: str, **options: Unpack[Options]) -> Answer:
         return await self._ask("GET", url, options)
@@ -245,17 +249,21 @@ class Http:
             body = msgspec.json.encode(json)
             if not any(name.lower() == "content-type" for name in sent):
                 sent["content-type"] = "application/json"
+        had_sent, self.has_sent = self.has_sent, True
         try:
             response = await self._transport.send(
                 HttpRequest(method, url, sent, body, timeout_seconds or self._timeout_seconds)
             )
         except TransportFault as fault:
+            self.has_sent = had_sent or fault.sent
             raise AttemptEnded(self._in_all(after_fault(fault))) from None
         except Postponed:
+            self.has_sent = had_sent
             # The look-up was put off. After a call that had its effect, the attempt must end.
             if self._has_acted:
                 raise AttemptEnded(self._in_all(Retry("dns", "nothing was sent"))) from None
             raise
+        self.last = response
         self._has_acted = self._has_acted or (200 <= response.status < 300 and method != "GET")
         return response
 
@@ -272,12 +280,9 @@ def after_fault(fault: TransportFault) -> Outcome:
 
 
 def error_code(response: HttpResponse) -> str:
-    """The provider's own code for a failure, e.g.
+    """The provider's own code for a failure, e.g. `resource_missing`.
 
-    `resource_missing`, for whoever has to put it right.
-
-    Codes only: a sentence may quote what was sent, and nobody could tell a person's name in it from
-    any other word.
+    Codes only: a sentence may quote personal data that was sent.
     """
     try:
         body = msgspec.json.decode(response.body)

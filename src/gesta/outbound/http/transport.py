@@ -1,4 +1,4 @@
-"""Port: one HTTP exchange, never repeated by itself, with every fault named."""
+"""Port: one HTTP exchange, without retries; every error has a name."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -85,7 +85,7 @@ REMEDIES: dict[str, str] = {
 
 
 class TransportFault(Exception):
-    """There is no answer. `sent` tells whether the receiver may have got the request."""
+    """There is no answer. `sent`: the receiver may have got the request."""
 
     def __init__(self, reason: FaultReason, *, sent: bool) -> None:
         # The text names no URL: it goes into events and logs.
@@ -98,7 +98,7 @@ class TransportFault(Exception):
 
 
 class Transport(Protocol):
-    """A way out. It makes one exchange for one call: a second try is the engine's decision."""
+    """Makes one exchange for each call: the engine decides about retries."""
 
     async def send(self, request: HttpRequest) -> HttpResponse:
         """The answer, whatever its status; redirects are not followed.

@@ -1,11 +1,7 @@
-"""The one way out by SMTP.
+"""SMTP for executors (`attempt.mail`).
 
-Receives envelopes from a flow (`attempt.mail`); what the server said comes back as an answer, word
-for word.
-
-`transport.py` is the port, `smtp_transport.py` the real one, `gesta.sandbox.smtp` its double. What
-an answer means for a request is the
-flow's to say. aiosmtplib is imported when the first letter goes out.
+`transport.py` is the port, `smtp_transport.py` the real transport, `gesta.sandbox.smtp` its fake.
+The flow decides what an answer means. aiosmtplib is imported for the first e-mail.
 """
 
 from gesta.outbound.smtp.transport import (

@@ -5,9 +5,8 @@
   that passed, with TLS checked against the name.
 - *Kept connections.* Those of one server and user are used again for a few seconds. One that the
   server has closed meanwhile fails at
-  MAIL, before anything of the letter was said; then, and only then, the letter goes over a fresh
-  one.
-- *What was sent.* Until DATA nothing was. From then on a lost connection means that nobody knows.
+  MAIL, before anything of the message was sent; only then the message goes over a fresh one.
+- *What was sent.* Until DATA nothing was. After that, a lost connection means an unknown outcome.
 """
 
 from __future__ import annotations
@@ -110,11 +109,11 @@ _Account = tuple[str, int, str, str, bytes]
 
 
 class _Stale(Exception):
-    """A kept connection that was closed while nobody used it."""
+    """A kept connection that the server closed while it was idle."""
 
 
 class SmtpTransport:
-    """One conversation for one letter, to addresses the guard lets through.
+    """One SMTP session for each message, to addresses that the guard allows.
 
     Made inside a running loop, closed in the same one.
     """
@@ -174,7 +173,7 @@ class SmtpTransport:
             if is_done:
                 self._keep(account, client)
             else:
-                # In the middle of a conversation: whoever used it next would go on with this one.
+                # In the middle of a session: the next user would continue this one.
                 client.close()
 
     def _take_kept(self, account: _Account) -> SMTP | None:
@@ -189,7 +188,7 @@ class SmtpTransport:
     def _keep(self, account: _Account, client: SMTP) -> None:
         now = self._runtime.monotonic()
         for known, kept in list(self._kept.items()):
-            # Those that nobody came back for, of every account.
+            # Idle connections of every account.
             for old, since in kept:
                 if now - since >= KEEP_SECONDS:
                     old.close()

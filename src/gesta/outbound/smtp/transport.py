@@ -1,13 +1,14 @@
-"""Port: one letter handed to one server, never twice by itself, with every fault named."""
+"""Port: send one e-mail to one server, without retries; every error has a name."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
+from gesta.flows.deferrals import Postponed
 from gesta.runtime.clock import Runtime
 
-#: How far a conversation came. What was refused at any of them was not sent; `data` is the server's
-#: word on the whole letter.
+#: The stage of the SMTP session that decided. Before `data`, nothing was sent; at `data`, the
+#: server answers for the whole message.
 Stage = Literal["connect", "login", "sender", "recipient", "data"]
 #: Why there is no answer. A closed set: it is the label of a metric and the reason in an event.
 MailFaultReason = Literal[
@@ -38,31 +39,29 @@ REMEDIES: dict[str, str] = {
 
 @dataclass(frozen=True, slots=True)
 class MailServer:
-    """Where letters are handed in, and as whom. `repr` shows no credential."""
+    """An SMTP server and its account. `repr` shows no credential."""
 
     host: str
     port: int
     tls: Literal["starttls", "tls", "none"] = "starttls"
     user: str = field(default="", repr=False)
     password: str = field(default="", repr=False)
-    #: For each step: connecting, each command, the answer to the letter.
+    #: For each step: connecting, each command, the answer to the message.
     timeout_seconds: float = 20.0
 
 
 @dataclass(frozen=True, slots=True)
 class Envelope:
-    """A letter and where it goes. Addresses and content are personal, so `repr` shows none of
-    them.
-    """
+    """A message and its addresses, which are personal: `repr` shows none of them."""
 
     sender: str = field(repr=False)
-    #: Without this one the letter is not sent at all.
+    #: If the server refuses this address, nothing is sent.
     to: str = field(repr=False)
-    #: Those who get it, too; one that is refused keeps it from nobody else.
+    #: Further recipients; a refused one does not stop the others.
     copies: tuple[str, ...] = field(default=(), repr=False)
     #: The bytes as they go over the wire, CRLF at each line's end.
     message: bytes = field(default=b"", repr=False)
-    #: What servers and doubles know the letter by, the same for every attempt.
+    #: The Message-ID, the same for every attempt.
     message_id: str = ""
 
 
@@ -91,10 +90,10 @@ class MailAnswer:
 
 
 class MailFault(Exception):
-    """There is no answer. `sent` tells whether the server may have the letter."""
+    """There is no answer. `sent`: the server may have the message."""
 
     def __init__(self, reason: MailFaultReason, *, sent: bool) -> None:
-        done = "the letter may have been taken" if sent else "nothing was sent"
+        done = "the message may have been accepted" if sent else "nothing was sent"
         self.detail = f"{done}{REMEDIES.get(reason, '')}"
         super().__init__(f"{reason}, {self.detail}")
         self.reason: MailFaultReason = reason
@@ -102,16 +101,16 @@ class MailFault(Exception):
 
 
 class MailTransport(Protocol):
-    """A way out. One conversation for one call: a second try is the engine's decision."""
+    """Sends messages. One session for each call: the engine decides about retries."""
 
     async def send(self, server: MailServer, envelope: Envelope) -> MailAnswer:
-        """What the server said. Raises MailFault when it said nothing that counts."""
+        """The server's answer. Raises MailFault when there is none."""
 
     async def close(self) -> None: ...
 
 
 class NoMail:
-    """No way out at all: where letters have no place, as in a bench."""
+    """Sends nothing, for environments without e-mail."""
 
     async def send(self, server: MailServer, envelope: Envelope) -> MailAnswer:
         raise MailFault("unreachable", sent=False)
@@ -123,13 +122,26 @@ class NoMail:
 class Mail:
     """What an attempt is given."""
 
-    __slots__ = ("_runtime", "_transport")
+    __slots__ = ("_runtime", "_transport", "has_sent", "last")
 
     def __init__(self, transport: MailTransport, runtime: Runtime) -> None:
         self._transport, self._runtime = transport, runtime
+        #: The server may have got a message of this attempt.
+        self.has_sent = False
+        #: The last answer.
+        self.last: MailAnswer | None = None
 
     async def send(self, server: MailServer, envelope: Envelope) -> MailAnswer:
-        return await self._transport.send(server, envelope)
+        had_sent, self.has_sent = self.has_sent, True
+        try:
+            self.last = answer = await self._transport.send(server, envelope)
+        except MailFault as fault:
+            self.has_sent = had_sent or fault.sent
+            raise
+        except Postponed:
+            self.has_sent = had_sent
+            raise
+        return answer
 
     def now_ms(self) -> int:
         return self._runtime.now_ms()

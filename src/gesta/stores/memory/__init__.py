@@ -1,6 +1,4 @@
-"""Stores that live in this process only: the reference for every other store, and the double for
-users' tests.
-"""
+"""Stores in memory: the reference for every other store, and the store of users' tests."""
 
 from gesta.ports.stores import Stores
 from gesta.runtime.clock import Runtime
@@ -8,8 +6,5 @@ from gesta.stores.memory.database import MemoryDatabase
 
 
 async def open_stores(url: str, runtime: Runtime) -> Stores:  # noqa: ARG001
-    """A new, empty database, whatever follows `memory:`.
-
-    Keep a MemoryDatabase to open the same one twice.
-    """
+    """A new, empty database for every call. A MemoryDatabase can be opened twice."""
     return MemoryDatabase(runtime).stores()

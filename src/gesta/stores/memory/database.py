@@ -1,8 +1,7 @@
-"""One memory database: the ports over the same state, so that project and record are one step.
+"""One database in memory, with all ports over the same state.
 
-Every change is made by a synchronous method between two awaits, which is what a transaction is in a
-single thread. The database outlives the
-engines that use it: a second engine on the same one is a restart.
+A synchronous method makes every change, which is a transaction in a single thread. The database
+outlives the engines that use it: a second engine on it is a restart.
 """
 
 from gesta.ports.stores import Stores
@@ -17,8 +16,6 @@ from gesta.stores.memory.vault import MemoryVault
 
 
 class MemoryDatabase:
-    """All ports, empty."""
-
     def __init__(self, runtime: Runtime, partitions: int = 1) -> None:
         self._runtime, self._partitions = runtime, partitions
         self.fences = MemoryFences()
@@ -30,7 +27,7 @@ class MemoryDatabase:
         self.transactions = MemoryTransactions(self.events, self.queue, self.read_model)
 
     def stores(self) -> Stores:
-        """The ports as an engine takes them. Closing them closes nothing."""
+        """The ports of an engine. Closing them closes nothing."""
         self.fences.put_one = self.queue.put_one
         return Stores(
             events=self.events,

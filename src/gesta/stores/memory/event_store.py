@@ -1,4 +1,4 @@
-"""Events in a list: the index in it is the position, so the log is in order by construction."""
+"""Events in a list. The position of an event is its index plus one."""
 
 import heapq
 import itertools
@@ -20,8 +20,6 @@ from gesta.stores.memory.fences import MemoryFences
 
 
 class MemoryEventStore:
-    """The event store of one process."""
-
     def __init__(self, runtime: Runtime, fences: MemoryFences | None = None) -> None:
         self.fences = fences or MemoryFences()
         #: None: removed.
@@ -80,7 +78,7 @@ class MemoryEventStore:
         await self._appended.wait(timeout_seconds)
 
     def remove(self, stream: str, version: int, passed: int) -> bool:
-        """Whether it stood there, behind everybody who follows, and is gone."""
+        """Remove a stream of this version whose events are not after `passed`; whether it was."""
         events = self._streams.get(stream, [])
         if len(events) != version or not events or events[-1].position > passed:
             return False
@@ -89,32 +87,28 @@ class MemoryEventStore:
         return True
 
     def append_one(self, append: Append) -> AppendVerdict:
-        """Decide and write in one step: whoever comes second, even in the same batch, meets what
-        the first one wrote.
-        """
+        """Decide and write in one step, so that the next append of a batch sees this one."""
         refusal = self._refusal(append)
         if refusal is not None:
             return refusal
-        if not self._already_stands(append):
+        if not self._is_repeated(append):
             self._write(append)
         return Appended(append.expected + len(append.events))
 
     def _refusal(self, append: Append) -> Stale | Claimed | None:
-        stands = self._already_stands(append)
+        is_repeated = self._is_repeated(append)
         holder = None if append.claim is None else self._claims.get(append.claim.name)
         if (
             append.claim is not None
             and holder is not None
-            and not (stands and holder.request_id == append.claim.request_id)
+            and not (is_repeated and holder.request_id == append.claim.request_id)
         ):
             return Claimed(holder.request_id, holder.content)
         version = len(self._streams.get(append.stream, ()))
-        return None if stands or version == append.expected else Stale(version)
+        return None if is_repeated or version == append.expected else Stale(version)
 
-    def _already_stands(self, append: Append) -> bool:
-        """Whether these very events are where they were to go: the answer to an earlier append was
-        lost, and the caller asks again.
-        """
+    def _is_repeated(self, append: Append) -> bool:
+        """Whether an earlier append wrote these events, and its answer was lost."""
         there = self._streams.get(append.stream, [])[
             append.expected : append.expected + len(append.events)
         ]

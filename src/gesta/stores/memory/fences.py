@@ -1,7 +1,4 @@
-"""Fences in a dict, asked by every port before it writes.
-
-Implements gesta.ports.fences; the docstrings there are the promise.
-"""
+"""Fences in a dict, which every port checks before it writes. Implements gesta.ports.fences."""
 
 from collections.abc import Callable, Iterable, Sequence
 
@@ -14,17 +11,15 @@ from gesta.ports.job_queue import Job
 
 
 class _Owned(msgspec.Struct):
-    """What of an event's metadata says whose it is."""
+    """The part of an event's metadata that names its tenant."""
 
     tenant: str = ""
 
 
 class MemoryFences:
-    """The fences of one process's database."""
-
     def __init__(self) -> None:
         self._standing: dict[tuple[str, str], Fence] = {}
-        #: How a job is put when a fence goes down with it; the database says so.
+        #: Puts a job when a fence is taken down; the database sets it.
         self.put_one: Callable[[Job], object] = bool
 
     async def put_up(self, fence: Fence) -> None:
@@ -43,18 +38,18 @@ class MemoryFences:
         self._refuse("left", "")
 
     def check_jobs(self) -> None:
-        """Before a job is put, pending or taken."""
+        """Before a job is put, undispatched or leased."""
         self.check()
         self._refuse("filling", "")
 
     def check_tenants(self, tenants: Iterable[str]) -> None:
-        """Before something of these tenants is written that a fence of theirs stops."""
+        """Before events or secrets of these tenants are written."""
         self.check()
         for tenant in tenants if self._standing else ():
             self._refuse("left", tenant)
 
     def check_appends(self, appends: Iterable[Append]) -> None:
-        """Before events are appended, all of them: a call is refused as a whole."""
+        """Before events are appended. A call is refused as a whole."""
         events = (event for append in appends for event in append.events)
         self.check_tenants(_tenant_of(event.meta) for event in events)
 

@@ -1,6 +1,6 @@
-"""Jobs in heaps: one pair per flow, waiting by time and ready by turn.
+"""Jobs in two heaps per flow: waiting ones by time, ready ones by turn.
 
-Leases belong to tokens, one for each worker process.
+A worker process has one lease, under its token, for all of its jobs.
 """
 
 import heapq
@@ -34,17 +34,16 @@ from gesta.stores.memory.fences import MemoryFences
 class _Row:
     job: Job
     available_ms: int
-    #: Takes without a recorded end. The attempt of any of them may have had its effect.
+    #: Leases without a recorded end: the attempt of each may have had its effect.
     takes: int = 0
     token: str | None = None
-    #: The number of this row's valid heap entry; entries with another number are dead and dropped
-    #: when met.
+    #: The number of the valid heap entry of this row. Entries with other numbers are skipped.
     entry: int = 0
-    #: None until it is ready for the first time since it was put, released or unheld.
+    #: None until it becomes ready after it was put, released or unheld.
     turn: int | None = None
-    #: The scope it is held under.
+    #: The scope that it is held under.
     hold: str | None = None
-    #: When it was handed out of a lane: the end of its own lease.
+    #: The end of its lease to an external worker.
     until_ms: int | None = None
 
     @property
@@ -53,9 +52,9 @@ class _Row:
 
 
 @dataclass(slots=True)
-class _Lane:
-    """The free jobs of one flow, as (time or score, entry, job id); where it has come to, and where
-    each line of jobs ends.
+class _Queue:
+    """The jobs of a flow that are not leased, as (time or score, entry, job id); its present turn;
+    and the end of each line of jobs.
     """
 
     waiting: list[tuple[int, int, str]] = field(default_factory=list)
@@ -67,17 +66,15 @@ class _Lane:
 @dataclass(slots=True)
 class _Lease:
     end_ms: int
-    #: Its jobs, by flow; dicts because they keep the order.
+    #: Its jobs by flow. Dicts keep their order.
     jobs: dict[str, dict[str, None]] = field(default_factory=dict)
 
 
 class MemoryJobQueue:
-    """The job queue of one process."""
-
     def __init__(self, runtime: Runtime, fences: MemoryFences | None = None) -> None:
         self._runtime, self._fences = runtime, fences or MemoryFences()
         self._rows: dict[str, _Row] = {}
-        self._external_queues: dict[str, _Lane] = {}
+        self._queues: dict[str, _Queue] = {}
         self._leases: dict[str, _Lease] = {}
         self._entries = itertools.count(1)
         self._queued = Signal(runtime)
@@ -90,11 +87,10 @@ class MemoryJobQueue:
         self, token: str, flows: dict[str, int], lease_seconds: float, *, durable: bool
     ) -> tuple[list[LeasedJob], int | None]:
         self._fences.check_jobs()
-        self._end_dead_leases()
+        self._end_expired_leases()
         rows = [row for flow, free in flows.items() for row in self._due_rows(flow, free)]
         if rows:
-            # One lease for all jobs of a token: what it took before is renewed with what it takes
-            # now.
+            # One lease for all jobs of a token: earlier jobs are renewed, too.
             self._leases.setdefault(token, _Lease(0)).end_ms = self._lease_end(lease_seconds)
         return [self._lease_out(row, token) for row in rows], self._next_due(token, flows)
 
@@ -140,28 +136,24 @@ class MemoryJobQueue:
     ) -> list[LeasedJob]:
         self._fences.check_jobs()
         now = self._runtime.now_ms()
-        gone = (
+        expired = (
             row
             for row in self._rows.values()
             if row.until_ms is not None and row.token is not None and row.until_ms <= now
         )
         rows = itertools.islice(
-            (row for row in gone if row.job.flow.startswith(external_queues)), limit
+            (row for row in expired if row.job.flow.startswith(external_queues)), limit
         )
         return [self._lend(row, token, lease_seconds) for row in list(rows)]
 
     async def stocked(self, external_queues: Sequence[str]) -> set[str]:
-        known = [
-            (name, self._external_queues[name])
-            for name in external_queues
-            if name in self._external_queues
-        ]
+        known = [(name, self._queues[name]) for name in external_queues if name in self._queues]
         now = self._runtime.now_ms()
         return {
             name
-            for name, external_queue in known
-            if self._first(external_queue.ready)
-            or ((row := self._first(external_queue.waiting)) and row.available_ms <= now)
+            for name, queue in known
+            if self._first(queue.ready)
+            or ((row := self._first(queue.waiting)) and row.available_ms <= now)
         }
 
     async def unhold(self, scope: str, limit: int) -> int:
@@ -230,7 +222,7 @@ class MemoryJobQueue:
         return True
 
     def put_eager(self, jobs: Sequence[Job], free_slots: FreeSlots | None) -> None:
-        """Put all of them; those that are the offering worker's by that are told in the offer."""
+        """Put all jobs, and lease those that fit into the free slots."""
         chosen = [] if free_slots is None else self._chosen(jobs, free_slots)
         ours = {job.id for job in chosen}
         for job in jobs:
@@ -251,17 +243,15 @@ class MemoryJobQueue:
             lease.end_ms <= now for lease in self._leases.values()
         ):
             return []
-        external_queues = {
-            flow: self._external_queues.setdefault(flow, _Lane()) for flow in free_slots.free
-        }
-        for external_queue in external_queues.values():
-            self._make_ready(external_queue)
+        queues = {flow: self._queues.setdefault(flow, _Queue()) for flow in free_slots.free}
+        for queue in queues.values():
+            self._make_ready(queue)
         return chosen_of(
             jobs,
             {
                 flow: n
                 for flow, n in free_slots.free.items()
-                if self._first(external_queues[flow].ready) is None
+                if self._first(queues[flow].ready) is None
             },
             now,
         )
@@ -272,8 +262,7 @@ class MemoryJobQueue:
         if row is None:
             return "absent"
         if isinstance(settlement, Drop):
-            # Under a dead lease, too: its attempt may have had its effect, so the next take has to
-            # look into it.
+            # Also under an expired lease: its attempt may have had its effect.
             return "active" if row.takes or row.job.possibly_executed else "done"
         return "done" if row.token == settlement.token else "lost"
 
@@ -293,14 +282,14 @@ class MemoryJobQueue:
     def _enqueue(self, row: _Row) -> None:
         row.entry = next(self._entries)
         self._rows[row.job.id] = row
-        external_queue = self._external_queues.setdefault(row.job.flow, _Lane())
-        heapq.heappush(external_queue.waiting, (row.available_ms, row.entry, row.job.id))
+        queue = self._queues.setdefault(row.job.flow, _Queue())
+        heapq.heappush(queue.waiting, (row.available_ms, row.entry, row.job.id))
         self._queued.set()
 
     def _lease_end(self, lease_seconds: float) -> int:
         return self._runtime.now_ms() + round(lease_seconds * 1000)
 
-    def _end_dead_leases(self) -> None:
+    def _end_expired_leases(self) -> None:
         now = self._runtime.now_ms()
         for token in [token for token, lease in self._leases.items() if lease.end_ms <= now]:
             for job_ids in self._leases.pop(token).jobs.values():
@@ -310,51 +299,39 @@ class MemoryJobQueue:
                     self._enqueue(row)
 
     def _due_rows(self, flow: str, free: int) -> list[_Row]:
-        external_queue = self._external_queues.setdefault(flow, _Lane())
-        self._make_ready(external_queue)
+        queue = self._queues.setdefault(flow, _Queue())
+        self._make_ready(queue)
         rows: list[_Row] = []
-        while len(rows) < free and (first := self._first(external_queue.ready)):
-            heapq.heappop(external_queue.ready)
+        while len(rows) < free and (first := self._first(queue.ready)):
+            heapq.heappop(queue.ready)
             rows.append(first)
         if rows:
             is_drained = len(rows) < free
-            external_queue.present = max(
-                external_queue.present, max(row.turn or 0 for row in rows) + is_drained
-            )
-            # What ends before the present says nothing; when nobody is left, every line starts
-            # anew.
-            external_queue.ends = (
+            queue.present = max(queue.present, max(row.turn or 0 for row in rows) + is_drained)
+            # Lines that end before the present turn are dropped; without a job left, all are.
+            queue.ends = (
                 {}
                 if is_drained
-                else {
-                    line: end
-                    for line, end in external_queue.ends.items()
-                    if end > external_queue.present
-                }
+                else {line: end for line, end in queue.ends.items() if end > queue.present}
             )
         return rows
 
-    def _make_ready(self, external_queue: _Lane) -> None:
-        """Give turns to those whose time has come.
-
-        A job whose lease ended has had its turn and keeps it.
-        """
+    def _make_ready(self, queue: _Queue) -> None:
+        """Give turns to due jobs. A job whose lease expired keeps its turn."""
         now, come = self._runtime.now_ms(), []
-        while (first := self._first(external_queue.waiting)) and first.available_ms <= now:
-            heapq.heappop(external_queue.waiting)
+        while (first := self._first(queue.waiting)) and first.available_ms <= now:
+            heapq.heappop(queue.waiting)
             come.append(first)
         fresh = [row for row in come if row.turn is None]
         wanted = Counter(row.line for row in fresh)
-        turns = give_turns(
-            wanted, {line[0]: external_queue.present for line in wanted}, external_queue.ends
-        )
-        external_queue.ends |= {line: first + wanted[line] for line, first in turns.items()}
+        turns = give_turns(wanted, {line[0]: queue.present for line in wanted}, queue.ends)
+        queue.ends |= {line: first + wanted[line] for line, first in turns.items()}
         for row in fresh:
             row.turn = turns[row.line]
             turns[row.line] += 1
         for row in come:
             heapq.heappush(
-                external_queue.ready,
+                queue.ready,
                 (score_of(row.turn or 0, row.job.priority), row.entry, row.job.id),
             )
 
@@ -386,14 +363,12 @@ class MemoryJobQueue:
             del self._leases[row.token].jobs[row.job.flow][row.job.id]
 
     def _next_due(self, token: str, flows: dict[str, int]) -> int | None:
-        """When the next waiting job falls due or another's lease ends.
+        """When the next waiting job is due or the lease of another worker ends.
 
-        Jobs left for want of slots are not told: a free slot asks again.
+        Jobs beyond the free slots do not count: a worker with a free slot asks again.
         """
         moments = [
-            row.available_ms
-            for flow in flows
-            if (row := self._first(self._external_queues[flow].waiting))
+            row.available_ms for flow in flows if (row := self._first(self._queues[flow].waiting))
         ]
         others = [lease for holder, lease in self._leases.items() if holder != token]
         moments += [lease.end_ms for lease in others if any(lease.jobs.get(flow) for flow in flows)]

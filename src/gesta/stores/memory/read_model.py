@@ -1,4 +1,4 @@
-"""Views in dicts, with an index for each question that is asked of them."""
+"""Views in dicts, with an index for each query."""
 
 from __future__ import annotations
 
@@ -29,15 +29,12 @@ from gesta.stores.memory.sorted_index import SortedIndex
 
 
 class MemoryReadModel:
-    """The views of one process."""
-
     def __init__(self, runtime: Runtime, fences: MemoryFences | None = None) -> None:
         self._runtime, self._fences = runtime, fences or MemoryFences()
         self._quarantined: dict[tuple[str, int, str], Quarantined] = {}
-        #: No views: clearing does not touch what is still to be put.
         self._undispatched = UndispatchedJobs()
         self._checkpoints: dict[str, int] = {}
-        #: What keeps a checkpoint from moving, and since when.
+        #: Checkpoint → the error that stops its consumer, and since when.
         self._stuck: dict[str, tuple[str, int]] = {}
         #: Role → owner and end of its lease.
         self._roles: dict[str, tuple[str, int]] = {}
@@ -47,7 +44,7 @@ class MemoryReadModel:
         self._rows: dict[Key, View] = {}
         self._by_tenant: defaultdict[str, SortedIndex[tuple[str, Key]]] = defaultdict(SortedIndex)
         self._counts: defaultdict[str, Counter[tuple[str, str]]] = defaultdict(Counter)
-        #: When the sweep has to look, by request; the same in order.
+        #: When the sweeper has to look at a request; and the same in order.
         self._sweep_at: dict[Key, int] = {}
         self._due: SortedIndex[tuple[int, Key]] = SortedIndex()
         #: Requests that want a job in the queue, by id.
@@ -123,7 +120,7 @@ class MemoryReadModel:
 
     async def counts(self, tenant: str | None = None) -> dict[tuple[str, str], int]:
         counted = self._counts.values() if tenant is None else [self._counts[tenant]]
-        # Adding counters drops what has come down to zero.
+        # Adding counters drops those that are zero.
         return dict(sum(counted, Counter()))
 
     async def due(self, now_ms: int, limit: int) -> tuple[list[View], int | None]:
@@ -174,7 +171,7 @@ class MemoryReadModel:
             yield from (state for state in newer if state.flow in foreign)
 
     def passed_by_all(self) -> int:
-        """Where the last of all who follow the log stands; `dispatched` follows nothing."""
+        """The lowest position of all consumers of the log; `dispatched` is none."""
         following = (
             position
             for name, position in self._checkpoints.items()
@@ -183,7 +180,7 @@ class MemoryReadModel:
         return min(following, default=0)
 
     def remove(self, state: State, stream: str) -> None:
-        """A request of which nothing is left but its claim."""
+        """Remove the view of a request whose events were removed."""
         key = key_of(state)
         row = self._rows.pop(key)
         self._by_tenant[state.tenant].remove((state.id, key))
@@ -279,8 +276,7 @@ class MemoryReadModel:
         self._sweep_at, self._due, self._wanting = shadow._sweep_at, shadow._due, shadow._wanting
         for name in names:
             self._checkpoints[name] = position
-            # Up to here every job has been put: whoever folds the rest again must not put them
-            # again.
+            # Up to here all jobs have been put: folding these events again must not put them.
             mark = dispatched_of(name)
             self._checkpoints[mark] = max(stood[name], self._checkpoints.get(mark, 0))
         self._quarantined = {
@@ -300,12 +296,12 @@ class MemoryReadModel:
         for view in views:
             self._replace(view)
         for row in quarantined:
-            # Whoever goes over the same events again meets the same poison: it stays one entry.
+            # A projector that reads the same events again quarantines the same ones.
             self._quarantined.setdefault((row.stream, row.version, row.what), row)
         return True
 
     def _fits(self, move: Move) -> bool:
-        """Whether nobody has moved it since it was read, nor swapped the views."""
+        """Whether no other process has moved the checkpoint or swapped the views."""
         stands, dispatched = (
             self._checkpoints.get(move.name, 0),
             self._checkpoints.get(dispatched_of(move.name), 0),
@@ -364,14 +360,12 @@ def _matches(state: State, chosen: Filter) -> bool:
 
 
 class UndispatchedJobs:
-    """A tenant's jobs have rising numbers, starting where the others are: the tenants come in turn,
-    and no newcomer overtakes for long.
-    """
+    """Undispatched jobs with turns (stores/rows.py): tenants alternate."""
 
     def __init__(self) -> None:
         self._jobs: dict[str, tuple[int, Job]] = {}
         self._in_turn: SortedIndex[tuple[int, str, str]] = SortedIndex()
-        #: How many jobs of each tenant are pending, and the number of its last one.
+        #: How many jobs each tenant has, and the turn of its last one.
         self._counts: Counter[str] = Counter()
         self._last: dict[str, int] = {}
 

@@ -1,7 +1,4 @@
-"""Keys kept in order.
-
-Inserts near the end, the usual case with time-ordered ids, move almost nothing.
-"""
+"""Keys kept in order. Inserts near the end, as with time-ordered ids, move almost nothing."""
 
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterator
@@ -13,7 +10,7 @@ KeyT = TypeVar("KeyT", bound=tuple[Any, ...])
 class SortedIndex(Generic[KeyT]):
     """A set of tuples in ascending order.
 
-    A bound may be shorter than the keys: `(id,)` stands just before every key with that id.
+    A bound may be shorter than the keys: `(id,)` is right before every key with that id.
     """
 
     __slots__ = ("_keys",)
@@ -28,10 +25,10 @@ class SortedIndex(Generic[KeyT]):
         del self._keys[bisect_left(self._keys, key)]
 
     def ascending(self, after: tuple[Any, ...] = ()) -> Iterator[KeyT]:
-        for place in range(bisect_right(self._keys, after), len(self._keys)):
-            yield self._keys[place]
+        for index in range(bisect_right(self._keys, after), len(self._keys)):
+            yield self._keys[index]
 
     def descending(self, before: tuple[Any, ...] | None = None) -> Iterator[KeyT]:
         end = len(self._keys) if before is None else bisect_left(self._keys, before)
-        for place in range(end - 1, -1, -1):
-            yield self._keys[place]
+        for index in range(end - 1, -1, -1):
+            yield self._keys[index]

@@ -1,4 +1,4 @@
-"""Project and record as one step: no await between the first change and the last."""
+"""Transactions across the ports of one database in memory, without an await in between."""
 
 from collections.abc import Sequence
 
@@ -15,8 +15,6 @@ from gesta.stores.memory.read_model import MemoryReadModel
 
 
 class MemoryTransactions:
-    """Transactions over the ports of one memory database."""
-
     def __init__(
         self, events: MemoryEventStore, queue: MemoryJobQueue, views: MemoryReadModel
     ) -> None:
@@ -31,15 +29,13 @@ class MemoryTransactions:
         self._fences.check_appends(appends)
         if projection.jobs:
             self._fences.check_jobs()
-        before, verdicts = (
-            self._events.length,
-            [self._events.append_one(append) for append in appends],
-        )
+        before = self._events.length
+        verdicts = [self._events.append_one(append) for append in appends]
         self._project(appends, projection, before)
         return verdicts
 
     def _project(self, appends: Sequence[Append], projection: Projection, before: int) -> None:
-        """Where every event of these appends was written just now."""
+        """Project if every event of these appends was written by this step."""
         after = self._events.length
         is_whole = after - before == sum(len(append.events) for append in appends)
         if is_whole and self._views.save_all(projection.views, [], projection.moves(before, after)):

@@ -1,4 +1,4 @@
-"""Sealed secrets in a dict."""
+"""Encrypted secrets in a dict. Implements gesta.ports.vault."""
 
 import heapq
 from collections.abc import Sequence
@@ -11,8 +11,6 @@ Ref = tuple[str, str, int]
 
 
 class MemoryVault:
-    """The vault of one process."""
-
     def __init__(self, fences: MemoryFences | None = None) -> None:
         self._fences = fences or MemoryFences()
         self._boxes: dict[Ref, Encrypted] = {}

@@ -1,4 +1,4 @@
-"""Where a PostgreSQL store is: the server's own URL, and what we add to it as query parameters."""
+"""The address of a PostgreSQL store: the URL of the server, with our query parameters."""
 
 import re
 from dataclasses import dataclass
@@ -9,31 +9,31 @@ from gesta.errors import BadSettings
 EXAMPLE = "postgresql://user@host/database?schema=gesta"
 POOL = 8
 POOL_MOST = 1_000
-#: Room is left for what is put behind it in the names of channels; PostgreSQL cuts names at 63.
+#: PostgreSQL cuts names at 63 characters, and channels have longer names than the schema.
 SCHEMA = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,47}")
 
 
 @dataclass(frozen=True)
 class Address:
-    #: For the client library: nothing of ours in it.
+    #: For the client library: without our options.
     server: str
-    #: For people: without a password.
+    #: For messages: without a password.
     name: str
     schema: str = "gesta"
-    #: Connections that this process holds at most, beside the one that listens.
+    #: The maximum number of connections, beside the one that listens.
     pool: int = POOL
     listen: bool = True
 
 
 def address_of(url: str) -> Address:
-    """What a URL says. Raises BadSettings that names what is wrong, and never the password."""
+    """Parse a URL. Raises BadSettings with the error, never with the password."""
     try:
         parts = urlsplit(url)
         port = parts.port
     except ValueError as error:
         raise BadSettings(f"url: {error}; write {EXAMPLE}") from None
     if parts.scheme != "postgresql" or not parts.netloc + parts.path.strip("/"):
-        raise BadSettings(f"url: it names no PostgreSQL database; write {EXAMPLE}")
+        raise BadSettings(f"url: names no PostgreSQL database; write {EXAMPLE}")
     options, others = {}, []
     for key, value in parse_qsl(parts.query, keep_blank_values=True):
         if key in ("schema", "pool", "listen"):
@@ -62,13 +62,15 @@ def address_of(url: str) -> Address:
 
 
 def _pool(text: str) -> int:
-    # Two are needed for certain: one may be held by a statement that waits for another's.
+    # At least two: a statement on one connection may wait for a statement on another.
     if not text.isascii() or not text.isdigit() or not 2 <= int(text) <= POOL_MOST:
-        raise BadSettings(f"url: pool={text!r} is no number of connections; write 2 to {POOL_MOST}")
+        raise BadSettings(
+            f"url: pool={text!r} is not a number of connections; write 2 to {POOL_MOST}"
+        )
     return int(text)
 
 
 def _listen(text: str) -> bool:
     if text not in ("on", "off"):
-        raise BadSettings(f"url: listen={text!r}; write on, or off where a pooler stands between")
+        raise BadSettings(f"url: listen={text!r}; write on, or off for a pooler in between")
     return text == "on"

@@ -1,7 +1,7 @@
-"""A caller's own connection, of whichever library: how to ask on it inside its transaction.
+"""Runs statements on a caller's own connection, inside its transaction.
 
-A library is looked for only where it is loaded already, which it is where somebody has a connection
-of it.
+Supports asyncpg, psycopg and SQLAlchemy. A library is looked up only if the program has imported
+it.
 """
 
 import re
@@ -19,20 +19,17 @@ TAKEN = (
     " SQLAlchemy"
 )
 _LIBRARIES = frozenset({"asyncpg", "psycopg", "psycopg_pool", "sqlalchemy"})
-#: psycopg's word for a connection with an open transaction, and for one that begins it with its
-#: next statement.
+#: Transaction states of psycopg.
 _IDLE, _IN_TRANSACTION = 0, 2
 _PARAMETER = re.compile(r"\$(\d+)")
 
 
 class Caller(Protocol):
     async def begin(self) -> None:
-        """See to it that a transaction is open, and that it is the caller's: raises BadTransaction
-        where each statement would be its own.
-        """
+        """Make sure that a transaction is open. Raises BadTransaction in autocommit mode."""
 
     async def ask(self, text: str, values: Sequence[object]) -> Sequence[Any]:
-        """The rows of a statement whose parameters are $1, $2 and so on."""
+        """The rows of a statement with the parameters $1, $2 and so on."""
 
 
 class Asyncpg:
@@ -66,16 +63,14 @@ class Psycopg:
 
 
 class Sqlalchemy:
-    """A session begins a transaction by itself with its first statement, unless it was told to
-    commit each.
-    """
+    """A session begins a transaction with its first statement, unless it is in autocommit mode."""
 
     def __init__(self, session: Any, library: Any) -> None:
         self._session, self._library = session, library
 
     async def begin(self) -> None:
         connection = await self._connection()
-        # The driver hears of the transaction no earlier than with a statement.
+        # SQLAlchemy begins the transaction of the driver with the first statement.
         await connection.exec_driver_sql("select 1")
         driver = (await connection.get_raw_connection()).driver_connection
         try:
@@ -97,7 +92,7 @@ class Sqlalchemy:
 
 
 def caller_of(within: object) -> Caller:
-    """Raises BadTransaction for what is none of them."""
+    """Raises BadTransaction for an object of another type."""
     if isinstance(within, asyncpg.Connection | asyncpg.pool.PoolConnectionProxy):
         return Asyncpg(within)
     psycopg: Any = sys.modules.get("psycopg")
@@ -112,22 +107,20 @@ def caller_of(within: object) -> Caller:
     kind = type(within)
     if kind.__module__.partition(".")[0] in _LIBRARIES:
         raise BadTransaction(
-            f"a {kind.__name__} of {kind.__module__.partition('.')[0]} cannot be waited for; give"
+            f"a {kind.__name__} of {kind.__module__.partition('.')[0]} is not asynchronous; pass"
             f" {TAKEN}, or call the SQL function gesta_submit in your transaction (docs/within.md)"
         )
-    raise BadTransaction(f"a {kind.__name__} is no connection of a known library; give {TAKEN}")
-
-
-def _not_open(how: str) -> BadTransaction:
-    return BadTransaction(
-        f"no transaction is open on it, so there is nothing to be part of; open one first: {how}"
+    raise BadTransaction(
+        f"a {kind.__name__} is not a connection of a supported library; pass {TAKEN}"
     )
 
 
+def _not_open(how: str) -> BadTransaction:
+    return BadTransaction(f"no transaction is open on this connection; open one first: {how}")
+
+
 def raise_of_caller(place: str, error: Exception) -> NoReturn:
-    """Raise an error of the caller's library in our words, or as it is where it is none of
-    theirs.
-    """
+    """Raise an error of the caller's library as ours, and any other as it is."""
     is_theirs = type(error).__module__.partition(".")[0] in _LIBRARIES or isinstance(
         error, OSError | TimeoutError
     )
@@ -138,22 +131,20 @@ def raise_of_caller(place: str, error: Exception) -> NoReturn:
     state = getattr(cause, "sqlstate", None)
     reason = str(cause).strip() or type(cause).__name__
     if state in ("3F000", "42883", "42P01"):
-        told = (
-            f"the outbox of {place} is not there ({reason}); give a connection to the same database"
+        raise BadTransaction(
+            f"the outbox of {place} does not exist ({reason}); connect to the same database"
             " as the engine's url (GESTA_URL)"
-        )
-        raise BadTransaction(told) from error
+        ) from error
     if state == FENCED:
         detail = getattr(cause, "detail", None) or getattr(
             getattr(cause, "diag", None), "message_detail", None
         )
         raise fenced(place, detail) from error
     if state == "42501":
-        told = (
-            f"its user may not write into the outbox of {place} ({reason}); grant it usage on the"
+        raise BadTransaction(
+            f"the user may not write to the outbox of {place} ({reason}); grant usage on the"
             " schema and execute on defer: docs/within.md"
-        )
-        raise BadTransaction(told) from error
+        ) from error
     raise StoreError(
         f"{place}: your connection failed ({reason}); nothing was written. Roll your transaction"
         " back"

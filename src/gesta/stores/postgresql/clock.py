@@ -1,5 +1,5 @@
-"""The server's clock, which every process on the store goes by: measured against our own monotonic
-one, and again every few seconds.
+"""The server's clock, which all processes of the store use: measured against our monotonic clock
+every few seconds.
 """
 
 from gesta.errors import StoreError
@@ -7,9 +7,9 @@ from gesta.runtime.clock import Runtime, sleep
 from gesta.stores.postgresql.database import Database
 
 MEASURE_SECONDS = 5.0
-#: The quickest of so many answers is nearest to the truth.
+#: The fastest of so many answers is the most exact one.
 TRIES = 3
-#: The clock is not turned back by less than this: so little is the inaccuracy of a measurement.
+#: The clock is not set back by less than this, which is the error of a measurement.
 STILL_MS = 1_000
 
 
@@ -29,20 +29,18 @@ class ServerClock:
         _, self._ahead_ms = min([await self._measure_once() for _ in range(TRIES)])
 
     async def _measure_once(self) -> tuple[float, float]:
-        """How long the answer took, and how far the server's clock is ahead of our monotonic
-        one.
-        """
+        """How long the answer took, and how far the server is ahead of our monotonic clock."""
         before = self._runtime.monotonic()
         ((server_ms,),) = await self._database.ask("server_time")
         took = self._runtime.monotonic() - before
         return took, server_ms - (before + took / 2) * 1000
 
     async def keep(self) -> None:
-        """For ever: clocks drift, are set, and change with the server after a failover."""
+        """Runs for ever: clocks drift, are set, and change with a failover."""
         while True:
             await sleep(self._runtime, MEASURE_SECONDS)
             try:
                 await self.measure()
             except StoreError:
-                # While nobody answers, our own clock carries on from the last answer.
+                # Until the next answer our own clock continues from the last one.
                 continue

@@ -1,9 +1,7 @@
-"""A few connections to one server, each lent for one transaction, made anew by themselves when they
-were lost.
+"""A pool of connections to one server, each borrowed for one transaction and replaced if lost.
 
-Whoever borrows one leaves nothing behind on it: no setting, no prepared statement, no lock, no
-listener. So a pooler that gives every transaction
-another connection may stand between.
+A transaction leaves nothing on its connection: no setting, no prepared statement, no lock, no
+listener. So a pooler in transaction mode may be in between.
 """
 
 import asyncio
@@ -15,21 +13,20 @@ import asyncpg  # type: ignore[import-untyped]
 from gesta.stores.postgresql.address import Address
 from gesta.stores.postgresql.errors import raise_unreachable
 
-#: After this long without an answer the connection is given up. Commits wait for others' commits,
-#: never for minutes.
+#: Without an answer for so long, the connection is closed.
 ANSWER_SECONDS = 30.0
 CONNECT_SECONDS = 10.0
 
 
 class Row(Protocol):
-    """By number or name of the column."""
+    """A row, by number or name of the column."""
 
     def __getitem__(self, key: int | str) -> Any: ...
     def __iter__(self) -> Iterator[Any]: ...
 
 
 class Connection(Protocol):
-    """What we use of the client library's, which has no types of its own."""
+    """The methods that we use of the client library, which has no types."""
 
     async def fetch(self, text: str, *values: object) -> list[Row]: ...
     async def execute(self, text: str) -> str: ...
@@ -42,17 +39,17 @@ class Connection(Protocol):
 
 
 async def connect(address: Address) -> Connection:
-    """Raises StoreError that says why not."""
+    """Raises StoreError with the reason."""
     try:
         connection: Connection = await asyncpg.connect(
             address.server,
             timeout=CONNECT_SECONDS,
             command_timeout=ANSWER_SECONDS,
-            # Only unnamed statements: a named one is state of the session.
+            # Named statements would be state of the session.
             statement_cache_size=0,
             server_settings={"application_name": "gesta"},
         )
-    except Exception as error:  # noqa: BLE001 -- raised again, in our words
+    except Exception as error:  # noqa: BLE001 -- raised again as ours
         raise_unreachable(address.name, error)
     return connection
 
@@ -64,11 +61,11 @@ class Connections:
         self._free = asyncio.Semaphore(address.pool)
 
     async def borrow(self) -> Connection:
-        """A connection that was alive when we last heard of it."""
+        """A connection that was open when it was last used."""
         await self._free.acquire()
         try:
             while self._idle:
-                # The one that was used last: the others may be let go by the server.
+                # The one that was used last: the server may have closed the others.
                 connection = self._idle.pop()
                 if not connection.is_closed():
                     return connection
@@ -78,25 +75,25 @@ class Connections:
             raise
 
     async def give_back(self, connection: Connection) -> None:
-        """With no transaction open on it. One that is broken is not lent again."""
+        """Return a connection without an open transaction. A broken one is dropped."""
         self._free.release()
         if not connection.is_closed():
             self._idle.append(connection)
 
     def discard(self, connection: Connection) -> None:
-        """Nobody knows what it is at: it is cut, and the server undoes what was not committed."""
+        """Close a connection in an unknown state; the server rolls its transaction back."""
         self._free.release()
         connection.terminate()
 
     async def close(self) -> None:
-        """After the last was given back."""
+        """Close all, after the last one was given back."""
         while self._idle:
             await end(self._idle.pop())
 
 
 async def end(connection: Connection) -> None:
-    """Say goodbye, if anybody is there to hear it."""
+    """Close a connection, also if the server no longer answers."""
     try:
         await connection.close(timeout=CONNECT_SECONDS)
-    except Exception:  # noqa: BLE001 -- whatever it is, it has ended
+    except Exception:  # noqa: BLE001 -- the connection is closed in any case
         connection.terminate()

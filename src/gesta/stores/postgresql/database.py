@@ -1,10 +1,8 @@
-"""One schema of one PostgreSQL database: every call is one transaction of its own on a borrowed
-connection.
+"""One schema of a PostgreSQL database: every call is one transaction on a borrowed connection.
 
-Whoever locks rows does it in this order, and inside a table in the order of the key, so that nobody
-waits in a circle:
-buckets, outbox, checkpoints, removals, requests, parked, lines, presents, leases, jobs, pending,
-claims, head. A take waits for none but its own lease.
+Transactions lock rows in this order of tables, and inside a table in the order of its key, so that
+no deadlock arises: buckets, outbox, checkpoints, removals, requests, quarantined, lines, presents,
+leases, jobs, undispatched, claims, head. A take waits for no lock but that of its own lease.
 """
 
 import asyncio
@@ -16,7 +14,7 @@ from gesta.errors import StoreError
 from gesta.runtime.clock import spawn
 from gesta.stores.postgresql.address import Address
 from gesta.stores.postgresql.connections import Connection, Connections, Row
-from gesta.stores.postgresql.errors import NOTHING, PERHAPS, is_answer, raise_told
+from gesta.stores.postgresql.errors import NOTHING, PERHAPS, is_answer, raise_as_ours
 from gesta.stores.postgresql.statements import Statements
 
 T = TypeVar("T")
@@ -24,7 +22,7 @@ Step = Callable[[Connection], Awaitable[T]]
 
 
 class Database:
-    """Raises StoreError and its kin, never the client library's own errors."""
+    """Raises StoreError and its kinds, never errors of the client library."""
 
     def __init__(self, address: Address, connections: Connections) -> None:
         self.address, self._connections = address, connections
@@ -44,10 +42,7 @@ class Database:
         return await self._send(lambda connection: connection.fetch(text, *values))
 
     async def has_row(self, name: str) -> bool:
-        """Whether a named statement without parameters finds a row.
-
-        It takes one round trip and prepares nothing: for statements that are repeated often.
-        """
+        """Whether a named statement without parameters finds a row. It takes one round trip."""
         text = self.sql(name)
         return await self._send(lambda connection: connection.execute(text)) != "SELECT 0"
 
@@ -66,20 +61,20 @@ class Database:
         )
 
     async def run_outside(self, name: str) -> None:
-        """Run a statement that may not stand in a transaction."""
+        """Run a statement that cannot run in a transaction."""
         await self._send(lambda connection: connection.execute(self.sql(name)))
 
     async def close(self) -> None:
-        """Let end what is on its way, then close the connections."""
+        """Wait for running statements, then close the connections."""
         self._closed = True
         for task in list(self._running):
             with suppress(Exception):
-                # Told to whoever asked, if they are still there.
+                # Its caller gets the error.
                 await asyncio.shield(task)
         await self._connections.close()
 
     async def _send(self, act: Step[T]) -> T:
-        """As a task of its own: what was sent is not taken back when whoever waits for it is
+        """In a task of its own: a statement that was sent completes although its caller is
         cancelled.
         """
         if self._closed:
@@ -92,19 +87,19 @@ class Database:
     def _ended(self, task: asyncio.Task[Any]) -> None:
         self._running.discard(task)
         if not task.cancelled():
-            # Looked at, in case that nobody waits for it any more.
+            # Marks the error as seen: a cancelled caller does not wait for it.
             task.exception()
 
     async def _on_connection(self, act: Step[T]) -> T:
         connection = await self._connections.borrow()
         try:
             answer = await act(connection)
-        except BaseException as error:  # noqa: BLE001 -- raised again, in our words
+        except BaseException as error:  # noqa: BLE001 -- raised again as ours
             if is_answer(error) and not connection.is_in_transaction():
                 await self._connections.give_back(connection)
             else:
                 self._connections.discard(connection)
-            raise_told(self.name, error, PERHAPS)
+            raise_as_ours(self.name, error, PERHAPS)
         await self._connections.give_back(connection)
         return answer
 
@@ -112,10 +107,10 @@ class Database:
         try:
             await connection.execute(begin)
             answer = await step(connection)
-        except BaseException as error:  # noqa: BLE001 -- raised again, in our words
+        except BaseException as error:  # noqa: BLE001 -- raised again as ours
             if is_answer(error):
                 await connection.execute("rollback")
-            # A commit was not asked for, so there is none.
-            raise_told(self.name, error, NOTHING)
+            # No commit was sent.
+            raise_as_ours(self.name, error, NOTHING)
         await connection.execute("commit")
         return answer

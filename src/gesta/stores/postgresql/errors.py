@@ -1,8 +1,6 @@
-"""The server's and the client library's errors in our words. Nothing of theirs leaves the
-adapter.
-"""
+"""Translates errors of the server and of the client library into StoreError and its kinds."""
 
-from typing import Literal, NoReturn
+from typing import NoReturn
 
 import asyncpg  # type: ignore[import-untyped]
 import msgspec
@@ -10,13 +8,11 @@ import msgspec
 from gesta.errors import Fenced, GestaError, StoreError, StoreFull
 from gesta.ports.fences import Fence
 
-#: What is known about a write that failed: nothing of it stands, or it was on its way when the
-#: answer was lost.
-Written = Literal["nothing was written", "it may have been written: the same again is recognised"]
-NOTHING: Written = "nothing was written"
-PERHAPS: Written = "it may have been written: the same again is recognised"
+#: What is known about a write that failed: it was rolled back, or its answer was lost.
+NOTHING = "nothing was written"
+PERHAPS = "it may have been written: a repeated append is recognised"
 
-#: The server, or something on the way to it, has ended the connection.
+#: The server or the network has ended the connection.
 CUT = (
     asyncpg.PostgresConnectionError,
     asyncpg.InterfaceError,
@@ -28,47 +24,96 @@ CUT = (
     EOFError,
     TimeoutError,
 )
-#: Or the client library has lost its way in what the server sends, as with a connection that breaks
-#: in its first moments.
+#: The client library also raises its own error, for instance if a new connection breaks.
 LOST = (*CUT, asyncpg.InternalClientError)
 #: The server refuses new connections for now.
 NOT_NOW = (asyncpg.CannotConnectNowError, asyncpg.TooManyConnectionsError)
 #: What the triggers of a fence raise (migrations/0005_fences.sql).
 FENCED = "GST01"
-#: What `record_at_once` raises where its events do not follow what is projected
+#: What `record_inline` raises if its events do not follow the checkpoints
 #: (migrations/0013_inline.sql).
 BETWEEN = "GST02"
 ACCESS = (asyncpg.InvalidAuthorizationSpecificationError, asyncpg.InsufficientPrivilegeError)
 
 
 class Between(StoreError):
-    """What is projected and appended in one commit could not be: somebody was in between or in the
-    way.
+    """An inline projection was not possible, because another process appended or held a lock.
 
     Nothing was written.
     """
 
 
 def is_answer(error: BaseException) -> bool:
-    """Whether the server said no, or we did: the connection is as good as before."""
+    """Whether the connection can be used again: the server, or we, refused the statement."""
     return isinstance(error, (asyncpg.PostgresError, GestaError)) and not isinstance(error, CUT)
 
 
-def raise_told(place: str, error: BaseException, written: Written) -> NoReturn:
-    """Raise this error in our words, or as it is where it is none of theirs."""
+def raise_as_ours(place: str, error: BaseException, written: str) -> NoReturn:
+    """Raise an error of server or client library as StoreError, and any other as it is."""
     if isinstance(error, GestaError) or not isinstance(error, (asyncpg.PostgresError, *LOST)):
         raise error
-    raise _told(place, error, written) from error
+    raise _store_error(place, error, written) from error
 
 
 def fenced(place: str, detail: str | None) -> Fenced:
-    """A fence stands; what it says is in the detail, where the library passes that on."""
+    """The error of a fence, which `detail` describes if the library passes it on."""
     fence = msgspec.json.decode(detail, type=Fence) if detail else Fence("left", "another store")
     return Fenced(place, fence.kind, other=fence.other, tenant=fence.tenant)
 
 
-def _told(place: str, error: BaseException, written: Written) -> StoreError:
-    reason = str(error).strip() or type(error).__name__
+#: Kinds of errors with the text that explains them; the first that fits counts.
+_TEXTS: tuple[tuple[tuple[type[BaseException], ...], str], ...] = (
+    (
+        (asyncpg.SerializationError, asyncpg.DeadlockDetectedError),
+        "another transaction changed the same rows ({reason}); {written}. Try again",
+    ),
+    (
+        (asyncpg.ReadOnlySQLTransactionError,),
+        "this server is read-only ({reason}); {written}. Name the primary server",
+    ),
+    (
+        ACCESS,
+        (
+            "the server refuses this user or statement ({reason}); {written}. Check user, password"
+            " and grants"
+        ),
+    ),
+    (
+        (
+            asyncpg.UndefinedTableError,
+            asyncpg.UndefinedFunctionError,
+            asyncpg.InvalidSchemaNameError,
+        ),
+        (
+            "a table or function of gesta is missing from the schema ({reason}); {written}. Restore"
+            " the schema, or start with a new one"
+        ),
+    ),
+    (
+        NOT_NOW,
+        "the server accepts no connection now ({reason}); {written}. gesta retries by itself",
+    ),
+)
+_NO_CONNECTION: tuple[tuple[tuple[type[BaseException], ...], str], ...] = (
+    (
+        (asyncpg.InvalidCatalogNameError,),
+        "this database does not exist ({reason}); create it first: createdb",
+    ),
+    (ACCESS, "the server refuses this user ({reason}); check user and password"),
+    _TEXTS[-1],
+    (
+        (asyncpg.PostgresError, *LOST),
+        (
+            "the server cannot be reached ({reason}); {written}. Check that it runs and that the"
+            " address is right"
+        ),
+    ),
+    ((ValueError,), "this address cannot be used ({reason})"),
+)
+
+
+def _store_error(place: str, error: BaseException, written: str) -> StoreError:
+    reason = _reason(error)
     if getattr(error, "sqlstate", None) == FENCED:
         return fenced(place, getattr(error, "detail", None))
     if getattr(error, "sqlstate", None) == BETWEEN:
@@ -77,66 +122,33 @@ def _told(place: str, error: BaseException, written: Written) -> StoreError:
         return StoreFull(place, reason)
     if isinstance(error, asyncpg.LockNotAvailableError):
         return Between(
-            f"{place}: others were at work on the same rows for long ({reason}); {NOTHING}. Try"
+            f"{place}: another transaction held a lock for too long ({reason}); {NOTHING}. Try"
             " again"
         )
-    if isinstance(error, (asyncpg.SerializationError, asyncpg.DeadlockDetectedError)):
-        return StoreError(
-            f"{place}: others were at work on the same rows ({reason}); {NOTHING}. Try again"
-        )
-    if isinstance(error, asyncpg.ReadOnlySQLTransactionError):
-        return StoreError(
-            f"{place}: this server only reads ({reason}); {NOTHING}. Name the primary server"
-        )
-    if isinstance(error, ACCESS):
-        return StoreError(
-            f"{place}: the server does not let this user in or do it ({reason}); {NOTHING}. Look at"
-            " user, password and grants"
-        )
-    if isinstance(
-        error,
-        asyncpg.UndefinedTableError
-        | asyncpg.UndefinedFunctionError
-        | asyncpg.InvalidSchemaNameError,
-    ):
-        return StoreError(
-            f"{place}: what this gesta needs is gone from the schema ({reason}); {NOTHING}. Restore"
-            " it, or start anew"
-        )
-    if isinstance(error, NOT_NOW):
-        return StoreError(
-            f"{place}: the server takes no connection now ({reason}); {NOTHING}. It is tried again"
-            " by itself"
-        )
+    text = _text_of(error, _TEXTS)
+    if text is not None:
+        return StoreError(f"{place}: {text.format(reason=reason, written=NOTHING)}")
     if isinstance(error, LOST):
         return StoreError(
-            f"{place}: the connection was lost ({reason}); {written}. It is connected again by"
-            " itself"
+            f"{place}: the connection was lost ({reason}); {written}. gesta reconnects by itself"
         )
     return StoreError(f"{place}: {reason}; {NOTHING}")
 
 
 def raise_unreachable(place: str, error: BaseException) -> NoReturn:
-    """Why no connection could be made."""
-    reason = str(error).strip() or type(error).__name__
-    if isinstance(error, asyncpg.InvalidCatalogNameError):
-        told = StoreError(f"{place}: there is no such database ({reason}); make it first: createdb")
-    elif isinstance(error, ACCESS):
-        told = StoreError(
-            f"{place}: the server does not let this user in ({reason}); look at user and password"
-        )
-    elif isinstance(error, NOT_NOW):
-        told = StoreError(
-            f"{place}: the server takes no connection now ({reason}); {NOTHING}. It is tried again"
-            " by itself"
-        )
-    elif isinstance(error, (asyncpg.PostgresError, *LOST)):
-        told = StoreError(
-            f"{place}: the server cannot be reached ({reason}); {NOTHING}. Is it running, and is"
-            " the address right?"
-        )
-    elif isinstance(error, ValueError):
-        told = StoreError(f"{place}: this address cannot be used ({reason})")
-    else:
+    """Raise why no connection could be opened."""
+    text = _text_of(error, _NO_CONNECTION)
+    if text is None:
         raise error
-    raise told from error
+    reason = _reason(error)
+    raise StoreError(f"{place}: {text.format(reason=reason, written=NOTHING)}") from error
+
+
+def _text_of(
+    error: BaseException, texts: tuple[tuple[tuple[type[BaseException], ...], str], ...]
+) -> str | None:
+    return next((text for kinds, text in texts if isinstance(error, kinds)), None)
+
+
+def _reason(error: BaseException) -> str:
+    return str(error).strip() or type(error).__name__

@@ -1,4 +1,4 @@
-"""The outbox in PostgreSQL. Implements gesta.ports.outbox; the docstrings there are the promise."""
+"""The outbox in PostgreSQL. Implements gesta.ports.outbox."""
 
 from collections.abc import Sequence
 
@@ -33,7 +33,7 @@ class PostgresqlOutbox:
         caller = caller_of(within)
         append = request.append
         claim = append.claim
-        # An appended request begins with one event; a row has room for no more.
+        # A request begins with one event, and a row holds one.
         (first,) = append.events
         try:
             await caller.begin()
@@ -51,7 +51,7 @@ class PostgresqlOutbox:
                     None if claim is None else claim.content,
                 ),
             )
-        except Exception as error:  # noqa: BLE001 -- raised again, in our words
+        except Exception as error:  # noqa: BLE001 -- raised again as ours
             raise_of_caller(self._database.name, error)
         return None if holder is None else Claimed(holder, bytes(content))
 
@@ -77,15 +77,15 @@ class PostgresqlOutbox:
                 return {}, {}, None
             entries = [Entry(append, None) for append in ours.values()]
             recordings, first = await record(transaction, entries, {}, 0, durable=True)
-            told: dict[str, AppendVerdict] = {}
+            verdicts: dict[str, AppendVerdict] = {}
             for request_id, recording in zip(ours, recordings, strict=True):
                 assert recording.verdict is not None
-                told[request_id] = recording.verdict
+                verdicts[request_id] = recording.verdict
             await transaction.ask(
                 "outbox_remove",
-                [name for name, verdict in told.items() if isinstance(verdict, Appended)],
+                [name for name, verdict in verdicts.items() if isinstance(verdict, Appended)],
             )
-            return ours, told, first
+            return ours, verdicts, first
 
         ours, verdicts, first = await self._database.transact(step, durable=True)
         if ours:

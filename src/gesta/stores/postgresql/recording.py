@@ -1,6 +1,4 @@
-"""Entries as the arrays that the function `record` takes, and its answer as verdicts
-(migrations/0008_record.sql).
-"""
+"""The parameters and the answer of the function `record` (migrations/0008_record.sql)."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol, assert_never
@@ -11,7 +9,7 @@ from gesta.ports.job_queue import Ack, Drop, Hold, Release, Settlement
 from gesta.ports.transactions import Entry, Recording
 from gesta.stores.postgresql.connections import Row
 
-#: Job id → the score that a release gives it, where it is due at once.
+#: Job id → its score after a release that makes it ready.
 Scores = Mapping[str, int]
 
 
@@ -24,9 +22,7 @@ class Asking(Protocol):
 async def record(
     database: Asking, entries: Sequence[Entry], scores: Scores, now_ms: int, *, durable: bool
 ) -> tuple[list[Recording], int | None]:
-    """A recording for each entry, and the position of the first event where every entry was
-    taken.
-    """
+    """A recording for each entry, and the position of the first event if no entry was refused."""
     (row,) = await database.ask("record", *record_values(entries, scores, now_ms, durable=durable))
     return recordings_of(entries, row), row["first_position"]
 
@@ -50,11 +46,11 @@ def recordings_of(entries: Sequence[Entry], row: Row) -> list[Recording]:
         for entry in entries
     ]
     for place, number in enumerate(row["entries"] or ()):
-        recordings[number - 1] = _told(row, place)
+        recordings[number - 1] = _recording(row, place)
     return recordings
 
 
-def _told(row: Row, place: int) -> Recording:
+def _recording(row: Row, place: int) -> Recording:
     verdict: AppendVerdict | None
     match row["verdicts"][place]:
         case "appended":
@@ -69,8 +65,8 @@ def _told(row: Row, place: int) -> Recording:
 
 
 def _events(entries: Sequence[Entry]) -> list[list[Any]]:
-    """Events as `event_row`s, and where those of each entry begin and how many they are, unless it
-    is one each.
+    """Events as `event_row`s; and the first event and the number of events of each entry, unless
+    each entry has one.
     """
     rows: list[tuple[Any, ...]] = []
     firsts: list[int] = []
@@ -84,7 +80,7 @@ def _events(entries: Sequence[Entry]) -> list[list[Any]]:
         for event in append.events:
             version += 1
             rows.append((stream, version, before, event.id, event.type, event.data, event.meta))
-            # The others follow the first.
+            # The others follow the first event.
             before = 0
     ends = [*firsts[1:], len(rows) + 1]
     counts = [end - first for first, end in zip(firsts, ends, strict=True)]
@@ -103,7 +99,7 @@ def _claims(entries: Sequence[Entry]) -> list[list[Any]]:
 
 
 def _settlements(entries: Sequence[Entry], scores: Scores, now_ms: int) -> list[Any]:
-    """The worker where all do the same, an ack of its own job; else what becomes of each."""
+    """The token if all are acks of one worker; otherwise the settlement of each entry."""
     settlements = [entry.settlement for entry in entries]
     if not any(settlements):
         return [None, [], [], [], [], [], [], []]

@@ -1,8 +1,7 @@
-"""The schema, made and brought up to date by whoever opens it first; several may start at once.
+"""Creates and upgrades the schema. Several processes may start at the same time.
 
-A newer gesta may have been there: its migrations are additive and say from which number on code
-works with them, so that two versions of a program
-can run side by side while one replaces the other.
+A newer gesta may have upgraded the schema. Its migrations are additive and state the oldest version
+that works with them, so that two versions can run side by side during a deployment.
 """
 
 import logging
@@ -45,7 +44,7 @@ async def bring_up_to_date(database: Database, known: Sequence[Migration] | None
 
 
 async def _version(database: Database) -> tuple[int, int] | None:
-    """None where there is nothing of ours yet."""
+    """None: the schema has no tables of gesta."""
     ours, others = (await database.ask("schema_exists", database.address.schema))[0]
     if not ours:
         if others:
@@ -60,7 +59,7 @@ async def _migrate(
 ) -> None:
     sql = database.sql
     await connection.fetch(sql("schema_lock"), database.address.schema)
-    # Looked at once more under the lock: another process may have made it meanwhile.
+    # Read again under the lock: another process may have created it.
     await connection.execute(sql("make_schema"))
     number, _ = (await connection.fetch(sql("schema_version")))[0]
     for migration in migrations[number:]:
@@ -73,5 +72,5 @@ async def _migrate(
 def _compatible_from(migration: Migration) -> int:
     stated = _COMPATIBLE.match(migration.sql)
     if stated is None:
-        raise ValueError(f"{migration.name} has to begin with '-- compatible from <number>'")
+        raise ValueError(f"{migration.name} must begin with '-- compatible from <number>'")
     return int(stated[1])

@@ -1,6 +1,4 @@
-"""The named statements of this adapter, with every table qualified by the schema: no search path is
-ever set.
-"""
+"""The named statements of this adapter. Every table is qualified by the schema."""
 
 from gesta.stores.statements import statements_of
 

@@ -1,7 +1,4 @@
-"""Token buckets in PostgreSQL.
-
-Implements gesta.ports.token_buckets; the docstrings there are the promise.
-"""
+"""Token buckets in PostgreSQL. Implements gesta.ports.token_buckets."""
 
 from collections.abc import Sequence
 

@@ -1,7 +1,4 @@
-"""What is one transaction because all ports share the schema.
-
-Implements gesta.ports.transactions; the docstrings there are the promise.
-"""
+"""Transactions across the ports of one schema. Implements gesta.ports.transactions."""
 
 from collections.abc import Sequence
 
@@ -21,7 +18,7 @@ from gesta.stores.postgresql.read_model import PostgresqlReadModel, columns_of, 
 from gesta.stores.postgresql.recording import Scores, record, record_values, recordings_of
 from gesta.stores.recent_views import Saved
 
-#: For how long nothing is projected at once after somebody else's append came between.
+#: Pause of inline projection after another process appended in between.
 ALONE_SECONDS = 1.0
 
 
@@ -59,7 +56,7 @@ class PostgresqlTransactions:
         free_slots: FreeSlots | None = None,
     ) -> bool:
         now = self._queue.now_ms()
-        # All of them or none: then no turn has to be given.
+        # All or none: then no turn has to be given.
         if (
             free_slots is not None
             and jobs
@@ -109,7 +106,7 @@ class PostgresqlTransactions:
             try:
                 return await self._record_inline(entries, appends, scores, projection, now)
             except Between:
-                # Somebody else appends at the same time: it would be in vain again.
+                # Another process appends at the same time: the next try would fail, too.
                 self._alone_from = self._runtime.monotonic() + ALONE_SECONDS
         recordings, first = await record(
             self._database, entries, scores, now, durable=bool(appends)
@@ -174,9 +171,7 @@ class PostgresqlTransactions:
 
 
 def _fit_together(entries: Sequence[Entry]) -> bool:
-    """Whether all of them are likely to be taken: each drop is looked at by itself, and of two with
-    one key one is refused.
-    """
+    """Whether probably no entry is refused: there is no drop, and no key occurs twice."""
     keys = [
         entry.append.claim.name
         for entry in entries

@@ -22,9 +22,9 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
 from gesta.errors import BadSettings, StoreError
-from gesta.runtime.clock import Runtime, sleep
+from gesta.runtime.clock import Runtime, is_cancelled, sleep
 from gesta.stores.redis.errors import is_wrong_type, raise_as_store_error, refused, wrong_type
-from gesta.stores.redis.keys import check_prefix, type_of
+from gesta.stores.redis.keys import OwnKeys, check_prefix, type_of
 
 EXAMPLE = "redis://127.0.0.1:6379 or rediss://user:password@host:6379"
 SCHEMES = ("redis", "rediss", "redis+cluster", "rediss+cluster")
@@ -200,6 +200,7 @@ class Redis:
             async with self._turns:
                 return list(await self._pipeline(commands).execute())
         except _FAILURES as error:
+            await self._ask_who_has_which_slot()
             raise_as_store_error(self.address.name, error)
 
     def _pipeline(self, commands: Iterable[Sequence[Any]]) -> Any:
@@ -246,8 +247,9 @@ class Redis:
 
     async def now_ms(self) -> int:
         """The time of the server that has the keys of the prefix."""
-        seconds, micros = await self.command("TIME")
-        return int(seconds) * 1000 + int(micros) // 1000
+        return int(
+            await self.call(Call(script("time"), [OwnKeys(self.address.prefix)["jobs"]], []))
+        )
 
     async def _send(self, calls: Sequence[Call]) -> list[Any]:
         """Answers and errors, in the order of the calls."""
@@ -258,7 +260,13 @@ class Redis:
             async with self._turns:
                 return list(await self._pipeline(commands).execute(raise_on_error=False))
         except _FAILURES as error:
+            await self._ask_who_has_which_slot()
             raise_as_store_error(self.address.name, error)
+
+    async def _ask_who_has_which_slot(self) -> None:
+        """With the next call. redis-py's pipeline does not notice a failover by itself."""
+        if isinstance(self._client, RedisCluster):
+            await self._client.aclose()
 
     async def _load(self, scripts: set[Script]) -> None:
         for one in scripts:
@@ -333,7 +341,8 @@ class ServerClock:
 
     async def keep(self) -> None:
         """For ever: clocks drift, are set, and change with a failover."""
-        while True:
+        # redis-py may turn a cancellation into a timeout of its own.
+        while not is_cancelled():
             await sleep(self._runtime, MEASURE_SECONDS)
             try:
                 await self.measure()

@@ -6,7 +6,7 @@ from typing import NoReturn
 
 from redis import exceptions
 
-from gesta.errors import Fenced, GestaError, StoreError, StoreFull
+from gesta.errors import Fenced, GestaError, QueueRefused, StoreError, StoreFull
 
 _PERHAPS = "it may have been written: the same again is recognised"
 _NOTHING = "nothing was written"
@@ -32,12 +32,13 @@ def raise_as_store_error(place: str, error: BaseException) -> NoReturn:
 def wrong_type(place: str, wrong: Sequence[tuple[str, str, str]]) -> StoreError:
     """`wrong`: key, the type it has, the type it should have."""
     told = "; ".join(f"{key} is a {found}, not a {wanted}" for key, found, wanted in wrong)
-    return refused(
+    fault = refused(
         place,
         f"another program uses a key of this queue ({told or 'which one is unknown'})",
         "Move that program to another prefix, or delete the key, or name another prefix in the URL:"
         " ?prefix=",
     )
+    return QueueRefused(str(fault))
 
 
 def _own_error(place: str, reason: str) -> StoreError | None:
@@ -48,11 +49,12 @@ def _own_error(place: str, reason: str) -> StoreError | None:
         return Fenced(place, fence["kind"], other=fence["other"])
     if code == "GESTAVERSION":
         queue, version = text.split(" ")[:2]
-        return refused(
+        fault = refused(
             place,
             f"queue {queue} belongs to {version}, whose layout this gesta does not know",
             "It knows bullmq 5 and 6; upgrade gesta, or name another prefix in the URL: ?prefix=",
         )
+        return QueueRefused(str(fault))
     return None
 
 

@@ -8,13 +8,13 @@ crash loses the last second. Every job can be restored from the events, and the 
 """
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import msgspec
 
 from gesta.domain.ids import flow_of_external_queue
-from gesta.errors import StoreError
+from gesta.errors import QueueRefused, StoreError
 from gesta.ports.fences import Fence
 from gesta.ports.job_queue import (
     Ack,
@@ -81,19 +81,44 @@ class RedisJobQueue:
 
     async def _put(self, jobs: Sequence[Job], fence: str) -> list[bool]:
         created: list[bool] = []
+        refused: list[QueueRefused] = []
         for at in range(0, len(jobs), BATCH):
             batch = jobs[at : at + BATCH]
-            flows = dict.fromkeys(job.flow for job in batch)
-            keys = [key for flow in flows for key in QueueKeys(self._prefix, flow).fixed]
-            keys += [QueueKeys(self._prefix, job.flow)[job.id] for job in batch]
-            args: list[Arg] = [self._now(), fence, len(batch)]
-            for job in batch:
-                args += self._row(job)
-            created += [bool(one) for one in await self._call("put", keys, args)]
+            try:
+                created += await self._put_batch(batch, fence)
+            except QueueRefused as error:
+                flows = dict.fromkeys(job.flow for job in batch)
+                if len(flows) == 1:
+                    refused.append(error)
+                else:
+                    refused += await self._put_by_flow(batch, flows)
             fence = ""
-        if any(created):
-            self._queued.set()
+        self._queued.set()
+        if refused:
+            raise QueueRefused(str(refused[0]), [one for error in refused for one in error.job_ids])
         return created
+
+    async def _put_batch(self, batch: Sequence[Job], fence: str) -> list[bool]:
+        flows = dict.fromkeys(job.flow for job in batch)
+        keys = [key for flow in flows for key in QueueKeys(self._prefix, flow).fixed]
+        keys += [QueueKeys(self._prefix, job.flow)[job.id] for job in batch]
+        args: list[Arg] = [self._now(), fence, len(batch)]
+        for job in batch:
+            args += self._row(job)
+        try:
+            return [bool(one) for one in await self._call("put", keys, args)]
+        except QueueRefused as error:
+            raise QueueRefused(str(error), [job.id for job in batch]) from error
+
+    async def _put_by_flow(self, batch: Sequence[Job], flows: Iterable[str]) -> list[QueueRefused]:
+        """Each queue by itself, because one of them cannot be used."""
+        refused = []
+        for flow in flows:
+            try:
+                await self._put_batch([job for job in batch if job.flow == flow], "")
+            except QueueRefused as error:
+                refused.append(error)
+        return refused
 
     def _row(self, job: Job) -> tuple[Arg, ...]:
         """As put.lua has it."""
@@ -113,9 +138,8 @@ class RedisJobQueue:
     def _options(self, job: Job) -> bytes:
         options: dict[str, Any] = {
             "attempts": ATTEMPTS,
-            "removeOnComplete": {"count": KEEP_COMPLETED},
-            "removeOnFail": {"count": KEEP_FAILED},
-            "jobId": job.id,
+            "removeOnComplete": KEEP_COMPLETED,
+            "removeOnFail": KEEP_FAILED,
             "priority": job.priority,
         }
         if (delay := job.due_ms - (self._now_ms or self._runtime.now_ms)()) > 0:
@@ -126,18 +150,45 @@ class RedisJobQueue:
         self, token: str, flows: dict[str, int], lease_seconds: float, *, durable: bool
     ) -> tuple[list[LeasedJob], int | None]:
         """`durable` changes nothing: how soon Redis writes to disk is a setting of the server."""
+        try:
+            leased, next_due = await self._take(token, flows, lease_seconds)
+        except QueueRefused:
+            leased, next_due = await self._take_by_flow(token, flows, lease_seconds)
+        taken = Counter(one.job.flow for one in leased)
+        hungry = [flow for flow, free in flows.items() if taken[flow] < free]
+        self.wake_up.listen_for(hungry, has_found=bool(leased))
+        return await self._lock(leased), next_due
+
+    async def _take(
+        self, token: str, flows: dict[str, int], lease_seconds: float
+    ) -> tuple[list[LeasedJob], int | None]:
         keys = [self._own.lease(token)]
         args: list[Arg] = [self._now(), token, *self._lease_ms(lease_seconds), self._worker]
         for flow, free in flows.items():
             keys += QueueKeys(self._prefix, flow).fixed
             args += [queue_name(flow), free]
         next_due, *rows = await self._call("take", keys, args)
-        leased = [_leased(row, token) for row in rows]
-        taken = Counter(one.job.flow for one in leased)
-        hungry = [flow for flow, free in flows.items() if taken[flow] < free]
-        self.wake_up.listen_for(hungry, has_found=bool(leased))
-        leased = await self._lock(leased)
-        return leased, int(next_due) if next_due else None
+        return [_leased(row, token) for row in rows], int(next_due) if next_due else None
+
+    async def _take_by_flow(
+        self, token: str, flows: dict[str, int], lease_seconds: float
+    ) -> tuple[list[LeasedJob], int | None]:
+        """Each queue by itself, because one of them cannot be used. Raises its error while the
+        others have nothing to do.
+        """
+        leased: list[LeasedJob] = []
+        moments, refused = [], None
+        for flow, free in flows.items():
+            try:
+                found, next_due = await self._take(token, {flow: free}, lease_seconds)
+            except QueueRefused as error:
+                refused = error
+            else:
+                leased += found
+                moments += [] if next_due is None else [next_due]
+        if refused is not None and not leased:
+            raise refused
+        return leased, min(moments, default=None)
 
     async def _lock(self, leased: list[LeasedJob]) -> list[LeasedJob]:
         """Lock the requests. What another live job has locked is put back (S0-5)."""

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection
 from contextlib import suppress
 
 from gesta.errors import StoreError
-from gesta.runtime.clock import Runtime, Signal, sleep, spawn
+from gesta.runtime.clock import Runtime, Signal, is_cancelled, sleep, spawn
 from gesta.stores.redis.connection import Redis
 from gesta.stores.redis.keys import QueueKeys
 
@@ -54,7 +54,8 @@ class WakeUp:
                 await self._task
 
     async def _run(self) -> None:
-        while True:
+        # redis-py may turn a cancellation into a timeout of its own.
+        while not is_cancelled():
             if not self._flows:
                 await self._wanted.wait(PAUSE_SECONDS)
                 continue

@@ -1,6 +1,4 @@
-"""The embedded default: events, views, queue and vault in one SQLite file, through one writer
-thread per process.
-"""
+"""The default store: events, views, queue and vault in one SQLite file."""
 
 import os
 import shutil
@@ -24,16 +22,16 @@ from gesta.stores.sqlite.vault import SqliteVault
 
 __all__ = ["emptied_evidence", "file_of", "open_stores"]
 
-#: A whole check reads the whole file. After this long, what was looked at has to do.
+#: The check of a file ends after this time, although it has not read all of it.
 CHECK_SECONDS = 3.0
-#: SQLite's steps between two looks at the clock.
+#: Steps of SQLite between two readings of the clock.
 STEPS = 20_000
-#: More faults than this say nothing more.
+#: The check ends after so many errors.
 FAULTS = 5
 
 
 async def open_stores(url: str, runtime: Runtime) -> Stores:
-    """Open or make the file that `sqlite:///relative.db` or `sqlite:////absolute.db` names."""
+    """Open or create the file that `sqlite:///relative.db` or `sqlite:////absolute.db` names."""
     path = file_of(url)
     await refuse_emptied(path, runtime)
     database = Database(str(path), runtime)
@@ -57,7 +55,7 @@ async def open_stores(url: str, runtime: Runtime) -> Stores:
         fences=SqliteFences(database, queue),
         token_buckets=SqliteTokenBuckets(database, runtime),
         close=database.close,
-        # One file is on one machine: its clock is the store's.
+        # A file is on one machine, whose clock is the clock of the store.
         now_ms=runtime.now_ms,
         projects_inline=True,
         folder=str(path.parent),
@@ -68,9 +66,7 @@ async def open_stores(url: str, runtime: Runtime) -> Stores:
 
 
 def _free_bytes(folder: Path) -> int:
-    """What is left for us; asked in the reader's thread, because a network disk may take its
-    time.
-    """
+    """Runs in the reader's thread: a network disk may be slow."""
     disk = os.statvfs(folder)
     return disk.f_bavail * disk.f_frsize
 
@@ -107,7 +103,7 @@ def _health(db: apsw.Connection, path: Path, runtime: Runtime) -> Health:
 
 
 def _checked(db: apsw.Connection, runtime: Runtime) -> tuple[tuple[str, ...], bool]:
-    """What is wrong with the file, and whether all of it was looked at."""
+    """The errors in the file, and whether all of it was checked."""
     until = runtime.monotonic() + CHECK_SECONDS
     db.set_progress_handler(lambda: runtime.monotonic() > until, STEPS)
     try:

@@ -1,8 +1,8 @@
-"""One SQLite file, one writer thread and one reader thread per process.
+"""One SQLite file, with one writer thread and one reader thread per process.
 
-The writer commits once per cycle whatever all stations have ready. A cycle that appends events (or
-takes jobs as a journal) is
-synced to disk before it is answered; a cycle of rebuildable rows alone is not.
+The writer commits the steps of all components that are ready as one transaction. With a durable
+step in it, the commit is on disk before it is answered. Commits of rebuildable rows alone are not
+synced.
 """
 
 import asyncio
@@ -31,28 +31,27 @@ from gesta.stores.sqlite.statements import sql
 T = TypeVar("T")
 Step = Callable[[apsw.Connection], T]
 
-#: "gest", so that `file` and we recognise our own.
+#: "gest": marks the files of gesta.
 APPLICATION_ID = 0x67657374
 #: Where it ends in the header of the file.
 APPLICATION_ID_END = 72
 #: How long another process may take to create the store.
 CREATION_SECONDS = 1.0
-#: Another process may hold the file for the length of its commit; longer than this is a fault worth
-#: telling.
+#: Another process may lock the file during its commit; locking it for longer is an error.
 BUSY_MS = 10_000
 SETTINGS_TRIES = 50
-#: What the triggers of a fence say (sql/fences.sql), before its kind.
+#: The message of the triggers of a fence (sql/fences.sql), before its kind.
 FENCE = "gesta fence: "
-#: So many things are worth a commit of their own.
+#: A step of so many writes is sent immediately.
 LARGE = 256
-#: How often the emptying of a log is tried that others keep by reading.
+#: How often emptying the write-ahead log is retried while others read it.
 EMPTY_AGAIN_SECONDS = 1.0
 #: How soon another process's commit is noticed.
 WATCH_SECONDS = 0.1
 
 
 class _Call:
-    """A step on its way to a thread and its answer on the way back."""
+    """A step for a thread, and its result."""
 
     __slots__ = ("answer", "durable", "error", "future", "step")
 
@@ -76,9 +75,9 @@ def _deliver(calls: list[_Call]) -> None:
 
 
 class Database:
-    """Hands steps to the writer and the reader.
+    """Passes steps to the writer and the reader.
 
-    Raises StoreError and its kin, never apsw's own errors.
+    Raises StoreError and its kinds, never errors of apsw.
     """
 
     def __init__(self, path: str, runtime: Runtime) -> None:
@@ -93,33 +92,30 @@ class Database:
         self._reads: WorkerThread[_Call] = WorkerThread(
             runtime, "gesta-sqlite-reader", self._read_batch
         )
-        #: Steps that were sent in this turn of the event loop.
+        #: Steps that were queued in this iteration of the event loop.
         self._gathered: list[_Call] = []
         self._closed = False
         self._runtime = runtime
         self._watcher = open_connection(path, migrate=False)
         self._seen_version = self._data_version()
-        # From here on it is asked in the event loop, which does not wait for a lock.
+        # From here on the event loop reads it, which must not wait for a lock.
         self._watcher.set_busy_timeout(0)
         self._listeners: list[Callable[[], None]] = []
         self._watching = runtime.call_later(WATCH_SECONDS, self._watch)
 
     def on_commit(self, listener: Callable[[], None]) -> None:
-        """Call soon after anybody, another process included, has committed.
-
-        A hint, never a promise.
-        """
+        """Call `listener` soon after a commit of any process."""
         self._listeners.append(listener)
 
     def _watch(self) -> None:
-        """In the event loop's thread: the answer comes from shared memory, quicker than a thread
-        could be asked.
+        """Runs in the event loop: the version is in shared memory, so reading it is faster than
+        asking a thread.
         """
         self._watching = self._runtime.call_later(WATCH_SECONDS, self._watch)
         try:
             version = self._data_version()
         except apsw.Error:
-            # Held for a moment by somebody who repairs it after a crash: something has happened.
+            # Another process recovers the file after a crash.
             version = -1
         if self._seen_version != version:
             self._seen_version = version
@@ -130,11 +126,11 @@ class Database:
         return _pragma(self._watcher, "data_version")
 
     def write(self, step: Step[T], *, durable: bool, size: int = 1) -> asyncio.Future[T]:
-        """Run a step in the next commit, behind those that were sent before; answered when that
-        commit stands, on disk if `durable`.
+        """Run a step in the next commit, after those queued earlier. Done after that commit, which
+        is on disk if `durable`.
 
-        `size`: how many things it writes. A large step is not kept until this turn of the event
-        loop ends, which may be long.
+        `size`: how many rows it writes. A large step does not wait for the end of this iteration of
+        the event loop.
         """
         call = self._call(step, durable=durable)
         self._gathered.append(call)
@@ -145,7 +141,7 @@ class Database:
         return call.future
 
     def read(self, step: Step[T]) -> asyncio.Future[T]:
-        """Run a step that only reads, on what is committed now."""
+        """Run a step that only reads committed rows."""
         call = self._call(step, durable=False)
         self._reads.put(call)
         return call.future
@@ -159,10 +155,10 @@ class Database:
         return self.write(lambda db: db.execute(sql(name), values).fetchall(), durable=durable)
 
     async def empty_log(self, wait_ms: int) -> bool:
-        """Move the write-ahead log into the file and cut it to nothing.
+        """Move the write-ahead log into the file and truncate it.
 
-        False when others who read held it for so long: then it is tried again and again, until it
-        is done or the file is closed, which does it, too.
+        False: other readers held it for so long. Then it is retried until it succeeds or the file
+        is closed, which empties the log, too.
         """
         is_empty = await self._empty(wait_ms)
         if not is_empty:
@@ -180,7 +176,7 @@ class Database:
             finally:
                 db.set_busy_timeout(BUSY_MS)
 
-        # On the reader's thread, because the writer's steps stand in a transaction.
+        # In the reader's thread, because the writer's steps are in a transaction.
         return self.read(empty)
 
     def _empty_later(self) -> None:
@@ -190,7 +186,7 @@ class Database:
 
         def again() -> None:
             if not self._closed:
-                # Without a wait: those who read here would wait, too.
+                # Without waiting: other reads would wait, too.
                 self._empty(0).add_done_callback(emptied)
 
         self._runtime.call_later(EMPTY_AGAIN_SECONDS, again)
@@ -212,9 +208,7 @@ class Database:
         return _Call(step, self._loop.create_future(), durable=durable)
 
     def _hand_over(self) -> None:
-        """All at once: put one by one, the first would be in a commit by itself before the thread
-        sees the second.
-        """
+        """Pass all steps together, so that they share a commit."""
         if self._gathered:
             self._writes.put(self._gathered)
             self._gathered = []
@@ -226,15 +220,15 @@ class Database:
         try:
             self._commit(calls)
         except apsw.BusyError as busy:
-            # Nobody's step is to blame, and each by itself would wait as long again.
+            # No step caused this, and each one alone would wait as long again.
             for call in calls:
-                call.error = self._told(busy)
-        except Exception as error:  # noqa: BLE001 -- told to the caller, whatever it is
+                call.error = self._as_ours(busy)
+        except Exception as error:  # noqa: BLE001 -- passed to the caller
             if len(calls) == 1:
-                calls[0].error = self._told(error)
+                calls[0].error = self._as_ours(error)
             else:
-                # Somebody's step is bad: each gets a commit of its own, so that only the culprit
-                # hears of it.
+                # One step failed: each gets a commit of its own, so that only its caller gets the
+                # error.
                 for call in calls:
                     self._write_batch([call])
                 return
@@ -262,33 +256,33 @@ class Database:
         for call in calls:
             try:
                 call.answer = call.step(self._reader)
-            except Exception as error:  # noqa: BLE001 -- told to the caller, whatever it is
-                call.error = self._told(error)
+            except Exception as error:  # noqa: BLE001 -- passed to the caller
+                call.error = self._as_ours(error)
         self._loop.call_soon_threadsafe(_deliver, calls)
 
-    def _told(self, error: Exception) -> Exception:
-        """A foreign error in our words."""
+    def _as_ours(self, error: Exception) -> Exception:
+        """An error of apsw as StoreError."""
         if isinstance(error, GestaError) or not isinstance(error, apsw.Error):
             return error
-        told: StoreError
+        ours: StoreError
         if isinstance(error, apsw.ConstraintError) and FENCE in str(error):
-            told = self._fenced(str(error))
+            ours = self._fenced(str(error))
         elif isinstance(error, apsw.FullError):
-            told = StoreFull(self.path, str(error))
+            ours = StoreFull(self.path, str(error))
         elif isinstance(error, apsw.CorruptError | apsw.NotADBError):
-            told = DamagedStore(self.path, str(error))
+            ours = DamagedStore(self.path, str(error))
         elif isinstance(error, apsw.BusyError):
-            told = StoreError(
-                f"{self.path} was held by another process for more than {BUSY_MS // 1000} s;"
+            ours = StoreError(
+                f"{self.path} was locked by another process for more than {BUSY_MS // 1000} s;"
                 " nothing was written. Look for a stuck process"
             )
         else:
-            told = StoreError(f"{self.path}: {error}; nothing was written")
-        told.__cause__ = error
-        return told
+            ours = StoreError(f"{self.path}: {error}; nothing was written")
+        ours.__cause__ = error
+        return ours
 
     def _fenced(self, text: str) -> Fenced:
-        """Which fence it was, asked in the writer's thread after its step was rolled back."""
+        """The fence that refused a step. Runs in the writer's thread after the rollback."""
         is_tenants = text.endswith("tenant")
         kind = "filling" if text.endswith("filling") else "left"
         found = [
@@ -301,11 +295,11 @@ class Database:
 
 
 def open_connection(path: str, *, migrate: bool = True) -> apsw.Connection:
-    """A connection with our settings, to a file that is ours and has our schema."""
+    """A connection to a store of gesta, with our settings."""
     if not Path(path).parent.is_dir():
-        raise StoreError(f"{path}: the folder {Path(path).parent} does not exist; make it first")
+        raise StoreError(f"{path}: the folder {Path(path).parent} does not exist; create it first")
     with suppress(FileExistsError):
-        # It will hold payloads: for its owner only. SQLite gives the files beside it the same mode.
+        # Only its owner may read it. SQLite gives the files beside it the same mode.
         os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
     try:
         db = apsw.Connection(path, statementcachesize=400)
@@ -361,7 +355,7 @@ def _apply_migrations(db: apsw.Connection, path: str) -> None:
         known
     ):
         return
-    # Looked at once more under the lock: another process may be making the same file right now.
+    # Read again under the lock: another process may be creating the same file.
     db.execute("begin exclusive")
     try:
         version = _pragma(db, "user_version")
@@ -383,9 +377,7 @@ def _apply_migrations(db: apsw.Connection, path: str) -> None:
 
 
 def _apply_settings(db: apsw.Connection) -> None:
-    """Switching to the write-ahead log does not wait for a lock, so it is tried again after waiting
-    for one.
-    """
+    """Switching to the write-ahead log does not wait for a lock: it is retried after waiting."""
     for _ in range(SETTINGS_TRIES):
         try:
             db.execute(sql("connection_settings")).fetchall()

@@ -42,7 +42,7 @@ class SqliteJobQueue(SqlJobQueue):
         self, token: str, flows: dict[str, int], lease_seconds: float, *, durable: bool
     ) -> tuple[list[LeasedJob], int | None]:
         def take(db: apsw.Connection) -> tuple[list[str], int | None]:
-            # The clock is read when the lock is held: the wait for it must not eat into the lease.
+            # The clock is read under the lock: waiting for the lock must not shorten the lease.
             return take_step(db, token, flows, self._runtime.now_ms(), round(lease_seconds * 1000))
 
         texts, next_due = await self._database.write(take, durable=durable)
@@ -79,7 +79,7 @@ class SqliteJobQueue(SqlJobQueue):
     async def expired_leases(
         self, token: str, external_queues: str, limit: int, lease_seconds: float
     ) -> list[LeasedJob]:
-        # The first text after all that begin with the prefix.
+        # The first text after all texts with the prefix.
         end = external_queues[:-1] + chr(ord(external_queues[-1]) + 1)
 
         def take_over(db: apsw.Connection) -> list[Any]:
@@ -187,7 +187,7 @@ def _chosen(
 def _put_leased(
     db: apsw.Connection, jobs: Sequence[Job], now_ms: int, free_slots: FreeSlots
 ) -> bool:
-    """All of them, or none where a job of the same id is live already."""
+    """Put all jobs, or none if a job of the same id is live."""
     flat: list[Any] = []
     for job in jobs:
         flat += (

@@ -1,7 +1,4 @@
-"""Token buckets in SQLite: read, decided and written in one step of the writer.
-
-Implements gesta.ports.token_buckets; the docstrings there are the promise.
-"""
+"""Token buckets in SQLite. Implements gesta.ports.token_buckets."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -25,7 +22,7 @@ class SqliteTokenBuckets:
         ]
 
         def step(db: apsw.Connection) -> list[Reserved]:
-            # The time when the lock is ours: while we waited for it, others may have been served.
+            # The clock is read under the lock: others may have been served while we waited for it.
             now, answers = self._runtime.now_ms(), []
             rows: list[Any] = ask_many(db, "get_buckets", 2, names)
             buckets = {

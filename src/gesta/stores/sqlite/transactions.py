@@ -1,7 +1,4 @@
-"""What is one transaction because all ports share the file.
-
-Implements gesta.ports.transactions; the docstrings there are the promise.
-"""
+"""Transactions across the ports of one file. Implements gesta.ports.transactions."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -45,7 +42,7 @@ class SqliteTransactions:
     ) -> list[AppendVerdict]:
         def append(db: apsw.Connection) -> tuple[Written, Saved | None, list[LeasedJob]]:
             written = append_step(db, appends)
-            # The clock is read when the lock is held: the wait for it must not eat into a lease.
+            # The clock is read under the lock: waiting for the lock must not shorten a lease.
             return written, *_project_inline(db, appends, written, projection, self._queue.now_ms())
 
         writing = self._database.write(append, durable=True, size=len(appends))
@@ -57,8 +54,8 @@ class SqliteTransactions:
         return written.verdicts
 
     def _wake_for(self, jobs: Sequence[Job]) -> None:
-        """Already when they are sent: a take that is sent from here on comes behind them, and may
-        be part of the same commit.
+        """Called when the write is queued: a take that is queued later follows it, perhaps in the
+        same commit.
         """
         if jobs:
             self._queue.wake()
@@ -107,7 +104,7 @@ class SqliteTransactions:
         return saved.moved
 
     async def remove(self, ended: Sequence[tuple[str, State]]) -> int:
-        # Durable: what is told to be gone must not come back with a power loss.
+        # Durable: what was reported as removed must not return after a power loss.
         count = await self._database.write(lambda db: _remove_step(db, ended), durable=True)
         self._events.forget_own()
         return count
@@ -143,8 +140,8 @@ def _project_inline(
     projection: Projection | None,
     now_ms: int,
 ) -> tuple[Saved | None, list[LeasedJob]]:
-    """Where every event was written just now, and the checkpoints stand right before the first one;
-    else None, and nothing is written.
+    """Project if every event was written by this step and the checkpoints are right before the
+    first; otherwise None, and nothing is written.
     """
     if projection is None or written.first is None:
         return None, []
@@ -162,8 +159,8 @@ def _project_inline(
 def _record_step(
     db: apsw.Connection, entries: Sequence[Entry], appends: list[Append], now_ms: int
 ) -> tuple[list[Recording], Written]:
-    """The usual case, events that fit and jobs that are ours, in two statements; anything else one
-    by one.
+    """The usual case, accepted events and acks of our jobs, takes two statements; otherwise the
+    entries are recorded one by one.
     """
     if len(appends) == len(entries) and all(isinstance(entry.settlement, Ack) for entry in entries):
         written = attempt_all(db, appends, lambda: _ack_all(db, entries))
@@ -171,8 +168,7 @@ def _record_step(
             return [Recording(verdict, "done") for verdict in written.verdicts], written
     before, count = _end(db), sum(len(append.events) for append in appends)
     recordings = [_record_one(db, entry, now_ms) for entry in entries]
-    # One after the other they stand in the order of the entries, too, if all of them were written
-    # just now.
+    # If all were written now, their events are in the order of the entries, too.
     return recordings, Written([], before + 1 if count and _end(db) - before == count else None)
 
 
@@ -217,5 +213,5 @@ def _drop_and_append(
     if not isinstance(verdict, Appended):
         db.execute("rollback to dropping")
     db.execute("release dropping")
-    # Refused events undo the drop: then nothing became of the job.
+    # Refused events undo the drop: the job stays as it was.
     return Recording(verdict, settled if verdict is None or isinstance(verdict, Appended) else None)

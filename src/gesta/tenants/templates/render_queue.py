@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Collection, Iterable
+from contextlib import suppress
 from heapq import heapify, heappop, heappush
 from typing import TypeVar
 
@@ -227,7 +228,9 @@ class RenderQueue:
         await turn()
 
     async def _work(self, server: _Server, other: _Server) -> None:
-        while batch := self._lines.take(self._batch_max, other.tenants):
+        while await self._has_child(server) and (
+            batch := self._lines.take(self._batch_max, other.tenants)
+        ):
             server.tenants = frozenset(order.tenant for order in batch)
             server.since = self._runtime.monotonic()
             try:
@@ -236,6 +239,14 @@ class RenderQueue:
                 server.tenants = frozenset()
             if self._lines.tenants(()):
                 self._wake()
+
+    async def _has_child(self, server: _Server) -> bool:
+        """Start the second child before it takes orders: the first may be free earlier."""
+        if server is self._second and server.child is None:
+            with suppress(RendererDown):
+                server.child = await Child.start(self._runtime)
+            return server.child is not None
+        return True
 
     async def _serve(self, server: _Server, batch: list[Waiting]) -> None:
         is_fresh, is_over, done = False, False, 0

@@ -1,5 +1,4 @@
-"""What every store promises, as tests that ship in the wheel: one test per promise, held against a
-store by its harness.
+"""Contract tests for stores: one test per promise, run against a store through its harness.
 
     from gesta.testing.contracts.event_store import EventStoreContract
     from my_store.harness import Harness

@@ -14,9 +14,7 @@ class CheckpointContract(Contract):
     async def test_a_checkpoint_starts_at_0(self, harness: Harness) -> None:
         assert await harness.checkpoints.position(fresh_name()) == 0
 
-    async def test_a_checkpoint_that_was_never_moved_is_at_0_for_everybody(
-        self, harness: Harness
-    ) -> None:
+    async def test_a_checkpoint_that_was_never_moved_is_at_0(self, harness: Harness) -> None:
         name = fresh_name()
         assert await harness.checkpoints.move([Move(name, 5, 6)]) is False
         assert await harness.checkpoints.position(name) == 0
@@ -35,7 +33,7 @@ class CheckpointContract(Contract):
             3,
         )
 
-    async def test_a_checkpoint_begins_where_it_is_told_to_and_only_once(
+    async def test_a_checkpoint_begins_at_the_given_position_and_only_once(
         self, harness: Harness
     ) -> None:
         name = fresh_name()
@@ -44,7 +42,7 @@ class CheckpointContract(Contract):
         assert await harness.checkpoints.move([Move(name, 7, 8)]) is True
         assert await harness.checkpoints.begin(name, 9) == 8
 
-    async def test_all_checkpoints_are_told_by_name(self, harness: Harness) -> None:
+    async def test_all_checkpoints_are_listed_by_name(self, harness: Harness) -> None:
         first, second = sorted((fresh_name(), fresh_name()))
         await harness.checkpoints.begin(second, 7)
         await harness.checkpoints.move([Move(first, 0, 3)])
@@ -67,7 +65,7 @@ class CheckpointContract(Contract):
         assert await harness.checkpoints.position(gone) == 0
         assert await harness.checkpoints.begin(gone, 3) == 3
 
-    async def test_what_keeps_a_checkpoint_from_moving_is_told_until_it_moves(
+    async def test_the_error_of_a_checkpoint_is_listed_until_it_moves(
         self, harness: Harness
     ) -> None:
         name = fresh_name()

@@ -1,4 +1,4 @@
-"""Callers at the same time, and waiters under a clock that the test moves."""
+"""Concurrent callers, and waiters on a clock that the test moves."""
 
 import asyncio
 from collections.abc import Coroutine
@@ -23,7 +23,7 @@ async def wait_for_all(*waits: Coroutine[Any, Any, None]) -> list[asyncio.Task[N
 
 
 async def end_within(runtime: ManualRuntime, seconds: int, tasks: list[asyncio.Task[None]]) -> bool:
-    """Whether the tasks end by themselves while the clock moves on by so many seconds."""
+    """Whether the tasks end while the clock moves by so many seconds."""
     for _ in range(seconds):
         await let_others_run()
         if all(task.done() for task in tasks):

@@ -1,5 +1,6 @@
-"""What a store promises that takes jobs for a worker as they are put: they are its own like any it
-took, and nobody who waited is passed over.
+"""The promises of a store that leases jobs to a worker as it puts them (eager dispatch).
+
+Such a lease is like any other, and no waiting job is overtaken.
 """
 
 from collections.abc import Sequence
@@ -42,7 +43,7 @@ class EagerDispatchContract(Contract):
             job.id for job in jobs
         )
 
-    async def test_of_more_than_there_are_slots_every_tenant_has_its_turn(
+    async def test_jobs_beyond_the_free_slots_are_leased_fairly_by_tenant(
         self, harness: Harness
     ) -> None:
         flow = fresh_name()
@@ -51,7 +52,7 @@ class EagerDispatchContract(Contract):
         first = free_slots.leased or await take(harness, flow, free=2)
         assert sorted(one.job.tenant for one in first) == ["flooding", "quiet"]
 
-    async def test_whoever_waits_comes_first(self, harness: Harness) -> None:
+    async def test_jobs_that_already_wait_are_leased_first(self, harness: Harness) -> None:
         flow = fresh_name()
         waiting, new = fresh_job(flow), fresh_job(flow)
         await harness.queue.put([waiting])
@@ -97,14 +98,16 @@ class EagerDispatchContract(Contract):
         harness.runtime.advance(1)
         assert len(await take(harness, flow)) == 1
 
-    async def test_a_suspect_job_goes_the_long_way(self, harness: Harness) -> None:
+    async def test_a_possibly_executed_job_is_not_dispatched_eagerly(
+        self, harness: Harness
+    ) -> None:
         flow = fresh_name()
         assert (
             await _put(harness, [fresh_job(flow, possibly_executed=True)], {flow: 10})
         ).leased == []
         assert [one.is_possibly_executed for one in await take(harness, flow)] == [True]
 
-    async def test_a_job_that_is_live_stays_with_whoever_has_it(self, harness: Harness) -> None:
+    async def test_a_live_job_stays_with_its_holder(self, harness: Harness) -> None:
         flow = fresh_name()
         live, new = fresh_job(flow), fresh_job(flow)
         held = await _put(harness, [live], {flow: 10})
@@ -113,7 +116,7 @@ class EagerDispatchContract(Contract):
         assert [one.job.id for one in await harness.queue.leased_by(held.token)] == [live.id]
         assert len([*again.leased, *await take(harness, flow)]) == 1
 
-    async def test_a_lease_that_runs_out_leaves_them_in_doubt(self, harness: Harness) -> None:
+    async def test_jobs_of_an_expired_lease_are_possibly_executed(self, harness: Harness) -> None:
         flow = fresh_name()
         free_slots = await _put(harness, [fresh_job(flow)], {flow: 10})
         harness.runtime.advance(LEASE_SECONDS - 0.001)

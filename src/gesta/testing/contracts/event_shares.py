@@ -96,13 +96,15 @@ class EventSharesContract(Contract):
             seen, after = seen + [(event.stream, event.version) for event in found], reached
         assert seen == [(one, version) for one in ours for version in (1, 2)]
 
-    async def test_at_the_end_there_is_nothing_and_the_place_stays(self, harness: Harness) -> None:
+    async def test_at_the_end_a_share_is_empty_and_the_position_stays(
+        self, harness: Harness
+    ) -> None:
         await harness.events.append([fresh_append()])
         end = await end_of_log(harness.events)
         assert await harness.events.follow_share(end, 10, Share(2, (0,))) == ([], end)
         assert await harness.events.follow_share(end, 10, Share(2, (1,))) == ([], end)
 
-    async def test_who_follows_a_share_while_others_append_skips_nothing(
+    async def test_a_follower_of_a_share_skips_nothing_while_others_append(
         self, harness: Harness
     ) -> None:
         start = await end_of_log(harness.events)

@@ -1,12 +1,13 @@
-"""What every event store promises about appending, reading and following.
+"""The promises of an event store about appending, reading and following.
 
-Keys and their claims are in event_claims.py.
+key_claims.py has those about keys.
 """
 
 from gesta.ports.event_store import FOLLOW_BYTES, Append, Appended, Recorded, Stale
 from gesta.testing.contracts.concurrency import end_within, let_others_run, race, wait_for_all
 from gesta.testing.contracts.harness import Harness, reopen
 from gesta.testing.contracts.samples import (
+    appended,
     end_of_log,
     follow_from,
     fresh_append,
@@ -32,8 +33,7 @@ class EventStoreContract(Contract):
         assert [event.version for event in await harness.events.read([(stream, 0)])] == [1, 2, 3]
 
     async def test_an_event_is_read_as_it_was_appended(self, harness: Harness) -> None:
-        append = fresh_append(f"{fresh_name()}-ärger-{'x' * 200}", count=2)
-        await harness.events.append([append])
+        append = await appended(harness, f"{fresh_name()}-ärger-{'x' * 200}", count=2)
         found = await harness.events.read([(append.stream, 0)])
         assert [
             (event.stream, event.id, event.type, event.data, event.meta) for event in found
@@ -56,7 +56,9 @@ class EventStoreContract(Contract):
         assert await harness.events.append([append]) == [Stale(0)]
         assert await _ids_of(harness, append.stream) == []
 
-    async def test_of_appends_that_race_for_a_version_one_stands(self, harness: Harness) -> None:
+    async def test_of_concurrent_appends_for_a_version_one_is_accepted(
+        self, harness: Harness
+    ) -> None:
         stream = fresh_name()
         appends = [fresh_append(stream) for _ in range(8)]
         answers = await race(*(harness.events.append([append]) for append in appends))
@@ -68,7 +70,7 @@ class EventStoreContract(Contract):
         winner = appends[verdicts.index(Appended(1))]
         assert await _ids_of(harness, stream) == [event.id for event in winner.events]
 
-    async def test_of_two_appends_for_one_version_in_a_batch_the_first_stands(
+    async def test_of_two_appends_for_one_version_in_a_batch_the_first_is_accepted(
         self, harness: Harness
     ) -> None:
         stream = fresh_name()
@@ -103,8 +105,7 @@ class EventStoreContract(Contract):
     async def test_an_append_repeated_after_a_lost_answer_is_recognised(
         self, harness: Harness
     ) -> None:
-        append = fresh_append(count=2)
-        await harness.events.append([append])
+        append = await appended(harness, count=2)
         assert await harness.events.append([append]) == [Appended(2)]  # S1-16
         assert await _ids_of(harness, append.stream) == [event.id for event in append.events]
 
@@ -117,27 +118,22 @@ class EventStoreContract(Contract):
         assert isinstance(verdict, Appended)  # S1-16
         assert len(await _ids_of(harness, append.stream)) == 2
 
-    async def test_an_append_that_stands_twice_in_a_batch_is_written_once(
-        self, harness: Harness
-    ) -> None:
+    async def test_an_append_given_twice_in_a_batch_is_written_once(self, harness: Harness) -> None:
         append = fresh_append(count=2)
         assert await harness.events.append([append, append]) == [Appended(2), Appended(2)]
         assert await _ids_of(harness, append.stream) == [event.id for event in append.events]
 
-    async def test_an_append_of_which_only_a_part_stands_is_no_repetition(
+    async def test_an_append_of_which_only_a_part_was_written_is_no_repetition(
         self, harness: Harness
     ) -> None:
-        append = fresh_append(count=2)
-        await harness.events.append([append])
+        append = await appended(harness, count=2)
         other_end = Append(append.stream, 0, (append.events[0], *fresh_events()))
         longer = Append(append.stream, 0, (*append.events, *fresh_events()))
         assert await harness.events.append([other_end, longer]) == [Stale(2), Stale(2)]
         assert await _ids_of(harness, append.stream) == [event.id for event in append.events]
 
     async def test_a_batch_may_be_large(self, harness: Harness) -> None:
-        """Stores cut batches into statements of fixed sizes; each cut is a place to lose or repeat
-        something.
-        """
+        """Stores split batches into statements; a split could lose or repeat something."""
         opening = [fresh_append() for _ in range(300)]
         continuing = [fresh_append(append.stream, expected=1) for append in opening]
         assert await harness.events.append(opening) == [Appended(1)] * 300
@@ -200,10 +196,9 @@ class EventStoreContract(Contract):
         found = await follow_from(harness.events, start)
         assert [event.version for event in found if event.stream == stream] == [1, 2, 3]
 
-    async def test_the_log_and_the_stream_tell_the_same(self, harness: Harness) -> None:
+    async def test_the_log_and_the_stream_have_the_same_events(self, harness: Harness) -> None:
         start = await end_of_log(harness.events)
-        append = fresh_append(count=2)
-        await harness.events.append([append])
+        append = await appended(harness, count=2)
         followed = [
             event
             for event in await follow_from(harness.events, start)
@@ -287,12 +282,12 @@ class EventStoreContract(Contract):
         await harness.events.append([fresh_append(count=3)])
         assert await harness.events.end() == await end_of_log(harness.events) > start
 
-    async def test_everybody_who_waits_is_woken_by_an_append(self, harness: Harness) -> None:
+    async def test_every_waiter_is_woken_by_an_append(self, harness: Harness) -> None:
         waiting = await wait_for_all(harness.events.changed(600), harness.events.changed(600))
         await harness.events.append([fresh_append()])
         assert await end_within(harness.runtime, 300, waiting)
 
-    async def test_an_append_before_the_wait_is_not_slept_through(self, harness: Harness) -> None:
+    async def test_an_append_before_the_wait_ends_the_wait(self, harness: Harness) -> None:
         await harness.events.follow(await end_of_log(harness.events), 10)
         await harness.events.append([fresh_append()])
         assert await end_within(
@@ -309,9 +304,7 @@ class EventStoreAfterRestartContract(Contract):
     needs = frozenset({"events", "durable"})
 
     async def test_pages_are_as_full_as_before(self, harness: Harness) -> None:
-        """Read from where they are kept: before, whoever appended them may have had them at
-        hand.
-        """
+        """After a restart events are read from storage and not from a cache."""
         start = await end_of_log(harness.events)
         await harness.events.append(
             [
@@ -328,16 +321,14 @@ class EventStoreAfterRestartContract(Contract):
         ]
 
     async def test_an_accepted_append_is_there_again(self, harness: Harness) -> None:
-        append = fresh_append(count=2)
-        await harness.events.append([append])
+        append = await appended(harness, count=2)
         before = await harness.events.read([(append.stream, 0)])
         await reopen(harness)
         assert await harness.events.read([(append.stream, 0)]) == before
         assert len(before) == 2
 
     async def test_a_stale_version_is_still_refused(self, harness: Harness) -> None:
-        append = fresh_append()
-        await harness.events.append([append])
+        append = await appended(harness)
         await reopen(harness)
         assert await harness.events.append([fresh_append(append.stream), append]) == [
             Stale(1),
@@ -348,8 +339,7 @@ class EventStoreAfterRestartContract(Contract):
         await harness.events.append([fresh_append()])
         end = await end_of_log(harness.events)
         await reopen(harness)
-        append = fresh_append()
-        await harness.events.append([append])
+        append = await appended(harness)
         assert append.stream in {event.stream for event in await follow_from(harness.events, end)}
 
 

@@ -1,6 +1,4 @@
-"""What every job queue promises about lanes: jobs that others execute, each under a lease that only
-its holder renews.
-"""
+"""The promises of a job queue about external queues: jobs for external workers, one lease each."""
 
 from gesta.domain.ids import external_queue_of, external_queues_of
 from gesta.ports.job_queue import (
@@ -24,7 +22,7 @@ from gesta.testing.contracts.suite import Contract
 class ExternalLeasesContract(Contract):
     needs = frozenset({"queue", "job_holds", "external_leases"})
 
-    async def test_a_lane_gives_its_own_tenants_jobs_only(self, harness: Harness) -> None:
+    async def test_an_external_queue_leases_only_jobs_of_its_tenant(self, harness: Harness) -> None:
         flow = fresh_name()
         mine, _ = await _put(harness, flow, "acme"), await _put(harness, flow, "globex")
         assert [one.job.id for one in await _lease_external(harness, flow)] == [mine.id]
@@ -37,12 +35,12 @@ class ExternalLeasesContract(Contract):
         mine = await _put(harness, flow)
         assert [one.job.id for one in await _lease_external(harness, flow, limit=1)] == [mine.id]
 
-    async def test_no_worker_of_ours_takes_from_a_lane(self, harness: Harness) -> None:
+    async def test_no_worker_leases_from_an_external_queue(self, harness: Harness) -> None:
         flow = fresh_name()
         await _put(harness, flow)
         assert await take(harness, flow) == []
 
-    async def test_no_more_are_handed_out_than_asked_for(self, harness: Harness) -> None:
+    async def test_no_more_external_jobs_are_leased_than_asked_for(self, harness: Harness) -> None:
         flow = fresh_name()
         jobs = [await _put(harness, flow) for _ in range(3)]
         handed = [
@@ -53,7 +51,7 @@ class ExternalLeasesContract(Contract):
         assert sorted(handed) == sorted(job.id for job in jobs)
         assert len(await _lease_external(harness, flow)) == 0
 
-    async def test_of_many_who_ask_at_once_each_gets_another_job(self, harness: Harness) -> None:
+    async def test_concurrent_external_workers_get_different_jobs(self, harness: Harness) -> None:
         flow = fresh_name()
         jobs = [await _put(harness, flow) for _ in range(4)]
         answers = await race(*(_lease_external(harness, flow, limit=1) for _ in range(8)))
@@ -61,13 +59,13 @@ class ExternalLeasesContract(Contract):
             job.id for job in jobs
         )  # K-13
 
-    async def test_the_most_urgent_of_a_lane_goes_first(self, harness: Harness) -> None:
+    async def test_the_most_urgent_external_job_is_leased_first(self, harness: Harness) -> None:
         flow = fresh_name()
         await _put(harness, flow)
         urgent = await _put(harness, flow, priority=1)
         assert [one.job.id for one in await _lease_external(harness, flow, limit=1)] == [urgent.id]
 
-    async def test_a_job_that_is_not_due_waits_in_its_lane(self, harness: Harness) -> None:
+    async def test_an_external_job_that_is_not_due_waits(self, harness: Harness) -> None:
         flow, due_ms = fresh_name(), harness.runtime.now_ms() + 60_000
         job = await _put(harness, flow, due_ms=due_ms)
         harness.runtime.advance_to(due_ms - 1)
@@ -77,9 +75,7 @@ class ExternalLeasesContract(Contract):
             (job.id, due_ms)
         ]
 
-    async def test_a_lease_that_ran_out_is_found_by_whoever_looks_for_it(
-        self, harness: Harness
-    ) -> None:
+    async def test_an_expired_external_lease_is_found(self, harness: Harness) -> None:
         flow, token = fresh_name(), fresh_name("token")
         job = await _put(harness, flow)
         await _lease_external(harness, flow)
@@ -91,19 +87,17 @@ class ExternalLeasesContract(Contract):
             (job.id, token, 2, True)
         ]
 
-    async def test_what_was_taken_over_is_found_again_only_when_that_lease_ran_out(
+    async def test_a_taken_over_lease_is_found_again_only_after_it_expired(
         self, harness: Harness
     ) -> None:
-        flow = fresh_name()
-        await _put(harness, flow)
-        await _lease_external(harness, flow)
+        flow, _, _ = await _leased(harness)
         harness.runtime.advance(LEASE_SECONDS)
         answers = await race(*(_expired_leases(harness, flow) for _ in range(4)))
         assert [one.takes for leased in answers for one in leased] == [2]  # K-13
         harness.runtime.advance(LEASE_SECONDS)
         assert [one.takes for one in await _expired_leases(harness, flow)] == [3]
 
-    async def test_only_lanes_of_the_flow_are_looked_through_and_no_more_jobs_than_asked_for(
+    async def test_only_expired_leases_of_the_flow_are_found_and_no_more_than_asked_for(
         self, harness: Harness
     ) -> None:
         flow = fresh_name()
@@ -118,13 +112,11 @@ class ExternalLeasesContract(Contract):
         assert len(await _expired_leases(harness, flow)) == 1
         assert len(await _expired_leases(harness, other)) == 1
 
-    async def test_a_job_in_somebodys_hands_is_given_to_nobody_before_it_is_taken_over(
+    async def test_a_leased_external_job_is_not_leased_again_before_it_is_taken_over(
         self, harness: Harness
     ) -> None:
-        """Its holder may be at it still: whoever takes it over decides first what became of it."""
-        flow = fresh_name()
-        await _put(harness, flow)
-        await _lease_external(harness, flow)
+        """Its holder may still work on it: the sweeper takes it over and decides first."""
+        flow, _, _ = await _leased(harness)
         harness.runtime.advance(HOUR_SECONDS)
         await take(harness, fresh_name())
         assert await _lease_external(harness, flow) == []
@@ -168,10 +160,8 @@ class ExternalLeasesContract(Contract):
         harness.runtime.advance(LEASE_SECONDS)
         assert await harness.external_leases.prolong(job.id, token, LEASE_SECONDS) is None  # K-12
 
-    async def test_a_job_that_was_given_back_has_no_lease(self, harness: Harness) -> None:
-        flow, token = fresh_name(), fresh_name("token")
-        job = await _put(harness, flow)
-        await _lease_external(harness, flow, token=token)
+    async def test_a_released_external_job_has_no_lease(self, harness: Harness) -> None:
+        flow, token, job = await _leased(harness)
         assert await harness.queue.settle([Release(job.id, token, 0)]) == ["done"]
         assert await harness.external_leases.prolong(job.id, token, LEASE_SECONDS) is None
         harness.runtime.advance(HOUR_SECONDS)
@@ -180,7 +170,7 @@ class ExternalLeasesContract(Contract):
             (job.id, 1)
         ]
 
-    async def test_a_job_of_a_lane_is_settled_like_any_other(self, harness: Harness) -> None:
+    async def test_an_external_job_is_settled_like_any_other(self, harness: Harness) -> None:
         flow, token, scope = fresh_name(), fresh_name("token"), fresh_name("scope")
         done, held = [await _put(harness, flow) for _ in range(2)]
         await _lease_external(harness, flow, token=token)
@@ -195,7 +185,9 @@ class ExternalLeasesContract(Contract):
         assert await harness.job_holds.unhold(scope, 10) == 1
         assert [one.job.id for one in await _lease_external(harness, flow)] == [held.id]
 
-    async def test_who_lost_a_job_to_another_can_settle_it_no_more(self, harness: Harness) -> None:
+    async def test_a_worker_that_lost_an_external_job_cannot_settle_it(
+        self, harness: Harness
+    ) -> None:
         flow, token, other = fresh_name(), fresh_name("token"), fresh_name("token")
         job = await _put(harness, flow)
         await _lease_external(harness, flow, token=token)
@@ -207,7 +199,7 @@ class ExternalLeasesContract(Contract):
         ]  # K-12, S0-6
         assert await harness.queue.settle([Ack(job.id, other)]) == ["done"]
 
-    async def test_lanes_that_have_something_to_hand_out_are_told(self, harness: Harness) -> None:
+    async def test_external_queues_with_ready_jobs_are_listed(self, harness: Harness) -> None:
         ready, waiting, handed, empty = (fresh_name() for _ in range(4))
         due_ms = harness.runtime.now_ms() + 1_000
         await _put(harness, ready)
@@ -225,7 +217,9 @@ class ExternalLeasesContract(Contract):
         }
         assert await harness.external_leases.stocked(external_queues[2:]) == set()
 
-    async def test_what_was_handed_out_is_not_told_as_taken(self, harness: Harness) -> None:
+    async def test_a_lease_of_an_external_worker_is_not_listed_by_token(
+        self, harness: Harness
+    ) -> None:
         token, external_queue = fresh_name("token"), external_queue_of(fresh_name(), "default")
         await harness.queue.put([fresh_job(external_queue)])
         assert (
@@ -243,9 +237,7 @@ class ExternalLeasesAfterRestartContract(Contract):
     needs = frozenset({"queue", "external_leases", "durable"})
 
     async def test_a_lease_outlives_the_process_that_gave_it(self, harness: Harness) -> None:
-        flow, token = fresh_name(), fresh_name("token")
-        job = await _put(harness, flow)
-        await _lease_external(harness, flow, token=token)
+        flow, token, job = await _leased(harness)
         await reopen(harness)
         assert await _lease_external(harness, flow) == []
         assert await harness.external_leases.prolong(job.id, token, LEASE_SECONDS) is not None
@@ -261,6 +253,14 @@ async def _put(
     job = fresh_job(external_queue_of(flow, tenant), tenant, priority=priority, due_ms=due_ms)
     await harness.queue.put([job])
     return job
+
+
+async def _leased(harness: Harness) -> tuple[str, str, Job]:
+    """Flow, token, and a new job that an external worker with this token has leased."""
+    flow, token = fresh_name(), fresh_name("token")
+    job = await _put(harness, flow)
+    await _lease_external(harness, flow, token=token)
+    return flow, token, job
 
 
 async def _lease_external(
@@ -287,7 +287,7 @@ async def _expired_leases(
 class ListedExternalLeasesContract(Contract):
     needs = frozenset({"queue", "job_inspection", "external_leases"})
 
-    async def test_a_job_that_was_handed_out_has_a_lease_of_its_own(self, harness: Harness) -> None:
+    async def test_an_external_job_has_a_lease_of_its_own(self, harness: Harness) -> None:
         external_queue = external_queue_of(fresh_name(), "acme")
         job = fresh_job(external_queue, "acme")
         await harness.queue.put([job])

@@ -41,7 +41,7 @@ class FairQueueContract(Contract):
         await _put(harness, flow, "other", 1, priority=10)
         assert "other" in await _one_by_one(harness, flow, 3)
 
-    async def test_who_had_nothing_to_do_has_saved_up_nothing(self, harness: Harness) -> None:
+    async def test_an_idle_tenant_saves_up_no_turns(self, harness: Harness) -> None:
         flow = fresh_name()
         await _put(harness, flow, "busy", 60)
         await take(harness, flow, free=40)
@@ -105,9 +105,7 @@ class FairQueueContract(Contract):
         await _put(harness, flow, "other", 1)
         assert "other" in await _one_by_one(harness, flow, 3)
 
-    async def test_a_job_taken_over_from_a_dead_worker_has_had_its_turn(
-        self, harness: Harness
-    ) -> None:
+    async def test_a_job_of_an_expired_lease_keeps_its_turn(self, harness: Harness) -> None:
         flow = fresh_name()
         (job,) = await _put(harness, flow, "one", 1)
         await take(harness, flow)

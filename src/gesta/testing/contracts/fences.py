@@ -1,6 +1,4 @@
-"""What every fence promises: from one commit on nothing is written, in no process; everything can
-still be read.
-"""
+"""The promises of a fence: from its commit on no process writes, and all data can be read."""
 
 from collections.abc import AsyncIterator, Coroutine
 from typing import Any
@@ -205,7 +203,7 @@ class FencesContract(Contract):
 class FencesAfterRestartContract(Contract):
     needs = frozenset({"events", "fences", "durable"})
 
-    async def test_a_fence_stands_again(self, harness: Harness) -> None:
+    async def test_a_fence_is_kept_over_a_restart(self, harness: Harness) -> None:
         await harness.fences.put_up(LEFT)
         await reopen(harness)
         assert await harness.fences.standing() == [LEFT]

@@ -215,9 +215,7 @@ class FlowContract:
 
         await stage.until(is_listed, "it is among the dead letters")
 
-    async def test_one_that_is_too_fast_waits_as_long_as_it_is_told_without_a_slot(
-        self, stage: Stage
-    ) -> None:
+    async def test_a_throttled_request_waits_without_a_slot(self, stage: Stage) -> None:
         stage.channel.arm(stage.sandbox, "throttled")
         before = stage.engine.pipeline.runtime.monotonic()
         request = await stage.submit()

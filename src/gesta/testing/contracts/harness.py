@@ -1,7 +1,6 @@
-"""What the contract suites need of a store: to be opened on a clock they can move, closed, and
-opened again.
+"""The harness of a store: it opens, closes and reopens the store on a clock that tests move.
 
-A harness declares the capabilities of its store; every contract whose `needs` it has runs on it.
+A harness declares the capabilities of its store. Every contract that needs no others runs on it.
 """
 
 from abc import ABC, abstractmethod
@@ -48,7 +47,7 @@ EVERYTHING: frozenset[Capability] = frozenset(Capability.__args__)  # type: igno
 
 
 class Harness(ABC):
-    """One store for one test. A test may assume nothing empty but what it named itself.
+    """One store for one test. The store may contain data of other tests under other names.
 
     A harness has the attributes of those ports that are among its capabilities.
     """
@@ -73,7 +72,7 @@ class Harness(ABC):
     fences: Fences
 
     def __init__(self, folder: Path) -> None:
-        """`folder` is empty and belongs to this test: the place for a store that lives in files."""
+        """`folder` is empty and belongs to this test, for stores that keep files."""
         self.runtime, self.folder = ManualRuntime(), folder
 
     @abstractmethod

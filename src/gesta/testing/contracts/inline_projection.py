@@ -1,5 +1,6 @@
-"""What a store promises whose commits project what they append: where the checkpoints stand right
-before the events, and nowhere else.
+"""The promises of a store that projects events in the appending commit.
+
+It does so only if the checkpoints are directly before these events.
 """
 
 from gesta.errors import Fenced
@@ -32,7 +33,7 @@ class InlineProjectionContract(Contract):
     ) -> None:
         names, flow, view = [fresh_name(), fresh_name()], fresh_name(), fresh_view()
         job, append = fresh_job(flow), fresh_append(count=2)
-        projection = Projection([view], [job], await _standing_at_end(harness, *names))
+        projection = Projection([view], [job], await _checkpoints_at_end(harness, *names))
         before = await harness.events.end()
         assert await harness.transactions.append([append], projection) == [Appended(2)]
         assert projection.reached == before + 2 == await harness.events.end()
@@ -42,7 +43,7 @@ class InlineProjectionContract(Contract):
 
     async def test_one_follows_the_other(self, harness: Harness) -> None:
         name = fresh_name()
-        await _standing_at_end(harness, name)
+        await _checkpoints_at_end(harness, name)
         for _ in range(3):
             projection = Projection([fresh_view()], [], {name: 0})
             await harness.transactions.append([fresh_append(), fresh_append()], projection)
@@ -52,12 +53,10 @@ class InlineProjectionContract(Contract):
                 == await harness.checkpoints.position(name)
             )
 
-    async def test_whoever_stands_before_another_s_event_is_left_there(
-        self, harness: Harness
-    ) -> None:
+    async def test_a_checkpoint_before_a_foreign_event_is_not_moved(self, harness: Harness) -> None:
         """The events are appended; the projector comes for them, and for what lies between."""
         name, view, flow = fresh_name(), fresh_view(), fresh_name()
-        await _standing_at_end(harness, name)
+        await _checkpoints_at_end(harness, name)
         place = await harness.events.end()
         await harness.events.append([fresh_append()])
         projection = Projection([view], [fresh_job(flow)], {name: 0})
@@ -67,11 +66,11 @@ class InlineProjectionContract(Contract):
         assert await harness.read_model.get([key_of(view)]) == {}
         assert await take(harness, flow) == []
 
-    async def test_one_of_several_checkpoints_that_stands_elsewhere_keeps_all(
+    async def test_one_checkpoint_at_another_position_keeps_all_from_moving(
         self, harness: Harness
     ) -> None:
         names, view = [fresh_name(), fresh_name()], fresh_view()
-        await _standing_at_end(harness, names[0])
+        await _checkpoints_at_end(harness, names[0])
         projection = Projection([view], [], dict.fromkeys(names, 0))
         await harness.events.append([fresh_append()])
         await harness.checkpoints.move([Move(names[1], 0, await harness.events.end())])
@@ -80,12 +79,10 @@ class InlineProjectionContract(Contract):
         assert await harness.read_model.get([key_of(view)]) == {}
 
     async def test_a_swap_of_the_views_stops_it(self, harness: Harness) -> None:
-        """The views went back, and what was put before is not to be put again: nobody may go on as
-        if they had not.
-        """
+        """The checkpoints moved back, and jobs must not be put twice: the projection is refused."""
         name = fresh_name()
         await harness.events.append([fresh_append()])
-        checkpoints = await _standing_at_end(harness, name)
+        checkpoints = await _checkpoints_at_end(harness, name)
         await (await harness.read_model.shadow()).swap([name], await harness.events.end(), [])
         projection = Projection([fresh_view()], [], checkpoints)
         await harness.transactions.append([fresh_append()], projection)
@@ -97,7 +94,9 @@ class InlineProjectionContract(Contract):
         name, view, claim = fresh_name(), fresh_view(), fresh_claim()
         await harness.events.append([fresh_append(claim=claim)])
         for refused in (fresh_append(expected=7), fresh_append(claim=fresh_claim(claim.name))):
-            projection = Projection([view, fresh_view()], [], await _standing_at_end(harness, name))
+            projection = Projection(
+                [view, fresh_view()], [], await _checkpoints_at_end(harness, name)
+            )
             verdicts = await harness.transactions.append([fresh_append(), refused], projection)
             assert verdicts[0] == Appended(1)
             assert isinstance(verdicts[1], Stale | Claimed)
@@ -111,7 +110,7 @@ class InlineProjectionContract(Contract):
         name, flow, append = fresh_name(), fresh_name(), fresh_append()
         await harness.events.append([append])
         projection = Projection(
-            [fresh_view()], [fresh_job(flow)], await _standing_at_end(harness, name)
+            [fresh_view()], [fresh_job(flow)], await _checkpoints_at_end(harness, name)
         )
         assert await harness.transactions.append([append], projection) == [Appended(1)]
         assert projection.reached is None
@@ -120,7 +119,7 @@ class InlineProjectionContract(Contract):
     async def test_an_outcome_is_recorded_acked_and_shown_together(self, harness: Harness) -> None:
         name, view, append = fresh_name(), fresh_view(), fresh_append()
         job, token = await held_job(harness)
-        projection = Projection([view], [], await _standing_at_end(harness, name))
+        projection = Projection([view], [], await _checkpoints_at_end(harness, name))
         entry = Entry(append, Ack(job.id, token), None, view)
         assert await harness.transactions.record([entry], projection) == [
             Recording(Appended(1), "done")
@@ -137,7 +136,7 @@ class InlineProjectionContract(Contract):
         """Shown at once or left to the projector, never anything between."""
         name, view, append = fresh_name(), fresh_view(), fresh_append()
         job, token = await held_job(harness)
-        projection = Projection([view], [], await _standing_at_end(harness, name))
+        projection = Projection([view], [], await _checkpoints_at_end(harness, name))
         place = await harness.events.end()
         assert await harness.transactions.record(
             [Entry(append, Release(job.id, token, 0), None, view)], projection
@@ -146,9 +145,9 @@ class InlineProjectionContract(Contract):
         assert is_shown == (projection.reached is not None)
         assert await harness.checkpoints.position(name) == (place + 1 if is_shown else place)
 
-    async def test_many_are_appended_at_once(self, harness: Harness) -> None:
+    async def test_a_large_batch_is_appended_and_projected(self, harness: Harness) -> None:
         name, flow = fresh_name(), fresh_name()
-        checkpoints = await _standing_at_end(harness, name)
+        checkpoints = await _checkpoints_at_end(harness, name)
         appends: list[Append] = [fresh_append(claim=fresh_claim()) for _ in range(300)]
         views, jobs = [fresh_view() for _ in range(300)], [fresh_job(flow) for _ in range(300)]
         projection = Projection(views, jobs, checkpoints)
@@ -171,7 +170,7 @@ class InlineProjectionFenceContract(Contract):
         name, flow, append = fresh_name(), fresh_name(), fresh_append()
         job, token = await held_job(harness)
         projection = Projection(
-            [fresh_view()], [fresh_job(flow)], await _standing_at_end(harness, name)
+            [fresh_view()], [fresh_job(flow)], await _checkpoints_at_end(harness, name)
         )
         fence = Fence("filling", "elsewhere")
         await harness.fences.put_up(fence)
@@ -191,7 +190,7 @@ class InlineProjectionFenceContract(Contract):
         assert await take(harness, flow) == []
 
 
-async def _standing_at_end(harness: Harness, *names: str) -> dict[str, int]:
+async def _checkpoints_at_end(harness: Harness, *names: str) -> dict[str, int]:
     """Checkpoints of these names at the end of the log."""
     for name in names:
         place, end = await harness.checkpoints.position(name), await harness.events.end()

@@ -13,7 +13,7 @@ from gesta.testing.contracts.suite import Contract
 class JobHoldsContract(Contract):
     needs = frozenset({"queue", "job_holds"})
 
-    async def test_a_held_job_is_given_to_nobody(self, harness: Harness) -> None:
+    async def test_a_held_job_is_not_leased(self, harness: Harness) -> None:
         flow = fresh_name()
         await held_jobs(harness, flow, fresh_name("scope"))
         harness.runtime.advance(HOUR_SECONDS)
@@ -42,7 +42,7 @@ class JobHoldsContract(Contract):
         assert await harness.queue.settle([Drop(job.id)]) == ["done"]
         assert await harness.job_holds.unhold(scope, 10) == 0
 
-    async def test_a_suspect_job_stays_suspect_while_it_is_held_and_after(
+    async def test_a_possibly_executed_job_stays_so_while_it_is_held_and_after(
         self, harness: Harness
     ) -> None:
         flow, token, scope = fresh_name(), fresh_name("token"), fresh_name("scope")
@@ -68,7 +68,7 @@ class JobHoldsContract(Contract):
         await harness.job_holds.unhold(scope, 10)
         assert [one.is_possibly_executed for one in await take(harness, flow)] == [True]
 
-    async def test_only_who_has_the_job_can_hold_it(self, harness: Harness) -> None:
+    async def test_only_the_holder_of_a_job_can_hold_it(self, harness: Harness) -> None:
         flow, token, scope = fresh_name(), fresh_name("token"), fresh_name("scope")
         free, leased, missing = fresh_job(flow), fresh_job(flow), fresh_job(flow)
         await harness.queue.put([leased])
@@ -102,7 +102,7 @@ class JobHoldsContract(Contract):
         ]
         assert sorted(held, key=_order) == sorted(expected, key=_order)
 
-    async def test_an_unhold_wakes_who_waits(self, harness: Harness) -> None:
+    async def test_an_unhold_wakes_waiters(self, harness: Harness) -> None:
         scope = fresh_name("scope")
         await held_jobs(harness, fresh_name(), scope)
         await end_within(harness.runtime, 5, await wait_for_all(harness.queue.ready(0)))

@@ -2,7 +2,7 @@
 
 from gesta.ports.job_queue import Backlog, Hold, QueueStanding
 from gesta.testing.contracts.harness import Harness
-from gesta.testing.contracts.job_queue import LEASE_SECONDS, held_jobs, take
+from gesta.testing.contracts.job_queue import LEASE_SECONDS, held_jobs, leased_jobs, put_job, take
 from gesta.testing.contracts.samples import fresh_job, fresh_name
 from gesta.testing.contracts.suite import Contract
 
@@ -26,9 +26,8 @@ class JobInspectionContract(Contract):
         )
 
     async def test_a_held_job_is_neither_ready_nor_leased(self, harness: Harness) -> None:
-        flow, token = fresh_name(), fresh_name("token")
-        job = fresh_job(flow)
-        await harness.queue.put([job])
+        job, token = await put_job(harness), fresh_name("token")
+        flow = job.flow
         (leased,) = await take(harness, flow, token)
         assert await harness.queue.settle([Hold(leased.job.id, token, "tenant:acme")]) == ["done"]
         assert (await harness.job_inspection.backlog())[flow] == Backlog(held=1)
@@ -65,15 +64,12 @@ class JobInspectionContract(Contract):
             "leased",
         }
 
-    async def test_a_job_whose_lease_is_over_is_told_from_one_at_work(
-        self, harness: Harness
-    ) -> None:
+    async def test_a_job_of_an_expired_lease_is_listed_as_abandoned(self, harness: Harness) -> None:
         """Also while nobody takes anything: what a dead worker had stays leased until somebody
         comes for it.
         """
-        flow, token = fresh_name(), fresh_name("token")
-        job = fresh_job(flow)
-        await harness.queue.put([job])
+        job, token = await put_job(harness), fresh_name("token")
+        flow = job.flow
         assert await lease_end(harness, job.id) == (None, False)
         await take(harness, flow, token)
         end = harness.runtime.now_ms() + round(LEASE_SECONDS * 1000)
@@ -85,10 +81,7 @@ class JobInspectionContract(Contract):
         assert await lease_end(harness, job.id) == (end, True)
 
     async def test_a_lease_that_was_renewed_is_not_over(self, harness: Harness) -> None:
-        flow, token = fresh_name(), fresh_name("token")
-        job = fresh_job(flow)
-        await harness.queue.put([job])
-        await take(harness, flow, token)
+        flow, token, (job,) = await leased_jobs(harness)
         harness.runtime.advance(LEASE_SECONDS / 2)
         assert await harness.queue.extend(token, LEASE_SECONDS)
         harness.runtime.advance(LEASE_SECONDS / 2)

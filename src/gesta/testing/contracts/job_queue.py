@@ -1,7 +1,7 @@
-"""What every job queue promises about putting and taking.
+"""The promises of a job queue about putting and leasing jobs.
 
-Who goes first is in job_turns.py; what becomes of a taken job in job_settlements.py, job_holds.py
-and job_leases.py.
+fair_queue.py has the order of jobs; job_settlements.py, job_holds.py and job_leases.py have what
+happens to leased jobs.
 """
 
 from gesta.ports.job_queue import Ack, Hold, Job, LeasedJob
@@ -17,11 +17,30 @@ HOUR_SECONDS = 3600
 async def take(
     harness: Harness, flow: str, token: str | None = None, free: int = 100
 ) -> list[LeasedJob]:
-    """What a worker of this token gets, a new one unless named."""
+    """The jobs that a worker with this token leases; by default with a new token."""
     leased, _ = await harness.queue.take(
         token or fresh_name("token"), {flow: free}, LEASE_SECONDS, durable=False
     )
     return leased
+
+
+async def put_job(harness: Harness, flow: str | None = None) -> Job:
+    """A new job, put; of a new flow unless named."""
+    job = fresh_job(flow or fresh_name())
+    await harness.queue.put([job])
+    return job
+
+
+async def leased_jobs(
+    harness: Harness, flow: str | None = None, token: str | None = None, count: int = 1
+) -> tuple[str, str, list[Job]]:
+    """Flow, token, and new jobs that a worker with this token has leased."""
+    flow, token = flow or fresh_name(), token or fresh_name("token")
+    jobs = [fresh_job(flow) for _ in range(count)]
+    await harness.queue.put(jobs)
+    leased = await take(harness, flow, token)
+    assert {one.job.id for one in leased} == {job.id for job in jobs}
+    return flow, token, jobs
 
 
 class PutContract(Contract):
@@ -40,9 +59,8 @@ class PutContract(Contract):
         )
 
     async def test_a_job_of_a_live_id_is_not_put_again(self, harness: Harness) -> None:
-        flow = fresh_name()
-        job = fresh_job(flow)
-        await harness.queue.put([job])
+        job = await put_job(harness)
+        flow = job.flow
         again = Job(
             job.id, "other", flow, job.request_id, 9, due_ms=harness.runtime.now_ms() + 60_000
         )
@@ -51,32 +69,28 @@ class PutContract(Contract):
             (job.id, job.tenant)
         ]
 
-    async def test_a_job_that_stands_twice_in_a_batch_is_put_once(self, harness: Harness) -> None:
+    async def test_a_job_given_twice_in_a_batch_is_put_once(self, harness: Harness) -> None:
         flow = fresh_name()
         job, other = fresh_job(flow), fresh_job(flow)
         assert await harness.queue.put([job, job, other]) == [True, False, True]
         assert len(await take(harness, flow)) == 2
 
-    async def test_of_puts_that_race_for_an_id_one_creates_the_job(self, harness: Harness) -> None:
+    async def test_of_concurrent_puts_of_an_id_one_creates_the_job(self, harness: Harness) -> None:
         flow = fresh_name()
         job = fresh_job(flow)
         answers = await race(*(harness.queue.put([job]) for _ in range(8)))
         assert sorted(created for (created,) in answers) == [False] * 7 + [True]  # R1-20
         assert len(await take(harness, flow)) == 1
 
-    async def test_a_job_that_somebody_holds_is_not_put_again(self, harness: Harness) -> None:
-        flow = fresh_name()
-        job = fresh_job(flow)
-        await harness.queue.put([job])
+    async def test_a_leased_job_is_not_put_again(self, harness: Harness) -> None:
+        job = await put_job(harness)
+        flow = job.flow
         await take(harness, flow)
         assert await harness.queue.put([job]) == [False]
         assert await take(harness, flow) == []
 
     async def test_the_id_of_a_finished_job_may_be_put_again(self, harness: Harness) -> None:
-        flow, token = fresh_name(), fresh_name("token")
-        job = fresh_job(flow)
-        await harness.queue.put([job])
-        await take(harness, flow, token)
+        flow, token, (job,) = await leased_jobs(harness)
         await harness.queue.settle([Ack(job.id, token)])
         assert await harness.queue.put([job]) == [True]  # S0-25
         assert [one.takes for one in await take(harness, flow)] == [1]
@@ -100,7 +114,7 @@ class PutContract(Contract):
         await harness.queue.put([fresh_job(fresh_name())])
         assert await end_within(harness.runtime, 300, waiting)
 
-    async def test_a_put_before_the_wait_is_not_slept_through(self, harness: Harness) -> None:
+    async def test_a_put_before_the_wait_ends_the_wait(self, harness: Harness) -> None:
         flow = fresh_name()
         await take(harness, flow)
         await harness.queue.put([fresh_job(flow)])
@@ -125,9 +139,7 @@ class TakeContract(Contract):
         )
         assert sorted(one.job.flow for one in leased) == sorted([narrow, wide, wide, wide])
 
-    async def test_a_job_that_somebody_holds_is_given_to_nobody_else(
-        self, harness: Harness
-    ) -> None:
+    async def test_a_leased_job_is_not_leased_again(self, harness: Harness) -> None:
         flow, token = fresh_name(), fresh_name("token")
         await harness.queue.put([fresh_job(flow)])
         assert [
@@ -137,7 +149,7 @@ class TakeContract(Contract):
         assert await take(harness, flow) == []  # R1-21
         assert await take(harness, flow, token) == []
 
-    async def test_workers_that_race_never_get_the_same_job(self, harness: Harness) -> None:
+    async def test_concurrent_workers_never_get_the_same_job(self, harness: Harness) -> None:
         flow = fresh_name()
         jobs = [fresh_job(flow) for _ in range(20)]
         await harness.queue.put(jobs)
@@ -146,7 +158,7 @@ class TakeContract(Contract):
             job.id for job in jobs
         )  # R1-21
 
-    async def test_a_delayed_job_is_given_out_when_it_is_due_and_not_before(
+    async def test_a_delayed_job_is_leased_when_it_is_due_and_not_before(
         self, harness: Harness
     ) -> None:
         flow, due_ms = fresh_name(), harness.runtime.now_ms() + 60_000
@@ -156,7 +168,7 @@ class TakeContract(Contract):
         harness.runtime.advance_to(due_ms)
         assert [one.available_ms for one in await take(harness, flow)] == [due_ms]
 
-    async def test_a_job_that_was_due_at_once_is_available_since_it_was_put(
+    async def test_a_job_that_is_due_when_put_is_available_since_then(
         self, harness: Harness
     ) -> None:
         flow, now = fresh_name(), harness.runtime.now_ms()
@@ -164,7 +176,7 @@ class TakeContract(Contract):
         harness.runtime.advance(5)
         assert [one.available_ms for one in await take(harness, flow)] == [now]
 
-    async def test_a_take_tells_when_the_next_job_falls_due(self, harness: Harness) -> None:
+    async def test_a_take_returns_when_the_next_job_is_due(self, harness: Harness) -> None:
         flow, token, now = fresh_name(), fresh_name("token"), harness.runtime.now_ms()
         await harness.queue.put(
             [fresh_job(flow, due_ms=now + delay_ms) for delay_ms in (0, 60_000, 30_000)]
@@ -173,7 +185,7 @@ class TakeContract(Contract):
         assert len(leased) == 1
         assert next_due == now + 30_000
 
-    async def test_a_take_tells_that_nothing_falls_due(self, harness: Harness) -> None:
+    async def test_a_take_returns_none_if_no_job_becomes_due(self, harness: Harness) -> None:
         flow, token = fresh_name(), fresh_name("token")
         await harness.queue.put([fresh_job(flow)])
         _, next_due = await harness.queue.take(token, {flow: 10}, LEASE_SECONDS, durable=False)
@@ -212,12 +224,11 @@ class JobQueueAfterRestartContract(Contract):
         assert delayed.id in {one.job.id for one in await take(harness, flow)}
 
     async def test_a_durable_take_is_remembered(self, harness: Harness) -> None:
-        """It is the journal: after a crash the next worker must learn that somebody may have
-        acted.
+        """It is the journal: after a crash the next worker must learn that the job may have been
+        executed.
         """
-        flow, token = fresh_name(), fresh_name("token")
-        job = fresh_job(flow)
-        await harness.queue.put([job])
+        job, token = await put_job(harness), fresh_name("token")
+        flow = job.flow
         await harness.queue.take(token, {flow: 1}, LEASE_SECONDS, durable=True)
         await reopen(harness)
         assert await take(harness, flow) == []
@@ -225,10 +236,7 @@ class JobQueueAfterRestartContract(Contract):
         assert [(one.job.id, one.takes) for one in await take(harness, flow)] == [(job.id, 2)]
 
     async def test_a_settled_job_stays_settled(self, harness: Harness) -> None:
-        flow, token = fresh_name(), fresh_name("token")
-        job = fresh_job(flow)
-        await harness.queue.put([job])
-        await take(harness, flow, token)
+        _flow, token, (job,) = await leased_jobs(harness)
         await harness.queue.settle([Ack(job.id, token)])
         await reopen(harness)
         assert await harness.queue.find([job.id]) == set()

@@ -1,11 +1,9 @@
-"""What every job queue promises about the end of a take: acked, released, or a job dropped that
-nobody had taken.
-"""
+"""The promises of a job queue about settlements: ack, release and drop."""
 
 from gesta.ports.job_queue import Ack, Drop, Release, Settlement
 from gesta.testing.contracts.concurrency import end_within, wait_for_all
 from gesta.testing.contracts.harness import Harness
-from gesta.testing.contracts.job_queue import HOUR_SECONDS, take
+from gesta.testing.contracts.job_queue import HOUR_SECONDS, leased_jobs, put_job, take
 from gesta.testing.contracts.samples import fresh_job, fresh_name
 from gesta.testing.contracts.suite import Contract
 
@@ -14,10 +12,7 @@ class SettleContract(Contract):
     needs = frozenset({"queue"})
 
     async def test_an_acked_job_is_gone(self, harness: Harness) -> None:
-        flow, token = fresh_name(), fresh_name("token")
-        job = fresh_job(flow)
-        await harness.queue.put([job])
-        await take(harness, flow, token)
+        flow, token, (job,) = await leased_jobs(harness)
         assert await harness.queue.settle([Ack(job.id, token)]) == ["done"]
         harness.runtime.advance(HOUR_SECONDS)
         assert await take(harness, flow) == []
@@ -34,10 +29,9 @@ class SettleContract(Contract):
         assert await take(harness, flow) == []
         assert await harness.queue.settle([Ack(job.id, holder)]) == ["done"]
 
-    async def test_nobody_can_ack_a_job_that_nobody_holds(self, harness: Harness) -> None:
-        flow, token = fresh_name(), fresh_name("token")
-        job = fresh_job(flow)
-        await harness.queue.put([job])
+    async def test_a_job_without_a_lease_cannot_be_acked(self, harness: Harness) -> None:
+        job, token = await put_job(harness), fresh_name("token")
+        flow = job.flow
         assert await harness.queue.settle([Ack(job.id, token), Release(job.id, token, 0)]) == [
             "lost",
             "lost",
@@ -59,8 +53,8 @@ class SettleContract(Contract):
             (job.id, due_ms)
         ]
 
-    async def test_a_released_job_bears_no_trace_of_earlier_takes(self, harness: Harness) -> None:
-        """Its end was recorded, so the next attempt need not ask what became of it."""
+    async def test_a_released_job_forgets_earlier_leases(self, harness: Harness) -> None:
+        """The outcome was recorded, so the next attempt need not examine it."""
         flow, token = fresh_name(), fresh_name("token")
         job = fresh_job(flow, possibly_executed=True)
         await harness.queue.put([job])
@@ -79,17 +73,14 @@ class SettleContract(Contract):
         await harness.queue.settle([Release(urgent.id, token, 0)])
         assert [one.job.id for one in await take(harness, flow, free=1)] == [urgent.id]
 
-    async def test_a_release_wakes_who_waits(self, harness: Harness) -> None:
-        flow, token = fresh_name(), fresh_name("token")
-        job = fresh_job(flow)
-        await harness.queue.put([job])
-        await take(harness, flow, token)
+    async def test_a_release_wakes_waiters(self, harness: Harness) -> None:
+        _flow, token, (job,) = await leased_jobs(harness)
         await end_within(harness.runtime, 5, await wait_for_all(harness.queue.ready(0)))
         waiting = await wait_for_all(harness.queue.ready(600))
         await harness.queue.settle([Release(job.id, token, 0)])
         assert await end_within(harness.runtime, 300, waiting)
 
-    async def test_a_job_that_nobody_holds_can_be_dropped(self, harness: Harness) -> None:
+    async def test_a_job_without_a_lease_can_be_dropped(self, harness: Harness) -> None:
         flow = fresh_name()
         ready, delayed = fresh_job(flow), fresh_job(flow, due_ms=harness.runtime.now_ms() + 60_000)
         await harness.queue.put([ready, delayed])
@@ -97,21 +88,18 @@ class SettleContract(Contract):
         harness.runtime.advance(HOUR_SECONDS)
         assert await take(harness, flow) == []
 
-    async def test_a_job_that_somebody_holds_cannot_be_dropped(self, harness: Harness) -> None:
-        flow, token = fresh_name(), fresh_name("token")
-        job = fresh_job(flow)
-        await harness.queue.put([job])
-        await take(harness, flow, token)
+    async def test_a_leased_job_cannot_be_dropped(self, harness: Harness) -> None:
+        _flow, token, (job,) = await leased_jobs(harness)
         assert await harness.queue.settle([Drop(job.id)]) == ["active"]
         assert await harness.queue.settle([Ack(job.id, token)]) == ["done"]
 
-    async def test_a_suspect_job_cannot_be_dropped(self, harness: Harness) -> None:
-        """An earlier job of its id may have been executed: the next take has to look into it."""
+    async def test_a_possibly_executed_job_cannot_be_dropped(self, harness: Harness) -> None:
+        """An earlier job of its id may have been executed: the next worker has to examine it."""
         job = fresh_job(fresh_name(), possibly_executed=True)
         await harness.queue.put([job])
         assert await harness.queue.settle([Drop(job.id)]) == ["active"]
 
-    async def test_what_is_not_there_is_absent(self, harness: Harness) -> None:
+    async def test_settling_a_missing_job_answers_absent(self, harness: Harness) -> None:
         missing, token = fresh_job(fresh_name()).id, fresh_name("token")
         assert (
             await harness.queue.settle(

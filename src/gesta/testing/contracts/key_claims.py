@@ -19,7 +19,7 @@ class EventClaimsContract(Contract):
         assert await harness.events.append([second]) == [Claimed(first.request_id, b"first")]
         assert await harness.events.read([(second.stream, 0)]) == []
 
-    async def test_of_two_claims_to_a_key_in_one_batch_the_first_stands(
+    async def test_of_two_claims_to_a_key_in_one_batch_the_first_is_accepted(
         self, harness: Harness
     ) -> None:
         first = fresh_claim()
@@ -30,7 +30,7 @@ class EventClaimsContract(Contract):
         assert verdicts == [Appended(1), Claimed(first.request_id, first.content), Appended(1)]
         assert await harness.events.read([(second.stream, 0)]) == []
 
-    async def test_of_claims_that_race_for_a_key_one_stands(self, harness: Harness) -> None:
+    async def test_of_concurrent_claims_to_a_key_one_is_accepted(self, harness: Harness) -> None:
         name = fresh_claim().name
         appends = [fresh_append(claim=fresh_claim(name)) for _ in range(8)]
         answers = await race(*(harness.events.append([append]) for append in appends))
@@ -99,7 +99,7 @@ class KeyClaimsContract(Contract):
         verdicts = await harness.events.append([fresh_append(claim=fresh_claim(claim.name))])
         assert verdicts == [Claimed(claim.request_id, b"first")]
 
-    async def test_a_claim_put_twice_stands_and_one_that_is_anothers_is_told(
+    async def test_a_repeated_claim_is_accepted_and_a_foreign_one_reported(
         self, harness: Harness
     ) -> None:
         claim, appended = fresh_claim(), fresh_claim()

@@ -1,6 +1,4 @@
-"""What every store of views promises about roles that several processes divide: each part has one
-owner, and everybody gets about as many.
-"""
+"""The promises of a store about leases on roles, shared roles and live processes."""
 
 from msgspec import structs
 
@@ -14,15 +12,13 @@ from gesta.testing.contracts.suite import Contract
 class SharedLeasesContract(Contract):
     needs = frozenset({"leases"})
 
-    async def test_whoever_is_alone_has_all_parts_of_a_role(self, harness: Harness) -> None:
+    async def test_a_single_owner_has_all_parts_of_a_role(self, harness: Harness) -> None:
         role = fresh_name()
         assert await harness.leases.share(role, 16, "first", 10) == {*range(16)}
         harness.runtime.advance(9)
         assert await harness.leases.share(role, 16, "first", 10) == {*range(16)}
 
-    async def test_a_newcomer_gets_its_part_and_whoever_had_more_hears_of_it(
-        self, harness: Harness
-    ) -> None:
+    async def test_a_new_owner_gets_its_part_from_those_with_more(self, harness: Harness) -> None:
         role = fresh_name()
         for owner in ("first", "second", "third"):
             await harness.leases.share(role, 16, owner, 10)
@@ -32,13 +28,13 @@ class SharedLeasesContract(Contract):
         ]
         assert sorted(map(len, parts)) == [5, 5, 6]
         assert set.union(*parts) == {*range(16)}
-        # It comes to rest.
+        # The division is stable.
         assert [
             await harness.leases.share(role, 16, owner, 10)
             for owner in ("first", "second", "third")
         ] == parts
 
-    async def test_of_more_owners_than_parts_the_others_stand_by(self, harness: Harness) -> None:
+    async def test_with_more_owners_than_parts_some_have_none(self, harness: Harness) -> None:
         role = fresh_name()
         parts = [
             await harness.leases.share(role, 2, owner, 10)
@@ -46,9 +42,7 @@ class SharedLeasesContract(Contract):
         ]
         assert [len(one) for one in parts] == [2, 1, 0, 1, 1]
 
-    async def test_parts_whose_lease_has_run_out_go_to_those_who_are_left(
-        self, harness: Harness
-    ) -> None:
+    async def test_parts_of_an_expired_lease_go_to_the_other_owners(self, harness: Harness) -> None:
         role = fresh_name()
         for owner in ("first", "second", "third", "first", "second"):
             await harness.leases.share(role, 16, owner, 10)
@@ -69,7 +63,7 @@ class SharedLeasesContract(Contract):
         assert await harness.leases.share(role, 16, "first", 0) == set()
         assert await harness.leases.share(role, 16, "second", 10) == {*range(16)}
 
-    async def test_nobody_has_a_part_while_another_holds_the_role_itself(
+    async def test_no_owner_has_a_part_while_another_holds_the_whole_role(
         self, harness: Harness
     ) -> None:
         role = fresh_name()
@@ -86,7 +80,7 @@ class SharedLeasesContract(Contract):
         harness.runtime.advance(20)
         assert await harness.leases.share(role, 4, "first", 10) == {*range(4)}
 
-    async def test_owners_that_race_for_parts_never_get_the_same(self, harness: Harness) -> None:
+    async def test_concurrent_owners_never_get_the_same_part(self, harness: Harness) -> None:
         role, owners = fresh_name(), [f"owner {n}" for n in range(8)]
         for _ in range(3):
             await race(*(harness.leases.share(role, 16, owner, 10) for owner in owners))
@@ -94,7 +88,7 @@ class SharedLeasesContract(Contract):
         assert sorted(part for one in parts for part in one) == [*range(16)]
         assert [len(one) for one in parts] == [2] * 8
 
-    async def test_parts_are_told_as_roles(self, harness: Harness) -> None:
+    async def test_parts_are_listed_as_roles(self, harness: Harness) -> None:
         role = fresh_name()
         await harness.leases.share(role, 2, "first", 10)
         until_ms = harness.runtime.now_ms() + 10_000
@@ -131,18 +125,16 @@ class LeasesContract(Contract):
         await harness.leases.claim(role, "first", 0)
         assert await harness.leases.claim(role, "second", 10) is True
 
-    async def test_two_roles_know_nothing_of_each_other(self, harness: Harness) -> None:
+    async def test_roles_are_independent(self, harness: Harness) -> None:
         assert await harness.leases.claim(fresh_name(), "first", 10) is True
         assert await harness.leases.claim(fresh_name(), "second", 10) is True
 
-    async def test_of_owners_that_race_for_a_role_one_gets_it(self, harness: Harness) -> None:
+    async def test_of_concurrent_owners_of_a_role_one_gets_it(self, harness: Harness) -> None:
         role = fresh_name()
         answers = await race(*(harness.leases.claim(role, f"owner {n}", 10) for n in range(8)))
         assert sorted(answers) == [False] * 7 + [True]
 
-    async def test_roles_are_told_with_their_owner_and_the_end_of_their_lease(
-        self, harness: Harness
-    ) -> None:
+    async def test_roles_are_listed_with_owner_and_end_of_lease(self, harness: Harness) -> None:
         role = fresh_name()
         await harness.leases.claim(role, "first", 10)
         await harness.leases.claim(role, "second", 10)

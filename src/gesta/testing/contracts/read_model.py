@@ -50,7 +50,7 @@ class ReadModelContract(Contract):
             moved_on(view, "completed")
         ]
 
-    async def test_many_views_are_saved_and_read_at_once(self, harness: Harness) -> None:
+    async def test_a_large_batch_of_views_is_saved_and_read(self, harness: Harness) -> None:
         views = [fresh_view() for _ in range(300)]
         await harness.read_model.save(views, [])
         found = await harness.read_model.get(
@@ -129,9 +129,7 @@ class ReadModelContract(Contract):
         }
         assert (await harness.read_model.counts())[flow, "queued"] == 3
 
-    async def test_a_status_that_nobody_is_in_any_more_is_not_counted(
-        self, harness: Harness
-    ) -> None:
+    async def test_a_status_without_requests_is_not_counted(self, harness: Harness) -> None:
         view = fresh_view(tenant=fresh_name("tenant"))
         await harness.read_model.save([view], [])
         await harness.read_model.save([moved_on(view, "completed")], [])
@@ -139,7 +137,7 @@ class ReadModelContract(Contract):
             (view.state.flow, "completed"): 1
         }
 
-    async def test_what_is_parked_is_listed_newest_first_by_tenant_or_for_all(
+    async def test_quarantined_items_are_listed_newest_first_by_tenant_or_for_all(
         self, harness: Harness
     ) -> None:
         tenant = fresh_name("tenant")
@@ -152,7 +150,7 @@ class ReadModelContract(Contract):
         assert await harness.read_model.quarantined(tenant, 1) == [late]
         assert {early, late, other} <= set(await harness.read_model.quarantined(None, 10_000))
 
-    async def test_what_is_parked_twice_is_one_entry(self, harness: Harness) -> None:
+    async def test_an_item_quarantined_twice_is_one_entry(self, harness: Harness) -> None:
         poison = fresh_quarantined(tenant=fresh_name("tenant"))
         await harness.read_model.save([], [poison])
         await harness.read_model.save([], [poison])
@@ -165,7 +163,9 @@ class ReadModelContract(Contract):
         assert await harness.checkpoints.position(name) == 9
         assert key_of(view) in await harness.read_model.get([key_of(view)])
 
-    async def test_who_does_not_know_the_checkpoint_writes_nothing(self, harness: Harness) -> None:
+    async def test_a_projection_from_an_unknown_checkpoint_writes_nothing(
+        self, harness: Harness
+    ) -> None:
         name, view = fresh_name(), fresh_view(tenant=fresh_name("tenant"))
         await harness.checkpoints.move([Move(name, 0, 7)])
         for before in (0, 6, 8):
@@ -276,7 +276,7 @@ class ShadowContract(Contract):
         await (await harness.read_model.shadow()).swap([name], 300, [])
         assert await harness.checkpoints.position(dispatched_of(name)) == far
 
-    async def test_whoever_folded_onto_the_old_views_is_refused_after_the_swap(
+    async def test_a_fold_onto_the_old_views_is_refused_after_the_swap(
         self, harness: Harness
     ) -> None:
         name, view = fresh_name(), fresh_view()
@@ -285,7 +285,7 @@ class ShadowContract(Contract):
         assert await harness.read_model.save([view], [], [Move(name, 500, 600)]) is False
         assert await harness.read_model.get([key_of(view)]) == {}
 
-    async def test_whoever_folded_before_the_swap_is_refused_even_at_the_place_it_turned_back_to(
+    async def test_a_fold_before_the_swap_is_refused_even_at_the_position_after_it(
         self, harness: Harness
     ) -> None:
         name, view = fresh_name(), fresh_view()
@@ -322,7 +322,7 @@ class ShadowContract(Contract):
             700,
         ]
 
-    async def test_parked_events_become_those_of_the_swap_and_parked_jobs_stay(
+    async def test_a_swap_replaces_quarantined_events_and_keeps_quarantined_jobs(
         self, harness: Harness
     ) -> None:
         tenant, name = fresh_name("tenant"), fresh_name()

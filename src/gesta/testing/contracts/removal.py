@@ -64,7 +64,9 @@ class RemovalContract(Contract):
         assert len(await harness.events.read([(stream, 0)])) == 3
         assert await harness.read_model.get([key_of(view)]) == {key_of(view): view}
 
-    async def test_what_somebody_has_not_passed_is_left_alone(self, harness: Harness) -> None:
+    async def test_events_that_a_follower_has_not_passed_are_not_removed(
+        self, harness: Harness
+    ) -> None:
         stream, view, _ = await _ended(harness)
         await _pass(harness)
         (first, _) = await harness.events.read([(stream, 0)])
@@ -72,7 +74,9 @@ class RemovalContract(Contract):
         assert await harness.transactions.remove([(stream, view.state)]) == 0
         assert len(await harness.events.read([(stream, 0)])) == 2
 
-    async def test_what_is_parked_of_it_goes_with_it(self, harness: Harness) -> None:
+    async def test_quarantined_events_are_removed_with_their_request(
+        self, harness: Harness
+    ) -> None:
         stream, view, _ = await _ended(harness)
         await harness.read_model.save(
             [], [replace(fresh_quarantined(view.state.tenant), stream=stream)]
@@ -81,7 +85,7 @@ class RemovalContract(Contract):
         await harness.transactions.remove([(stream, view.state)])
         assert await harness.read_model.quarantined(view.state.tenant, 10) == []
 
-    async def test_many_go_at_once(self, harness: Harness) -> None:
+    async def test_a_large_batch_of_requests_is_removed(self, harness: Harness) -> None:
         ended = [await _ended(harness) for _ in range(150)]
         await _pass(harness)
         assert (
@@ -131,7 +135,7 @@ async def _ended(harness: Harness, tenant: str | None = None) -> tuple[str, View
 
 
 async def _pass(harness: Harness) -> None:
-    """Everybody who follows the log comes to its end."""
+    """Every follower of the log reaches its end."""
     end = await end_of_log(harness.events)
     await harness.checkpoints.begin("projector/0", 0)
     for one in await harness.checkpoints.checkpoints():

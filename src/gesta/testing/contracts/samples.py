@@ -1,7 +1,4 @@
-"""Things to store.
-
-Every id and name is new, so that a test never meets what another one left in a shared server.
-"""
+"""Sample data. Every id and name is new, so that tests can share a server."""
 
 from typing import Any
 
@@ -15,10 +12,11 @@ from gesta.ports.job_queue import Job
 from gesta.ports.read_model import Quarantined, View
 from gesta.ports.vault import Encrypted
 from gesta.runtime.clock import Ids, SystemRuntime
+from gesta.testing.contracts.harness import Harness
 
-#: The real clock and real chance: those of a test start anew with each test.
+#: Real time and randomness: those of a test are the same in each test.
 _ids = Ids(SystemRuntime())
-#: When the sample requests were made. Views tell time by their own fields.
+#: When the sample requests were created.
 MADE_MS = 1_800_000_000_000
 OLD_MS = MADE_MS - 86_400_000
 
@@ -28,7 +26,7 @@ def fresh_id() -> str:
 
 
 def fresh_name(kind: str = "contract") -> str:
-    """A name that may stand for a flow, tenant, stream, token, role or secret."""
+    """A name for a flow, tenant, stream, token, role or secret."""
     return f"{kind}.n{_ids.new_bytes().hex()}"
 
 
@@ -43,6 +41,15 @@ def fresh_append(
     stream: str | None = None, expected: int = 0, count: int = 1, claim: Claim | None = None
 ) -> Append:
     return Append(stream or fresh_name(), expected, fresh_events(count), claim)
+
+
+async def appended(
+    harness: Harness, stream: str | None = None, expected: int = 0, count: int = 1
+) -> Append:
+    """New events, appended."""
+    append = fresh_append(stream, expected, count)
+    await harness.events.append([append])
+    return append
 
 
 def sized_append(*sizes: int, stream: str | None = None) -> Append:
@@ -112,7 +119,7 @@ async def follow_from(events: EventStore, after: int, page: int = 100) -> list[R
     """Everything after a position, page by page, until the end."""
     found: list[Recorded] = []
     while events_of_page := await events.follow(after, page):
-        # A page that does not move on would be read for ever.
+        # Otherwise this would never end.
         assert events_of_page[-1].position > after
         found += events_of_page
         after = found[-1].position

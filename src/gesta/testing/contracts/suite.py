@@ -1,4 +1,4 @@
-"""The frame of a contract: which capabilities it asks for, and how a test comes to its store."""
+"""The base class of contracts: the capabilities that it needs, and the fixture of its tests."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -12,9 +12,8 @@ from gesta.testing.contracts.harness import Capability, Harness
 class Contract:
     """A set of promises, each an async test of one harness.
 
-    A subclass called `Test…` with a fixture `harness_type` runs them.
-
-    A test uses no other fixture, so that it can also be called with a harness by hand.
+    A subclass named `Test…` with a fixture `harness_type` runs them. A test uses no other fixture,
+    so that code can also call it with a harness.
     """
 
     needs: ClassVar[frozenset[Capability]]

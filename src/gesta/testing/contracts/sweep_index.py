@@ -40,13 +40,13 @@ class DueViewsContract(Contract):
         views = [await _saved(harness, expires_at=at) for at in (3000, 1000, 2000)]
         assert await _due(harness, 5000, views) == [views[1], views[2], views[0]]
 
-    async def test_no_more_are_told_than_asked_for(self, harness: Harness) -> None:
+    async def test_no_more_due_requests_are_returned_than_asked_for(self, harness: Harness) -> None:
         for _ in range(3):
             await _saved(harness, expires_at=1)
         found, _ = await harness.sweep_index.due(1, 2)
         assert len(found) == 2
 
-    async def test_it_is_told_when_the_next_one_comes(self, harness: Harness) -> None:
+    async def test_the_time_of_the_next_due_request_is_returned(self, harness: Harness) -> None:
         far_ms = MADE_MS * 2
         for at in (far_ms, far_ms + 500, far_ms + 300):
             await _saved(harness, expires_at=at)
@@ -188,7 +188,7 @@ class StaleViewsContract(Contract):
         found, _ = await harness.sweep_index.stale(LATER_MS, FROM_THE_START, 2)
         assert len(found) <= 2
 
-    async def test_who_walks_while_others_change_misses_none_that_stays(
+    async def test_a_walk_misses_no_unchanged_request_while_others_change(
         self, harness: Harness
     ) -> None:
         tenant = fresh_name("tenant")
@@ -270,15 +270,13 @@ def _own(found: list[State], own: list[View]) -> list[View]:
 class OldViewsContract(Contract):
     needs = frozenset({"read_model", "sweep_index"})
 
-    async def test_old_requests_that_have_ended_are_found_whoevers_they_are(
-        self, harness: Harness
-    ) -> None:
+    async def test_old_ended_requests_of_all_tenants_are_found(self, harness: Harness) -> None:
         old = [
             await _saved_old(harness, flow=f"contract.flow{n % 2}", status="sent") for n in range(4)
         ]
         assert _ids(await _walk_old(harness, old)) == _ids(view.state for view in old)
 
-    async def test_what_is_open_or_has_changed_lately_is_not_told(self, harness: Harness) -> None:
+    async def test_open_or_recently_changed_requests_are_not_old(self, harness: Harness) -> None:
         views = [
             await _saved_old(harness, status="queued"),
             await _saved_old(harness, status="unknown"),
@@ -292,7 +290,7 @@ class OldViewsContract(Contract):
         await harness.read_model.save([new], [])
         assert await _walk_old(harness, [new]) == []
 
-    async def test_foreign_ids_tell_nothing_about_their_age(self, harness: Harness) -> None:
+    async def test_foreign_ids_show_no_age(self, harness: Harness) -> None:
         tenant = fresh_name("tenant")
         views = [
             fresh_view(tenant=tenant, flow=flow, status="sent", updated_at=OLD_MS - 1)

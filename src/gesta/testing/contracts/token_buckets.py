@@ -1,6 +1,4 @@
-"""What every store of token buckets promises: whoever asks, from wherever, never more tokens than
-the rate gives.
-"""
+"""The promises of a store of token buckets: never more tokens than the rate, over all callers."""
 
 from gesta.domain.token_bucket import Rate
 from gesta.ports.token_buckets import Name, Wanted
@@ -77,7 +75,7 @@ class TokenBucketsContract(Contract):
         ]
         assert await harness.token_buckets.reserve([], AHEAD_MS) == []
 
-    async def test_callers_who_race_share_the_rate(self, harness: Harness) -> None:
+    async def test_concurrent_callers_share_the_rate(self, harness: Harness) -> None:
         name, now = fresh_bucket(), harness.runtime.now_ms()
         given = await race(*(times(harness, name, 2) for _ in range(8)))
         assert sorted(at for one in given for at in one) == [now, now, now, now + 100, now + 200]
@@ -111,7 +109,7 @@ class TokenBucketsContract(Contract):
         (answer,) = await harness.token_buckets.reserve([Wanted(name, Rate(0.5, 1), 3)], AHEAD_MS)
         assert answer.times == [now, now + 0.5, now + 1]
 
-    async def test_nobody_waits_longer_than_the_rate_explains(self, harness: Harness) -> None:
+    async def test_no_caller_waits_longer_than_the_rate_requires(self, harness: Harness) -> None:
         """As where it was used while a clock was ahead by hours."""
         name, now = fresh_bucket(), harness.runtime.now_ms()
         await harness.token_buckets.reserve([Wanted(name, Rate(10_000_000.0, 1), 1)], AHEAD_MS)

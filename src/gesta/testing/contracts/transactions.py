@@ -128,7 +128,7 @@ class ProjectContract(Contract):
         assert len(await take(harness, flow)) == 2
         assert await harness.checkpoints.position(name) == 7
 
-    async def test_a_projected_job_wakes_who_waits(self, harness: Harness) -> None:
+    async def test_a_projected_job_wakes_waiters(self, harness: Harness) -> None:
         waiting = await wait_for_all(harness.queue.ready(600))
         await harness.transactions.project(
             [], [fresh_job(fresh_name())], [], [Move(fresh_name(), 0, 7)]
@@ -256,9 +256,7 @@ class RecordContract(Contract):
         assert recordings == [Recording(Appended(1), "absent")]
         assert await _count(harness, append.stream) == 1
 
-    async def test_a_job_that_somebody_holds_stops_the_events_of_a_drop(
-        self, harness: Harness
-    ) -> None:
+    async def test_a_leased_job_stops_the_events_of_a_drop(self, harness: Harness) -> None:
         job, token = await held_job(harness)
         append = fresh_append()
         assert await harness.transactions.record([Entry(append, Drop(job.id))]) == [
@@ -324,7 +322,7 @@ class RecordContract(Contract):
         assert [await _count(harness, append.stream) for append in appends] == [1, 1]
         assert await harness.queue.find([first.id, lost.id]) == {lost.id}
 
-    async def test_many_entries_are_recorded_at_once(self, harness: Harness) -> None:
+    async def test_a_large_batch_of_entries_is_recorded(self, harness: Harness) -> None:
         flow, token = fresh_name(), fresh_name("token")
         jobs = [fresh_job(flow) for _ in range(300)]
         await harness.queue.put(jobs)
@@ -338,7 +336,7 @@ class RecordContract(Contract):
         await harness.transactions.record([Entry(fresh_append(), None)])
         assert await end_within(harness.runtime, 300, waiting)
 
-    async def test_a_recorded_release_wakes_who_waits(self, harness: Harness) -> None:
+    async def test_a_recorded_release_wakes_waiters(self, harness: Harness) -> None:
         job, token = await held_job(harness)
         await end_within(harness.runtime, 5, await wait_for_all(harness.queue.ready(0)))
         waiting = await wait_for_all(harness.queue.ready(600))

@@ -1,6 +1,4 @@
-"""What every store of views promises a relay: jobs that are to be put elsewhere are written down
-with the views, kept, and told in turn.
-"""
+"""The promises of a store about undispatched jobs, which a relay moves to a separate queue."""
 
 from gesta.ports.checkpoints import Move
 from gesta.ports.job_queue import Job
@@ -49,7 +47,7 @@ class UndispatchedJobsContract(Contract):
         assert await harness.read_model.get([key_of(view)]) == {}
         assert await _undispatched(harness, [job]) == []
 
-    async def test_a_pending_job_is_told_as_it_was_written(self, harness: Harness) -> None:
+    async def test_an_undispatched_job_is_read_as_it_was_written(self, harness: Harness) -> None:
         job = fresh_job(
             fresh_name(), kind="reconcile", due_ms=12_345, priority=2, possibly_executed=True
         )
@@ -76,11 +74,13 @@ class UndispatchedJobsContract(Contract):
         )
         assert await _undispatched(harness, [job]) == [job]
 
-    async def test_no_more_jobs_are_told_than_asked_for(self, harness: Harness) -> None:
+    async def test_no_more_undispatched_jobs_are_returned_than_asked_for(
+        self, harness: Harness
+    ) -> None:
         await _write(harness, [fresh_job(fresh_name()) for _ in range(3)])
         assert len(await harness.undispatched_jobs.undispatched(2)) == 2
 
-    async def test_many_jobs_are_pending_at_once(self, harness: Harness) -> None:
+    async def test_a_large_batch_of_undispatched_jobs_is_kept(self, harness: Harness) -> None:
         jobs = [fresh_job(fresh_name()) for _ in range(700)]
         await _write(harness, jobs)
         assert await _undispatched(harness, jobs) == jobs
@@ -89,9 +89,9 @@ class UndispatchedJobsContract(Contract):
         }
         assert await _undispatched(harness, jobs) == []
 
-    async def test_tenants_come_in_turn(self, harness: Harness) -> None:
-        """Also one that comes late: it neither waits behind another's flood nor overtakes for more
-        than its turn.
+    async def test_undispatched_jobs_are_returned_fairly_by_tenant(self, harness: Harness) -> None:
+        """A late tenant neither waits behind another's many jobs nor overtakes by more than its
+        turn.
         """
         flood, late = fresh_name("tenant"), fresh_name("tenant")
         floods, lates = [_of(flood) for _ in range(6)], [_of(late) for _ in range(3)]
@@ -104,8 +104,8 @@ class UndispatchedJobsContract(Contract):
         for n in range(3):
             assert {job.tenant for job in told[2 * n : 2 * n + 2]} == {flood, late}
 
-    async def test_a_rebuild_keeps_what_is_pending(self, harness: Harness) -> None:
-        """It was dispatched as far as a rebuild knows, so nobody would write it down again."""
+    async def test_a_rebuild_keeps_undispatched_jobs(self, harness: Harness) -> None:
+        """A rebuild counts them as dispatched, so they would not be written again."""
         job = fresh_job(fresh_name())
         await _write(harness, [job])
         assert await (await harness.read_model.shadow()).swap([fresh_name()], 0, []) is True
@@ -127,7 +127,7 @@ async def _write(harness: Harness, jobs: list[Job]) -> None:
 
 
 async def _undispatched(harness: Harness, own: list[Job]) -> list[Job]:
-    """Those of our jobs that are pending, in the order they are told."""
+    """Those of these jobs that are undispatched, in order."""
     ids = {job.id for job in own}
     return [job for job in await harness.undispatched_jobs.undispatched(MANY) if job.id in ids]
 

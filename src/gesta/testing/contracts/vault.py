@@ -12,7 +12,7 @@ from gesta.testing.contracts.suite import Contract
 class VaultContract(Contract):
     needs = frozenset({"vault"})
 
-    async def test_a_secret_comes_back_as_it_was_sealed(self, harness: Harness) -> None:
+    async def test_a_secret_is_read_as_it_was_stored(self, harness: Harness) -> None:
         encrypted = fresh_encrypted(box=bytes(range(256)))
         assert await harness.vault.put([encrypted]) == [True]
         assert await harness.vault.get([_ref(encrypted)]) == {_ref(encrypted): encrypted}
@@ -45,7 +45,7 @@ class VaultContract(Contract):
         assert sorted(written) == [False] * 7 + [True]
         assert await harness.vault.get([_ref(first)]) == {_ref(first): boxes[written.index(True)]}
 
-    async def test_versions_of_a_name_stand_side_by_side(self, harness: Harness) -> None:
+    async def test_versions_of_a_name_are_kept_separately(self, harness: Harness) -> None:
         first = fresh_encrypted()
         second = fresh_encrypted(name=first.name, version=2, box=b"second")
         assert await harness.vault.put([first, second]) == [True, True]
@@ -86,7 +86,7 @@ class VaultContract(Contract):
         ) == [False, False]
         assert await harness.vault.get([_ref(destroyed)]) == {}
 
-    async def test_the_newest_version_of_each_name_is_told(self, harness: Harness) -> None:
+    async def test_the_newest_version_of_each_name_is_returned(self, harness: Harness) -> None:
         first, other = fresh_encrypted(), fresh_encrypted()
         second, tenth = (
             fresh_encrypted(name=first.name, version=version, box=b"%d" % version)
@@ -102,7 +102,7 @@ class VaultContract(Contract):
         assert await harness.vault.newest(names) == {_ref(first)[:2]: tenth, _ref(other)[:2]: other}
         assert await harness.vault.newest([]) == {}
 
-    async def test_the_newest_version_is_told_without_its_box_when_it_was_destroyed(
+    async def test_a_destroyed_newest_version_is_returned_without_its_box(
         self, harness: Harness
     ) -> None:
         first, never_written = fresh_encrypted(), fresh_encrypted()

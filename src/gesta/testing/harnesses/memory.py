@@ -1,6 +1,6 @@
 """The memory stores under the contract suites.
 
-The database object stands for the disk: it is what a restart leaves.
+The database object replaces the disk: it survives a restart.
 """
 
 from pathlib import Path

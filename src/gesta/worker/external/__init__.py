@@ -1,8 +1,6 @@
-"""Station 6 of 7 where others execute: work is handed out under leases, reported, and put right
-when no report comes.
+"""External workers: they lease requests over HTTP and report the outcomes.
 
-Receives requests of flows declared by flows/external.py from their lanes in the queue; hands their
-outcomes to recorder.py.
+A lease that ends without a report makes the request unknown.
 """
 
 from gesta.worker.external.external import External

@@ -1,10 +1,4 @@
-"""What others who execute a flow ask for: take work, see it again, more time, report.
-
-`engine.external` is one of these.
-
-Receives jobs from the lanes of the queue; hands out requests that the guard has passed; hands
-outcomes to recorder.py.
-"""
+"""`engine.external`: lease work to external workers, extend leases, record reports."""
 
 from collections.abc import Mapping, Sequence
 
@@ -57,8 +51,7 @@ from gesta.worker.preflight import settle_of
 
 ITEMS_MAX = 100
 WAIT_SECONDS_MAX = 60.0
-#: Of jobs that turn out to need no work, so long a take goes on through more of them than the
-#: caller would wait.
+#: A take that finds only jobs without work goes on for this long, also beyond the caller's wait.
 CLEARING_SECONDS = 5.0
 
 
@@ -99,11 +92,10 @@ class External:
         wait_seconds: float = 0.0,
         lease_seconds: float | None = None,
     ) -> list[WorkItem]:
-        """Up to `limit` requests of this tenant that are due, each under a lease; waits for the
-        first one as long as is asked.
+        """Lease up to `limit` due requests of this tenant; wait up to `wait_seconds` for the first.
 
-        What is not reported before its lease ends is `unknown(no_report)`. On disk before it is
-        answered.
+        A request that is not reported before its lease ends is `unknown(no_report)`. Leases are on
+        disk before this returns.
         """
         declared = self._declared(flow)
         seconds = declared.lease_seconds if lease_seconds is None else lease_seconds
@@ -121,9 +113,8 @@ class External:
         return []
 
     async def give_back(self, items: Sequence[WorkItem], *, tenant: str = "default") -> None:
-        """Work that never reached whoever asked for it, as if it had not been taken.
-
-        Only for what surely nobody has seen.
+        """Release work that never reached the external worker. Only for items that it cannot have
+        seen.
         """
         leased = []
         for item in items:
@@ -135,8 +126,8 @@ class External:
     async def fetch(
         self, flow: str, request_id: str, token: str, *, tenant: str = "default"
     ) -> WorkItem:
-        """Work that was taken elsewhere, as it was handed out; raises LeaseLost once it is no
-        longer the token's.
+        """A leased item again, by its token. Raises LeaseLost when the lease is no longer the
+        token's.
         """
         _, lease_token, view = await self._held(flow, request_id, token, tenant)
         leased = _leased(flow, tenant, request_id, lease_token)
@@ -148,8 +139,7 @@ class External:
         ):
             raise LeaseLost(view.state)
         (opened,) = await self._subject_keys.open([view])
-        # It is out, and may have been executed by now: a report or the end of the lease decides,
-        # nothing else.
+        # It may have been executed by now: only a report or the end of the lease decides.
         if opened is ERASED:
             raise Erased(request_id)
         if not isinstance(opened, bytes):
@@ -165,9 +155,7 @@ class External:
         *,
         tenant: str = "default",
     ) -> Lease:
-        """More time from now on; never less than was left. Raises LeaseLost when it came too
-        late.
-        """
+        """Extend the lease from now on; never shorten it. Raises LeaseLost when it is too late."""
         declared = self._declared(flow)
         seconds = declared.lease_seconds if lease_seconds is None else lease_seconds
         if not _is_lease(seconds):
@@ -191,14 +179,11 @@ class External:
         tenant: str = "default",
         by: Actor | None = None,
     ) -> Reported:
-        """What became of the work.
+        """Record what became of the work.
 
-        A success always counts, however late; a failure only while nobody else has had the last
-        word.
-
-        The same report again is recognised. Raises LeaseLost, with what counts now, for a failure
-        that came too late. `by` goes on record
-        where the report itself names no actor.
+        A success always counts, however late. A failure that came too late raises LeaseLost, with
+        what counts now. The same report again is recognised. `by` is recorded where the report
+        names no actor.
         """
         errors = value_errors(report) | errors_of(report) | actor_errors(report.actor)
         if errors:
@@ -206,8 +191,7 @@ class External:
         declared, lease_token, view = await self._held(flow, request_id, token, tenant)
         payload = await self._payload(declared, view)
         outcome = sound(outcome_of(report, lease_token.attempt))
-        # Without the payload nobody can say whether a text tells something about the person: then
-        # it is not kept.
+        # Without the payload, personal data in a text cannot be recognised: the text is dropped.
         outcome = without_texts(outcome) if payload is None else discreet(outcome, payload, ())
         outcome = await protected(outcome, declared, view, self._subject_keys)
         leased = _leased(flow, tenant, request_id, lease_token)
@@ -223,7 +207,12 @@ class External:
         applied = await self._recorder.apply(
             view,
             RecordOutcome(
-                outcome, lease_token.attempt, now, self._runtime.chance(), lease_token.intent
+                outcome,
+                lease_token.attempt,
+                now,
+                self._runtime.chance(),
+                lease_token.intent,
+                facts={"started_at": lease_token.leased_ms, "worker": "external"},
             ),
             declared.rules,
             settle_of(leased),
@@ -250,9 +239,7 @@ class External:
         return reported(state)
 
     async def stop(self, until: float) -> None:
-        """Whoever waits for work is sent away; what was taken for somebody who is gone goes back
-        first, until then.
-        """
+        """End the waits of callers, and release work whose callers have gone, until then."""
         self._is_stopping = True
         self._waiting.stop()
         await self._external_leasing.drain(until)
@@ -260,10 +247,7 @@ class External:
     async def _held(
         self, flow: str, request_id: str, token: str, tenant: str
     ) -> tuple[Flow, LeaseToken, View]:
-        """The request that a token was given out for.
-
-        Another tenant's request is not found, and its token is none.
-        """
+        """The request of a lease token. Another tenant's request is not found."""
         declared = self._declared(flow)
         view = (
             await self._loader.one((flow, tenant, request_id)) if TENANT.fullmatch(tenant) else None

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from gesta.domain.commands import RecordOutcome
+from gesta.domain.commands import RecordOutcome, ReleaseRequest
 from gesta.domain.ids import external_queue_of, external_queues_of
 from gesta.domain.outcome import Rejected, Retry
 from gesta.errors import StoreError
@@ -22,7 +22,7 @@ from gesta.ports.job_queue import Ack, LeasedJob, Release
 from gesta.ports.read_model import View
 from gesta.ports.stores import Stores
 from gesta.requests.loader import Loader
-from gesta.requests.recorder import Recorder
+from gesta.requests.recorder import Recorder, no_job
 from gesta.runtime.clock import Signal, sleep, spawn
 from gesta.runtime.component import STORE_PAUSE_SECONDS, Process
 from gesta.security.subject_keys import SubjectKeys
@@ -135,8 +135,15 @@ class ExternalLeasing:
         if paused:
             await admission.hold(paused, insist=False)
         passed: list[tuple[LeasedJob, View]] = []
-        for one, view in ready:
+        for one, found in ready:
+            view = found
             finding = examine(view.state, one, self._runtime.now_ms(), flow.rules)
+            if finding == "execute" and view.state.held:
+                released = await self._recorder.apply(
+                    view, ReleaseRequest(), flow.rules, no_job, causation_id=one.job.id
+                )
+                view = released.view
+                finding = examine(view.state, one, self._runtime.now_ms(), flow.rules)
             if finding == "execute":
                 passed.append((one, view))
                 continue

@@ -1,5 +1,7 @@
-"""Those who wait for work, by lane: one look at the queue for all of them, when it has news and
-once a second, and none while nobody waits.
+"""Callers that wait for external work.
+
+One task looks at the queue for all of them, when it signals and once a second; none runs while no
+caller waits.
 """
 
 import asyncio
@@ -10,14 +12,12 @@ from gesta.ports.stores import Stores
 from gesta.runtime.clock import sleep, spawn
 from gesta.runtime.component import Process, repeat
 
-#: A queue tells when a job was put; one that falls due by itself is found by this.
+#: A queue signals when a job was put; one that falls due is found by this.
 POLL_SECONDS = 1.0
-#: The least time between two looks: a busy queue has news all the time, and most of it is about
-#: others.
+#: The least time between two looks: a busy queue signals all the time.
 PAUSE_SECONDS = 0.02
 
-#: Who may wait at the same time in one process, and of one tenant for one flow: a crowd of one must
-#: not keep the others out.
+#: Callers that may wait in one process, and for one flow of one tenant: no tenant may use up all.
 WAITING_MAX, WAITING_IN_QUEUE_MAX = 2_000, 200
 
 Waiter = asyncio.Future[None]
@@ -47,8 +47,8 @@ class Waiting:
             )
 
     async def wait(self, external_queue: str, seconds: float) -> None:
-        """Return when the lane may have work for the one who waits longest, at the latest after so
-        many seconds.
+        """Return when the external queue may have work for this caller, at the latest after so many
+        seconds. Callers are served in order.
         """
         waiter: Waiter = asyncio.get_running_loop().create_future()
         self._waiters.setdefault(external_queue, deque()).append(waiter)
@@ -57,7 +57,7 @@ class Waiting:
             if self._watching is None:
                 self._watching = spawn(self._watch(), "gesta-waiting")
             if external_queue in await self._external_leases.stocked([external_queue]):
-                # Put after the last take and before anybody knew of this wait.
+                # Put after the last take and before this wait was registered.
                 return
             await waiter
         finally:
@@ -67,7 +67,7 @@ class Waiting:
                 del self._waiters[external_queue]
 
     def stop(self) -> None:
-        """Nobody waits any more."""
+        """End all waits."""
         for waiters in self._waiters.values():
             for waiter in waiters:
                 _wake(waiter)

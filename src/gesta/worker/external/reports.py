@@ -1,6 +1,4 @@
-"""What those who execute a request say about it: recordSent, recordFailed, recordUnknown; and what
-that means as an outcome.
-"""
+"""The reports of external workers (recordSent, recordFailed, recordUnknown) as outcomes."""
 
 from typing import Annotated, assert_never
 
@@ -33,7 +31,7 @@ class Spoken(
     tag_field="type",
     omit_defaults=True,
 ):
-    """What every report says. `attempts` is the worker's own count; ours decides about retries."""
+    """The fields of every report. `attempts` is the worker's count; ours decides on retries."""
 
     attempts: Count
     correlation_id: Id | None = None
@@ -49,9 +47,9 @@ class RecordSent(Spoken, frozen=True, kw_only=True, tag="recordSent"):
 
 
 class RecordFailed(Spoken, frozen=True, kw_only=True, tag="recordFailed"):
-    """The effect surely did not happen.
+    """The effect definitely did not happen.
 
-    `retryable`: it is handed out again by the flow's policy, not before `retry_after_sec`.
+    `retryable`: it is leased again by the flow's policy, not before `retry_after_sec`.
     """
 
     reason: Reason
@@ -74,9 +72,8 @@ ExternalReport = RecordSent | RecordFailed | RecordUnknown
 def outcome_of(report: ExternalReport, attempt: int) -> Outcome:
     """The report as an outcome of our attempt of this number.
 
-    A worker may start its count anew, or try several times under one lease, so its count never
-    refuses a report nor moves our own: where
-    they differ, both are on record.
+    A worker may restart its count, or try several times under one lease. Where its count differs
+    from ours, both are recorded.
     """
     said = "" if report.attempts == attempt else f"the worker counts {report.attempts} attempts"
     match report:

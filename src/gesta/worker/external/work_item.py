@@ -13,7 +13,7 @@ from gesta.domain.ids import idempotency_key
 from gesta.domain.state import State
 from gesta.security.keyed_digests import KeyedDigests
 
-#: Longer texts are no token of ours.
+#: Longer texts are not our tokens.
 LENGTH_MAX = 200
 
 
@@ -38,7 +38,7 @@ class LeaseTokens:
         return f"{said}.{self._digest(tenant, flow, request_id, said)}"
 
     def read(self, tenant: str, flow: str, request_id: str, text: object) -> LeaseToken | None:
-        """None for whatever we did not give out for this very request."""
+        """None for a text that is not a token of this request."""
         if not isinstance(text, str) or not text.isascii() or len(text) > LENGTH_MAX:
             return None
         said, _, digest = text.rpartition(".")
@@ -69,10 +69,7 @@ def _said(lease_token: LeaseToken) -> str:
 
 
 class WorkItem(msgspec.Struct, frozen=True, rename="camel"):
-    """A request in somebody's hands.
-
-    Its payload is in clear: it goes to whoever executes it, and nowhere else.
-    """
+    """A leased request. Its payload is in clear, for the external worker only."""
 
     flow: str
     id: str
@@ -82,39 +79,39 @@ class WorkItem(msgspec.Struct, frozen=True, rename="camel"):
     lease_until: int
     #: The number of this attempt, from 1.
     attempt: int
-    #: What the effect is to be deduped by: the same for every attempt.
+    #: The idempotency key of the effect: the same for every attempt.
     key: str
     payload: msgspec.Raw = msgspec.field(default=msgspec.Raw(b"{}"))
     correlation_id: str = ""
     created_at: int = 0
     due_at: int | None = None
-    #: Nobody wants it any more after this.
+    #: Useless after this.
     expires_at: int | None = None
     priority: int = 5
-    #: Somebody has called it back: stop if that can be done, and report what is so.
+    #: Cancelled: stop if possible, and report what happened.
     cancel_requested: bool = False
 
     def __repr__(self) -> str:
-        # The payload and the token are nobody's business but the holder's.
+        # Without payload and token: they are for the holder of the lease only.
         return f"WorkItem({self.flow} {self.id} attempt {self.attempt})"
 
 
 class Lease(msgspec.Struct, frozen=True, rename="camel"):
-    """How long the work is the holder's, from now on."""
+    """How long the lease lasts."""
 
     lease_until: int
     cancel_requested: bool
 
 
 class Reported(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """The request after a report. The same report again hears what counts by then."""
+    """The request after a report."""
 
     flow: str
     id: str
     status: str
     attempts: int
     reason: str = ""
-    #: When it is handed out again.
+    #: When it can be leased again.
     next_attempt_at: int | None = None
 
 

@@ -1,5 +1,5 @@
 -- name: put_jobs
--- Put jobs; a live job of the same id stays as it is: migrations/0009_put.sql has the promise.
+-- Put jobs; a live job of the same id stays as it is: migrations/0009_put.sql describes it.
 -- in: $1 to $7: the parameters of the function
 -- out: id of each that was created
 select * from {schema}.put($1, $2, $3, $4, $5, $6, $7);
@@ -11,7 +11,7 @@ select * from {schema}.put($1, $2, $3, $4, $5, $6, $7);
 select id from {schema}.jobs where id = any($1);
 
 -- name: take_jobs
--- Lease ready jobs: migrations/0011_take.sql has the promise.
+-- Lease ready jobs: migrations/0011_take.sql describes it.
 -- in: $1 to $7: the parameters of the function
 -- out: jobs, then a row without an id: next_due, must_wake
 select * from {schema}.take($1, $2, $3, $4, $5, $6, $7);
@@ -116,7 +116,7 @@ where exists (select 1 from {schema}.jobs j where j.state = 1 and j.flow = w.que
        where j.state = 0 and j.due_ms <= $2 and j.flow = w.queue);
 
 -- name: lease_external_jobs
--- Lease ready jobs of an external queue: migrations/0012_external.sql has the promise.
+-- Lease ready jobs of an external queue: migrations/0012_external.sql describes it.
 -- in: $1 token, $2 queue, $3 limit, $4 until
 -- out: id, tenant, flow, request_id, dispatch_version, kind, due_ms, priority, possibly_executed,
 --      lease_count
@@ -132,7 +132,7 @@ where id = $1 and token = $2 and state = 2 and lease_until > $3 and lease_until 
 returning lease_until;
 
 -- name: expired_external_jobs
--- Take over jobs whose leases have expired: migrations/0012_external.sql has the promise.
+-- Take over jobs whose leases have expired: migrations/0012_external.sql describes it.
 -- in: $1 token, $2 prefix of the external queues, $3 limit, $4 now, $5 until
 -- out: id, tenant, flow, request_id, dispatch_version, kind, due_ms, priority, possibly_executed,
 --      lease_count

@@ -1,6 +1,6 @@
 -- name: defer
 -- Write a prepared request to the outbox, on the caller's own connection:
--- migrations/0007_outbox.sql has the promise. Casts are spelled out because the text also goes
+-- migrations/0007_outbox.sql describes it. Casts are spelled out because the text also goes
 -- through a library that reads a colon as a parameter.
 -- in: $1 request id, $2 flow, $3 tenant, $4 stream, $5 type, $6 data, $7 meta, $8 claim name or
 --     null, $9 claim content or null

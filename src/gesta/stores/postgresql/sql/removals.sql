@@ -9,7 +9,7 @@ select count from {schema}.removals;
 select count from {schema}.removals for update;
 
 -- name: remove_requests
--- Remove old requests, except for their keys: migrations/0010_project.sql has the promise.
+-- Remove old requests, except for their keys: migrations/0010_project.sql describes it.
 -- in: $1 to $5: the parameters of the function
 -- out: how many
 select {schema}.remove_requests($1, $2, $3, $4, $5);

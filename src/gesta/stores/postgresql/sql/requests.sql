@@ -128,7 +128,7 @@ order by id limit $5;
 
 -- name: project
 -- Write views, quarantined events, jobs and checkpoints in one commit: migrations/0010_project.sql
--- has the promise.
+-- describes it.
 -- in: $1 to $19: the parameters of the function
 -- out: moved, written
 select * from {schema}.project($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14,

@@ -8,7 +8,7 @@ where r.owner = excluded.owner or r.until_ms <= $4 or r.until_ms > $4 + 600000
 returning 1;
 
 -- name: share_role
--- Claim or renew our parts of a role: migrations/0010_project.sql has the promise.
+-- Claim or renew our parts of a role: migrations/0010_project.sql describes it.
 -- in: $1 role, $2 its parts, $3 owner, $4 until, $5 now
 -- out: names
 select {schema}.share_role($1, $2, $3, $4, $5);

@@ -27,7 +27,7 @@ from unnest($1::text[], $2::text[]) as w(flow, tenant)
 join {schema}.lines l on l.flow = w.flow and l.tenant = w.tenant;
 
 -- name: save_turns
--- Save which turns were given: migrations/0009_put.sql has the promise.
+-- Save which turns were given: migrations/0009_put.sql describes it.
 -- in: $1 flows, $2 tenants, $3 priorities, $4 end turns, $5 flows, $6 presents
 -- out: nothing
 select {schema}.save_turns($1, $2, $3, $4, $5, $6);

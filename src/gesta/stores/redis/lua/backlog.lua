@@ -30,8 +30,11 @@ for n = 2, #ARGV do
   local ready = call('LLEN', q.wait) + call('ZCARD', q.prioritized) + come
   local oldest = nil
   local function look(id)
-    local since = tonumber(call('HGET', q.base .. id, 'ga'))
-    if since then oldest = math.min(oldest or since, since) end
+    local found = call('HMGET', q.base .. id, 'gj', 'ga', 'timestamp')
+    if found[1] then
+      local since = available_since(found[1], found[2], found[3])
+      oldest = math.min(oldest or since, since)
+    end
   end
   for _, id in ipairs(call('ZRANGE', q.prioritized, 0, LOOK - 1)) do look(id) end
   for _, id in ipairs(call('LRANGE', q.wait, -LOOK, -1)) do look(id) end

@@ -8,7 +8,8 @@
 --
 -- Fields of ours in the hash of a job, which BullMQ ignores:
 --   gj  "<dispatch version> <kind> <priority> <due ms> <tenant>"
---   ga  since when the job can be taken, ms
+--   ga  since when the job can be taken, ms, where that is not the later of due and put: a hash of
+--       more than seven fields takes half as much memory again, so a waiting job has no more
 --   gx  1: an earlier job of this id may have been executed
 --   ge  how many of the starts in `ats` have a recorded end
 --   gh  "<ats> <token>": the holder, and the number of its start
@@ -109,6 +110,10 @@ local function parse(gj)
   return {
     version = version, kind = kind, priority = tonumber(priority), due = due, tenant = tenant,
   }
+end
+
+local function available_since(gj, ga, timestamp)
+  return tonumber(ga) or math.max(tonumber(parse(gj).due), tonumber(timestamp))
 end
 
 local function turn_of(score)
@@ -214,13 +219,15 @@ local function external_key(name)
 end
 
 -- The fields of a job of ours by name; nil where there is none, or it is finished.
-local FIELDS = {'gj', 'ga', 'gx', 'ge', 'gh', 'gu', 'gp', 'ats', 'data', 'finishedOn'}
+local FIELDS =
+  {'gj', 'ga', 'gx', 'ge', 'gh', 'gu', 'gp', 'ats', 'data', 'finishedOn', 'timestamp'}
 local function load(q, id)
   local found = call('HMGET', q.base .. id, unpack(FIELDS))
   if not found[1] or found[10] then return nil end
   local job = {ats = tonumber(found[8] or 0), ended = tonumber(found[4] or 0)}
-  job.gj, job.ga, job.gx, job.gu, job.gp, job.data =
-    found[1], tonumber(found[2]), found[3], tonumber(found[6]), found[7], found[9]
+  job.gj, job.gx, job.gu, job.gp, job.data =
+    found[1], found[3], tonumber(found[6]), found[7], found[9]
+  job.ga = available_since(found[1], found[2], found[11])
   job.takes = job.ats - job.ended
   if found[5] then
     local start, token = string.match(found[5], '^(%d+) (.*)$')

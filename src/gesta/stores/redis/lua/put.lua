@@ -40,7 +40,7 @@ for n = 0, count - 1 do
     end
     local available = math.max(due, now)
     call('HSET', key, 'name', ARGV[at + 3], 'data', ARGV[at + 4], 'opts', ARGV[at + 5],
-      'timestamp', now, 'delay', available - now, 'priority', 1, 'gj', gj, 'ga', available)
+      'timestamp', now, 'delay', available - now, 'priority', 1, 'gj', gj)
     if ARGV[at + 8] == '1' then call('HSET', key, 'gx', 1) end
     call('INCR', q.id)
     call('ZADD', JOBS, 0, id .. ' ' .. q.name)

@@ -1,7 +1,7 @@
 """Queues with one thing wrong in who goes first."""
 
 from gesta.ports.job_queue import Release
-from gesta.stores.memory.job_queue import MemoryJobQueue, _Lane
+from gesta.stores.memory.job_queue import MemoryJobQueue, _Queue
 from gesta.testing.contracts.fair_queue import FairQueueContract as Turns
 from gesta.testing.contracts.job_holds import JobHoldsContract as Holds
 from tests.contracts.faults.planting import breaks
@@ -39,7 +39,7 @@ class ServesTheUrgentFirstWhoseverTheyAre(Reordering):
         return sorted(rows, key=lambda row: row.job.priority)
 
 
-@breaks(Turns.test_who_had_nothing_to_do_has_saved_up_nothing)
+@breaks(Turns.test_an_idle_tenant_saves_up_no_turns)
 class HasNoPresent(MemoryJobQueue):
     def _make_ready(self, external_queue):
         present, external_queue.present = external_queue.present, 0
@@ -75,7 +75,7 @@ class ServesTheLeastUrgentFirst(Reordering):
 class GivesTurnsToThoseWhoWait(MemoryJobQueue):
     def put_one(self, job):
         created = super().put_one(job)
-        external_queue = self._external_queues.setdefault(job.flow, _Lane())
+        external_queue = self._queues.setdefault(job.flow, _Queue())
         line = self._rows[job.id].line
         if job.due_ms > self._runtime.now_ms():
             external_queue.ends[line] = external_queue.ends.get(line, external_queue.present) + 1
@@ -91,7 +91,7 @@ class ReleasesAheadOfAll(MemoryJobQueue):
         return settled
 
 
-@breaks(Turns.test_a_job_taken_over_from_a_dead_worker_has_had_its_turn)
+@breaks(Turns.test_a_job_of_an_expired_lease_keeps_its_turn)
 class LetsTheDeadQueueAnew(MemoryJobQueue):
     def _lease_out(self, row, token):
         leased = super()._lease_out(row, token)

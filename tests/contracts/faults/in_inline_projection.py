@@ -16,8 +16,8 @@ class PutsNoJobsAtOnce(MemoryTransactions):
 
 
 @breaks(
-    InlineProjection.test_whoever_stands_before_another_s_event_is_left_there,
-    InlineProjection.test_one_of_several_checkpoints_that_stands_elsewhere_keeps_all,
+    InlineProjection.test_a_checkpoint_before_a_foreign_event_is_not_moved,
+    InlineProjection.test_one_checkpoint_at_another_position_keeps_all_from_moving,
 )
 class ProjectsPastOthers(MemoryTransactions):
     def _project(self, appends, projection, before):
@@ -73,7 +73,7 @@ class ShowsWithoutMoving(MemoryTransactions):
         return recordings
 
 
-@breaks(InlineProjection.test_many_are_appended_at_once)
+@breaks(InlineProjection.test_a_large_batch_is_appended_and_projected)
 class ProjectsOnlyTheFirst(MemoryTransactions):
     async def append(self, appends, projection):
         projection.jobs = projection.jobs[:128]

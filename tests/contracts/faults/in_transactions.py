@@ -99,7 +99,7 @@ class NeedsAJobToDrop(MemoryTransactions):
         return Recording(None, "absent") if absent else super()._record_one(entry)
 
 
-@breaks(Record.test_a_job_that_somebody_holds_stops_the_events_of_a_drop)
+@breaks(Record.test_a_leased_job_stops_the_events_of_a_drop)
 class CancelsUnderARunningAttempt(MemoryTransactions):
     def _record_one(self, entry):
         assert isinstance(entry.settlement, Drop)
@@ -117,7 +117,7 @@ class RefusesAllForOne(MemoryTransactions):
         return recordings
 
 
-@breaks(Record.test_many_entries_are_recorded_at_once)
+@breaks(Record.test_a_large_batch_of_entries_is_recorded)
 class CutsLargeBatches(MemoryTransactions):
     async def record(self, entries, projection=None):
         return await super().record(entries[:128])

@@ -30,13 +30,13 @@ class CountsNoSlots(MemoryJobQueue):
         return [job for job in jobs if job.flow in free_slots.free]
 
 
-@breaks(EagerDispatch.test_of_more_than_there_are_slots_every_tenant_has_its_turn)
+@breaks(EagerDispatch.test_jobs_beyond_the_free_slots_are_leased_fairly_by_tenant)
 class FirstComeFirstServed(MemoryJobQueue):
     def _chosen(self, jobs, free_slots):
         return jobs[: sum(free_slots.free.values())]
 
 
-@breaks(EagerDispatch.test_whoever_waits_comes_first)
+@breaks(EagerDispatch.test_jobs_that_already_wait_are_leased_first)
 class PassesWhoeverWaits(MemoryJobQueue):
     def _first(self, heap):
         row = super()._first(heap)
@@ -77,14 +77,14 @@ class LeavesTheDeadWhereTheyAre(MemoryJobQueue):
 
 @breaks(
     EagerDispatch.test_a_job_that_is_not_due_waits_for_its_time,
-    EagerDispatch.test_a_suspect_job_goes_the_long_way,
+    EagerDispatch.test_a_possibly_executed_job_is_not_dispatched_eagerly,
 )
 class TakesWhateverThereIs(MemoryJobQueue):
     def _chosen(self, jobs, free_slots):
         return list(jobs)
 
 
-@breaks(EagerDispatch.test_a_job_that_is_live_stays_with_whoever_has_it)
+@breaks(EagerDispatch.test_a_live_job_stays_with_its_holder)
 class TakesWhatAnotherHas(MemoryJobQueue):
     def _chosen(self, jobs, free_slots):
         rows, self._rows = self._rows, {}
@@ -93,7 +93,7 @@ class TakesWhatAnotherHas(MemoryJobQueue):
         return chosen
 
 
-@breaks(EagerDispatch.test_a_lease_that_runs_out_leaves_them_in_doubt)
+@breaks(EagerDispatch.test_jobs_of_an_expired_lease_are_possibly_executed)
 class LendsForEver(MemoryJobQueue):
     def put_eager(self, jobs, free_slots):
         super().put_eager(jobs, free_slots)

@@ -23,7 +23,7 @@ class WritesJobsDownBeforeItChecks(MemoryReadModel):
         return await super().save_with_jobs(views, jobs, quarantined, moves)
 
 
-@breaks(Pending.test_a_pending_job_is_told_as_it_was_written)
+@breaks(Pending.test_an_undispatched_job_is_read_as_it_was_written)
 class ForgetsTheDoubt(MemoryReadModel):
     async def undispatched(self, limit):
         return [replace(job, possibly_executed=False) for job in await super().undispatched(limit)]
@@ -47,13 +47,13 @@ class WritesTheLatest(MemoryReadModel):
         return await super().save_with_jobs(views, jobs, quarantined, moves)
 
 
-@breaks(Pending.test_no_more_jobs_are_told_than_asked_for)
+@breaks(Pending.test_no_more_undispatched_jobs_are_returned_than_asked_for)
 class TellsAllThatIsPending(MemoryReadModel):
     async def undispatched(self, limit):
         return await super().undispatched(100_000)
 
 
-@breaks(Pending.test_many_jobs_are_pending_at_once)
+@breaks(Pending.test_a_large_batch_of_undispatched_jobs_is_kept)
 class WritesFewJobsDown(MemoryReadModel):
     async def save_with_jobs(self, views, jobs, quarantined, moves):
         return await super().save_with_jobs(views, jobs[:512], quarantined, moves)
@@ -73,21 +73,21 @@ class _NewcomersFirst(UndispatchedJobs):
             self._in_turn.add((turn, job.tenant, job.id))
 
 
-@breaks(Pending.test_tenants_come_in_turn)
+@breaks(Pending.test_undispatched_jobs_are_returned_fairly_by_tenant)
 class LetsTheFloodGoFirst(MemoryReadModel):
     def __init__(self, runtime):
         super().__init__(runtime)
         self._undispatched = _FirstComeFirstServed()
 
 
-@breaks(Pending.test_tenants_come_in_turn)
+@breaks(Pending.test_undispatched_jobs_are_returned_fairly_by_tenant)
 class LetsNewcomersGoFirst(MemoryReadModel):
     def __init__(self, runtime):
         super().__init__(runtime)
         self._undispatched = _NewcomersFirst()
 
 
-@breaks(Pending.test_a_rebuild_keeps_what_is_pending)
+@breaks(Pending.test_a_rebuild_keeps_undispatched_jobs)
 class ForgetsWhatIsPending(MemoryReadModel):
     def take_over(self, shadow, name, position, quarantined):
         self._undispatched = UndispatchedJobs()

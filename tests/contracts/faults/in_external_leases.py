@@ -12,7 +12,7 @@ from tests.contracts.faults.planting import breaks
 
 
 @breaks(
-    Lanes.test_a_lane_gives_its_own_tenants_jobs_only,
+    Lanes.test_an_external_queue_leases_only_jobs_of_its_tenant,
     Lanes.test_a_tenants_job_is_found_behind_a_flood_of_another,
 )
 class OneLaneForAll(MemoryJobQueue):
@@ -28,7 +28,7 @@ class OneLaneForAll(MemoryJobQueue):
         return found
 
 
-@breaks(Lanes.test_no_worker_of_ours_takes_from_a_lane)
+@breaks(Lanes.test_no_worker_leases_from_an_external_queue)
 class TakesFromLanes(MemoryJobQueue):
     async def take(self, token, flows, lease_seconds, *, durable):
         return await super().take(
@@ -39,7 +39,7 @@ class TakesFromLanes(MemoryJobQueue):
         )
 
 
-@breaks(Lanes.test_no_more_are_handed_out_than_asked_for)
+@breaks(Lanes.test_no_more_external_jobs_are_leased_than_asked_for)
 class HandsOutEverything(MemoryJobQueue):
     async def lease_external(self, token, external_queue, limit, lease_seconds):
         leased = await super().lease_external(token, external_queue, 1_000, lease_seconds)
@@ -47,8 +47,8 @@ class HandsOutEverything(MemoryJobQueue):
 
 
 @breaks(
-    Lanes.test_of_many_who_ask_at_once_each_gets_another_job,
-    Lanes.test_a_job_in_somebodys_hands_is_given_to_nobody_before_it_is_taken_over,
+    Lanes.test_concurrent_external_workers_get_different_jobs,
+    Lanes.test_a_leased_external_job_is_not_leased_again_before_it_is_taken_over,
 )
 class HandsOutTwice(MemoryJobQueue):
     async def lease_external(self, token, external_queue, limit, lease_seconds):
@@ -58,7 +58,7 @@ class HandsOutTwice(MemoryJobQueue):
         return leased
 
 
-@breaks(Lanes.test_the_most_urgent_of_a_lane_goes_first)
+@breaks(Lanes.test_the_most_urgent_external_job_is_leased_first)
 class KnowsNoUrgency(MemoryJobQueue):
     async def put(self, jobs):
         return [
@@ -69,7 +69,7 @@ class KnowsNoUrgency(MemoryJobQueue):
         ]
 
 
-@breaks(Lanes.test_a_job_that_is_not_due_waits_in_its_lane)
+@breaks(Lanes.test_an_external_job_that_is_not_due_waits)
 class HandsOutEarly(MemoryJobQueue):
     def _make_ready(self, external_queue):
         for _, _, job_id in external_queue.waiting:
@@ -78,22 +78,22 @@ class HandsOutEarly(MemoryJobQueue):
 
 
 @breaks(
-    Lanes.test_a_lease_that_ran_out_is_found_by_whoever_looks_for_it,
-    Lanes.test_what_was_taken_over_is_found_again_only_when_that_lease_ran_out,
-    Lanes.test_only_lanes_of_the_flow_are_looked_through_and_no_more_jobs_than_asked_for,
+    Lanes.test_an_expired_external_lease_is_found,
+    Lanes.test_a_taken_over_lease_is_found_again_only_after_it_expired,
+    Lanes.test_only_expired_leases_of_the_flow_are_found_and_no_more_than_asked_for,
 )
 class FindsNothingLapsed(MemoryJobQueue):
     async def expired_leases(self, token, external_queues, limit, lease_seconds):
         return []
 
 
-@breaks(Lanes.test_what_was_taken_over_is_found_again_only_when_that_lease_ran_out)
+@breaks(Lanes.test_a_taken_over_lease_is_found_again_only_after_it_expired)
 class TakesOverForNoTime(MemoryJobQueue):
     async def expired_leases(self, token, external_queues, limit, lease_seconds):
         return await super().expired_leases(token, external_queues, limit, 0)
 
 
-@breaks(Lanes.test_only_lanes_of_the_flow_are_looked_through_and_no_more_jobs_than_asked_for)
+@breaks(Lanes.test_only_expired_leases_of_the_flow_are_found_and_no_more_than_asked_for)
 class LooksThroughEveryLane(MemoryJobQueue):
     async def expired_leases(self, token, external_queues, limit, lease_seconds):
         return await super().expired_leases(token, "@", limit, lease_seconds)
@@ -119,7 +119,7 @@ class Shortens(MemoryJobQueue):
 
 @breaks(
     Lanes.test_only_its_holder_prolongs_a_lease_and_only_while_it_lasts,
-    Lanes.test_a_job_that_was_given_back_has_no_lease,
+    Lanes.test_a_released_external_job_has_no_lease,
 )
 class ProlongsForAnybody(MemoryJobQueue):
     async def prolong(self, job_id, token, lease_seconds):
@@ -129,21 +129,21 @@ class ProlongsForAnybody(MemoryJobQueue):
 
 
 @breaks(
-    Lanes.test_a_job_of_a_lane_is_settled_like_any_other,
-    Lanes.test_who_lost_a_job_to_another_can_settle_it_no_more,
+    Lanes.test_an_external_job_is_settled_like_any_other,
+    Lanes.test_a_worker_that_lost_an_external_job_cannot_settle_it,
 )
 class AsksForNoToken(MemoryJobQueue):
     def judge(self, settlement):
         return "done" if settlement.job_id in self._rows else "absent"
 
 
-@breaks(Lanes.test_lanes_that_have_something_to_hand_out_are_told)
+@breaks(Lanes.test_external_queues_with_ready_jobs_are_listed)
 class KnowsOnlyWhatIsReady(MemoryJobQueue):
     async def stocked(self, external_queues):
         return {
             name
             for name in external_queues
-            if name in self._external_queues and self._first(self._external_queues[name].ready)
+            if name in self._queues and self._first(self._queues[name].ready)
         }
 
 

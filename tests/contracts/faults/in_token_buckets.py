@@ -48,7 +48,7 @@ class SavesUpForEver(MemoryTokenBuckets):
         )
 
 
-@breaks(TokenBuckets.test_nobody_waits_longer_than_the_rate_explains)
+@breaks(TokenBuckets.test_no_caller_waits_longer_than_the_rate_requires)
 class BelievesAnyTime(MemoryTokenBuckets):
     async def reserve(self, wanted, ahead_ms):
         answers = await super().reserve(wanted, ahead_ms)
@@ -74,7 +74,7 @@ class AnswersInTheOrderOfNames(MemoryTokenBuckets):
         return await super().reserve(sorted(wanted, key=lambda one: one.name), ahead_ms)
 
 
-@breaks(TokenBuckets.test_callers_who_race_share_the_rate)
+@breaks(TokenBuckets.test_concurrent_callers_share_the_rate)
 class ReadsAndWritesInTwoSteps(MemoryTokenBuckets):
     async def reserve(self, wanted, ahead_ms):
         before = dict(self._buckets)

@@ -1,0 +1,102 @@
+"""What a job costs and looks like in Redis."""
+
+import msgspec
+import pytest
+
+from gesta.ports.job_queue import Ack, Hold, Release
+from gesta.runtime.clock import SystemRuntime
+from gesta.stores.redis import open_queue
+from gesta.stores.redis.keys import OwnKeys, QueueKeys
+from gesta.testing.contracts.samples import fresh_job
+from gesta.testing.valkey_server import ValkeyServer
+
+SLACK = "notification.slack"
+WAITING_BYTES_MAX = 900
+
+
+async def test_a_job_is_a_bullmq_hash_with_the_pointer(ports, raw):
+    job = fresh_job(SLACK, priority=3, due_ms=ports.now_ms() + 60_000)
+    await ports.queue.put([job])
+    keys = QueueKeys(raw.address.prefix, SLACK)
+    found = await raw.command("HGETALL", keys[job.id])
+    assert found["name"] == "send-message-request"  # R0-6
+    assert msgspec.json.decode(found["data"]) == {
+        "messageRequestId": job.request_id,
+        "tenant": "acme",
+    }  # R0-1, R0-21
+    options = msgspec.json.decode(found["opts"])
+    assert 59_000 < options.pop("delay") <= 60_000  # R0-9
+    assert options == {
+        "attempts": 1,  # R0-7
+        "removeOnComplete": 100,  # R0-8
+        "removeOnFail": 50,  # R0-8
+        "priority": 3,  # R0-9
+    }
+    assert int(found["timestamp"]) + int(found["delay"]) == job.due_ms
+    assert int(await raw.command("ZSCORE", keys["delayed"], job.id)) // 4096 == job.due_ms
+
+
+async def test_the_newest_100_completed_jobs_are_kept(ports, raw):
+    keys = QueueKeys(raw.address.prefix, SLACK)
+    jobs = [fresh_job(SLACK) for _ in range(240)]
+    for first in (0, 80, 160):
+        batch = jobs[first : first + 80]
+        await ports.queue.put(batch)
+        await ports.queue.take("t", {SLACK: 80}, 10, durable=False)
+        await ports.queue.settle([Ack(job.id, "t") for job in batch])
+    kept = await raw.command("ZRANGE", keys["completed"], 0, -1)
+    assert len(kept) == 100  # R0-8
+    assert {job.id for job in jobs[160:]} <= set(kept)
+    assert len(await raw.command("KEYS", f"{keys.base}*-1")) == 100
+
+
+async def test_nothing_of_a_finished_job_is_left_but_its_record(ports, raw):
+    """R2-25: a job is removed by its ack, not before."""
+    jobs = [fresh_job(SLACK) for _ in range(3)]
+    await ports.queue.put(jobs)
+    await ports.queue.take("t", {SLACK: 3}, 10, durable=False)
+    await ports.queue.settle(
+        [Ack(jobs[0].id, "t"), Release(jobs[1].id, "t", 0), Hold(jobs[2].id, "t", "s")]
+    )
+    own, keys = OwnKeys(raw.address.prefix), QueueKeys(raw.address.prefix, SLACK)
+    assert await raw.command("SCARD", own.lease("t")) == 0
+    assert await raw.command("LLEN", keys["active"]) == 0
+    assert await raw.command("KEYS", f"{keys.base}*:lock") == []
+    assert await raw.command("KEYS", "*send-lock") == []
+
+
+async def test_a_waiting_job_costs_less_than_900_bytes():
+    async with ValkeyServer() as server:
+        ports = await open_queue(server.url, SystemRuntime())
+        # Buffers and scripts have their full size before the count begins.
+        await ports.queue.put([fresh_job("a.b") for _ in range(6_000)])
+        before = used_bytes(server)
+        await ports.queue.put([fresh_job(SLACK) for _ in range(20_000)])
+        spent = used_bytes(server) - before
+        await ports.close()
+    assert spent / 20_000 < WAITING_BYTES_MAX
+
+
+def used_bytes(server):
+    lines = server.command("INFO", "memory").splitlines()
+    return next(int(line.split(":")[1]) for line in lines if line.startswith("used_memory:"))
+
+
+@pytest.mark.parametrize("count", [10, 1_000])
+async def test_a_call_carries_many_jobs(ports, raw, count):
+    async def scripts():
+        stats = await raw.command("INFO", "commandstats")
+        return stats.get("cmdstat_evalsha", {"calls": 0})["calls"]
+
+    jobs = [fresh_job(SLACK) for _ in range(count)]
+    await ports.queue.put(jobs[:1])
+    await ports.queue.take("t", {SLACK: 1}, 10, durable=False)
+    await ports.queue.extend("t", 10)
+    await ports.queue.settle([Ack(jobs[0].id, "t")])
+    before = await scripts()
+    await ports.queue.put(jobs)
+    await ports.queue.take("t", {SLACK: count}, 10, durable=False)
+    await ports.queue.extend("t", 10)
+    await ports.queue.settle([Ack(job.id, "t") for job in jobs])
+    # Put, take and lock, extend, settle and unlock; none of them depends on the number of jobs.
+    assert await scripts() - before == 6
