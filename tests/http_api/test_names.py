@@ -132,7 +132,10 @@ FIELDS: dict[Any, str] = {
     ),
     requests.EventRepresentation: "version type at actor data",
     requests.StreamEvent: "version type at actor data requestId flow",
-    requests.AttemptRepresentation: "number startedAt endedAt outcome reason detail nextAt used",
+    requests.AttemptRepresentation: (
+        "number startedAt endedAt outcome reason detail nextAt used durationMs worker "
+        "host httpStatus providerCode answer traceback"
+    ),
     requests.SubmitWarning: "code message",
     requests.Submitted: "id flow verdict request warnings",
     requests.BatchResult: "verdict id flow problem warnings",
