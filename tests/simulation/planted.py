@@ -226,6 +226,7 @@ async def rebuild_that_dispatches(self: Rebuild, role: Any, progress: Any) -> in
     "it goes on, and comes to an end",
     "views are what their events say",
     "everything comes to rest",
+    "no job is lost unless the queue is",
     inline=True,
     apart=False,
 )

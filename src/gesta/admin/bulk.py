@@ -12,6 +12,7 @@ import msgspec
 
 from gesta.api_types.bulk import Bulk, BulkAction, BulkProgress, BulkRefusal, BulkSample
 from gesta.domain.codec import decode_meta
+from gesta.domain.durations import iso
 from gesta.domain.events import Actor
 from gesta.domain.state import State
 from gesta.domain.stream_names import config_stream
@@ -22,7 +23,6 @@ from gesta.flows.personal_fields import decode_object
 from gesta.flows.validation import actor_errors, tenant_errors, value_errors
 from gesta.intake.submit import Accepted
 from gesta.ports.read_model import Filter, View
-from gesta.requests.dead_letters import iso
 from gesta.runtime.clock import sleep, spawn
 from gesta.runtime.redaction import scrub
 from gesta.tenants.config import BULK_STARTED, BulkStarted

@@ -20,11 +20,11 @@ from gesta.api_types.requests import (
 )
 from gesta.domain import events as e
 from gesta.domain.codec import encode
+from gesta.domain.durations import iso
 from gesta.domain.state import State
 from gesta.flows.flow import Flow, secret_fields
 from gesta.flows.personal_fields import plan_of
 from gesta.ports.read_model import Quarantined
-from gesta.requests.dead_letters import iso
 from gesta.runtime.redaction import without_credentials
 from gesta.security.field_encryption import is_encrypted, replace_encrypted
 from gesta.tenants.api_keys import ApiKey

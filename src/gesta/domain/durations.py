@@ -1,7 +1,7 @@
-"""Durations as people write them: `500ms`, `5s`, `2m`, `2h`, `1d`, `1h30m`."""
+"""Times in ISO-8601, and durations: `500ms`, `5s`, `2m`, `2h`, `1d`, `1h30m`."""
 
 import re
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 EXAMPLES = "write a number with a unit, for instance 500ms, 5s, 2m, 2h, 1d or 1h30m"
 #: Largest first, which is also the order in which a duration names its units.
@@ -36,3 +36,12 @@ def format_duration(duration: timedelta) -> str:
         if count:
             text += f"{count}{unit}"
     return text or "0s"
+
+
+def iso(at_ms: int) -> str:
+    """Epoch milliseconds as ISO-8601 in UTC with a Z."""
+    return (
+        datetime.fromtimestamp(at_ms / 1000, UTC)
+        .isoformat(timespec="milliseconds")
+        .replace("+00:00", "Z")
+    )

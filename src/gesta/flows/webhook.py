@@ -25,13 +25,13 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Mapping
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 from msgspec.structs import force_setattr
 
 from gesta.domain.commands import Rules
+from gesta.domain.durations import iso
 from gesta.domain.ids import id_bytes, pattern_fault
 from gesta.domain.outcome import Done, Outcome, Rejected, Retry, Unknown
 from gesta.domain.retry_policy import RetryPolicy
@@ -293,12 +293,9 @@ def _body(message: Message, attempt: Attempt) -> bytes:
     `timestamp` is the creation of the request, which its id (UUIDv7) begins with.
     """
     made_ms = int.from_bytes(id_bytes(attempt.request_id)[:6], "big")
-    made = (
-        datetime.fromtimestamp(made_ms / 1000, UTC)
-        .isoformat(timespec="milliseconds")
-        .replace("+00:00", "Z")
+    return msgspec.json.encode(
+        {"type": message.type, "timestamp": iso(made_ms), "data": message.data}
     )
-    return msgspec.json.encode({"type": message.type, "timestamp": made, "data": message.data})
 
 
 def _headers(message_id: str, attempt: Attempt, secrets: list[str], body: bytes) -> dict[str, str]:

@@ -20,13 +20,13 @@ from gesta.api_types.admin import (
 )
 from gesta.api_types.keys import Myself
 from gesta.api_types.structs import PRINTABLE, Asked, ListOf
+from gesta.domain.durations import iso
 from gesta.domain.ids import FLOW
 from gesta.errors import NotFound
 from gesta.flows.channels import unknown_flow
 from gesta.flows.schemas import payload_schema
 from gesta.http_api.problem import invalid
 from gesta.http_api.route import Answer, Call, Route
-from gesta.requests.dead_letters import iso
 from gesta.tenants.pauses import CREDENTIAL_LENGTH_MAX, REASON_LENGTH_MAX, Pause
 
 #: The list of quarantined events and jobs ends here.

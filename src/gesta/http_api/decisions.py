@@ -12,12 +12,12 @@ from gesta.admin.representations import request_representation
 from gesta.api_types.decisions import DeadLetter, UnknownOutcome
 from gesta.api_types.requests import Decided, FlowName, TtlSeconds
 from gesta.api_types.structs import Asked, ListOf
+from gesta.domain.durations import iso
 from gesta.domain.lifecycles import Status
 from gesta.domain.state import State
 from gesta.engine.request import Request
 from gesta.http_api.requests import REQUEST_PATH, OfFlow, before_id, handle_of
 from gesta.http_api.route import Answer, Call, Paging, Route
-from gesta.requests.dead_letters import iso
 
 Text = Annotated[str, msgspec.Meta(min_length=1, max_length=2_000)]
 _DEAD_LETTERS = "/v1/dead-letters/{id}"

@@ -8,8 +8,8 @@ import msgspec
 from gesta.admin.representations import key_representation
 from gesta.api_types.keys import ChangeRepresentation, KeyRepresentation, MadeKey, Scope
 from gesta.api_types.structs import PAGE_MAX, PRINTABLE, Asked, ListOf
+from gesta.domain.durations import iso
 from gesta.http_api.route import Answer, Call, Route
-from gesta.requests.dead_letters import iso
 from gesta.tenants.api_keys import NAME_LENGTH_MAX
 from gesta.tenants.audit_log import Change
 

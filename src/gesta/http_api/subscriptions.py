@@ -19,11 +19,11 @@ from gesta.api_types.subscriptions import (
     SuppressedRepresentation,
     WebhookSubscription,
 )
+from gesta.domain.durations import iso
 from gesta.engine.engine import Engine
 from gesta.errors import BadCursor, NotFound
 from gesta.http_api.problem import Problem
 from gesta.http_api.route import Answer, Call, Paging, Route
-from gesta.requests.dead_letters import iso
 from gesta.tenants.suppression import REASON_LENGTH_MAX, Entry
 
 _ID = re.compile(r"[0-9a-f]{32}")

@@ -6,6 +6,7 @@ import msgspec
 
 from gesta.api_types.structs import Asked, ListOf
 from gesta.api_types.work import LEASE, Extended, Recorded, Work
+from gesta.domain.durations import iso
 from gesta.domain.events import Actor
 from gesta.domain.ids import REQUEST_ID
 from gesta.errors import Forbidden, InvalidRequest, StoreError
@@ -15,7 +16,6 @@ from gesta.http_api.problem import Problem, invalid
 from gesta.http_api.reading import CallerGone
 from gesta.http_api.requests import REQUEST_PATH, OfFlow, view_of
 from gesta.http_api.route import Answer, Call, Route
-from gesta.requests.dead_letters import iso
 from gesta.runtime.clock import turn
 from gesta.worker.external.external import ITEMS_MAX, WAIT_SECONDS_MAX
 from gesta.worker.external.reports import (

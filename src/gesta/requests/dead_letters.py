@@ -1,8 +1,7 @@
 """Dead letters: requests that failed for good, with what an operator needs (X-9)."""
 
-from datetime import UTC, datetime
-
 from gesta.api_types.decisions import Failure
+from gesta.domain.durations import iso
 from gesta.domain.state import State
 from gesta.flows.flow import Flow
 
@@ -20,13 +19,4 @@ def failure_of(state: State, flow: Flow | None, now_ms: int) -> Failure | None:
         iso(state.updated_at),
         state.attempts,
         iso(state.updated_at + keep_ms),
-    )
-
-
-def iso(at_ms: int) -> str:
-    """Epoch milliseconds as ISO-8601 in UTC with a Z."""
-    return (
-        datetime.fromtimestamp(at_ms / 1000, UTC)
-        .isoformat(timespec="milliseconds")
-        .replace("+00:00", "Z")
     )

@@ -23,6 +23,7 @@ from cryptography.hazmat.primitives.asymmetric.padding import PKCS1v15
 from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509.oid import NameOID
 
+from gesta.domain.durations import iso
 from gesta.outbound.http import HttpRequest
 from gesta.outbound.smtp import Envelope
 from gesta.sandbox.receiver import Call, Effect, Fault, Receiver, Reply, retry_after_header
@@ -83,17 +84,12 @@ class FakeSns:
         **more: str,
     ) -> dict[str, str]:
         """What SNS posts, signed. `more`: other fields of the envelope, e.g. Type."""
-        moment = (
-            datetime.fromtimestamp(now_ms / 1000, UTC)
-            .isoformat(timespec="milliseconds")
-            .replace("+00:00", "Z")
-        )
         fields = {
             "Type": "Notification",
             "MessageId": message_id,
             "TopicArn": topic,
             "Message": message,
-            "Timestamp": moment,
+            "Timestamp": iso(now_ms),
         } | more
         text = "".join(f"{name}\n{fields[name]}\n" for name in _SIGNED if name in fields).encode()
         algorithm = hashes.SHA1() if version == "1" else hashes.SHA256()  # noqa: S303 -- version 1
@@ -180,17 +176,12 @@ class FakeSes(Receiver):
         """
         letter = effect or self.effects[-1]
         outbox_id, at_ms = letter.data["tags"]["outboxId"], self.now_ms + number
-        moment = (
-            datetime.fromtimestamp(at_ms / 1000, UTC)
-            .isoformat(timespec="milliseconds")
-            .replace("+00:00", "Z")
-        )
         event = ses_event(
             kind,
             outbox_id,
             f"sandbox-{self.effects.index(letter) + 1:06d}",
             people or [letter.data["to"]],
-            moment,
+            iso(at_ms),
             f"feedback-{kind}-{number}",
             permanent=permanent,
         )

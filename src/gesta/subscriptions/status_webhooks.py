@@ -13,6 +13,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 import msgspec
 
+from gesta.domain.durations import iso
 from gesta.domain.ids import KEY_LENGTH_MAX, covers
 from gesta.domain.state import State
 from gesta.domain.status_events import OWN_SOURCES, STATUS_WEBHOOKS, Event
@@ -22,7 +23,6 @@ from gesta.flows.flow import Flow, Payload
 from gesta.flows.webhook import SUBSCRIPTION, Message, WebhookSubscription, endpoint_error
 from gesta.intake.submit import Intake
 from gesta.intake.submit_options import Options
-from gesta.requests.dead_letters import iso
 from gesta.runtime.clock import Signal
 from gesta.runtime.component import repeat
 from gesta.subscriptions.log_consumer import OWN, POLL_SECONDS, Log, LogConsumer

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 
 import msgspec
 
+from gesta.domain.durations import iso
 from gesta.domain.events import Event, Meta, Sent, SentLate
 from gesta.domain.state import State
 from gesta.errors import InvalidRequest
@@ -303,7 +304,7 @@ def log_row(state: State, history: Sequence[tuple[str, Event | None, Meta]]) -> 
         log_status(state),
         state.attempts,
         duration_ms,
-        _iso(sent[1].occurred_at) if sent else None,
+        iso(sent[1].occurred_at) if sent else None,
         state.reason.upper() if is_over and state.reason else None,
         (
             MAX_ATTEMPTS_REACHED
@@ -324,7 +325,7 @@ def job_result(state: State, history: Sequence[tuple[str, Event | None, Meta]]) 
     return JobResult(
         row.ses_message_id or "",
         "SENT",
-        _iso(sent[1].occurred_at),
+        iso(sent[1].occurred_at),
         row.duration_ms,
         sent[0].attempts,
     )
@@ -344,11 +345,3 @@ async def email_log(engine: Engine, request_id: str, *, tenant: str = "default")
 def _sent(history: Sequence[tuple[str, Event | None, Meta]]) -> tuple[Sent | SentLate, Meta] | None:
     found = [(event, meta) for _, event, meta in history if isinstance(event, Sent | SentLate)]
     return found[-1] if found else None
-
-
-def _iso(at_ms: int) -> str:
-    return (
-        datetime.fromtimestamp(at_ms / 1000, UTC)
-        .isoformat(timespec="milliseconds")
-        .replace("+00:00", "Z")
-    )

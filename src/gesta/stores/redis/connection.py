@@ -4,6 +4,7 @@ redis-py repeats a command by itself after a timeout, which would run a script t
 are off: a call is sent once, and its caller knows what repeating it means.
 """
 
+import asyncio
 import hashlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -33,7 +34,8 @@ TIMEOUT_SECONDS = 10.0
 CONNECT_SECONDS = 5.0
 #: A blocking command may take this much longer than it blocks.
 BLOCK_MARGIN_SECONDS = 5.0
-CONNECTIONS = 100
+#: Calls at a time; more wait for their turn.
+CONNECTIONS = 32
 _FAILURES = (exceptions.RedisError, exceptions.RedisClusterException, OSError)
 
 
@@ -154,6 +156,7 @@ class Redis:
         self.address = address
         self._timeout_seconds = timeout_seconds
         self._client = self._connect(timeout_seconds)
+        self._turns = asyncio.Semaphore(CONNECTIONS)
         self._blocking: Client | RedisCluster | None = None
 
     async def close(self) -> None:
@@ -186,14 +189,16 @@ class Redis:
     async def command(self, *parts: Arg) -> Any:
         """One command; on a Cluster it goes to the node of its first key."""
         try:
-            return await self._client.execute_command(*parts)
+            async with self._turns:
+                return await self._client.execute_command(*parts)
         except _FAILURES as error:
             raise_as_store_error(self.address.name, error)
 
     async def commands(self, commands: Iterable[Sequence[Any]]) -> list[Any]:
         """The answers of several commands, sent at once; each is about one key."""
         try:
-            return list(await self._pipeline(commands).execute())
+            async with self._turns:
+                return list(await self._pipeline(commands).execute())
         except _FAILURES as error:
             await self._ask_who_has_which_slot()
             raise_as_store_error(self.address.name, error)
@@ -252,7 +257,8 @@ class Redis:
             ("EVALSHA", one.script.sha, len(one.keys), *one.keys, *one.args) for one in calls
         ]
         try:
-            return list(await self._pipeline(commands).execute(raise_on_error=False))
+            async with self._turns:
+                return list(await self._pipeline(commands).execute(raise_on_error=False))
         except _FAILURES as error:
             await self._ask_who_has_which_slot()
             raise_as_store_error(self.address.name, error)
@@ -299,7 +305,8 @@ class Redis:
             host=host,
             port=port,
             db=address.database,
-            max_connections=CONNECTIONS,
+            # Twice the calls at a time: a cancelled call gives its connection back late.
+            max_connections=2 * CONNECTIONS,
             **options,
         )
 

@@ -29,6 +29,7 @@ from gesta.ports.read_model import (
     key_of,
     should_have_a_job,
 )
+from gesta.runtime.group_commit import GroupCommit
 from gesta.stores.redis.connection import Call, Redis, script
 from gesta.stores.redis.keys import SLOTS, IndexKeys, RequestKeys, slot_of
 
@@ -45,6 +46,7 @@ _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(State).decode
 _fields_of = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _text_of = msgspec.json.Decoder(str).decode
+_pack = msgspec.msgpack.Encoder().encode
 
 #: The fields of seed documents' snapshots that are part of the payload.
 PAYLOAD_FIELDS = ("workspaceCode", "templateCode", "channelCode", "recipient")
@@ -81,8 +83,20 @@ class RedisReadModel:
     def __init__(self, redis: Redis) -> None:
         self._redis = redis
         self._shards = shards(SHARDS if redis.address.is_cluster else 1)
+        #: Many callers wait for one request each: their reads are one call.
+        self._reads: GroupCommit[Key, View | None] = GroupCommit(self._read, "gesta-redis-reads")
 
     async def get(self, keys: Sequence[Key]) -> dict[Key, View]:
+        if len(keys) != 1:
+            return await self._get(keys)
+        view = await self._reads.add(keys[0])
+        return {} if view is None else {keys[0]: view}
+
+    async def _read(self, keys: list[Key]) -> list[View | None]:
+        found = await self._get(keys)
+        return [found.get(key) for key in keys]
+
+    async def _get(self, keys: Sequence[Key]) -> dict[Key, View]:
         tenants: dict[str, list[Key]] = defaultdict(list)
         for key in keys:
             tenants[key[1]].append(key)
@@ -481,17 +495,17 @@ def _group_head(flow: str, tenant: str, ids: Iterable[str]) -> tuple[list[str], 
 
 def _save_args(view: View) -> list[Any]:
     state = view.state
-    fields = _snapshot(view)
-    return [
+    packed = [
         state.id,
         state.version,
         state.status,
         state.updated_at,
-        state.dispatch_version if state.wants else "",
-        int(state.is_terminal),
-        len(fields),
-        *chain.from_iterable(fields.items()),
+        state.dispatch_version if state.wants else 0,
+        state.is_terminal,
+        *chain.from_iterable(_snapshot(view).items()),
     ]
+    # One argument: the client takes longer for each than for its content.
+    return [_pack(packed)]
 
 
 def _snapshot(view: View) -> dict[str, Any]:
@@ -504,26 +518,27 @@ def _snapshot(view: View) -> dict[str, Any]:
         if raw is not None and bytes(raw)[:1] == b'"':
             fields[name] = _text_of(raw)
     return fields | {
-        "data": bytes(given.get("data", view.payload)),
+        "data": bytes(given.get("data", view.payload)).decode(),
         "status": state.status,
         "version": state.version,
         "createdAt": state.created_at,
         "updatedAt": state.updated_at,
         "lastStreamRevision": state.version - 1,
-        "state": _encode(state),
-        "payload": view.payload,
+        "state": _encode(state).decode(),
+        "payload": view.payload.decode(),
     }
 
 
 def _index_args(state: State) -> list[Any]:
-    return [
+    packed = [
         _member(state),
         state.version,
         "" if state.sweep_at is None else state.sweep_at,
         state.updated_at if state.wants else "",
         state.updated_at if state.waits_for_a_person else "",
-        int(state.is_terminal),
+        state.is_terminal,
     ]
+    return [_pack(packed)]
 
 
 def _view_of(state: str, payload: str) -> View:

@@ -6,8 +6,8 @@
 --       then two per view: its snapshot (HASH) and its dispatched mark (STRING)
 -- ARGV  1 S, the number of statuses; 2 … 1+S the statuses
 --       2+S how long a dispatched mark outlives the end of its request, in milliseconds
---       then per view: id, version, status, updatedAt, dispatch version or "", "1" if it has ended,
---       the number of fields, and field, value, …
+--       then per view, in MessagePack: id, version, status, updatedAt, dispatch version or 0,
+--       whether it has ended, and field, value, …
 -- Returns per view: 1 saved, 0 not newer, or an error.
 local count = tonumber(ARGV[1])
 local by_status = {}
@@ -16,8 +16,8 @@ for n = 1, count do
 end
 local keep_ms = ARGV[2 + count]
 
-local function save(key, mark, at)
-  local id, version, status = ARGV[at], tonumber(ARGV[at + 1]), ARGV[at + 2]
+local function save(key, mark, view)
+  local id, version, status = view[1], view[2], view[3]
   local stored = redis.call('HMGET', key, 'version', 'status')
   if stored[1] and tonumber(stored[1]) >= version then
     return 0
@@ -26,15 +26,20 @@ local function save(key, mark, at)
     redis.call('SREM', by_status[stored[2]], id)
   end
   redis.call('SADD', by_status[status], id)
-  redis.call('ZADD', KEYS[1], ARGV[at + 3], id)
+  redis.call('ZADD', KEYS[1], string.format('%.0f', view[4]), id)
   redis.call('ZADD', KEYS[2], 0, id)
   redis.call('DEL', key)
-  redis.call('HSET', key, unpack(ARGV, at + 7, at + 6 + 2 * tonumber(ARGV[at + 6])))
-  local dispatched = tonumber(ARGV[at + 4])
-  if dispatched and dispatched > tonumber(redis.call('GET', mark) or '0') then
-    redis.call('SET', mark, ARGV[at + 4])
+  for n = 8, #view, 2 do
+    -- Lua would write a large number as 1.7e+12.
+    if type(view[n]) == 'number' then
+      view[n] = string.format('%.0f', view[n])
+    end
   end
-  if ARGV[at + 5] == '1' then
+  redis.call('HSET', key, unpack(view, 7))
+  if view[5] > tonumber(redis.call('GET', mark) or '0') then
+    redis.call('SET', mark, string.format('%.0f', view[5]))
+  end
+  if view[6] then
     redis.call('PEXPIRE', mark, keep_ms)
   end
   return 1
@@ -42,9 +47,9 @@ end
 
 local answers, at = {}, 3 + count
 for n = 3 + count, #KEYS, 2 do
-  local done, answer = pcall(save, KEYS[n], KEYS[n + 1], at)
+  local done, answer = pcall(save, KEYS[n], KEYS[n + 1], cmsgpack.unpack(ARGV[at]))
   -- One key that another program left must not keep the others from being saved.
   answers[#answers + 1] = done and answer or tostring(type(answer) == 'table' and answer.err or answer)
-  at = at + 7 + 2 * tonumber(ARGV[at + 6])
+  at = at + 1
 end
 return answers
