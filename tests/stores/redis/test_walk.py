@@ -81,15 +81,12 @@ class Walk:
         chosen: list[Settlement] = []
         for leased in self.dice.sample(self.leased, min(len(self.leased), 5)):
             known = (leased.job.id, self.dice.choice([leased.token, leased.token, "stranger"]))
-            chosen.append(
-                self.dice.choice(
-                    [
-                        Ack(*known),
-                        Release(*known, self.dice.choice([0, now + 2_000])),
-                        Hold(*known, self.dice.choice(SCOPES)),
-                    ]
-                )
-            )
+            ways: list[Settlement] = [
+                Ack(*known),
+                Release(*known, self.dice.choice([0, now + 2_000])),
+                Hold(*known, self.dice.choice(SCOPES)),
+            ]
+            chosen.append(self.dice.choice(ways))
         chosen += [Drop(self.dice.choice(self.jobs).id)] if self.jobs else []
         # One settlement of each job: what the second one meets is not the queue's to say.
         chosen = list({one.job_id: one for one in chosen}.values())
