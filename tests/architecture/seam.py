@@ -79,6 +79,17 @@ EXCEPTIONS: dict[tuple[str, frozenset[str]], str] = {
             }
         ),
     ): "it leads from the caller's threads and clock into the event loop; the engine is inside",
+    (
+        "src/gesta/outbound/lookups.py",
+        frozenset(
+            {
+                "asyncio.get_running_loop().time",
+                "asyncio.wait",
+                "asyncio.timeout",
+                "loop.call_later",
+            }
+        ),
+    ): "it waits for real name servers; a run on a clock of its own has no network",
     ("src/gesta/tenants/templates/child.py", frozenset({"time", "time.process_time"})): (
         "a process of its own that is bounded by the system's timers; no answer depends on the"
         " clock, and tests on their own clock do without it"

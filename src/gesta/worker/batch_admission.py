@@ -5,7 +5,6 @@ whose request is not there yet is released for a moment, and quarantined after s
 whose request cannot be read is quarantined, and the rest goes on. The caller starts what is left.
 """
 
-import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
@@ -20,7 +19,7 @@ from gesta.ports.read_model import Key, Quarantined, View
 from gesta.ports.stores import Stores
 from gesta.requests.loader import Loader
 from gesta.requests.store_retry import StoreRetry
-from gesta.runtime.clock import sleep
+from gesta.runtime.clock import sleep, spawn
 from gesta.runtime.component import STORE_PAUSE_SECONDS, Process
 from gesta.tenants.config import ConfigCache
 from gesta.tenants.pause_control import PauseControl
@@ -119,13 +118,19 @@ class BatchAdmission:
         if holds:
             await self._do(lambda: self._queue.settle(holds), holds, insist=insist)
         # Together, so that one commit takes many.
-        await asyncio.gather(
-            *(
-                self._job_release.hold(one.leased, one.hold, one.view, insist=insist)
-                for one in paused
-                if one.view is not None
+        holding = [
+            spawn(
+                self._job_release.hold(one.leased, one.hold, one.view, insist=insist), "gesta-hold"
             )
-        )
+            for one in paused
+            if one.view is not None
+        ]
+        try:
+            for task in holding:
+                await task
+        finally:
+            for task in holding:
+                task.cancel()
         # The pause may have ended since we read it, before these jobs were held: look again.
         scopes = [(one.leased.job.tenant, one.hold.scope) for one in paused]
         await self._do(lambda: self._pausing.let_go(scopes), insist=insist)
