@@ -26,6 +26,7 @@ async def test_a_node_worker_executes_a_job_and_sees_the_pointer_only(ports, nod
     assert begun["opts"]["priority"] == 3  # R0-9
     assert (await node.event("completed"))["id"] == job.id
     assert await ports.queue.find([job.id]) == set()
+    assert await ports.job_inspection.count(10) == 0
     assert await ports.queue.put([job]) == [True]  # S0-25: a finished job is replaced
     assert (await node.event("completed"))["id"] == job.id
 

@@ -5,5 +5,7 @@ local answer = {}
 for n, id in ipairs(ARGV) do
   local name = locate(id)
   answer[n] = name and load(queue(name), id) and 1 or 0
+  -- A Node worker has finished it.
+  if name and answer[n] == 0 then call('ZREM', JOBS, id .. ' ' .. name) end
 end
 return answer
