@@ -133,7 +133,6 @@ def test_the_search_finds_an_attempt_that_says_what_it_was_given(folder, cli, mo
     said = {**walk.outputs, **commands(cli, walk), **left_behind(walk)}
     found = places({**SECRETS, **PEOPLE}, said)
     assert {
-        "token in gesta.db",
         f"name in show {walk.ids[1]} --json",
         "referred secret in dead letters",
         "token in outcome of rejected",
