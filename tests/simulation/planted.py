@@ -337,6 +337,7 @@ def cancel_that_does_not_drop(before: State, after: State) -> None:
     "one effect for each intent",
     "a careless flow doubles only what was in doubt",
     "whoever calls holds the lease",
+    "two never call at once",
     rates=Rates(store_slow=0.08),
     decisions=40,
     submits=14,
