@@ -50,7 +50,7 @@ class Called(msgspec.Struct, frozen=True):
 
 class _Answered(msgspec.Struct):
     id: str = ""
-    results: list[_Answered] = []
+    items: list[_Answered] = []
 
 
 class Caller(asyncio.Protocol):
@@ -145,7 +145,7 @@ async def call(task: Task) -> Called:
             statuses[status] = statuses.get(status, 0) + 1
         for answer in caller.answers:
             answered = msgspec.json.decode(answer, type=_Answered)
-            ids += [one.id for one in answered.results] or [answered.id]
+            ids += [one.id for one in answered.items] or [answered.id]
     return Called(seconds, percentile(took, 50), percentile(took, 99), statuses, ids)
 
 

@@ -64,7 +64,7 @@ def test_one_part_for_a_locale_as_text_and_as_json(cli: Cli, folder: Path, store
     )
     assert answer.json == {
         "code": "welcome@pt",
-        "version": 2,
+        "version": 1,
         "parts": {"subject": "Olá Ann", "html": "<p>Hello Ann</p>"},
     }
 

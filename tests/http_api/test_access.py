@@ -59,7 +59,7 @@ async def test_a_scope_allows_only_itself_and_admin_all(api):
     )
     refused = await api.call("POST", "/v1/requests", BODY, key=reader)
     assert (refused.status, refused.body["code"]) == (403, "scope_missing")
-    assert "`gesta key create --scope" in refused.body["detail"]
+    assert "create one with --scope" in refused.body["detail"]
     assert (await api.call("GET", "/v1/requests", key=submitter)).status == 403
     assert (await api.call("POST", "/v1/requests", BODY, key=admin)).status == 202
     assert (await api.call("GET", "/v1/requests", key=admin)).status == 200
