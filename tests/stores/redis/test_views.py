@@ -186,17 +186,17 @@ async def test_a_restarted_server_without_its_data_gets_all_views_again(tmp_path
 
 
 async def test_the_snapshot_shows_the_final_status_and_the_worker_reads_it(tmp_path, valkey):
-    seen: list[dict[str, str]] = []
+    executed: list[int] = []
     stored = client_of(valkey)
 
     @flow("notification.slack", on_unknown="resend")
     async def send(payload: Note, attempt) -> Done:
-        seen.append(stored.hgetall(key))
+        executed.append(payload.number)
         return Done(id="1731.1")
 
     settings = load({"url": f"sqlite:///{tmp_path}/gesta.db", "views_url": valkey.url})
     async with Engine(flows=[send], settings=settings) as engine:
-        later = datetime.now(UTC) + timedelta(seconds=0.5)
+        later = datetime.now(UTC) + timedelta(seconds=2)
         request = await engine.submit(Note(number=7), tenant="acme", deliver_at=later)
         key = f"notification.slack:v1:{{acme}}:message-request:{request.id}"
 
@@ -204,11 +204,13 @@ async def test_the_snapshot_shows_the_final_status_and_the_worker_reads_it(tmp_p
             return stored.hget(key, "status") == "queued"
 
         await until(queued)
+        # Only a worker that loads the snapshot can come to execute this.
+        stored.hset(key, "payload", '{"number":8}')
+        assert executed == []
         assert await request.outcome(timeout=20) == Done("1731.1")
 
         async def sent():
             return stored.hget(key, "status") == "sent"  # R0-30
 
         await until(sent)
-    # What the worker executed is what the snapshot says.
-    assert [(one["status"], one["data"]) for one in seen] == [("queued", '{"number":7}')]  # R1-22
+    assert executed == [8]  # R1-22
