@@ -108,8 +108,8 @@ $(VENV)/.dev: $(VENV)/.made-by requirements/dev.txt pyproject.toml
 LOCK := compile --no-config --universal --python-version 3.11 --generate-hashes --no-annotate --no-header --no-emit-index-url --no-emit-find-links
 
 lock: $(UV)
-	$(UV) pip $(LOCK) pyproject.toml --extra postgresql --extra redis --extra slack --extra email --extra ses --extra sms --extra testing --group dev --output-file requirements/dev.txt --quiet $(ARGS)
-	$(UV) pip $(LOCK) pyproject.toml --extra postgresql --extra redis --extra slack --extra email --extra ses --extra sms --group build --group servers --constraints requirements/dev.txt --output-file requirements/run.txt --quiet $(ARGS)
+	$(UV) pip $(LOCK) pyproject.toml --extra postgresql --extra redis --extra slack --extra email --extra ses --extra sms --extra kurrentdb --extra sqs --extra stripe --extra testing --group dev --output-file requirements/dev.txt --quiet $(ARGS)
+	$(UV) pip $(LOCK) pyproject.toml --extra postgresql --extra redis --extra slack --extra email --extra ses --extra sms --extra sqs --extra stripe --group build --group servers --constraints requirements/dev.txt --output-file requirements/run.txt --quiet $(ARGS)
 
 $(UV):
 	$(PYTHON) -m venv --clear .venv-lock
