@@ -47,8 +47,7 @@ class GatewayDescriptor(msgspec.Struct, frozen=True, kw_only=True):
 
     def units_of(self, money: Money) -> int:
         """The amount as the gateway counts it. Raises AmountNotSupported."""
-        shift = self._exponent(money.currency) - exponent_of(money.currency)
-        units, rest = (money.minor * 10**shift, 0) if shift >= 0 else divmod(money.minor, 10**-shift)
+        units, rest = _shifted(money.minor, self._exponent(money.currency) - money.exponent)
         if rest or units % self.steps.get(money.currency, 1):
             raise AmountNotSupported(
                 f"{self.type} cannot express {money}: it counts {money.currency} in larger steps"
@@ -58,12 +57,17 @@ class GatewayDescriptor(msgspec.Struct, frozen=True, kw_only=True):
     def money_of(self, units: int, currency: str) -> Money:
         """An amount that the gateway stated. Raises AmountNotSupported."""
         code = currency.upper()
-        shift = exponent_of(code) - self._exponent(code)
-        minor, rest = (units * 10**shift, 0) if shift >= 0 else divmod(units, 10**-shift)
+        minor, rest = _shifted(units, exponent_of(code) - self._exponent(code))
         if rest:
             raise AmountNotSupported(f"{self.type} states {units} units of {code}, a fraction")
-        return Money(minor, code)
+        return Money.of_minor(minor, code)
 
     def _exponent(self, currency: str) -> int:
         found = self.exponents.get(currency)
         return exponent_of(currency) if found is None else found
+
+
+def _shifted(number: int, places: int) -> tuple[int, int]:
+    """The number with its point moved to the right, and what does not fit into a whole one."""
+    power: int = 10 ** abs(places)
+    return (number * power, 0) if places >= 0 else divmod(number, power)

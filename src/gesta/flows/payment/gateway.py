@@ -45,12 +45,6 @@ class GatewayAccount(ConfigBody, frozen=True):
     #: What only this type of gateway needs; checked by the gateway when it is used.
     options: dict[str, Any] = msgspec.field(default_factory=dict)
 
-    @property
-    def fingerprint(self) -> str:
-        """The same for the same account at the same address, whatever its API key is."""
-        whose = "\0".join((self.type, self.api_url, self.account))
-        return sha256(whose.encode()).hexdigest()[:32]
-
     def __repr__(self) -> str:
         return f"GatewayAccount({self.type}, {self.account})"
 
@@ -67,9 +61,7 @@ class Reference(msgspec.Struct, frozen=True):
     intent: int
 
     def __str__(self) -> str:
-        return ":".join(
-            (self.tenant, self.flow, self.request_id, self.operation, str(self.intent))
-        )
+        return ":".join((self.tenant, self.flow, self.request_id, self.operation, str(self.intent)))
 
     @classmethod
     def parse(cls, text: object) -> "Reference | None":
@@ -111,7 +103,7 @@ class GatewayCall(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     #: The code of the account's config.
     gateway: str
     type: str
-    #: GatewayAccount.fingerprint when it was rendered.
+    #: Connection.fingerprint when it was rendered.
     account: str
     verb: Verb
     key: str
@@ -142,6 +134,15 @@ class Connection:
     account: GatewayAccount
     api_key: str
     timeout_seconds: float = 30.0
+
+    def fingerprint(self, mode: str = "") -> str:
+        """The same for the same account at the same address, whatever its API key is.
+
+        `mode`: what else decides where a call arrives, e.g. that the API key is one for tests.
+        """
+        account = self.account
+        whose = f"{account.type}\0{account.api_url}\0{account.account}\0{mode}"
+        return sha256(whose.encode()).hexdigest()[:32]
 
     def __repr__(self) -> str:
         return f"Connection({self.code})"
@@ -241,6 +242,13 @@ class AccountRefused(msgspec.Struct, frozen=True, tag="account_refused"):
     detail: str = ""
 
 
+ACCOUNT_CHANGED: Final = AccountRefused(
+    "account_changed",
+    "the config of the gateway names another account than the one that this call was made for;"
+    " nothing was sent",
+)
+
+
 class CallNotFound(msgspec.Struct, frozen=True, tag="not_found"):
     """The gateway knows nothing of the reference. It counts only after
     `GatewayDescriptor.visible_after_seconds`, and only twice in a row.
@@ -335,11 +343,15 @@ class Gateway(Protocol):
     def errors(self, account: GatewayAccount) -> Mapping[str, str]:
         """Field → what is wrong with an account of this type, beyond its types."""
 
-    def render(self, instruction: Instruction, code: str, account: GatewayAccount) -> GatewayCall:
+    def render(self, instruction: Instruction, connection: Connection) -> GatewayCall:
         """The exact call. Raises Unrenderable when the gateway cannot express it."""
 
     async def execute(self, call: GatewayCall, connection: Connection) -> CallAnswer:
-        """Send the call once, with its key. Never raises for what the gateway answers."""
+        """Send the call once, with its key. Never raises for what the gateway answers.
+
+        Sends nothing and answers AccountRefused where the connection reaches another account than
+        the one that the call was rendered for. The same holds for `look_up`.
+        """
 
     async def look_up(
         self, call: GatewayCall, connection: Connection, payment_id: str = ""

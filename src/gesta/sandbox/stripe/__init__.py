@@ -100,7 +100,9 @@ class FakeStripe(Receiver):
     def events(self) -> list[dict[str, Any]]:
         return self.books.events
 
-    def webhook(self, url: str, secret: str, number: int = -1, late_seconds: int = 0) -> HttpRequest:
+    def webhook(
+        self, url: str, secret: str, number: int = -1, late_seconds: int = 0
+    ) -> HttpRequest:
         """The signed delivery of one event, by default the latest."""
         if not self.events:
             raise LookupError("there is no event yet")

@@ -64,7 +64,7 @@ class Books:
         amount = _amount(sent, "amount")
         if amount is None:
             raise StripeRefusal(400, "parameter_missing", "Missing required param: amount.")
-        intent = {
+        intent: dict[str, Any] = {
             "id": self._id("pi"),
             "object": "payment_intent",
             "amount": amount,
@@ -161,8 +161,9 @@ class Books:
         if amount is None:
             raise StripeRefusal(400, "parameter_missing", "Missing required param: amount.")
         how = str(sent.get("source", "")).removeprefix("tok_")
-        of = {"id": None, "amount": amount, "currency": _currency(sent), "metadata": {}}
-        charge = self._charge(of | {"metadata": dict(sent.get("metadata", {}))}, now, how in DECLINES)
+        of: dict[str, Any] = {"id": None, "amount": amount, "currency": _currency(sent)}
+        of["metadata"] = dict(sent.get("metadata", {}))
+        charge = self._charge(of, now, declined=how in DECLINES)
         if how in DECLINES:
             raise _decline(*DECLINES[how], charge["id"])
         if sent.get("capture", "true") == "true":
@@ -183,8 +184,8 @@ class Books:
         charge["amount_refunded"] = charge["amount"] - amount
         return charge
 
-    def _charge(self, of: dict[str, Any], now: int, declined: bool = False) -> dict[str, Any]:
-        charge = {
+    def _charge(self, of: dict[str, Any], now: int, *, declined: bool) -> dict[str, Any]:
+        charge: dict[str, Any] = {
             "id": self._id("ch"),
             "object": "charge",
             "amount": of["amount"],
@@ -235,7 +236,7 @@ class Books:
                 "amount_too_large",
                 f"Refund amount ({amount}) is greater than unrefunded amount on charge ({left})",
             )
-        refund = {
+        refund: dict[str, Any] = {
             "id": self._id("re"),
             "object": "refund",
             "amount": amount,
@@ -263,7 +264,7 @@ class Books:
             raise StripeRefusal(
                 400, "balance_insufficient", "You have insufficient funds in your Stripe account."
             )
-        payout = {
+        payout: dict[str, Any] = {
             "id": self._id("po"),
             "object": "payout",
             "amount": amount,
