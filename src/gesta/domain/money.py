@@ -183,7 +183,7 @@ def _minor(amount: str, currency: str, digits: int, rounding: Rounding | None) -
         raise InvalidMoney(f"{amount!r} is no amount; write digits and a point: '49.90'")
     places = len(amount.partition(".")[2])
     if places <= digits:
-        minor = int(amount.replace(".", "", 1)) * 10 ** (digits - places)
+        minor: int = int(amount.replace(".", "", 1)) * 10 ** (digits - places)
     elif rounding is None:
         raise InvalidMoney(f"{amount} {currency}: {currency} has {digits} digits after the point")
     else:
