@@ -149,7 +149,9 @@ class FakeStripe(Receiver):
         return msgspec.structs.replace(reply, headers=reply.headers | retry_after_header(fault))
 
     def success(self, effect: Effect) -> Reply:
-        raise NotImplementedError("FakeStripe.receive answers by itself")
+        # A copy of now: the object may change before the key is used again.
+        body = msgspec.json.encode(effect.data["object"])
+        return Reply(200, body, {"content-type": "application/json"})
 
     def _executed(self, call: Call, fault: Fault) -> Reply:
         path = (call.type, call.text, call.body)
@@ -190,13 +192,12 @@ class FakeStripe(Receiver):
         if fault.error == "stored_500":
             return _error(500, "", "An unknown error occurred", type="api_error")
         answer = self._act(call)
-        # A copy of now: the object may change before the key is used again.
-        reply = Reply(200, msgspec.json.encode(answer), {"content-type": "application/json"})
         effect = Effect(
             call.key or f"stripe-{self.calls}", call.type, call.data, call.headers, call.text
         )
-        effect.data = call.data | {"id": answer["id"], "at": self.now}
-        if call.type != "confirm" and answer.get("status") != "requires_action":
+        effect.data = call.data | {"object": answer, "at": self.now}
+        reply = self.success(effect)
+        if answer.get("status") != "requires_action":
             self.effects.append(effect)
             self.performed += 1
             if self.kept is not None:

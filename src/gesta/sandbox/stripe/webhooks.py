@@ -1,9 +1,9 @@
-"""The fake's webhooks: signed as Stripe signs them, in any order, late and repeated."""
+"""The fake's webhooks: signed as Stripe signs them, one delivery at a time, so that a test chooses
+order, delay and repeats.
+"""
 
 import hashlib
 import hmac
-from collections.abc import Iterator, Sequence
-from random import Random
 from typing import Any
 
 import msgspec
@@ -27,10 +27,3 @@ def webhook(event: dict[str, Any], url: str, secret: str, at_seconds: int) -> Ht
         "User-Agent": "Stripe/1.0",
     }
     return HttpRequest("POST", url, headers, body)
-
-
-def disorderly(events: Sequence[dict[str, Any]], chance: Random) -> Iterator[dict[str, Any]]:
-    """The events in a random order; each comes once, twice or three times."""
-    repeated = [event for event in events for _ in range(chance.choice((1, 1, 2, 3)))]
-    chance.shuffle(repeated)
-    yield from repeated
