@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from gesta.domain.events import Actor
+    from gesta.domain.money import Money
     from gesta.domain.outcome import Done, Outcome, Rejected, Retry, Unknown
     from gesta.domain.retry_policy import RetryPolicy
     from gesta.domain.status_events import Event
@@ -41,6 +42,7 @@ __all__ = [
     "Flow",
     "GestaError",
     "InvalidRequest",
+    "Money",
     "NotFound",
     "OutcomeTimeout",
     "Options",
@@ -65,6 +67,7 @@ __all__ = [
 #: Module → the public names that live there.
 _HOMES = {
     "gesta.domain.events": ("Actor",),
+    "gesta.domain.money": ("Money",),
     "gesta.domain.outcome": ("Done", "Outcome", "Rejected", "Retry", "Unknown"),
     "gesta.domain.retry_policy": ("RetryPolicy",),
     "gesta.domain.status_events": ("Event",),
