@@ -11,6 +11,7 @@ from gesta.ports.job_store import (
     Claim,
     JobCounts,
     Reaped,
+    ReapedEnd,
 )
 from gesta.runtime.clock import Runtime
 from gesta.stores import job_rows
