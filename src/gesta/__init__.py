@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from gesta.domain.events import Actor
+    from gesta.domain.money import Money
     from gesta.domain.outcome import Done, Outcome, Rejected, Retry, Unknown
     from gesta.domain.retry_policy import RetryPolicy
     from gesta.domain.status_events import Event
@@ -27,8 +28,10 @@ if TYPE_CHECKING:
     from gesta.flows.flow import Flow, Payload, Personal, flow
     from gesta.intake.submit_options import Options
     from gesta.runtime.settings import Settings
+    from gesta.sagas.saga import Abort, Saga, StepFailed, saga
 
 __all__ = [
+    "Abort",
     "Actor",
     "Attempt",
     "Conflict",
@@ -39,6 +42,7 @@ __all__ = [
     "Flow",
     "GestaError",
     "InvalidRequest",
+    "Money",
     "NotFound",
     "OutcomeTimeout",
     "Options",
@@ -50,16 +54,20 @@ __all__ = [
     "Request",
     "Retry",
     "RetryPolicy",
+    "Saga",
     "Settings",
+    "StepFailed",
     "Overloaded",
     "Unknown",
     "external",
     "flow",
+    "saga",
 ]
 
 #: Module → the public names that live there.
 _HOMES = {
     "gesta.domain.events": ("Actor",),
+    "gesta.domain.money": ("Money",),
     "gesta.domain.outcome": ("Done", "Outcome", "Rejected", "Retry", "Unknown"),
     "gesta.domain.retry_policy": ("RetryPolicy",),
     "gesta.domain.status_events": ("Event",),
@@ -80,6 +88,7 @@ _HOMES = {
     "gesta.intake.submit_options": ("Options",),
     "gesta.engine.request": ("Request",),
     "gesta.runtime.settings": ("Settings",),
+    "gesta.sagas.saga": ("Abort", "Saga", "StepFailed", "saga"),
 }
 
 if not TYPE_CHECKING:

@@ -25,6 +25,7 @@ PUBLIC = [
     "Flow",
     "GestaError",
     "InvalidRequest",
+    "Money",
     "NotFound",
     "OutcomeTimeout",
     "Options",

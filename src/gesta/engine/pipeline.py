@@ -45,6 +45,8 @@ from gesta.requests.waiters import Waiters
 from gesta.runtime.clock import Ids, OnClock
 from gesta.runtime.component import Components, Process, repeat
 from gesta.runtime.telemetry import Telemetry
+from gesta.sagas.run import SagaRuns
+from gesta.sagas.wake_up import WakeUps
 from gesta.security.cursors import Cursors
 from gesta.security.envelope_encryption import IDENTITY, KeyRing
 from gesta.security.keyed_digests import KeyedDigests
@@ -88,7 +90,8 @@ class Pipeline:
         subscriptions: Sequence[Subscription],
         retention: timedelta | None,
     ) -> None:
-        self.flows = _journalled(flows, environment.stores)
+        self._sagas = SagaRuns(flows)
+        self.flows = _journalled(self._sagas.flows, environment.stores)
         self.environment, self.retention = environment, retention
         self.runtime = OnClock(environment.runtime, environment.stores.now_ms)
         self.telemetry, ids = Telemetry(), Ids(self.runtime)
@@ -280,6 +283,17 @@ class Pipeline:
         self.status_webhooks: StatusWebhooks | None = None
         self.alerts: Alerts | None = None
         own: list[LogConsumer] = []
+        if self._sagas.are_declared:
+            wake_ups = WakeUps(log=log, loader=self.loader, recorder=self.recorder)
+            self._sagas.connect(
+                intake=self.intake,
+                loader=self.loader,
+                key_claims=stores.key_claims,
+                identity=self.identity,
+                wake_ups=wake_ups,
+                telemetry=self.telemetry,
+            )
+            own.append(wake_ups)
         if webhook.NAME in self.flows:
             flow = self.flows[webhook.NAME]
             self.status_webhooks = StatusWebhooks(
