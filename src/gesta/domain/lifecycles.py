@@ -14,13 +14,14 @@ from gesta.domain.events import Created
 from gesta.domain.lifecycle import EVENT_NAMES, Lifecycle
 from gesta.domain.notification.lifecycle import NOTIFICATION, SLACK
 from gesta.domain.task import TASK
+from gesta.domain.transaction.lifecycle import TRANSACTION
 
-_OF_KIND = {"notification": NOTIFICATION}
+_OF_KIND = {"notification": NOTIFICATION, "payment": TRANSACTION}
 #: Flow → its lifecycle: those that differ from their kind's, and those that were asked for.
 _OF_FLOW: dict[str, Lifecycle] = {"notification.slack": SLACK}
 
 #: Every public status that gesta itself uses.
-STATUSES = tuple(dict.fromkeys((*NOTIFICATION.statuses, *TASK.statuses)))
+STATUSES = tuple(dict.fromkeys((*NOTIFICATION.statuses, *TASK.statuses, *TRANSACTION.statuses)))
 if TYPE_CHECKING:
     Status = str
 else:
