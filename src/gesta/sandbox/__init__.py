@@ -15,6 +15,7 @@ from gesta.sandbox.receiver import Effect, Fault, Receiver, Reply
 from gesta.sandbox.ses import FakeSes
 from gesta.sandbox.slack import FakeSlack
 from gesta.sandbox.smtp import FakeMailServer
+from gesta.sandbox.stripe import FakeStripe
 from gesta.sandbox.twilio import FakeTwilio
 from gesta.sandbox.webhook import FakeWebhookReceiver
 
@@ -29,6 +30,7 @@ __all__ = [
     "FakeSes",
     "FakeSlack",
     "FakeMailServer",
+    "FakeStripe",
     "FakeTwilio",
     "FakeWebhookReceiver",
 ]
@@ -50,12 +52,14 @@ class Sandbox:
         self.twilio = FakeTwilio()
         self.ses = FakeSes()
         self.smtp = FakeMailServer()
+        self.stripe = FakeStripe()
         self.http = http or FakeHttpApi()
         for receiver in self:
             receiver.kept = kept
 
     def __iter__(self) -> Iterator[Receiver]:
-        yield from (self.webhook, self.slack, self.twilio, self.ses, self.smtp, self.http)
+        yield from (self.webhook, self.slack, self.twilio, self.ses, self.smtp)
+        yield from (self.stripe, self.http)
 
 
 class SandboxTransport:

@@ -115,6 +115,12 @@ class GatewayCall(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     #: Without credentials.
     headers: dict[str, str] = {}
     target: str = ""
+    #: GatewayDescriptor.resend_seconds when it was rendered: a change of config prolongs nothing.
+    resend_seconds: float
+
+    def resend_until(self, first_sent_ms: int) -> int:
+        """From this moment on, the call is never sent again. Epoch milliseconds."""
+        return first_sent_ms + int(self.resend_seconds * 1_000)
 
     @property
     def request_hash(self) -> str:
@@ -287,12 +293,15 @@ class Window(msgspec.Struct, frozen=True):
     to_ms: int
 
 
+RowKind = Literal["charge", "refund", "payout", "fee", "dispute", "other"]
+
+
 class LedgerRow(msgspec.Struct, frozen=True, kw_only=True):
     """One row of the gateway's own ledger. Amounts are signed: a refund is negative."""
 
     #: The gateway's id of the row: the same in every run.
     id: str
-    kind: Literal["charge", "refund", "payout", "fee", "dispute", "other"]
+    kind: RowKind
     amount: Money
     fee: Money
     #: pending: not final yet.
@@ -338,7 +347,11 @@ class GatewayEvent(msgspec.Struct, frozen=True, kw_only=True):
 class Gateway(Protocol):
     """One type of gateway. It has no state: accounts and credentials come with each call."""
 
-    descriptor: GatewayDescriptor
+    #: GatewayAccount.type.
+    type: str
+
+    def descriptor(self, account: GatewayAccount) -> GatewayDescriptor:
+        """How the gateway treats keys, look-ups and currencies."""
 
     def errors(self, account: GatewayAccount) -> Mapping[str, str]:
         """Field → what is wrong with an account of this type, beyond its types."""
