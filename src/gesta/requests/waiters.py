@@ -13,7 +13,7 @@ def outcome_of(state: State) -> Outcome | None:
     """The outcome of a request; None while something will still happen automatically."""
     lifecycle = lifecycle_of(state.flow)
     match state.status:
-        case status if status == lifecycle.operations[state.operation].status and not state.reason:
+        case status if status in lifecycle.success and not state.reason:
             return Done(state.provider_id, state.target_id, state.detail)
         case "failed":
             return Rejected(state.reason, state.detail)
@@ -23,11 +23,9 @@ def outcome_of(state: State) -> Outcome | None:
             return Rejected(state.status)
         case "unknown" if state.due_at is None:
             return Unknown(state.reason, state.detail)
-        case status if status in lifecycle.success and state.phase != "open":
-            if state.reason:
-                # The last operation failed, and what succeeded before it stays.
-                return Rejected(state.reason, state.detail)
-            return Done(state.provider_id, state.target_id, state.detail)
+        case status if status in lifecycle.success:
+            # The last operation failed, and what succeeded before it stays.
+            return Rejected(state.reason, state.detail)
         case _:
             return None
 

@@ -22,9 +22,9 @@ class OperationCommand(Command, frozen=True, gc=False):
 
 
 class Capture(OperationCommand, frozen=True, gc=False):
-    """Take part or all of an authorization. `is_final` None: unless the gateway takes several."""
+    """Take part or all of an authorization. `is_final`: the rest is released."""
 
-    is_final: bool | None = None
+    is_final: bool = True
 
 
 class Post(Capture, frozen=True, gc=False):

@@ -82,9 +82,8 @@ class OperationRequested(e.Event, frozen=True, gc=False):
     key_digest: str = ""
     #: For a capture: the rest is released.
     is_final: bool = True
-    #: As the caller asked for it; None: all that was left, as the gateway allows.
+    #: As the caller asked for it; None: all that was left.
     asked: int | None = None
-    asked_final: bool | None = None
 
 
 class CaptureRequested(OperationRequested, frozen=True, gc=False):

@@ -131,7 +131,7 @@ def requested(operation: str) -> Fold:
         funds = funds_of(state)
         keys = funds.keys
         if event.key_digest:
-            keys = {**keys, event.key_digest: Asked(operation, event.asked, event.asked_final)}
+            keys = {**keys, event.key_digest: Asked(operation, event.asked, event.is_final)}
         funds = replace(
             funds,
             pending=event.amount,

@@ -23,7 +23,7 @@ class Asked(msgspec.Struct, frozen=True, gc=False, array_like=True):
     operation: str
     #: None: all that was left.
     amount: int | None
-    is_final: bool | None = None
+    is_final: bool = True
 
 
 class Funds(msgspec.Struct, frozen=True, omit_defaults=True):

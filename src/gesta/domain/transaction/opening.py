@@ -47,7 +47,7 @@ def _repeats(command: c.OperationCommand, funds: Funds, operation: str) -> bool:
     known = funds.keys.get(command.key_digest) if command.key_digest else None
     if known is None:
         return False
-    if known != Asked(operation, command.amount, getattr(command, "is_final", None)):
+    if known != Asked(operation, command.amount, getattr(command, "is_final", True)):
         raise CommandRefused(
             "key_conflict", f"the key was used before, for another {known.operation}"
         )
@@ -77,20 +77,18 @@ def _capturing(operation: str, event: type[t.OperationRequested]) -> Callable[..
         amount = _amount(
             command, funds, funds.capturable, "beyond_authorization", "is still authorized"
         )
-        if command.is_final is False and not funds.multiple_captures:
+        if not command.is_final and not funds.multiple_captures:
             raise CommandRefused(
                 "single_capture", "the gateway takes one capture of each authorization"
             )
-        is_final = not funds.multiple_captures if command.is_final is None else command.is_final
         return [
             event(
                 amount,
                 _intent(funds, operation),
                 command.key,
                 command.key_digest,
-                is_final,
-                command.amount,
                 command.is_final,
+                command.amount,
             )
         ]
 

@@ -18,6 +18,7 @@ from gesta.flows.attempt import Attempt
 from gesta.flows.deferrals import SECRET_MISSING, ConfigMissing, CredentialRefused, Postponed
 from gesta.flows.flow import Rendered
 from gesta.flows.payment.gateway import (
+    ACCOUNT_CHANGED,
     GATEWAY,
     AccountRefused,
     CallAnswer,
@@ -64,7 +65,7 @@ REASONS: Final = frozenset(
 ALARMS: Final = frozenset({"account_changed", "amount_mismatch", "conflicted"})
 _BURST: Final = 20
 _THROTTLED_SECONDS: Final = 2.0
-ACCOUNT_CHANGED = "the code names another account than the call was made for; nothing was sent"
+_MOVED_AWAY: Final = "the code names another account than the call was made for; nothing was sent"
 
 
 class Execution:
@@ -84,8 +85,8 @@ class Execution:
         """The call of a new intent, with what the lifecycle has to know about its gateway."""
         funds = msgspec.convert(attempt.facts, Funds)
         code = funds.gateway
-        account = self._account(attempt, code)
-        gateway = self._gateway(account)
+        gateway, connection = await self._connect(code, attempt)
+        account = connection.account
         descriptor = gateway.descriptor(account)
         verb = VERBS[funds.undoes if attempt.operation == "reversal" else attempt.operation]
         if verb not in descriptor.verbs:
@@ -106,7 +107,7 @@ class Execution:
             **self._details(payload),
         )
         try:
-            call = gateway.render(instruction, code, account)
+            call = gateway.render(instruction, connection)
         except Unrenderable as error:
             raise AttemptEnded(Rejected(error.reason, str(error))) from None
         facts = {
@@ -123,33 +124,22 @@ class Execution:
     async def execute(self, _: object, attempt: Attempt) -> Outcome:
         """Send the journalled call once."""
         call = msgspec.json.decode(attempt.call, type=GatewayCall)
-        found = await self._connect(call, attempt)
-        if found is None:
-            if attempt.in_doubt:
-                return Unknown("account_changed", ACCOUNT_CHANGED, manual=True)
-            return Rejected("account_changed", ACCOUNT_CHANGED)
-        gateway, connection = found
+        gateway, connection = await self._connect(call.gateway, attempt)
         limit = _limit(connection)
         await attempt.limits.take(limit)
         answer = await gateway.execute(call, connection)
-        if isinstance(answer, CallRetry) and answer.throttled:
-            await attempt.limits.close(limit.name, answer.after_seconds or _THROTTLED_SECONDS)
-            raise Postponed(answer.after_seconds or _THROTTLED_SECONDS)
+        await _throttle(answer, limit, attempt)
         return _outcome(answer, call, in_doubt=attempt.in_doubt)
 
     async def look_up(self, _: object, attempt: Attempt) -> Outcome:
         """Ask the gateway what became of the journalled call. Retry: it has no trace of it."""
         call = msgspec.json.decode(attempt.call, type=GatewayCall)
-        found = await self._connect(call, attempt)
-        if found is None:
-            return Unknown("account_changed", ACCOUNT_CHANGED, manual=True)
-        gateway, connection = found
+        gateway, connection = await self._connect(call.gateway, attempt)
         limit = _limit(connection)
         await attempt.limits.take(limit)
-        answer = await gateway.look_up(call, connection, attempt.facts.get("payment_id", ""))
-        if isinstance(answer, CallRetry) and answer.throttled:
-            await attempt.limits.close(limit.name, answer.after_seconds or _THROTTLED_SECONDS)
-            raise Postponed(answer.after_seconds or _THROTTLED_SECONDS)
+        payment_id = attempt.facts.get("payment_id", "")
+        answer = await gateway.look_up(call, connection, payment_id)
+        await _throttle(answer, limit, attempt)
         return _found(answer, call)
 
     def _account(self, attempt: Attempt, code: str) -> GatewayAccount:
@@ -168,21 +158,23 @@ class Execution:
             )
         return gateway
 
-    async def _connect(
-        self, call: GatewayCall, attempt: Attempt
-    ) -> tuple[Gateway, Connection] | None:
-        """None: the code names another account now."""
-        account = self._account(attempt, call.gateway)
-        if account.fingerprint != call.account or account.type != call.type:
-            return None
-        keys = await attempt.config.secrets(GATEWAY, call.gateway, "api_key")
+    async def _connect(self, code: str, attempt: Attempt) -> tuple[Gateway, Connection]:
+        """The account as it is now. The gateway compares it with that of the journalled call."""
+        account = self._account(attempt, code)
+        keys = await attempt.config.secrets(GATEWAY, code, "api_key")
         if not keys:
             detail = "the vault has no api_key"
-            raise CredentialRefused(f"{GATEWAY}/{call.gateway}", SECRET_MISSING, detail)
-        connection = Connection(
-            attempt.http, call.gateway, account, keys[0], self._timeout_seconds
-        )
+            raise CredentialRefused(f"{GATEWAY}/{code}", SECRET_MISSING, detail)
+        connection = Connection(attempt.http, code, account, keys[0], self._timeout_seconds)
         return self._gateway(account), connection
+
+
+async def _throttle(answer: CallAnswer | LookUpAnswer, limit: Limit, attempt: Attempt) -> None:
+    """All calls to the account wait; this one has moved nothing and uses up no attempt."""
+    if isinstance(answer, CallRetry) and answer.throttled:
+        seconds = answer.after_seconds or _THROTTLED_SECONDS
+        await attempt.limits.close(limit.name, seconds)
+        raise Postponed(seconds)
 
 
 def _key(key: str, length_max: int) -> str:
@@ -217,6 +209,10 @@ def _outcome(answer: CallAnswer, call: GatewayCall, *, in_doubt: bool) -> Outcom
             return Unknown("contradicted", answer.code)
         case CallConflicted():
             return _conflicted(answer, call)
+        case AccountRefused() if answer == ACCOUNT_CHANGED and in_doubt:
+            return Unknown("account_changed", _MOVED_AWAY, manual=True)
+        case AccountRefused() if answer == ACCOUNT_CHANGED:
+            return Rejected("account_changed", _MOVED_AWAY)
         case AccountRefused():
             raise CredentialRefused(f"{GATEWAY}/{call.gateway}", answer.reason, answer.detail)
         case _:
@@ -237,6 +233,8 @@ def _found(answer: LookUpAnswer, call: GatewayCall) -> Outcome:
             return Retry("not_found", f"{call.type} has no trace of it")
         case CallRetry() | CallUnknown():
             return Unknown(answer.reason, answer.detail, answer.after_seconds)
+        case AccountRefused() if answer == ACCOUNT_CHANGED:
+            return Unknown("account_changed", _MOVED_AWAY, manual=True)
         case AccountRefused():
             raise CredentialRefused(f"{GATEWAY}/{call.gateway}", answer.reason, answer.detail)
         case _:
@@ -247,9 +245,7 @@ def _done(answer: CallSucceeded, call: GatewayCall) -> Outcome:
     if call.amount is not None and answer.amount != call.amount:
         return _conflicted(CallConflicted(answer.id, answer.amount, answer.movement_id), call)
     amount = None if call.amount is None else call.amount.minor
-    return Done(
-        answer.id, movement=Movement(amount, answer.movement_id, answer.capture_before)
-    )
+    return Done(answer.id, movement=Movement(amount, answer.movement_id, answer.capture_before))
 
 
 def _conflicted(answer: CallConflicted, call: GatewayCall) -> Unknown:
