@@ -45,6 +45,8 @@ from gesta.requests.waiters import Waiters
 from gesta.runtime.clock import Ids, OnClock
 from gesta.runtime.component import Components, Process, repeat
 from gesta.runtime.telemetry import Telemetry
+from gesta.sagas.run import SagaRuns
+from gesta.sagas.wake_up import WakeUps
 from gesta.security.call_journal import CallJournal
 from gesta.security.cursors import Cursors
 from gesta.security.envelope_encryption import IDENTITY, KeyRing
@@ -89,7 +91,9 @@ class Pipeline:
         subscriptions: Sequence[Subscription],
         retention: timedelta | None,
     ) -> None:
-        self.flows = flows if environment.stores.leases_are_durable else _journalled(flows)
+        self._sagas = SagaRuns(flows)
+        bound = self._sagas.flows
+        self.flows = bound if environment.stores.leases_are_durable else _journalled(bound)
         self.environment, self.retention = environment, retention
         self.runtime = OnClock(environment.runtime, environment.stores.now_ms)
         self.telemetry, ids = Telemetry(), Ids(self.runtime)
@@ -283,6 +287,17 @@ class Pipeline:
         self.status_webhooks: StatusWebhooks | None = None
         self.alerts: Alerts | None = None
         own: list[LogConsumer] = []
+        if self._sagas.are_declared:
+            wake_ups = WakeUps(log=log, loader=self.loader, recorder=self.recorder)
+            self._sagas.connect(
+                intake=self.intake,
+                loader=self.loader,
+                key_claims=stores.key_claims,
+                identity=self.identity,
+                wake_ups=wake_ups,
+                telemetry=self.telemetry,
+            )
+            own.append(wake_ups)
         if webhook.NAME in self.flows:
             flow = self.flows[webhook.NAME]
             self.status_webhooks = StatusWebhooks(

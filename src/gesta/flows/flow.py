@@ -313,7 +313,7 @@ def flow(
     rules = Rules(policy_of(retry, attempts), on_unknown, key_protects_seconds)
 
     def declare(execute: Executor) -> Flow:
-        return Flow(name, _payload_type(name, execute), execute, rules, **options)
+        return Flow(name, payload_type(name, execute), execute, rules, **options)
 
     return declare
 
@@ -323,7 +323,7 @@ def policy_of(retry: RetryPolicy | None, attempts: int | None) -> RetryPolicy:
     return policy if attempts is None else msgspec.structs.replace(policy, attempts=attempts)
 
 
-def _payload_type(name: str, execute: Executor) -> type[Payload]:
+def payload_type(name: str, execute: Callable[..., Any]) -> type[Payload]:
     if not inspect.iscoroutinefunction(execute):
         raise BadFlow(name, "the executor must be an async function (payload, attempt) -> Outcome")
     parameters = list(inspect.signature(execute).parameters)

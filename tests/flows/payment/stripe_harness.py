@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import msgspec
 
-from gesta.flows.payment.gateway import Gateway, GatewayAccount
+from gesta.flows.payment.gateway import Delivery, Gateway, GatewayAccount
 from gesta.flows.payment.stripe import StripeGateway
 from gesta.runtime.clock import Runtime
 from gesta.sandbox import Sandbox, SandboxTransport
-from gesta.testing.contracts.gateway import Webhook, lowered
+from gesta.testing.contracts.gateway import lowered
 
 _VERBS = {"cancel": "void"}
 
@@ -39,6 +39,6 @@ class StripeHarness:
         answer = msgspec.json.decode(body)
         return msgspec.json.encode(answer | {"amount": 1, "amount_received": 1})
 
-    def webhook(self) -> Webhook:
+    def webhook(self) -> Delivery:
         request = self.fake.webhook("https://shop.example/hook", self.webhook_secret)
-        return Webhook(lowered(request.headers), request.body or b"")
+        return Delivery(lowered(request.headers), request.body or b"")

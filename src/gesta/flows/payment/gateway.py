@@ -248,8 +248,10 @@ class AccountRefused(msgspec.Struct, frozen=True, tag="account_refused"):
     detail: str = ""
 
 
-ACCOUNT_CHANGED: Final = AccountRefused(
-    "account_changed",
+#: The reason where a connection reaches another account than the one a call was rendered for.
+ACCOUNT_CHANGED: Final = "account_changed"
+OTHER_ACCOUNT: Final = AccountRefused(
+    ACCOUNT_CHANGED,
     "the config of the gateway names another account than the one that this call was made for;"
     " nothing was sent",
 )
@@ -328,6 +330,16 @@ class ListingFailed(Exception):
         self.reason, self.detail, self.after_seconds = reason, detail, after_seconds
 
 
+class Delivery(msgspec.Struct, frozen=True):
+    """A posted webhook, not verified yet. Header names are in lower case."""
+
+    headers: Mapping[str, str]
+    body: bytes
+
+    def __repr__(self) -> str:
+        return f"Delivery({len(self.body)} bytes)"
+
+
 class GatewayEvent(msgspec.Struct, frozen=True, kw_only=True):
     """A verified webhook. It says that something happened to a payment and which id it has, but
     not what is true now: webhooks come late, twice and out of order. Look the payment up.
@@ -380,9 +392,9 @@ class Gateway(Protocol):
         """One page of the ledger. Raises ListingFailed."""
 
     def verify(
-        self, headers: Mapping[str, str], body: bytes, secrets: Sequence[str], now_ms: int
+        self, delivery: Delivery, account: GatewayAccount, secrets: Sequence[str], now_ms: int
     ) -> GatewayEvent:
-        """The event of a webhook, verified on its raw bytes. Header names are in lower case.
+        """The event of a webhook, verified on its raw bytes.
 
         Raises InvalidSignature for whatever the gateway did not send, and for what is too old.
         """

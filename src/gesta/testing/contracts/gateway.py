@@ -13,7 +13,7 @@ The harness brings a fake of the provider, which counts what it really did.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Protocol
 
 import msgspec
@@ -32,6 +32,7 @@ from gesta.flows.payment.gateway import (
     CallSucceeded,
     CallUnknown,
     Connection,
+    Delivery,
     Gateway,
     GatewayAccount,
     GatewayCall,
@@ -48,14 +49,6 @@ from gesta.runtime.clock import ManualRuntime
 
 CODE = "shop"
 REQUEST_ID = "01939d3c-0000-7000-8000-{:012d}"
-
-
-@dataclass
-class Webhook:
-    """What the provider posts: header names in lower case, raw bytes."""
-
-    headers: dict[str, str]
-    body: bytes
 
 
 class GatewayHarness(Protocol):
@@ -86,7 +79,7 @@ class GatewayHarness(Protocol):
     def wrong_amount(self, body: bytes) -> bytes:
         """An answer of the provider, changed to state another amount."""
 
-    def webhook(self) -> Webhook:
+    def webhook(self) -> Delivery:
         """The signed delivery of the provider's latest event, made now."""
 
 
@@ -469,7 +462,7 @@ class GatewayContract:
 
     async def event_of_a_sale(
         self, harness: GatewayHarness, connection: Connection
-    ) -> tuple[GatewayCall, CallSucceeded, Webhook]:
+    ) -> tuple[GatewayCall, CallSucceeded, Delivery]:
         call = self.rendered(harness, connection, "sale")
         answer = await harness.gateway.execute(call, connection)
         assert isinstance(answer, CallSucceeded)
@@ -480,12 +473,11 @@ class GatewayContract:
     ) -> None:
         call, answer, hook = await self.event_of_a_sale(harness, connection)
         event = harness.gateway.verify(
-            hook.headers, hook.body, [harness.webhook_secret], runtime.now_ms()
+            hook, harness.account, [harness.webhook_secret], runtime.now_ms()
         )
         assert (event.payment_id, event.reference) == (answer.id, call.reference)
-        again = harness.gateway.verify(
-            hook.headers, hook.body, ["whsec_" + "A" * 40, harness.webhook_secret], runtime.now_ms()
-        )
+        rotated = ["whsec_" + "A" * 40, harness.webhook_secret]
+        again = harness.gateway.verify(hook, harness.account, rotated, runtime.now_ms())
         assert again.id == event.id
 
     @pytest.mark.parametrize("forgery", ["body", "signature", "secret", "none", "old", "new"])
@@ -493,7 +485,7 @@ class GatewayContract:
         self, harness: GatewayHarness, connection: Connection, runtime: ManualRuntime, forgery: str
     ) -> None:
         _, _, hook = await self.event_of_a_sale(harness, connection)
-        headers, body, secrets = hook.headers, hook.body, [harness.webhook_secret]
+        headers, body, secrets = dict(hook.headers), hook.body, [harness.webhook_secret]
         at_ms = runtime.now_ms()
         match forgery:
             case "body":
@@ -510,7 +502,7 @@ class GatewayContract:
             case _:
                 at_ms -= 3_600_000
         with pytest.raises(InvalidSignature):
-            harness.gateway.verify(headers, body, secrets, at_ms)
+            harness.gateway.verify(Delivery(headers, body), harness.account, secrets, at_ms)
 
     async def test_without_a_secret_every_webhook_is_refused(
         self, harness: GatewayHarness, connection: Connection, runtime: ManualRuntime
@@ -518,7 +510,7 @@ class GatewayContract:
         _, _, hook = await self.event_of_a_sale(harness, connection)
         for secrets in ([], [""]):
             with pytest.raises(InvalidSignature):
-                harness.gateway.verify(hook.headers, hook.body, secrets, runtime.now_ms())
+                harness.gateway.verify(hook, harness.account, secrets, runtime.now_ms())
 
 
 def _scrambled(text: str) -> str:

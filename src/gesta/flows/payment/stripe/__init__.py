@@ -15,7 +15,7 @@ import msgspec
 from gesta.errors import InvalidSignature
 from gesta.flows.payment.descriptor import AmountNotSupported, GatewayDescriptor
 from gesta.flows.payment.gateway import (
-    ACCOUNT_CHANGED,
+    OTHER_ACCOUNT,
     CallAnswer,
     CallContradicted,
     CallNotFound,
@@ -23,6 +23,7 @@ from gesta.flows.payment.gateway import (
     CallSucceeded,
     CallUnknown,
     Connection,
+    Delivery,
     GatewayAccount,
     GatewayCall,
     GatewayEvent,
@@ -131,7 +132,7 @@ class StripeGateway:
 
     async def execute(self, call: GatewayCall, connection: Connection) -> CallAnswer:
         if call.account != _fingerprint(connection):
-            return ACCOUNT_CHANGED
+            return OTHER_ACCOUNT
         try:
             made, replayed = await _answered(send(call, connection), connection)
         except _NoSuccess as no_success:
@@ -148,16 +149,15 @@ class StripeGateway:
         self, call: GatewayCall, connection: Connection, payment_id: str = ""
     ) -> LookUpAnswer:
         if call.account != _fingerprint(connection):
-            return ACCOUNT_CHANGED
+            return OTHER_ACCOUNT
         read: CallAnswer | CallNotFound
         try:
             found = await _answered(_find(call, connection, payment_id), connection)
             read = answer_of(found, call) if found else CallNotFound()
         except _NoSuccess as no_success:
             read = no_success.answer
-        if isinstance(read, CallRefused) and read.code == "resource_missing":
-            return CallNotFound()
         if isinstance(read, CallRefused | CallContradicted):
+            # Also a payment that is not there: our own id of it must be wrong, so nothing is known.
             return CallUnknown(read.code, "Stripe refused the question")
         return read
 
@@ -190,14 +190,14 @@ class StripeGateway:
         return LedgerPage(rows, rows[-1].id if more else None)
 
     def verify(
-        self, headers: Mapping[str, str], body: bytes, secrets: Sequence[str], now_ms: int
+        self, delivery: Delivery, _: GatewayAccount, secrets: Sequence[str], now_ms: int
     ) -> GatewayEvent:
         from stripe import SignatureVerificationError, WebhookSignature
 
-        header = headers.get("stripe-signature", "")
+        header = delivery.headers.get("stripe-signature", "")
         for secret in secrets:
             try:
-                WebhookSignature.verify_header(body, header, secret)
+                WebhookSignature.verify_header(delivery.body, header, secret)
                 break
             except (SignatureVerificationError, UnicodeDecodeError):
                 continue
@@ -206,7 +206,7 @@ class StripeGateway:
         if abs(_signed_at(header) - now_ms / 1_000) > TOLERANCE_SECONDS:
             raise InvalidSignature
         try:
-            return _event(msgspec.json.decode(body, type=dict[str, Any]))
+            return _event(msgspec.json.decode(delivery.body, type=dict[str, Any]))
         except (msgspec.MsgspecError, KeyError, TypeError, AttributeError):
             # It is Stripe's, and not an event: nothing that could be used.
             raise InvalidSignature from None
