@@ -97,7 +97,7 @@ def _succeeded(
     evidence = outcome.detail or f"the gateway reports it as {outcome.id}"
     is_current = whose == (state.operation, state.intent)
     if is_current and amount != funds.pending and state.phase in ("open", "unknown"):
-        text = f"the gateway moved {amount} instead of {funds.pending} {funds.currency} (smallest unit)"
+        text = f"the gateway moved {amount} instead of {funds.pending} (smallest unit)"
         number = state.started or max(state.attempts, getattr(command, "attempt", 0))
         return [e.OutcomeUnknown(number, "amount_mismatch", "manual", text)]
     if not is_current or amount != funds.pending:

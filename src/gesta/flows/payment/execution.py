@@ -209,9 +209,9 @@ def _outcome(answer: CallAnswer, call: GatewayCall, *, in_doubt: bool) -> Outcom
             return Unknown("contradicted", answer.code)
         case CallConflicted():
             return _conflicted(answer, call)
-        case AccountRefused() if answer == ACCOUNT_CHANGED and in_doubt:
+        case AccountRefused() if answer.reason == ACCOUNT_CHANGED and in_doubt:
             return Unknown("account_changed", _MOVED_AWAY, manual=True)
-        case AccountRefused() if answer == ACCOUNT_CHANGED:
+        case AccountRefused() if answer.reason == ACCOUNT_CHANGED:
             return Rejected("account_changed", _MOVED_AWAY)
         case AccountRefused():
             raise CredentialRefused(f"{GATEWAY}/{call.gateway}", answer.reason, answer.detail)
@@ -233,7 +233,7 @@ def _found(answer: LookUpAnswer, call: GatewayCall) -> Outcome:
             return Retry("not_found", f"{call.type} has no trace of it")
         case CallRetry() | CallUnknown():
             return Unknown(answer.reason, answer.detail, answer.after_seconds)
-        case AccountRefused() if answer == ACCOUNT_CHANGED:
+        case AccountRefused() if answer.reason == ACCOUNT_CHANGED:
             return Unknown("account_changed", _MOVED_AWAY, manual=True)
         case AccountRefused():
             raise CredentialRefused(f"{GATEWAY}/{call.gateway}", answer.reason, answer.detail)
