@@ -23,6 +23,7 @@ from gesta.flows.flow import Flow
 from gesta.intake.admission import Admission
 from gesta.intake.batch_throttle import BatchThrottle
 from gesta.intake.flow_checks import FlowChecks
+from gesta.intake.inbound.inbox import Inbox
 from gesta.intake.outbox_drain import OutboxDrain
 from gesta.intake.provider_reports import Reach, Reports, report_address
 from gesta.intake.submit import Intake
@@ -177,6 +178,9 @@ class Pipeline:
                 executed=work.taken_of(self.flows) if "worker" in work.parts else (),
             ),
             process=self.process,
+        )
+        self.inbox = Inbox(
+            flows=self.flows, config=self.config, intake=self.intake, process=self.process
         )
         self.reports = Reports(
             flows=self.flows,

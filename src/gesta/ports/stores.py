@@ -13,6 +13,7 @@ from gesta.ports.checkpoints import Checkpoints
 from gesta.ports.event_store import EventStore, KeyClaims
 from gesta.ports.fences import Fences
 from gesta.ports.job_queue import ExternalLeases, JobHolds, JobInspection, JobQueue
+from gesta.ports.job_store import Jobs, JobStore
 from gesta.ports.leases import Leases
 from gesta.ports.outbox import Outbox
 from gesta.ports.read_model import ReadModel, SweepIndex
@@ -66,6 +67,8 @@ class QueuePorts:
     external_leases: ExternalLeases | None = None
     #: None: the store cannot be copied.
     fences: Fences | None = None
+    #: None: it cannot hold jobs that other services create and read.
+    job_store: Jobs | None = None
 
     @property
     def capabilities(self) -> frozenset[str]:
@@ -85,6 +88,16 @@ class ViewPorts:
     sweep_index: SweepIndex
     positions: ViewPositions
     close: Callable[[], Awaitable[None]]
+    name: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobPorts:
+    """What an adapter opens that only holds jobs of slow endpoints."""
+
+    job_store: Jobs
+    close: Callable[[], Awaitable[None]]
+    now_ms: Callable[[], int]
     name: str = ""
 
 
@@ -152,6 +165,7 @@ PORTS: dict[str, type] = {
     "token_buckets": TokenBuckets,
     "fences": Fences,
     "outbox": Outbox,
+    "job_store": JobStore,
 }
 
 

@@ -11,6 +11,7 @@ from gesta.ports.checkpoints import Checkpoints
 from gesta.ports.event_store import EventStore, KeyClaims
 from gesta.ports.fences import Fences
 from gesta.ports.job_queue import ExternalLeases, JobHolds, JobInspection, JobQueue
+from gesta.ports.job_store import Jobs
 from gesta.ports.leases import Leases
 from gesta.ports.read_model import ReadModel, SweepIndex
 from gesta.ports.stores import QueuePorts
@@ -39,6 +40,7 @@ Capability = Literal[
     "transactions",
     "token_buckets",
     "fences",
+    "job_store",
     "inline_projection",
     "eager_dispatch",
     "durable",
@@ -70,6 +72,7 @@ class Harness(ABC):
     transactions: Transactions
     token_buckets: TokenBuckets
     fences: Fences
+    job_store: Jobs
 
     def __init__(self, folder: Path) -> None:
         """`folder` is empty and belongs to this test, for stores that keep files."""
