@@ -33,7 +33,7 @@ from gesta.outbound.http import Http
 from gesta.outbound.rate_limits import Tokens
 from gesta.outbound.smtp import Mail
 from gesta.ports.leases import LiveProcess, Presence, Role
-from gesta.ports.stores import refuse_missing
+from gesta.ports.stores import Stores, refuse_missing
 from gesta.projector.inline import InlineProjection
 from gesta.projector.job_relay import Relay
 from gesta.projector.partitions import Partitions
@@ -93,8 +93,7 @@ class Pipeline:
         retention: timedelta | None,
     ) -> None:
         self._sagas = SagaRuns(flows)
-        bound = self._sagas.flows
-        self.flows = bound if environment.stores.leases_are_durable else _journalled(bound)
+        self.flows = _journalled(self._sagas.flows, environment.stores)
         self.environment, self.retention = environment, retention
         self.runtime = OnClock(environment.runtime, environment.stores.now_ms)
         self.telemetry, ids = Telemetry(), Ids(self.runtime)
@@ -446,11 +445,16 @@ class Pipeline:
         await self.environment.stores.close()
 
 
-def _journalled(flows: Mapping[str, Flow]) -> dict[str, Flow]:
+def _journalled(flows: Mapping[str, Flow], stores: Stores) -> Mapping[str, Flow]:
     """For a queue whose leases a crash may undo: an attempt that must not be repeated blindly is
-    journalled as an event before the call.
+    journalled as an event before the call. For a queue without UniqueJobs every attempt is: the
+    event decides which of two copies of a job is executed.
     """
+    if stores.leases_are_durable:
+        return flows
     return {
-        name: flow if flow.rules.on_unknown == "resend" else replace(flow, journal=True)
+        name: flow
+        if flow.rules.on_unknown == "resend" and stores.unique_jobs is not None
+        else replace(flow, journal=True)
         for name, flow in flows.items()
     }

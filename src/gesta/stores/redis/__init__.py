@@ -54,6 +54,7 @@ async def open_queue_at(
         raise
     return QueuePorts(
         queue=queue,
+        unique_jobs=queue,
         job_inspection=queue,
         job_holds=queue,
         external_leases=queue,
