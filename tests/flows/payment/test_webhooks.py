@@ -50,7 +50,8 @@ async def deliver(gesta: Harness, shop: Engine, number: int = -1) -> str:
     gesta.sandbox.stripe.now_ms = gesta.runtime.now_ms()
     sent = gesta.sandbox.stripe.webhook("https://shop.example", SECRET, number)
     headers = {name.lower(): value for name, value in sent.headers.items()}
-    found: Any = await shop._pipeline.inbox.take(
+    pipeline: Any = shop._pipeline
+    found = await pipeline.inbox.take(
         "gateway", "default", ("stripe-eu",), headers.get, sent.body or b""
     )
     return str(found[0].verdict)
