@@ -46,6 +46,7 @@ def test_every_setting_tells_its_value_and_where_it_comes_from(cli, folder, monk
         "api_key": (None, "default"),
         "public_url": (None, "default"),
         "sns_url": (None, "default"),
+        "enriched_jobs_until": (None, "default"),
         "alerts_to": (None, "default"),
         "flows.webhook.url": ("https://example.com", "gesta.toml"),
         "flows.webhook.secret": ("(secret)", "gesta.toml"),

@@ -77,6 +77,7 @@ def test_the_settings_are_exactly_these():
         "alerts_to",
         "public_url",
         "sns_url",
+        "enriched_jobs_until",
         "server",
         "api_key",
         "flows",

@@ -12,6 +12,7 @@ from gesta.errors import BadSettings
 from gesta.ports.checkpoints import Checkpoints
 from gesta.ports.event_store import EventStore, KeyClaims
 from gesta.ports.fences import Fences
+from gesta.ports.foreign_jobs import ForeignJobs
 from gesta.ports.job_queue import ExternalLeases, JobHolds, JobInspection, JobQueue
 from gesta.ports.leases import Leases
 from gesta.ports.outbox import Outbox
@@ -66,6 +67,8 @@ class QueuePorts:
     external_leases: ExternalLeases | None = None
     #: None: the store cannot be copied.
     fences: Fences | None = None
+    #: None: no other program puts jobs into this queue.
+    foreign_jobs: ForeignJobs | None = None
 
     @property
     def capabilities(self) -> frozenset[str]:
@@ -146,6 +149,7 @@ PORTS: dict[str, type] = {
     "job_inspection": JobInspection,
     "job_holds": JobHolds,
     "external_leases": ExternalLeases,
+    "foreign_jobs": ForeignJobs,
     "undispatched_jobs": UndispatchedJobs,
     "vault": Vault,
     "transactions": Transactions,
