@@ -6,11 +6,13 @@ conflict or an invalid request becomes a dead letter. Nothing of it is sent.
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 
+from msgspec.structs import replace
+
 from gesta.domain.commands import Withdraw
 from gesta.errors import StoreError
 from gesta.flows.flow import Flow
+from gesta.intake.first_event import ends_of, with_end
 from gesta.intake.submit import Intake, Invalid
-from gesta.intake.withdrawal import ends_of, withdrawn
 from gesta.ports.event_store import Append, Appended, AppendVerdict, Claimed
 from gesta.ports.outbox import Outbox, Prepared, Raw
 from gesta.runtime.clock import sleep
@@ -134,7 +136,8 @@ class OutboxDrain:
         return verdicts
 
     def _withdrawn(self, append: Append, command: Withdraw) -> Append:
-        return withdrawn(append, command, self._runtime.now_ms())
+        """The same request with its end in the same append. It claims no key."""
+        return replace(with_end(append, command, self._runtime.now_ms()), claim=None)
 
     async def _log_undeclared(self) -> None:
         """Log once for each flow that has rows here and that this process does not declare."""

@@ -441,6 +441,11 @@ class Telemetry:
             error=f"{type(error).__name__}: {error}",
         )
 
+    def inbound(self, source: str, verdict: str) -> None:
+        """Count an inbound event by what became of it: a word of a closed set."""
+        counts, name = self.metrics.inbound, (source.removeprefix("inbound."), verdict)
+        counts[name] = counts.get(name, 0) + 1
+
     def removed(self, count: int) -> None:
         self.metrics.removed += count
         if count:
