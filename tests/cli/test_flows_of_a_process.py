@@ -27,6 +27,7 @@ def test_every_setting_tells_its_value_and_where_it_comes_from(cli, folder, monk
     answer = cli("settings", "--url", "sqlite:///other.db", "--json")
     assert rows(answer) == {
         "url": ("sqlite:///other.db", "argument"),
+        "events_url": (None, "default"),
         "queue_url": (None, "default"),
         "vault_url": (None, "default"),
         "views_url": (None, "default"),

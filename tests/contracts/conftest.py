@@ -1,5 +1,6 @@
 from gesta.testing.harnesses.redis import ClusterHarness
 from tests.contracts.adapters import harness_types
+from tests.contracts.separate_events import separate_events_harness_types
 from tests.contracts.separate_queue import apart_harness_types
 from tests.contracts.separate_views import separate_views_harness_types
 
@@ -9,7 +10,7 @@ def pytest_generate_tests(metafunc):
     if "harness_type" in metafunc.fixturenames:
         known = harness_types() | {"redis-cluster": ClusterHarness}
         if "transactions" in metafunc.cls.needs:
-            known = known | apart_harness_types()
+            known = known | apart_harness_types() | separate_events_harness_types()
         if metafunc.cls.needs & {"read_model", "sweep_index", "undispatched_jobs"}:
             known = known | separate_views_harness_types()
         able = {

@@ -13,7 +13,7 @@ from gesta.ports.fences import Fences
 from gesta.ports.job_queue import ExternalLeases, JobHolds, JobInspection, JobQueue
 from gesta.ports.leases import Leases
 from gesta.ports.read_model import ReadModel, SweepIndex
-from gesta.ports.stores import QueuePorts
+from gesta.ports.stores import EventPorts, QueuePorts
 from gesta.ports.token_buckets import TokenBuckets
 from gesta.ports.transactions import Transactions
 from gesta.ports.undispatched_jobs import UndispatchedJobs
@@ -21,8 +21,9 @@ from gesta.ports.vault import Vault
 from gesta.runtime.clock import ManualRuntime
 
 #: The ports, by their names in `Stores`. `inline_projection`: transactions project what they
-#: append. `eager_dispatch`: they lease jobs to a worker as they put them. `durable`: what was
-#: acknowledged is there again after close and open.
+#: append. `eager_dispatch`: they lease jobs to a worker as they put them. `large_events`:
+#: an event may have more than 16 MiB. `log_removal`: removed events are no longer followed.
+#: `durable`: what was acknowledged is there again after close and open.
 Capability = Literal[
     "events",
     "key_claims",
@@ -41,6 +42,8 @@ Capability = Literal[
     "fences",
     "inline_projection",
     "eager_dispatch",
+    "large_events",
+    "log_removal",
     "durable",
 ]
 EVERYTHING: frozenset[Capability] = frozenset(Capability.__args__)  # type: ignore[attr-defined]
@@ -76,7 +79,7 @@ class Harness(ABC):
         self.runtime, self.folder = ManualRuntime(), folder
 
     @abstractmethod
-    async def open_ports(self) -> QueuePorts:
+    async def open_ports(self) -> QueuePorts | EventPorts:
         """Open the store. After a close: the same store again, on the same clock."""
 
     async def open(self) -> None:
