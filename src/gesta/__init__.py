@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from gesta.domain.events import Actor
+    from gesta.domain.money import Money
     from gesta.domain.outcome import Done, Outcome, Rejected, Retry, Unknown
     from gesta.domain.retry_policy import RetryPolicy
     from gesta.domain.status_events import Event
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
         Conflict,
         Erased,
         GestaError,
+        InDoubt,
         InvalidRequest,
         NotFound,
         OutcomeTimeout,
@@ -27,8 +29,10 @@ if TYPE_CHECKING:
     from gesta.flows.flow import Flow, Payload, Personal, flow
     from gesta.intake.submit_options import Options
     from gesta.runtime.settings import Settings
+    from gesta.sagas.saga import Abort, Saga, StepFailed, saga
 
 __all__ = [
+    "Abort",
     "Actor",
     "Attempt",
     "Conflict",
@@ -38,7 +42,9 @@ __all__ = [
     "Event",
     "Flow",
     "GestaError",
+    "InDoubt",
     "InvalidRequest",
+    "Money",
     "NotFound",
     "OutcomeTimeout",
     "Options",
@@ -50,16 +56,20 @@ __all__ = [
     "Request",
     "Retry",
     "RetryPolicy",
+    "Saga",
     "Settings",
+    "StepFailed",
     "Overloaded",
     "Unknown",
     "external",
     "flow",
+    "saga",
 ]
 
 #: Module → the public names that live there.
 _HOMES = {
     "gesta.domain.events": ("Actor",),
+    "gesta.domain.money": ("Money",),
     "gesta.domain.outcome": ("Done", "Outcome", "Rejected", "Retry", "Unknown"),
     "gesta.domain.retry_policy": ("RetryPolicy",),
     "gesta.domain.status_events": ("Event",),
@@ -68,6 +78,7 @@ _HOMES = {
         "Conflict",
         "Erased",
         "GestaError",
+        "InDoubt",
         "InvalidRequest",
         "NotFound",
         "OutcomeTimeout",
@@ -80,6 +91,7 @@ _HOMES = {
     "gesta.intake.submit_options": ("Options",),
     "gesta.engine.request": ("Request",),
     "gesta.runtime.settings": ("Settings",),
+    "gesta.sagas.saga": ("Abort", "Saga", "StepFailed", "saga"),
 }
 
 if not TYPE_CHECKING:

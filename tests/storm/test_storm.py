@@ -32,18 +32,28 @@ async def test_no_storm_loses_a_request_and_none_doubles_where_keys_protect(
             await storm.run(ACTIONS)
             async with on.look() as engine:
                 wanted = sum(len(storm.numbers(slot)) for slot in range(SLOTS))
-                states = await on.at_rest(engine, at_least=wanted)
+                await on.at_rest(engine, at_least=wanted)
         finally:
             storm.close()
             print("storm:", *storm.story)
-        async with on.look() as engine:
-            residual = await check(on, engine, states)
+        residual = await check_at_rest(on, wanted)
     with capsys.disabled():
         print(
             f" [storm {crash_seed}: {residual} effects more than requests, each after a lease lost"
             " during a call]",
             end="",
         )
+
+
+async def check_at_rest(on: Stage, wanted: int) -> int:
+    """Check after one more process alone came to rest: a worker that was cut off may report its
+    outcome when the others are at rest already, and dies before it projects it.
+    """
+    with on.process(greedy=True):
+        async with on.look() as engine:
+            states = await on.at_rest(engine, at_least=wanted)
+    async with on.look() as engine:
+        return await check(on, engine, states)
 
 
 async def check(on: Stage, engine: Engine, states: dict[str, State]) -> int:
@@ -77,6 +87,10 @@ async def check(on: Stage, engine: Engine, states: dict[str, State]) -> int:
         residual += max(0, effects[number] - 1)
     # The views are what the events say, and nothing is sent again to make them.
     await engine.admin.rebuild()
-    assert await on.states(engine) == states
+    rebuilt = await on.states(engine)
+    assert [
+        (rebuilt.get(key), view) for key, view in states.items() if rebuilt.get(key) != view
+    ] == []
+    assert rebuilt.keys() == states.keys()
     assert on.effects() == Counter(effects)
     return residual

@@ -2,6 +2,8 @@
 
 import re
 
+from gesta.domain.lifecycles import lifecycle_of
+
 #: Matches the whole name of every stream that is built here. An event store that gesta shares with
 #: other programs filters its log by it.
 OURS = r"(config|[^-$]+\.(request|transaction))-.+"
@@ -14,7 +16,7 @@ def is_ours(stream: str) -> bool:
 
 
 def request_stream(flow: str, tenant: str, request_id: str) -> str:
-    return f"{flow}.request-{tenant}-{request_id}"
+    return f"{flow}.{lifecycle_of(flow).stream}-{tenant}-{request_id}"
 
 
 def config_stream(tenant: str) -> str:

@@ -12,6 +12,7 @@ import msgspec
 from msgspec.structs import replace
 
 from gesta.api_types.requests import SubmitWarning
+from gesta.domain.commands import Ignore
 from gesta.domain.ids import TENANT, id_bytes, id_text
 from gesta.errors import Conflict, InvalidRequest, PartlyAccepted, StoreError, UnknownFlow
 from gesta.flows.flow import Flow, Payload
@@ -19,7 +20,7 @@ from gesta.flows.personal_fields import places_apart
 from gesta.flows.validation import TOO_DEEP, decode_fields
 from gesta.intake.admission import Admission
 from gesta.intake.batch_throttle import PART, BatchThrottle
-from gesta.intake.first_event import Draft, first_append
+from gesta.intake.first_event import Draft, first_append, with_end
 from gesta.intake.flow_checks import FlowChecks
 from gesta.intake.payload_type import PAYLOAD_BYTES_MAX, PayloadType
 from gesta.intake.submit_options import NO_OPTIONS, Options
@@ -99,6 +100,15 @@ class Intake:
             append = self._append(draft, draft.body)
             verdict = await self._commit.add(append, len(draft.body))
         return _answer(verdict, append, draft)
+
+    async def ignore(self, payload: Payload, options: Options, verdict: Ignore) -> Accepted:
+        """Record an inbound event that leads to nothing. It has no job."""
+        draft = self._draft(payload, options)
+        if not self._admission.is_open:
+            await self._admission.ask()
+        append = with_end(self._append(draft, draft.body), verdict, draft.at)
+        answer = await self._commit.add(append, len(draft.body))
+        return _answer(answer, append, draft)
 
     async def defer(
         self, payload: Payload, options: Options, outbox: Outbox, within: object
@@ -204,10 +214,12 @@ class Intake:
         body, about = kind.validated(payload, options)
         raw_id, at = self._ids.new_bytes(), self._runtime.now_ms()
         own, options = kind.own_id(payload, options)
+        opening = None if kind.flow.opens is None else kind.flow.opens(payload)
         if own is None or options.test:
             # The own id of a test is only its key: it must not take the id of the live request.
-            return Draft(kind.flow, body, options, at, raw_id, id_text(raw_id), about)
-        return Draft(kind.flow, body, options, at, raw_id, own, about, is_own=True)
+            new_id = id_text(raw_id)
+            return Draft(kind.flow, body, options, at, raw_id, new_id, about, opening=opening)
+        return Draft(kind.flow, body, options, at, raw_id, own, about, is_own=True, opening=opening)
 
     async def _draft_of(self, row: Raw) -> Draft | Invalid:
         """As `_checked`, of a row of the outbox."""
@@ -235,7 +247,8 @@ class Intake:
                 errors := await self._checks.errors(flow, payload, row.tenant)
             ):
                 raise InvalidRequest(flow.name, errors)
-            return replace(draft, body=stored, about=about)
+            opening = None if flow.opens is None else flow.opens(payload)
+            return replace(draft, body=stored, about=about, opening=opening)
         except msgspec.DecodeError as error:
             errors = {"payload": f"cannot be read: {error}"}
         except InvalidRequest as error:

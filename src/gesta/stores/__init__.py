@@ -8,7 +8,7 @@ from gesta.errors import BadSettings
 from gesta.ports.event_store import EventStore
 from gesta.ports.job_queue import JobQueue
 from gesta.ports.read_model import ReadModel
-from gesta.ports.stores import EventPorts, Missing, QueuePorts, Stores, ViewPorts
+from gesta.ports.stores import EventPorts, JobPorts, Missing, QueuePorts, Stores, ViewPorts
 from gesta.ports.vault import Vault
 from gesta.runtime.clock import Runtime
 from gesta.runtime.redaction import scrub
@@ -91,6 +91,21 @@ def _lacking(url: str, protocol: type, purpose: str) -> str:
 def _settings_for(adapter: Adapter) -> list[str]:
     openings = {"open_events": "events_url", "open_views": "views_url", "open_queue": "queue_url"}
     return [setting for name, setting in openings.items() if hasattr(adapter, name)]
+
+
+async def open_jobs(url: str, runtime: Runtime) -> JobPorts:
+    """Open the jobs of slow endpoints that a URL names."""
+    adapter = _adapter_of(url)
+    if hasattr(adapter, "open_jobs"):
+        jobs: JobPorts = await adapter.open_jobs(url, runtime)
+        return jobs
+    stores = await open_stores(url, runtime)
+    if stores.job_store is None:
+        await stores.close()
+        raise BadSettings(f"{url!r} cannot hold jobs; jobs_url takes redis:// URLs")
+    return JobPorts(
+        job_store=stores.job_store, close=stores.close, now_ms=stores.now_ms, name=stores.name
+    )
 
 
 def _adapter_of(url: str) -> Adapter:
