@@ -43,7 +43,7 @@ def test_no_command_shows_a_secret(cli, stored, folder):
         cli("tail", "--count", "1", "--help"),
     ]
     assert all(SECRET not in answer.out + answer.err for answer in answers)
-    assert "(sealed, version 1)" in answers[0].out
+    assert "(encrypted, version 1)" in answers[0].out
     assert answers[1].json == {
         "kind": KIND,
         "code": "shop",

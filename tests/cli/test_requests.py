@@ -75,7 +75,7 @@ def test_show_prints_status_history_and_attempts_and_masks_personal_data(cli, sh
         "attempt 1, busy, come back later",
         "next in ",
         "retry",
-        "[sealed]",
+        "[encrypted]",
     ):
         assert text in answer.out
     assert "ada@" not in answer.out
