@@ -28,8 +28,10 @@ if TYPE_CHECKING:
     from gesta.flows.flow import Flow, Payload, Personal, flow
     from gesta.intake.submit_options import Options
     from gesta.runtime.settings import Settings
+    from gesta.sagas.saga import Abort, Saga, StepFailed, saga
 
 __all__ = [
+    "Abort",
     "Actor",
     "Attempt",
     "Conflict",
@@ -52,11 +54,14 @@ __all__ = [
     "Request",
     "Retry",
     "RetryPolicy",
+    "Saga",
     "Settings",
+    "StepFailed",
     "Overloaded",
     "Unknown",
     "external",
     "flow",
+    "saga",
 ]
 
 #: Module → the public names that live there.
@@ -83,6 +88,7 @@ _HOMES = {
     "gesta.intake.submit_options": ("Options",),
     "gesta.engine.request": ("Request",),
     "gesta.runtime.settings": ("Settings",),
+    "gesta.sagas.saga": ("Abort", "Saga", "StepFailed", "saga"),
 }
 
 if not TYPE_CHECKING:

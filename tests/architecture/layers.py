@@ -26,6 +26,7 @@ ROWS: tuple[tuple[str, ...], ...] = (
     ("http_api", "client"),
     ("admin", "sync"),
     ("engine",),
+    ("sagas",),
     ("subscriptions", "maintenance", "payments", "jobs"),
     ("flows.*",),
     ("intake", "projector", "worker"),
@@ -151,15 +152,20 @@ def _imports_at_run_time(module: Module) -> list[tuple[str, ast.AST]]:
 
 
 #: The value `Lifecycle` and the choice of one by a flow's name are for everyone, their rules not.
-LIFECYCLES = ("gesta.domain.notification", "gesta.domain.operation", "gesta.domain.task")
+LIFECYCLES = (
+    "gesta.domain.notification",
+    "gesta.domain.operation",
+    "gesta.domain.saga",
+    "gesta.domain.task",
+)
 
 
 def check_lifecycles(root: Path) -> list[str]:
-    """Only the domain and the flows know a lifecycle by name; the pipeline uses `Lifecycle`."""
+    """Only domain, flows and sagas know a lifecycle by name; the pipeline uses `Lifecycle`."""
     return [
         module.at(node, f"{room_of(module.name)} may not know a lifecycle: {name}")
         for module in modules(root)
-        if (room_of(module.name) or "").partition(".")[0] not in ("domain", "flows")
+        if (room_of(module.name) or "").partition(".")[0] not in ("domain", "flows", "sagas")
         for name, node in imports(module)
         if f"{name}.".startswith(tuple(f"{one}." for one in LIFECYCLES))
     ]

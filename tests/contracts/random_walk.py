@@ -215,7 +215,7 @@ class Walk:
         await self._same(
             lambda harness: harness.read_model.get([key_of(view) for view in self._requests])
         )
-        await self._same(lambda harness: harness.queue.find([job.id for job in self._jobs]))
+        await self._same(lambda harness: harness.unique_jobs.find([job.id for job in self._jobs]))
         await self._same(lambda harness: harness.job_inspection.count(4))
         await self._same(
             lambda harness: harness.job_holds.held(),

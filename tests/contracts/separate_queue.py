@@ -67,7 +67,7 @@ class _Apart(Harness):
     """Only the transactions are tested here: the ports by themselves are tested elsewhere."""
 
     capabilities = frozenset(
-        {"events", "read_model", "checkpoints", "queue", "transactions", "durable"}
+        {"events", "read_model", "checkpoints", "queue", "unique_jobs", "transactions", "durable"}
     )
 
     def __init__(self, folder: Path) -> None:

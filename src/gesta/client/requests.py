@@ -385,7 +385,7 @@ def has_ended(request: RequestRepresentation) -> bool:
     """Whether nothing more happens to the request without a command."""
     if request.status == "unknown":
         return request.due_at is None
-    return request.status not in ("requested", "validated", "queued")
+    return request.status not in ("requested", "validated", "queued", "waiting")
 
 
 def _fields(payload: Mapping[str, Any] | msgspec.Struct) -> dict[str, Any]:

@@ -136,6 +136,13 @@ class Withdraw(Command, frozen=True, gc=False):
     detail: str
 
 
+class Ignore(Command, frozen=True, gc=False):
+    """An inbound event leads to nothing. The reason is a short, stable code."""
+
+    reason: str
+    detail: str = ""
+
+
 class RetryNow(Command, frozen=True, gc=False):
     at: int
 

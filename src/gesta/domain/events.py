@@ -195,6 +195,13 @@ class Cancelled(Event, frozen=True, gc=False):
     detail: str = ""
 
 
+class Ignored(Event, frozen=True, gc=False):
+    """An inbound event was received and leads to nothing."""
+
+    reason: str
+    detail: str = ""
+
+
 class Delivered(Event, frozen=True, gc=False):
     """The provider reports that the message arrived. The status stays `sent`."""
 

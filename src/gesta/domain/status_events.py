@@ -22,6 +22,7 @@ WORDS = (
     "captured",
     "completed",
     "reversed",
+    "compensated",
     "delivered",
     "bounced",
     "complained",
@@ -30,6 +31,9 @@ WORDS = (
 #: `Meta.source` of requests that the engine itself submitted. They cause no status webhooks,
 #: because a webhook would then report itself for ever, and a failed alert causes no alert.
 STATUS_WEBHOOKS, ALERTING = "gesta/webhooks", "gesta/alerts"
+#: The steps of sagas carry this, followed by the flow and id of the saga. Unlike those above they
+#: are reported as any other request.
+OF_SAGA = "gesta/saga/"
 OWN_SOURCES = frozenset({STATUS_WEBHOOKS, ALERTING})
 
 

@@ -23,6 +23,7 @@ from gesta.flows.flow import Flow
 from gesta.intake.admission import Admission
 from gesta.intake.batch_throttle import BatchThrottle
 from gesta.intake.flow_checks import FlowChecks
+from gesta.intake.inbound.inbox import Inbox
 from gesta.intake.outbox_drain import OutboxDrain
 from gesta.intake.provider_reports import Reach, Reports, report_address
 from gesta.intake.submit import Intake
@@ -32,7 +33,7 @@ from gesta.outbound.http import Http
 from gesta.outbound.rate_limits import Tokens
 from gesta.outbound.smtp import Mail
 from gesta.ports.leases import LiveProcess, Presence, Role
-from gesta.ports.stores import refuse_missing
+from gesta.ports.stores import Stores, refuse_missing
 from gesta.projector.inline import InlineProjection
 from gesta.projector.job_relay import Relay
 from gesta.projector.partitions import Partitions
@@ -45,6 +46,8 @@ from gesta.requests.waiters import Waiters
 from gesta.runtime.clock import Ids, OnClock
 from gesta.runtime.component import Components, Process, repeat
 from gesta.runtime.telemetry import Telemetry
+from gesta.sagas.run import SagaRuns
+from gesta.sagas.wake_up import WakeUps
 from gesta.security.cursors import Cursors
 from gesta.security.envelope_encryption import IDENTITY, KeyRing
 from gesta.security.keyed_digests import KeyedDigests
@@ -88,7 +91,8 @@ class Pipeline:
         subscriptions: Sequence[Subscription],
         retention: timedelta | None,
     ) -> None:
-        self.flows = flows if environment.stores.leases_are_durable else _journalled(flows)
+        self._sagas = SagaRuns(flows)
+        self.flows = _journalled(self._sagas.flows, environment.stores)
         self.environment, self.retention = environment, retention
         self.runtime = OnClock(environment.runtime, environment.stores.now_ms)
         self.telemetry, ids = Telemetry(), Ids(self.runtime)
@@ -171,6 +175,9 @@ class Pipeline:
                 executed=work.taken_of(self.flows) if "worker" in work.parts else (),
             ),
             process=self.process,
+        )
+        self.inbox = Inbox(
+            flows=self.flows, config=self.config, intake=self.intake, process=self.process
         )
         self.reports = Reports(
             flows=self.flows,
@@ -280,6 +287,17 @@ class Pipeline:
         self.status_webhooks: StatusWebhooks | None = None
         self.alerts: Alerts | None = None
         own: list[LogConsumer] = []
+        if self._sagas.are_declared:
+            wake_ups = WakeUps(log=log, loader=self.loader, recorder=self.recorder)
+            self._sagas.connect(
+                intake=self.intake,
+                loader=self.loader,
+                key_claims=stores.key_claims,
+                identity=self.identity,
+                wake_ups=wake_ups,
+                telemetry=self.telemetry,
+            )
+            own.append(wake_ups)
         if webhook.NAME in self.flows:
             flow = self.flows[webhook.NAME]
             self.status_webhooks = StatusWebhooks(
@@ -424,11 +442,16 @@ class Pipeline:
         await self.environment.stores.close()
 
 
-def _journalled(flows: Mapping[str, Flow]) -> dict[str, Flow]:
+def _journalled(flows: Mapping[str, Flow], stores: Stores) -> Mapping[str, Flow]:
     """For a queue whose leases a crash may undo: an attempt that must not be repeated blindly is
-    journalled as an event before the call.
+    journalled as an event before the call. For a queue without UniqueJobs every attempt is: the
+    event decides which of two copies of a job is executed.
     """
+    if stores.leases_are_durable:
+        return flows
     return {
-        name: flow if flow.rules.on_unknown == "resend" else replace(flow, journal=True)
+        name: flow
+        if flow.rules.on_unknown == "resend" and stores.unique_jobs is not None
+        else replace(flow, journal=True)
         for name, flow in flows.items()
     }

@@ -5,6 +5,8 @@ A flow raises them, or `attempt.limits` does for it; the worker releases the job
 when the provider definitely did nothing.
 """
 
+from gesta.domain.commands import Command
+
 
 class Postponed(Exception):
     """Later: the job goes back to the queue until then and frees its slot."""
@@ -12,6 +14,14 @@ class Postponed(Exception):
     def __init__(self, after_seconds: float) -> None:
         super().__init__(f"postponed for {after_seconds:g} s")
         self.after_seconds = after_seconds
+
+
+class Decided(Exception):
+    """The attempt ends with a command of the flow's own lifecycle instead of an outcome."""
+
+    def __init__(self, command: Command) -> None:
+        super().__init__(f"ended with {type(command).__name__}")
+        self.command = command
 
 
 #: The reason where a credential is missing.

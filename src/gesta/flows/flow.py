@@ -31,6 +31,7 @@ from gesta.errors import BadFlow
 
 if TYPE_CHECKING:
     from gesta.flows.attempt import Attempt
+    from gesta.intake.inbound.source import Source
     from gesta.intake.provider_reports import Reporting
     from gesta.tenants.config import TenantConfig
     from gesta.tenants.suppression import Addresses
@@ -174,6 +175,8 @@ class Flow:
     notices: Notices | None = None
     #: How the provider reports delivery; None: it does not.
     reports: Reporting | None = None
+    #: How events of other systems enter, where this flow records them; None: it is no source.
+    inbound: Source | None = None
     #: The suppression list of this channel; None: it has none.
     addresses: Addresses | None = None
     #: "attempt": the executor acts only through `attempt.http` and `attempt.mail` and takes its
@@ -287,7 +290,7 @@ def flow(
     rules = Rules(policy_of(retry, attempts), on_unknown, key_protects_seconds)
 
     def declare(execute: Executor) -> Flow:
-        return Flow(name, _payload_type(name, execute), execute, rules, **options)
+        return Flow(name, payload_type(name, execute), execute, rules, **options)
 
     return declare
 
@@ -297,7 +300,7 @@ def policy_of(retry: RetryPolicy | None, attempts: int | None) -> RetryPolicy:
     return policy if attempts is None else msgspec.structs.replace(policy, attempts=attempts)
 
 
-def _payload_type(name: str, execute: Executor) -> type[Payload]:
+def payload_type(name: str, execute: Callable[..., Any]) -> type[Payload]:
     if not inspect.iscoroutinefunction(execute):
         raise BadFlow(name, "the executor must be an async function (payload, attempt) -> Outcome")
     parameters = list(inspect.signature(execute).parameters)

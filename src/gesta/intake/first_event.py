@@ -1,12 +1,14 @@
 """The first event of a request, with the claim on its key."""
 
 import msgspec
+from msgspec.structs import replace
 
 from gesta.api_types.requests import SubmitWarning
-from gesta.domain.codec import encode, event_types
-from gesta.domain.commands import Create
+from gesta.domain.codec import decode_meta, encode, event_types
+from gesta.domain.commands import Command, Create, Rules
 from gesta.domain.events import Meta
 from gesta.domain.ids import event_id, id_text
+from gesta.domain.lifecycles import lifecycle_of
 from gesta.domain.stream_names import request_stream
 from gesta.flows.flow import Flow
 from gesta.intake.submit_options import Options
@@ -73,6 +75,27 @@ def first_append(draft: Draft, stored: bytes, identity: KeyedDigests) -> Append:
     ]
     stream = request_stream(flow.name, options.tenant, request_id)
     return Append(stream, 0, tuple(events), _claim(draft, identity))
+
+
+def with_end(append: Append, command: Command, at_ms: int) -> Append:
+    """The same request with its end in the same append, so that it never has a job."""
+    (first,) = append.events
+    meta = decode_meta(first.meta)
+    types, lifecycle = event_types(meta.flow), lifecycle_of(meta.flow)
+    created = types.decode(first.type, first.data)
+    assert created is not None
+    state = lifecycle.evolve(None, created, meta)
+    (event,) = lifecycle.decide(state, command, Rules())
+    at = replace(meta, occurred_at=at_ms, causation_id=meta.request_id)
+    end = NewEvent(
+        event_id(first.id, 1),
+        types.name_of[type(event)],
+        encode(event),
+        encode(at),
+        Known(event, at, lifecycle.evolve(state, event, at)),
+    )
+    begun = replace(first, known=Known(created, meta, state))
+    return replace(append, events=(begun, end))
 
 
 def _claim(draft: Draft, identity: KeyedDigests) -> Claim | None:

@@ -8,15 +8,12 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 from msgspec.structs import replace
 
-from gesta.domain.codec import decode_meta, encode, event_types
-from gesta.domain.commands import Rules, Withdraw
-from gesta.domain.ids import event_id
-from gesta.domain.lifecycles import lifecycle_of
-from gesta.domain.state import State
+from gesta.domain.commands import Withdraw
 from gesta.errors import StoreError
 from gesta.flows.flow import Flow
+from gesta.intake.first_event import with_end
 from gesta.intake.submit import Intake, Invalid
-from gesta.ports.event_store import Append, Appended, AppendVerdict, Claimed, Known, NewEvent
+from gesta.ports.event_store import Append, Appended, AppendVerdict, Claimed
 from gesta.ports.outbox import Outbox, Prepared, Raw
 from gesta.runtime.clock import sleep
 from gesta.runtime.component import Process, repeat
@@ -145,22 +142,7 @@ class OutboxDrain:
 
     def _withdrawn(self, append: Append, command: Withdraw) -> Append:
         """The same request with its end in the same append. It claims no key."""
-        (first,) = append.events
-        meta = decode_meta(first.meta)
-        types, lifecycle = event_types(meta.flow), lifecycle_of(meta.flow)
-        created = types.decode(first.type, first.data)
-        assert created is not None
-        state: State = lifecycle.evolve(None, created, meta)
-        (event,) = lifecycle.decide(state, command, Rules())
-        at = replace(meta, occurred_at=self._runtime.now_ms(), causation_id=meta.request_id)
-        end = NewEvent(
-            event_id(first.id, 1),
-            types.name_of[type(event)],
-            encode(event),
-            encode(at),
-            Known(event, at, lifecycle.evolve(state, event, at)),
-        )
-        return Append(append.stream, 0, (replace(first, known=Known(created, meta, state)), end))
+        return replace(with_end(append, command, self._runtime.now_ms()), claim=None)
 
     async def _log_undeclared(self) -> None:
         """Log once for each flow that has rows here and that this process does not declare."""

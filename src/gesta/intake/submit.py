@@ -12,6 +12,7 @@ import msgspec
 from msgspec.structs import replace
 
 from gesta.api_types.requests import SubmitWarning
+from gesta.domain.commands import Ignore
 from gesta.domain.ids import TENANT, id_bytes, id_text
 from gesta.errors import Conflict, InvalidRequest, PartlyAccepted, StoreError, UnknownFlow
 from gesta.flows.flow import Flow, Payload
@@ -19,7 +20,7 @@ from gesta.flows.personal_fields import places_apart
 from gesta.flows.validation import TOO_DEEP, decode_fields
 from gesta.intake.admission import Admission
 from gesta.intake.batch_throttle import PART, BatchThrottle
-from gesta.intake.first_event import Draft, first_append
+from gesta.intake.first_event import Draft, first_append, with_end
 from gesta.intake.flow_checks import FlowChecks
 from gesta.intake.payload_type import PAYLOAD_BYTES_MAX, PayloadType
 from gesta.intake.submit_options import NO_OPTIONS, Options
@@ -99,6 +100,15 @@ class Intake:
             append = self._append(draft, draft.body)
             verdict = await self._commit.add(append, len(draft.body))
         return _answer(verdict, append, draft)
+
+    async def ignore(self, payload: Payload, options: Options, verdict: Ignore) -> Accepted:
+        """Record an inbound event that leads to nothing. It has no job."""
+        draft = self._draft(payload, options)
+        if not self._admission.is_open:
+            await self._admission.ask()
+        append = with_end(self._append(draft, draft.body), verdict, draft.at)
+        answer = await self._commit.add(append, len(draft.body))
+        return _answer(answer, append, draft)
 
     async def defer(
         self, payload: Payload, options: Options, outbox: Outbox, within: object

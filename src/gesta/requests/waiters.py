@@ -16,6 +16,8 @@ def outcome_of(state: State) -> Outcome | None:
             return Rejected(state.reason, state.detail)
         case "cancelled" if state.reason == "duplicate" and state.attempts == 0:
             return Rejected(state.reason, state.detail)
+        case "compensated":
+            return Rejected(state.status, f"{state.reason} {state.detail}".rstrip())
         case "expired" | "cancelled":
             return Rejected(state.status)
         case "unknown" if state.due_at is None:

@@ -115,6 +115,8 @@ class Metrics(Collector):
         #: (flow, status, reason) → requests that came into the status.
         self.transitions: dict[tuple[str, str, str], int] = {}
         self.quarantined: dict[str, int] = {}
+        #: (source, verdict) → inbound events, refused ones included.
+        self.inbound: dict[tuple[str, str], int] = {}
         #: Requests that retention has removed.
         self.removed = 0
         #: None in a process that does not run the sweeper.
@@ -147,6 +149,13 @@ class Metrics(Collector):
             "Events and jobs that could not be processed",
             ["what"],
             {(what,): count for what, count in self.quarantined.items()},
+        )
+        yield _family(
+            CounterMetricFamily,
+            "gesta_inbound_events",
+            "Inbound events by what became of them",
+            ["source", "verdict"],
+            self.inbound,
         )
         yield CounterMetricFamily(
             "gesta_requests_removed", "Old requests that retention removed", value=self.removed

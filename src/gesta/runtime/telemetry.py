@@ -419,6 +419,11 @@ class Telemetry:
     def reported(self, flow: str, count: int) -> None:
         self.metrics.of(flow).reported += count
 
+    def inbound(self, source: str, verdict: str) -> None:
+        """Count an inbound event by what became of it: a word of a closed set."""
+        counts, name = self.metrics.inbound, (source.removeprefix("inbound."), verdict)
+        counts[name] = counts.get(name, 0) + 1
+
     def removed(self, count: int) -> None:
         self.metrics.removed += count
         if count:

@@ -10,17 +10,20 @@ from collections.abc import Iterator
 
 from gesta.outbound.http import Headers, HttpRequest, HttpResponse, TransportFault
 from gesta.runtime.clock import Runtime, sleep
+from gesta.sandbox.backlog import FakeBacklog
 from gesta.sandbox.http import FakeHttpApi
 from gesta.sandbox.receiver import Effect, Fault, Receiver, Reply
 from gesta.sandbox.ses import FakeSes
 from gesta.sandbox.slack import FakeSlack
 from gesta.sandbox.smtp import FakeMailServer
+from gesta.sandbox.stripe import FakeStripe
 from gesta.sandbox.twilio import FakeTwilio
 from gesta.sandbox.webhook import FakeWebhookReceiver
 
 __all__ = [
     "Effect",
     "Fault",
+    "FakeBacklog",
     "FakeHttpApi",
     "Receiver",
     "Reply",
@@ -29,6 +32,7 @@ __all__ = [
     "FakeSes",
     "FakeSlack",
     "FakeMailServer",
+    "FakeStripe",
     "FakeTwilio",
     "FakeWebhookReceiver",
 ]
@@ -48,14 +52,17 @@ class Sandbox:
         self.webhook = webhook or FakeWebhookReceiver()
         self.slack = FakeSlack()
         self.twilio = FakeTwilio()
+        self.backlog = FakeBacklog()
         self.ses = FakeSes()
         self.smtp = FakeMailServer()
+        self.stripe = FakeStripe()
         self.http = http or FakeHttpApi()
         for receiver in self:
             receiver.kept = kept
 
     def __iter__(self) -> Iterator[Receiver]:
-        yield from (self.webhook, self.slack, self.twilio, self.ses, self.smtp, self.http)
+        yield from (self.webhook, self.slack, self.twilio, self.backlog, self.ses, self.smtp)
+        yield from (self.stripe, self.http)
 
 
 class SandboxTransport:

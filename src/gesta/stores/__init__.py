@@ -5,7 +5,7 @@ from importlib.metadata import entry_points
 from typing import Protocol
 
 from gesta.errors import BadSettings
-from gesta.ports.stores import QueuePorts, Stores, ViewPorts
+from gesta.ports.stores import JobPorts, QueuePorts, Stores, ViewPorts
 from gesta.runtime.clock import Runtime
 
 #: Other names of a store.
@@ -46,6 +46,21 @@ async def open_views(url: str, runtime: Runtime) -> ViewPorts:
         raise BadSettings(f"{url!r} cannot hold views alone; views_url takes redis:// URLs")
     views: ViewPorts = await adapter.open_views(url, runtime)
     return views
+
+
+async def open_jobs(url: str, runtime: Runtime) -> JobPorts:
+    """Open the jobs of slow endpoints that a URL names."""
+    adapter = _adapter_of(url)
+    if hasattr(adapter, "open_jobs"):
+        jobs: JobPorts = await adapter.open_jobs(url, runtime)
+        return jobs
+    stores = await open_stores(url, runtime)
+    if stores.job_store is None:
+        await stores.close()
+        raise BadSettings(f"{url!r} cannot hold jobs; jobs_url takes redis:// URLs")
+    return JobPorts(
+        job_store=stores.job_store, close=stores.close, now_ms=stores.now_ms, name=stores.name
+    )
 
 
 def _adapter_of(url: str) -> Adapter:

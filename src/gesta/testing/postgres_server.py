@@ -161,7 +161,7 @@ class PostgresServer:
             *(DIE_WITH_PARENT if shutil.which("setpriv") else ()),
         )
         with Path(self._folder, "log").open("ab") as log:
-            # A session of its own: Ctrl-C is for the process that started it and still needs it to end in
+            # A session of its own: Ctrl-C is for the process that started it and needs it to end in
             # order.
             return subprocess.Popen(  # noqa: S603 -- our own arguments
                 [*prefix, str(_binaries() / program), *arguments],

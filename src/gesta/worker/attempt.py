@@ -21,7 +21,7 @@ from gesta.domain.outcome import Done, Outcome, Rejected, Retry, Unknown, clear_
 from gesta.domain.state import State
 from gesta.errors import BadConfig
 from gesta.flows.attempt import Attempt
-from gesta.flows.deferrals import ConfigMissing, CredentialRefused, Postponed
+from gesta.flows.deferrals import ConfigMissing, CredentialRefused, Decided, Postponed
 from gesta.flows.flow import Executor, Flow
 from gesta.flows.personal_fields import personal_fields, personal_texts
 from gesta.outbound.http import AttemptEnded, Http
@@ -229,6 +229,10 @@ class Attempts:
                 if not run.is_abandoned:
                     await self._job_release.refused(run, refused)
                 return
+            except Decided as decided:
+                settle = no_job if run.is_abandoned else settle_of(run.leased)
+                await self._apply(run, decided.command, settle)
+                return
         latency_ms = (self._runtime.monotonic() - started) * 1000
         outcome = discreet(outcome, run.payload, run.config.opened)
         outcome = await protected(outcome, run.flow, run.view, self._subject_keys)
@@ -384,7 +388,7 @@ class Attempts:
             return sound(await executor(run.payload, attempt))
         except AttemptEnded as ended:
             return sound(ended.outcome)
-        except Postponed:
+        except (Postponed, Decided):
             raise
         except CredentialRefused as refused:
             if attempt.test and isinstance(refused, ConfigMissing):

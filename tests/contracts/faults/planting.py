@@ -9,10 +9,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
+from gesta.stores.job_results import JobResults
 from gesta.stores.memory.event_store import MemoryEventStore
 from gesta.stores.memory.fences import MemoryFences
 from gesta.stores.memory.job_queue import MemoryJobQueue
 from gesta.stores.memory.read_model import MemoryReadModel
+from gesta.stores.memory.stored_jobs import MemoryStoredJobs
 from gesta.stores.memory.token_buckets import MemoryTokenBuckets
 from gesta.stores.memory.transactions import MemoryTransactions
 from gesta.stores.memory.vault import MemoryVault
@@ -53,6 +55,10 @@ class Fault:
             )
         elif issubclass(self.kind, MemoryTokenBuckets):
             database.token_buckets = self.kind(runtime)
+        elif issubclass(self.kind, MemoryStoredJobs):
+            database.job_store = JobResults(self.kind(runtime), runtime)
+        elif issubclass(self.kind, JobResults):
+            database.job_store = self.kind(MemoryStoredJobs(runtime), runtime)
         elif issubclass(self.kind, MemoryVault):
             database.vault = self.kind()
         commits = self.kind if issubclass(self.kind, MemoryTransactions) else MemoryTransactions

@@ -40,10 +40,10 @@ class GatewayDescriptor(msgspec.Struct, frozen=True, kw_only=True):
     #: Currency → the amount in the gateway's units must be a multiple of this.
     steps: Mapping[str, int] = {}
 
-    def resend_until(self, first_sent_ms: int) -> int:
-        """No call of the intent may be sent from this moment on. Epoch milliseconds."""
-        seconds = max(0.0, self.key_lifetime_seconds - self.key_margin_seconds)
-        return first_sent_ms + int(seconds * 1_000)
+    @property
+    def resend_seconds(self) -> float:
+        """How long after its first call an intent may be sent again."""
+        return max(0.0, self.key_lifetime_seconds - self.key_margin_seconds)
 
     def units_of(self, money: Money) -> int:
         """The amount as the gateway counts it. Raises AmountNotSupported."""

@@ -115,6 +115,12 @@ class GatewayCall(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     #: Without credentials.
     headers: dict[str, str] = {}
     target: str = ""
+    #: GatewayDescriptor.resend_seconds when it was rendered: a change of config prolongs nothing.
+    resend_seconds: float
+
+    def resend_until(self, first_sent_ms: int) -> int:
+        """From this moment on, the call is never sent again. Epoch milliseconds."""
+        return first_sent_ms + int(self.resend_seconds * 1_000)
 
     @property
     def request_hash(self) -> str:
@@ -242,8 +248,10 @@ class AccountRefused(msgspec.Struct, frozen=True, tag="account_refused"):
     detail: str = ""
 
 
-ACCOUNT_CHANGED: Final = AccountRefused(
-    "account_changed",
+#: The reason where a connection reaches another account than the one a call was rendered for.
+ACCOUNT_CHANGED: Final = "account_changed"
+OTHER_ACCOUNT: Final = AccountRefused(
+    ACCOUNT_CHANGED,
     "the config of the gateway names another account than the one that this call was made for;"
     " nothing was sent",
 )
@@ -287,12 +295,15 @@ class Window(msgspec.Struct, frozen=True):
     to_ms: int
 
 
+RowKind = Literal["charge", "refund", "payout", "fee", "dispute", "other"]
+
+
 class LedgerRow(msgspec.Struct, frozen=True, kw_only=True):
     """One row of the gateway's own ledger. Amounts are signed: a refund is negative."""
 
     #: The gateway's id of the row: the same in every run.
     id: str
-    kind: Literal["charge", "refund", "payout", "fee", "dispute", "other"]
+    kind: RowKind
     amount: Money
     fee: Money
     #: pending: not final yet.
@@ -319,6 +330,16 @@ class ListingFailed(Exception):
         self.reason, self.detail, self.after_seconds = reason, detail, after_seconds
 
 
+class Delivery(msgspec.Struct, frozen=True):
+    """A posted webhook, not verified yet. Header names are in lower case."""
+
+    headers: Mapping[str, str]
+    body: bytes
+
+    def __repr__(self) -> str:
+        return f"Delivery({len(self.body)} bytes)"
+
+
 class GatewayEvent(msgspec.Struct, frozen=True, kw_only=True):
     """A verified webhook. It says that something happened to a payment and which id it has, but
     not what is true now: webhooks come late, twice and out of order. Look the payment up.
@@ -338,7 +359,11 @@ class GatewayEvent(msgspec.Struct, frozen=True, kw_only=True):
 class Gateway(Protocol):
     """One type of gateway. It has no state: accounts and credentials come with each call."""
 
-    descriptor: GatewayDescriptor
+    #: GatewayAccount.type.
+    type: str
+
+    def descriptor(self, account: GatewayAccount) -> GatewayDescriptor:
+        """How the gateway treats keys, look-ups and currencies."""
 
     def errors(self, account: GatewayAccount) -> Mapping[str, str]:
         """Field → what is wrong with an account of this type, beyond its types."""
@@ -367,9 +392,9 @@ class Gateway(Protocol):
         """One page of the ledger. Raises ListingFailed."""
 
     def verify(
-        self, headers: Mapping[str, str], body: bytes, secrets: Sequence[str], now_ms: int
+        self, delivery: Delivery, account: GatewayAccount, secrets: Sequence[str], now_ms: int
     ) -> GatewayEvent:
-        """The event of a webhook, verified on its raw bytes. Header names are in lower case.
+        """The event of a webhook, verified on its raw bytes.
 
         Raises InvalidSignature for whatever the gateway did not send, and for what is too old.
         """

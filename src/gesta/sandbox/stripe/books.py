@@ -84,11 +84,16 @@ class Books:
         self.objects[intent["id"]] = intent
         self._emit("payment_intent.created", intent, now)
         if sent.get("confirm") == "true":
-            self.confirm(intent, now)
+            self.confirm(intent, sent, now)
         return intent
 
-    def confirm(self, intent: dict[str, Any], now: int) -> None:
+    def confirm(self, intent: dict[str, Any], sent: dict[str, Any], now: int) -> None:
         how = str(intent["payment_method"] or "").removeprefix("pm_card_").removeprefix("tok_")
+        if how == "authenticationRequired" and sent.get("error_on_requires_action") == "true":
+            intent["status"] = "requires_payment_method"
+            error = _decline("authentication_required", "authentication_required", "")
+            error.extra["payment_intent"] = intent
+            raise error
         if how == "authenticationRequired":
             intent["status"] = "requires_action"
             self._emit("payment_intent.requires_action", intent, now)

@@ -6,10 +6,12 @@ outlives the engines that use it: a second engine on it is a restart.
 
 from gesta.ports.stores import Stores
 from gesta.runtime.clock import Runtime
+from gesta.stores.job_results import JobResults
 from gesta.stores.memory.event_store import MemoryEventStore
 from gesta.stores.memory.fences import MemoryFences
 from gesta.stores.memory.job_queue import MemoryJobQueue
 from gesta.stores.memory.read_model import MemoryReadModel
+from gesta.stores.memory.stored_jobs import MemoryStoredJobs
 from gesta.stores.memory.token_buckets import MemoryTokenBuckets
 from gesta.stores.memory.transactions import MemoryTransactions
 from gesta.stores.memory.vault import MemoryVault
@@ -24,6 +26,7 @@ class MemoryDatabase:
         self.read_model = MemoryReadModel(runtime, self.fences)
         self.vault = MemoryVault(self.fences)
         self.token_buckets = MemoryTokenBuckets(runtime)
+        self.job_store = JobResults(MemoryStoredJobs(runtime), runtime)
         self.transactions = MemoryTransactions(self.events, self.queue, self.read_model)
 
     def stores(self) -> Stores:
@@ -38,6 +41,7 @@ class MemoryDatabase:
             leases=self.read_model,
             undispatched_jobs=self.read_model,
             queue=self.queue,
+            unique_jobs=self.queue,
             job_inspection=self.queue,
             job_holds=self.queue,
             external_leases=self.queue,
@@ -45,6 +49,7 @@ class MemoryDatabase:
             transactions=self.transactions,
             fences=self.fences,
             token_buckets=self.token_buckets,
+            job_store=self.job_store,
             close=_close,
             now_ms=self._runtime.now_ms,
             partitions=self._partitions,

@@ -10,6 +10,7 @@ from typing import Any
 
 from gesta.ports.stores import Health, Stores
 from gesta.runtime.clock import OnClock, Runtime, spawn
+from gesta.stores.job_results import JobResults
 from gesta.stores.postgresql.address import Address, address_of
 from gesta.stores.postgresql.clock import ServerClock
 from gesta.stores.postgresql.connections import Connections
@@ -21,6 +22,7 @@ from gesta.stores.postgresql.notifications import Notifications
 from gesta.stores.postgresql.outbox import PostgresqlOutbox
 from gesta.stores.postgresql.read_model import PostgresqlReadModel
 from gesta.stores.postgresql.schema import bring_up_to_date
+from gesta.stores.postgresql.stored_jobs import PostgresqlStoredJobs
 from gesta.stores.postgresql.token_buckets import PostgresqlTokenBuckets
 from gesta.stores.postgresql.transactions import PostgresqlTransactions
 from gesta.stores.postgresql.vault import PostgresqlVault
@@ -93,6 +95,7 @@ async def open_at(
         leases=views,
         undispatched_jobs=views,
         queue=queue,
+        unique_jobs=queue,
         job_inspection=queue,
         job_holds=queue,
         external_leases=queue,
@@ -101,6 +104,7 @@ async def open_at(
             database, events=events, views=views, queue=queue, runtime=runtime
         ),
         fences=PostgresqlFences(database, queue),
+        job_store=JobResults(PostgresqlStoredJobs(database, on_clock), on_clock),
         token_buckets=PostgresqlTokenBuckets(database, on_clock),
         close=close,
         now_ms=now_ms,

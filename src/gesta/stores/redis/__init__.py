@@ -6,10 +6,12 @@ import asyncio
 from collections.abc import Callable
 from contextlib import suppress
 
-from gesta.ports.stores import QueuePorts, ViewPorts
+from gesta.ports.stores import JobPorts, QueuePorts, ViewPorts
 from gesta.runtime.clock import Runtime, spawn
+from gesta.stores.job_results import JobResults
 from gesta.stores.redis.connection import Address, Redis, ServerClock, address_of
 from gesta.stores.redis.fences import RedisFences
+from gesta.stores.redis.job_hashes import RedisJobHashes, jobs_address
 from gesta.stores.redis.job_queue import RedisJobQueue
 from gesta.stores.redis.read_model import RedisReadModel
 
@@ -52,6 +54,7 @@ async def open_queue_at(
         raise
     return QueuePorts(
         queue=queue,
+        unique_jobs=queue,
         job_inspection=queue,
         job_holds=queue,
         external_leases=queue,
@@ -78,4 +81,27 @@ async def open_views(url: str, _: Runtime) -> ViewPorts:
         positions=model,
         close=redis.close,
         name=redis.address.name,
+    )
+
+
+async def open_jobs(
+    url: str, runtime: Runtime, now_ms: Callable[[], int] | None = None
+) -> JobPorts:
+    """Open the jobs at `redis://host:6379?layout=shared`, which .NET services can share, or at
+    `?layout=cluster`, the default of `redis+cluster://`. With `now_ms` the time is that one, else
+    the server's.
+    """
+    address, layout, prefix = jobs_address(url)
+    redis = Redis(address)
+    try:
+        await redis.check()
+        table = RedisJobHashes(redis, layout=layout, prefix=prefix, now_ms=now_ms)
+    except BaseException:
+        await redis.close()
+        raise
+    return JobPorts(
+        job_store=JobResults(table, runtime),
+        close=redis.close,
+        now_ms=now_ms or runtime.now_ms,
+        name=address.name,
     )

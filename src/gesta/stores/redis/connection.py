@@ -147,6 +147,8 @@ class Call(NamedTuple):
     script: Script
     keys: Sequence[str]
     args: Sequence[Arg]
+    #: The answer is bytes: what another program wrote need not be text.
+    as_bytes: bool = False
 
 
 class Redis:
@@ -203,12 +205,12 @@ class Redis:
             await self._ask_who_has_which_slot()
             raise_as_store_error(self.address.name, error)
 
-    def _pipeline(self, commands: Iterable[Sequence[Any]]) -> Any:
+    def _pipeline(self, commands: Iterable[Sequence[Any]], **options: object) -> Any:
         """One request to each node, without a transaction."""
         is_cluster = isinstance(self._client, RedisCluster)
         pipe = self._client.pipeline() if is_cluster else self._client.pipeline(transaction=False)
         for parts in commands:
-            pipe.execute_command(*parts)
+            pipe.execute_command(*parts, **options)
         return pipe
 
     async def block(self, seconds: float, *parts: Arg) -> Any:
@@ -256,9 +258,12 @@ class Redis:
         commands = [
             ("EVALSHA", one.script.sha, len(one.keys), *one.keys, *one.args) for one in calls
         ]
+        # redis-py's name for answers that are not decoded.
+        options = {"NEVER_DECODE": True} if any(one.as_bytes for one in calls) else {}
         try:
             async with self._turns:
-                return list(await self._pipeline(commands).execute(raise_on_error=False))
+                pipe = self._pipeline(commands, **options)
+                return list(await pipe.execute(raise_on_error=False))
         except _FAILURES as error:
             await self._ask_who_has_which_slot()
             raise_as_store_error(self.address.name, error)

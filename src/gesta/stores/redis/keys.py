@@ -186,7 +186,39 @@ class OwnKeys:
         return f"{self.base}external:{external_queues}"
 
 
-_TYPES = dict((*QueueKeys.FIXED, *OwnKeys.FIXED))
+#: What the keys of jobs begin with; documents and .NET services know no other.
+JOB_PREFIX = "ae"
+
+
+class JobKeys:
+    """The keys of the job store. Layout `shared`: `ae:job:<id>` and `ae:jobs:queue`, as .NET has
+    them. Layout `cluster`: below `{ae}`, so that all are in one slot.
+    """
+
+    __slots__ = ("base", "fixed")
+
+    #: inprogress: id → end of the claim, ms. claims: id → worker and token. turns: name → turn.
+    FIXED = (
+        ("jobs:queue", "zset"),
+        ("jobs:inprogress", "zset"),
+        ("jobs:claims", "hash"),
+        ("jobs:counts", "hash"),
+        ("jobs:turns", "zset"),
+        ("job:", "none"),
+    )
+
+    def __init__(self, layout: str, prefix: str = JOB_PREFIX) -> None:
+        self.base = f"{prefix}:" if layout == "shared" else f"{{{prefix}}}:"
+        self.fixed = tuple(self.base + name for name, _ in self.FIXED)
+
+    def __getitem__(self, name: str) -> str:
+        return self.base + name
+
+    def job(self, job_id: str) -> str:
+        return f"{self.base}job:{job_id}"
+
+
+_TYPES = dict((*QueueKeys.FIXED, *OwnKeys.FIXED, *JobKeys.FIXED[:-1]))
 
 
 def type_of(key: str) -> str | None:

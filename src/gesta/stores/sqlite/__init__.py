@@ -11,11 +11,13 @@ import apsw
 from gesta.errors import BadSettings
 from gesta.ports.stores import Health, Stores
 from gesta.runtime.clock import Runtime
+from gesta.stores.job_results import JobResults
 from gesta.stores.sqlite.database import Database, emptied_evidence, refuse_emptied
 from gesta.stores.sqlite.event_store import SqliteEventStore
 from gesta.stores.sqlite.fences import SqliteFences
 from gesta.stores.sqlite.job_queue import SqliteJobQueue
 from gesta.stores.sqlite.read_model import SqliteReadModel
+from gesta.stores.sqlite.stored_jobs import SqliteStoredJobs
 from gesta.stores.sqlite.token_buckets import SqliteTokenBuckets
 from gesta.stores.sqlite.transactions import SqliteTransactions
 from gesta.stores.sqlite.vault import SqliteVault
@@ -47,12 +49,14 @@ async def open_stores(url: str, runtime: Runtime) -> Stores:
         leases=views,
         undispatched_jobs=views,
         queue=queue,
+        unique_jobs=queue,
         job_inspection=queue,
         job_holds=queue,
         external_leases=queue,
         vault=SqliteVault(database),
         transactions=SqliteTransactions(database, events=events, views=views, queue=queue),
         fences=SqliteFences(database, queue),
+        job_store=JobResults(SqliteStoredJobs(database, runtime), runtime),
         token_buckets=SqliteTokenBuckets(database, runtime),
         close=database.close,
         # A file is on one machine, whose clock is the clock of the store.

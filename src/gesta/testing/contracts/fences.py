@@ -39,6 +39,7 @@ class FencesContract(Contract):
             "checkpoints",
             "leases",
             "queue",
+            "unique_jobs",
             "undispatched_jobs",
             "vault",
             "transactions",
@@ -101,7 +102,7 @@ class FencesContract(Contract):
         await harness.fences.put_up(LEFT)
         assert len(await harness.events.read([(append.stream, 0)])) == 1
         assert await harness.read_model.get([key_of(view)]) == {key_of(view): view}
-        assert await harness.queue.find([job.id]) == {job.id}
+        assert await harness.unique_jobs.find([job.id]) == {job.id}
         # A process that opens a store asks for its first secret by putting one.
         assert await harness.vault.put([replace(encrypted, box=b"other")]) == [False]
 

@@ -10,7 +10,8 @@ from typing import ClassVar, Literal
 from gesta.ports.checkpoints import Checkpoints
 from gesta.ports.event_store import EventStore, KeyClaims
 from gesta.ports.fences import Fences
-from gesta.ports.job_queue import ExternalLeases, JobHolds, JobInspection, JobQueue
+from gesta.ports.job_queue import ExternalLeases, JobHolds, JobInspection, JobQueue, UniqueJobs
+from gesta.ports.job_store import Jobs
 from gesta.ports.leases import Leases
 from gesta.ports.read_model import ReadModel, SweepIndex
 from gesta.ports.stores import QueuePorts
@@ -21,7 +22,8 @@ from gesta.ports.vault import Vault
 from gesta.runtime.clock import ManualRuntime
 
 #: The ports, by their names in `Stores`. `inline_projection`: transactions project what they
-#: append. `eager_dispatch`: they lease jobs to a worker as they put them. `durable`: what was
+#: append. `eager_dispatch`: they lease jobs to a worker as they put them. `turns`: a queue orders
+#: its jobs, fairly and by priority, and says when the next one is due. `durable`: what was
 #: acknowledged is there again after close and open.
 Capability = Literal[
     "events",
@@ -31,6 +33,7 @@ Capability = Literal[
     "checkpoints",
     "leases",
     "queue",
+    "unique_jobs",
     "job_inspection",
     "job_holds",
     "external_leases",
@@ -39,8 +42,10 @@ Capability = Literal[
     "transactions",
     "token_buckets",
     "fences",
+    "job_store",
     "inline_projection",
     "eager_dispatch",
+    "turns",
     "durable",
 ]
 EVERYTHING: frozenset[Capability] = frozenset(Capability.__args__)  # type: ignore[attr-defined]
@@ -62,6 +67,7 @@ class Harness(ABC):
     checkpoints: Checkpoints
     leases: Leases
     queue: JobQueue
+    unique_jobs: UniqueJobs
     job_inspection: JobInspection
     job_holds: JobHolds
     external_leases: ExternalLeases
@@ -70,6 +76,7 @@ class Harness(ABC):
     transactions: Transactions
     token_buckets: TokenBuckets
     fences: Fences
+    job_store: Jobs
 
     def __init__(self, folder: Path) -> None:
         """`folder` is empty and belongs to this test, for stores that keep files."""

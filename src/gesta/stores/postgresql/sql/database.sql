@@ -86,6 +86,8 @@ delete from {schema}.lines;
 delete from {schema}.vault;
 delete from {schema}.fences;
 delete from {schema}.buckets;
+delete from {schema}.stored_jobs;
+delete from {schema}.stored_job_names;
 update {schema}.head set position = 0;
 update {schema}.removals set count = 0;
 commit;
