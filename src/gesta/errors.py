@@ -195,6 +195,10 @@ class Refused(GestaError):
         self.request_id, self.code = request_id, cause.code
 
 
+class InDoubt(Refused):
+    """The outcome of an earlier operation is unknown: no more money is moved until it is known."""
+
+
 class LeaseLost(GestaError):
     """The lease of an external worker has ended, or the request has ended.
 

@@ -1,11 +1,13 @@
 """Names of streams and checkpoints. They are built here and never parsed (S0-18)."""
 
+from gesta.domain.lifecycles import lifecycle_of
+
 #: The owner of config that applies to every tenant. No tenant can have this name.
 INSTALLATION = "_gesta"
 
 
 def request_stream(flow: str, tenant: str, request_id: str) -> str:
-    return f"{flow}.request-{tenant}-{request_id}"
+    return f"{flow}.{lifecycle_of(flow).stream}-{tenant}-{request_id}"
 
 
 def config_stream(tenant: str) -> str:

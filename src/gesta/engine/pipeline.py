@@ -48,6 +48,7 @@ from gesta.runtime.component import Components, Process, repeat
 from gesta.runtime.telemetry import Telemetry
 from gesta.sagas.run import SagaRuns
 from gesta.sagas.wake_up import WakeUps
+from gesta.security.call_journal import CallJournal
 from gesta.security.cursors import Cursors
 from gesta.security.envelope_encryption import IDENTITY, KeyRing
 from gesta.security.keyed_digests import KeyedDigests
@@ -144,6 +145,7 @@ class Pipeline:
             runtime=runtime,
         )
         self.suppressing = SuppressionAudit(self.records, self.config_writer, runtime)
+        self._call_journal = CallJournal(key_ring)
         self._templates = partial(Templates, renderer=environment.renderer)
 
     def _wire_log(self) -> None:
@@ -221,6 +223,7 @@ class Pipeline:
             templates=self._templates,
             records=self.records,
             report_to=report_address(environment.settings),
+            journal=self._call_journal,
             runtime=runtime,
         )
         self._deadlines = Deadlines(runtime)

@@ -1,5 +1,7 @@
 """The first event of a request, with the claim on its key."""
 
+from typing import Any
+
 import msgspec
 from msgspec.structs import replace
 
@@ -31,6 +33,8 @@ class Draft(msgspec.Struct, frozen=True, gc=False):
     #: The caller's own id is its id and its key.
     is_own: bool = False
     warnings: tuple[SubmitWarning, ...] = ()
+    #: How it begins, where the flow says so: the first operation, and its facts.
+    opening: tuple[str, dict[str, Any]] | None = None
 
 
 def first_append(draft: Draft, stored: bytes, identity: KeyedDigests) -> Append:
@@ -51,6 +55,9 @@ def first_append(draft: Draft, stored: bytes, identity: KeyedDigests) -> Append:
         external=flow.is_external,
         own=draft.is_own and options.key == request_id,
     )
+    if draft.opening is not None:
+        operation, facts = draft.opening
+        command = replace(command, operation=operation, facts=facts)
     correlation_id, causation_id = options.correlation_id, options.causation_id
     meta = Meta(
         options.tenant,

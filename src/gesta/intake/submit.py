@@ -214,10 +214,12 @@ class Intake:
         body, about = kind.validated(payload, options)
         raw_id, at = self._ids.new_bytes(), self._runtime.now_ms()
         own, options = kind.own_id(payload, options)
+        opening = None if kind.flow.opens is None else kind.flow.opens(payload)
         if own is None or options.test:
             # The own id of a test is only its key: it must not take the id of the live request.
-            return Draft(kind.flow, body, options, at, raw_id, id_text(raw_id), about)
-        return Draft(kind.flow, body, options, at, raw_id, own, about, is_own=True)
+            new_id = id_text(raw_id)
+            return Draft(kind.flow, body, options, at, raw_id, new_id, about, opening=opening)
+        return Draft(kind.flow, body, options, at, raw_id, own, about, is_own=True, opening=opening)
 
     async def _draft_of(self, row: Raw) -> Draft | Invalid:
         """As `_checked`, of a row of the outbox."""
@@ -245,7 +247,8 @@ class Intake:
                 errors := await self._checks.errors(flow, payload, row.tenant)
             ):
                 raise InvalidRequest(flow.name, errors)
-            return replace(draft, body=stored, about=about)
+            opening = None if flow.opens is None else flow.opens(payload)
+            return replace(draft, body=stored, about=about, opening=opening)
         except msgspec.DecodeError as error:
             errors = {"payload": f"cannot be read: {error}"}
         except InvalidRequest as error:
