@@ -88,9 +88,9 @@ class OutboxDrain:
         for row in rows:
             one = row.append if isinstance(row, Prepared) else made.get(row.request_id)
             if isinstance(one, Invalid):
-                told = "; ".join(f"{name}: {error}" for name, error in one.errors.items())
+                text = "; ".join(f"{name}: {error}" for name, error in one.errors.items())
                 appends[row.request_id] = self._withdrawn(
-                    one.append, Withdraw("invalid_request", scrub(told))
+                    one.append, Withdraw("invalid_request", scrub(text))
                 )
             elif one is not None:
                 appends[row.request_id] = one

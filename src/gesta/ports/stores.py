@@ -10,7 +10,7 @@ from typing import NoReturn, TypeVar
 
 from gesta.errors import BadSettings
 from gesta.ports.checkpoints import Checkpoints
-from gesta.ports.event_store import EventStore, KeyClaims
+from gesta.ports.event_store import EventRemoval, EventStore, KeyClaims
 from gesta.ports.fences import Fences
 from gesta.ports.foreign_jobs import ForeignJobs
 from gesta.ports.job_queue import (
@@ -104,6 +104,24 @@ class ViewPorts:
     positions: ViewPositions
     close: Callable[[], Awaitable[None]]
     name: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class EventPorts:
+    """What an adapter opens that only holds events, for use with the store of another database."""
+
+    events: EventStore
+    key_claims: KeyClaims
+    event_removal: EventRemoval
+    #: Fences of the kind `left`: they stop appends and claims.
+    fences: Fences
+    close: Callable[[], Awaitable[None]]
+    name: str = ""
+
+    @property
+    def capabilities(self) -> frozenset[str]:
+        """The names of the ports that this adapter fills in."""
+        return frozenset({"events", "key_claims", "event_removal", "fences"})
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -73,10 +73,10 @@ class FlowCounts:
 
 
 class SubscriptionCounts:
-    __slots__ = ("failed", "in_a_row", "told")
+    __slots__ = ("failed", "handled", "in_a_row")
 
     def __init__(self) -> None:
-        self.told = self.failed = self.in_a_row = 0
+        self.handled = self.failed = self.in_a_row = 0
 
 
 #: Counters of each flow: name, help, field of FlowCounts. The first two are named by the contract
@@ -203,7 +203,7 @@ class Metrics(Collector):
 
     def _of_subscriptions(self) -> Iterator[Metric]:
         for kind, name, text, field in (
-            (CounterMetricFamily, "events", "Events that a handler has processed", "told"),
+            (CounterMetricFamily, "events", "Events that a handler has processed", "handled"),
             (CounterMetricFamily, "failures", "Times that a handler raised", "failed"),
             (
                 GaugeMetricFamily,

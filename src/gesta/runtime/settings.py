@@ -35,6 +35,9 @@ class Settings:
 
     #: The store: sqlite:///file.db
     url: str = "sqlite:///gesta.db"
+    #: The events, where they are to be in another database than the rest:
+    #: kurrentdb://user:password@host:2113
+    events_url: str | None = None
     #: A separate database for the queue: sqlite:///queue.db
     queue_url: str | None = None
     #: The views, where they are to be in another database than the events: redis://localhost:6379
@@ -97,6 +100,16 @@ class Settings:
                     self, one.name, _checked_or_noted(one.name, value, source, errors)
                 )
         _refuse(errors)
+
+    @property
+    def databases(self) -> dict[str, str]:
+        """Where each part of the store is: part → URL."""
+        return {
+            "events": self.events_url or self.url,
+            "views": self.views_url or self.url,
+            "queue": self.queue_url or self.url,
+            "vault": self.vault_url or self.url,
+        }
 
 
 NAMES = tuple(one.name for one in fields(Settings) if one.name != "sources")

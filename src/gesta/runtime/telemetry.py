@@ -279,7 +279,7 @@ class Telemetry:
         counts.failed[label] = counts.failed.get(label, 0) + 1
         return True
 
-    def attempt_told(
+    def log_attempt(
         self,
         line: LogContext,
         outcome: Outcome,
@@ -459,13 +459,13 @@ class Telemetry:
             error=f"{type(error).__name__}: {error}",
         )
 
-    def told(self, name: str, count: int = 1) -> None:
+    def handled(self, name: str, count: int = 1) -> None:
         counts = self.metrics.subscription(name)
-        counts.told, counts.in_a_row = counts.told + count, 0
+        counts.handled, counts.in_a_row = counts.handled + count, 0
 
-    def not_told(self, name: str, stream: str, version: int, error: Exception) -> None:
+    def not_delivered(self, name: str, stream: str, version: int, error: Exception) -> None:
         self.log.error(
-            "event cannot be told",
+            "event cannot be delivered",
             subscription=name,
             name=stream,
             version=version,
