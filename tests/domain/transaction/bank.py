@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from random import Random
+from typing import Literal
 
 import msgspec
 
@@ -232,7 +233,9 @@ class Bank:
         state = self.state
         self.now += HOUR
         key = idempotency_key("t", "r", state.operation, state.intent)
-        result = "executed" if self.gateway.has(key) else "not_executed"
+        result: Literal["executed", "not_executed"] = (
+            "executed" if self.gateway.has(key) else "not_executed"
+        )
         self.resolved_by_hand += 1
         self.tell(Resolve(result, "ada", "seen in the dashboard", "pi_1", self.now))
 

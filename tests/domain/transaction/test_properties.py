@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from gesta.domain.transaction import decide, opening
+from gesta.domain import events
+from gesta.domain.transaction import decide, evolve, opening
 from tests.domain.transaction.bank import Broken, play
 
 SEEDS = 1_500
@@ -47,14 +48,14 @@ def test_a_first_not_found_taken_as_proof_is_found(monkeypatch):
 
     def trusting(state, outcome, command, rules):
         seen = decide._not_executed(state, "lookup", "no trace", command.at)
-        return [seen[0], decide.e.Failed("not_executed", state.attempts)] if seen else absent
+        return [seen[0], events.Failed("not_executed", state.attempts)] if seen else absent
 
     monkeypatch.setattr(decide, "_absent", trusting)
     assert "not on record" in found()
 
 
 def test_a_posting_that_does_not_balance_is_found(monkeypatch):
-    broken = decide.movement
+    broken = evolve.movement
 
     def lopsided(funds, operation, amount):
         legs = broken(funds, operation, amount)
