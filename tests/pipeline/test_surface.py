@@ -232,6 +232,6 @@ async def test_the_test_of_an_application_sees_a_throttled_message_once(gesta):
 
 
 @pytest.mark.slow
-async def test_being_told_keeps_its_place_in_the_log(run_program):
+async def test_a_subscription_keeps_its_position_in_the_log(run_program):
     lines = await run_program(IMPORTS + BEING_TOLD_BEFORE + BEING_TOLD + BEING_TOLD_AFTER)
     assert lines == ["Rejected(reason='declined')", "('captured', 'failed', 'unknown') 2"]

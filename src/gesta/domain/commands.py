@@ -138,7 +138,7 @@ class Cancel(Command, frozen=True, gc=False):
 class Withdraw(Command, frozen=True, gc=False):
     """A request from an outbox turned out to be a duplicate, a conflict or invalid: do not send it.
 
-    The caller could not be told at submit.
+    The error was not known at submit.
     """
 
     reason: Literal["duplicate", "conflict", "invalid_request"]

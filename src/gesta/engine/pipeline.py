@@ -21,9 +21,11 @@ from gesta.errors import NotFound
 from gesta.flows import webhook
 from gesta.flows.flow import Flow
 from gesta.intake.admission import Admission
+from gesta.intake.adoption import Adoption
 from gesta.intake.batch_throttle import BatchThrottle
 from gesta.intake.flow_checks import FlowChecks
 from gesta.intake.inbound.inbox import Inbox
+from gesta.intake.job_contract import JobReading
 from gesta.intake.outbox_drain import OutboxDrain
 from gesta.intake.provider_reports import Reach, Reports, report_address
 from gesta.intake.submit import Intake
@@ -104,6 +106,7 @@ class Pipeline:
         self._wire_log()
         self._wire_intake(work)
         self._wire_worker(work)
+        self._wire_adoption(work)
         self._wire_sweeper()
         self._wire_subscriptions(subscriptions)
         self._choose(work)
@@ -258,6 +261,23 @@ class Pipeline:
             process=process,
         )
 
+    def _wire_adoption(self, work: Work) -> None:
+        """Jobs of other programs, of the flows that this process executes."""
+        stores, settings = self.environment.stores, self.environment.settings
+        #: None where no other program can put jobs into the queue.
+        self.adoption: Adoption | None = None
+        if stores.foreign_jobs is not None:
+            flows = work.taken_of(self.flows)
+            self.adoption = Adoption(
+                jobs=stores.foreign_jobs,
+                queue=stores.queue,
+                flows=flows,
+                reading=JobReading(flows, settings.tenant, settings.enriched_jobs_until),
+                intake=self.intake,
+                loader=self.loader,
+                process=self.process,
+            )
+
     def _wire_sweeper(self) -> None:
         flows, stores, process = self.flows, self.environment.stores, self.process
         self.sweep = Sweeper(
@@ -387,6 +407,8 @@ class Pipeline:
         if "worker" in work.parts:
             runs |= {"worker": self.pool.run, "queue": self.pool.listen}
             runs |= {"lease": self.pool.lease.keep, "deadlines": self._deadlines.run}
+            if self.adoption is not None:
+                runs["adoption"] = self.adoption.run
         if work.parts and self.alerts is not None and self.alerts.is_possible:
             runs["alerts"] = self.alerts.run
         self.presence = Presence(
@@ -428,10 +450,12 @@ class Pipeline:
         await self.external.stop(last)
         self.subscriptions.stop()
         self.pool.eager_dispatcher.close()
-        await self.components.end(["sweep", "worker"], last)
+        await self.components.end(["sweep", "worker", "adoption"], last)
         if was_running and "sweep" in self._roles:
             await self.sweep.role.give_up()
         await self.pool.stop(self.environment.drain_seconds)
+        if was_running and self.adoption is not None:
+            await self.adoption.stop()
         await self.subscriptions.drain(until)
         await self.components.end(list(self.components.tasks), last)
         if was_running and "projector" in self._roles:

@@ -62,12 +62,12 @@ def report_of(sandbox: Sandbox, face: str, asked: bytes, now_ms: int) -> HttpReq
         return sandbox.stripe.webhook(event.url, event.secret, event.event, event.late_seconds)
     if face != "ses":
         raise LookupError(f"{face} reports nothing")
-    letter = msgspec.json.decode(asked, type=OfSes)
+    email = msgspec.json.decode(asked, type=OfSes)
     sandbox.ses.now_ms = now_ms
     body = sandbox.ses.report(
-        letter.kind, letter.topic, permanent=letter.permanent, number=letter.number
+        email.kind, email.topic, permanent=email.permanent, number=email.number
     )
-    return HttpRequest("POST", letter.url, {"Content-Type": "text/plain; charset=UTF-8"}, body)
+    return HttpRequest("POST", email.url, {"Content-Type": "text/plain; charset=UTF-8"}, body)
 
 
 async def post_report(sandbox: Sandbox, face: str, asked: dict[str, Any], runtime: Runtime) -> int:

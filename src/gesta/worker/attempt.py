@@ -517,7 +517,7 @@ class Attempts:
             return
         line = run.log_context
         if is_logged:
-            telemetry.attempt_told(line, outcome, attempts=run.number, latency_ms=latency_ms)
+            telemetry.log_attempt(line, outcome, attempts=run.number, latency_ms=latency_ms)
         if not isinstance(outcome, Done) and outcome.reason == "unexpected_error":
             telemetry.executor_raised(line, clear_text(outcome.detail), run.error)
         if not applied.events:
