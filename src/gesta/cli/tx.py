@@ -70,7 +70,7 @@ async def authorize(call: Invocation, payment: Payment, as_json: Json = False) -
         "gateway": payment.gateway,
         "operation": "sale" if payment.sale else "authorize",
     }
-    async with call.backend() as backend:
+    async with call.backend(create=True) as backend:
         submitted = await backend.client.submit("payment.card", fields, key=payment.key)
         if as_json:
             print_json({"id": submitted.id, "verdict": submitted.verdict})

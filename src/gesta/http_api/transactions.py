@@ -13,7 +13,8 @@ from gesta.api_types.transactions import (
     TransactionRepresentation,
 )
 from gesta.engine.request import Request
-from gesta.http_api.requests import REQUEST_PATH, OfFlow, Wait, handle_of, submit, view_of
+from gesta.http_api.problem import Problem
+from gesta.http_api.requests import REQUEST_PATH, OfFlow, Wait, handle, submit, view_of
 from gesta.http_api.route import Answer, Call, Route
 
 _FIRST = {"payment.transfer": "reserve"}
@@ -34,35 +35,45 @@ async def show_transaction(call: Call) -> Answer:
 
 async def capture(call: Call) -> Answer:
     """Take part or all of what was authorized."""
-    request, asked = await handle_of(call), call.body
+    request, asked = await _transaction(call), call.body
     status = await request.capture(asked.amount, key=asked.key, final=asked.final, actor=call.actor)
     return _opened(request, status)
 
 
 async def post_reservation(call: Call) -> Answer:
     """Transfer part or all of what was reserved."""
-    request, asked = await handle_of(call), call.body
+    request, asked = await _transaction(call), call.body
     status = await request.post(asked.amount, key=asked.key, final=asked.final, actor=call.actor)
     return _opened(request, status)
 
 
 async def refund(call: Call) -> Answer:
     """Give part or all of what was captured back."""
-    request, asked = await handle_of(call), call.body
+    request, asked = await _transaction(call), call.body
     status = await request.refund(asked.amount, key=asked.key, actor=call.actor)
     return _opened(request, status)
 
 
 async def void(call: Call) -> Answer:
     """Release what was authorized and not captured."""
-    request, asked = await handle_of(call), call.body
+    request, asked = await _transaction(call), call.body
     return _opened(request, await request.void(key=asked.key, actor=call.actor))
 
 
 async def reverse(call: Call) -> Answer:
     """Take a transaction back: void it, or refund it where it was captured."""
-    request, asked = await handle_of(call), call.body
+    request, asked = await _transaction(call), call.body
     return _opened(request, await request.reverse(key=asked.key, actor=call.actor))
+
+
+async def _transaction(call: Call) -> Request:
+    """Its handle. A test key moves no real money: for it only its own transactions exist."""
+    view = await view_of(call)
+    if call.grant.is_test and not view.state.test:
+        raise Problem(
+            403, "test_key", "a test key moves money of test transactions only; use a live key"
+        )
+    return handle(call, view)
 
 
 def _opened(request: Request, status: str) -> Answer:
@@ -127,7 +138,7 @@ ROUTES = [
             body=body,
             answer=Decided,
             status=202,
-            problems=(200, 404, 409),
+            problems=(200, 403, 404, 409),
             example=example,
         )
         for verb, handler, body, summary, example in _VERBS
