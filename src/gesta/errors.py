@@ -195,6 +195,10 @@ class Refused(GestaError):
         self.request_id, self.code = request_id, cause.code
 
 
+class InDoubt(Refused):
+    """The outcome of an earlier operation is unknown: no more money is moved until it is known."""
+
+
 class LeaseLost(GestaError):
     """The lease of an external worker has ended, or the request has ended.
 
@@ -388,16 +392,16 @@ class Fenced(StoreError):
     def __init__(self, store: str, kind: str, *, other: str, tenant: str | None = None) -> None:
         whose = store if tenant is None else f"tenant {tenant} of {store}"
         if kind == "filling":
-            told = (
+            text = (
                 f"{store} is being filled from {other}; nothing was written. Repeat that `gesta"
                 " copy` until it is done"
             )
         else:
-            told = (
+            text = (
                 f"{whose} was copied to {other}; nothing was written. Point GESTA_URL there; `gesta"
                 " copy --unfence` takes it back"
             )
-        super().__init__(told)
+        super().__init__(text)
         self.kind, self.other, self.tenant = kind, other, tenant
 
 

@@ -34,6 +34,7 @@ HELD = (
 WELL = Facts(
     now_ms=NOW,
     store="gesta.db",
+    databases={},
     key_from="gesta.key",
     health=SOUND,
     roles=HELD,

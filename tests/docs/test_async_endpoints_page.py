@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import httpx
 
 from tests.docs.test_docs import ROOT, blocks
@@ -10,7 +12,7 @@ from tests.docs.test_docs import ROOT, blocks
 async def test_the_program_answers_202_and_then_the_result(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (text,) = blocks(ROOT / "docs" / "async-endpoints.md", "python")
-    names: dict[str, object] = {"__name__": "shop"}
+    names: dict[str, Any] = {"__name__": "shop"}
     exec(compile(text, "shop.py", "exec"), names)
     app, engine = names["app"], names["engine"]
     transport = httpx.ASGITransport(app)

@@ -226,7 +226,7 @@ def test_every_test_that_the_page_of_guarantees_names_is_there():
         assert not name or f"def {name}(" in source, f"{path}::{name}"
 
 
-async def test_the_letter_of_the_guide_is_sent(gesta, capsys):
+async def test_the_email_of_the_guide_is_sent(gesta, capsys):
     names = program(ROOT / "docs" / "email.md", "email.flow()")
     await names["main"]()
     assert capsys.readouterr().out.splitlines()[-1] == "SENT"

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from gesta import Engine, Flow
 from gesta.engine.environment import Environment
-from gesta.flows import email, slack, sms, webhook
+from gesta.flows import email, slack, sms, ticket, webhook
 from gesta.flows.email.aws import AwsAccount, AwsClients
 from gesta.flows.flow import Payload
 from gesta.sandbox import Receiver, Sandbox
@@ -224,10 +224,40 @@ class SesChannel(EmailChannel):
         await engine.admin.put_config("email.sender", "default", fields)
 
 
+class TicketChannel(OnHttp):
+    face, refused = "backlog", {"error": "7"}
+    credential = "backlog.space/default"
+
+    def flow(self) -> Flow:
+        return ticket.flow(timeout_seconds=TIMEOUT_SECONDS)
+
+    def payload(self, number: int) -> Payload:
+        return ticket.Ticket(str(number))
+
+    def effects(self, sandbox: Sandbox) -> list[int]:
+        return [int(effect.text) for effect in sandbox.backlog.effects]
+
+    async def set_up(self, engine: Engine, _: Sandbox) -> None:
+        project = {"project_id": 7, "issue_type_id": 8}
+        await engine.admin.put_config("backlog.project", "default", project)
+        await self._put(engine, "first-key")
+
+    def revoke(self, sandbox: Sandbox) -> None:
+        sandbox.backlog.on("first-key", error="11")
+
+    async def renew(self, engine: Engine, _: Sandbox) -> None:
+        await self._put(engine, "second-key")
+
+    async def _put(self, engine: Engine, api_key: str) -> None:
+        fields = {"host": "example.backlog.com", "api_key": api_key, "per_second": 1_000}
+        await engine.admin.put_config("backlog.space", "default", fields)
+
+
 CHANNELS: dict[str, type[FlowHarness]] = {
     "email": EmailChannel,
     "email by SES": SesChannel,
     "slack": SlackChannel,
     "sms": SmsChannel,
+    "ticket": TicketChannel,
     "webhook": WebhookChannel,
 }

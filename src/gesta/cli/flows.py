@@ -13,7 +13,7 @@ from typing import Any, get_type_hints
 
 from gesta.engine.engine import Engine
 from gesta.errors import BadFlow, BadSettings, GestaError, MissingExtra
-from gesta.flows.channels import CHANNELS, how_to_add
+from gesta.flows.channels import CHANNELS, flow_name, how_to_add, module_of
 from gesta.flows.external import from_table
 from gesta.flows.flow import Flow
 from gesta.runtime.settings import Settings, keyword_arguments
@@ -60,7 +60,7 @@ def _external(settings: Settings) -> list[Flow]:
 
 def left_out(settings: Settings) -> list[MissingExtra]:
     """The channels that this process does without, because nothing that they need is installed and
-    nobody has set them up.
+    they have no config.
     """
     if settings.app is not None:
         return []
@@ -71,9 +71,9 @@ def left_out(settings: Settings) -> list[MissingExtra]:
 def how_to_get(name: str, settings: Settings) -> str:
     """What brings a flow, or a kind of config, that this process does not have."""
     channels = [
-        f"notification.{one}"
+        flow_name(one)
         for one, kinds in CHANNELS.items()
-        if name == f"notification.{one}"
+        if name == flow_name(one)
         or any(kind == name or kind.startswith(f"{name}.") for kind in kinds)
     ]
     if settings.app is None and (
@@ -144,7 +144,7 @@ def _factories() -> dict[str, Factory]:
     announce.
     """
     factories: dict[str, Factory] = {
-        name: import_module(f"gesta.flows.{name}").flow for name in sorted(CHANNELS)
+        name: import_module(module_of(name)).flow for name in sorted(CHANNELS)
     }
     return factories | {entry.name: entry.load() for entry in entry_points(group=_GROUP)}
 
@@ -161,6 +161,6 @@ def _made(name: str, factory: Factory, settings: Settings) -> Flow | MissingExtr
         return factory(**arguments)
     except MissingExtra as missing:
         if name in settings.flows:
-            # Somebody wants this channel.
+            # This channel is configured.
             raise
         return missing

@@ -25,6 +25,8 @@ STATUS_STYLES = {
     "failed": "red",
     "unknown": "yellow",
     "queued": "cyan",
+    "waiting": "cyan",
+    "compensated": "yellow",
     "expired": "dim",
     "cancelled": "dim",
     "ok": "green",
@@ -32,7 +34,17 @@ STATUS_STYLES = {
     "bad": "red",
 }
 
-Status = Literal["queued", "sent", "completed", "failed", "expired", "cancelled", "unknown"]
+Status = Literal[
+    "queued",
+    "waiting",
+    "sent",
+    "completed",
+    "compensated",
+    "failed",
+    "expired",
+    "cancelled",
+    "unknown",
+]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 GlobalJson = Annotated[
     bool,

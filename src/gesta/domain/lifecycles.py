@@ -11,17 +11,25 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal
 
 from gesta.domain.events import Created
+from gesta.domain.inbound import INBOUND
 from gesta.domain.lifecycle import EVENT_NAMES, Lifecycle
 from gesta.domain.notification.lifecycle import NOTIFICATION, SLACK
 from gesta.domain.saga.lifecycle import SAGA
 from gesta.domain.task import TASK
+from gesta.domain.transaction.lifecycle import TRANSACTION
 
-_OF_KIND = {"notification": NOTIFICATION, "saga": SAGA}
+_OF_KIND = {
+    "notification": NOTIFICATION,
+    "payment": TRANSACTION,
+    "saga": SAGA,
+    "inbound": INBOUND,
+}
+_ALL = (NOTIFICATION, TASK, TRANSACTION, SAGA, INBOUND)
 #: Flow → its lifecycle: those that differ from their kind's, and those that were asked for.
 _OF_FLOW: dict[str, Lifecycle] = {"notification.slack": SLACK}
 
 #: Every public status that gesta itself uses.
-STATUSES = tuple(dict.fromkeys((*NOTIFICATION.statuses, *TASK.statuses, *SAGA.statuses)))
+STATUSES = tuple(dict.fromkeys(status for one in _ALL for status in one.statuses))
 if TYPE_CHECKING:
     Status = str
 else:

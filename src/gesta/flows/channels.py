@@ -5,25 +5,44 @@ from importlib.util import find_spec
 
 from gesta.errors import UnknownFlow
 
-#: Module below gesta.flows → its config kinds. Only names, so that no channel is imported for an
-#: error.
+#: Channel → its config kinds. Only names, so that no channel is imported for an error.
 CHANNELS = {
     "slack": ("slack.workspace", "slack.channel", "slack.app", "template"),
     "email": ("email.sender", "email.bodies", "template"),
     "sms": ("sms.account", "template"),
     "webhook": ("webhook.endpoint", "webhook.subscription"),
+    "ticket": ("backlog.space", "backlog.project", "slack.team"),
+    "slack_events": ("slack.team",),
+    "webhook_events": ("inbound.webhook",),
 }
-
+#: Channel → its flow, where that is not `notification.CHANNEL`.
+_FLOWS = {
+    "ticket": "ticket.backlog",
+    "slack_events": "inbound.slack",
+    "webhook_events": "inbound.webhook",
+}
+#: Channel → its module, where that is not `gesta.flows.CHANNEL`.
+_MODULES = {
+    "slack_events": "gesta.intake.inbound.slack",
+    "webhook_events": "gesta.intake.inbound.webhook",
+}
 
 #: Channel → a library of its extra.
 EXTRAS = {"slack": "slack_sdk", "email": "aiosmtplib", "sms": "phonenumbers"}
 
 
+def flow_name(channel: str) -> str:
+    return _FLOWS.get(channel, f"notification.{channel}")
+
+
+def module_of(channel: str) -> str:
+    """The module whose `flow()` makes the channel."""
+    return _MODULES.get(channel, f"gesta.flows.{channel}")
+
+
 def how_to_add(name: str) -> str:
     """How to add the missing flow or config kind of this name; empty if it is not one of gesta."""
-    found = [
-        one for one, kinds in CHANNELS.items() if name == f"notification.{one}" or name in kinds
-    ]
+    found = [one for one, kinds in CHANNELS.items() if name == flow_name(one) or name in kinds]
     if not found:
         return ""
     missing = [one for one in found if one in EXTRAS and find_spec(EXTRAS[one]) is None]
@@ -33,7 +52,7 @@ def how_to_add(name: str) -> str:
         else ""
     )
     return (
-        f"; add {' or '.join(f'gesta.flows.{one}.flow()' for one in found)} to the Engine's"
+        f"; add {' or '.join(f'{module_of(one)}.flow()' for one in found)} to the Engine's"
         f" flows{install}"
     )
 

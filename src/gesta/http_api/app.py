@@ -21,6 +21,7 @@ from gesta.http_api import (
     description,
     first_key,
     health,
+    inbound,
     keys,
     reports,
     requests,
@@ -39,6 +40,7 @@ from gesta.tenants.api_keys import Grant
 #: The modules with the routes. The router searches them in this order, so frequent ones come first.
 TABLE = (
     requests,
+    inbound,
     decisions,
     bulk,
     work,

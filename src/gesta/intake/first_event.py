@@ -1,12 +1,17 @@
 """The first event of a request, with the claim on its key."""
 
+from typing import Any
+
 import msgspec
+from msgspec.structs import replace
 
 from gesta.api_types.requests import SubmitWarning
-from gesta.domain.codec import encode, event_types
-from gesta.domain.commands import Create
+from gesta.domain.codec import decode_meta, encode, event_types
+from gesta.domain.commands import Command, Create, Rules
 from gesta.domain.events import Meta
 from gesta.domain.ids import event_id, id_text
+from gesta.domain.lifecycles import lifecycle_of
+from gesta.domain.state import State
 from gesta.domain.stream_names import request_stream
 from gesta.flows.flow import Flow
 from gesta.intake.submit_options import Options
@@ -29,6 +34,8 @@ class Draft(msgspec.Struct, frozen=True, gc=False):
     #: The caller's own id is its id and its key.
     is_own: bool = False
     warnings: tuple[SubmitWarning, ...] = ()
+    #: How it begins, where the flow says so: the first operation, and its facts.
+    opening: tuple[str, dict[str, Any]] | None = None
 
 
 def first_append(draft: Draft, stored: bytes, identity: KeyedDigests) -> Append:
@@ -49,6 +56,9 @@ def first_append(draft: Draft, stored: bytes, identity: KeyedDigests) -> Append:
         external=flow.is_external,
         own=draft.is_own and options.key == request_id,
     )
+    if draft.opening is not None:
+        operation, facts = draft.opening
+        command = replace(command, operation=operation, facts=facts)
     correlation_id, causation_id = options.correlation_id, options.causation_id
     meta = Meta(
         options.tenant,
@@ -73,6 +83,37 @@ def first_append(draft: Draft, stored: bytes, identity: KeyedDigests) -> Append:
     ]
     stream = request_stream(flow.name, options.tenant, request_id)
     return Append(stream, 0, tuple(events), _claim(draft, identity))
+
+
+def with_end(append: Append, command: Command, at_ms: int) -> Append:
+    """The same request with its end in the same append, so that it never has a job."""
+    (first,) = append.events
+    meta = decode_meta(first.meta)
+    types, lifecycle = event_types(meta.flow), lifecycle_of(meta.flow)
+    created = types.decode(first.type, first.data)
+    assert created is not None
+    state = lifecycle.evolve(None, created, meta)
+    (event,) = lifecycle.decide(state, command, Rules())
+    at = replace(meta, occurred_at=at_ms, causation_id=meta.request_id)
+    end = NewEvent(
+        event_id(first.id, 1),
+        types.name_of[type(event)],
+        encode(event),
+        encode(at),
+        Known(event, at, lifecycle.evolve(state, event, at)),
+    )
+    begun = replace(first, known=Known(created, meta, state))
+    return replace(append, events=(begun, end))
+
+
+def ends_of(append: Append) -> tuple[State, State]:
+    """The states after the two events of an append `with_end`."""
+    created, ended = (one.known for one in append.events)
+    assert created is not None
+    assert created.after is not None
+    assert ended is not None
+    assert ended.after is not None
+    return created.after, ended.after
 
 
 def _claim(draft: Draft, identity: KeyedDigests) -> Claim | None:

@@ -8,15 +8,12 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 from msgspec.structs import replace
 
-from gesta.domain.codec import decode_meta, encode, event_types
-from gesta.domain.commands import Rules, Withdraw
-from gesta.domain.ids import event_id
-from gesta.domain.lifecycles import lifecycle_of
-from gesta.domain.state import State
+from gesta.domain.commands import Withdraw
 from gesta.errors import StoreError
 from gesta.flows.flow import Flow
+from gesta.intake.first_event import ends_of, with_end
 from gesta.intake.submit import Intake, Invalid
-from gesta.ports.event_store import Append, Appended, AppendVerdict, Claimed, Known, NewEvent
+from gesta.ports.event_store import Append, Appended, AppendVerdict, Claimed
 from gesta.ports.outbox import Outbox, Prepared, Raw
 from gesta.runtime.clock import sleep
 from gesta.runtime.component import Process, repeat
@@ -91,9 +88,9 @@ class OutboxDrain:
         for row in rows:
             one = row.append if isinstance(row, Prepared) else made.get(row.request_id)
             if isinstance(one, Invalid):
-                told = "; ".join(f"{name}: {error}" for name, error in one.errors.items())
+                text = "; ".join(f"{name}: {error}" for name, error in one.errors.items())
                 appends[row.request_id] = self._withdrawn(
-                    one.append, Withdraw("invalid_request", scrub(told))
+                    one.append, Withdraw("invalid_request", scrub(text))
                 )
             elif one is not None:
                 appends[row.request_id] = one
@@ -135,32 +132,12 @@ class OutboxDrain:
         verdicts = await self._outbox.drain(list(appends.items()))
         for append, verdict in zip(appends.values(), verdicts, strict=True):
             if len(append.events) > 1 and isinstance(verdict, Appended):
-                created, ended = (one.known for one in append.events)
-                assert created is not None
-                assert created.after is not None
-                assert ended is not None
-                assert ended.after is not None
-                self._telemetry.status_changed(created.after, ended.after, None)
+                self._telemetry.status_changed(*ends_of(append), None)
         return verdicts
 
     def _withdrawn(self, append: Append, command: Withdraw) -> Append:
         """The same request with its end in the same append. It claims no key."""
-        (first,) = append.events
-        meta = decode_meta(first.meta)
-        types, lifecycle = event_types(meta.flow), lifecycle_of(meta.flow)
-        created = types.decode(first.type, first.data)
-        assert created is not None
-        state: State = lifecycle.evolve(None, created, meta)
-        (event,) = lifecycle.decide(state, command, Rules())
-        at = replace(meta, occurred_at=self._runtime.now_ms(), causation_id=meta.request_id)
-        end = NewEvent(
-            event_id(first.id, 1),
-            types.name_of[type(event)],
-            encode(event),
-            encode(at),
-            Known(event, at, lifecycle.evolve(state, event, at)),
-        )
-        return Append(append.stream, 0, (replace(first, known=Known(created, meta, state)), end))
+        return replace(with_end(append, command, self._runtime.now_ms()), claim=None)
 
     async def _log_undeclared(self) -> None:
         """Log once for each flow that has rows here and that this process does not declare."""

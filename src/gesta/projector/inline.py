@@ -93,8 +93,15 @@ def _folded(append: Append, after: View | None) -> tuple[View | None, Job | None
         known = append.events[0].known
         if known is None or not isinstance(known.event, Created):
             return None, None
-        state = lifecycle_of(known.meta.flow).evolve(None, known.event, known.meta)
-        return View(state, bytes(known.event.payload)), opened_job(state)
+        payload = bytes(known.event.payload)
+        if len(append.events) == 1:
+            state = lifecycle_of(known.meta.flow).evolve(None, known.event, known.meta)
+            return View(state, payload), opened_job(state)
+        # A request that ends in its first append opens no job.
+        last = append.events[-1].known
+        if last is None or last.after is None or not last.after.is_terminal:
+            return None, None
+        return View(last.after, payload), None
     job = None
     for event in append.events:
         if event.known is None or event.known.after is None:

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 from gesta.outbound.http import Headers, HttpRequest, HttpResponse, TransportFault
 from gesta.runtime.clock import Runtime, sleep
+from gesta.sandbox.backlog import FakeBacklog
 from gesta.sandbox.http import FakeHttpApi
 from gesta.sandbox.receiver import Effect, Fault, Receiver, Reply
 from gesta.sandbox.ses import FakeSes
@@ -22,6 +23,7 @@ from gesta.sandbox.webhook import FakeWebhookReceiver
 __all__ = [
     "Effect",
     "Fault",
+    "FakeBacklog",
     "FakeHttpApi",
     "Receiver",
     "Reply",
@@ -50,6 +52,7 @@ class Sandbox:
         self.webhook = webhook or FakeWebhookReceiver()
         self.slack = FakeSlack()
         self.twilio = FakeTwilio()
+        self.backlog = FakeBacklog()
         self.ses = FakeSes()
         self.smtp = FakeMailServer()
         self.stripe = FakeStripe()
@@ -58,7 +61,7 @@ class Sandbox:
             receiver.kept = kept
 
     def __iter__(self) -> Iterator[Receiver]:
-        yield from (self.webhook, self.slack, self.twilio, self.ses, self.smtp)
+        yield from (self.webhook, self.slack, self.twilio, self.backlog, self.ses, self.smtp)
         yield from (self.stripe, self.http)
 
 

@@ -73,6 +73,8 @@ class Facts(msgspec.Struct, frozen=True):
 
     now_ms: int
     store: str
+    #: Part of the store → its database; empty: all are in the store itself.
+    databases: Mapping[str, str]
     key_from: str
     health: Health | None
     roles: Sequence[RoleLease]
@@ -128,6 +130,9 @@ def diagnose(facts: Facts) -> list[Finding]:
 
 def _store(facts: Facts) -> Iterator[Finding]:
     health = facts.health
+    if facts.databases:
+        parts = "; ".join(f"{part} in {place}" for part, place in facts.databases.items())
+        yield Finding("ok", "store", parts)
     if health is None:
         yield Finding("ok", "store", f"{facts.store} answers")
         return

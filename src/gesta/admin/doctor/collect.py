@@ -16,7 +16,7 @@ from gesta.ports.read_model import Filter, View
 from gesta.projector.partitions import projected_position, projects
 from gesta.requests.dead_letters import failure_of
 from gesta.runtime.redaction import scrub
-from gesta.runtime.settings import odd_variables
+from gesta.runtime.settings import Settings, odd_variables
 from gesta.subscriptions.status_webhooks import Listening, listening_of
 from gesta.tenants.pauses import Pause
 
@@ -35,6 +35,7 @@ async def examine(pipeline: Pipeline, tenant: str, place: Target = HERE) -> Fact
     return Facts(
         now_ms=now,
         store=scrub(stores.name),
+        databases=_databases(pipeline.environment.settings),
         key_from=pipeline.environment.master.where,
         health=await stores.health(),
         roles=await stores.leases.roles(),
@@ -62,6 +63,12 @@ async def examine(pipeline: Pipeline, tenant: str, place: Target = HERE) -> Fact
         place=place,
         processes=await _processes(pipeline),
     )
+
+
+def _databases(settings: Settings) -> dict[str, str]:
+    """Nothing to say where all parts are in one database."""
+    found = {part: scrub(url) for part, url in settings.databases.items()}
+    return found if len(set(found.values())) > 1 else {}
 
 
 async def _processes(pipeline: Pipeline) -> list[LiveProcess]:

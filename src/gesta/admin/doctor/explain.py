@@ -288,6 +288,11 @@ def _ended(facts: RequestFacts) -> str:
                 f"its time to live ended at {when} before it was executed; to execute it again:"
                 f" {again}"
             )
+        case "compensated":
+            return (
+                f"it was compensated at {when}: {_cause(state)}; the steps that had succeeded were"
+                " undone"
+            )
         case _:
             return f"it was cancelled at {when}"
 
@@ -296,6 +301,8 @@ def _waits(facts: RequestFacts) -> str:
     state, now_ms = facts.state, facts.now_ms
     due, retry = state.due_at or now_ms, facts.place.command(f"retry {state.id}")
     when = _at(due, now_ms)
+    if state.status == "waiting":
+        return f"it waits for the outcome of {state.detail or 'a step'}"
     if state.status == "unknown":
         step = (
             "gesta resends it with the same key"

@@ -1,0 +1,179 @@
+"""The inbox: verifies a posted event, decides what it leads to, and stores that before the answer.
+
+An accepted event is a request of the flow that it leads to. Its key is that of the action, so a
+repeated, late or doubled event leads to nothing more. An ignored event is a request of the source's
+own flow that ends as `ignored`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Literal
+
+import msgspec
+
+from gesta.domain.commands import Ignore
+from gesta.domain.event_message import EventMessage
+from gesta.domain.ids import TENANT
+from gesta.errors import (
+    BadConfig,
+    Conflict,
+    InvalidRequest,
+    InvalidSignature,
+    StoreError,
+    UnknownFlow,
+)
+from gesta.flows.flow import Flow, Payload
+from gesta.intake.inbound.source import Action, Challenge, Posted, Received, Untrusted, Verdict
+from gesta.intake.submit import Accepted, Intake
+from gesta.intake.submit_options import Options
+from gesta.outbound.http import AttemptEnded
+from gesta.runtime.component import Process
+from gesta.runtime.redaction import scrub
+from gesta.tenants.config import ConfigCache, TenantConfig
+
+#: How old the config that an event is verified with may be. A secret that another process revokes
+#: is valid for this long.
+CONFIG_SECONDS = 1.0
+
+
+class EventRecord(Payload, frozen=True):
+    """What is kept of an ignored event: no text of anyone."""
+
+    event: str
+    facts: dict[str, str]
+
+
+class Receipt(msgspec.Struct, frozen=True):
+    """What became of one event. When it is returned, the event is on disk."""
+
+    id: str
+    verdict: Literal["accepted", "duplicate", "ignored"]
+    reason: str = ""
+    request: Accepted | None = None
+
+
+#: Puts a message of this tenant into the boundary queue. It is durable when this returns.
+Publish = Callable[[str, EventMessage, int], Awaitable[None]]
+
+
+class Inbox:
+    def __init__(
+        self, *, flows: Mapping[str, Flow], config: ConfigCache, intake: Intake, process: Process
+    ) -> None:
+        self._flows, self._config, self._intake = flows, config, intake
+        self._runtime, self._ids = process.runtime, process.ids
+        self._telemetry = process.telemetry
+        #: Name of the source → its flow.
+        self._sources = {
+            flow.inbound.name: flow for flow in flows.values() if flow.inbound is not None
+        }
+        #: Tenant → when its config was read last, by the monotonic clock.
+        self._read_at: dict[str, float] = {}
+        #: Set where accepted events pass through a boundary queue.
+        self.publish: Publish | None = None
+
+    async def take(
+        self,
+        source: str,
+        tenant: str,
+        parts: tuple[str, ...],
+        header: Callable[[str], str | None],
+        body: bytes,
+    ) -> Challenge | list[Receipt]:
+        """Verify, decide, store.
+
+        Raises InvalidSignature, always the same, for whatever is not genuine; Malformed or
+        InvalidRequest for what cannot be read; StoreError or Overloaded if it has to come again.
+        """
+        flow = self._sources.get(source)
+        if flow is None or flow.inbound is None or not TENANT.fullmatch(tenant):
+            raise InvalidSignature
+        posted = Posted(tenant, parts, header, body, self._ids.new(), self._runtime.now_ms())
+        try:
+            config = await self._config_of(tenant)
+            trusted = await flow.inbound.verify(posted, config)
+            found = flow.inbound.read(posted, trusted, config)
+        except Untrusted as untrusted:
+            self._telemetry.inbound(source, untrusted.reason)
+            raise InvalidSignature from None
+        except AttemptEnded as ended:
+            # What a config says of a vault that is out of reach, in the words of an attempt.
+            raise StoreError(f"an event cannot be verified now: {ended.outcome.detail}") from None
+        except BadConfig as error:
+            raise StoreError(f"an event cannot be verified now: {error}") from None
+        if isinstance(found, Challenge):
+            return found
+        return [await self._store(flow, tenant, one) for one in found]
+
+    async def process(self, message: EventMessage, tenant: str, source: str) -> Receipt:
+        """Store what follows from a message of the boundary queue.
+
+        Any number of deliveries in any order lead to one request.
+        """
+        flow = self._sources[source]
+        assert flow.inbound is not None
+        assert flow.inbound.follow is not None
+        received = flow.inbound.follow(message, await self._config_of(tenant))
+        return await self._stored(flow, tenant, received)
+
+    async def _config_of(self, tenant: str) -> TenantConfig:
+        now = self._runtime.monotonic()
+        if now - self._read_at.get(tenant, float("-inf")) >= CONFIG_SECONDS:
+            await self._config.refresh(tenant)
+            if self._config.version(tenant) == 0:
+                # An unknown tenant: its name is not kept, or callers could fill the memory.
+                self._config.forget(tenant)
+            else:
+                self._read_at[tenant] = now
+        return self._config.of(tenant)
+
+    async def _store(self, flow: Flow, tenant: str, one: Received) -> Receipt:
+        action, message = one.follows, one.message
+        if self.publish is not None and isinstance(action, Action) and message is not None:
+            # The queue counts from 1 to 5, a request from 1 to 10.
+            await self.publish(tenant, message, action.priority // 2)
+            self._telemetry.inbound(flow.name, "accepted")
+            return Receipt(one.id, "accepted")
+        return await self._stored(flow, tenant, one)
+
+    async def _stored(self, flow: Flow, tenant: str, one: Received) -> Receipt:
+        if isinstance(one.follows, Verdict):
+            receipt = await self._ignore(flow, tenant, one, one.follows)
+        else:
+            receipt = await self._submit(flow, tenant, one, one.follows)
+        self._telemetry.inbound(flow.name, receipt.reason or receipt.verdict)
+        return receipt
+
+    async def _submit(self, flow: Flow, tenant: str, one: Received, action: Action) -> Receipt:
+        target = self._flows.get(action.flow)
+        if target is None:
+            raise UnknownFlow(repr(action.flow), name=action.flow, known=self._flows)
+        options = Options(
+            action.key, tenant, priority=action.priority, correlation_id=one.id, causation_id=one.id
+        )
+        try:
+            accepted = await self._intake.submit(action.payload(target.payload), options)
+        except Conflict as conflict:
+            # Another delivery, or another event about the same thing.
+            earlier = Accepted(target.name, tenant, conflict.request_id, "duplicate")
+            return Receipt(one.id, "duplicate", request=earlier)
+        except InvalidRequest as refused:
+            if flow.inbound is None or not flow.inbound.records_invalid:
+                raise
+            verdict = Verdict("invalid_request", scrub(str(refused)))
+            return await self._ignore(flow, tenant, one, verdict)
+        is_new = accepted.verdict == "created"
+        return Receipt(one.id, "accepted" if is_new else "duplicate", request=accepted)
+
+    async def _ignore(self, flow: Flow, tenant: str, one: Received, verdict: Verdict) -> Receipt:
+        if not verdict.is_recorded:
+            return Receipt(one.id, "ignored", verdict.reason)
+        record = flow.payload(event=one.id, facts=dict(one.facts))
+        try:
+            accepted = await self._intake.ignore(
+                record, Options(one.id, tenant), Ignore(verdict.reason, verdict.detail)
+            )
+        except Conflict as conflict:
+            accepted = Accepted(flow.name, tenant, conflict.request_id, "duplicate")
+        return Receipt(one.id, "ignored", verdict.reason, accepted)
