@@ -30,6 +30,7 @@ from gesta.intake.outbox_drain import OutboxDrain
 from gesta.intake.provider_reports import Reach, Reports, report_address
 from gesta.intake.submit import Intake
 from gesta.maintenance.retention import Retention, removed_text
+from gesta.maintenance.schedules import Schedule, Schedules
 from gesta.maintenance.sweeper import Sweeper
 from gesta.outbound.http import Http
 from gesta.outbound.rate_limits import Tokens
@@ -182,7 +183,12 @@ class Pipeline:
             process=self.process,
         )
         self.inbox = Inbox(
-            flows=self.flows, config=self.config, intake=self.intake, process=self.process
+            flows=self.flows,
+            config=self.config,
+            intake=self.intake,
+            loader=self.loader,
+            recorder=self.recorder,
+            process=self.process,
         )
         self.reports = Reports(
             flows=self.flows,
@@ -428,6 +434,15 @@ class Pipeline:
         if "sweeper" in work.parts:
             runs["sweep"], self._roles["sweep"] = self.sweep.run, self.sweep.role
 
+    def run_schedules(self, schedules: Sequence[Schedule]) -> None:
+        """Run these, too, if this process has the role sweeper; before the components start."""
+        self.schedules = Schedules(
+            schedules, intake=self.intake, stores=self.environment.stores, process=self.process
+        )
+        if schedules and "sweep" in self.components.runs:
+            self.components.runs["schedules"] = self.schedules.run
+            self._roles["schedules"] = self.schedules.role
+
     def not_begun(self) -> list[str]:
         """Components that have had no answer from the store since this process started."""
         waiting = [name for name, role in self._roles.items() if not role.is_known]
@@ -450,9 +465,11 @@ class Pipeline:
         await self.external.stop(last)
         self.subscriptions.stop()
         self.pool.eager_dispatcher.close()
-        await self.components.end(["sweep", "worker", "adoption"], last)
+        await self.components.end(["sweep", "schedules", "worker", "adoption"], last)
         if was_running and "sweep" in self._roles:
             await self.sweep.role.give_up()
+        if was_running and "schedules" in self._roles:
+            await self.schedules.role.give_up()
         await self.pool.stop(self.environment.drain_seconds)
         if was_running and self.adoption is not None:
             await self.adoption.stop()

@@ -16,6 +16,7 @@ CHANNELS = {
     "webhook_events": ("inbound.webhook",),
     "card": ("payment.gateway",),
     "transfer": ("payment.gateway",),
+    "gateway_events": ("payment.gateway",),
 }
 #: Channel → its flow, where that is not `notification.CHANNEL`.
 _FLOWS = {
@@ -24,6 +25,7 @@ _FLOWS = {
     "webhook_events": "inbound.webhook",
     "card": "payment.card",
     "transfer": "payment.transfer",
+    "gateway_events": "inbound.gateway",
 }
 #: Channel → its module, where that is not `gesta.flows.CHANNEL`.
 _MODULES = {
@@ -31,6 +33,7 @@ _MODULES = {
     "webhook_events": "gesta.intake.inbound.webhook",
     "card": "gesta.flows.payment.card",
     "transfer": "gesta.flows.payment.transfer",
+    "gateway_events": "gesta.flows.payment.webhooks",
 }
 
 #: Channel → a library of its extra.
