@@ -30,6 +30,7 @@ def test_every_setting_tells_its_value_and_where_it_comes_from(cli, folder, monk
         "queue_url": (None, "default"),
         "vault_url": (None, "default"),
         "views_url": (None, "default"),
+        "inbound_queue_url": (None, "default"),
         "master_key": ("(secret)", "gesta.toml"),
         "tenant": ("acme", "gesta.toml"),
         "log_level": ("error", "GESTA_LOG_LEVEL"),

@@ -5,6 +5,7 @@ from importlib.metadata import entry_points
 from typing import Protocol
 
 from gesta.errors import BadSettings
+from gesta.ports.boundary_queue import BoundaryQueue
 from gesta.ports.stores import JobPorts, QueuePorts, Stores, ViewPorts
 from gesta.runtime.clock import Runtime
 
@@ -63,6 +64,15 @@ async def open_jobs(url: str, runtime: Runtime) -> JobPorts:
     )
 
 
+async def open_boundary(url: str, runtime: Runtime) -> BoundaryQueue:
+    """Open the boundary queue that a URL names."""
+    adapter = _adapter_of(url)
+    if not hasattr(adapter, "open_boundary"):
+        raise BadSettings(f"{url!r} is no queue for inbound events; write sqs://region/queue-name")
+    queue: BoundaryQueue = await adapter.open_boundary(url, runtime)
+    return queue
+
+
 def _adapter_of(url: str) -> Adapter:
     scheme = url.partition(":")[0]
     scheme = _FOLDERS.get(scheme, scheme)
@@ -84,7 +94,7 @@ def _adapter_of(url: str) -> Adapter:
         if not found:
             raise BadSettings(
                 f"url: no store is called {scheme!r}; this gesta has: memory, postgresql, redis,"
-                " sqlite"
+                " sqlite, sqs"
             ) from None
         adapter = found[0].load()
     return adapter
