@@ -15,7 +15,8 @@ from gesta import Done, Engine, Payload, flow
 from gesta.domain.event_message import EventMessage
 from gesta.engine.pipeline import Pipeline
 from gesta.intake.inbound import slack as slack_events
-from gesta.ports.boundary_queue import BoundaryCounts
+from gesta.intake.inbound.boundary_dead_letters import BoundaryDeadLetters
+from gesta.ports.boundary_queue import BoundaryCounts, BoundaryQueue
 from gesta.ports.read_model import Filter
 from gesta.runtime.clock import SystemRuntime
 from gesta.runtime.settings import load
@@ -132,10 +133,18 @@ class Stage:
                 await asyncio.sleep(0.05)
         return found
 
+    @property
+    def boundary(self) -> BoundaryQueue:
+        assert self.pipeline.environment.boundary is not None
+        return self.pipeline.environment.boundary
+
+    @property
+    def letters(self) -> BoundaryDeadLetters:
+        assert self.pipeline.boundary_dead_letters is not None
+        return self.pipeline.boundary_dead_letters
+
     async def counts(self) -> BoundaryCounts:
-        boundary = self.pipeline.environment.boundary
-        assert boundary is not None
-        return await boundary.counts()
+        return await self.boundary.counts()
 
     async def is_empty(self) -> bool:
         counts = await self.counts()

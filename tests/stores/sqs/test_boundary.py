@@ -160,8 +160,7 @@ async def test_a_message_that_fails_is_processed_three_times_and_is_then_a_dead_
 
 async def redrive_all(stage) -> None:
     """Then each leads to its request, and no letter is left."""
-    letters = stage.pipeline.boundary_dead_letters
-    assert letters is not None
+    letters = stage.letters
     before = await letters.letters()
     results = [one async for one in letters.redrive(Choice(), per_second=100)]
     assert [one.result for one in results] == ["redriven"] * len(before)
@@ -181,7 +180,7 @@ async def test_a_message_that_the_broker_moved_itself_is_read_and_redriven(moto,
         for _ in range(4):
             # A program receives it and never deletes it. The fourth receive moves it.
             await stage.receive()
-        (letter,) = await stage.pipeline.boundary_dead_letters.letters()
+        (letter,) = await stage.letters.letters()
         assert (letter.shape, letter.message_id) == ("native", "unique-message-id")  # R3-9
     async with boundary_stage(moto, prefix, tmp_path) as stage:
         await redrive_all(stage)
@@ -202,7 +201,7 @@ async def test_what_cannot_be_read_is_a_dead_letter_at_once_and_stays_one(
         await stage.send(body, version=version)
         await stage.until(stage.dead)
         await stage.until(stage.is_empty)
-        letters = stage.pipeline.boundary_dead_letters
+        letters = stage.letters
         (letter,) = await letters.letters()
         assert (letter.shape, letter.error_type) == ("unreadable", error_type)
         assert (letter.attempt_count, letter.receive_count) == (1, 1)
@@ -214,12 +213,12 @@ async def test_what_cannot_be_read_is_a_dead_letter_at_once_and_stays_one(
 
 async def test_letters_are_redriven_one_at_a_time_by_filter_or_not_at_all(moto, prefix, tmp_path):
     async with boundary_stage(moto, prefix, tmp_path, consumes=False) as stage:
-        boundary = stage.pipeline.environment.boundary
+        boundary = stage.boundary
         for n, version in enumerate(("2.0", "1.0", "1.0")):
             body = msgspec.json.decode(msgspec.json.encode(DOCUMENT)) | {"messageId": f"m{n}"}
             await stage.send(body, version=version)
         await boundary.bury([one.envelope for one in await received(boundary, 3)])
-        letters = stage.pipeline.boundary_dead_letters
+        letters = stage.letters
         dry = [one async for one in letters.redrive(Choice(), dry_run=True)]
         assert sorted(one.result for one in dry) == ["unreadable", "would_redrive", "would_redrive"]
         assert len(await letters.letters()) == 3
