@@ -23,6 +23,7 @@ from gesta.testing.contracts.samples import (
     fresh_claim,
     fresh_job,
     fresh_name,
+    fresh_stream,
     fresh_view,
     key_of,
     phase_of,
@@ -60,7 +61,7 @@ class Walk:
             for external_queue, tenant in zip(self._external_queues, TENANTS, strict=True)
             for _ in range(2)
         ]
-        self._streams = [fresh_name() for _ in range(4)]
+        self._streams = [fresh_stream() for _ in range(4)]
         self._keys = [fresh_claim().name for _ in range(3)]
         self._requests = [fresh_view(tenant=self._dice.choice(TENANTS)) for _ in range(5)]
         self._appends: list[Append] = []

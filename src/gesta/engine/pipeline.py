@@ -21,15 +21,18 @@ from gesta.errors import NotFound
 from gesta.flows import webhook
 from gesta.flows.flow import Flow
 from gesta.intake.admission import Admission
+from gesta.intake.adoption import Adoption
 from gesta.intake.batch_throttle import BatchThrottle
 from gesta.intake.flow_checks import FlowChecks
 from gesta.intake.inbound.boundary import Consumer, Publisher
 from gesta.intake.inbound.boundary_dead_letters import BoundaryDeadLetters
 from gesta.intake.inbound.inbox import Inbox
+from gesta.intake.job_contract import JobReading
 from gesta.intake.outbox_drain import OutboxDrain
 from gesta.intake.provider_reports import Reach, Reports, report_address
 from gesta.intake.submit import Intake
 from gesta.maintenance.retention import Retention, removed_text
+from gesta.maintenance.schedules import Schedule, Schedules
 from gesta.maintenance.sweeper import Sweeper
 from gesta.outbound.http import Http
 from gesta.outbound.rate_limits import Tokens
@@ -50,6 +53,7 @@ from gesta.runtime.component import Components, Process, repeat
 from gesta.runtime.telemetry import Telemetry
 from gesta.sagas.run import SagaRuns
 from gesta.sagas.wake_up import WakeUps
+from gesta.security.call_journal import CallJournal
 from gesta.security.cursors import Cursors
 from gesta.security.envelope_encryption import IDENTITY, KeyRing
 from gesta.security.keyed_digests import KeyedDigests
@@ -105,6 +109,7 @@ class Pipeline:
         self._wire_log()
         self._wire_intake(work)
         self._wire_worker(work)
+        self._wire_adoption(work)
         self._wire_sweeper()
         self._wire_subscriptions(subscriptions)
         self._choose(work)
@@ -146,6 +151,7 @@ class Pipeline:
             runtime=runtime,
         )
         self.suppressing = SuppressionAudit(self.records, self.config_writer, runtime)
+        self._call_journal = CallJournal(key_ring)
         self._templates = partial(Templates, renderer=environment.renderer)
 
     def _wire_log(self) -> None:
@@ -242,6 +248,7 @@ class Pipeline:
             templates=self._templates,
             records=self.records,
             report_to=report_address(environment.settings),
+            journal=self._call_journal,
             runtime=runtime,
         )
         self._deadlines = Deadlines(runtime)
@@ -275,6 +282,23 @@ class Pipeline:
             identity=self.identity,
             process=process,
         )
+
+    def _wire_adoption(self, work: Work) -> None:
+        """Jobs of other programs, of the flows that this process executes."""
+        stores, settings = self.environment.stores, self.environment.settings
+        #: None where no other program can put jobs into the queue.
+        self.adoption: Adoption | None = None
+        if stores.foreign_jobs is not None:
+            flows = work.taken_of(self.flows)
+            self.adoption = Adoption(
+                jobs=stores.foreign_jobs,
+                queue=stores.queue,
+                flows=flows,
+                reading=JobReading(flows, settings.tenant, settings.enriched_jobs_until),
+                intake=self.intake,
+                loader=self.loader,
+                process=self.process,
+            )
 
     def _wire_sweeper(self) -> None:
         flows, stores, process = self.flows, self.environment.stores, self.process
@@ -405,8 +429,10 @@ class Pipeline:
         if "worker" in work.parts:
             runs |= {"worker": self.pool.run, "queue": self.pool.listen}
             runs |= {"lease": self.pool.lease.keep, "deadlines": self._deadlines.run}
-        if "worker" in work.parts and self.boundary_consumer is not None:
-            runs["inbound"] = self.boundary_consumer.run
+            if self.adoption is not None:
+                runs["adoption"] = self.adoption.run
+            if self.boundary_consumer is not None:
+                runs["inbound"] = self.boundary_consumer.run
         if work.parts and self.alerts is not None and self.alerts.is_possible:
             runs["alerts"] = self.alerts.run
         self.presence = Presence(
@@ -425,6 +451,15 @@ class Pipeline:
             runs["presence"] = partial(repeat, self.presence.step, "presence", self.process)
         if "sweeper" in work.parts:
             runs["sweep"], self._roles["sweep"] = self.sweep.run, self.sweep.role
+
+    def run_schedules(self, schedules: Sequence[Schedule]) -> None:
+        """Run these, too, if this process has the role sweeper; before the components start."""
+        self.schedules = Schedules(
+            schedules, intake=self.intake, stores=self.environment.stores, process=self.process
+        )
+        if schedules and "sweep" in self.components.runs:
+            self.components.runs["schedules"] = self.schedules.run
+            self._roles["schedules"] = self.schedules.role
 
     def not_begun(self) -> list[str]:
         """Components that have had no answer from the store since this process started."""
@@ -448,10 +483,14 @@ class Pipeline:
         await self.external.stop(last)
         self.subscriptions.stop()
         self.pool.eager_dispatcher.close()
-        await self.components.end(["sweep", "worker"], last)
+        await self.components.end(["sweep", "schedules", "worker", "adoption"], last)
         if was_running and "sweep" in self._roles:
             await self.sweep.role.give_up()
+        if was_running and "schedules" in self._roles:
+            await self.schedules.role.give_up()
         await self.pool.stop(self.environment.drain_seconds)
+        if was_running and self.adoption is not None:
+            await self.adoption.stop()
         await self.subscriptions.drain(until)
         await self.components.end(list(self.components.tasks), last)
         if was_running and "projector" in self._roles:

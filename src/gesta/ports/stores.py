@@ -10,8 +10,9 @@ from typing import NoReturn, TypeVar
 
 from gesta.errors import BadSettings
 from gesta.ports.checkpoints import Checkpoints
-from gesta.ports.event_store import EventStore, KeyClaims
+from gesta.ports.event_store import EventRemoval, EventStore, KeyClaims
 from gesta.ports.fences import Fences
+from gesta.ports.foreign_jobs import ForeignJobs
 from gesta.ports.job_queue import (
     ExternalLeases,
     JobCounts,
@@ -79,6 +80,8 @@ class QueuePorts:
     external_leases: ExternalLeases | None = None
     #: None: the store cannot be copied.
     fences: Fences | None = None
+    #: None: no other program puts jobs into this queue.
+    foreign_jobs: ForeignJobs | None = None
     #: None: it cannot hold jobs that other services create and read.
     job_store: Jobs | None = None
 
@@ -101,6 +104,24 @@ class ViewPorts:
     positions: ViewPositions
     close: Callable[[], Awaitable[None]]
     name: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class EventPorts:
+    """What an adapter opens that only holds events, for use with the store of another database."""
+
+    events: EventStore
+    key_claims: KeyClaims
+    event_removal: EventRemoval
+    #: Fences of the kind `left`: they stop appends and claims.
+    fences: Fences
+    close: Callable[[], Awaitable[None]]
+    name: str = ""
+
+    @property
+    def capabilities(self) -> frozenset[str]:
+        """The names of the ports that this adapter fills in."""
+        return frozenset({"events", "key_claims", "event_removal", "fences"})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -179,6 +200,7 @@ PORTS: dict[str, type] = {
     "job_inspection": JobInspection,
     "job_holds": JobHolds,
     "external_leases": ExternalLeases,
+    "foreign_jobs": ForeignJobs,
     "undispatched_jobs": UndispatchedJobs,
     "vault": Vault,
     "transactions": Transactions,

@@ -43,9 +43,8 @@ def examine(state: State, leased: LeasedJob, now_ms: int, rules: Rules) -> Findi
         return "copy"
     if state.started is not None or (leased.is_possibly_executed and not leased.may_be_copy):
         return "lose"
-    if (state.expires_at is not None or state.in_doubt) and lifecycle_of(state.flow).decide(
-        state, Expire(now_ms), rules
-    ):
+    has_limit = state.expires_at is not None or state.in_doubt or state.journal
+    if has_limit and lifecycle_of(state.flow).decide(state, Expire(now_ms), rules):
         return "expire"
     return "cancel" if state.cancel_requested else "execute"
 

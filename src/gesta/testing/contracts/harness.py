@@ -14,7 +14,7 @@ from gesta.ports.job_queue import ExternalLeases, JobHolds, JobInspection, JobQu
 from gesta.ports.job_store import Jobs
 from gesta.ports.leases import Leases
 from gesta.ports.read_model import ReadModel, SweepIndex
-from gesta.ports.stores import QueuePorts
+from gesta.ports.stores import EventPorts, QueuePorts
 from gesta.ports.token_buckets import TokenBuckets
 from gesta.ports.transactions import Transactions
 from gesta.ports.undispatched_jobs import UndispatchedJobs
@@ -23,7 +23,8 @@ from gesta.runtime.clock import ManualRuntime
 
 #: The ports, by their names in `Stores`. `inline_projection`: transactions project what they
 #: append. `eager_dispatch`: they lease jobs to a worker as they put them. `turns`: a queue orders
-#: its jobs, fairly and by priority, and says when the next one is due. `durable`: what was
+#: its jobs, fairly and by priority, and says when the next one is due. `large_events`: an event may
+#: have more than 16 MiB. `log_removal`: removed events are no longer followed. `durable`: what was
 #: acknowledged is there again after close and open.
 Capability = Literal[
     "events",
@@ -45,6 +46,8 @@ Capability = Literal[
     "job_store",
     "inline_projection",
     "eager_dispatch",
+    "large_events",
+    "log_removal",
     "turns",
     "durable",
 ]
@@ -83,7 +86,7 @@ class Harness(ABC):
         self.runtime, self.folder = ManualRuntime(), folder
 
     @abstractmethod
-    async def open_ports(self) -> QueuePorts:
+    async def open_ports(self) -> QueuePorts | EventPorts:
         """Open the store. After a close: the same store again, on the same clock."""
 
     async def open(self) -> None:

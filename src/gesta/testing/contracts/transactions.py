@@ -15,6 +15,7 @@ from gesta.testing.contracts.samples import (
     fresh_job,
     fresh_name,
     fresh_quarantined,
+    fresh_stream,
     fresh_view,
     key_of,
 )
@@ -194,7 +195,7 @@ class RecordContract(Contract):
         assert await harness.queue.settle([Ack(job.id, holder)]) == ["done"]
 
     async def test_of_workers_that_race_for_a_version_one_records(self, harness: Harness) -> None:
-        stream = fresh_name()
+        stream = fresh_stream()
         held = [await held_job(harness) for _ in range(4)]
         entries = [Entry(fresh_append(stream), Ack(job.id, token)) for job, token in held]
         recordings = [
