@@ -185,7 +185,12 @@ class Pipeline:
             process=self.process,
         )
         self.inbox = Inbox(
-            flows=self.flows, config=self.config, intake=self.intake, process=self.process
+            flows=self.flows,
+            config=self.config,
+            intake=self.intake,
+            loader=self.loader,
+            recorder=self.recorder,
+            process=self.process,
         )
         self._wire_boundary()
         self.reports = Reports(
