@@ -63,6 +63,10 @@ async def examine(pipeline: Pipeline, tenant: str, place: Target = HERE) -> Fact
         place=place,
         processes=await _processes(pipeline),
         schedules=await _schedules(pipeline),
+        moved_jobs={} if stores.job_counts is None else await stores.job_counts.moved(),
+        boundary=None
+        if pipeline.environment.boundary is None
+        else await pipeline.environment.boundary.counts(),
     )
 
 
@@ -110,7 +114,8 @@ async def examine_request(pipeline: Pipeline, view: View, place: Target = HERE) 
     await pipeline.pausing.paused(state.tenant)
     stores, now = pipeline.environment.stores, pipeline.runtime.now_ms()
     name = state.job_id
-    found = await stores.job_inspection.jobs(name[:-1], 1)
+    is_listed = "job_inspection" in stores.capabilities
+    found = await stores.job_inspection.jobs(name[:-1], 1) if is_listed else []
     roles = await stores.leases.roles()
     return RequestFacts(
         state,
@@ -124,11 +129,14 @@ async def examine_request(pipeline: Pipeline, view: View, place: Target = HERE) 
         place,
         await pipeline.subjects.is_erased(view),
         await _processes(pipeline),
+        "" if is_listed else scrub(pipeline.environment.settings.databases["queue"]),
     )
 
 
 async def suspicious_jobs(pipeline: Pipeline) -> AsyncIterator[tuple[QueueStanding, list[str]]]:
-    """Every live job, with the fields that contain something else than a reference."""
+    """Every live job, with the fields that contain something else than a reference. Raises
+    BadSettings if the queue cannot list its jobs.
+    """
     after_id = ""
     while page := await pipeline.environment.stores.job_inspection.jobs(after_id, LIMIT):
         for standing in page:
