@@ -85,6 +85,7 @@ def with_separate_queue(stores: Stores, queue: QueuePorts, runtime: Runtime) -> 
         job_inspection=queue.job_inspection or cast(JobInspection, inspection),
         job_holds=holds,
         external_leases=queue.external_leases or cast(ExternalLeases, external),
+        foreign_jobs=queue.foreign_jobs,
         transactions=kind(stores, jobs=jobs, queue=queue, written=written),
         fences=SeparateFences(stores.fences, queue.fences or cast(Fences, fences)),
         close=close,
