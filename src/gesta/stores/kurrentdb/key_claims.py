@@ -30,8 +30,8 @@ from gesta.stores.kurrentdb.connection import Connection
 
 PREFIX = "gesta.key-"
 CLAIMED, RELEASED, TAKEN_OVER = "KeyClaimed.v1", "KeyReleased.v1", "KeyTakenOver.v1"
-#: How long a process is given between its claim and its first event. A slower one gets an error, and
-#: its caller submits again; nothing is written twice whatever this number is.
+#: How long a process is given between its claim and its first event. A slower one gets an error,
+#: and its caller submits again; nothing is written twice whatever this number is.
 GRACE_SECONDS = 2.0
 LOOK_SECONDS = 0.05
 #: After so many lost races for a key the caller has to try again.
