@@ -331,16 +331,17 @@ class Admin:
 
         `expected`: the version it must be at, 0 for none, or VersionConflict.
         """
-        webhooks = self._pipeline.status_webhooks if kind == SUBSCRIPTION else None
-        if webhooks is not None:
+        needing = [one for one in self._pipeline.on_demand if one.kind == kind]
+        if needing:
             await self.check_config(kind, code, fields, tenant=tenant)
-            await webhooks.begin()
+        for consumer in needing:
+            await consumer.begin()
         entity = await self._pipeline.config_writer.put(
             tenant, kind, code, fields, actor=actor, expected=expected
         )
         await self._release(tenant, kind, code)
-        if webhooks is not None:
-            webhooks.wake()
+        for consumer in needing:
+            consumer.wake()
         return entity
 
     async def stored_beside(
