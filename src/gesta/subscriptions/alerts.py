@@ -52,6 +52,14 @@ SENTENCES: Mapping[str, tuple[str, str]] = {
         "a provider refuses {count} of {reason}; requests that use them are held",
         "put {example} again: gesta config put",
     ),
+    "queue_depth": (
+        "too many requests of {reason} wait",
+        "gesta doctor; {example}",
+    ),
+    "queue_age": (
+        "a request of {reason} has been waiting for too long, in seconds",
+        "gesta doctor; {example}",
+    ),
     "parked": (
         "{count} events or jobs could not be processed ({reason}) and are quarantined",
         "gesta list --quarantined; {example}",
