@@ -111,6 +111,11 @@ class BadSubscription(BadInput):
         super().__init__(f"subscription {name!r}: {fault}")
 
 
+class BadSchedule(BadInput):
+    def __init__(self, name: str, fault: str) -> None:
+        super().__init__(f"schedule {name!r}: {fault}")
+
+
 class BadSettings(BadInput):
     """A setting is wrong; the text names it and where it comes from."""
 
@@ -193,6 +198,10 @@ class Refused(GestaError):
     def __init__(self, request_id: str, cause: DomainRefused) -> None:
         super().__init__(f"request {request_id}: {cause}")
         self.request_id, self.code = request_id, cause.code
+
+
+class InDoubt(Refused):
+    """The outcome of an earlier operation is unknown: no more money is moved until it is known."""
 
 
 class LeaseLost(GestaError):
@@ -388,16 +397,16 @@ class Fenced(StoreError):
     def __init__(self, store: str, kind: str, *, other: str, tenant: str | None = None) -> None:
         whose = store if tenant is None else f"tenant {tenant} of {store}"
         if kind == "filling":
-            told = (
+            text = (
                 f"{store} is being filled from {other}; nothing was written. Repeat that `gesta"
                 " copy` until it is done"
             )
         else:
-            told = (
+            text = (
                 f"{whose} was copied to {other}; nothing was written. Point GESTA_URL there; `gesta"
                 " copy --unfence` takes it back"
             )
-        super().__init__(told)
+        super().__init__(text)
         self.kind, self.other, self.tenant = kind, other, tenant
 
 

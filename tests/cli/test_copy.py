@@ -95,7 +95,9 @@ def test_copy_of_a_tenant_pauses_and_fences_that_tenant_only(cli, shop):
         ((*FROM, *TO, "--wait", "soon"), 2, "not a duration"),
     ],
 )
-def test_what_cannot_be_copied_is_told_before_anything_is_written(cli, shop, arguments, code, text):
+def test_what_cannot_be_copied_is_reported_before_anything_is_written(
+    cli, shop, arguments, code, text
+):
     shop("done")
     before = events_in()
     answer = cli("copy", *arguments)
@@ -104,7 +106,7 @@ def test_what_cannot_be_copied_is_told_before_anything_is_written(cli, shop, arg
     assert events_in() == before
 
 
-def test_the_wrong_master_key_is_told(cli, shop, monkeypatch):
+def test_the_wrong_master_key_is_reported(cli, shop, monkeypatch):
     shop("done")
     monkeypatch.setenv("GESTA_MASTER_KEY", "MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY=")
     answer = cli("copy", *FROM, *TO)

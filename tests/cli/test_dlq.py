@@ -50,7 +50,7 @@ def test_a_key_does_where_an_id_does(cli, shop):
     assert cli("dlq", "show", "order-8", "--app", APP).code == 3
 
 
-def test_a_dry_run_tells_which_and_changes_nothing(cli, shop):
+def test_a_dry_run_lists_matches_and_changes_nothing(cli, shop):
     ids = [shop("rejected"), shop("rejected")]
     for verb in ("redrive", "purge"):
         answer = cli("dlq", verb, "--all", "--dry-run", "--app", APP, "--json")
@@ -74,7 +74,7 @@ def test_filters_choose_among_all(cli, shop):
     )
 
 
-def test_a_purged_letter_is_gone_and_its_events_stay(cli, shop):
+def test_a_purged_dead_letter_is_gone_and_its_events_stay(cli, shop):
     request_id = shop("rejected")
     assert cli("dlq", "purge", request_id, "--app", APP).code == 0
     assert cli("dlq", "show", request_id, "--app", APP).code == 3

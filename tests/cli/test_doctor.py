@@ -40,7 +40,7 @@ def test_an_idle_store_is_warned_about_and_ends_with_0(cli, shop):
     assert "0 bad, 2 to look at" in shown.err
 
 
-def test_what_waits_for_people_is_told_and_work_without_a_worker_is_bad(cli, shop):
+def test_doctor_lists_what_waits_for_people_and_jobs_without_a_worker_are_a_problem(cli, shop):
     for comes_to in ("rejected", "unknown"):
         shop(comes_to)
     put_job()

@@ -8,15 +8,15 @@ from tests.cli.shop import APP, note
 
 #: A key is of one tenant.
 ON_THE_STORE_ONLY = {
-    "test_erase_of_another_tenant_or_of_nobody_writes_nothing",
+    "test_erase_of_another_tenant_or_an_unknown_subject_writes_nothing",
 }
 
 
-def test_erase_tells_how_many_keys_it_destroyed_and_a_repetition_that_none_is_left(cli, shop):
+def test_erase_prints_how_many_keys_it_destroyed_and_a_repetition_none(cli, shop):
     shop("retry")
     first = cli("erase", "ada@example.com", "--by", "dpo")
     assert (first.code, first.out) == (0, "1\n")
-    assert "can be read by nobody any more" in " ".join(first.err.split())
+    assert "can no longer be read" in " ".join(first.err.split())
     again = cli("erase", "ada@example.com")
     assert (again.code, again.out) == (0, "0\n")
     assert "letter by letter" in again.err
@@ -27,7 +27,7 @@ def test_erase_speaks_json_and_reads_a_name_from_stdin_so_that_no_history_has_it
     assert cli("erase", "-", "--json", stdin="ada@example.com\n").json == {"keys": 1}
 
 
-def test_erase_of_another_tenant_or_of_nobody_writes_nothing(cli, shop):
+def test_erase_of_another_tenant_or_an_unknown_subject_writes_nothing(cli, shop):
     shop("done")
     before = events_in()
     assert cli("erase", "ada@example.com", "--tenant", "acme").out == "0\n"
@@ -43,16 +43,16 @@ def test_a_bad_name_is_bad_input(cli, shop, arguments):
     assert cli(*arguments).code == 2
 
 
-def test_show_tells_that_something_is_sealed_in_words_and_in_json(cli, shop):
+def test_show_says_that_a_field_is_encrypted_in_text_and_in_json(cli, shop):
     request_id = shop("retry")
     assert "ada@example.com" not in cli("show", request_id, "--app", APP).out
     shown = cli("show", request_id, "--app", APP, "--json")
-    assert shown.json["payload"] == {"comes_to": "retry", "count": 1, "email": "[sealed]"}
-    assert "$sealed" not in shown.out
+    assert shown.json["payload"] == {"comes_to": "retry", "count": 1, "email": "[encrypted]"}
+    assert "$encrypted" not in shown.out
     assert cli("erase", "ada@example.com").out == "1\n"
     assert cli("show", request_id, "--app", APP, "--json").json["payload"]["email"] == "[erased]"
 
 
-def test_what_was_stored_before_its_field_was_marked_is_masked_and_not_called_sealed():
+def test_a_value_stored_before_its_field_was_marked_is_masked_and_not_called_encrypted():
     shown = payload_representation(b'{"comes_to":"done","email":"ada@example.com"}', note)
     assert shown == {"comes_to": "done", "email": "(personal)"}

@@ -17,7 +17,7 @@ def rows(answer) -> dict[str, tuple[object, str]]:
     return {row["name"]: (row["value"], row["source"]) for row in answer.items}
 
 
-def test_every_setting_tells_its_value_and_where_it_comes_from(cli, folder, monkeypatch):
+def test_every_setting_shows_its_value_and_its_source(cli, folder, monkeypatch):
     (folder / "gesta.toml").write_text(
         "tenant = 'acme'\nlog_level = 'info'\nmaster_key = 'hidden'\n"
         "[flows.webhook]\nurl = 'https://example.com'\nsecret = 'hidden'\n"
@@ -27,6 +27,7 @@ def test_every_setting_tells_its_value_and_where_it_comes_from(cli, folder, monk
     answer = cli("settings", "--url", "sqlite:///other.db", "--json")
     assert rows(answer) == {
         "url": ("sqlite:///other.db", "argument"),
+        "events_url": (None, "default"),
         "queue_url": (None, "default"),
         "vault_url": (None, "default"),
         "views_url": (None, "default"),
@@ -46,6 +47,7 @@ def test_every_setting_tells_its_value_and_where_it_comes_from(cli, folder, monk
         "api_key": (None, "default"),
         "public_url": (None, "default"),
         "sns_url": (None, "default"),
+        "enriched_jobs_until": (None, "default"),
         "alerts_to": (None, "default"),
         "flows.webhook.url": ("https://example.com", "gesta.toml"),
         "flows.webhook.secret": ("(secret)", "gesta.toml"),
@@ -113,7 +115,7 @@ def test_flows_that_others_execute_are_declared_without_python(cli, folder):
         ("attempts = 0\non_unknown = 'manual'", "must be positive"),
     ],
 )
-def test_a_wrong_table_of_such_a_flow_is_told_with_its_place(cli, folder, table, told):
+def test_an_error_in_the_table_of_such_a_flow_names_its_location(cli, folder, table, told):
     (folder / "gesta.toml").write_text(f'[flows.external."warehouse.pick"]\n{table}\n')
     answer = cli("submit", "warehouse.pick", "{}")
     assert answer.code == 2
@@ -173,7 +175,7 @@ def test_another_packages_flow_is_there_once_it_is_installed(cli, folder, monkey
     )
 
 
-def test_a_channel_without_its_library_is_left_out_and_tells_what_to_install(cli, monkeypatch):
+def test_a_channel_without_its_library_is_left_out_and_names_what_to_install(cli, monkeypatch):
     monkeypatch.setattr("gesta.flows.slack.client.find_spec", lambda _: None)
     assert cli(*WEBHOOK).code == 0
     answer = cli("submit", "notification.slack", '{"channel": "C012AB3CD", "text": "a"}')
@@ -191,7 +193,7 @@ def test_a_channel_without_its_library_is_left_out_and_tells_what_to_install(cli
         ("pause", "--flow", "notification.slack"),
     ],
 )
-def test_whoever_asks_for_a_channel_without_its_library_is_told_what_to_install(
+def test_using_a_channel_without_its_library_raises_an_error_that_names_what_to_install(
     cli, folder, monkeypatch, arguments
 ):
     """It said `no flow of this process has config of kind 'slack.workspace'`, and nothing of what
@@ -204,7 +206,7 @@ def test_whoever_asks_for_a_channel_without_its_library_is_told_what_to_install(
     assert "pip install 'gesta[slack]'" in answer.err
 
 
-def test_a_flow_of_ones_own_that_is_unknown_is_told_with_the_option_that_brings_it(cli):
+def test_an_unknown_user_flow_error_names_the_option_that_loads_it(cli):
     sent = cli("submit", "shop.ship", "{}")
     assert sent.code == 2
     assert "no flow 'shop.ship' is registered with this engine; it has: " in sent.err
@@ -228,14 +230,14 @@ def test_over_http_and_in_programs_a_missing_library_is_part_of_the_text(monkeyp
     assert "pip install" not in str(unknown_flow(extra, []))
 
 
-def test_a_channel_that_somebody_has_set_up_needs_its_library(cli, folder, monkeypatch):
+def test_a_configured_channel_needs_its_library(cli, folder, monkeypatch):
     monkeypatch.setattr("gesta.flows.slack.client.find_spec", lambda _: None)
     (folder / "gesta.toml").write_text("[flows.slack]\ntoken = 'env:SLACK_TOKEN'\n")
     answer = cli(*WEBHOOK)
     assert (answer.code, "pip install 'gesta[slack]'" in answer.err) == (2, True)
 
 
-def test_what_is_left_out_is_told_in_the_log(caplog, monkeypatch):
+def test_a_channel_left_out_is_logged(caplog, monkeypatch):
     monkeypatch.setattr("gesta.flows.sms.message.find_spec", lambda _: None)
     caplog.set_level("INFO", "gesta")
     [missing] = left_out(Settings())

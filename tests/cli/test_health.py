@@ -122,7 +122,7 @@ def test_metrics_are_there_too_and_nothing_else(start: Start, cli):
 
 
 @pytest.mark.slow
-def test_a_port_that_is_taken_is_told_before_a_store_is_made(start: Start):
+def test_a_port_in_use_is_reported_before_a_store_is_created(start: Start):
     with socket.create_server(("127.0.0.1", 0)) as leased:
         port = str(leased.getsockname()[1])
         answer = start("worker", "--app", APP, "--health-port", port).end()

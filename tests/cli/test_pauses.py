@@ -7,15 +7,15 @@ from tests.cli.shop import APP, Note
 
 #: Pauses for everybody are for the store, and so is a limit of this process.
 ON_THE_STORE_ONLY = {
-    "test_pause_alone_tells_what_is_paused",
+    "test_pause_without_arguments_lists_what_is_paused",
     "test_a_paused_tenant_without_held_jobs_is_shown_by_list_and_not_paused_by_looking",
     "test_list_and_show_say_that_a_request_is_held_and_why",
     "test_resume_lets_go_what_was_held",
     "test_a_flow_is_everybodys_unless_a_tenant_is_chosen",
     "test_what_is_not_paused_cannot_be_resumed",
-    "test_who_resumes_something_else_than_what_is_paused_is_told_what_is",
+    "test_resuming_what_is_not_paused_names_what_is",
     "test_a_misspelt_flow_is_refused_and_one_that_only_the_store_knows_is_not",
-    "test_doctor_tells_of_a_tenants_pause_before_anything_is_held",
+    "test_doctor_reports_a_tenants_pause_before_anything_is_held",
     "test_send_is_refused_when_too_much_is_waiting",
 }
 
@@ -25,7 +25,7 @@ def request_id(cli):
     return cli("submit", "shop.note", "{}", "--app", APP).out.strip()
 
 
-def test_pause_alone_tells_what_is_paused(cli, request_id):
+def test_pause_without_arguments_lists_what_is_paused(cli, request_id):
     assert "nothing is paused" in cli("pause", "--app", APP).err
     made = cli(
         "pause", "--flow", "shop.note", "--reason", "stocktaking", "--by", "ada", "--app", APP
@@ -137,7 +137,7 @@ def test_what_is_not_paused_cannot_be_resumed(cli, request_id):
     )
 
 
-def test_who_resumes_something_else_than_what_is_paused_is_told_what_is(cli, request_id):
+def test_resuming_what_is_not_paused_names_what_is(cli, request_id):
     work()
     cli("pause", "--everything")
     cli("pause", "--flow", "shop.note", "--tenant", "acme")
@@ -167,7 +167,7 @@ def test_a_misspelt_flow_is_refused_and_one_that_only_the_store_knows_is_not(cli
     assert cli("pause", "--flow", "shop.note").code == 0
 
 
-def test_doctor_tells_of_a_tenants_pause_before_anything_is_held(cli):
+def test_doctor_reports_a_tenants_pause_before_anything_is_held(cli):
     cli("pause", "--tenant", "acme", "--app", APP)
     assert "tenant:acme" in cli("doctor", "--tenant", "acme", "--app", APP).out
     assert "tenant:acme" not in cli("doctor", "--app", APP).out

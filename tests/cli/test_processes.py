@@ -85,7 +85,7 @@ def test_a_request_sent_beside_a_server_is_executed_and_sigterm_lets_a_running_a
 
 
 @pytest.mark.slow
-def test_a_server_tells_of_jobs_that_it_leaves_alone(start: Start, cli):
+def test_a_server_reports_jobs_of_flows_it_does_not_run(start: Start, cli):
     cli("submit", "shop.note", "{}", "--app", APP)
     projector = start("worker", "--roles", "projector", "--app", APP)
     eventually(lambda: len(cli("list", "--json").items) == 1)
@@ -100,7 +100,7 @@ def test_a_server_tells_of_jobs_that_it_leaves_alone(start: Start, cli):
 
 
 @pytest.mark.slow
-def test_a_server_tells_the_handlers_of_its_program(start: Start, cli, folder):
+def test_a_server_calls_the_handlers_of_its_program(start: Start, cli, folder):
     server = start("serve", "--app", "tests.cli.listening_shop:engine")
     server.wait_for("ready")
     assert "subscriptions: ledger" in server.heard

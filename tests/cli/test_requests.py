@@ -12,10 +12,10 @@ from tests.cli.shop import APP
 ON_THE_STORE_ONLY = {
     "test_a_request_of_a_flow_that_is_not_declared_here_can_be_seen_but_not_decided_about",
     "test_a_list_that_lags_behind_the_events_says_so",
-    "test_tenants_are_apart",
+    "test_tenants_are_separate",
     "test_send_prints_the_id_alone_and_says_that_nothing_works_on_the_store",
     "test_the_same_key_is_a_duplicate_and_with_other_content_a_conflict",
-    "test_send_waits_no_longer_than_told_when_nothing_works_on_the_store",
+    "test_submit_waits_no_longer_than_the_limit_when_no_worker_runs",
 }
 
 
@@ -45,7 +45,7 @@ def test_the_same_key_is_a_duplicate_and_with_other_content_a_conflict(cli):
     assert events_in() == 1
 
 
-def test_send_waits_no_longer_than_told_when_nothing_works_on_the_store(cli):
+def test_submit_waits_no_longer_than_the_limit_when_no_worker_runs(cli):
     answer = cli("submit", "shop.note", "{}", "--app", APP, "--wait", "0.05s")
     assert answer.code == 5
     assert "has no outcome after 0.05 s" in answer.err
@@ -65,7 +65,7 @@ def test_a_duplicate_of_something_done_answers_its_outcome_at_once(cli, shop):
     assert (again.json["outcome"]["type"], again.json["outcome"]["id"]) == ("done", "note-1")
 
 
-def test_show_tells_status_history_and_attempts_and_masks_what_is_personal(cli, shop):
+def test_show_prints_status_history_and_attempts_and_masks_personal_data(cli, shop):
     answer = cli("show", shop("retry"), "--app", APP)
     assert answer.code == 0
     for text in (
@@ -75,7 +75,7 @@ def test_show_tells_status_history_and_attempts_and_masks_what_is_personal(cli, 
         "attempt 1, busy, come back later",
         "next in ",
         "retry",
-        "[sealed]",
+        "[encrypted]",
     ):
         assert text in answer.out
     assert "ada@" not in answer.out
@@ -188,7 +188,7 @@ def test_a_list_that_lags_behind_the_events_says_so(cli):
     assert "does not show yet: 1; no projector is running on this store" in answer.err
 
 
-def test_tenants_are_apart(cli, shop):
+def test_tenants_are_separate(cli, shop):
     request_id = shop("done")
     assert cli("list", "--tenant", "other", "--json").json == {"items": [], "next": None}
     assert cli("show", request_id, "--tenant", "other").code == 3
@@ -219,7 +219,7 @@ def test_a_failure_is_redriven_under_a_new_intent(cli, shop):
     assert cli("show", request_id, "--app", APP, "--json").json["intent"] == 2
 
 
-def test_doubt_is_ended_by_a_persons_word_on_record(cli, shop):
+def test_an_unknown_outcome_is_resolved_by_a_person_on_record(cli, shop):
     request_id = shop("unknown")
     assert "gesta resolve" in cli("show", request_id, "--app", APP).err
     refused = cli("redrive", request_id, "--app", APP)
@@ -303,7 +303,7 @@ def test_a_rebuild_gives_the_same_views_and_sends_nothing(cli, shop):
     assert events_in() == events
 
 
-def test_an_event_that_cannot_be_read_is_set_aside_and_listed(cli, shop):
+def test_an_unreadable_event_is_quarantined_and_listed(cli, shop):
     request_id = shop("done")
     db = apsw.Connection("gesta.db")
     db.execute(

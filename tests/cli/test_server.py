@@ -65,7 +65,7 @@ def test_the_store_stays_closed(server, start, folder, monkeypatch):
     assert list(elsewhere.iterdir()) == []
 
 
-def test_whoever_names_a_store_means_it(server, start):
+def test_a_named_store_is_used(server, start):
     answer = start("list", "--url", "sqlite:///other.db").end()
     assert answer.code == 6
     assert "other.db" in answer.err
@@ -83,7 +83,9 @@ def test_whoever_names_a_store_means_it(server, start):
         ({"GESTA_SERVER": "localhost"}, 2, "an address like"),
     ],
 )
-def test_what_is_wrong_with_server_or_key_is_told(server, start, monkeypatch, change, code, told):
+def test_a_wrong_server_and_a_wrong_key_are_reported(
+    server, start, monkeypatch, change, code, told
+):
     for name, value in change.items():
         monkeypatch.setenv(name, value)
     answer = start("list").end()
@@ -177,7 +179,7 @@ def test_tail_follows_over_http(server, start):
     assert request_id in endless.end(signal.SIGINT).out
 
 
-def test_a_server_that_is_gone_is_told_with_its_exit_code(start, monkeypatch, folder):
+def test_a_server_that_is_gone_is_reported_with_its_exit_code(start, monkeypatch, folder):
     monkeypatch.setenv("GESTA_SERVER", "http://127.0.0.1:1")
     monkeypatch.setenv("GESTA_API_KEY", "gesta_live_aaaaaaaa_x")
     answer = start("list", "--app", APP).end()

@@ -60,6 +60,7 @@ def test_the_commands_are_exactly_these():
 def test_the_settings_are_exactly_these():
     assert NAMES == (
         "url",
+        "events_url",
         "queue_url",
         "views_url",
         "vault_url",
@@ -78,6 +79,7 @@ def test_the_settings_are_exactly_these():
         "alerts_to",
         "public_url",
         "sns_url",
+        "enriched_jobs_until",
         "server",
         "api_key",
         "flows",

@@ -13,7 +13,7 @@ from tests.cli.running import Cli, events_in
 ON_THE_STORE_ONLY = {
     "test_one_part_for_a_locale_as_text_and_as_json",
     "test_files_that_are_not_stored_need_no_store",
-    "test_what_is_wrong_is_told",
+    "test_errors_are_reported",
     "test_a_process_without_templates_says_so",
 }
 
@@ -121,7 +121,7 @@ def test_files_that_are_not_stored_need_no_store(cli: Cli, folder: Path) -> None
         ),
     ],
 )
-def test_what_is_wrong_is_told(
+def test_errors_are_reported(
     cli: Cli, folder: Path, stored: None, arguments: list[str], code: int, told: str
 ) -> None:
     (folder / "bomb").write_text("{{ range(99999)|join('x' * 9999) }}")

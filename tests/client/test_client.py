@@ -116,7 +116,7 @@ async def test_what_changes_nothing_the_second_time_is_made_again(store_url):
         assert await client.resume(flow="shop.parcel") == 0
 
 
-async def test_a_server_that_is_not_there_is_told_after_some_tries():
+async def test_a_server_that_is_not_there_is_reported_after_some_tries():
     async with Client(
         "http://127.0.0.1:1", "gesta_live_x_y", runtime=(runtime := Hasty()), attempts=4
     ) as client:
@@ -149,7 +149,7 @@ async def test_the_errors_are_those_of_an_engine(client, api):
             await reader.submit("shop.note", {"text": "hello"})
 
 
-async def test_a_request_that_takes_longer_is_told_as_not_yet(client):
+async def test_a_request_that_takes_longer_is_reported_as_not_finished(client):
     made = await client.submit("shop.note", {"text": "later"}, wait=0.3)
     with pytest.raises(OutcomeTimeout) as late:
         await client.wait(made.id, timeout=0.2)

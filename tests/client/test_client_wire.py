@@ -85,7 +85,7 @@ async def test_the_server_says_how_long_to_wait_and_chance_adds_to_it():
     assert [one for one in runtime.pauses if 7 < one < 8] == [7.4]
 
 
-async def test_whoever_is_sent_away_for_long_is_told_at_once():
+async def test_a_long_retry_after_is_raised_at_once():
     async with scripted(problem(429, "rate_limited", {"Retry-After": "600"})) as server:
         async with Client(server.address, KEY, runtime=Hasty()) as client:
             with pytest.raises(Overloaded) as later:
@@ -142,7 +142,7 @@ async def test_a_key_is_in_no_text(answer):
 
 
 @pytest.mark.parametrize("key", ["", "two words", "line\nbreak", "schlüssel"])
-def test_a_text_that_cannot_be_a_key_is_refused_and_not_told(key):
+def test_a_text_that_cannot_be_a_key_is_refused_and_not_repeated(key):
     with pytest.raises(BadInput) as raised:
         Client("http://127.0.0.1:1", key)
     assert not key or key not in str(raised.value)

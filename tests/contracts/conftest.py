@@ -5,6 +5,7 @@ from gesta.testing.harnesses.redis import (
     SharedJobsHarness,
 )
 from tests.contracts.adapters import harness_types
+from tests.contracts.separate_events import separate_events_harness_types
 from tests.contracts.separate_queue import apart_harness_types
 from tests.contracts.separate_views import separate_views_harness_types
 
@@ -20,7 +21,7 @@ def pytest_generate_tests(metafunc):
                 "redis-cluster": ClusterJobsHarness,
             }
         if "transactions" in metafunc.cls.needs:
-            known = known | apart_harness_types()
+            known = known | apart_harness_types() | separate_events_harness_types()
         if metafunc.cls.needs & {"read_model", "sweep_index", "undispatched_jobs"}:
             known = known | separate_views_harness_types()
         able = {

@@ -23,6 +23,7 @@ from gesta.testing.contracts.samples import (
     fresh_claim,
     fresh_job,
     fresh_name,
+    fresh_stream,
     fresh_view,
     key_of,
     phase_of,
@@ -60,7 +61,7 @@ class Walk:
             for external_queue, tenant in zip(self._external_queues, TENANTS, strict=True)
             for _ in range(2)
         ]
-        self._streams = [fresh_name() for _ in range(4)]
+        self._streams = [fresh_stream() for _ in range(4)]
         self._keys = [fresh_claim().name for _ in range(3)]
         self._requests = [fresh_view(tenant=self._dice.choice(TENANTS)) for _ in range(5)]
         self._appends: list[Append] = []
@@ -215,7 +216,7 @@ class Walk:
         await self._same(
             lambda harness: harness.read_model.get([key_of(view) for view in self._requests])
         )
-        await self._same(lambda harness: harness.queue.find([job.id for job in self._jobs]))
+        await self._same(lambda harness: harness.unique_jobs.find([job.id for job in self._jobs]))
         await self._same(lambda harness: harness.job_inspection.count(4))
         await self._same(
             lambda harness: harness.job_holds.held(),

@@ -27,7 +27,7 @@ from gesta.stores.sqlite import open_stores
 from gesta.testing.contracts.harness import Harness
 
 
-class _Relaying:
+class Relaying:
     """Commits after each of which the relay has had its turn."""
 
     def __init__(self, commits: Transactions, relay: Relay) -> None:
@@ -67,7 +67,7 @@ class _Apart(Harness):
     """Only the transactions are tested here: the ports by themselves are tested elsewhere."""
 
     capabilities = frozenset(
-        {"events", "read_model", "checkpoints", "queue", "transactions", "durable"}
+        {"events", "read_model", "checkpoints", "queue", "unique_jobs", "transactions", "durable"}
     )
 
     def __init__(self, folder: Path) -> None:
@@ -83,7 +83,7 @@ class _Apart(Harness):
         assert stores.undispatched is not None
         process = Process(self.runtime, Ids(self.runtime), Telemetry(), "test")
         relay = Relay(stores, Partitions(1, stores.leases, process), process)
-        return replace(stores, transactions=_Relaying(stores.transactions, relay))
+        return replace(stores, transactions=Relaying(stores.transactions, relay))
 
 
 class _SqliteApart(_Apart):

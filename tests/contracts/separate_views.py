@@ -34,6 +34,7 @@ class _SeparateViews(Harness):
             "sweep_index",
             "checkpoints",
             "queue",
+            "unique_jobs",
             "transactions",
             "undispatched_jobs",
             "durable",

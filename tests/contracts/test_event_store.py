@@ -1,5 +1,10 @@
-from gesta.testing.contracts.event_shares import EventSharesContract
-from gesta.testing.contracts.event_store import EventStoreAfterRestartContract, EventStoreContract
+from gesta.testing.contracts.event_shares import EventSharesContract, LargeEventSharesContract
+from gesta.testing.contracts.event_store import (
+    EventStoreAfterRestartContract,
+    EventStoreContract,
+    LargeEventsAfterRestartContract,
+    LargeEventsContract,
+)
 from gesta.testing.contracts.key_claims import (
     EventClaimsAfterRestartContract,
     EventClaimsContract,
@@ -12,6 +17,15 @@ class TestEventStore(EventStoreContract): ...
 
 
 class TestEventStoreAfterRestart(EventStoreAfterRestartContract): ...
+
+
+class TestLargeEvents(LargeEventsContract): ...
+
+
+class TestLargeEventsAfterRestart(LargeEventsAfterRestartContract): ...
+
+
+class TestLargeEventShares(LargeEventSharesContract): ...
 
 
 class TestEventShares(EventSharesContract): ...

@@ -3,7 +3,7 @@ from gesta.testing.contracts.external_leases import (
     ExternalLeasesContract,
     ListedExternalLeasesContract,
 )
-from gesta.testing.contracts.fair_queue import FairQueueContract
+from gesta.testing.contracts.fair_queue import FairQueueContract, OrderContract
 from gesta.testing.contracts.job_holds import JobHoldsAfterRestartContract, JobHoldsContract
 from gesta.testing.contracts.job_inspection import JobInspectionContract
 from gesta.testing.contracts.job_leases import JobLeasesContract
@@ -13,6 +13,7 @@ from gesta.testing.contracts.job_queue import (
     TakeContract,
 )
 from gesta.testing.contracts.job_settlements import SettleContract
+from gesta.testing.contracts.unique_jobs import UniqueJobsContract
 
 
 class TestPut(PutContract): ...
@@ -21,7 +22,13 @@ class TestPut(PutContract): ...
 class TestTake(TakeContract): ...
 
 
+class TestUniqueJobs(UniqueJobsContract): ...
+
+
 class TestTurns(FairQueueContract): ...
+
+
+class TestOrder(OrderContract): ...
 
 
 class TestHold(JobHoldsContract): ...

@@ -11,6 +11,8 @@ class TestRandomWalk(Contract):
             "sweep_index",
             "checkpoints",
             "queue",
+            "unique_jobs",
+            "turns",
             "job_inspection",
             "job_holds",
             "external_leases",

@@ -6,7 +6,7 @@ from gesta.testing.contracts.inline_projection import (
     InlineProjectionContract,
     InlineProjectionFenceContract,
 )
-from gesta.testing.contracts.removal import RemovalContract
+from gesta.testing.contracts.removal import LogRemovalContract, RemovalContract
 from gesta.testing.contracts.sweep_index import OldViewsContract
 from gesta.testing.contracts.transactions import (
     ProjectContract,
@@ -25,6 +25,9 @@ class TestCommitsAfterRestart(TransactionsAfterRestartContract): ...
 
 
 class TestRemoval(RemovalContract): ...
+
+
+class TestLogRemoval(LogRemovalContract): ...
 
 
 class TestOldViews(OldViewsContract): ...

@@ -137,7 +137,7 @@ class Stage:
                 for state in states.values()
                 if not state.is_terminal and (state.status != "unknown" or state.due_at is not None)
             ]
-            left["jobs"] = await engine.pipeline.environment.stores.queue.find(jobs)
+            left["jobs"] = await engine.pipeline.environment.stores.live_jobs(jobs)
             return not any(left.values())
 
         await eventually(

@@ -49,8 +49,8 @@ record, failed_attempt, redrive, cancel = (
     deciding._cancel,
 )
 next_at, ending, expire, reconciled = (
-    deciding._next_at,
-    deciding._ending,
+    deciding.next_attempt_at,
+    deciding.ending_of,
     deciding._expire,
     deciding._reconciled,
 )
@@ -276,18 +276,18 @@ IN_DECIDE: list[tuple[str, Bug, str]] = [
     ("_expire", unknown_fails_when_its_time_is_over, "unknown never fails or expires by itself"),
     ("_lose", a_lost_attempt_counts_as_failed, "a lost attempt is counted as one and in doubt"),
     (
-        "_next_at",
+        "next_attempt_at",
         the_first_failure_is_final,
         "a retry while attempts remain is AttemptFailed and not Failed",
     ),
-    ("_next_at", a_wait_is_never_over, "a spent budget ends it"),
-    ("_next_at", retry_after_is_not_heard, "nothing is due before Retry-After"),
+    ("next_attempt_at", a_wait_is_never_over, "a spent budget ends it"),
+    ("next_attempt_at", retry_after_is_not_heard, "nothing is due before Retry-After"),
     (
         "_key_protects",
         the_key_is_remembered_for_ever,
         "nothing in doubt is sent when the key is forgotten",
     ),
-    ("_is_expired", nothing_ever_expires, "nothing is planned beyond its time to live"),
+    ("is_expired", nothing_ever_expires, "nothing is planned beyond its time to live"),
     ("_redrive", a_redrive_always_takes_a_new_key, "no new intent while in doubt unless forced"),
     (
         "_redrive",
@@ -300,7 +300,7 @@ IN_DECIDE: list[tuple[str, Bug, str]] = [
         what_is_journalled_is_cancelled,
         "a journalled attempt without an end is neither expired nor cancelled",
     ),
-    ("_ending", a_cancel_is_forgotten, "what was called back is not tried again"),
+    ("ending_of", a_cancel_is_forgotten, "what was called back is not tried again"),
     ("_start", every_start_is_journalled, "only an open operation is started"),
     ("_resend_at", a_resend_is_never_planned, "under resend it is resent while it may be"),
 ]

@@ -179,7 +179,7 @@ async def test_a_cancelled_request_is_not_executed(gesta):
         assert await request.cancel() == "cancelled"
         await gesta.settle()
         assert await result(request) == Rejected("cancelled")
-        assert await engine.pipeline.environment.stores.queue.find([f"{request.id}-1"]) == set()
+        assert await engine.pipeline.environment.stores.live_jobs([f"{request.id}-1"]) == set()
     assert provider.calls == []
 
 

@@ -126,11 +126,11 @@ async def test_a_worker_takes_jobs_of_its_flows_only(gesta):
 
     declared = [
         note_flow(notes),
-        Flow("payment.card", Card, cards.execute),
-        Flow("payment.wire", Wire, wires.execute),
+        Flow("pay.card", Card, cards.execute),
+        Flow("pay.wire", Wire, wires.execute),
     ]
     async with Engine(
-        URL, flows=declared, work=work("projector", "worker", flows=("payment.*",))
+        URL, flows=declared, work=work("projector", "worker", flows=("pay.*",))
     ) as paying:
         await paying.submit(Note())
         await paying.submit(Card())
@@ -138,7 +138,7 @@ async def test_a_worker_takes_jobs_of_its_flows_only(gesta):
         await pass_time(gesta, 10)
         assert (len(notes.calls), len(cards.calls), len(wires.calls)) == (0, 1, 1)
         async with Engine(
-            URL, flows=declared, work=work("worker", flows=("test.note", "payment.wire"))
+            URL, flows=declared, work=work("worker", flows=("test.note", "pay.wire"))
         ):
             await pass_time(gesta, 10)
             assert (len(notes.calls), len(cards.calls), len(wires.calls)) == (1, 1, 1)

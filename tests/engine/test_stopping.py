@@ -153,7 +153,7 @@ async def test_a_log_that_others_go_on_appending_to_does_not_hold_a_stop(gesta):
         assert 0 < steps < 2 * PROMISED_SECONDS
 
 
-async def test_a_job_that_was_taken_while_the_engine_stopped_is_given_back_innocent(gesta, ports):
+async def test_a_job_leased_while_the_engine_stops_is_released_clean(gesta, ports):
     provider = Provider()
     engine = engine_of(provider, on_unknown="manual")
     await engine.start()

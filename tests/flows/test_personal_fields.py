@@ -193,7 +193,7 @@ def test_an_encrypted_field_opens_only_under_its_key_and_at_its_path():
     assert (field.subject, field.key_version) == (SUBJECT, 3)
     assert decrypt(field, CONTEXT, KEY) == b'"Ana"'
     assert b"Ana" not in raw
-    assert set(msgspec.json.decode(raw)) == {"$sealed"}
+    assert set(msgspec.json.decode(raw)) == {"$encrypted"}
     others = [
         ("other", "a.b", "r-1", "/to"),
         ("acme", "a.c", "r-1", "/to"),
@@ -210,10 +210,10 @@ def test_an_encrypted_field_opens_only_under_its_key_and_at_its_path():
 @pytest.mark.parametrize(
     "raw",
     [
-        b'{"$sealed":"AAAA"}',
-        b'{"$sealed":"!"}',
-        b'{"$sealed":"' + b"A" * 80 + b'"}',
-        b'{"$sealed":"',
+        b'{"$encrypted":"AAAA"}',
+        b'{"$encrypted":"!"}',
+        b'{"$encrypted":"' + b"A" * 80 + b'"}',
+        b'{"$encrypted":"',
     ],
 )
 def test_a_malformed_encrypted_field_raises(raw):
@@ -224,7 +224,7 @@ def test_a_malformed_encrypted_field_raises(raw):
 def test_encrypted_fields_are_found_in_the_json_and_the_rest_is_unchanged():
     raw = encrypt(b'"Ana"', CONTEXT, SUBJECT, 1, KEY, bytes(12))
     body = (
-        b'{"n":123456789012345678901234567890,"x":1.0,"text":"$sealed","list":[1,{"deep":'
+        b'{"n":123456789012345678901234567890,"x":1.0,"text":"$encrypted","list":[1,{"deep":'
         + raw
         + b'}],"to":'
         + raw
@@ -242,11 +242,18 @@ def test_encrypted_fields_are_found_in_the_json_and_the_rest_is_unchanged():
 
 
 def test_a_payload_in_clear_cannot_pretend_to_be_encrypted():
-    for value in ({"$sealed": "x"}, {"a": [{"$sealed": 1}]}):
+    for value in ({"$encrypted": "x"}, {"a": [{"$encrypted": 1}]}):
         assert forged(canonical({"ok": 1, "data": value})) == {
             "data": (
-                "an object in a payload may not have the key '$sealed': it marks encrypted fields"
+                "an object in a payload may not have the key '$encrypted':"
+                " it marks encrypted fields"
             )
         }
-    for harmless in ("$sealed", '"$sealed":', ["$sealed"], {"sealed": 1}, {"a$sealed": 1}):
+    for harmless in (
+        "$encrypted",
+        '"$encrypted":',
+        ["$encrypted"],
+        {"encrypted": 1},
+        {"a$encrypted": 1},
+    ):
         assert MARK not in canonical({"data": harmless})

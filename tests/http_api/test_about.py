@@ -74,7 +74,7 @@ async def test_every_key_may_ask_whose_it_is(api_here, scope):
     assert (await api_here.call("GET", "/v1/whoami")).status == 401
 
 
-async def test_the_flows_are_told_with_what_is_personal_in_them(api_here):
+async def test_the_flow_list_marks_personal_fields(api_here):
     answer = await api_here.call("GET", "/v1/flows", key=await api_here.key("read"))
     flows = {one["name"]: one for one in answer.body["items"]}
     assert set(flows) == {
@@ -113,7 +113,7 @@ async def test_counts_are_the_tenants_own(api):
     assert (await api.call("GET", "/v1/counts", key=theirs)).body == {"items": [], "next": None}
 
 
-async def test_what_was_set_aside_is_the_tenants_own_newest_first_and_bounded(api):
+async def test_quarantined_items_are_the_tenants_own_newest_first_and_bounded(api):
     key = await api.key("operate")
     quarantined = [
         Quarantined("event", tenant, f"s-{at}", 1, "cannot be read", at)

@@ -158,7 +158,7 @@ async def test_a_batch_counts_as_many_as_it_carries_and_one_above_any_rate_is_ac
         ).status == 200
 
 
-def test_who_comes_back_when_they_were_told_to_is_taken():
+def test_a_caller_that_retries_after_the_stated_time_is_accepted():
     rates = KeyRates(5)
     assert rates.take("a", 10, 0.0) == (0, 0)
     _, wait = rates.take("a", 7, 0.0)

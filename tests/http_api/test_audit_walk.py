@@ -82,7 +82,7 @@ async def look_for_deed(api: Served, route: Route, planted: Planted) -> None:
     [one for one in CHANGING if one.name not in EXEMPT],
     ids=lambda route: f"{route.method} {route.path}",
 )
-async def test_whoever_changes_something_by_a_route_is_on_record(route):
+async def test_every_route_that_changes_something_records_the_actor(route):
     """On one store in memory: whatever the store, the events are the same.
 
     Handlers are the installation's, so the owner runs it.
@@ -95,7 +95,7 @@ def test_only_routes_of_the_table_are_exempt():
     assert set(EXEMPT) <= {route.name for route in CHANGING}
 
 
-async def test_the_walk_finds_a_route_that_tells_nobody(monkeypatch):
+async def test_the_walk_finds_a_route_that_records_no_actor(monkeypatch):
     (pausing,) = [route for route in CHANGING if route.name == "pause"]
 
     async def silent(call: Call) -> Answer | Stream:

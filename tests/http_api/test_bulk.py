@@ -25,7 +25,7 @@ async def run(api: Served, key: str, body: dict[str, Any], path: str = "/v1/bulk
     return [msgspec.json.decode(line) for line in answer.text.splitlines()]
 
 
-async def test_a_dry_run_tells_how_many_fit_and_changes_nothing(api):
+async def test_a_dry_run_counts_matches_and_changes_nothing(api):
     key = await api.key("read", "operate")
     ids = [await ended(api, "refuse") for _ in range(3)][::-1]
     (line,) = await run(api, key, {**REDRIVE, "dryRun": True})

@@ -35,7 +35,7 @@ async def test_what_is_put_is_read_without_its_secret(api):
     assert FIRST not in made.text + shown.text + listed.text
 
 
-async def test_fields_that_stand_outside_are_told_where_they_belong(api_here):
+async def test_misplaced_fields_get_an_error_that_names_their_place(api_here):
     key = await api_here.key()
     bare = await api_here.call(
         "PUT", HERE, {"url": "https://shop.example/hooks", "secret": FIRST}, key=key
@@ -146,7 +146,7 @@ async def test_a_condition_that_cannot_be_read_is_refused(api_here, headers, cod
         ("/v1/config/nothing.known/shop", _fields(), 404, None),
     ],
 )
-async def test_every_fault_is_told_and_nothing_is_stored(api_here, path, body, status, faults):
+async def test_every_error_is_reported_and_nothing_is_stored(api_here, path, body, status, faults):
     answer = await api_here.call("PUT", path, body, key=await api_here.key())
     assert answer.status == status
     assert set(answer.body.get("errors", {})) == (faults or set())
@@ -203,7 +203,7 @@ async def test_changing_config_takes_the_scope_admin(api_here):
     assert (await api_here.call("GET", HERE, key=await api_here.key("submit"))).status == 403
 
 
-async def test_what_can_no_longer_be_read_is_told_and_can_be_put_again(api_here, monkeypatch):
+async def test_an_unreadable_entity_is_reported_and_can_be_put_again(api_here, monkeypatch):
     key = await api_here.key()
     put = EntityPut("webhook.endpoint", "shop", Raw(b'{"url":7}'))
     await api_here.engine.pipeline.config_writer.note("default", put, None)
@@ -217,7 +217,7 @@ async def test_what_can_no_longer_be_read_is_told_and_can_be_put_again(api_here,
     ).status == 200
 
 
-async def test_the_kinds_are_told_with_their_schemas_and_secrets(api_here):
+async def test_the_kinds_are_listed_with_their_schemas_and_secrets(api_here):
     answer = await api_here.call("GET", "/v1/config-kinds", key=await api_here.key("read"))
     kinds = {one["kind"]: one for one in answer.body["items"]}
     assert set(kinds) >= {"webhook.endpoint", "slack.workspace", "template"}
@@ -278,7 +278,7 @@ async def test_a_test_message_with_a_key_is_sent_once(api_here):
     )
 
 
-async def test_a_store_that_fails_is_told_without_where_it_is(api_here, monkeypatch):
+async def test_a_store_failure_is_reported_without_its_address(api_here, monkeypatch):
     key = await api_here.key()
 
     async def failing(*_: object) -> object:

@@ -23,7 +23,7 @@ async def ended(api, key: str, text: str) -> str:
     return str(made.headers["Location"])
 
 
-async def test_a_waiting_request_is_called_back_by_the_key_on_record(api):
+async def test_a_waiting_request_is_cancelled_by_the_key_on_record(api):
     key = await api.key()
     here = await ended(api, key, "later")
     answer = await api.call("POST", f"{here}/cancel", key=key)
@@ -44,7 +44,7 @@ async def test_a_person_that_the_key_acts_for_is_on_record_with_it(api_here):
     assert events[-1]["actor"] == f"alice (key:{key.split('_')[2]})"
 
 
-async def test_what_was_sent_cannot_be_called_back(api):
+async def test_a_sent_request_cannot_be_cancelled(api):
     key = await api.key()
     here = await ended(api, key, "hello")
     answer = await api.call("POST", f"{here}/cancel", key=key)
@@ -61,7 +61,7 @@ async def test_a_failed_request_is_driven_again(api):
     assert (after.body["status"], after.body["attemptCount"]) == ("failed", 2)
 
 
-async def test_a_doubt_is_ended_by_a_persons_word(api):
+async def test_an_unknown_outcome_is_resolved_by_a_person(api):
     key = await api.key()
     here = await ended(api, key, "doubt")
     bad = await api.call("POST", f"{here}/resolve", {"outcome": "perhaps"}, key=key)
@@ -98,7 +98,7 @@ async def test_no_body_is_an_empty_one_where_nothing_is_required(api_here):
 
 
 @pytest.mark.parametrize("path", ["/v1/pauses", "/v1/bulk"])
-async def test_nobody_means_everything_by_saying_nothing(api_here, path):
+async def test_an_empty_filter_does_not_mean_everything(api_here, path):
     assert (await api_here.call("POST", path, key=await api_here.key())).status == 415
 
 
@@ -128,7 +128,7 @@ async def test_an_empty_object_is_no_body(api_here):
     assert (await api_here.call("POST", f"{here}/cancel", {}, key=key)).status == 200
 
 
-async def test_what_a_doubt_can_end_in_is_told_to_who_leaves_it_out(api_here):
+async def test_a_resolve_without_an_outcome_lists_the_outcomes(api_here):
     key = await api_here.key()
     here = await ended(api_here, key, "doubt")
     answer = await api_here.call("POST", f"{here}/resolve", {}, key=key)

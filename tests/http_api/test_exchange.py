@@ -157,7 +157,7 @@ async def test_a_caller_who_wants_the_connection_closed_gets_that(api_here, used
     assert used == []
 
 
-async def test_a_caller_who_waits_to_be_told_to_go_on_is_told(api_here):
+async def test_a_caller_that_expects_100_continue_gets_it(api_here):
     key = await api_here.key("submit")
     reader, writer = await connected(api_here)
     writer.write(written(key, BODY, "Expect: 100-continue")[: -len(BODY)])

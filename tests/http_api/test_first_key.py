@@ -67,7 +67,7 @@ async def test_the_button_of_the_page_makes_the_first_admin_key(api):
     assert await api.web.offer_first_key() is None
 
 
-async def test_the_pages_load_nothing_run_nothing_and_tell_nobody(api_here):
+async def test_the_pages_load_nothing_run_nothing_and_call_no_other_host(api_here):
     path, token = await eager(api_here)
     pages = [
         await api_here.call("GET", path),
@@ -210,7 +210,7 @@ async def test_a_host_that_means_something_to_a_shell_or_a_page_is_not_in_the_li
 
 
 @pytest.mark.parametrize("path", ["/first-key", "/v1/first-key"])
-async def test_a_token_in_the_query_of_a_post_is_told_where_it_belongs(api_here, path):
+async def test_a_token_in_the_query_of_a_post_gets_an_error_that_names_the_header(api_here, path):
     _, token = await eager(api_here)
     answer = await api_here.call("POST", f"{path}?token={token}")
     assert answer.status == 422

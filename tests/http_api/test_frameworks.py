@@ -178,7 +178,7 @@ async def test_an_application_sends_once_whichever_worker_is_asked(framework, st
                 assert (answer.status, made["request"]["status"]) == (202, "completed")
                 assert answer.headers["Location"] == f"/gesta/v1/requests/{made['id']}"
             async with session.get(f"{address}{answer.headers['Location']}") as shown:
-                assert (await shown.json())["payload"] == {"order": "7", "email": "[sealed]"}
+                assert (await shown.json())["payload"] == {"order": "7", "email": "[encrypted]"}
         texts = sorted(effect.text for effect in provider.sandbox.slack.effects)
         assert texts == ["0 paid", "1 paid", "2 paid", "3 paid"]
 

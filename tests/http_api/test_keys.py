@@ -99,7 +99,7 @@ async def test_another_tenants_keys_and_trail_are_not_there(api):
     assert (await api.call("GET", "/v1/requests", key=mine)).status == 200
 
 
-async def test_the_trail_tells_who_changed_what_in_pages(api):
+async def test_the_audit_log_shows_who_changed_what_in_pages(api):
     admin = await api.key()
     for number in range(4):
         await api.engine.admin.pause(

@@ -140,7 +140,7 @@ async def _try_all(api_here):
             assert route.body is not Submit or answer.status == 202, (name, answer.text)
 
 
-async def test_the_description_needs_no_key_and_tells_nobody_elses_flows(api_here):
+async def test_the_description_needs_no_key_and_lists_no_other_programs_flows(api_here):
     answer = await api_here.call("GET", "/openapi.json")
     assert (answer.status, answer.headers["Content-Type"]) == (200, "application/json")
     assert answer.body["components"]["schemas"]["FlowName"]["enum"] == sorted(api_here.engine.flows)

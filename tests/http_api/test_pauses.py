@@ -78,7 +78,7 @@ async def test_a_flow_and_a_credential_of_the_tenant_are_paused_by_name(api_here
         ({"everything": True}, {"everything"}),
     ],
 )
-async def test_what_cannot_be_paused_is_told(api_here, body, faults):
+async def test_an_invalid_pause_is_reported(api_here, body, faults):
     answer = await api_here.call("POST", "/v1/pauses", body, key=await api_here.key("operate"))
     assert (answer.status, set(answer.body["errors"])) == (422, faults)
     assert await api_here.engine.admin.paused("default") == []
@@ -96,7 +96,7 @@ async def test_a_credential_that_the_program_declares_can_be_paused(tmp_path):
         assert (answer.status, answer.body["credential"]) == (200, "webhook.endpoint/default")
 
 
-async def test_what_cannot_be_resumed_is_told(api_here):
+async def test_an_invalid_resume_is_reported(api_here):
     key = await api_here.key("operate")
     for query, status in (
         ("flow=X", 422),

@@ -48,7 +48,7 @@ async def test_another_tenants_person_stays(api):
     ],
     ids=["empty", "number", "missing", "long", "half-a-character", "tenant"],
 )
-async def test_a_bad_subject_is_told_and_not_repeated(api_here, raw, status):
+async def test_a_bad_subject_is_reported_and_not_repeated(api_here, raw, status):
     answer = await api_here.call("POST", "/v1/erase", raw=raw, key=await api_here.key())
     assert answer.status == status
     assert "xxxx" not in answer.text

@@ -225,7 +225,7 @@ async def test_subscriptions_are_shown_and_an_abandoned_one_is_forgotten(posted)
     ]
 
 
-async def test_a_handler_that_is_told_is_not_forgotten(tmp_path):
+async def test_a_handler_that_received_an_event_is_not_forgotten(tmp_path):
     async def listen(_: Event) -> None: ...
 
     async with served(f"sqlite:///{tmp_path / 'gesta.db'}") as api:
@@ -239,7 +239,7 @@ async def test_a_handler_that_is_told_is_not_forgotten(tmp_path):
         assert (answer.status, answer.body["code"]) == (409, "in_use")
 
 
-async def test_an_endpoint_is_told_of_a_request_on_every_store(posted):
+async def test_an_endpoint_is_notified_of_a_request_on_every_store(posted):
     engine, key = posted.engine, await posted.key("submit")
     endpoint = {"url": "https://shop.example/told", "secret": "whsec_" + "a" * 44}
     await engine.admin.put_config(webhook.ENDPOINT, "shop", endpoint)
@@ -260,7 +260,7 @@ async def test_an_endpoint_is_told_of_a_request_on_every_store(posted):
     assert told == {("completed", done.body["id"]), ("failed", refused.body["id"])}
 
 
-async def test_the_sandbox_reports_by_sns_to_an_engine_that_was_told_to_believe_it(tmp_path):
+async def test_the_sandbox_reports_by_sns_to_an_engine_configured_to_trust_it(tmp_path):
     listener = bind("127.0.0.1", 0)
     async with SandboxServer() as sandbox:
         settings = Settings(

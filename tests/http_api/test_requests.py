@@ -75,7 +75,7 @@ async def test_the_same_key_of_two_tenants_is_two_requests(api):
     assert first.body["id"] != second.body["id"]
 
 
-async def test_every_fault_is_told_at_once_and_nothing_is_stored(api):
+async def test_all_errors_are_reported_together_and_nothing_is_stored(api):
     key = await api.key("submit", "read")
     body = {
         "flow": "shop.note",
@@ -118,9 +118,7 @@ async def test_every_fault_is_told_at_once_and_nothing_is_stored(api):
     [{"priority": 11}, {"correlationId": "x" * 513}, {"colour": "red"}, {"ttlSeconds": "soon"}],
     ids=["out-of-range", "too-long", "unknown", "no-number"],
 )
-async def test_what_the_flow_itself_refuses_is_told_with_what_is_wrong_beside_the_payload(
-    api_here, option
-):
+async def test_errors_of_the_flow_are_reported_with_errors_beside_the_payload(api_here, option):
     key = await api_here.key("submit")
     body = {"flow": "notification.sms", "payload": {"to": "no number", "body": "hello"}, **option}
     wrong = {"payload.to", *option}
@@ -155,7 +153,7 @@ async def test_a_bad_body_gets_its_status_and_code(api_here, raw, status, code):
     assert await api_here.engine.find() == []
 
 
-async def test_an_answer_is_no_multiple_of_a_body_full_of_names_that_nobody_knows(api_here):
+async def test_an_answer_is_no_multiple_of_a_body_full_of_unknown_names(api_here):
     key, strange = (
         await api_here.key("submit"),
         {f"strange-{number}": 1 for number in range(10_000)},
@@ -258,7 +256,7 @@ async def test_a_batch_gets_a_verdict_each(api):
     ],
     ids=["no-utf8", "no-number", "no-utf8-at-all"],
 )
-async def test_what_is_no_json_inside_a_batch_is_told_at_its_place_and_keeps_no_other_out(
+async def test_an_item_that_is_no_json_is_reported_by_index_and_the_others_are_accepted(
     api_here, one
 ):
     raw = b'{"requests":[%s,{"flow":"shop.note","payload":{"text":"hello"}}]}' % one
@@ -272,7 +270,7 @@ async def test_what_is_no_json_inside_a_batch_is_told_at_its_place_and_keeps_no_
     assert answer.body["items"][0]["problem"]["code"] == "malformed_json"
 
 
-async def test_a_batch_tells_every_fault_of_each(api_here):
+async def test_a_batch_reports_every_error_of_each_item(api_here):
     one = {"flow": "shop.note", "payload": {"txt": 1}, "priority": 11, "key": ""}
     answer = await api_here.call(
         "POST", "/v1/requests/batch", {"requests": [one]}, key=await api_here.key("submit")
@@ -352,7 +350,7 @@ async def test_a_request_is_found_by_its_key_at_once_and_by_its_own_tenant_alone
         ("limit=%ff", 400, "bad_query"),
     ],
 )
-async def test_a_bad_query_is_told(api_here, query, status, code):
+async def test_a_bad_query_is_reported(api_here, query, status, code):
     key = await api_here.key("read")
     answer = await api_here.call("GET", f"/v1/requests?{query}", key=key)
     assert (answer.status, answer.body["code"]) == (status, code)
@@ -409,7 +407,7 @@ async def test_what_is_not_there_is_a_problem_too(api_here, path):
     assert answer.headers["Content-Type"] == "application/problem+json"
 
 
-async def test_a_method_that_does_not_fit_is_told_with_those_that_do(api_here):
+async def test_a_wrong_method_gets_405_with_the_allowed_ones(api_here):
     answer = await api_here.call("PUT", "/v1/requests", {}, key=await api_here.key())
     assert (answer.status, answer.headers["Allow"]) == (405, "GET, POST")
 
@@ -425,7 +423,7 @@ async def test_a_word_that_is_none_is_answered_with_those_that_are(api_here):
     assert empty.body["detail"] == "the body is empty; send a JSON object"
 
 
-async def test_a_batch_that_is_a_bare_list_is_told_what_to_send(api_here):
+async def test_a_batch_that_is_a_bare_list_gets_an_error_that_shows_the_form(api_here):
     answer = await api_here.call(
         "POST",
         "/v1/requests/batch",

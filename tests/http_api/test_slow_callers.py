@@ -59,7 +59,7 @@ async def test_what_is_begun_after_an_answer_and_never_ends_ends_the_connection(
     writer.close()
 
 
-async def test_an_answer_that_nobody_takes_in_ends_the_connection(monkeypatch, api_here):
+async def test_an_answer_that_the_caller_does_not_read_ends_the_connection(monkeypatch, api_here):
     monkeypatch.setattr(server, "TAKE_SECONDS", 0.2)
     host, _, port = api_here.address.removeprefix("http://").partition(":")
     with socket.socket() as idle:
@@ -78,7 +78,7 @@ async def test_an_answer_that_nobody_takes_in_ends_the_connection(monkeypatch, a
     assert 0 < leased.count(b"HTTP/1.1 200") < 200
 
 
-async def test_who_comes_as_one_too_many_is_told_so_and_when_to_come_again(monkeypatch, api_here):
+async def test_a_caller_beyond_the_limit_gets_429_with_retry_after(monkeypatch, api_here):
     monkeypatch.setattr(server, "CONNECTIONS_MAX", 2)
     _, idle = await connected(api_here)
     refused = await api_here.call("GET", "/v1/requests", key="any")

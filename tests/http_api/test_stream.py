@@ -31,7 +31,7 @@ async def told(content, count: int) -> list[tuple[str, str, dict[str, Any]]]:
     return found
 
 
-async def test_what_happens_is_told_as_it_happens(api):
+async def test_events_are_streamed_as_they_happen(api):
     key = await api.key("read", "submit")
     async with following(api, key) as content:
         made = await api.submit(key)
@@ -59,7 +59,7 @@ async def test_a_stream_goes_on_behind_the_last_event_that_was_seen(api):
     assert seen[0][0] not in {event_id for event_id, _, _ in later}
 
 
-async def test_no_other_tenant_is_told_and_no_place_of_theirs_is_taken(api):
+async def test_no_other_tenant_sees_the_stream_or_loses_a_place_in_it(api):
     mine, theirs = await api.key("read", "submit"), await api.key("read", "submit", tenant="acme")
     async with following(api, theirs) as content:
         await api.submit(mine)

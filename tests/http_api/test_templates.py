@@ -40,7 +40,7 @@ async def test_a_preview_fills_in_the_nearest_locale(api):
     assert await api.engine.find() == []
 
 
-async def test_every_missing_variable_is_told_at_once(api_here):
+async def test_all_missing_variables_are_reported_together(api_here):
     await _put(api_here, text="{{ a }} {{ b.c }} {{ d|default('x') }} {{ e }}")
     answer = await api_here.call(
         "POST", PREVIEW, {"variables": {"e": 1}}, key=await api_here.key("read")
@@ -59,7 +59,7 @@ async def test_every_missing_variable_is_told_at_once(api_here):
     ],
     ids=["list", "no-locale", "long-locale", "unknown", "too-much"],
 )
-async def test_a_preview_that_is_not_possible_is_told(api_here, body, faults):
+async def test_an_impossible_preview_is_reported(api_here, body, faults):
     await _put(
         api_here,
         text=(
@@ -141,7 +141,9 @@ async def test_a_test_send_goes_out_by_the_flow_and_is_marked(api):
         ({}, {"flow"}),
     ],
 )
-async def test_every_fault_of_a_test_send_is_told_under_the_callers_names(api_here, body, faults):
+async def test_every_error_of_a_test_send_is_reported_under_the_callers_names(
+    api_here, body, faults
+):
     await _put(api_here)
     answer = await api_here.call("POST", TEST, body, key=await api_here.key("submit"))
     assert (answer.status, set(answer.body["errors"])) == (422, faults)

@@ -47,7 +47,7 @@ async def test_config_of_a_channel_that_is_not_declared(bare, body):
     )
 
 
-async def test_a_name_that_is_nobodys_has_no_remedy(bare):
+async def test_an_unknown_name_has_no_remedy(bare):
     answer = await bare.call(
         "PUT", "/v1/config/shop.desk/default", {"fields": {}}, key=await bare.key()
     )

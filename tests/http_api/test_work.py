@@ -210,9 +210,7 @@ async def test_only_a_key_with_the_scope_execute_gets_work(house_here, scope):
         ("/v1/flows/shop.note/work", {}, 409, set()),
     ],
 )
-async def test_a_take_that_cannot_be_is_told_with_every_fault(
-    house_here, path, body, status, fields
-):
+async def test_an_invalid_lease_request_gets_every_error(house_here, path, body, status, fields):
     answer = await house_here.call("POST", path, body, key=await house_here.key("execute"))
     assert (answer.status, set(answer.body.get("errors", {}))) == (status, fields)
 
@@ -238,9 +236,7 @@ async def test_a_take_that_cannot_be_is_told_with_every_fault(
         ({"type": "recordSent", "actor": {"userId": ""}}, {"actor"}),
     ],
 )
-async def test_a_report_that_cannot_be_is_told_with_every_fault_and_changes_nothing(
-    house_here, fields, faults
-):
+async def test_an_invalid_report_gets_every_error_and_changes_nothing(house_here, fields, faults):
     key = await house_here.key()
     request_id = await submit(house_here, key)
     (item,) = (await leased(house_here, key)).body["items"]
@@ -270,7 +266,7 @@ async def test_erased_work_is_gone(house_here):
     assert (gone.status, gone.body["code"]) == (410, "subject_erased")
 
 
-async def test_a_cancel_is_told_with_the_next_extension(house_here):
+async def test_a_cancel_is_reported_with_the_next_extension(house_here):
     key = await house_here.key()
     await submit(house_here, key)
     (item,) = (await leased(house_here, key)).body["items"]
@@ -297,7 +293,7 @@ async def waiter(house: Served, key: str) -> asyncio.StreamWriter:
     return writer
 
 
-async def test_whoever_goes_away_while_waiting_gets_nothing_and_the_next_one_all(house_here):
+async def test_a_caller_that_leaves_while_waiting_gets_no_work_and_the_next_one_gets_it(house_here):
     """Without an attempt being spent."""
     key = await house_here.key()
     waiting = house_here.engine.external._waiting
@@ -313,7 +309,7 @@ async def test_whoever_goes_away_while_waiting_gets_nothing_and_the_next_one_all
     assert (item["id"], item["attempt"]) == (request_id, 1)
 
 
-async def test_whoever_goes_away_just_when_work_was_taken_gets_nothing_and_the_next_one_all(
+async def test_a_caller_that_leaves_as_work_is_leased_gets_no_work_and_the_next_one_gets_it(
     house_here,
 ):
     """The line is closed after the take has come to its end and before the first byte of the
@@ -367,7 +363,7 @@ async def test_a_key_that_is_revoked_while_it_waits_gets_no_work_and_the_next_on
     assert (item["id"], item["attempt"]) == (request_id, 1)
 
 
-async def test_a_crowd_that_waits_is_told_to_come_later(house_here, monkeypatch):
+async def test_too_many_waiting_callers_get_retry_after(house_here, monkeypatch):
     key = await house_here.key()
     waiting = house_here.engine.external._waiting
     monkeypatch.setattr("gesta.worker.external.long_poll.WAITING_IN_QUEUE_MAX", 1)

@@ -135,7 +135,7 @@ async def test_looking_is_not_done_for_each_request_and_not_without_one(gesta, p
         assert ports.queue.calls["count"] == 2
 
 
-async def test_a_look_that_fails_is_no_news(gesta, ports):
+async def test_a_failed_poll_changes_nothing(gesta, ports):
     async with _engine(Provider()) as engine:
         ports.queue.fail("count")
         await engine.submit(Note())

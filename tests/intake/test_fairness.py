@@ -57,7 +57,7 @@ async def test_a_flood_on_a_file_queues_behind_itself(tmp_path):
         assert passed_by <= 2 * SLOTS
 
 
-async def test_a_paused_flood_delays_nobody(gesta):
+async def test_a_paused_flood_delays_no_other_tenant(gesta):
     provider = Provider()
     async with engine_of(provider, concurrency=SLOTS) as engine:
         await engine.admin.pause(tenant="flood")
@@ -128,7 +128,7 @@ async def test_a_part_waits_until_little_is_left_to_be_projected(gesta):
         assert waiting.done()
 
 
-async def test_a_store_that_fails_between_two_parts_tells_what_was_accepted(gesta, ports):
+async def test_a_store_that_fails_between_two_parts_reports_what_was_accepted(gesta, ports):
     async with engine_of(Provider()) as engine:
         await engine.submit(Note(), tenant="other")
         calls = iter([False, True])

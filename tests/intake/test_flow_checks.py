@@ -83,7 +83,7 @@ async def test_a_payload_that_does_not_fit_its_type_is_refused_before(gesta, che
         assert checking.asked == 0
 
 
-async def test_what_it_refuses_is_told_with_what_is_wrong_with_the_options(gesta, checking):
+async def test_errors_of_the_flow_are_reported_with_errors_of_the_options(gesta, checking):
     async with chat(checking) as engine:
         for submitting in (
             engine.submit(Note("ops"), key="", priority=11),
@@ -98,7 +98,7 @@ async def test_what_it_refuses_is_told_with_what_is_wrong_with_the_options(gesta
         assert await all_events(engine) == []
 
 
-async def test_what_is_wrong_is_told_also_where_the_config_cannot_be_read(gesta, checking, ports):
+async def test_errors_are_reported_also_where_the_config_cannot_be_read(gesta, checking, ports):
     async with chat(checking, work=False) as engine:
         ports.events.fail("read", times=9)
         with pytest.raises(InvalidRequest) as refused:

@@ -105,7 +105,7 @@ async def test_a_request_with_an_id_of_ours_has_the_job_id_it_always_had(gesta):
         assert "own" not in msgspec.json.decode((await all_events(engine))[0].data)
 
 
-async def test_whoever_waits_is_not_told_what_anothers_request_of_that_id_came_to(gesta):
+async def test_a_waiter_does_not_get_the_outcome_of_another_tenants_request_with_that_id(gesta):
     async with letters(Provider(BUSY, Done("own"), Done("ours"))) as engine:
         ours = await engine.submit(Letter("ours"), tenant="acme")
         await pass_time(gesta, 1)
@@ -169,7 +169,7 @@ async def test_jobs_that_were_lost_are_restored_for_both(gesta):
         )
 
 
-async def test_one_id_brought_twice_in_a_batch_is_sealed_with_its_own_content(gesta):
+async def test_one_id_twice_in_a_batch_is_encrypted_with_its_own_content(gesta):
     provider = Provider()
     async with letters(provider, Secret) as engine:
         first, second = (
@@ -213,7 +213,7 @@ async def test_the_doctor_finds_the_job_and_nothing_suspicious_in_it(gesta):
         assert suspicious_fields(msgspec.structs.replace(facts.job, job=foreign)) == ["id"]
 
 
-async def test_nobody_is_shown_whose_an_id_is(gesta):
+async def test_no_caller_learns_which_tenant_has_an_id(gesta):
     async with letters(Provider()) as engine:
         await engine.submit(Letter("own", OWN))
         (first, *_) = await all_events(engine)
@@ -225,7 +225,7 @@ async def test_nobody_is_shown_whose_an_id_is(gesta):
         assert "own" not in shown.data
 
 
-async def test_work_under_ones_own_id_is_leased_given_back_extended_and_reported(gesta):
+async def test_work_under_the_callers_id_is_leased_released_extended_and_reported(gesta):
     flow = replace(pick_flow(payload=Errand), request_id=lambda errand: errand.own)
     async with Engine(leased.URL, flows=[flow]) as engine:
         ours = await engine.submit(Errand("ours"), tenant="acme")

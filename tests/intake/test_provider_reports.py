@@ -124,7 +124,7 @@ async def test_a_report_that_comes_again_is_nothing_new(engine, gesta):
     )
 
 
-async def test_a_report_ends_the_doubt_of_a_lost_answer(engine, gesta):
+async def test_a_report_resolves_the_unknown_outcome_of_a_lost_answer(engine, gesta):
     gesta.sandbox.twilio.next(drop=True)
     request = await engine.submit(sms.Message("+4930123456", "hello"))
     await gesta._quiet()
@@ -215,7 +215,7 @@ async def test_a_token_that_is_set_to_nothing_verifies_nothing(gesta, monkeypatc
             await posted(engine, gesta.sandbox.twilio.report(token=""))
 
 
-async def test_nobody_is_asked_to_report_while_nobody_knows_where(gesta):
+async def test_no_provider_is_asked_to_report_without_a_public_url(gesta):
     engine = await opened(gesta, None)
     await text(engine, gesta)
     assert "StatusCallback" not in gesta.sandbox.twilio.effects[-1].data
@@ -235,7 +235,7 @@ async def test_a_number_that_is_suppressed_gets_no_texts(engine, gesta):
     assert gesta.sandbox.twilio.effects == []
 
 
-async def test_a_letter_that_bounced_for_good_suppresses_its_address(engine, gesta):
+async def test_a_permanent_bounce_suppresses_its_address(engine, gesta):
     request_id = await letter(engine, gesta)
     assert await sns(engine, gesta.sandbox.ses.report("delivery", TOPIC)) == ReportResult(new=1)
     assert await sns(
@@ -260,7 +260,7 @@ async def test_a_letter_that_bounced_for_good_suppresses_its_address(engine, ges
     assert b"ada@" not in b"".join(history).lower()
 
 
-async def test_a_bounce_that_passes_suppresses_nobody_and_a_complaint_does(engine, gesta):
+async def test_a_transient_bounce_suppresses_no_address_and_a_complaint_does(engine, gesta):
     await letter(engine, gesta)
     await sns(engine, gesta.sandbox.ses.report("bounce", TOPIC, permanent=False))
     assert await engine.admin.suppressed(email.NAME, ADA) is None
@@ -354,7 +354,7 @@ async def test_a_message_that_is_days_old_is_not_believed(engine, gesta):
         await sns(engine, body)
 
 
-async def test_another_tenants_letter_is_not_touched_by_a_tenants_own_topic(engine, gesta):
+async def test_a_tenants_own_topic_changes_no_request_of_another_tenant(engine, gesta):
     request_id = await letter(engine, gesta)
     assert await sns(
         engine, gesta.sandbox.ses.report("delivery", TOPIC + "-other"), "other"

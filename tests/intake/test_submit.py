@@ -243,7 +243,7 @@ def _room_for_one_call() -> Any:
     return append
 
 
-async def test_all_faults_of_payload_and_options_are_told_at_once(engine):
+async def test_all_errors_of_payload_and_options_are_reported_together(engine):
     wrong: Any = {"lines": [1], "total": "much", "code": "four"}
     payload = Order("seven", **wrong)  # type: ignore[arg-type]
     found = await faults(

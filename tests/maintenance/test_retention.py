@@ -78,7 +78,7 @@ async def test_without_the_setting_everything_is_kept(gesta):
         assert "retention" not in str(raised.value)
 
 
-async def test_what_is_still_open_or_in_doubt_stays_however_old(gesta):
+async def test_open_and_unknown_requests_stay_however_old(gesta):
     provider = Provider(TimeoutError(), Retry("busy", after_seconds=100 * DAY_SECONDS))
     async with keeping(provider, 10, on_unknown="manual") as engine:
         in_doubt, waiting = await engine.submit(Note()), await engine.submit(Note())
@@ -99,7 +99,7 @@ async def test_a_dead_letter_that_is_still_shown_stays(gesta):
         assert await engine.find() == []
 
 
-async def test_what_a_subscription_has_not_been_told_stays(gesta):
+async def test_events_a_subscription_has_not_handled_stay(gesta):
     provider = Provider()
     engine = keeping(provider, 10)
     told: list[Event] = []

@@ -65,7 +65,7 @@ async def test_a_request_expires_when_its_time_to_live_is_over(gesta):
         for one in (request, waiting):
             assert await result(await engine.request(one.id)) == Rejected("expired")
         assert (
-            await engine.pipeline.environment.stores.queue.find(
+            await engine.pipeline.environment.stores.live_jobs(
                 [f"{request.id}-1", f"{waiting.id}-1"]
             )
             == set()
@@ -300,7 +300,7 @@ async def test_a_stray_pointer_to_a_finished_request_is_acked_without_a_call(ges
             [Job(f"{request.id}-1", "default", FLOW, request.id, 1, kind)]
         )
         await let_run(gesta)
-        assert await engine.pipeline.environment.stores.queue.find([f"{request.id}-1"]) == set()
+        assert await engine.pipeline.environment.stores.live_jobs([f"{request.id}-1"]) == set()
     assert len(provider.calls) == 1
 
 
@@ -360,7 +360,7 @@ async def test_an_expiry_that_records_nothing_takes_no_job_away(gesta, ports):
         await pass_time(gesta, 1)
         await sweeping
         job = (await request.view()).state.job_id
-        assert await engine.pipeline.environment.stores.queue.find([job]) == {job}
+        assert await engine.pipeline.environment.stores.live_jobs([job]) == {job}
     async with engine_of(provider):
         await let_run(gesta)
     assert provider.keys == [f"default:{request.id}:send:2"]

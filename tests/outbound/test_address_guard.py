@@ -241,7 +241,7 @@ async def test_a_receiver_without_tls_fails_the_handshake():
         assert await fault_of(transport, f"https://127.0.0.1:{server.port}/") == "tls"
 
 
-async def test_a_certificate_that_nobody_vouches_for_is_refused(tmp_path):
+async def test_an_untrusted_certificate_is_refused(tmp_path):
     async with (
         raw_server(answers, tls=_own_certificate(tmp_path)) as server,
         opened(PrivateAddressGuard(allow=["127.0.0.0/8"])) as transport,

@@ -249,7 +249,7 @@ async def test_a_call_that_is_cut_off_closes_its_connection(transport):
         await asyncio.wait_for(closed.wait(), 5)
 
 
-async def test_no_fault_tells_the_url_it_was_about(nameless):
+async def test_no_error_shows_the_url_it_was_about(nameless):
     with pytest.raises(TransportFault) as caught:
         await nameless.send(post("https://user:pass@nobody.example/hook?token=t0psecret"))
     seen = f"{caught.value!r} {caught.value} {caught.value.__cause__!r}"

@@ -104,7 +104,7 @@ async def test_any_other_server_error_is_unknown(status):
     )
 
 
-async def test_a_status_nobody_heard_of_makes_no_new_reason():
+async def test_an_unknown_status_makes_no_new_reason():
     assert await outcome_of(response(499)) == Rejected("http_4xx", "answered 499")
     assert await outcome_of(response(599)) == Unknown("http_5xx", "answered 599")
 

@@ -31,7 +31,7 @@ async def test_many_who_ask_together_are_the_first_part_of_a_wave_and_the_rest_o
     assert max(reserved) <= 20 + ADVANCE_MS / limit.gap_ms
 
 
-async def test_after_a_wave_nobody_gets_a_token_of_what_the_provider_has_closed(world):
+async def test_after_a_wave_no_caller_gets_a_token_of_a_bucket_the_provider_closed(world):
     limit = Limit("room", 1_000.0, burst=200)
     await asyncio.gather(*(world.limits.take(limit) for _ in range(20)))
     await world.limits.close("room", 5)

@@ -122,7 +122,7 @@ async def test_one_of_each_or_none(world):
     assert given[:10] == [0] * 10, "the token of the other one was given back"
 
 
-async def test_whoever_asks_in_the_same_turn_asks_together(world):
+async def test_requests_of_the_same_turn_share_one_call(world):
     limit = Limit("room", 1_000.0, burst=200)
     await asyncio.gather(*(world.limits.take(limit) for _ in range(20)))
     assert [len(asked) for asked in world.token_buckets.asked] == [1]
@@ -164,7 +164,7 @@ async def test_a_burst_finds_its_tokens_where_one_like_it_has_been_lately(world,
     assert waits[2:] == [0, 0, 0, 0]
 
 
-async def test_after_a_rest_nothing_is_reserved_for_nobody(world):
+async def test_after_a_rest_no_token_stays_reserved(world):
     limit = Limit("room", 10_000.0, burst=1_000)
     await asyncio.gather(*(world.limits.take(limit) for _ in range(500)))
     world.runtime.advance(60)
@@ -231,7 +231,7 @@ async def test_an_empty_bucket_is_not_asked_again_and_again(world):
     assert len(world.token_buckets.asked) == before
 
 
-async def test_what_nobody_uses_lapses(world):
+async def test_an_unused_bucket_expires(world):
     limit = Limit("room", 100.0)
     for _ in range(60):
         await world.leased(limit)
@@ -243,7 +243,7 @@ async def test_what_nobody_uses_lapses(world):
     assert world.runtime.now_ms() - began >= 19 * 10
 
 
-async def test_a_closed_name_is_closed_in_every_process_and_for_nobody_else(world):
+async def test_a_closed_name_is_closed_in_every_process_and_no_other_name_is(world):
     other = world.process()
     await world.limits.close(ONE.name, 30)
     assert await postponement(world.limits, ONE) == 30
@@ -262,7 +262,7 @@ async def test_closing_takes_back_what_this_process_had_reserved(world):
     assert await world.leased(limit) is None
 
 
-async def test_without_the_store_nobody_takes_and_closing_does_no_harm(world):
+async def test_without_the_store_no_token_is_taken_and_closing_does_no_harm(world):
     world.token_buckets.is_down = True
     assert await postponement(world.limits, ONE) == 1.0
     await world.limits.close(ONE.name, 10)
@@ -336,7 +336,7 @@ async def test_a_429_pauses_everybody_who_uses_the_name(gesta):
         assert {(await one.view()).state.status for one in (first, *others)} == {"completed"}
 
 
-async def test_names_of_tenants_are_apart(gesta):
+async def test_names_of_tenants_are_separate(gesta):
     provider = Provider(*[taking(ONE)] * 10)
     async with engine_of(provider) as engine:
         requests = [await engine.submit(Note(), tenant=tenant) for tenant in ("acme", "globex")]
@@ -344,7 +344,7 @@ async def test_names_of_tenants_are_apart(gesta):
         assert all([await result(one) is not None for one in requests])
 
 
-async def test_the_sweep_forgets_buckets_that_nobody_uses(gesta):
+async def test_the_sweeper_removes_unused_buckets(gesta):
     async with engine_of(Provider(taking(ONE))) as engine:
         await engine.submit(Note())
         await pass_time(gesta, 70)

@@ -103,7 +103,7 @@ async def test_localhost_literal_addresses_and_etc_hosts_need_no_name_server():
     assert not names.asked
 
 
-async def test_a_name_that_does_not_exist_and_one_that_cannot_are_told_apart():
+async def test_a_missing_name_and_an_impossible_name_give_different_errors():
     async with name_server() as names:
         transport = AioHttpTransport(GUARD, AresResolver([names.address]))
         reasons = []

@@ -134,7 +134,7 @@ async def test_a_destroyed_key_leaves_no_byte_in_any_file(tmp_path):
     await stores.close()
 
 
-async def test_an_erasure_does_not_wait_for_ever_for_somebody_who_reads(tmp_path):
+async def test_an_erasure_does_not_wait_for_ever_for_a_reader(tmp_path):
     """The key is gone at once; the write-ahead log is emptied when the reader lets go of it."""
     import apsw
 

@@ -98,10 +98,10 @@ async def book(event: Event) -> None: ...
 """
 
 BEING_TOLD_BEFORE = """
-from gesta import Event, Rejected
+from gesta import Event, Money, Rejected
 
 class Card(Payload):
-    cents: int
+    amount: Money
 
 @flow("payment.card", on_unknown="manual")
 async def card(payload: Card, attempt: Attempt) -> Outcome:
@@ -113,7 +113,7 @@ engine = Engine("sqlite:///gesta.db", flows=[card])
 BEING_TOLD_AFTER = """
 async def main():
     async with engine:
-        request = await engine.submit(Card(cents=4990))
+        request = await engine.submit(Card(amount=Money("49.90", "EUR")))
         print(await request.outcome(timeout=10))
     async with engine:
         # Told before the stop, or now: the place is behind both events in the end.
@@ -232,6 +232,6 @@ async def test_the_test_of_an_application_sees_a_throttled_message_once(gesta):
 
 
 @pytest.mark.slow
-async def test_being_told_keeps_its_place_in_the_log(run_program):
+async def test_a_subscription_keeps_its_position_in_the_log(run_program):
     lines = await run_program(IMPORTS + BEING_TOLD_BEFORE + BEING_TOLD + BEING_TOLD_AFTER)
     assert lines == ["Rejected(reason='declined')", "('captured', 'failed', 'unknown') 2"]

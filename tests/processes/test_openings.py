@@ -25,7 +25,7 @@ def test_processes_that_start_at_the_same_moment_make_one_store(tmp_path, rounds
             for one in started:
                 one.say(str(folder))
             answers = [one.hear().split(" ", 1) for one in started]
-            # One identity secret, sealed by one master key: the same key leads everybody to the
+            # One identity secret, encrypted by one master key: the same key leads everybody to the
             # same request.
             assert sorted(verdict for verdict, _ in answers) == [
                 "created",

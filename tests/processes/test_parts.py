@@ -137,7 +137,7 @@ async def is_expired(request: Request) -> bool:
 
 
 @pytest.mark.slow
-async def test_a_worker_that_is_stopped_under_load_ends_what_runs_and_gives_back_the_rest_untouched(
+async def test_a_worker_stopped_under_load_finishes_running_attempts_and_releases_the_rest(
     tmp_path,
 ):
     """After a doubt a person would have to decide about these: one that was taken and forgotten
@@ -182,7 +182,7 @@ async def has_called(lines: Lines, count: int) -> bool:
         ("serve", "swallows"),
     ],
 )
-async def test_whatever_an_executor_does_the_process_ends_with_0_and_the_request_is_in_doubt(
+async def test_whatever_an_executor_does_the_process_exits_with_0_and_the_request_is_unknown(
     tmp_path, command, how
 ):
     with parts(tmp_path) as start:
@@ -203,7 +203,7 @@ async def test_whatever_an_executor_does_the_process_ends_with_0_and_the_request
 
 
 @pytest.mark.slow
-async def test_a_second_signal_ends_at_once_and_the_next_worker_knows_of_the_doubt(tmp_path):
+async def test_a_second_signal_ends_at_once_and_the_next_worker_records_unknown(tmp_path):
     with parts(tmp_path) as start:
         start(*PROJECTOR)
         worker = start(*WORKER, app="brisk")
@@ -245,7 +245,7 @@ async def test_workers_take_their_flows_only(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_flow_that_is_not_declared_is_told_with_those_that_are(tmp_path):
+def test_an_undeclared_flow_error_lists_the_declared_flows(tmp_path):
     with parts(tmp_path) as start:
         worker = start("worker", "--flow", "pay.*", "--flow", "payment.*")
         assert worker.process.wait(PATIENCE_SECONDS) == 2

@@ -33,7 +33,7 @@ from tests.world import (
 
 
 async def live_jobs(engine: Engine, request_id: str, versions: range = range(1, 10)) -> set[str]:
-    return await engine.pipeline.environment.stores.queue.find(
+    return await engine.pipeline.environment.stores.live_jobs(
         [f"{request_id}-{version}" for version in versions]
     )
 

@@ -216,7 +216,7 @@ async def test_an_append_whose_answer_was_lost_is_recognised_and_not_written_twi
             "test.note.RequestCreated.v1",
             "test.note.Completed.v1",
         ]
-        assert await engine.pipeline.environment.stores.queue.find([f"{request.id}-1"]) == set()
+        assert await engine.pipeline.environment.stores.live_jobs([f"{request.id}-1"]) == set()
 
 
 async def test_event_ids_of_one_decision_differ_in_their_last_byte_only(gesta):

@@ -1,4 +1,4 @@
-"""People in payloads: sealed under their own key on the way in, opened for the attempt, told by
+"""People in payloads: encrypted under their own key on the way in, opened for the attempt, told by
 nobody.
 """
 
@@ -45,7 +45,7 @@ async def test_the_store_holds_nothing_of_a_person_and_the_executor_sees_all(ges
         assert text not in kept  # R1-43
     shown = msgspec.json.decode(view.payload)
     assert (shown["order"], shown["readers"][0]["role"]) == ("A-7", "reader")
-    assert [set(shown["to"]), set(shown["readers"][1]["name"])] == [{"$sealed"}, {"$sealed"}]
+    assert [set(shown["to"]), set(shown["readers"][1]["name"])] == [{"$encrypted"}, {"$encrypted"}]
 
 
 async def test_what_an_attempt_says_of_a_person_is_hidden_also_in_its_target(gesta):
@@ -100,10 +100,10 @@ async def test_a_payload_that_imitates_an_encrypted_field_is_refused(gesta):
         email: Personal[dict[str, str] | None] = None
 
     async with Engine(URL, flows=[flow_of(Provider(), Free, "test.free")]) as engine:
-        for payload in (Free({"a": {"$sealed": "x"}}), Free({}, {"$sealed": "x"})):
-            with pytest.raises(InvalidRequest, match=r"\$sealed"):
+        for payload in (Free({"a": {"$encrypted": "x"}}), Free({}, {"$encrypted": "x"})):
+            with pytest.raises(InvalidRequest, match=r"\$encrypted"):
                 await engine.submit(payload)
-        assert isinstance(await (await engine.submit(Free({"a": "$sealed"}))).outcome(), Done)
+        assert isinstance(await (await engine.submit(Free({"a": "$encrypted"}))).outcome(), Done)
 
 
 async def test_a_batch_is_encrypted_with_two_vault_calls_and_decrypted_with_one(gesta, ports):

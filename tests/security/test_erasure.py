@@ -1,5 +1,5 @@
-"""Somebody is erased: what was sealed for them is gone for good, in every process, whatever fails
-on the way.
+"""A person is erased: what was encrypted for them is gone for good, in every process,
+whatever fails on the way.
 """
 
 from __future__ import annotations

@@ -203,7 +203,7 @@ class PromiseChecks:
 
     def opened(self, person: str, text: str) -> None:
         self._holds(
-            "a sealed field is opened as it was given",
+            "a encrypted field is opened as it was given",
             text.endswith(f" to {person}"),
             f"{person}: {text}",
         )

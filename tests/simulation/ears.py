@@ -42,7 +42,7 @@ class Ears:
         if world.chance(world.rates.provider / 4):
             world.hit("handler_raises")
             raise RuntimeError("a bug in the handler")
-        world.told(process, f"hears of {world.short(event.request_id)}: {event.status}")
+        world.note(process, f"hears of {world.short(event.request_id)}: {event.status}")
         if event.position in self.heard:
             world.hit("told_again")
         elif event.position < max(self.heard, default=0):

@@ -124,13 +124,13 @@ class Process(Owner):
             return
         self.is_ready = True
         self.pipeline.telemetry.crashed = self._crashed  # type: ignore[method-assign]
-        self.world.told(self, "started")
+        self.world.note(self, "started")
 
     async def stop(self) -> None:
         self.is_stopped = True
         try:
             await self.engine.stop()
-            self.world.told(self, "stopped")
+            self.world.note(self, "stopped")
         finally:
             self.is_dead = True
 

@@ -198,7 +198,7 @@ class Provider:
             world.hit("question_lost")
             return Unknown("cannot_tell")
         executed = self.effects[attempt.key] > 0
-        world.told(
+        world.note(
             process,
             f"asked about {world.short(attempt.request_id)}:"
             f" {'executed' if executed else 'no trace'}",
@@ -229,7 +229,7 @@ class Provider:
         The message travels on its own: the death of its sender does not stop it.
         """
         world, loop = self._world, self._world.loop
-        world.told(
+        world.note(
             call.process,
             f"calls {world.short(call.attempt.request_id)} #{call.attempt.number}: {fate}",
         )
@@ -266,7 +266,7 @@ class Provider:
         elif fate == "deaf":
             later = 12 + world.random.random() * 10
         if isinstance(outcome, Done):
-            world.told(
+            world.note(
                 None,
                 f"the provider has done {world.short(attempt.request_id)} (effects:"
                 f" {self.effects[attempt.key]})",

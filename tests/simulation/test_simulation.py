@@ -92,7 +92,7 @@ def test_rare_paths_are_met_as_well():
 
 
 @pytest.mark.slow
-def test_without_faults_nothing_is_in_doubt():
+def test_without_faults_no_outcome_is_unknown():
     for seed in range(40):
         world = simulate(seed, faultless(seed))
         statuses = {view.state.status for view in world.database.read_model._rows.values()}
@@ -101,12 +101,12 @@ def test_without_faults_nothing_is_in_doubt():
 
 
 @pytest.mark.parametrize("seed_of_run", [3, 12, 35])
-def test_a_seed_is_told_again_exactly(seed_of_run):
+def test_a_seed_is_replayed_exactly(seed_of_run):
     assert simulate(seed_of_run).digest() == simulate(seed_of_run).digest()
 
 
 @pytest.mark.slow
-def test_a_seed_is_told_again_by_another_process():
+def test_a_seed_is_replayed_by_another_process():
     told = []
     for hash_seed in ("1", "2"):
         command = [sys.executable, "-m", "tests.simulation", "--seed", "35"]
@@ -127,7 +127,7 @@ def test_two_seeds_are_two_stories():
     assert simulate(3).digest() != simulate(4).digest()
 
 
-def test_a_broken_promise_is_told_with_its_seed_its_options_and_what_led_to_it(monkeypatch):
+def test_a_broken_promise_is_printed_with_its_seed_options_and_story(monkeypatch):
     run = World.run
 
     def breaks(world: World) -> None:

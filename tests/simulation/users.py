@@ -116,7 +116,7 @@ class Users:
             await act(process)
         except EXPECTED as error:
             self._world.hit(f"user_{type(error).__name__}")
-            self._world.told(process, f"answers {type(error).__name__}: {error}")
+            self._world.note(process, f"answers {type(error).__name__}: {error}")
         except Exception as error:
             if isinstance(error, GestaError) and process.is_stopped:
                 # The engine was stopped while they asked.
@@ -157,12 +157,12 @@ class Users:
             request = await process.engine.submit(payload, **options)
         except Conflict as conflict:
             world.hit("conflict")
-            world.told(
+            world.note(
                 process, f"{options['key']} is a conflict with {world.short(conflict.request_id)}"
             )
             return
         world.hit(f"submit_{request.verdict}")
-        world.told(
+        world.note(
             process,
             f"{world.short(request.id)} {request.verdict}: {flow} {options['tenant']}"
             f" {options['key']}",
@@ -190,7 +190,7 @@ class Users:
         await process.engine.erase(person, tenant=tenant)
         self.destroyed |= held
         world.hit("erased" if held else "erased_nobody")
-        world.told(process, f"{person} of {tenant} is erased: {len(held)} keys")
+        world.note(process, f"{person} of {tenant} is erased: {len(held)} keys")
         world.checks.erased()
 
     async def _decide_something(self, process: Process) -> None:
@@ -258,4 +258,4 @@ class Users:
 
     def _answered(self, process: Process, request: Request, what: str, status: str) -> None:
         self._world.hit(f"user_{what.replace(' ', '_')}")
-        self._world.told(process, f"{what} of {self._world.short(request.id)} answers {status}")
+        self._world.note(process, f"{what} of {self._world.short(request.id)} answers {status}")

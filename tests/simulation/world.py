@@ -120,7 +120,7 @@ class World:
         self._come_to_rest(options.seconds)
         self._people_at = self.loop.now + options.people_after_seconds
         self._go_on(lambda: self.loop.now >= (self._people_at or 0.0))
-        self.told(None, "people look after it")
+        self.note(None, "people look after it")
         self.users.look_after()
         self._mend()
         self._come_to_rest(0.0)
@@ -153,7 +153,7 @@ class World:
 
     def _rebuild_and_compare(self) -> None:
         """Views are disposable: folded anew they are the same, and nothing is put or sent again."""
-        self.told(None, "rebuild, and compare")
+        self.note(None, "rebuild, and compare")
         for process in self.processes:
             process.is_dead = True
         before, calls = self.checks.views(), len(self.trace_of_calls)
@@ -182,7 +182,7 @@ class World:
             return
         process.is_dead = True
         self.hit("crash")
-        self.told(process, f"crashes ({why})")
+        self.note(process, f"crashes ({why})")
         for calls in self.provider.calls.values():
             for call in calls:
                 if call.process is process and not call.is_over:
@@ -203,13 +203,13 @@ class World:
             return
         seconds = self.random.choice([0.5, 6.0, 6.0, 20.0])
         self.hit("freeze" if seconds < 5 else "freeze_past_lease")
-        self.told(process, f"stands still for {seconds} s")
+        self.note(process, f"stands still for {seconds} s")
         process.is_frozen = True
         self.later(seconds, self._resume, process)
 
     def _resume(self, process: Process) -> None:
         if process.is_frozen and not process.is_dead:
-            self.told(process, "goes on")
+            self.note(process, "goes on")
             self.loop.resume(process)
 
     def _kill(self) -> None:
@@ -220,14 +220,14 @@ class World:
         if up := [process for process in self.processes if process.is_up]:
             process = self.random.choice(up)
             self.hit("clean_stop")
-            self.told(process, "is to stop")
+            self.note(process, "is to stop")
             process.spawn(process.stop()).add_done_callback(
                 lambda _: self.later(0.1, self._restart, process)
             )
 
     def _lose_queue(self) -> None:
         self.hit("queue_lost")
-        self.told(None, f"the queue is lost with {len(self.queue._rows)} jobs")
+        self.note(None, f"the queue is lost with {len(self.queue._rows)} jobs")
         self.queue_was_lost = True
         # Put, and not yet forgotten by the relay: it will put them once more, as if for the first
         # time (docs/guarantees.md, G3).
@@ -245,19 +245,19 @@ class World:
 
     async def _rebuild_by(self, process: Process) -> None:
         self.hit("rebuild_begun")
-        self.told(process, "rebuilds")
+        self.note(process, "rebuilds")
         try:
             await process.engine.admin.rebuild()
         except GestaError as error:
             self.hit("rebuild_failed" if isinstance(error, StoreError) else "rebuild_refused")
-            self.told(process, f"has not rebuilt: {error}")
+            self.note(process, f"has not rebuilt: {error}")
         else:
             self.hit("rebuild_done")
-            self.told(process, "has rebuilt")
+            self.note(process, "has rebuilt")
 
     def _heal(self) -> None:
         """No more faults. From here on everything has to come to its end by itself."""
-        self.told(None, "healed")
+        self.note(None, "healed")
         self.is_healed, self.rates = True, CALM
         for process in self.processes:
             self._resume(process)
@@ -348,7 +348,7 @@ class World:
         self.hits[what] += 1
         return what
 
-    def told(self, process: Process | None, what: str) -> None:
+    def note(self, process: Process | None, what: str) -> None:
         self.trace.append(
             (self.loop.now - START_SECONDS, "" if process is None else process.name, what)
         )
@@ -358,7 +358,7 @@ class World:
 
     def stored(self, process: Process, verb: str, args: tuple[Any, ...], answer: Any) -> None:
         """A store call had its effect."""
-        self.told(process, verb)
+        self.note(process, verb)
         if verb == "queue.put":
             self.checks.put(cast("list[Job]", args[0]))
         elif verb == "queue.take":
@@ -386,7 +386,7 @@ class World:
         Never raised where it happens, because engines survive exceptions.
         """
         if self.broken is None:
-            self.told(None, f"BROKEN: {promise}: {detail}")
+            self.note(None, f"BROKEN: {promise}: {detail}")
             self.broken = Broken(promise, detail)
 
     def _check(self) -> None:

@@ -27,7 +27,12 @@ def small_queue(gesta: Harness) -> QueuePorts:
     async def close() -> None: ...
 
     return QueuePorts(
-        queue=queue, job_holds=queue, close=close, now_ms=gesta.runtime.now_ms, name="small"
+        queue=queue,
+        unique_jobs=queue,
+        job_holds=queue,
+        close=close,
+        now_ms=gesta.runtime.now_ms,
+        name="small",
     )
 
 

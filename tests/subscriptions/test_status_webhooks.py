@@ -124,10 +124,10 @@ async def test_event_webhooks_cause_no_events_but_a_tenants_own_webhooks_do(gest
         deliveries = [
             view for view in await engine.find(flow=webhook.NAME) if view.state.id != own.id
         ]
-        assert {view.state.source for view in deliveries} == {"gesta/told"}
+        assert {view.state.source for view in deliveries} == {"gesta/webhooks"}
         assert len(deliveries) == 2
         history = await engine.history(deliveries[0].state.id)
-        assert {meta.source for _, _, meta in history} == {"gesta/told"}
+        assert {meta.source for _, _, meta in history} == {"gesta/webhooks"}
 
 
 def told_of(gesta: Harness) -> list[tuple[str, str]]:
@@ -349,7 +349,7 @@ async def test_the_event_webhook_of_a_test_request_goes_to_the_sandbox(gesta):
         views = await engine.find(flow=webhook.NAME)
         assert {(view.state.source, view.state.test, view.state.status) for view in views} == {
             ("gesta", True, "sent"),
-            ("gesta/told", True, "sent"),
+            ("gesta/webhooks", True, "sent"),
         }
         assert len(views) == 2
     # The world outside, which in this test is the harness's.

@@ -113,7 +113,7 @@ async def test_no_event_view_job_or_repr_contains_a_secret(gesta):
             repr(await engine.find()),
             repr(standing),
         ]
-    # R1-42, S1-23: sealed in the vault, a name and a version in the event.
+    # R1-42, S1-23: encrypted in the vault, a name and a version in the event.
     assert not any("very-secret" in text for text in texts)
     # R1-3: a job that waits for its time is a pointer and nothing else.
     assert msgspec.to_builtins(standing.job) == {
@@ -144,7 +144,7 @@ async def test_the_vault_has_secrets_only_encrypted(gesta):
         held = await engine.pipeline.environment.stores.vault.listed(("", "", 0), 100)
     boxes = {encrypted.name: encrypted.box for encrypted in held}
     assert len(boxes["test.account/main/token"]) >= len(b"xoxb-very-secret")
-    # R1-42: the bytes themselves, because the repr of what is sealed would hide them.
+    # R1-42: the bytes themselves, because the repr of what is encrypted would hide them.
     assert not any(b"very-secret" in box for box in boxes.values())
 
 

@@ -81,7 +81,7 @@ async def test_the_late_failure_of_an_attempt_that_was_given_up_ends_no_other_le
         assert leased == [], "our second attempt is calling"
 
 
-async def test_a_process_stops_while_the_store_is_down_and_something_is_put_aside(gesta, ports):
+async def test_a_process_stops_while_the_store_is_down_and_an_outcome_waits(gesta, ports):
     engine = engine_of(Provider(Retry("busy")), retry=SOON)
     await engine.start()
     await let_run(gesta)
@@ -187,7 +187,7 @@ async def test_a_possibly_executed_job_that_is_resumed_while_its_hold_is_unanswe
         assert not (await running.view()).state.in_doubt
 
 
-async def test_what_was_put_aside_under_a_lost_lease_keeps_no_slot(gesta, ports):
+async def test_an_outcome_waiting_under_a_lost_lease_occupies_no_slot(gesta, ports):
     answered, second = asyncio.Event(), Gate()
 
     async def late(record, entries, *rest):

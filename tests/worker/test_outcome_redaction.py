@@ -23,7 +23,7 @@ async def send(letter: Letter, attempt: Attempt) -> Outcome:
     raise ValueError(f"{letter.to} was refused with {token} for {letter.order}")
 
 
-async def test_an_exception_tells_its_place_and_neither_the_person_nor_the_secret(gesta, caplog):
+async def test_an_exception_shows_its_location_and_neither_the_person_nor_the_secret(gesta, caplog):
     caplog.set_level(logging.DEBUG, "gesta")
     flow = Flow("test.letter", Letter, send, Rules(), config={"test.account": Account})
     async with Engine(flows=[flow]) as engine:

@@ -47,7 +47,7 @@ def test_a_short_number_is_no_secret_part_of_a_label():
     assert discreet(Retry("http_500"), FILE, ()) == Retry("http_500")
 
 
-def test_of_what_nobody_can_read_only_a_label_is_kept():
+def test_of_an_unreadable_value_only_a_label_is_kept():
     assert without_texts(Rejected("no_mailbox", "of Ana")) == Rejected("no_mailbox")
     assert without_texts(Rejected("no mailbox of Ana")) == Rejected("reported")
     assert without_texts(Done("p-1", "Ana", "to Ana")) == Done("p-1")

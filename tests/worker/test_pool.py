@@ -200,7 +200,7 @@ async def test_a_terminal_outcome_ends_the_job_without_an_error(gesta, caplog):
         requests = [await engine.submit(Note()) for _ in range(2)]
         await gesta.settle()
         jobs = [f"{request.id}-1" for request in requests]
-        assert await engine.pipeline.environment.stores.queue.find(jobs) == set()  # R1-26
+        assert await engine.pipeline.environment.stores.live_jobs(jobs) == set()  # R1-26
         assert await engine.admin.quarantined() == []
     assert [
         record.message for record in caplog.records if record.levelname in {"ERROR", "CRITICAL"}

@@ -371,7 +371,7 @@ class Letter(Payload, frozen=True):
 
 
 @pytest.mark.parametrize("account", ["main", "other"])
-async def test_a_sealed_payload_is_held_by_its_credential(gesta, account):
+async def test_an_encrypted_payload_is_held_by_its_credential(gesta, account):
     async def post(letter: Letter, attempt: Attempt) -> Outcome:
         return Done(letter.account)
 

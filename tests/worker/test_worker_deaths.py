@@ -96,7 +96,7 @@ async def test_an_outcome_recorded_before_the_crash_is_not_executed_again(gesta,
     async with engine_of(provider) as engine:
         await pass_time(gesta, 6)
         # K-9, S0-9: the redelivered job finds the end on record, is acked and calls nobody.
-        assert await engine.pipeline.environment.stores.queue.find([f"{request.id}-1"]) == set()
+        assert await engine.pipeline.environment.stores.live_jobs([f"{request.id}-1"]) == set()
         assert await types_of(engine, request.id) == ["RequestCreated", "Completed"]
     assert len(provider.calls) == 1
 

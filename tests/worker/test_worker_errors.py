@@ -281,7 +281,7 @@ async def test_a_poison_job_is_quarantined_even_when_the_store_fails_meanwhile(g
         assert [one.stream for one in await engine.admin.quarantined() if one.what == "job"] == [
             f"{request.id}-1"
         ]
-        assert await engine.pipeline.environment.stores.queue.find([f"{request.id}-1"]) == set()
+        assert await engine.pipeline.environment.stores.live_jobs([f"{request.id}-1"]) == set()
         assert engine.pipeline.pool.lease.held == 0
 
 

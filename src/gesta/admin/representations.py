@@ -36,7 +36,7 @@ HistoryEntry = tuple[str, e.Event | None, e.Meta]
 
 #: In place of encrypted and erased values, and of personal values stored before their field was
 #: declared personal.
-ENCRYPTED, ERASED, PERSONAL = b'"[sealed]"', b'"[erased]"', b'"(personal)"'
+ENCRYPTED, ERASED, PERSONAL = b'"[encrypted]"', b'"[erased]"', b'"(personal)"'
 
 
 def request_representation(state: State, pause: Pause | None = None) -> RequestRepresentation:

@@ -59,7 +59,7 @@ async def erase(
     say(str(destroyed))
     if destroyed:
         tell(
-            "destroyed; what was sealed with it can be read by nobody any more. Copies of the store"
+            "destroyed; what was encrypted with it can no longer be read. Copies of the store"
             " hold it as long as they are kept"
         )
     else:

@@ -38,7 +38,7 @@ NOT_A_TENANTS = (
 
 class InProcess(Connection):
     """Calls the API of this process without a socket. The first call opens the store: what is wrong
-    with a payload or a kind of config is told before one is made.
+    with a payload or a kind of config is reported before one is created.
     """
 
     loses_answers = False
@@ -104,7 +104,7 @@ def _scope(
 
 
 def _receive(body: bytes) -> Callable[[], Awaitable[dict[str, Any]]]:
-    """The body, once; then nobody goes away."""
+    """The body, once; the caller never disconnects."""
     left: list[dict[str, Any]] = [{"type": "http.request", "body": body}]
 
     async def receive() -> dict[str, Any]:

@@ -46,7 +46,7 @@ async def list_entities(call: Invocation, as_json: Json = False) -> None:
                 (one.kind, one.code, _summary(one.fields), ", ".join(one.secrets))
                 for one in entities
             ]
-            show(table(("kind", "code", "fields", "sealed"), rows, folded=("code", "fields")))
+            show(table(("kind", "code", "fields", "encrypted"), rows, folded=("code", "fields")))
         else:
             tell("no config yet; this process knows:")
             for kind, known in (await _known_kinds(backend)).items():
@@ -62,7 +62,7 @@ async def get_entity(call: Invocation, kind: ConfigKind, code: Code, as_json: Js
             return
         fields = {name: str(value) for name, value in found.fields.items()}
         encrypted = {
-            name: f"(sealed, version {version})" for name, version in found.secrets.items()
+            name: f"(encrypted, version {version})" for name, version in found.secrets.items()
         }
         show(facts({"kind": kind, "code": code, **fields, **encrypted}))
 

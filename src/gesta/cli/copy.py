@@ -187,7 +187,11 @@ async def _copied(
 def _tell_what_is_next(report: CopyReport, taking: Home, tenant: str | None, key: str) -> None:
     scope = "--everything" if tenant is None else f"--tenant {tenant}"
     if report.is_new:
-        doubt = f", {report.possibly_executed} of them in doubt" if report.possibly_executed else ""
+        doubt = (
+            f", {report.possibly_executed} of them possibly executed"
+            if report.possibly_executed
+            else ""
+        )
         tell(
             f"events copied and verified, {report.claims} keys, {report.secrets} secrets,"
             f" {report.jobs} live jobs{doubt}; the source takes no more writes"

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 #: Refused requests that are listed; the rest are counted.
 REFUSALS_MAX = 20
-#: One decision about a request, and what to tell about it.
+#: One decision about a request, and what to print about it.
 Decide = Callable[["Backend", "Whole"], Awaitable[tuple["Decided", str]]]
 
 Again = Annotated[
@@ -248,8 +248,8 @@ async def _decide_about_many(
         say(str(last.done))
         tell(f"of {last.matched} requests: {action} done; {last.refused} refused")
         if refusals:
-            told = [(one.id, one.flow, one.detail) for one in refusals[:REFUSALS_MAX]]
-            show(table(("refused", "flow", "reason"), told, folded=("reason",)))
+            refused_rows = [(one.id, one.flow, one.detail) for one in refusals[:REFUSALS_MAX]]
+            show(table(("refused", "flow", "reason"), refused_rows, folded=("reason",)))
     if last.refused:
         raise typer.Exit(FAILED)
     if action != "cancel" and last.done:

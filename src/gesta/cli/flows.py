@@ -60,7 +60,7 @@ def _external(settings: Settings) -> list[Flow]:
 
 def left_out(settings: Settings) -> list[MissingExtra]:
     """The channels that this process does without, because nothing that they need is installed and
-    nobody has set them up.
+    they have no config.
     """
     if settings.app is not None:
         return []
@@ -161,6 +161,6 @@ def _made(name: str, factory: Factory, settings: Settings) -> Flow | MissingExtr
         return factory(**arguments)
     except MissingExtra as missing:
         if name in settings.flows:
-            # Somebody wants this channel.
+            # This channel is configured.
             raise
         return missing

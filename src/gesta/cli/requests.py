@@ -88,7 +88,7 @@ async def _submitted(backend: Backend, flow: str, fields: object, delivery: Deli
 
     call, actor = backend.call, backend.call.actor()
     if backend.engine is not None:
-        # What is wrong is told before a store is made.
+        # Errors are reported before a store is created.
         tenant, given = call.settings.tenant, delivery
         options = Options(given.key, tenant, given.deliver_at, given.ttl, given.priority)
         backend.engine.payload(flow, fields, options)
@@ -119,7 +119,7 @@ def _for_a_shell(error: InvalidRequest, deliver_at: datetime | None) -> InvalidR
 async def _end(
     backend: Backend, request: Submitted, wait: timedelta | None, *, as_json: bool
 ) -> None:
-    """Wait for the outcome if that is wanted, and tell it."""
+    """Wait for the outcome if that is wanted, and print it."""
     from gesta.admin.wording import state_of
     from gesta.domain.outcome import Done
     from gesta.requests.waiters import outcome_of
@@ -133,14 +133,14 @@ async def _end(
         except OutcomeTimeout as error:
             late = error
     if as_json:
-        told = None if outcome is None else msgspec.to_builtins(outcome)
+        printed = None if outcome is None else msgspec.to_builtins(outcome)
         print_json(
             {
                 "id": request.id,
                 "flow": request.flow,
                 "tenant": backend.tenant,
                 "verdict": request.verdict,
-                "outcome": told,
+                "outcome": printed,
             }
         )
     elif outcome is not None:

@@ -32,7 +32,7 @@ POLL_SECONDS = 0.1
 async def show(call: Invocation, request_id: Id, as_json: Json = False) -> None:
     """Show a request: its state, its history and its attempts.
 
-    What is sealed in the payload is not shown.
+    What is encrypted in the payload is not shown.
     """
     from gesta.admin.wording import state_of
 
@@ -72,7 +72,7 @@ def _summary(
             "request": state.id,
             "status": state.status,
             "flow": state.flow,
-            "test": "yes: it reaches the sandbox and nobody else" if state.test else "",
+            "test": "yes: it reaches only the sandbox" if state.test else "",
             "tenant": state.tenant if state.tenant != "default" else "",
             "key": state.key or "",
             "created": moment_and_distance(state.created_at, now_ms),
@@ -83,7 +83,7 @@ def _summary(
             "cancel": (
                 "wished for; the end of the running attempt decides" if is_called_back else ""
             ),
-            "in doubt": doubt,
+            "possibly executed": doubt,
             "reason": state.reason,
             "detail": state.detail,
             "provider id": state.provider_id,
@@ -215,9 +215,13 @@ def _print_event(event: StreamEvent, tenant: str, *, as_json: bool) -> None:
     from gesta.admin.wording import describe, event_name, event_of, moment, ms_of
 
     if as_json:
-        told = msgspec.to_builtins(event)
-        first = {"requestId": told.pop("requestId"), "flow": told.pop("flow"), "tenant": tenant}
-        print_json_line({**first, **told})
+        printed = msgspec.to_builtins(event)
+        first = {
+            "requestId": printed.pop("requestId"),
+            "flow": printed.pop("flow"),
+            "tenant": tenant,
+        }
+        print_json_line({**first, **printed})
         return
     at = ms_of(event.at)
     name, words = event_name(event.type, event.flow), describe(event_of(event, event.flow), at)

@@ -18,7 +18,7 @@ CLOSE_SECONDS = 1.0
 class StopSignal:
     """The first SIGINT or SIGTERM.
 
-    A second one kills at once: nobody is locked in, and a killed gesta loses nothing.
+    A second one kills at once: a killed gesta loses nothing.
     """
 
     def __init__(self) -> None:

@@ -48,12 +48,18 @@ class Create(Command, frozen=True, gc=False):
     test: bool = False
     external: bool = False
     own: bool = False
+    #: The first operation; empty: the first one of the lifecycle.
+    operation: str = ""
+    #: What only its lifecycle keeps.
+    facts: Mapping[str, Any] = {}
 
 
 class Start(Command, frozen=True, gc=False):
     """Journal an attempt before the call."""
 
     key: str
+    #: What only its lifecycle journals.
+    facts: Mapping[str, Any] = {}
 
 
 class RecordOutcome(Command, frozen=True, gc=False):
@@ -107,8 +113,9 @@ class Reconciled(Command, frozen=True, gc=False):
     outcome: Outcome
     at: int
     chance: float = 0.0
-    #: The operation that the provider was asked about; None: the one that is open.
+    #: The operation and the intent that the provider was asked about; None: those that are open.
     operation: str | None = None
+    intent: int | None = None
 
 
 class Resolve(Command, frozen=True, gc=False):
@@ -118,6 +125,8 @@ class Resolve(Command, frozen=True, gc=False):
     by: str
     evidence: str
     provider_id: str = ""
+    #: When it is decided; a transaction is not sent again after its key was forgotten.
+    at: int = 0
 
 
 class Cancel(Command, frozen=True, gc=False):
@@ -129,7 +138,7 @@ class Cancel(Command, frozen=True, gc=False):
 class Withdraw(Command, frozen=True, gc=False):
     """A request from an outbox turned out to be a duplicate, a conflict or invalid: do not send it.
 
-    The caller could not be told at submit.
+    The error was not known at submit.
     """
 
     reason: Literal["duplicate", "conflict", "invalid_request"]

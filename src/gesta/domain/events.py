@@ -1,6 +1,6 @@
 """The events of a request. Stored type names are `<flow>.<Name>.v1` (see codec.py)."""
 
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
@@ -56,6 +56,8 @@ class Created(Event, frozen=True, gc=False):
     external: bool = False
     #: The caller chose the id. A request of another tenant or flow may have the same one.
     own: bool = False
+    #: What only its lifecycle keeps, e.g. the amount of a transaction.
+    facts: dict[str, Any] = {}
 
 
 class Updated(Event, frozen=True, gc=False):

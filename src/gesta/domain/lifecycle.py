@@ -4,8 +4,8 @@ Every flow has one (`Flow.lifecycle`). The pipeline works with this value and kn
 name: a new one needs no change outside its own package.
 """
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -58,6 +58,14 @@ class Lifecycle:
     event_names: Mapping[type[e.Event], str]
     #: The events that users can listen for, and under which word.
     words: Mapping[type, str]
+    #: What a stream of one is called, between the flow and the tenant.
+    stream: str = "request"
+    #: Every call is journalled before it is made, also where a durable lease would do.
+    journal: bool = False
+    #: Field → its type, which a payload must have.
+    needs: Mapping[str, type] = field(default_factory=dict)
+    #: How a request of such a payload begins: operation and facts. None: with the first operation.
+    opens: Callable[[Any], tuple[str, dict[str, Any]]] | None = None
 
     @cached_property
     def success(self) -> frozenset[str]:

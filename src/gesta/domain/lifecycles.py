@@ -16,15 +16,20 @@ from gesta.domain.lifecycle import EVENT_NAMES, Lifecycle
 from gesta.domain.notification.lifecycle import NOTIFICATION, SLACK
 from gesta.domain.saga.lifecycle import SAGA
 from gesta.domain.task import TASK
+from gesta.domain.transaction.lifecycle import TRANSACTION
 
-_OF_KIND = {"notification": NOTIFICATION, "saga": SAGA, "inbound": INBOUND}
+_OF_KIND = {
+    "notification": NOTIFICATION,
+    "payment": TRANSACTION,
+    "saga": SAGA,
+    "inbound": INBOUND,
+}
+_ALL = (NOTIFICATION, TASK, TRANSACTION, SAGA, INBOUND)
 #: Flow → its lifecycle: those that differ from their kind's, and those that were asked for.
 _OF_FLOW: dict[str, Lifecycle] = {"notification.slack": SLACK}
 
 #: Every public status that gesta itself uses.
-STATUSES = tuple(
-    dict.fromkeys(status for one in (NOTIFICATION, TASK, SAGA, INBOUND) for status in one.statuses)
-)
+STATUSES = tuple(dict.fromkeys(status for one in _ALL for status in one.statuses))
 if TYPE_CHECKING:
     Status = str
 else:

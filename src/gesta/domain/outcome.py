@@ -9,6 +9,17 @@ import msgspec
 UnknownPolicy = Literal["resend", "reconcile", "manual"]
 
 
+class Movement(msgspec.Struct, frozen=True, gc=False, repr_omit_defaults=True):
+    """Money that a gateway reports as moved."""
+
+    #: In the smallest unit of the currency; None: as much as was asked for.
+    amount: int | None = None
+    #: The gateway's id of this one movement, as its ledger names it.
+    movement_id: str = ""
+    #: An authorization is void by itself after this. Epoch milliseconds.
+    capture_before: int | None = None
+
+
 class Done(msgspec.Struct, frozen=True, gc=False, tag="done", repr_omit_defaults=True):
     """The effect happened.
 
@@ -18,6 +29,8 @@ class Done(msgspec.Struct, frozen=True, gc=False, tag="done", repr_omit_defaults
     id: str = ""
     target: str = ""
     detail: str = ""
+    #: What moved, where the flow moves money.
+    movement: Movement | None = None
 
 
 class Rejected(msgspec.Struct, frozen=True, gc=False, tag="rejected", repr_omit_defaults=True):
@@ -43,6 +56,8 @@ class Unknown(msgspec.Struct, frozen=True, gc=False, tag="unknown", repr_omit_de
     #: The earliest resend: a provider may say when to come back although its answer was lost (504
     #: with Retry-After).
     after_seconds: float = 0.0
+    #: Nothing automatic can resolve it: a person has to decide.
+    manual: bool = False
 
 
 Outcome = Done | Rejected | Retry | Unknown

@@ -21,7 +21,9 @@ WORDS = (
     "authorized",
     "captured",
     "completed",
+    "refunded",
     "reversed",
+    "conflicted",
     "compensated",
     "delivered",
     "bounced",
@@ -30,7 +32,7 @@ WORDS = (
 
 #: `Meta.source` of requests that the engine itself submitted. They cause no status webhooks,
 #: because a webhook would then report itself for ever, and a failed alert causes no alert.
-STATUS_WEBHOOKS, ALERTING = "gesta/told", "gesta/alerts"
+STATUS_WEBHOOKS, ALERTING = "gesta/webhooks", "gesta/alerts"
 #: The steps of sagas carry this, followed by the flow and id of the saga. Unlike those above they
 #: are reported as any other request.
 OF_SAGA = "gesta/saga/"
@@ -75,7 +77,7 @@ def changed_status(word: str, before: State | None) -> bool:
     return before is None or word == ATTEMPT_FAILED or before.status != word
 
 
-def told(
+def status_event(
     word: str, after: State, meta: e.Meta, position: int, event_id: bytes, type_name: str
 ) -> Event:
     """The status event, from the state right after the stored event."""

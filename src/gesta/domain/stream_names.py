@@ -1,11 +1,22 @@
 """Names of streams and checkpoints. They are built here and never parsed (S0-18)."""
 
+import re
+
+from gesta.domain.lifecycles import lifecycle_of
+
+#: Matches the whole name of every stream that is built here. An event store that gesta shares with
+#: other programs filters its log by it.
+OURS = r"(config|[^-$]+\.(request|transaction))-.+"
 #: The owner of config that applies to every tenant. No tenant can have this name.
 INSTALLATION = "_gesta"
 
 
+def is_ours(stream: str) -> bool:
+    return re.fullmatch(OURS, stream) is not None
+
+
 def request_stream(flow: str, tenant: str, request_id: str) -> str:
-    return f"{flow}.request-{tenant}-{request_id}"
+    return f"{flow}.{lifecycle_of(flow).stream}-{tenant}-{request_id}"
 
 
 def config_stream(tenant: str) -> str:

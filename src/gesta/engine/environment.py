@@ -20,9 +20,11 @@ from gesta.outbound.smtp import MailTransport, NoMail
 from gesta.outbound.smtp.smtp_transport import SmtpTransport
 from gesta.ports.stores import Stores
 from gesta.runtime.clock import Runtime, SystemRuntime
+from gesta.runtime.redaction import scrub
 from gesta.runtime.settings import Settings, resolve_reference
 from gesta.security.envelope_encryption import IDENTITY, KEY_BYTES, MasterKey
-from gesta.stores import open_queue, open_stores, open_views
+from gesta.stores import open_events, open_queue, open_stores, open_views
+from gesta.stores.separate_events import REMOVED, with_separate_events
 from gesta.stores.separate_queue import with_separate_queue
 from gesta.stores.separate_views import with_separate_views
 from gesta.tenants.templates.child_renderer import ChildRenderer
@@ -88,11 +90,16 @@ async def wire_really(settings: Settings) -> Environment:
 
 
 async def open_ports(settings: Settings, runtime: Runtime) -> Stores:
-    """The store of the URL; views, queue and vault from other databases where the settings name
-    them.
+    """The store of the URL; events, views, queue and vault from other databases where the settings
+    name them.
     """
     stores = await open_stores(settings.url, runtime)
     try:
+        if settings.events_url not in (None, settings.url):
+            with _naming("events_url"):
+                await _refuse_own_events(stores, settings.events_url)
+                events = await open_events(settings.events_url, runtime)
+                stores = with_separate_events(stores, events, runtime)
         if settings.views_url not in (None, settings.url):
             with _naming("views_url"):
                 views = await open_views(settings.views_url, runtime)
@@ -108,6 +115,17 @@ async def open_ports(settings: Settings, runtime: Runtime) -> Stores:
         await stores.close()
         raise
     return stores
+
+
+async def _refuse_own_events(stores: Stores, events_url: str) -> None:
+    """A store that has used its own log would lose sight of it."""
+    first = await stores.events.follow(0, 1)
+    if first and first[0].type != REMOVED:
+        raise BadSettings(
+            f"{stores.name} has events of its own, which would not be found in"
+            f" {scrub(events_url)}. Copy it into a new store: gesta copy --to URL --to-events-url"
+            f" {scrub(events_url)}"
+        )
 
 
 def _with_vault_of(stores: Stores, other: Stores) -> Stores:

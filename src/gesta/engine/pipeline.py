@@ -21,19 +21,22 @@ from gesta.errors import NotFound
 from gesta.flows import webhook
 from gesta.flows.flow import Flow
 from gesta.intake.admission import Admission
+from gesta.intake.adoption import Adoption
 from gesta.intake.batch_throttle import BatchThrottle
 from gesta.intake.flow_checks import FlowChecks
 from gesta.intake.inbound.inbox import Inbox
+from gesta.intake.job_contract import JobReading
 from gesta.intake.outbox_drain import OutboxDrain
 from gesta.intake.provider_reports import Reach, Reports, report_address
 from gesta.intake.submit import Intake
 from gesta.maintenance.retention import Retention, removed_text
+from gesta.maintenance.schedules import Schedule, Schedules
 from gesta.maintenance.sweeper import Sweeper
 from gesta.outbound.http import Http
 from gesta.outbound.rate_limits import Tokens
 from gesta.outbound.smtp import Mail
 from gesta.ports.leases import LiveProcess, Presence, Role
-from gesta.ports.stores import refuse_missing
+from gesta.ports.stores import Stores, refuse_missing
 from gesta.projector.inline import InlineProjection
 from gesta.projector.job_relay import Relay
 from gesta.projector.partitions import Partitions
@@ -48,6 +51,7 @@ from gesta.runtime.component import Components, Process, repeat
 from gesta.runtime.telemetry import Telemetry
 from gesta.sagas.run import SagaRuns
 from gesta.sagas.wake_up import WakeUps
+from gesta.security.call_journal import CallJournal
 from gesta.security.cursors import Cursors
 from gesta.security.envelope_encryption import IDENTITY, KeyRing
 from gesta.security.keyed_digests import KeyedDigests
@@ -94,8 +98,7 @@ class Pipeline:
         retention: timedelta | None,
     ) -> None:
         self._sagas = SagaRuns(flows)
-        bound = self._sagas.flows
-        self.flows = bound if environment.stores.leases_are_durable else _journalled(bound)
+        self.flows = _journalled(self._sagas.flows, environment.stores)
         self.environment, self.retention = environment, retention
         self.runtime = OnClock(environment.runtime, environment.stores.now_ms)
         self.telemetry, ids = Telemetry(), Ids(self.runtime)
@@ -106,6 +109,7 @@ class Pipeline:
         self._wire_log()
         self._wire_intake(work)
         self._wire_worker(work)
+        self._wire_adoption(work)
         self._wire_sweeper()
         self._wire_subscriptions(subscriptions)
         self._choose(work)
@@ -147,6 +151,7 @@ class Pipeline:
             runtime=runtime,
         )
         self.suppressing = SuppressionAudit(self.records, self.config_writer, runtime)
+        self._call_journal = CallJournal(key_ring)
         self._templates = partial(Templates, renderer=environment.renderer)
 
     def _wire_log(self) -> None:
@@ -180,7 +185,12 @@ class Pipeline:
             process=self.process,
         )
         self.inbox = Inbox(
-            flows=self.flows, config=self.config, intake=self.intake, process=self.process
+            flows=self.flows,
+            config=self.config,
+            intake=self.intake,
+            loader=self.loader,
+            recorder=self.recorder,
+            process=self.process,
         )
         self.reports = Reports(
             flows=self.flows,
@@ -224,6 +234,7 @@ class Pipeline:
             templates=self._templates,
             records=self.records,
             report_to=report_address(environment.settings),
+            journal=self._call_journal,
             runtime=runtime,
         )
         self._deadlines = Deadlines(runtime)
@@ -257,6 +268,23 @@ class Pipeline:
             identity=self.identity,
             process=process,
         )
+
+    def _wire_adoption(self, work: Work) -> None:
+        """Jobs of other programs, of the flows that this process executes."""
+        stores, settings = self.environment.stores, self.environment.settings
+        #: None where no other program can put jobs into the queue.
+        self.adoption: Adoption | None = None
+        if stores.foreign_jobs is not None:
+            flows = work.taken_of(self.flows)
+            self.adoption = Adoption(
+                jobs=stores.foreign_jobs,
+                queue=stores.queue,
+                flows=flows,
+                reading=JobReading(flows, settings.tenant, settings.enriched_jobs_until),
+                intake=self.intake,
+                loader=self.loader,
+                process=self.process,
+            )
 
     def _wire_sweeper(self) -> None:
         flows, stores, process = self.flows, self.environment.stores, self.process
@@ -400,6 +428,8 @@ class Pipeline:
         if "worker" in work.parts:
             runs |= {"worker": self.pool.run, "queue": self.pool.listen}
             runs |= {"lease": self.pool.lease.keep, "deadlines": self._deadlines.run}
+            if self.adoption is not None:
+                runs["adoption"] = self.adoption.run
         if work.parts and self.alerts is not None and self.alerts.is_possible:
             runs["alerts"] = self.alerts.run
         self.presence = Presence(
@@ -418,6 +448,15 @@ class Pipeline:
             runs["presence"] = partial(repeat, self.presence.step, "presence", self.process)
         if "sweeper" in work.parts:
             runs["sweep"], self._roles["sweep"] = self.sweep.run, self.sweep.role
+
+    def run_schedules(self, schedules: Sequence[Schedule]) -> None:
+        """Run these, too, if this process has the role sweeper; before the components start."""
+        self.schedules = Schedules(
+            schedules, intake=self.intake, stores=self.environment.stores, process=self.process
+        )
+        if schedules and "sweep" in self.components.runs:
+            self.components.runs["schedules"] = self.schedules.run
+            self._roles["schedules"] = self.schedules.role
 
     def not_begun(self) -> list[str]:
         """Components that have had no answer from the store since this process started."""
@@ -441,10 +480,14 @@ class Pipeline:
         await self.external.stop(last)
         self.subscriptions.stop()
         self.pool.eager_dispatcher.close()
-        await self.components.end(["sweep", "worker"], last)
+        await self.components.end(["sweep", "schedules", "worker", "adoption"], last)
         if was_running and "sweep" in self._roles:
             await self.sweep.role.give_up()
+        if was_running and "schedules" in self._roles:
+            await self.schedules.role.give_up()
         await self.pool.stop(self.environment.drain_seconds)
+        if was_running and self.adoption is not None:
+            await self.adoption.stop()
         await self.subscriptions.drain(until)
         await self.components.end(list(self.components.tasks), last)
         if was_running and "projector" in self._roles:
@@ -458,11 +501,16 @@ class Pipeline:
         await self.environment.stores.close()
 
 
-def _journalled(flows: Mapping[str, Flow]) -> dict[str, Flow]:
+def _journalled(flows: Mapping[str, Flow], stores: Stores) -> Mapping[str, Flow]:
     """For a queue whose leases a crash may undo: an attempt that must not be repeated blindly is
-    journalled as an event before the call.
+    journalled as an event before the call. For a queue without UniqueJobs every attempt is: the
+    event decides which of two copies of a job is executed.
     """
+    if stores.leases_are_durable:
+        return flows
     return {
-        name: flow if flow.rules.on_unknown == "resend" else replace(flow, journal=True)
+        name: flow
+        if flow.rules.on_unknown == "resend" and stores.unique_jobs is not None
+        else replace(flow, journal=True)
         for name, flow in flows.items()
     }

@@ -11,13 +11,18 @@ import msgspec
 
 from gesta.domain import commands
 from gesta.domain.events import Actor
+from gesta.domain.ids import KEY_LENGTH_MAX
 from gesta.domain.lifecycles import Status
+from gesta.domain.money import Money
 from gesta.domain.outcome import Outcome
 from gesta.domain.state import State
 from gesta.domain.stream_names import INSTALLATION
+from gesta.domain.transaction import commands as transactions
 from gesta.errors import (
+    Conflict,
     Erased,
     GestaError,
+    InDoubt,
     InvalidRequest,
     NotFound,
     OutcomeTimeout,
@@ -29,11 +34,12 @@ from gesta.flows.flow import Payload
 from gesta.flows.payload_codec import decoder_of
 from gesta.flows.validation import actor_errors, value_errors
 from gesta.intake.submit import Accepted
-from gesta.intake.submit_options import ttl_errors
+from gesta.intake.submit_options import is_text, ttl_errors
 from gesta.ports.read_model import Key, View
 from gesta.requests.recorder import Origin, Settle, drop_job, no_job
 from gesta.requests.waiters import outcome_of
 from gesta.runtime.clock import sleep, spawn
+from gesta.runtime.redaction import scrubbed_name
 from gesta.security.subject_keys import ERASED
 
 if TYPE_CHECKING:
@@ -239,7 +245,90 @@ class Request:
         actor: Actor | None = None,
     ) -> Status:
         """Resolve an `unknown` request with a person's finding, on record."""
-        return await self._reopen(commands.Resolve(result, by, evidence, provider_id), actor)
+        now = self._pipeline.runtime.now_ms()
+        return await self._reopen(commands.Resolve(result, by, evidence, provider_id, now), actor)
+
+    async def capture(
+        self,
+        amount: Money | None = None,
+        *,
+        key: str,
+        final: bool = True,
+        actor: Actor | None = None,
+    ) -> Status:
+        """Take part or all of what was authorized; None: all that is left.
+
+        `key` is yours: the same one with the same content changes nothing. The rest of the
+        authorization is released; `final=False` keeps it for further captures, where the gateway
+        supports that.
+
+        Raises InDoubt while an outcome is unknown, Refused if the amounts do not allow it.
+        """
+        return await self._open(transactions.Capture, amount, key, actor, is_final=final)
+
+    async def post(
+        self,
+        amount: Money | None = None,
+        *,
+        key: str,
+        final: bool = True,
+        actor: Actor | None = None,
+    ) -> Status:
+        """Transfer part or all of what was reserved; as `capture`."""
+        return await self._open(transactions.Post, amount, key, actor, is_final=final)
+
+    async def void(self, *, key: str | None = None, actor: Actor | None = None) -> Status:
+        """Release what was authorized and not captured."""
+        return await self._open(transactions.Void, None, key, actor)
+
+    async def refund(
+        self, amount: Money | None = None, *, key: str, actor: Actor | None = None
+    ) -> Status:
+        """Give part or all of what was captured back; None: all that is left."""
+        return await self._open(transactions.Refund, amount, key, actor)
+
+    async def reverse(self, *, key: str | None = None, actor: Actor | None = None) -> Status:
+        """Take it back: void it, or refund it where it was captured."""
+        return await self._open(transactions.Reverse, None, key, actor)
+
+    async def _open(
+        self,
+        kind: type[transactions.OperationCommand],
+        amount: Money | None,
+        key: str | None,
+        actor: Actor | None,
+        **more: bool,
+    ) -> Status:
+        """Open a further operation of a transaction."""
+        faults = {}
+        if key is not None and not is_text(key):
+            faults["key"] = f"a string of 1 to {KEY_LENGTH_MAX} characters"
+        given: object = amount
+        if given is not None and not isinstance(given, Money):
+            faults["amount"] = 'Money("49.90", "EUR")'
+        if faults:
+            raise InvalidRequest(self.flow, faults)
+        state = (await self._stored()).state
+        digest = ""
+        if key is not None:
+            digest = self._pipeline.identity.name_of(
+                self.tenant, self.flow, key, test=state.test
+            ).hex()
+        command = kind(
+            self._pipeline.runtime.now_ms(),
+            None if amount is None else amount.minor,
+            "" if amount is None else amount.currency,
+            "" if key is None else scrubbed_name(key),
+            digest,
+            **more,
+        )
+        try:
+            after, _ = await self._apply(command, no_job, actor)
+        except Refused as refused:
+            if refused.code == "key_conflict" and key is not None:
+                raise Conflict(key, self.id, shown=scrubbed_name(key)) from None
+            raise
+        return after.state.status
 
     async def purge(self, *, actor: Actor | None = None) -> None:
         """Remove it from the dead letters; its events stay."""
@@ -279,5 +368,6 @@ class Request:
                 view, command, flow.rules, settle, causation_id=self.id, origin=Origin(actor)
             )
         except commands.CommandRefused as refused:
-            raise Refused(self.id, refused) from None
+            kind = InDoubt if refused.code == "in_doubt" else Refused
+            raise kind(self.id, refused) from None
         return applied.view, applied.settled == "active"

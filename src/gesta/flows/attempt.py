@@ -3,6 +3,9 @@
 The types are imported at run time, so that `help(Attempt)` and tools that read annotations work.
 """
 
+from collections.abc import Mapping
+from typing import Any
+
 import msgspec
 
 from gesta.outbound.http import Http
@@ -48,3 +51,11 @@ class Attempt(msgspec.Struct, frozen=True):
     report_to: str = ""
     #: The operation to execute, where the lifecycle of the flow has several.
     operation: str = "send"
+    #: The number of this decision to have the effect; part of the key.
+    intent: int = 1
+    #: An earlier attempt of this intent may have had its effect.
+    in_doubt: bool = False
+    #: What the lifecycle keeps of the request, e.g. the amounts of a transaction.
+    facts: Mapping[str, Any] = {}
+    #: The journalled call, where the flow renders one: send exactly this.
+    call: bytes = b""

@@ -32,6 +32,7 @@ from gesta.errors import BadFlow
 if TYPE_CHECKING:
     from gesta.flows.attempt import Attempt
     from gesta.intake.inbound.source import Source
+    from gesta.intake.job_contract import JobContract
     from gesta.intake.provider_reports import Reporting
     from gesta.tenants.config import TenantConfig
     from gesta.tenants.suppression import Addresses
@@ -130,7 +131,17 @@ class QueueAlarms:
     dead_letters: int
 
 
+class Rendered(msgspec.Struct, frozen=True):
+    """A call, ready to be sent. It is journalled before it is, `call` encrypted."""
+
+    call: bytes
+    #: What is journalled in clear.
+    facts: Mapping[str, Any]
+
+
 Executor = Callable[[Any, "Attempt"], Awaitable[Outcome]]
+#: Makes the call of an intent, once: later attempts send the same.
+Render = Callable[[Any, "Attempt"], Awaitable[Rendered]]
 #: (payload, the tenant's config, its templates) → field → error.
 Check = Callable[[Any, "TenantConfig", Any], Awaitable[Mapping[str, str]]]
 
@@ -188,6 +199,8 @@ class Flow:
     notices: Notices | None = None
     #: How the provider reports delivery; None: it does not.
     reports: Reporting | None = None
+    #: Complete jobs of other programs that become requests; None: only pointers are understood.
+    adopts: JobContract | None = None
     #: How events of other systems enter, where this flow records them; None: it is no source.
     inbound: Source | None = None
     #: The suppression list of this channel; None: it has none.
@@ -205,6 +218,11 @@ class Flow:
     lease_seconds: float | None = None
     #: By default that of its kind: a flow of a user is a task.
     lifecycle: Lifecycle = BY_KIND
+    #: How a request of this payload begins: its first operation, and what its lifecycle keeps.
+    #: None: as its lifecycle says.
+    opens: Callable[[Any], tuple[str, dict[str, Any]]] | None = None
+    #: Renders the call of an intent before it is journalled; None: the executor does.
+    render: Render | None = None
 
     @property
     def is_external(self) -> bool:
@@ -252,7 +270,18 @@ class Flow:
                 raise BadFlow(self.name, str(error)) from None
             # This process may have read events of the flow before.
             event_types.cache_clear()
-        if self.is_external and len(self.lifecycle.operations) > 1:
+        for name, kind in self.lifecycle.needs.items():
+            if self.opens is None and get_type_hints(self.payload).get(name) is not kind:
+                raise BadFlow(
+                    self.name,
+                    f"a {self.lifecycle.name} needs a field `{name}: {kind.__name__}` in its"
+                    " payload",
+                )
+        if self.lifecycle.journal and not self.is_external:
+            object.__setattr__(self, "journal", True)
+        if self.opens is None and self.lifecycle.opens is not None:
+            object.__setattr__(self, "opens", self.lifecycle.opens)
+        if self.is_external and len(self.lifecycle.operations) > 1 and self.lifecycle.opens is None:
             raise BadFlow(self.name, "external workers execute flows with one operation only")
         if self.reports is not None and RecordReceipt not in self.lifecycle.decisions:
             raise BadFlow(self.name, f"a {self.lifecycle.name} has no delivery receipts")

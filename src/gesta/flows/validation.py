@@ -78,7 +78,7 @@ def decode_fields(kind: type[T], given: object) -> tuple[T | None, dict[str, str
         errors = naive_times(value)
         return (None, errors) if errors else (value, {})
     except msgspec.ValidationError as error:
-        return None, field_errors(kind, fields) or {"payload": _told(str(error))}
+        return None, field_errors(kind, fields) or {"payload": _worded(str(error))}
     except RecursionError:
         return None, {"payload": TOO_DEEP}
 
@@ -278,7 +278,7 @@ def holds_times(kind: type[msgspec.Struct]) -> bool:
 
 def error_text(error: msgspec.ValidationError, kind: Any) -> str:
     """The error in a sentence, with the allowed values where it has a list of them."""
-    text = _told(str(error))
+    text = _worded(str(error))
     if not text.startswith("invalid enum value"):
         return text
     words = _words(msgspec.inspect.type_info(kind))
@@ -297,7 +297,7 @@ def _words(part: msgspec.inspect.Type) -> tuple[object, ...]:
     return next((words for one in inner if one is not None and (words := _words(one))), ())
 
 
-def _told(text: str) -> str:
+def _worded(text: str) -> str:
     """Msgspec's sentence without its capital letter and its path."""
     text = text[:1].lower() + text[1:]
     return text.replace(" - at `$`", "").replace("`", "'")

@@ -1,5 +1,7 @@
 """The first event of a request, with the claim on its key."""
 
+from typing import Any
+
 import msgspec
 from msgspec.structs import replace
 
@@ -9,6 +11,7 @@ from gesta.domain.commands import Command, Create, Rules
 from gesta.domain.events import Meta
 from gesta.domain.ids import event_id, id_text
 from gesta.domain.lifecycles import lifecycle_of
+from gesta.domain.state import State
 from gesta.domain.stream_names import request_stream
 from gesta.flows.flow import Flow
 from gesta.intake.submit_options import Options
@@ -31,6 +34,8 @@ class Draft(msgspec.Struct, frozen=True, gc=False):
     #: The caller's own id is its id and its key.
     is_own: bool = False
     warnings: tuple[SubmitWarning, ...] = ()
+    #: How it begins, where the flow says so: the first operation, and its facts.
+    opening: tuple[str, dict[str, Any]] | None = None
 
 
 def first_append(draft: Draft, stored: bytes, identity: KeyedDigests) -> Append:
@@ -51,6 +56,9 @@ def first_append(draft: Draft, stored: bytes, identity: KeyedDigests) -> Append:
         external=flow.is_external,
         own=draft.is_own and options.key == request_id,
     )
+    if draft.opening is not None:
+        operation, facts = draft.opening
+        command = replace(command, operation=operation, facts=facts)
     correlation_id, causation_id = options.correlation_id, options.causation_id
     meta = Meta(
         options.tenant,
@@ -96,6 +104,16 @@ def with_end(append: Append, command: Command, at_ms: int) -> Append:
     )
     begun = replace(first, known=Known(created, meta, state))
     return replace(append, events=(begun, end))
+
+
+def ends_of(append: Append) -> tuple[State, State]:
+    """The states after the two events of an append `with_end`."""
+    created, ended = (one.known for one in append.events)
+    assert created is not None
+    assert created.after is not None
+    assert ended is not None
+    assert ended.after is not None
+    return created.after, ended.after
 
 
 def _claim(draft: Draft, identity: KeyedDigests) -> Claim | None:

@@ -164,30 +164,30 @@ class Reports:
             self._fetch,
         )
         try:
-            told = await flow.reports.read(Incoming(tenant, tuple(parts), header, body), context)
+            found = await flow.reports.read(Incoming(tenant, tuple(parts), header, body), context)
         except AttemptEnded as ended:
             # What a config says of a vault that is out of reach, in the words of an attempt.
             raise StoreError(f"a report cannot be verified now: {ended.outcome.detail}") from None
         counts = {"new": 0, "known": 0, "strange": 0}
-        for one in told:
+        for one in found:
             counts[await self._record(flow, tenant, one)] += 1
-        if told:
+        if found:
             self._telemetry.reported(flow.name, counts["new"])
         return ReportResult(**counts)
 
-    async def _record(self, flow: Flow, tenant: str, told: ProviderReport) -> str:
-        view = await self._loader.one((flow.name, tenant, told.request_id))
-        if view is not None and told.report.report in view.state.reports:
+    async def _record(self, flow: Flow, tenant: str, found: ProviderReport) -> str:
+        view = await self._loader.one((flow.name, tenant, found.request_id))
+        if view is not None and found.report.report in view.state.reports:
             return "known"
         # Before the event: after a crash in between, the provider reports again and the report is
         # not yet known.
-        assert flow.addresses is not None or not told.suppress
-        for address in told.suppress:
+        assert flow.addresses is not None or not found.suppress
+        for address in found.suppress:
             if flow.addresses is not None and flow.addresses.normal(address) is not None:
                 reason = (
-                    f"{told.report.kind}: {told.report.reason}"
-                    if told.report.reason
-                    else told.report.kind
+                    f"{found.report.kind}: {found.report.reason}"
+                    if found.report.reason
+                    else found.report.kind
                 )
                 await suppress(
                     self._records.of(tenant),
@@ -201,7 +201,7 @@ class Reports:
             # Removed by retention, or of another tenant: the answer does not say which.
             return "strange"
         applied = await self._recorder.apply(
-            view, told.report, flow.rules, no_job, causation_id=told.report.report
+            view, found.report, flow.rules, no_job, causation_id=found.report.report
         )
         return "new" if applied.events else "known"
 

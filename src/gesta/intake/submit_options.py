@@ -29,7 +29,7 @@ class Options(msgspec.Struct, frozen=True, gc=False):
     actor: Actor | None = None
     #: A test request: it reaches the sandbox only.
     test: bool = False
-    #: Who asks, where it is the engine itself (domain/told.py). Never a caller's to say.
+    #: Who asks, where it is the engine itself (domain/status_events.py). Never a caller's to say.
     source: str = "gesta"
 
 

@@ -34,6 +34,11 @@ LOOK_AGAIN_MS = 60_000
 LOST_PERIOD_SECONDS = 60.0
 LOST_BATCH = 2_000
 LOST_AGE_MS = 60_000
+#: A queue without UniqueJobs cannot say whether it has a job. A request that wants one and has not
+#: moved for this long gets another copy of it, then again whenever that time has doubled, and in
+#: the end each time it has passed so often again.
+UNSEEN_AGE_MS = 15 * 60_000
+UNSEEN_TIMES_MAX = 16
 #: How often external leases without a report are looked for.
 EXPIRED_PERIOD_SECONDS = 2.0
 #: How often held jobs are checked for a pause that still stands.
@@ -65,6 +70,7 @@ class Sweeper:
         )
         self._read_model, self._leases = stores.read_model, stores.leases
         self._live_jobs, self._buckets = stores.live_jobs, stores.token_buckets
+        self._has_unique_jobs = stores.unique_jobs is not None
         self._retention, self._lease_expiry, self._process = retention, lease_expiry, process
         self._runtime, self._telemetry = process.runtime, process.telemetry
         self.role = Role(ROLE, owner=process.owner, leases=stores.leases, runtime=process.runtime)
@@ -181,6 +187,8 @@ class Sweeper:
             ids = {state.job_id: state for state in states}
             live = await self._live_jobs(list(ids)) if ids else set()
             missing = [state for name, state in ids.items() if name not in live]
+            if not self._has_unique_jobs:
+                missing = [state for state in missing if self._is_unseen(state)]
             # In smaller batches: these are read with their payloads.
             for start in range(0, len(missing), BATCH):
                 await self._restore(missing[start : start + BATCH])
@@ -196,7 +204,34 @@ class Sweeper:
         ]
         if lost:
             self._telemetry.log.warning("jobs restored", count=len(lost))
-            await self._queue.put([job_for(state, possibly_executed=True) for state in lost])
+            await self._queue.put(
+                [
+                    # A queue without UniqueJobs is not believed: the journal tells.
+                    job_for(
+                        state,
+                        possibly_executed=self._has_unique_jobs or state.started is not None,
+                    )
+                    for state in lost
+                ]
+            )
+
+    def _is_unseen(self, state: State) -> bool:
+        """Whether another copy of the job is put now: its request has not moved for UNSEEN_AGE_MS,
+        twice, four, eight times that, and so on, reached since the last look.
+
+        An attempt that runs is not disturbed before it has had its time twice.
+        """
+        flow = self._flows.get(state.flow)
+        if flow is None:
+            # Jobs of undeclared flows are not executed.
+            return False
+        unseen_ms = max(UNSEEN_AGE_MS, round(2 * flow.timeout_seconds * 1000))
+        age_ms = self._runtime.now_ms() - max(state.updated_at, state.due_at or 0)
+        times, before = (
+            one // unseen_ms for one in (age_ms, age_ms - round(LOST_PERIOD_SECONDS * 1000))
+        )
+        is_round = times & (times - 1) == 0 or times % UNSEEN_TIMES_MAX == 0
+        return times > max(before, 0) and is_round
 
 
 def _next_look(state: State, now_ms: int) -> int | None:

@@ -167,6 +167,16 @@ class EventStore(Protocol):
         """Return when an event may have been appended, by any process, or after the timeout."""
 
 
+class EventRemoval(Protocol):
+    """For an event store that is not in the database of the views (stores/separate_events.py)."""
+
+    async def remove_streams(self, streams: Sequence[tuple[str, int]], passed: int) -> list[bool]:
+        """Remove each stream of this version that has no event after the position `passed`.
+
+        True: it is removed, perhaps by an earlier call. Its name cannot be used again.
+        """
+
+
 class KeyClaims(Protocol):
     """The claimed keys, for store copies and operators. `append` claims keys, too."""
 

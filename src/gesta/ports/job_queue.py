@@ -39,6 +39,9 @@ class LeasedJob(msgspec.Struct, frozen=True, gc=False):
     takes: int
     #: Since when it could have been leased; queue_lag_ms is measured from it.
     available_ms: int
+    #: The queue may have further copies of the job (no UniqueJobs). Then every attempt is
+    #: journalled, and the journal tells what was executed.
+    may_be_copy: bool = False
 
     @property
     def is_possibly_executed(self) -> bool:
@@ -154,7 +157,8 @@ class JobQueue(Protocol):
     """
 
     async def put(self, jobs: Sequence[Job]) -> list[bool]:
-        """True: created. False: a job of that id is live and stays as it is.
+        """True: created. False: a job of that id is live and stays as it is. Without UniqueJobs a
+        live id may be created again.
 
         On disk when it returns: the relay then deletes its undispatched jobs.
         """
@@ -179,24 +183,35 @@ class JobQueue(Protocol):
     async def settle(self, settlements: Sequence[Settlement]) -> list[Settled]:
         """Ack, release, hold or drop, each fenced by its token.
 
-        `Hold` is settled only where the store has JobHolds.
+        `Hold` is settled only where the store has JobHolds, `Drop` only where it has UniqueJobs.
         """
-
-    async def find(self, job_ids: Sequence[str]) -> set[str]:
-        """Which of these jobs are live."""
 
     async def ready(self, timeout_seconds: float) -> None:
         """Return when a job may be ready, or after the timeout."""
 
 
-class JobInspection(Protocol):
-    """What the queue holds, for operators, gauges and backpressure."""
+class UniqueJobs(Protocol):
+    """A queue that knows its jobs by id: it has one of each, drops it, and says whether it lives.
+
+    Without it the queue delivers at least once, and stores/waiting_room.py makes up for it.
+    """
+
+    async def find(self, job_ids: Sequence[str]) -> set[str]:
+        """Which of these jobs are live."""
+
+
+class JobCounts(Protocol):
+    """How many jobs the queue holds, exactly or estimated, for gauges and backpressure."""
 
     async def count(self, limit: int) -> int:
         """How many jobs are live, counted up to `limit`."""
 
     async def backlog(self) -> dict[str, Backlog]:
         """What is live, by flow. May read every job: never called by the pipeline."""
+
+
+class JobInspection(JobCounts, Protocol):
+    """What the queue holds, for operators, gauges and backpressure."""
 
     async def jobs(self, after_id: str, limit: int) -> list[QueueStanding]:
         """Live jobs in the order of their ids, after an id."""

@@ -10,9 +10,17 @@ from typing import NoReturn, TypeVar
 
 from gesta.errors import BadSettings
 from gesta.ports.checkpoints import Checkpoints
-from gesta.ports.event_store import EventStore, KeyClaims
+from gesta.ports.event_store import EventRemoval, EventStore, KeyClaims
 from gesta.ports.fences import Fences
-from gesta.ports.job_queue import ExternalLeases, JobHolds, JobInspection, JobQueue
+from gesta.ports.foreign_jobs import ForeignJobs
+from gesta.ports.job_queue import (
+    ExternalLeases,
+    JobCounts,
+    JobHolds,
+    JobInspection,
+    JobQueue,
+    UniqueJobs,
+)
 from gesta.ports.job_store import Jobs, JobStore
 from gesta.ports.leases import Leases
 from gesta.ports.outbox import Outbox
@@ -59,14 +67,21 @@ class QueuePorts:
     #: Whether a lease survives every crash of the database. If not, it cannot serve as the journal:
     #: the worker appends AttemptStarted before calls that must not be repeated blindly.
     leases_are_durable: bool = True
+    #: None: the queue delivers at least once. The engine journals every attempt, keeps held jobs in
+    #: the store, and takes a job for lost by its age (stores/waiting_room.py).
+    unique_jobs: UniqueJobs | None = None
+    #: For a queue that can count its jobs and cannot list them.
+    job_counts: JobCounts | None = None
     #: None: no gauges, and the limit `backlog_max` does not count the queue.
     job_inspection: JobInspection | None = None
-    #: None: the engine refuses the queue, because a pause cannot hold jobs.
+    #: None: the engine refuses a queue with UniqueJobs, because a pause cannot hold jobs.
     job_holds: JobHolds | None = None
     #: None: the engine refuses flows that external workers execute.
     external_leases: ExternalLeases | None = None
     #: None: the store cannot be copied.
     fences: Fences | None = None
+    #: None: no other program puts jobs into this queue.
+    foreign_jobs: ForeignJobs | None = None
     #: None: it cannot hold jobs that other services create and read.
     job_store: Jobs | None = None
 
@@ -92,6 +107,24 @@ class ViewPorts:
 
 
 @dataclass(frozen=True, kw_only=True)
+class EventPorts:
+    """What an adapter opens that only holds events, for use with the store of another database."""
+
+    events: EventStore
+    key_claims: KeyClaims
+    event_removal: EventRemoval
+    #: Fences of the kind `left`: they stop appends and claims.
+    fences: Fences
+    close: Callable[[], Awaitable[None]]
+    name: str = ""
+
+    @property
+    def capabilities(self) -> frozenset[str]:
+        """The names of the ports that this adapter fills in."""
+        return frozenset({"events", "key_claims", "event_removal", "fences"})
+
+
+@dataclass(frozen=True, kw_only=True)
 class JobPorts:
     """What an adapter opens that only holds jobs of slow endpoints."""
 
@@ -114,10 +147,13 @@ class Stores(QueuePorts):
     vault: Vault
     transactions: Transactions
     token_buckets: TokenBuckets
+    unique_jobs: UniqueJobs | None
     job_inspection: JobInspection
     job_holds: JobHolds
     external_leases: ExternalLeases
     fences: Fences
+    #: Where held jobs are, for a queue without UniqueJobs.
+    waiting_room: UniqueJobs | None = None
     #: None: the queue cannot be in another database.
     undispatched_jobs: UndispatchedJobs | None = None
     #: None: the store cannot share a transaction with its callers.
@@ -138,13 +174,16 @@ class Stores(QueuePorts):
     disk_free: Callable[[], Awaitable[int | None]] = unknown
 
     async def live_jobs(self, job_ids: Sequence[str]) -> set[str]:
-        """Which of these jobs are in the queue or on their way to it."""
-        if self.undispatched is None or self.undispatched_jobs is None:
-            return await self.queue.find(job_ids)
+        """Which of these jobs are in the queue or on their way to it; of a queue without
+        UniqueJobs, only what the store itself has.
+        """
         # Undispatched jobs first: the relay puts a job before it removes it here, so one of the
         # two answers has it.
-        found = await self.undispatched_jobs.find_undispatched(job_ids)
-        return found | await self.queue.find(job_ids)
+        found: set[str] = set()
+        if self.undispatched is not None and self.undispatched_jobs is not None:
+            found = await self.undispatched_jobs.find_undispatched(job_ids)
+        unique = self.unique_jobs or self.waiting_room
+        return found if unique is None else found | await unique.find(job_ids)
 
 
 #: The attributes of `Stores` that are ports, each with its protocol.
@@ -156,9 +195,12 @@ PORTS: dict[str, type] = {
     "checkpoints": Checkpoints,
     "leases": Leases,
     "queue": JobQueue,
+    "unique_jobs": UniqueJobs,
+    "job_counts": JobCounts,
     "job_inspection": JobInspection,
     "job_holds": JobHolds,
     "external_leases": ExternalLeases,
+    "foreign_jobs": ForeignJobs,
     "undispatched_jobs": UndispatchedJobs,
     "vault": Vault,
     "transactions": Transactions,
@@ -182,7 +224,8 @@ class Missing:
 
 def methods_of(protocol: type) -> list[str]:
     """The methods that an adapter has to implement."""
-    return [name for name in vars(protocol) if not name.startswith("_")]
+    protocols = (one for one in reversed(protocol.__mro__) if one.__module__ == protocol.__module__)
+    return [name for one in protocols for name in vars(one) if not name.startswith("_")]
 
 
 def required(port: T | None, missing: Missing) -> T:

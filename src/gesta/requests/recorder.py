@@ -110,7 +110,7 @@ class Recorder:
                     # Nothing is recorded, so the job stays.
                     settlement = None
                 elif view.state.wants is not None:
-                    dropped = job_for(view.state)
+                    dropped = job_for(view.state, possibly_executed=view.state.started is not None)
             changed = View(after, view.payload)
             entry = Entry(append, settlement, dropped, changed)
             try:

@@ -11,7 +11,10 @@ from gesta.ports.read_model import Key, View, key_of
 
 def outcome_of(state: State) -> Outcome | None:
     """The outcome of a request; None while something will still happen automatically."""
+    lifecycle = lifecycle_of(state.flow)
     match state.status:
+        case status if status in lifecycle.success and not state.reason:
+            return Done(state.provider_id, state.target_id, state.detail)
         case "failed":
             return Rejected(state.reason, state.detail)
         case "cancelled" if state.reason == "duplicate" and state.attempts == 0:
@@ -22,8 +25,9 @@ def outcome_of(state: State) -> Outcome | None:
             return Rejected(state.status)
         case "unknown" if state.due_at is None:
             return Unknown(state.reason, state.detail)
-        case status if status in lifecycle_of(state.flow).success:
-            return Done(state.provider_id, state.target_id, state.detail)
+        case status if status in lifecycle.success:
+            # The last operation failed, and what succeeded before it stays.
+            return Rejected(state.reason, state.detail)
         case _:
             return None
 

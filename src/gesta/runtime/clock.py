@@ -14,7 +14,7 @@ import random
 import sys
 import threading
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable
 from typing import Any, Generic, Protocol, TypeVar
 from weakref import WeakKeyDictionary
 
@@ -144,6 +144,18 @@ def spawn(coroutine: Coroutine[Any, Any, T], name: str) -> asyncio.Task[T]:
     The caller keeps the reference: Python may collect a task without one while it runs.
     """
     return asyncio.get_running_loop().create_task(coroutine, name=name)
+
+
+async def run_all(coroutines: Iterable[Coroutine[Any, Any, T]], name: str) -> list[T]:
+    """Run them at the same time; their results in order. If one fails, the others are cancelled."""
+    tasks = [spawn(one, name) for one in coroutines]
+    try:
+        return [await task for task in tasks]
+    finally:
+        for task in tasks:
+            task.cancel()
+        # None may go on after this returns, and no error of the others is of interest.
+        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 #: How many new objects start a garbage collection. An engine makes many short-lived objects and

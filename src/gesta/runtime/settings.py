@@ -8,7 +8,7 @@ import re
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from datetime import timedelta
+from datetime import date, timedelta
 from difflib import get_close_matches
 from ipaddress import ip_network
 from pathlib import Path
@@ -35,6 +35,9 @@ class Settings:
 
     #: The store: sqlite:///file.db
     url: str = "sqlite:///gesta.db"
+    #: The events, where they are to be in another database than the rest:
+    #: kurrentdb://user:password@host:2113
+    events_url: str | None = None
     #: A separate database for the queue: sqlite:///queue.db
     queue_url: str | None = None
     #: The views, where they are to be in another database than the events: redis://localhost:6379
@@ -74,6 +77,9 @@ class Settings:
     public_url: str | None = None
     #: For tests: a further host for certificates of SNS, e.g. http://127.0.0.1:8025
     sns_url: str | None = None
+    #: The last day on which a BullMQ job may hold more than a pointer, e.g. 2026-12-31: only its
+    #: ids are read. None: such jobs are refused.
+    enriched_jobs_until: date | None = None
     #: A running server, http://127.0.0.1:8420: commands call it with `api_key` instead of opening
     #: the store.
     server: str | None = None
@@ -94,6 +100,16 @@ class Settings:
                     self, one.name, _checked_or_noted(one.name, value, source, errors)
                 )
         _refuse(errors)
+
+    @property
+    def databases(self) -> dict[str, str]:
+        """Where each part of the store is: part → URL."""
+        return {
+            "events": self.events_url or self.url,
+            "views": self.views_url or self.url,
+            "queue": self.queue_url or self.url,
+            "vault": self.vault_url or self.url,
+        }
 
 
 NAMES = tuple(one.name for one in fields(Settings) if one.name != "sources")
@@ -240,6 +256,8 @@ def _checked(name: str, value: Any, source: str) -> Any:
         return _networks(value, source)
     if name == "retention":
         return _retention(value, source)
+    if name == "enriched_jobs_until":
+        return _date(name, value, source)
     if name in WHOLE:
         return _whole(name, value, source)
     if not isinstance(value, str):
@@ -278,6 +296,17 @@ def _retention(value: Any, source: str) -> timedelta:
             " leave it out"
         )
     return duration
+
+
+def _date(name: str, value: Any, source: str) -> date:
+    if type(value) is date:
+        return value
+    try:
+        return date.fromisoformat(value)
+    except (TypeError, ValueError):
+        raise BadSettings(
+            f"{name} in {source}: a day like 2026-12-31 is needed, not {value!r}"
+        ) from None
 
 
 def _whole(name: str, value: Any, source: str) -> int:

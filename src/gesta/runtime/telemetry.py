@@ -280,7 +280,7 @@ class Telemetry:
         counts.failed[label] = counts.failed.get(label, 0) + 1
         return True
 
-    def attempt_told(
+    def log_attempt(
         self,
         line: LogContext,
         outcome: Outcome,
@@ -429,6 +429,28 @@ class Telemetry:
     def reported(self, flow: str, count: int) -> None:
         self.metrics.of(flow).reported += count
 
+    def job_adopted(self, flow: str, verdict: str) -> None:
+        """A job of another program led to a request: `created` now, or a `duplicate`."""
+        if verdict == "created":
+            self.metrics.of(flow).adopted += 1
+
+    def enriched_job(self, flow: str) -> None:
+        self.metrics.of(flow).enriched += 1
+
+    def job_refused(self, flow: str, job_id: str, error: str) -> None:
+        self.metrics.of(flow).jobs_refused += 1
+        self.log.warning(
+            "job of another program refused", jobId=job_id, namespace=flow, error=error
+        )
+
+    def job_not_adopted(self, flow: str, job_id: str, error: Exception) -> None:
+        self.log.error(
+            "job of another program put back",
+            jobId=job_id,
+            namespace=flow,
+            error=f"{type(error).__name__}: {error}",
+        )
+
     def inbound(self, source: str, verdict: str) -> None:
         """Count an inbound event by what became of it: a word of a closed set."""
         counts, name = self.metrics.inbound, (source.removeprefix("inbound."), verdict)
@@ -447,13 +469,13 @@ class Telemetry:
             error=f"{type(error).__name__}: {error}",
         )
 
-    def told(self, name: str, count: int = 1) -> None:
+    def handled(self, name: str, count: int = 1) -> None:
         counts = self.metrics.subscription(name)
-        counts.told, counts.in_a_row = counts.told + count, 0
+        counts.handled, counts.in_a_row = counts.handled + count, 0
 
-    def not_told(self, name: str, stream: str, version: int, error: Exception) -> None:
+    def not_delivered(self, name: str, stream: str, version: int, error: Exception) -> None:
         self.log.error(
-            "event cannot be told",
+            "event cannot be delivered",
             subscription=name,
             name=stream,
             version=version,

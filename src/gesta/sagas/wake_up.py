@@ -49,7 +49,7 @@ class WakeUps(LogConsumer):
             first = next(iter(wakes))
             if not await self._deliver(batch[0].position, first[2], lambda: self._wake(wakes)):
                 return 0
-            self._telemetry.told(self.name, len(wakes))
+            self._telemetry.handled(self.name, len(wakes))
         if batch:
             self._delivered = batch[-1].position
         await self._move()

@@ -34,6 +34,22 @@ class OfSes(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="cam
     number: int = 1
 
 
+class OfStripe(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    url: str
+    secret: str
+    #: Which event: 0 is the oldest, -1 the latest.
+    event: int = -1
+    #: How long ago it was signed.
+    late_seconds: int = 0
+
+
+class StripeClock(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    #: Moves only the fake's clock: keys and authorizations expire.
+    advance_seconds: float = 0.0
+    #: How long a search does not find what was made.
+    visible_after_seconds: int | None = None
+
+
 def report_of(sandbox: Sandbox, face: str, asked: bytes, now_ms: int) -> HttpRequest:
     """The request by which a provider reports; raises msgspec.ValidationError or LookupError."""
     if face == "twilio":
@@ -41,14 +57,17 @@ def report_of(sandbox: Sandbox, face: str, asked: bytes, now_ms: int) -> HttpReq
         return sandbox.twilio.report(
             text.status, sid=text.sid, error_code=text.error_code, token=text.token
         )
+    if face == "stripe":
+        event = msgspec.json.decode(asked, type=OfStripe)
+        return sandbox.stripe.webhook(event.url, event.secret, event.event, event.late_seconds)
     if face != "ses":
         raise LookupError(f"{face} reports nothing")
-    letter = msgspec.json.decode(asked, type=OfSes)
+    email = msgspec.json.decode(asked, type=OfSes)
     sandbox.ses.now_ms = now_ms
     body = sandbox.ses.report(
-        letter.kind, letter.topic, permanent=letter.permanent, number=letter.number
+        email.kind, email.topic, permanent=email.permanent, number=email.number
     )
-    return HttpRequest("POST", letter.url, {"Content-Type": "text/plain; charset=UTF-8"}, body)
+    return HttpRequest("POST", email.url, {"Content-Type": "text/plain; charset=UTF-8"}, body)
 
 
 async def post_report(sandbox: Sandbox, face: str, asked: dict[str, Any], runtime: Runtime) -> int:
@@ -73,7 +92,18 @@ def add_reports(app: web.Application, sandbox: Sandbox, runtime: Runtime) -> Non
             return web.Response(status=400, text=f"{type(fault).__name__}: {fault}\n")
         return web.json_response({"answered": status})
 
+    async def set_clock(request: web.Request) -> web.Response:
+        try:
+            clock = msgspec.json.decode(await request.read(), type=StripeClock)
+        except msgspec.MsgspecError as fault:
+            return web.Response(status=400, text=f"{fault}\n")
+        sandbox.stripe.advance(clock.advance_seconds)
+        if clock.visible_after_seconds is not None:
+            sandbox.stripe.visible_after_seconds = clock.visible_after_seconds
+        return web.Response(status=204)
+
     app.router.add_post("/sandbox/{face}/reports", post)
+    app.router.add_post("/sandbox/stripe/clock", set_clock)
 
 
 HELP = """fakes of providers on a port of this machine; point a channel's api_url, host or url there
@@ -89,6 +119,10 @@ POST   /sandbox/twilio/reports {"status": "delivered"}  report on the latest tex
                                asked for
 POST   /sandbox/ses/reports    {"kind": "bounce", "topic": "arn:…",
                                "url": "http://127.0.0.1:8420/v1/reports/ses/default"}
+POST   /sandbox/stripe/reports {"url": "…", "secret": "whsec_…", "event": -1, "late_seconds": 0}
+                               post the webhook of one event: in any order, late, more than once
+POST   /sandbox/stripe/clock   {"advance_seconds": 90000}  idempotency keys and authorizations
+                               expire; {"visible_after_seconds": 60}  searches find nothing newer
 """
 #: The fakes are for this machine only.
 HOST = "127.0.0.1"

@@ -174,13 +174,13 @@ class FakeSes(Receiver):
 
         `number` distinguishes reports of one kind; the same number is the same report again.
         """
-        letter = effect or self.effects[-1]
-        outbox_id, at_ms = letter.data["tags"]["outboxId"], self.now_ms + number
+        email = effect or self.effects[-1]
+        outbox_id, at_ms = email.data["tags"]["outboxId"], self.now_ms + number
         event = ses_event(
             kind,
             outbox_id,
-            f"sandbox-{self.effects.index(letter) + 1:06d}",
-            people or [letter.data["to"]],
+            f"sandbox-{self.effects.index(email) + 1:06d}",
+            people or [email.data["to"]],
             iso(at_ms),
             f"feedback-{kind}-{number}",
             permanent=permanent,

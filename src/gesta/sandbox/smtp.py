@@ -93,27 +93,27 @@ class FakeMailServer(Receiver):
 
 
 def call_of(envelope: Envelope) -> Call:
-    letter = message_from_bytes(envelope.message, policy=default)
-    assert isinstance(letter, EmailMessage)
-    known_as = str(letter.get("Message-ID", "")).strip("<>") or None
-    named = str(letter.get("Cc", ""))
+    email = message_from_bytes(envelope.message, policy=default)
+    assert isinstance(email, EmailMessage)
+    known_as = str(email.get("Message-ID", "")).strip("<>") or None
+    named = str(email.get("Cc", ""))
     cc = [address for address in envelope.copies if address in named]
-    text, html = (_part(letter, kind) for kind in ("plain", "html"))
+    text, html = (_part(email, kind) for kind in ("plain", "html"))
     data: dict[str, Any] = {
         "sender": envelope.sender,
         "to": envelope.to,
         "cc": cc,
         "bcc": [address for address in envelope.copies if address not in cc],
-        "subject": str(letter.get("Subject", "")),
+        "subject": str(email.get("Subject", "")),
         "html": html,
     }
-    headers = {name.lower(): str(value) for name, value in letter.items()}
+    headers = {name.lower(): str(value) for name, value in email.items()}
     # Without its body, because a repeat has another Date.
     return Call(known_as, "letter", data, headers, b"", text, (envelope.to, envelope.sender))
 
 
-def _part(letter: EmailMessage, kind: str) -> str:
-    part = letter.get_body((kind,))
+def _part(email: EmailMessage, kind: str) -> str:
+    part = email.get_body((kind,))
     return "" if part is None else str(part.get_content()).replace("\r\n", "\n")
 
 

@@ -1,6 +1,6 @@
 """The stored forms of personal data.
 
-A field of a payload is `{"$sealed": "<base64>"}` of format, data subject, key version, nonce and
+A field of a payload is `{"$encrypted": "<base64>"}` of format, data subject, key version, nonce and
 ciphertext. No payload may have that key in an object of its own. Encrypted fields are found by
 what the JSON contains and not by the payload's type, which may have changed since.
 
@@ -22,8 +22,8 @@ from gesta.security.envelope_encryption import NONCE_BYTES
 
 #: In stored JSON these bytes are always a key of an object: inside a string the quotes would be
 #: escaped.
-MARK = b'"$sealed":'
-_HEAD, _TAIL = b'{"$sealed":"', b'"}'
+MARK = b'"$encrypted":'
+_HEAD, _TAIL = b'{"$encrypted":"', b'"}'
 _FORMAT = b"\x01"
 _SUBJECT_BYTES, _VERSION_BYTES = 16, 4
 _NONCE_AT = 1 + _SUBJECT_BYTES + _VERSION_BYTES
@@ -92,7 +92,7 @@ def replace_encrypted(raw: bytes, by: Replace, path: str = "") -> bytes:
 def forged(body: bytes) -> dict[str, str]:
     """Field → error for every field of a payload in clear that imitates an encrypted field."""
     parts = decode_object(body) if body.startswith(b"{") else {"payload": body}
-    error = "an object in a payload may not have the key '$sealed': it marks encrypted fields"
+    error = "an object in a payload may not have the key '$encrypted': it marks encrypted fields"
     found = {name: error for name, part in parts.items() if MARK in bytes(part)}
     return found or {"payload": error}
 

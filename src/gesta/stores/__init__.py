@@ -5,13 +5,21 @@ from importlib.metadata import entry_points
 from typing import Protocol
 
 from gesta.errors import BadSettings
-from gesta.ports.stores import JobPorts, QueuePorts, Stores, ViewPorts
+from gesta.ports.event_store import EventStore
+from gesta.ports.job_queue import JobQueue
+from gesta.ports.read_model import ReadModel
+from gesta.ports.stores import EventPorts, JobPorts, Missing, QueuePorts, Stores, ViewPorts
+from gesta.ports.vault import Vault
 from gesta.runtime.clock import Runtime
+from gesta.runtime.redaction import scrub
+from gesta.stores.separate_events import events_of
 
 #: Other names of a store.
 NICKNAMES = {"postgres": "postgresql", "sqlite3": "sqlite"}
 #: Schemes that one folder serves under several names.
-_FOLDERS = dict.fromkeys(("rediss", "redis+cluster", "rediss+cluster"), "redis")
+_FOLDERS = dict.fromkeys(("rediss", "redis+cluster", "rediss+cluster"), "redis") | {
+    "kurrentdb+discover": "kurrentdb"
+}
 
 
 class Opening(Protocol):
@@ -19,7 +27,10 @@ class Opening(Protocol):
 
 
 class Adapter(Protocol):
-    """The package of a store. A package with only `open_queue` is a queue."""
+    """The package of a store.
+
+    A package without `open_stores` holds only a part: `open_events`, `open_views`, `open_queue`.
+    """
 
     async def open_stores(self, url: str, runtime: Runtime) -> Stores: ...
 
@@ -28,13 +39,21 @@ async def open_stores(url: str, runtime: Runtime) -> Stores:
     """Open the store that a URL names."""
     adapter = _adapter_of(url)
     if not hasattr(adapter, "open_stores"):
-        raise BadSettings(f"url: {url!r} is only a queue; name it in queue_url")
+        raise BadSettings(
+            f"url: {_lacking(url, Vault, 'secrets need it')}. Name a sqlite:// or postgresql:// URL"
+            f" here, and this one in {' and '.join(_settings_for(adapter))}"
+        )
     return await adapter.open_stores(url, runtime)
 
 
 async def open_queue(url: str, runtime: Runtime) -> QueuePorts:
     """Open the queue that a URL names: an adapter that is only a queue, or the one of a store."""
     adapter = _adapter_of(url)
+    if not hasattr(adapter, "open_queue") and not hasattr(adapter, "open_stores"):
+        raise BadSettings(
+            f"{_lacking(url, JobQueue, 'jobs need it')}. queue_url takes redis://, postgresql://"
+            " and sqlite:// URLs; without it the queue is in the store of url"
+        )
     opening: Opening = getattr(adapter, "open_queue", None) or adapter.open_stores
     return await opening(url, runtime)
 
@@ -43,9 +62,35 @@ async def open_views(url: str, runtime: Runtime) -> ViewPorts:
     """Open the database of views that a URL names."""
     adapter = _adapter_of(url)
     if not hasattr(adapter, "open_views"):
-        raise BadSettings(f"{url!r} cannot hold views alone; views_url takes redis:// URLs")
+        raise BadSettings(
+            f"{_lacking(url, ReadModel, 'views need it')} alone. views_url takes redis:// URLs;"
+            " without it the views are in the store of url"
+        )
     views: ViewPorts = await adapter.open_views(url, runtime)
     return views
+
+
+async def open_events(url: str, runtime: Runtime) -> EventPorts:
+    """Open the database of events that a URL names: an adapter for events, or a whole store."""
+    adapter = _adapter_of(url)
+    if hasattr(adapter, "open_events"):
+        events: EventPorts = await adapter.open_events(url, runtime)
+        return events
+    if not hasattr(adapter, "open_stores"):
+        raise BadSettings(
+            f"{_lacking(url, EventStore, 'events need it')}. events_url takes kurrentdb://,"
+            " postgresql:// and sqlite:// URLs"
+        )
+    return events_of(await adapter.open_stores(url, runtime))
+
+
+def _lacking(url: str, protocol: type, purpose: str) -> str:
+    return Missing(protocol, scrub(url), purpose).sentence
+
+
+def _settings_for(adapter: Adapter) -> list[str]:
+    openings = {"open_events": "events_url", "open_views": "views_url", "open_queue": "queue_url"}
+    return [setting for name, setting in openings.items() if hasattr(adapter, name)]
 
 
 async def open_jobs(url: str, runtime: Runtime) -> JobPorts:
@@ -83,8 +128,8 @@ def _adapter_of(url: str) -> Adapter:
         found = [entry for entry in entry_points(group="gesta.stores") if entry.name == scheme]
         if not found:
             raise BadSettings(
-                f"url: no store is called {scheme!r}; this gesta has: memory, postgresql, redis,"
-                " sqlite"
+                f"url: no store is called {scheme!r}; this gesta has: kurrentdb, memory,"
+                " postgresql, redis, sqlite"
             ) from None
         adapter = found[0].load()
     return adapter

@@ -36,6 +36,7 @@ from gesta.ports.stores import Missing, QueuePorts, Stores, required
 from gesta.ports.transactions import Entry, Projection, Recording
 from gesta.ports.undispatched_jobs import UndispatchedJobs
 from gesta.runtime.clock import Runtime, Signal
+from gesta.stores.waiting_room import with_waiting_room
 
 #: How long a placeholder keeps a job from being leased: longer than any append. After a crash the
 #: job comes so much later.
@@ -60,6 +61,8 @@ def with_separate_queue(stores: Stores, queue: QueuePorts, runtime: Runtime) -> 
         stores.undispatched_jobs,
         Missing(UndispatchedJobs, stores.name, "a queue in another database needs it"),
     )
+    if queue.unique_jobs is None:
+        queue = with_waiting_room(queue, stores, runtime)
     holds = required(queue.job_holds, Missing(JobHolds, queue.name, "a pause needs it"))
     inspection = NoInspection(JobInspection, queue.name, "listing jobs needs it")
     external = Missing(ExternalLeases, queue.name, "flows of external workers need it")
@@ -72,14 +75,18 @@ def with_separate_queue(stores: Stores, queue: QueuePorts, runtime: Runtime) -> 
         finally:
             await stores.close()
 
+    kind = SeparateTransactions if queue.unique_jobs is not None else AtLeastOnceTransactions
     return replace(
         stores,
         queue=queue.queue,
+        unique_jobs=queue.unique_jobs,
+        waiting_room=None if queue.unique_jobs is not None else stores.unique_jobs,
         leases_are_durable=queue.leases_are_durable,
         job_inspection=queue.job_inspection or cast(JobInspection, inspection),
         job_holds=holds,
         external_leases=queue.external_leases or cast(ExternalLeases, external),
-        transactions=SeparateTransactions(stores, jobs=jobs, queue=queue, written=written),
+        foreign_jobs=queue.foreign_jobs,
+        transactions=kind(stores, jobs=jobs, queue=queue, written=written),
         fences=SeparateFences(stores.fences, queue.fences or cast(Fences, fences)),
         close=close,
         undispatched=written,
@@ -236,6 +243,44 @@ class SeparateTransactions:
             if chosen
             else {}
         )
+
+
+class AtLeastOnceTransactions(SeparateTransactions):
+    """The same for a queue without UniqueJobs: no job can be dropped from it, so the events decide
+    alone.
+    """
+
+    async def _drop(self, entries: Sequence[Entry]) -> dict[int, Settled]:
+        """A request whose attempt has begun is active. Nothing is removed before the append: a
+        worker that takes the job meanwhile loses or wins the race for the version.
+        """
+        return {
+            n: "active" if entry.dropped is not None and entry.dropped.possibly_executed else "done"
+            for n, entry in enumerate(entries)
+            if isinstance(entry.settlement, Drop)
+        }
+
+    async def _append(
+        self,
+        entries: Sequence[Entry],
+        appends: Mapping[int, Append],
+        dropped: Mapping[int, Settled],
+    ) -> dict[int, AppendVerdict]:
+        verdicts = (
+            dict(zip(appends, await self._events.append([*appends.values()]), strict=True))
+            if appends
+            else {}
+        )
+        gone = [
+            settlement.job_id
+            for n, verdict in verdicts.items()
+            if not _is_refused(verdict) and isinstance(settlement := entries[n].settlement, Drop)
+        ]
+        if gone:
+            # What is left after a crash is outdated, and the worker that takes it deletes it.
+            await self._jobs.remove_undispatched(gone)
+            await self._queue.settle([Drop(job_id) for job_id in gone])
+        return verdicts
 
 
 class SeparateFences:

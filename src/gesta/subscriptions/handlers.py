@@ -106,7 +106,7 @@ class Subscriber(LogConsumer):
 
         if not await self._deliver(event.position, event.request_id, call):
             return False
-        self._telemetry.told(self.name)
+        self._telemetry.handled(self.name)
         return True
 
 

@@ -15,7 +15,7 @@ from gesta.domain.codec import decode_meta, event_types
 from gesta.domain.events import Meta
 from gesta.domain.lifecycles import lifecycle_of
 from gesta.domain.state import State
-from gesta.domain.status_events import Event, changed_status, told
+from gesta.domain.status_events import Event, changed_status, status_event
 from gesta.domain.stream_names import checkpoint_of
 from gesta.errors import StoreError
 from gesta.ports.checkpoints import Checkpoints, Move
@@ -207,7 +207,7 @@ class LogConsumer(ABC):
             if recorded.position in words:
                 word, meta = words[recorded.position]
                 if changed_status(word, before) and not self._is_silent(view.state):
-                    events[recorded.position] = told(
+                    events[recorded.position] = status_event(
                         word, view.state, meta, recorded.position, recorded.id, recorded.type
                     )
         return events
@@ -218,7 +218,7 @@ class LogConsumer(ABC):
 
     def _quarantine(self, recorded: Recorded, tenant: str, error: Exception) -> None:
         # The projector counts the event; this logs which consumer skipped it.
-        self._telemetry.not_told(self.name, recorded.stream, recorded.version, error)
+        self._telemetry.not_delivered(self.name, recorded.stream, recorded.version, error)
         name = type(error.__cause__ or error).__name__
         self._quarantined.append(
             Quarantined(
@@ -227,13 +227,13 @@ class LogConsumer(ABC):
         )
 
     async def _deliver(
-        self, position: int, request_id: str, tell: Callable[[], Awaitable[None]]
+        self, position: int, request_id: str, notify: Callable[[], Awaitable[None]]
     ) -> bool:
         """Call until it does not raise; False: stopped, or another process has the role."""
         while self.role.was_ours and self._position is not None and not self._is_stopping:
             self.is_calling = True
             try:
-                await tell()
+                await notify()
             except asyncio.CancelledError as error:
                 if is_cancelled():
                     raise

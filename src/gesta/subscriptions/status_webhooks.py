@@ -105,7 +105,7 @@ class StatusWebhooks(OnDemandConsumer):
                 first.position, first.request_id, lambda: self._submit(requests)
             ):
                 return 0
-            self._telemetry.told(self.name, len(requests))
+            self._telemetry.handled(self.name, len(requests))
         if batch:
             self._delivered = batch[-1].position
         await self._move()

@@ -97,11 +97,11 @@ class PostgresServer:
             if self._runtime.monotonic() > end:
                 raise GestaError(f"PostgreSQL did not start:\n{self._log()[-2000:]}")
             if process.poll() is not None:
-                told = self._log()[said:]
-                if _PORT_TAKEN in told and is_new:
+                log = self._log()[said:]
+                if _PORT_TAKEN in log and is_new:
                     self.port = free_port(self._runtime)
-                elif _PORT_TAKEN not in told and _OLD_PARTS not in told:
-                    raise GestaError(f"PostgreSQL did not start:\n{told[-2000:]}")
+                elif _PORT_TAKEN not in log and _OLD_PARTS not in log:
+                    raise GestaError(f"PostgreSQL did not start:\n{log[-2000:]}")
                 said, process = len(self._log()), self._serve()
                 self._process = process
             await sleep(self._runtime, 0.02)
@@ -161,7 +161,7 @@ class PostgresServer:
             *(DIE_WITH_PARENT if shutil.which("setpriv") else ()),
         )
         with Path(self._folder, "log").open("ab") as log:
-            # A session of its own: Ctrl-C is for whoever started it, who still needs it to end in
+            # A session of its own: Ctrl-C is for the process that started it and needs it to end in
             # order.
             return subprocess.Popen(  # noqa: S603 -- our own arguments
                 [*prefix, str(_binaries() / program), *arguments],

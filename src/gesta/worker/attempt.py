@@ -22,7 +22,7 @@ from gesta.domain.state import State
 from gesta.errors import BadConfig
 from gesta.flows.attempt import Attempt
 from gesta.flows.deferrals import ConfigMissing, CredentialRefused, Decided, Postponed
-from gesta.flows.flow import Executor, Flow
+from gesta.flows.flow import Executor, Flow, Render, Rendered
 from gesta.flows.personal_fields import personal_fields, personal_texts
 from gesta.outbound.http import AttemptEnded, Http
 from gesta.outbound.http.client import error_code
@@ -36,6 +36,7 @@ from gesta.runtime.clock import Runtime
 from gesta.runtime.component import Process
 from gesta.runtime.redaction import hide, scrub
 from gesta.runtime.telemetry import LogContext
+from gesta.security.call_journal import CallJournal
 from gesta.security.subject_keys import Readable, SubjectKeys
 from gesta.tenants.config import ConfigCache, TenantConfig
 from gesta.tenants.flow_records import Records, TenantRecords
@@ -53,6 +54,9 @@ BAD_PAYLOAD = Rejected(
     "bad_payload",
     "the stored payload no longer fits the flow's type; see docs/add-a-channel.md, Changing a"
     " payload",
+)
+BAD_JOURNAL = Rejected(
+    "bad_journal", "the journalled call cannot be read: it was changed, or the master key was"
 )
 NO_TESTS = Rejected(
     "not_for_tests",
@@ -72,6 +76,7 @@ class Running:
 
     __slots__ = (
         "asking",
+        "call",
         "config",
         "cut_reason",
         "error",
@@ -86,6 +91,7 @@ class Running:
         "obstacle",
         "payload",
         "readable",
+        "rendered",
         "task",
         "view",
     )
@@ -103,6 +109,9 @@ class Running:
         #: Whether the call is a question to the provider.
         self.asking = False
         self.payload: object = None
+        #: The journalled call in clear; and what the flow rendered, until it is journalled.
+        self.call = b""
+        self.rendered: Rendered | None = None
         #: What the executor raised and should not have.
         self.error: BaseException | None = None
         #: What the executor was given to send with; None: nothing was called.
@@ -150,8 +159,10 @@ class ExecutorTools:
         templates: Callable[[TenantConfig], Templates],
         records: Records,
         report_to: str,
+        journal: CallJournal,
         runtime: Runtime,
     ) -> None:
+        self.journal = journal
         self._http, self._mail, self._tokens, self._records = http, mail, tokens, records
         self.templates, self.report_to, self._runtime = templates, report_to, runtime
         #: Made for the first test request: most processes never see one.
@@ -212,27 +223,29 @@ class Attempts:
         if finding not in ("execute", "reconcile") and not await self._settle(run, finding):
             return
         self._prepare(run)
-        if run.flow.journal and not await self._journal(run):
-            return
         started_ms, started = self._runtime.now_ms(), self._runtime.monotonic()
-        executor = run.flow.reconcile if run.asking else run.flow.execute
-        outcome = self._not_called(run, executor)
-        if outcome is None:
-            assert executor is not None
-            try:
+        try:
+            if run.flow.render is not None and run.obstacle is None:
+                await self._render(run, run.flow.render, started_ms)
+            if run.flow.journal and not await self._journal(run):
+                return
+            executor = run.flow.reconcile if run.asking else run.flow.execute
+            outcome = self._not_called(run, executor)
+            if outcome is None:
+                assert executor is not None
                 outcome = await self._call(run, executor, self._attempt(run, started_ms))
-            except Postponed as postponed:
-                if not run.is_abandoned:
-                    await self._job_release.postponed(run, postponed)
-                return
-            except CredentialRefused as refused:
-                if not run.is_abandoned:
-                    await self._job_release.refused(run, refused)
-                return
-            except Decided as decided:
-                settle = no_job if run.is_abandoned else settle_of(run.leased)
-                await self._apply(run, decided.command, settle)
-                return
+        except Postponed as postponed:
+            if not run.is_abandoned:
+                await self._job_release.postponed(run, postponed)
+            return
+        except CredentialRefused as refused:
+            if not run.is_abandoned:
+                await self._job_release.refused(run, refused)
+            return
+        except Decided as decided:
+            settle = no_job if run.is_abandoned else settle_of(run.leased)
+            await self._apply(run, decided.command, settle)
+            return
         latency_ms = (self._runtime.monotonic() - started) * 1000
         outcome = discreet(outcome, run.payload, run.config.opened)
         outcome = await protected(outcome, run.flow, run.view, self._subject_keys)
@@ -304,13 +317,52 @@ class Attempts:
 
             run.config = sandbox_config(run.config, run.flow, run.payload)
 
+    async def _render(self, run: Running, render: Render, started_ms: int) -> None:
+        """The call of this intent: the journalled one, or a new one before the first attempt."""
+        state = run.view.state
+        if state.journal:
+            call = await self.tools.journal.decrypt(state)
+            if call is None:
+                run.obstacle = BAD_JOURNAL
+            else:
+                run.call = call
+            return
+        if run.asking:
+            run.obstacle = BAD_JOURNAL
+            return
+        try:
+            run.rendered = await render(run.payload, self._attempt(run, started_ms))
+            run.call = run.rendered.call
+        except AttemptEnded as ended:
+            outcome = sound(ended.outcome)
+            # Nothing was sent, whatever the flow says.
+            run.obstacle = (
+                outcome
+                if isinstance(outcome, Rejected | Retry)
+                else Retry("not_rendered", getattr(outcome, "detail", ""))
+            )
+        except BadConfig as error:
+            run.obstacle = Retry("bad_config", scrub(str(error)))
+        except CredentialRefused as refused:
+            if not state.test and unusable(refused, state.tenant) is None:
+                raise
+            run.obstacle = Rejected(refused.reason, refused.detail)
+
     async def _journal(self, run: Running) -> bool:
         """Record that the call begins, where the flow wants that; False: another worker has begun,
         or the request was cancelled or ended meanwhile.
         """
         if run.obstacle is not None or run.asking:
             return True
-        applied = await self._apply(run, Start(run.key), no_job)
+        facts: dict[str, Any] = {}
+        if run.rendered is not None:
+            call = await self.tools.journal.encrypt(run.view.state, run.rendered.call)
+            facts = {**run.rendered.facts, "call": call}
+        elif run.flow.render is None:
+            rules = run.flow.rules
+            key_seconds = rules.key_protects_seconds if rules.on_unknown == "resend" else 0.0
+            facts = {"can_look_up": run.flow.reconcile is not None, "key_seconds": key_seconds}
+        applied = await self._apply(run, Start(run.key, facts), no_job)
         run.view = view = applied.view
         if not applied.events:
             await self._recorder.settle(settled(run.leased, view.state, view.state), insist=True)
@@ -350,6 +402,10 @@ class Attempts:
             test=state.test,
             report_to=self.tools.report_to,
             operation=state.operation,
+            intent=state.intent,
+            in_doubt=state.in_doubt,
+            facts=state.facts,
+            call=run.call,
         )
 
     async def _facts(self, run: Running, outcome: Outcome, started_ms: int) -> dict[str, Any]:
@@ -438,7 +494,7 @@ class Attempts:
         now, chance, state = self._runtime.now_ms(), self._runtime.chance(), run.view.state
         command: Command
         if run.asking:
-            command = Reconciled(outcome, now, chance, state.operation)
+            command = Reconciled(outcome, now, chance, state.operation, state.intent)
         else:
             command = RecordOutcome(
                 outcome,
@@ -461,7 +517,7 @@ class Attempts:
             return
         line = run.log_context
         if is_logged:
-            telemetry.attempt_told(line, outcome, attempts=run.number, latency_ms=latency_ms)
+            telemetry.log_attempt(line, outcome, attempts=run.number, latency_ms=latency_ms)
         if not isinstance(outcome, Done) and outcome.reason == "unexpected_error":
             telemetry.executor_raised(line, clear_text(outcome.detail), run.error)
         if not applied.events:

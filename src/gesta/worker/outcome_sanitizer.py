@@ -40,6 +40,7 @@ def sound(answer: object) -> Outcome:
                 _text(answer.id)[:NAME_LENGTH_MAX],
                 _text(answer.target)[:NAME_LENGTH_MAX],
                 scrub(_text(answer.detail)),
+                answer.movement,
             )
         case Rejected():
             return replace(
@@ -65,13 +66,11 @@ def discreet(outcome: Outcome, payload: object, secrets: Sequence[str]) -> Outco
     if isinstance(outcome, Done):
         if not outcome.detail and not outcome.target:
             return outcome
-        return Done(
-            outcome.id,
-            *(
-                hide(one, [*secrets, *personal_texts(payload)])
-                for one in (outcome.target, outcome.detail)
-            ),
+        target, detail = (
+            hide(one, [*secrets, *personal_texts(payload)])
+            for one in (outcome.target, outcome.detail)
         )
+        return replace(outcome, target=target, detail=detail)
     hidden = [*secrets, *personal_texts(payload)]
     reason = hide(outcome.reason, hidden)[:REASON_LENGTH_MAX]
     return replace(outcome, reason=reason, detail=hide(outcome.detail, hidden))
@@ -110,10 +109,8 @@ async def protected(outcome: Outcome, flow: Flow, view: View, subject_keys: Subj
     if isinstance(outcome, Done):
         if not outcome.detail and not outcome.target:
             return outcome
-        return Done(
-            outcome.id,
-            *await subject_keys.encrypt_texts(view, (outcome.target, outcome.detail)),
-        )
+        target, detail = await subject_keys.encrypt_texts(view, (outcome.target, outcome.detail))
+        return replace(outcome, target=target, detail=detail)
     (detail,) = await subject_keys.encrypt_texts(view, (outcome.detail,))
     return replace(outcome, detail=detail)
 
@@ -121,7 +118,7 @@ async def protected(outcome: Outcome, flow: Flow, view: View, subject_keys: Subj
 def without_texts(outcome: Outcome) -> Outcome:
     """The outcome without free texts, which may be personal: ids, and reasons that are labels."""
     if isinstance(outcome, Done):
-        return Done(outcome.id)
+        return Done(outcome.id, movement=outcome.movement)
     return replace(
         outcome, reason=outcome.reason if LABEL.fullmatch(outcome.reason) else "reported", detail=""
     )

@@ -18,8 +18,8 @@ from gesta.runtime.clock import Runtime
 
 #: execute, reconcile: go on. lose: an earlier lease has no recorded end. expire: too late, or the
 #: provider has forgotten our key. cancel: cancelled while an attempt ran. wait: not yet due.
-#: ignore: nothing to do.
-Finding = Literal["execute", "reconcile", "lose", "expire", "cancel", "wait", "ignore"]
+#: ignore: nothing to do. copy: an attempt has begun under another copy of the job.
+Finding = Literal["execute", "reconcile", "lose", "expire", "cancel", "wait", "ignore", "copy"]
 
 #: A job that is due by the queue's clock and not by ours is looked at again after this: another
 #: worker's clock may be right.
@@ -37,11 +37,14 @@ def examine(state: State, leased: LeasedJob, now_ms: int, rules: Rules) -> Findi
         return "reconcile" if (state.due_at or 0) <= now_ms else "wait"
     if state.due_at is not None and state.due_at > now_ms and not _began(state.due_at, leased):
         return "wait"
-    if leased.is_possibly_executed or state.started is not None:
+    if leased.may_be_copy and state.started is not None and not leased.is_possibly_executed:
+        # The copy under which it began stays in the queue until the attempt has a recorded end. If
+        # its worker died, that copy comes back, possibly executed.
+        return "copy"
+    if state.started is not None or (leased.is_possibly_executed and not leased.may_be_copy):
         return "lose"
-    if (state.expires_at is not None or state.in_doubt) and lifecycle_of(state.flow).decide(
-        state, Expire(now_ms), rules
-    ):
+    has_limit = state.expires_at is not None or state.in_doubt or state.journal
+    if has_limit and lifecycle_of(state.flow).decide(state, Expire(now_ms), rules):
         return "expire"
     return "cancel" if state.cancel_requested else "execute"
 
@@ -106,6 +109,8 @@ class Guard:
                 await self._recorder.settle(
                     _not_yet(leased, view.state, self._runtime.now_ms()), insist=insist
                 )
+            case "copy":
+                await self._recorder.settle(Ack(leased.job.id, leased.token), insist=insist)
             case "ignore" | "lose":
                 await self._recorder.settle(settled(leased, view.state, view.state), insist=insist)
         return None

@@ -5,8 +5,11 @@ from msgspec.structs import replace
 from gesta.ports.event_store import FOLLOW_BYTES, Appended, Claimed, Stale
 from gesta.runtime.clock import Signal
 from gesta.stores.memory.event_store import MemoryEventStore
-from gesta.testing.contracts.event_store import EventStoreAfterRestartContract as AfterRestart
 from gesta.testing.contracts.event_store import EventStoreContract as Events
+from gesta.testing.contracts.event_store import (
+    LargeEventsAfterRestartContract,
+    LargeEventsContract,
+)
 from gesta.testing.contracts.key_claims import EventClaimsContract as Claims
 from gesta.testing.contracts.key_claims import KeyClaimsAfterRestartContract, KeyClaimsContract
 from gesta.testing.contracts.transactions import RecordContract as Record
@@ -125,15 +128,15 @@ class IgnoresTheLimit(MemoryEventStore):
 
 
 @breaks(
-    Events.test_a_page_ends_with_the_event_that_makes_it_full,
-    AfterRestart.test_pages_are_as_full_as_before,
+    LargeEventsContract.test_a_page_ends_with_the_event_that_makes_it_full,
+    LargeEventsAfterRestartContract.test_pages_are_as_full_as_before,
 )
 class CountsEventsOnly(MemoryEventStore):
     async def follow(self, after, limit):
         return [event for event in self._log[after:] if event][:limit]
 
 
-@breaks(Events.test_an_event_larger_than_a_page_makes_one_by_itself)
+@breaks(LargeEventsContract.test_an_event_larger_than_a_page_makes_one_by_itself)
 class StopsBeforeWhatDoesNotFit(MemoryEventStore):
     async def follow(self, after, limit):
         page = await super().follow(after, limit)

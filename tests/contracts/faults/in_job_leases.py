@@ -3,8 +3,10 @@
 from gesta.ports.job_queue import Drop, LeasedJob
 from gesta.stores.memory.job_queue import MemoryJobQueue
 from gesta.testing.contracts.external_leases import ExternalLeasesContract
+from gesta.testing.contracts.fair_queue import OrderContract as Order
 from gesta.testing.contracts.job_leases import JobLeasesContract as Leases
 from gesta.testing.contracts.job_settlements import SettleContract as Settle
+from gesta.testing.contracts.unique_jobs import UniqueJobsContract as Unique
 from tests.contracts.faults.planting import breaks
 
 
@@ -31,7 +33,7 @@ class CountsTheLagFromTheTakeover(MemoryJobQueue):
         super()._enqueue(row)
 
 
-@breaks(Leases.test_a_take_returns_when_the_lease_of_another_worker_ends)
+@breaks(Order.test_a_take_returns_when_the_lease_of_another_worker_ends)
 class TellsNothingOfOthersLeases(MemoryJobQueue):
     def _next_due(self, token, flows):
         leases, self._leases = self._leases, {}
@@ -121,7 +123,7 @@ class FencesByTheClock(MemoryJobQueue):
         return super().judge(settlement)
 
 
-@breaks(Leases.test_a_job_of_an_expired_lease_cannot_be_dropped)
+@breaks(Unique.test_a_job_of_an_expired_lease_cannot_be_dropped)
 class DropsUnderADeadLease(MemoryJobQueue):
     def judge(self, settlement):
         row = self._rows.get(settlement.job_id)
@@ -130,7 +132,7 @@ class DropsUnderADeadLease(MemoryJobQueue):
         return "done" if isinstance(settlement, Drop) and dead else super().judge(settlement)
 
 
-@breaks(Leases.test_a_job_of_a_cleared_expired_lease_cannot_be_dropped)
+@breaks(Unique.test_a_job_of_a_cleared_expired_lease_cannot_be_dropped)
 class DropsWhateverHasNoToken(MemoryJobQueue):
     def judge(self, settlement):
         row = self._rows.get(settlement.job_id)

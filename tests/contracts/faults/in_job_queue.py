@@ -5,12 +5,14 @@ from msgspec.structs import replace
 from gesta.ports.job_queue import Ack, Drop, Release
 from gesta.runtime.clock import Signal
 from gesta.stores.memory.job_queue import MemoryJobQueue, _Row
+from gesta.testing.contracts.fair_queue import OrderContract as Order
 from gesta.testing.contracts.job_leases import JobLeasesContract as Leases
 from gesta.testing.contracts.job_queue import PutContract as Put
 from gesta.testing.contracts.job_queue import TakeContract as Take
 from gesta.testing.contracts.job_settlements import SettleContract as Settle
 from gesta.testing.contracts.transactions import ProjectContract as Project
 from gesta.testing.contracts.transactions import RecordContract as Record
+from gesta.testing.contracts.unique_jobs import UniqueJobsContract as Unique
 from tests.contracts.faults.in_fair_queue import Reordering
 from tests.contracts.faults.planting import breaks
 
@@ -22,10 +24,10 @@ class LosesTheKindOfAJob(MemoryJobQueue):
 
 
 @breaks(
-    Put.test_a_job_of_a_live_id_is_not_put_again,
+    Unique.test_a_job_of_a_live_id_is_not_put_again,
     Put.test_a_job_given_twice_in_a_batch_is_put_once,
-    Put.test_of_concurrent_puts_of_an_id_one_creates_the_job,
-    Put.test_a_leased_job_is_not_put_again,
+    Unique.test_of_concurrent_puts_of_an_id_one_creates_the_job,
+    Unique.test_a_leased_job_is_not_put_again,
 )
 class ReplacesLiveJobs(MemoryJobQueue):
     def put_one(self, job):
@@ -113,7 +115,7 @@ class CountsTheLagFromBeforeThePut(MemoryJobQueue):
         return True
 
 
-@breaks(Take.test_a_take_returns_when_the_next_job_is_due)
+@breaks(Order.test_a_take_returns_when_the_next_job_is_due)
 class TellsNothingOfTheNextJob(MemoryJobQueue):
     def _next_due(self, token, flows):
         return None
@@ -125,14 +127,14 @@ class AlwaysTellsOfANextJob(MemoryJobQueue):
         return self._runtime.now_ms()
 
 
-@breaks(Take.test_the_most_urgent_job_goes_first)
+@breaks(Order.test_the_most_urgent_job_goes_first)
 class TurnsPriorityRound(MemoryJobQueue):
     def _enqueue(self, row):
         row.job = replace(row.job, priority=11 - row.job.priority)
         super()._enqueue(row)
 
 
-@breaks(Take.test_among_equals_the_oldest_job_goes_first)
+@breaks(Order.test_among_equals_the_oldest_job_goes_first)
 class GivesOutTheNewestFirst(Reordering):
     def reordered(self, rows):
         return rows[::-1]
@@ -172,7 +174,7 @@ class CountsTakesThatEnded(MemoryJobQueue):
         return settled
 
 
-@breaks(Settle.test_a_released_job_keeps_its_priority)
+@breaks(Order.test_a_released_job_keeps_its_priority)
 class ReleasesWithThePriorityOfAll(MemoryJobQueue):
     def settle_one(self, settlement):
         row = self._rows[settlement.job_id]
@@ -180,15 +182,15 @@ class ReleasesWithThePriorityOfAll(MemoryJobQueue):
         return super().settle_one(settlement)
 
 
-@breaks(Settle.test_a_job_without_a_lease_can_be_dropped)
+@breaks(Unique.test_a_job_without_a_lease_can_be_dropped)
 class DropsNothing(MemoryJobQueue):
     def judge(self, settlement):
         return "active" if isinstance(settlement, Drop) else super().judge(settlement)
 
 
 @breaks(
-    Settle.test_a_leased_job_cannot_be_dropped,
-    Settle.test_a_possibly_executed_job_cannot_be_dropped,
+    Unique.test_a_leased_job_cannot_be_dropped,
+    Unique.test_a_possibly_executed_job_cannot_be_dropped,
 )
 class DropsWhatSomebodyHolds(MemoryJobQueue):
     def judge(self, settlement):
@@ -199,21 +201,33 @@ class DropsWhatSomebodyHolds(MemoryJobQueue):
         )
 
 
-@breaks(Settle.test_settling_a_missing_job_answers_absent)
+@breaks(Unique.test_settling_a_missing_job_answers_absent)
 class CallsTheAbsentLost(MemoryJobQueue):
     def judge(self, settlement):
         return super().judge(settlement) if settlement.job_id in self._rows else "lost"
 
 
-@breaks(Settle.test_each_settlement_has_its_own_answer)
+@breaks(Unique.test_each_settlement_has_its_own_answer)
 class GivesAllTheSameAnswer(MemoryJobQueue):
     async def settle(self, settlements):
         return (await super().settle(settlements))[:1] * len(settlements)
 
 
-@breaks(Settle.test_waiting_ready_and_held_jobs_are_found)
+@breaks(Unique.test_waiting_ready_and_held_jobs_are_found)
 class FindsOnlyJobsThatNobodyHolds(MemoryJobQueue):
     async def find(self, job_ids):
         return {
             job_id for job_id in await super().find(job_ids) if self._rows[job_id].token is None
         }
+
+
+@breaks(Unique.test_an_acked_job_is_found_no_more)
+class FindsWhatWasAcked(MemoryJobQueue):
+    async def find(self, job_ids):
+        return set(job_ids)
+
+
+@breaks(Unique.test_many_jobs_are_found_at_once)
+class FindsOneBatch(MemoryJobQueue):
+    async def find(self, job_ids):
+        return await super().find(job_ids[:100])

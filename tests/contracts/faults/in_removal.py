@@ -4,6 +4,7 @@ from gesta.ports.event_store import Stale
 from gesta.stores.memory.event_store import MemoryEventStore
 from gesta.stores.memory.read_model import MemoryReadModel
 from gesta.stores.memory.transactions import MemoryTransactions
+from gesta.testing.contracts.removal import LogRemovalContract
 from gesta.testing.contracts.removal import RemovalContract as Removal
 from gesta.testing.contracts.sweep_index import OldViewsContract as Old
 from gesta.testing.harnesses.memory import Harness
@@ -16,6 +17,7 @@ from tests.contracts.faults.planting import breaks
     Removal.test_quarantined_events_are_removed_with_their_request,
     Removal.test_a_late_append_to_what_is_gone_is_refused,
     Removal.test_a_shadow_made_before_is_not_swapped_in,
+    LogRemovalContract.test_removed_events_are_not_in_the_log,
 )
 class RemovesNothing(MemoryTransactions):
     async def remove(self, ended):

@@ -7,6 +7,7 @@ from gesta.stores.memory.event_store import MemoryEventStore
 from gesta.stores.memory.read_model import MemoryReadModel
 from gesta.stores.memory.transactions import MemoryTransactions
 from gesta.testing.contracts.event_shares import EventSharesContract as Shares
+from gesta.testing.contracts.event_shares import LargeEventSharesContract
 from gesta.testing.contracts.leases import LiveProcessesContract as Live
 from gesta.testing.contracts.leases import SharedLeasesContract as Parts
 from gesta.testing.contracts.read_model import ShadowContract as Shadow
@@ -46,7 +47,7 @@ class StopsAtWhatIsNotOurs(MemoryEventStore):
         return found, found[-1].position if found else after
 
 
-@breaks(Shares.test_a_look_ends_with_the_event_that_makes_it_full_and_says_so)
+@breaks(LargeEventSharesContract.test_a_look_ends_with_the_event_that_makes_it_full_and_says_so)
 class ForgetsThatItStoppedEarly(MemoryEventStore):
     async def follow_share(self, after, limit, share):
         found, reached = await super().follow_share(after, limit, share)

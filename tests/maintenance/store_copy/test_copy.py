@@ -71,7 +71,7 @@ async def test_a_key_that_was_used_before_leads_to_the_same_request(stage):
             await engine.submit(Letter(2), key="one")
 
 
-async def test_a_job_that_was_never_taken_is_as_good_as_new_and_one_in_hand_is_in_doubt(stage):
+async def test_a_job_never_leased_is_copied_clean_and_a_leased_one_possibly_executed(stage):
     async with stage.engine("source") as engine:
         later = (await engine.submit(Letter(1, "later"))).id
         await eventually(lambda: _attempts(engine, later, 1))
@@ -167,7 +167,7 @@ async def test_nearly_all_is_copied_before_the_fence_also_where_pages_are_full_o
         assert await source.events.end() == await target.events.end()
 
 
-async def test_a_subscription_goes_on_behind_what_it_was_told(stage):
+async def test_a_subscription_resumes_after_the_last_event_it_handled(stage):
     heard: list[str] = []
 
     def listening(name, *, fails=False):
@@ -222,7 +222,7 @@ async def test_repeated_after_its_end_it_changes_nothing(stage):
     assert stage.effects == {1: 1, 2: 1}
 
 
-async def test_events_that_the_source_had_not_projected_are_dispatched_by_the_copy_without_a_doubt(
+async def test_events_the_source_had_not_projected_are_dispatched_clean_by_the_copy(
     stage,
 ):
     async with stage.engine("source", work=False) as engine:

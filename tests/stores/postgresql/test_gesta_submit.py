@@ -1,4 +1,4 @@
-"""The SQL function for programs of any language: what they ask is checked, sealed and done as
+"""The SQL function for programs of any language: what they ask is checked, encrypted and done as
 anything else, and they see nothing.
 """
 
@@ -123,7 +123,7 @@ async def test_personal_data_is_encrypted_when_it_is_appended():
                 row for row in stored if SECRET in str(row) or SECRET.encode().hex() in str(row)
             ]
             assert found == [], table
-        assert b"$sealed" in (await request.view()).payload
+        assert b"$encrypted" in (await request.view()).payload
         assert await request.payload() == Letter(SECRET, 3)
         assert await engine.erase(SECRET) == 1
 
@@ -154,7 +154,7 @@ async def test_an_invalid_payload_becomes_a_dead_letter_without_personal_data():
     ("payload", "kept"),
     [
         ('{"text": 7}', b'{"text": 7}'),
-        ('{"text": {"$sealed": "AAAA"}}', b"{}"),
+        ('{"text": {"$encrypted": "AAAA"}}', b"{}"),
         (f'{{"text": "{"x" * PAYLOAD_BYTES_MAX}"}}', b"{}"),
         ('{"text": 1e400}', None),
     ],

@@ -29,7 +29,7 @@ async def test_a_wrong_password_is_an_error_that_does_not_show_it(server):
     assert "wrong" not in str(refused.value)
 
 
-async def test_a_user_without_permission_is_told_what_to_grant(server):
+async def test_a_missing_permission_error_names_what_to_grant(server):
     server.command("ACL", "SETUSER", "reader", "on", ">right", "~*", "+@all", "-@scripting")
     with pytest.raises(StoreError, match=r"lacks a permission.*ACL SETUSER"):
         await open_queue(f"redis://reader:right@127.0.0.1:{server.port}", SystemRuntime())

@@ -36,7 +36,8 @@ async def test_a_call_whose_lease_redis_lost_is_not_made_again_where_a_person_de
         async with Engine(flows=[parcel_of("first")], settings=settings) as first:
             soon = datetime.now(UTC) + timedelta(seconds=1)
             request = await first.submit(Parcel(number=1), deliver_at=soon)
-            queue = first.pipeline.environment.stores.queue
+            queue = first.pipeline.environment.stores.unique_jobs
+            assert queue is not None
             while not await queue.find([f"{request.id}-1"]):
                 await asyncio.sleep(0.01)
             assert not called.is_set(), "the copy must be from before the lease"

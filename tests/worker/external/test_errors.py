@@ -208,11 +208,11 @@ async def restored(engine: Engine, gesta: Harness, request: Request) -> None:
     """Lose the job of a request and let the sweeper put it back, possibly executed."""
     await let_run(gesta)
     job = (await request.view()).state.job_id
-    queue = engine.pipeline.environment.stores.queue
-    await queue.settle([Drop(job)])
-    assert await queue.find([job]) == set()
+    stores = engine.pipeline.environment.stores
+    await stores.queue.settle([Drop(job)])
+    assert await stores.live_jobs([job]) == set()
     await pass_time(gesta, 130)
-    assert await queue.find([job]) == {job}
+    assert await stores.live_jobs([job]) == {job}
 
 
 async def test_a_possibly_executed_job_is_not_released_as_clean_when_the_store_fails(gesta, ports):

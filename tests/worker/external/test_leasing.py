@@ -271,7 +271,7 @@ async def test_what_was_erased_since_it_was_leased_is_not_shown(gesta):
         assert (state.status, state.in_doubt) == ("unknown", True)
 
 
-async def test_an_extended_lease_lasts_and_tells_of_a_cancel(gesta):
+async def test_an_extended_lease_lasts_and_reports_a_cancel(gesta):
     async with warehouse() as engine:
         request = await engine.submit(Pick())
         item = await take_one(engine, gesta)

@@ -12,6 +12,7 @@ from gesta.admin.wording import (
     Target,
     ago,
     count_of,
+    moment,
     owner_name,
     process_name,
     size,
@@ -28,6 +29,8 @@ from gesta.domain.ids import (
 )
 from gesta.domain.stream_names import checkpoint_of
 from gesta.maintenance.queue_alarms import Standing
+from gesta.maintenance.schedules import CHECKPOINT as SCHEDULE
+from gesta.maintenance.schedules import ROLE as SCHEDULES
 from gesta.maintenance.sweeper import ROLE as SWEEP
 from gesta.ports.checkpoints import Checkpoint
 from gesta.ports.job_queue import Backlog, Job, QueueStanding, by_flow
@@ -74,6 +77,8 @@ class Facts(msgspec.Struct, frozen=True):
 
     now_ms: int
     store: str
+    #: Part of the store → its database; empty: all are in the store itself.
+    databases: Mapping[str, str]
     key_from: str
     health: Health | None
     roles: Sequence[RoleLease]
@@ -110,6 +115,8 @@ class Facts(msgspec.Struct, frozen=True):
     processes: Sequence[LiveProcess] = ()
     #: Flows with alarms of their own.
     queue_alarms: Sequence[Standing] = ()
+    #: The schedules that this program declares → when each is due next.
+    schedules: Mapping[str, int] = {}
 
 
 def diagnose(facts: Facts) -> list[Finding]:
@@ -125,6 +132,7 @@ def diagnose(facts: Facts) -> list[Finding]:
         *_pauses(facts),
         *_left_to_people(facts),
         *_subscriptions(facts),
+        *_schedules(facts),
         *_notifications(facts),
         *(Finding("warn", "settings", odd, "correct or unset it") for odd in facts.odd_settings),
     ]
@@ -132,6 +140,9 @@ def diagnose(facts: Facts) -> list[Finding]:
 
 def _store(facts: Facts) -> Iterator[Finding]:
     health = facts.health
+    if facts.databases:
+        parts = "; ".join(f"{part} in {place}" for part, place in facts.databases.items())
+        yield Finding("ok", "store", parts)
     if health is None:
         yield Finding("ok", "store", f"{facts.store} answers")
         return
@@ -396,6 +407,34 @@ def _subscriptions(facts: Facts) -> Iterator[Finding]:
                 lag,
                 "the handler is slow" if behind > BEHIND else "",
             )
+
+
+def _schedules(facts: Facts) -> Iterator[Finding]:
+    held = any(role.name == SCHEDULES and role.is_held(facts.now_ms) for role in facts.roles)
+    for one in facts.checkpoints:
+        if not one.name.startswith(SCHEDULE):
+            continue
+        about = one.name.replace("/", " ", 1)
+        due = facts.schedules.get(one.name.removeprefix(SCHEDULE))
+        last = f"last run at {moment(one.position)}"
+        then = "" if due is None else f", next at {moment(due)}"
+        if one.error:
+            since = ago(one.failed_at_ms or facts.now_ms, facts.now_ms)
+            yield Finding(
+                "bad",
+                about,
+                f"its function has failed since {since}, {last}: {one.error}",
+                "fix the function; gesta keeps calling it until the next due time",
+            )
+        elif not held:
+            start = facts.place.process("worker")
+            yield Finding(
+                "warn", about, f"no live process runs schedules, {last}{then}", f"start `{start}`"
+            )
+        elif due is not None and facts.now_ms - due > SLOW_MS:
+            yield Finding("warn", about, f"{last}, late since {moment(due)}", "see the log")
+        else:
+            yield Finding("ok", about, f"{last}{then}")
 
 
 def _notifications(facts: Facts) -> Iterator[Finding]:

@@ -18,7 +18,7 @@ from gesta.ports.read_model import Filter, View
 from gesta.projector.partitions import projected_position, projects
 from gesta.requests.dead_letters import failure_of
 from gesta.runtime.redaction import scrub
-from gesta.runtime.settings import odd_variables
+from gesta.runtime.settings import Settings, odd_variables
 from gesta.subscriptions.status_webhooks import Listening, listening_of
 from gesta.tenants.pauses import Pause
 
@@ -43,6 +43,7 @@ async def examine(pipeline: Pipeline, tenant: str, place: Target = HERE) -> Fact
     return Facts(
         now_ms=now,
         store=scrub(stores.name),
+        databases=_databases(pipeline.environment.settings),
         key_from=pipeline.environment.master.where,
         health=await stores.health(),
         roles=await stores.leases.roles(),
@@ -67,7 +68,25 @@ async def examine(pipeline: Pipeline, tenant: str, place: Target = HERE) -> Fact
         tenant=tenant,
         place=place,
         processes=await _processes(pipeline),
+        schedules=await _schedules(pipeline),
     )
+
+
+async def _schedules(pipeline: Pipeline) -> dict[str, int]:
+    """The schedules that this program declares → when each is due next."""
+    checkpoints = pipeline.environment.stores.checkpoints
+    due: dict[str, int] = {}
+    for timer in pipeline.schedules.timers:
+        one = timer.schedule
+        last = await checkpoints.position(one.checkpoint)
+        due[one.name] = one.next_ms(last or pipeline.runtime.now_ms())
+    return due
+
+
+def _databases(settings: Settings) -> dict[str, str]:
+    """Nothing to say where all parts are in one database."""
+    found = {part: scrub(url) for part, url in settings.databases.items()}
+    return found if len(set(found.values())) > 1 else {}
 
 
 async def _processes(pipeline: Pipeline) -> list[LiveProcess]:

@@ -53,7 +53,7 @@ def created(command: Create, operation: str) -> e.Created:
         id=command.id,
         flow=command.flow,
         payload=msgspec.Raw(command.payload),
-        operation=operation,
+        operation=command.operation or operation,
         key=command.key,
         deliver_at=command.deliver_at,
         expires_at=None if command.ttl_ms is None else starts_at + command.ttl_ms,
@@ -61,6 +61,7 @@ def created(command: Create, operation: str) -> e.Created:
         test=command.test,
         own=command.own,
         external=command.external,
+        facts=dict(command.facts),
     )
 
 
@@ -159,30 +160,30 @@ def _failed_attempt(
                 rules,
             )
         ]
-    next_at = _next_at(state, attempt, outcome.after_seconds, command, rules)
-    ending = _ending(state, attempt, next_at, outcome.reason)
+    next_at = next_attempt_at(state, attempt, outcome.after_seconds, command, rules)
+    ending = ending_of(state, attempt, next_at, outcome.reason)
     return [
         e.AttemptFailed(attempt, outcome.reason, outcome.detail, None if ending else next_at),
         *ending,
     ]
 
 
-def _ending(state: State, attempts: int, next_at: int | None, reason: str) -> list[e.Event]:
+def ending_of(state: State, attempts: int, next_at: int | None, reason: str) -> list[e.Event]:
     """How a request ends whose attempts had no effect; empty if another attempt follows."""
     if state.cancel_requested:
         return [e.Cancelled(attempts)]
     if next_at is None:
         return [e.Failed("max_attempts_exceeded", attempts, retryable=True, last_error=reason)]
-    if _is_expired(state, next_at):
+    if is_expired(state, next_at):
         return [e.Expired(attempts)]
     return []
 
 
-def _is_expired(state: State, at: int) -> bool:
+def is_expired(state: State, at: int) -> bool:
     return state.expires_at is not None and at >= state.expires_at
 
 
-def _next_at(
+def next_attempt_at(
     state: State,
     attempt: int,
     after_seconds: float,
@@ -220,16 +221,14 @@ def _resend_at(
     """When to send again under the same key; None if that could be a second effect, or if the
     request was cancelled or is over.
     """
-    next_at = _next_at(state, attempt, outcome.after_seconds, command, rules)
+    next_at = next_attempt_at(state, attempt, outcome.after_seconds, command, rules)
     if next_at is None or state.is_terminal or state.cancel_requested:
         return None
     if isinstance(command, Lose):
         # The lease has expired: that was the wait.
         next_at = command.at
     return (
-        next_at
-        if _key_protects(state, next_at, rules) and not _is_expired(state, next_at)
-        else None
+        next_at if _key_protects(state, next_at, rules) and not is_expired(state, next_at) else None
     )
 
 
@@ -272,8 +271,8 @@ def _reconciled(
             evidence = outcome.detail or "the provider has it"
             return [resolved("executed", evidence=evidence, provider_message_id=outcome.id)]
         case Retry():
-            next_at = _next_at(state, state.attempts, outcome.after_seconds, command, rules)
-            ending = _ending(state, state.attempts, next_at, outcome.reason)
+            next_at = next_attempt_at(state, state.attempts, outcome.after_seconds, command, rules)
+            ending = ending_of(state, state.attempts, next_at, outcome.reason)
             not_executed = resolved(
                 "not_executed",
                 evidence=outcome.detail or outcome.reason,
@@ -363,7 +362,7 @@ def _withdraw(state: State, command: Withdraw, *_: object) -> list[e.Event]:
 def _expire(state: State, command: Expire, rules: Rules, _: object) -> list[e.Event]:
     if state.wants != "execute":
         return []
-    expired = state.expires_at is not None if command.at is None else _is_expired(state, command.at)
+    expired = state.expires_at is not None if command.at is None else is_expired(state, command.at)
     # Possibly executed, and the key does not protect: the provider forgets it, or the flow no
     # longer relies on it.
     forgotten = (

@@ -39,6 +39,7 @@ def created(event: e.Created, meta: e.Meta) -> State:
         external=event.external,
         own=event.own,
         source=meta.source,
+        facts=event.facts,
     )
 
 

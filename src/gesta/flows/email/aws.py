@@ -82,10 +82,13 @@ class AwsClients:
                 answer["Body"] = await body.read()
             return dict(answer)
         except ClientError as error:
-            told, meta = error.response.get("Error", {}), error.response.get("ResponseMetadata", {})
+            failure, meta = (
+                error.response.get("Error", {}),
+                error.response.get("ResponseMetadata", {}),
+            )
             raise AwsError(
-                str(told.get("Code", "")),
-                str(told.get("Message", "")),
+                str(failure.get("Code", "")),
+                str(failure.get("Message", "")),
                 int(meta.get("HTTPStatusCode", 0)),
             ) from None
         except (BotoCoreError, ValueError) as error:

@@ -82,37 +82,37 @@ def compose(
     sent_at_ms: int,
 ) -> ComposedEmail:
     """Raises ValueError when a header cannot be written safely."""
-    letter = EmailMessage(_POLICY)
+    email = EmailMessage(_POLICY)
     known_as = message_id(key, from_address)
-    letter["Message-ID"] = f"<{known_as}>"
-    letter["Date"] = format_datetime(datetime.fromtimestamp(sent_at_ms / 1000, UTC))
-    letter["From"] = Address(from_name, addr_spec=ascii_address(from_address))
-    letter["To"] = Address(addr_spec=ascii_address(message.to))
+    email["Message-ID"] = f"<{known_as}>"
+    email["Date"] = format_datetime(datetime.fromtimestamp(sent_at_ms / 1000, UTC))
+    email["From"] = Address(from_name, addr_spec=ascii_address(from_address))
+    email["To"] = Address(addr_spec=ascii_address(message.to))
     if cc:
-        letter["Cc"] = [Address(addr_spec=ascii_address(address)) for address in cc]
+        email["Cc"] = [Address(addr_spec=ascii_address(address)) for address in cc]
     if message.reply_to is not None:
-        letter["Reply-To"] = Address(addr_spec=ascii_address(message.reply_to))
-    letter["Subject"] = content.subject
+        email["Reply-To"] = Address(addr_spec=ascii_address(message.reply_to))
+    email["Subject"] = content.subject
     # To find the request from the provider's records.
-    letter["X-Outbox-Id"] = outbox_id
+    email["X-Outbox-Id"] = outbox_id
     if message.tags:
-        letter["X-Tags"] = ", ".join(message.tags)
-    _unsubscribe(letter, message)
+        email["X-Tags"] = ", ".join(message.tags)
+    _unsubscribe(email, message)
     for name, value in message.headers.items():
-        letter[name] = value
-    letter.set_content(content.text, subtype="plain", charset="utf-8")
+        email[name] = value
+    email.set_content(content.text, subtype="plain", charset="utf-8")
     if content.html:
-        letter.add_alternative(content.html, subtype="html", charset="utf-8")
+        email.add_alternative(content.html, subtype="html", charset="utf-8")
         # A generated boundary would differ at every attempt.
-        letter.set_boundary(f"=_{hashlib.sha256(known_as.encode()).hexdigest()[:40]}")
-    return ComposedEmail(known_as, letter.as_bytes(policy=_POLICY))
+        email.set_boundary(f"=_{hashlib.sha256(known_as.encode()).hexdigest()[:40]}")
+    return ComposedEmail(known_as, email.as_bytes(policy=_POLICY))
 
 
-def _unsubscribe(letter: EmailMessage, message: Message) -> None:
+def _unsubscribe(email: EmailMessage, message: Message) -> None:
     """RFC 8058: one click, where the URL is https. The caller's own headers take precedence."""
     given = {name.lower() for name in message.headers}
     if message.unsubscribe is None or "list-unsubscribe" in given:
         return
-    letter["List-Unsubscribe"] = f"<{message.unsubscribe}>"
+    email["List-Unsubscribe"] = f"<{message.unsubscribe}>"
     if message.unsubscribe.startswith("https://") and "list-unsubscribe-post" not in given:
-        letter["List-Unsubscribe-Post"] = "List-Unsubscribe=One-Click"
+        email["List-Unsubscribe-Post"] = "List-Unsubscribe=One-Click"

@@ -64,7 +64,7 @@ def executor(
         content = await content_of(message, attempt, files, clients)
         recipient_id = await _recipient(message, attempt)
         try:
-            letter = compose(
+            email = compose(
                 message,
                 content,
                 key=attempt.key,
@@ -80,8 +80,8 @@ def executor(
             ascii_address(sender.from_address),
             ascii_address(message.to),
             tuple(ascii_address(address) for address in (*copies.cc, *copies.bcc)),
-            letter.message,
-            letter.message_id,
+            email.message,
+            email.message_id,
         )
         sent = await _send(message, attempt, sender, envelope, copies, clients, timeout_seconds)
         if not isinstance(sent, tuple):

@@ -114,9 +114,9 @@ class OthersRecipient(Exception):
 
 async def upsert(records: TenantRecords, message: Message) -> str:
     """The id of the recipient of an e-mail, created or updated. Raises OthersRecipient."""
-    told = message.recipient or Recipient(message.to)
+    recipient = message.recipient or Recipient(message.to)
     for _ in range(TRIES):
-        found = await _try(records, told)
+        found = await _try(records, recipient)
         if found is not None:
             return found
     raise StoreError(f"a recipient changed {TRIES} times meanwhile; try again")
@@ -127,12 +127,12 @@ async def person(records: TenantRecords, recipient_id: str) -> Person | None:
     return _person(await records.get(PERSON, recipient_id.lower()))
 
 
-async def _try(records: TenantRecords, told: Recipient) -> str | None:
+async def _try(records: TenantRecords, recipient: Recipient) -> str | None:
     """None when another process was writing: read again."""
-    names = _names(told)
+    names = _names(recipient)
     pointers = await records.get_many([(POINTER, name) for name in names])
     known = [None if one is None or one.value is None else one.value.decode() for one in pointers]
-    recipient_id = told.recipient_id or next((one for one in known if one is not None), None)
+    recipient_id = recipient.recipient_id or next((one for one in known if one is not None), None)
     if recipient_id is None:
         recipient_id = records.new_id()
     record = await records.get(PERSON, recipient_id)
@@ -143,22 +143,22 @@ async def _try(records: TenantRecords, told: Recipient) -> str | None:
         if leads_to is None:
             version = 1 if pointer is None else pointer.version + 1
             if not await records.put(
-                POINTER, name, version, recipient_id.encode(), about=told.email
+                POINTER, name, version, recipient_id.encode(), about=recipient.email
             ):
                 return None
-    return recipient_id if await _save(records, recipient_id, record, told) else None
+    return recipient_id if await _save(records, recipient_id, record, recipient) else None
 
 
 async def _save(
-    records: TenantRecords, recipient_id: str, record: FlowRecord | None, told: Recipient
+    records: TenantRecords, recipient_id: str, record: FlowRecord | None, recipient: Recipient
 ) -> bool:
     before = _person(record)
-    after = _merged(recipient_id, before, told)
+    after = _merged(recipient_id, before, recipient)
     if after == before:
         return True
     version = 1 if record is None else record.version + 1
     if not await records.put(
-        PERSON, recipient_id, version, msgspec.json.encode(after), about=told.email
+        PERSON, recipient_id, version, msgspec.json.encode(after), about=recipient.email
     ):
         return False
     if record is not None:
@@ -167,14 +167,14 @@ async def _save(
     return True
 
 
-def _merged(recipient_id: str, before: Person | None, told: Recipient) -> Person:
+def _merged(recipient_id: str, before: Person | None, recipient: Recipient) -> Person:
     """New values replace known ones; absent values keep them."""
     fields = ("external_id", "cpf_cnpj_hash", "razao_social", "nome")
     kept = {
-        name: getattr(told, name) or (None if before is None else getattr(before, name))
+        name: getattr(recipient, name) or (None if before is None else getattr(before, name))
         for name in fields
     }
-    return Person(recipient_id, told.email, **kept)
+    return Person(recipient_id, recipient.email, **kept)
 
 
 def _person(record: FlowRecord | None) -> Person | None:
@@ -185,12 +185,12 @@ def _person(record: FlowRecord | None) -> Person | None:
     )
 
 
-def _names(told: Recipient) -> list[str]:
+def _names(recipient: Recipient) -> list[str]:
     """The pointers to a person, strongest first."""
     given = (
-        ("externalId", told.external_id),
-        ("cpfCnpjHash", told.cpf_cnpj_hash),
-        ("email", told.email.lower()),
+        ("externalId", recipient.external_id),
+        ("cpfCnpjHash", recipient.cpf_cnpj_hash),
+        ("email", recipient.email.lower()),
     )
     return [f"{kind}:{value}" for kind, value in given if value]
 

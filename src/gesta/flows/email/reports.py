@@ -96,8 +96,8 @@ def reporting() -> Reporting:
             await confirm(posted, context)
         if posted.type != "Notification":
             return []
-        told = report_of(posted.message)
-        return [] if told is None else [told]
+        report = report_of(posted.message)
+        return [] if report is None else [report]
 
     return Reporting(PROVIDER, read)
 

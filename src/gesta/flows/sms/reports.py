@@ -87,8 +87,8 @@ def reporting(declared: Account | None) -> Reporting:
         found = dict(fields)
         if not any(matches) or found.get("AccountSid") != account.account_sid:
             raise InvalidSignature
-        told = _told(found)
-        return [] if told is None else [ProviderReport(request_id, told)]
+        report = _report(found)
+        return [] if report is None else [ProviderReport(request_id, report)]
 
     return Reporting(PROVIDER, read)
 
@@ -132,7 +132,7 @@ def _signature(token: str, signed: str) -> bytes:
     return base64.b64encode(hmac.digest(token.encode(), signed.encode(), hashlib.sha1))
 
 
-def _told(fields: dict[str, str]) -> RecordReceipt | None:
+def _report(fields: dict[str, str]) -> RecordReceipt | None:
     sid, status = fields.get("MessageSid", "")[:64], fields.get("MessageStatus", "")
     name = f"twilio/{sid}/{status}"
     if status in _ARRIVED:

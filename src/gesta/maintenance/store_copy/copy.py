@@ -127,7 +127,7 @@ class Copy:
         rest is left to the target's projector.
 
         What only some partitions of the source have dispatched counts as the rest: a job that is
-        put twice stays one, and whoever takes one
+        put twice stays one, and the worker that leases one
         that is done with finds its end in the stream.
         """
         source = self._source.stores

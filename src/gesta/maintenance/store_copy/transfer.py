@@ -104,10 +104,9 @@ class Transfer:
         return count
 
     async def secrets(self) -> int:
-        """Copy all versions as they are, sealed; one that was destroyed is destroyed in the target,
-        too.
+        """Copy all versions as they are, encrypted; returns how many.
 
-        How many.
+        A version that was destroyed is destroyed in the target, too.
         """
         vault, count = self._target.stores.vault, 0
         after = ("", "", 0)

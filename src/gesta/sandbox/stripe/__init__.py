@@ -7,7 +7,8 @@ is forgotten after 24 hours, and then the same call is a new operation.
 
 `advance(seconds)` moves only the clock of this fake. `visible_after_seconds` delays what a search
 finds. `next(drop=True)` executes a call and drops the connection; `next(error="stored_500")` stores
-a 500 without an effect, `next(error="lost_500")` with one.
+a 500 without an effect, `next(error="lost_500")` with one. The sources tok_500 and tok_429 fail as
+they are called, for calls that no test can announce.
 """
 
 import re
@@ -43,10 +44,13 @@ _TYPES: Final = {
     401: "invalid_request_error",
     402: "card_error",
     404: "invalid_request_error",
+    429: "rate_limit_error",
 }
 _STATUSES: Final = {"lock_timeout": 429, "rate_limit": 429, "idempotency_key_in_use": 409}
 #: Faults that only a call which began to execute can have.
 _STORED: Final = frozenset({"stored_500", "lost_500"})
+
+_SOURCES: Final = {"tok_500": Fault(error="stored_500"), "tok_429": Fault(status=429)}
 
 
 class _Stored(msgspec.Struct):
@@ -132,7 +136,7 @@ class FakeStripe(Receiver):
         call = self.read(request, now_ms)
         if isinstance(call, Reply):
             return call
-        fault = self._fault_of(call)
+        fault = _SOURCES.get(call.names[1]) or self._fault_of(call)
         if fault.is_refusal and fault.error not in _STORED:
             reply = self.refusal(fault)
         elif call.type == "get":

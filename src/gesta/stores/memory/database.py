@@ -41,6 +41,7 @@ class MemoryDatabase:
             leases=self.read_model,
             undispatched_jobs=self.read_model,
             queue=self.queue,
+            unique_jobs=self.queue,
             job_inspection=self.queue,
             job_holds=self.queue,
             external_leases=self.queue,

@@ -2,18 +2,11 @@
 
 from collections.abc import Callable, Iterable, Sequence
 
-import msgspec
-
 from gesta.errors import Fenced
 from gesta.ports.event_store import Append
 from gesta.ports.fences import Fence
 from gesta.ports.job_queue import Job
-
-
-class _Owned(msgspec.Struct):
-    """The part of an event's metadata that names its tenant."""
-
-    tenant: str = ""
+from gesta.stores.owners import tenant_of
 
 
 class MemoryFences:
@@ -51,16 +44,9 @@ class MemoryFences:
     def check_appends(self, appends: Iterable[Append]) -> None:
         """Before events are appended. A call is refused as a whole."""
         events = (event for append in appends for event in append.events)
-        self.check_tenants(_tenant_of(event.meta) for event in events)
+        self.check_tenants(tenant_of(event.meta) for event in events)
 
     def _refuse(self, kind: str, tenant: str) -> None:
         found = self._standing.get((kind, tenant))
         if found is not None:
             raise Fenced("memory", found.kind, other=found.other, tenant=found.tenant)
-
-
-def _tenant_of(meta: bytes) -> str:
-    try:
-        return msgspec.json.decode(meta, type=_Owned).tenant
-    except msgspec.DecodeError:
-        return ""

@@ -95,6 +95,7 @@ async def open_at(
         leases=views,
         undispatched_jobs=views,
         queue=queue,
+        unique_jobs=queue,
         job_inspection=queue,
         job_holds=queue,
         external_leases=queue,

@@ -1,4 +1,4 @@
-"""Tells other processes that something was committed: by LISTEN/NOTIFY where that works, else by
+"""Notifies other processes that something was committed: by LISTEN/NOTIFY where that works, else by
 reading two small rows.
 
 A hint, never a promise: every component also looks by itself once a second. A notification is sent
@@ -29,7 +29,7 @@ class Notifications:
     def __init__(self, database: Database, runtime: Runtime) -> None:
         self._database, self._runtime = database, runtime
         self._channel = f"gesta_{database.address.schema}"
-        #: Tells our own notifications from those of other processes.
+        #: Distinguishes our own notifications from those of other processes.
         self._sender = runtime.random_bytes(8).hex()
         self._unsent, self._lost = Signal(runtime), Signal(runtime)
         self._listeners: list[Callable[[], None]] = []

@@ -54,9 +54,11 @@ async def open_queue_at(
         raise
     return QueuePorts(
         queue=queue,
+        unique_jobs=queue,
         job_inspection=queue,
         job_holds=queue,
         external_leases=queue,
+        foreign_jobs=queue.foreign,
         fences=RedisFences(redis, queue),
         close=close,
         now_ms=now_ms,

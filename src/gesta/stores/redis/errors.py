@@ -31,10 +31,10 @@ def raise_as_store_error(place: str, error: BaseException) -> NoReturn:
 
 def wrong_type(place: str, wrong: Sequence[tuple[str, str, str]]) -> StoreError:
     """`wrong`: key, the type it has, the type it should have."""
-    told = "; ".join(f"{key} is a {found}, not a {wanted}" for key, found, wanted in wrong)
+    named = "; ".join(f"{key} is a {found}, not a {wanted}" for key, found, wanted in wrong)
     fault = refused(
         place,
-        f"another program uses a key of this queue ({told or 'which one is unknown'})",
+        f"another program uses a key of this queue ({named or 'which one is unknown'})",
         "Move that program to another prefix, or delete the key, or name another prefix in the URL:"
         " ?prefix=",
     )

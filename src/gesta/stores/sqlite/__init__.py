@@ -49,6 +49,7 @@ async def open_stores(url: str, runtime: Runtime) -> Stores:
         leases=views,
         undispatched_jobs=views,
         queue=queue,
+        unique_jobs=queue,
         job_inspection=queue,
         job_holds=queue,
         external_leases=queue,

@@ -46,10 +46,10 @@ class CheckpointContract(Contract):
         first, second = sorted((fresh_name(), fresh_name()))
         await harness.checkpoints.begin(second, 7)
         await harness.checkpoints.move([Move(first, 0, 3)])
-        told = [
+        found = [
             one for one in await harness.checkpoints.checkpoints() if one.name in (first, second)
         ]
-        assert told == [Checkpoint(first, 3), Checkpoint(second, 7)]
+        assert found == [Checkpoint(first, 3), Checkpoint(second, 7)]
 
     async def test_a_checkpoint_that_was_forgotten_is_gone_and_the_others_stay(
         self, harness: Harness

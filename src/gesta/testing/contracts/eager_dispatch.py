@@ -16,7 +16,7 @@ from gesta.testing.contracts.suite import Contract
 
 
 class EagerDispatchContract(Contract):
-    needs = frozenset({"queue", "transactions", "eager_dispatch"})
+    needs = frozenset({"queue", "unique_jobs", "transactions", "eager_dispatch"})
 
     async def test_what_is_put_is_the_offering_worker_s(self, harness: Harness) -> None:
         flow, now = fresh_name(), harness.runtime.now_ms()
@@ -151,12 +151,20 @@ class EagerDispatchContract(Contract):
             is False
         )
         assert free_slots.leased == []
-        assert await harness.queue.find([job.id]) == set()
+        assert await harness.unique_jobs.find([job.id]) == set()
 
 
 class InlineEagerDispatchContract(Contract):
     needs = frozenset(
-        {"events", "checkpoints", "queue", "transactions", "inline_projection", "eager_dispatch"}
+        {
+            "events",
+            "checkpoints",
+            "queue",
+            "unique_jobs",
+            "transactions",
+            "inline_projection",
+            "eager_dispatch",
+        }
     )
 
     async def test_what_is_appended_is_taken_in_the_same_commit(self, harness: Harness) -> None:

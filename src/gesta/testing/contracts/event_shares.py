@@ -12,7 +12,7 @@ from gesta.testing.contracts.samples import (
     end_of_log,
     follow_from,
     fresh_append,
-    fresh_name,
+    fresh_stream,
     sized_append,
 )
 from gesta.testing.contracts.suite import Contract
@@ -26,7 +26,7 @@ class EventSharesContract(Contract):
 
     async def test_each_event_is_in_the_partition_of_its_stream(self, harness: Harness) -> None:
         start = await end_of_log(harness.events)
-        streams = [f"{fresh_name()}{NAMES[n % len(NAMES)]}" for n in range(60)]
+        streams = [f"{fresh_stream()}{NAMES[n % len(NAMES)]}" for n in range(60)]
         await harness.events.append([fresh_append(stream, count=2) for stream in streams])
         for number in range(16):
             found, reached = await harness.events.follow_share(start, 1_000, Share(16, (number,)))
@@ -38,7 +38,7 @@ class EventSharesContract(Contract):
     async def test_it_stays_there_after_a_restart(self, harness: Harness) -> None:
         start = await end_of_log(harness.events)
         await harness.events.append(
-            [fresh_append(f"{fresh_name()}{NAMES[n % len(NAMES)]}") for n in range(60)]
+            [fresh_append(f"{fresh_stream()}{NAMES[n % len(NAMES)]}") for n in range(60)]
         )
         shares = [Share(16, (number, number + 8)) for number in range(8)]
         before = [await harness.events.follow_share(start, 1_000, share) for share in shares]
@@ -73,29 +73,6 @@ class EventSharesContract(Contract):
         assert after == await harness.events.end()
         assert seen == (await harness.events.follow_share(start, 1_000, share))[0]
 
-    async def test_a_look_ends_with_the_event_that_makes_it_full_and_says_so(
-        self, harness: Harness
-    ) -> None:
-        start = await end_of_log(harness.events)
-        share = Share(2, (1,))
-        names = (fresh_name() for _ in count())
-        ours = [next(name for name in names if share.has(name)) for _ in range(3)]
-        theirs = next(name for name in names if not share.has(name))
-        await harness.events.append(
-            [
-                sized_append(1, stream=theirs),
-                *(sized_append(FOLLOW_BYTES - 1, 1, stream=one) for one in ours),
-            ]
-        )
-        await reopen(harness)
-        after, seen = start, list[tuple[str, int]]()
-        while after < await harness.events.end():
-            found, reached = await harness.events.follow_share(after, 1_000, share)
-            assert reached > after
-            assert sum(len(event.data) for event in found[:-1]) < FOLLOW_BYTES
-            seen, after = seen + [(event.stream, event.version) for event in found], reached
-        assert seen == [(one, version) for one in ours for version in (1, 2)]
-
     async def test_at_the_end_a_share_is_empty_and_the_position_stays(
         self, harness: Harness
     ) -> None:
@@ -125,3 +102,30 @@ class EventSharesContract(Contract):
             for event in await follow_from(harness.events, start)
             if share.has(event.stream)
         ]
+
+
+class LargeEventSharesContract(Contract):
+    needs = frozenset({"events", "large_events"})
+
+    async def test_a_look_ends_with_the_event_that_makes_it_full_and_says_so(
+        self, harness: Harness
+    ) -> None:
+        start = await end_of_log(harness.events)
+        share = Share(2, (1,))
+        names = (fresh_stream() for _ in count())
+        ours = [next(name for name in names if share.has(name)) for _ in range(3)]
+        theirs = next(name for name in names if not share.has(name))
+        await harness.events.append(
+            [
+                sized_append(1, stream=theirs),
+                *(sized_append(FOLLOW_BYTES - 1, 1, stream=one) for one in ours),
+            ]
+        )
+        await reopen(harness)
+        after, seen = start, list[tuple[str, int]]()
+        while after < await harness.events.end():
+            found, reached = await harness.events.follow_share(after, 1_000, share)
+            assert reached > after
+            assert sum(len(event.data) for event in found[:-1]) < FOLLOW_BYTES
+            seen, after = seen + [(event.stream, event.version) for event in found], reached
+        assert seen == [(one, version) for one in ours for version in (1, 2)]

@@ -12,7 +12,7 @@ from gesta.testing.contracts.samples import (
     follow_from,
     fresh_append,
     fresh_events,
-    fresh_name,
+    fresh_stream,
     sized_append,
 )
 from gesta.testing.contracts.suite import Contract
@@ -27,13 +27,13 @@ class EventStoreContract(Contract):
         assert [event.version for event in await harness.events.read([(append.stream, 0)])] == [1]
 
     async def test_versions_count_the_events_of_a_stream(self, harness: Harness) -> None:
-        stream = fresh_name()
+        stream = fresh_stream()
         assert await harness.events.append([fresh_append(stream, count=2)]) == [Appended(2)]
         assert await harness.events.append([fresh_append(stream, expected=2)]) == [Appended(3)]
         assert [event.version for event in await harness.events.read([(stream, 0)])] == [1, 2, 3]
 
     async def test_an_event_is_read_as_it_was_appended(self, harness: Harness) -> None:
-        append = await appended(harness, f"{fresh_name()}-ärger-{'x' * 200}", count=2)
+        append = await appended(harness, f"{fresh_stream()}-ärger-{'x' * 200}", count=2)
         found = await harness.events.read([(append.stream, 0)])
         assert [
             (event.stream, event.id, event.type, event.data, event.meta) for event in found
@@ -59,7 +59,7 @@ class EventStoreContract(Contract):
     async def test_of_concurrent_appends_for_a_version_one_is_accepted(
         self, harness: Harness
     ) -> None:
-        stream = fresh_name()
+        stream = fresh_stream()
         appends = [fresh_append(stream) for _ in range(8)]
         answers = await race(*(harness.events.append([append]) for append in appends))
         verdicts = [verdict for (verdict,) in answers]
@@ -73,7 +73,7 @@ class EventStoreContract(Contract):
     async def test_of_two_appends_for_one_version_in_a_batch_the_first_is_accepted(
         self, harness: Harness
     ) -> None:
-        stream = fresh_name()
+        stream = fresh_stream()
         first, second = fresh_append(stream), fresh_append(stream)
         assert await harness.events.append([first, second]) == [Appended(1), Stale(1)]
         assert await _ids_of(harness, stream) == [first.events[0].id]
@@ -81,7 +81,7 @@ class EventStoreContract(Contract):
     async def test_an_append_may_build_on_an_earlier_one_of_its_batch(
         self, harness: Harness
     ) -> None:
-        stream = fresh_name()
+        stream = fresh_stream()
         first, second = fresh_append(stream), fresh_append(stream, expected=1, count=2)
         assert await harness.events.append([first, second]) == [Appended(1), Appended(3)]
         assert await _ids_of(harness, stream) == [
@@ -153,7 +153,7 @@ class EventStoreContract(Contract):
         first, second = fresh_append(count=3), fresh_append(count=2)
         await harness.events.append([first, second])
         found = await harness.events.read(
-            [(first.stream, 1), (second.stream, 2), (fresh_name(), 0)]
+            [(first.stream, 1), (second.stream, 2), (fresh_stream(), 0)]
         )
         assert [(event.stream, event.version) for event in found] == [
             (first.stream, 2),
@@ -171,7 +171,7 @@ class EventStoreContract(Contract):
         assert await harness.events.read_back(append.stream, 2, 100) == [forth[0]]
         assert await harness.events.read_back(append.stream, 1, 100) == []
         assert await harness.events.read_back(append.stream, 99, 1) == [forth[4]]
-        assert await harness.events.read_back(fresh_name(), None, 100) == []
+        assert await harness.events.read_back(fresh_stream(), None, 100) == []
 
     async def test_the_log_has_every_event_once_in_the_order_of_rising_positions(
         self, harness: Harness
@@ -189,7 +189,7 @@ class EventStoreContract(Contract):
 
     async def test_the_log_keeps_the_order_of_each_stream(self, harness: Harness) -> None:
         start = await end_of_log(harness.events)
-        stream = fresh_name()
+        stream = fresh_stream()
         await harness.events.append(
             [fresh_append(stream, count=2), fresh_append(), fresh_append(stream, expected=2)]
         )
@@ -216,21 +216,6 @@ class EventStoreContract(Contract):
             == await follow_from(harness.events, start, page=4)
             == whole
         )
-
-    async def test_a_page_ends_with_the_event_that_makes_it_full(self, harness: Harness) -> None:
-        start = await end_of_log(harness.events)
-        await harness.events.append(
-            [sized_append(FOLLOW_BYTES - 10, 9, 1), sized_append(1, FOLLOW_BYTES // 2)]
-        )
-        assert await _page_sizes(harness, start) == [
-            [FOLLOW_BYTES - 10, 9, 1],
-            [1, FOLLOW_BYTES // 2],
-        ]
-
-    async def test_an_event_larger_than_a_page_makes_one_by_itself(self, harness: Harness) -> None:
-        start = await end_of_log(harness.events)
-        await harness.events.append([sized_append(FOLLOW_BYTES + 1, 1)])
-        assert await _page_sizes(harness, start) == [[FOLLOW_BYTES + 1], [1]]
 
     async def test_nothing_follows_the_last_event(self, harness: Harness) -> None:
         await harness.events.append([fresh_append()])
@@ -300,8 +285,27 @@ class EventStoreContract(Contract):
         )
 
 
-class EventStoreAfterRestartContract(Contract):
-    needs = frozenset({"events", "durable"})
+class LargeEventsContract(Contract):
+    needs = frozenset({"events", "large_events"})
+
+    async def test_a_page_ends_with_the_event_that_makes_it_full(self, harness: Harness) -> None:
+        start = await end_of_log(harness.events)
+        await harness.events.append(
+            [sized_append(FOLLOW_BYTES - 10, 9, 1), sized_append(1, FOLLOW_BYTES // 2)]
+        )
+        assert await _page_sizes(harness, start) == [
+            [FOLLOW_BYTES - 10, 9, 1],
+            [1, FOLLOW_BYTES // 2],
+        ]
+
+    async def test_an_event_larger_than_a_page_makes_one_by_itself(self, harness: Harness) -> None:
+        start = await end_of_log(harness.events)
+        await harness.events.append([sized_append(FOLLOW_BYTES + 1, 1)])
+        assert await _page_sizes(harness, start) == [[FOLLOW_BYTES + 1], [1]]
+
+
+class LargeEventsAfterRestartContract(Contract):
+    needs = frozenset({"events", "large_events", "durable"})
 
     async def test_pages_are_as_full_as_before(self, harness: Harness) -> None:
         """After a restart events are read from storage and not from a cache."""
@@ -319,6 +323,10 @@ class EventStoreAfterRestartContract(Contract):
             [1, FOLLOW_BYTES + 1],
             [1],
         ]
+
+
+class EventStoreAfterRestartContract(Contract):
+    needs = frozenset({"events", "durable"})
 
     async def test_an_accepted_append_is_there_again(self, harness: Harness) -> None:
         append = await appended(harness, count=2)

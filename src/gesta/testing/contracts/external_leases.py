@@ -20,7 +20,7 @@ from gesta.testing.contracts.suite import Contract
 
 
 class ExternalLeasesContract(Contract):
-    needs = frozenset({"queue", "job_holds", "external_leases"})
+    needs = frozenset({"queue", "unique_jobs", "job_holds", "external_leases"})
 
     async def test_an_external_queue_leases_only_jobs_of_its_tenant(self, harness: Harness) -> None:
         flow = fresh_name()
@@ -181,7 +181,7 @@ class ExternalLeasesContract(Contract):
             Hold(held.id, token, scope),
         ]
         assert await harness.queue.settle(settlements) == ["active", "lost", "done", "done"]
-        assert await harness.queue.find([done.id, held.id]) == {held.id}
+        assert await harness.unique_jobs.find([done.id, held.id]) == {held.id}
         assert await harness.job_holds.unhold(scope, 10) == 1
         assert [one.job.id for one in await _lease_external(harness, flow)] == [held.id]
 
@@ -234,7 +234,7 @@ class ExternalLeasesContract(Contract):
 
 
 class ExternalLeasesAfterRestartContract(Contract):
-    needs = frozenset({"queue", "external_leases", "durable"})
+    needs = frozenset({"queue", "unique_jobs", "external_leases", "durable"})
 
     async def test_a_lease_outlives_the_process_that_gave_it(self, harness: Harness) -> None:
         flow, token, job = await _leased(harness)
@@ -285,7 +285,7 @@ async def _expired_leases(
 
 
 class ListedExternalLeasesContract(Contract):
-    needs = frozenset({"queue", "job_inspection", "external_leases"})
+    needs = frozenset({"queue", "unique_jobs", "job_inspection", "external_leases"})
 
     async def test_an_external_job_has_a_lease_of_its_own(self, harness: Harness) -> None:
         external_queue = external_queue_of(fresh_name(), "acme")

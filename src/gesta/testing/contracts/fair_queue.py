@@ -4,7 +4,7 @@ urgent go first.
 
 from gesta.ports.job_queue import Job, Release
 from gesta.testing.contracts.harness import Harness
-from gesta.testing.contracts.job_queue import LEASE_SECONDS, take
+from gesta.testing.contracts.job_queue import LEASE_SECONDS, leased_jobs, take
 from gesta.testing.contracts.samples import fresh_job, fresh_name
 from gesta.testing.contracts.suite import Contract
 
@@ -13,7 +13,7 @@ BATCH = 2_000
 
 
 class FairQueueContract(Contract):
-    needs = frozenset({"queue"})
+    needs = frozenset({"queue", "turns"})
 
     async def test_the_jobs_of_two_tenants_alternate(self, harness: Harness) -> None:
         flow = fresh_name()
@@ -125,3 +125,56 @@ async def _put(
 async def _one_by_one(harness: Harness, flow: str, count: int) -> list[str]:
     """The tenants of the next jobs, each taken by itself."""
     return [one.job.tenant for _ in range(count) for one in await take(harness, flow, free=1)]
+
+
+class OrderContract(Contract):
+    """Jobs come in order, and a take says when the next one is due."""
+
+    needs = frozenset({"queue", "turns"})
+
+    async def test_a_take_returns_when_the_next_job_is_due(self, harness: Harness) -> None:
+        flow, token, now = fresh_name(), fresh_name("token"), harness.runtime.now_ms()
+        await harness.queue.put(
+            [fresh_job(flow, due_ms=now + delay_ms) for delay_ms in (0, 60_000, 30_000)]
+        )
+        leased, next_due = await harness.queue.take(token, {flow: 10}, LEASE_SECONDS, durable=False)
+        assert len(leased) == 1
+        assert next_due == now + 30_000
+
+    async def test_the_most_urgent_job_goes_first(self, harness: Harness) -> None:
+        flow = fresh_name()
+        await harness.queue.put(
+            [fresh_job(flow, priority=priority) for priority in (5, 10, 1, 6, 4)]
+        )
+        leased = [one for _ in range(5) for one in await take(harness, flow, free=1)]
+        assert [one.job.priority for one in leased] == [1, 4, 5, 6, 10]  # X-4
+
+    async def test_among_equals_the_oldest_job_goes_first(self, harness: Harness) -> None:
+        flow = fresh_name()
+        jobs = []
+        for _ in range(3):
+            jobs.append(fresh_job(flow))
+            await harness.queue.put(jobs[-1:])
+            harness.runtime.advance(0.001)
+        leased = [one for _ in range(3) for one in await take(harness, flow, free=1)]
+        assert [one.job.id for one in leased] == [job.id for job in jobs]
+
+    async def test_a_released_job_keeps_its_priority(self, harness: Harness) -> None:
+        flow, token = fresh_name(), fresh_name("token")
+        urgent = fresh_job(flow, priority=1)
+        await harness.queue.put([urgent])
+        await take(harness, flow, token)
+        await harness.queue.put([fresh_job(flow)])
+        await harness.queue.settle([Release(urgent.id, token, 0)])
+        assert [one.job.id for one in await take(harness, flow, free=1)] == [urgent.id]
+
+    async def test_a_take_returns_when_the_lease_of_another_worker_ends(
+        self, harness: Harness
+    ) -> None:
+        flow, _, _ = await leased_jobs(harness)
+        _, next_due = await harness.queue.take(
+            fresh_name("token"), {flow: 10}, LEASE_SECONDS, durable=False
+        )
+        assert next_due is not None
+        harness.runtime.advance_to(next_due)
+        assert len(await take(harness, flow)) == 1

@@ -39,6 +39,7 @@ class FencesContract(Contract):
             "checkpoints",
             "leases",
             "queue",
+            "unique_jobs",
             "undispatched_jobs",
             "vault",
             "transactions",
@@ -101,19 +102,19 @@ class FencesContract(Contract):
         await harness.fences.put_up(LEFT)
         assert len(await harness.events.read([(append.stream, 0)])) == 1
         assert await harness.read_model.get([key_of(view)]) == {key_of(view): view}
-        assert await harness.queue.find([job.id]) == {job.id}
-        # Whoever opens a store asks for its first secret by putting one.
+        assert await harness.unique_jobs.find([job.id]) == {job.id}
+        # A process that opens a store asks for its first secret by putting one.
         assert await harness.vault.put([replace(encrypted, box=b"other")]) == [False]
 
     async def test_the_error_says_where_to_go(self, harness: Harness) -> None:
         await harness.fences.put_up(Fence("left", "the.new.home"))
-        told = ""
+        text = ""
         try:
             await harness.events.append([fresh_append()])
         except Fenced as error:
-            told = str(error)
-        assert "the.new.home" in told
-        assert "--unfence" in told
+            text = str(error)
+        assert "the.new.home" in text
+        assert "--unfence" in text
 
     async def test_a_fence_that_was_taken_down_stops_nothing(self, harness: Harness) -> None:
         flow = fresh_name()

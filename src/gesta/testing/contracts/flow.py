@@ -240,12 +240,14 @@ class FlowContract:
     async def test_a_job_that_is_delivered_again_changes_nothing(self, stage: Stage) -> None:
         request = await stage.submit()
         state = await stage.ended(request)
-        calls, queue = stage.calls, stage.engine.pipeline.environment.stores.queue
+        calls, stores = stage.calls, stage.engine.pipeline.environment.stores
         name = f"{state.id}-{state.dispatch_version}"
-        await queue.put([Job(name, state.tenant, state.flow, state.id, state.dispatch_version)])
+        await stores.queue.put(
+            [Job(name, state.tenant, state.flow, state.id, state.dispatch_version)]
+        )
 
         async def is_gone() -> bool:
-            return not await queue.find([name])
+            return not await stores.live_jobs([name])
 
         await stage.until(is_gone, "the job was taken and settled")
         assert (stage.calls, stage.effects, await stage.state(request)) == (calls, [1], state)

@@ -10,11 +10,11 @@ from typing import ClassVar, Literal
 from gesta.ports.checkpoints import Checkpoints
 from gesta.ports.event_store import EventStore, KeyClaims
 from gesta.ports.fences import Fences
-from gesta.ports.job_queue import ExternalLeases, JobHolds, JobInspection, JobQueue
+from gesta.ports.job_queue import ExternalLeases, JobHolds, JobInspection, JobQueue, UniqueJobs
 from gesta.ports.job_store import Jobs
 from gesta.ports.leases import Leases
 from gesta.ports.read_model import ReadModel, SweepIndex
-from gesta.ports.stores import QueuePorts
+from gesta.ports.stores import EventPorts, QueuePorts
 from gesta.ports.token_buckets import TokenBuckets
 from gesta.ports.transactions import Transactions
 from gesta.ports.undispatched_jobs import UndispatchedJobs
@@ -22,7 +22,9 @@ from gesta.ports.vault import Vault
 from gesta.runtime.clock import ManualRuntime
 
 #: The ports, by their names in `Stores`. `inline_projection`: transactions project what they
-#: append. `eager_dispatch`: they lease jobs to a worker as they put them. `durable`: what was
+#: append. `eager_dispatch`: they lease jobs to a worker as they put them. `turns`: a queue orders
+#: its jobs, fairly and by priority, and says when the next one is due. `large_events`: an event may
+#: have more than 16 MiB. `log_removal`: removed events are no longer followed. `durable`: what was
 #: acknowledged is there again after close and open.
 Capability = Literal[
     "events",
@@ -32,6 +34,7 @@ Capability = Literal[
     "checkpoints",
     "leases",
     "queue",
+    "unique_jobs",
     "job_inspection",
     "job_holds",
     "external_leases",
@@ -43,6 +46,9 @@ Capability = Literal[
     "job_store",
     "inline_projection",
     "eager_dispatch",
+    "large_events",
+    "log_removal",
+    "turns",
     "durable",
 ]
 EVERYTHING: frozenset[Capability] = frozenset(Capability.__args__)  # type: ignore[attr-defined]
@@ -64,6 +70,7 @@ class Harness(ABC):
     checkpoints: Checkpoints
     leases: Leases
     queue: JobQueue
+    unique_jobs: UniqueJobs
     job_inspection: JobInspection
     job_holds: JobHolds
     external_leases: ExternalLeases
@@ -79,7 +86,7 @@ class Harness(ABC):
         self.runtime, self.folder = ManualRuntime(), folder
 
     @abstractmethod
-    async def open_ports(self) -> QueuePorts:
+    async def open_ports(self) -> QueuePorts | EventPorts:
         """Open the store. After a close: the same store again, on the same clock."""
 
     async def open(self) -> None:

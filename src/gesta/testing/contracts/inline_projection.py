@@ -25,7 +25,15 @@ from gesta.testing.contracts.transactions import held_job
 
 class InlineProjectionContract(Contract):
     needs = frozenset(
-        {"events", "read_model", "checkpoints", "queue", "transactions", "inline_projection"}
+        {
+            "events",
+            "read_model",
+            "checkpoints",
+            "queue",
+            "unique_jobs",
+            "transactions",
+            "inline_projection",
+        }
     )
 
     async def test_events_view_job_and_checkpoints_are_written_together(
@@ -130,7 +138,7 @@ class InlineProjectionContract(Contract):
             == await harness.checkpoints.position(name)
         )
         assert await harness.read_model.get([key_of(view)]) == {key_of(view): view}
-        assert await harness.queue.find([job.id]) == set()
+        assert await harness.unique_jobs.find([job.id]) == set()
 
     async def test_what_is_recorded_otherwise_comes_to_the_same(self, harness: Harness) -> None:
         """Shown at once or left to the projector, never anything between."""
@@ -156,12 +164,20 @@ class InlineProjectionContract(Contract):
         assert set(await harness.read_model.get([key_of(view) for view in views])) == {
             key_of(view) for view in views
         }
-        assert await harness.queue.find([job.id for job in jobs]) == {job.id for job in jobs}
+        assert await harness.unique_jobs.find([job.id for job in jobs]) == {job.id for job in jobs}
 
 
 class InlineProjectionFenceContract(Contract):
     needs = frozenset(
-        {"events", "checkpoints", "queue", "transactions", "fences", "inline_projection"}
+        {
+            "events",
+            "checkpoints",
+            "queue",
+            "unique_jobs",
+            "transactions",
+            "fences",
+            "inline_projection",
+        }
     )
 
     async def test_a_fence_that_keeps_jobs_out_keeps_the_whole_commit_out(

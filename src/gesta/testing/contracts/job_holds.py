@@ -11,7 +11,7 @@ from gesta.testing.contracts.suite import Contract
 
 
 class JobHoldsContract(Contract):
-    needs = frozenset({"queue", "job_holds"})
+    needs = frozenset({"queue", "unique_jobs", "job_holds"})
 
     async def test_a_held_job_is_not_leased(self, harness: Harness) -> None:
         flow = fresh_name()
@@ -21,7 +21,7 @@ class JobHoldsContract(Contract):
 
     async def test_a_held_job_is_live(self, harness: Harness) -> None:
         (job,) = await held_jobs(harness, fresh_name(), fresh_name("scope"))
-        assert await harness.queue.find([job.id]) == {job.id}
+        assert await harness.unique_jobs.find([job.id]) == {job.id}
         assert await harness.queue.put([job]) == [False]
 
     async def test_an_unheld_job_comes_back_as_if_it_had_not_been_taken(
@@ -124,7 +124,7 @@ def _order(held: HeldJob) -> tuple[str, str]:
 
 
 class JobHoldsAfterRestartContract(Contract):
-    needs = frozenset({"queue", "job_holds", "durable"})
+    needs = frozenset({"queue", "unique_jobs", "job_holds", "durable"})
 
     async def test_a_held_job_stays_held(self, harness: Harness) -> None:
         flow, token, scope = fresh_name(), fresh_name("token"), fresh_name("scope")

@@ -2,7 +2,7 @@
 workers.
 """
 
-from gesta.ports.job_queue import Ack, Drop, Release
+from gesta.ports.job_queue import Ack, Release
 from gesta.testing.contracts.concurrency import race
 from gesta.testing.contracts.harness import Harness
 from gesta.testing.contracts.job_queue import LEASE_SECONDS, leased_jobs, take
@@ -47,17 +47,6 @@ class JobLeasesContract(Contract):
         harness.runtime.advance(LEASE_SECONDS)
         answers = await race(*(take(harness, flow) for _ in range(8)))
         assert [one.takes for leased in answers for one in leased] == [2]  # K-13
-
-    async def test_a_take_returns_when_the_lease_of_another_worker_ends(
-        self, harness: Harness
-    ) -> None:
-        flow, _, _ = await leased_jobs(harness)
-        _, next_due = await harness.queue.take(
-            fresh_name("token"), {flow: 10}, LEASE_SECONDS, durable=False
-        )
-        assert next_due is not None
-        harness.runtime.advance_to(next_due)
-        assert len(await take(harness, flow)) == 1
 
     async def test_an_extended_lease_keeps_all_jobs_of_its_token(self, harness: Harness) -> None:
         flow, token, _ = await leased_jobs(harness, count=3)
@@ -141,20 +130,3 @@ class JobLeasesContract(Contract):
         harness.runtime.advance(LEASE_SECONDS)
         assert await harness.queue.settle([Ack(job.id, token)]) == ["done"]
         assert await take(harness, flow) == []
-
-    async def test_a_job_of_an_expired_lease_cannot_be_dropped(self, harness: Harness) -> None:
-        """Its attempt may have had its effect, so the next worker has to examine it."""
-        flow, _, (job,) = await leased_jobs(harness)
-        harness.runtime.advance(LEASE_SECONDS)
-        assert await harness.queue.settle([Drop(job.id)]) == ["active"]
-        assert [one.takes for one in await take(harness, flow)] == [2]
-
-    async def test_a_job_of_a_cleared_expired_lease_cannot_be_dropped(
-        self, harness: Harness
-    ) -> None:
-        """Also after a worker of another flow has removed the expired lease."""
-        flow, _, (job,) = await leased_jobs(harness)
-        harness.runtime.advance(LEASE_SECONDS)
-        await take(harness, fresh_name())
-        assert await harness.queue.settle([Drop(job.id)]) == ["active"]
-        assert [one.takes for one in await take(harness, flow)] == [2]

@@ -1,6 +1,6 @@
 """The promises of a job queue about settlements: ack, release and drop."""
 
-from gesta.ports.job_queue import Ack, Drop, Release, Settlement
+from gesta.ports.job_queue import Ack, Release
 from gesta.testing.contracts.concurrency import end_within, wait_for_all
 from gesta.testing.contracts.harness import Harness
 from gesta.testing.contracts.job_queue import HOUR_SECONDS, leased_jobs, put_job, take
@@ -16,7 +16,6 @@ class SettleContract(Contract):
         assert await harness.queue.settle([Ack(job.id, token)]) == ["done"]
         harness.runtime.advance(HOUR_SECONDS)
         assert await take(harness, flow) == []
-        assert await harness.queue.find([job.id]) == set()
 
     async def test_only_the_holder_can_ack_or_release(self, harness: Harness) -> None:
         flow, holder, stranger = fresh_name(), fresh_name("token"), fresh_name("token")
@@ -64,77 +63,9 @@ class SettleContract(Contract):
             (1, False)
         ]
 
-    async def test_a_released_job_keeps_its_priority(self, harness: Harness) -> None:
-        flow, token = fresh_name(), fresh_name("token")
-        urgent = fresh_job(flow, priority=1)
-        await harness.queue.put([urgent])
-        await take(harness, flow, token)
-        await harness.queue.put([fresh_job(flow)])
-        await harness.queue.settle([Release(urgent.id, token, 0)])
-        assert [one.job.id for one in await take(harness, flow, free=1)] == [urgent.id]
-
     async def test_a_release_wakes_waiters(self, harness: Harness) -> None:
         _flow, token, (job,) = await leased_jobs(harness)
         await end_within(harness.runtime, 5, await wait_for_all(harness.queue.ready(0)))
         waiting = await wait_for_all(harness.queue.ready(600))
         await harness.queue.settle([Release(job.id, token, 0)])
         assert await end_within(harness.runtime, 300, waiting)
-
-    async def test_a_job_without_a_lease_can_be_dropped(self, harness: Harness) -> None:
-        flow = fresh_name()
-        ready, delayed = fresh_job(flow), fresh_job(flow, due_ms=harness.runtime.now_ms() + 60_000)
-        await harness.queue.put([ready, delayed])
-        assert await harness.queue.settle([Drop(ready.id), Drop(delayed.id)]) == ["done", "done"]
-        harness.runtime.advance(HOUR_SECONDS)
-        assert await take(harness, flow) == []
-
-    async def test_a_leased_job_cannot_be_dropped(self, harness: Harness) -> None:
-        _flow, token, (job,) = await leased_jobs(harness)
-        assert await harness.queue.settle([Drop(job.id)]) == ["active"]
-        assert await harness.queue.settle([Ack(job.id, token)]) == ["done"]
-
-    async def test_a_possibly_executed_job_cannot_be_dropped(self, harness: Harness) -> None:
-        """An earlier job of its id may have been executed: the next worker has to examine it."""
-        job = fresh_job(fresh_name(), possibly_executed=True)
-        await harness.queue.put([job])
-        assert await harness.queue.settle([Drop(job.id)]) == ["active"]
-
-    async def test_settling_a_missing_job_answers_absent(self, harness: Harness) -> None:
-        missing, token = fresh_job(fresh_name()).id, fresh_name("token")
-        assert (
-            await harness.queue.settle(
-                [Ack(missing, token), Release(missing, token, 0), Drop(missing)]
-            )
-            == ["absent"] * 3
-        )
-
-    async def test_each_settlement_has_its_own_answer(self, harness: Harness) -> None:
-        flow, token = fresh_name(), fresh_name("token")
-        held, free = fresh_job(flow), fresh_job(flow)
-        await harness.queue.put([held])
-        await take(harness, flow, token)
-        await harness.queue.put([free])
-        settlements: list[Settlement] = [
-            Drop(held.id),
-            Drop(free.id),
-            Drop(free.id),
-            Ack(held.id, token),
-            Ack(held.id, token),
-        ]
-        assert await harness.queue.settle(settlements) == [
-            "active",
-            "done",
-            "absent",
-            "done",
-            "absent",
-        ]
-
-    async def test_waiting_ready_and_held_jobs_are_found(self, harness: Harness) -> None:
-        flow = fresh_name()
-        held, ready = fresh_job(flow), fresh_job(flow)
-        waiting = fresh_job(flow, due_ms=harness.runtime.now_ms() + 60_000)
-        await harness.queue.put([held, waiting])
-        await take(harness, flow)
-        await harness.queue.put([ready])
-        found = await harness.queue.find([held.id, ready.id, waiting.id, fresh_job(flow).id])
-        assert found == {held.id, ready.id, waiting.id}

@@ -92,8 +92,8 @@ class SharedLeasesContract(Contract):
         role = fresh_name()
         await harness.leases.share(role, 2, "first", 10)
         until_ms = harness.runtime.now_ms() + 10_000
-        told = [one for one in await harness.leases.roles() if one.name.startswith(role)]
-        assert told == [
+        found = [one for one in await harness.leases.roles() if one.name.startswith(role)]
+        assert found == [
             RoleLease(f"{role}/0", "first", until_ms),
             RoleLease(f"{role}/1", "first", until_ms),
         ]

@@ -7,6 +7,7 @@ from msgspec.structs import replace
 from gesta.domain.ids import job_id
 from gesta.domain.lifecycles import Status
 from gesta.domain.state import Phase, State
+from gesta.domain.stream_names import request_stream
 from gesta.ports.event_store import Append, Claim, EventStore, NewEvent, Recorded
 from gesta.ports.job_queue import Job
 from gesta.ports.read_model import Quarantined, View
@@ -26,8 +27,13 @@ def fresh_id() -> str:
 
 
 def fresh_name(kind: str = "contract") -> str:
-    """A name for a flow, tenant, stream, token, role or secret."""
+    """A name for a flow, tenant, token, role or secret."""
     return f"{kind}.n{_ids.new_bytes().hex()}"
+
+
+def fresh_stream() -> str:
+    """A stream of a request. A store may follow streams with such names only."""
+    return request_stream("contract.flow", "acme", _ids.new())
 
 
 def fresh_events(count: int = 1) -> tuple[NewEvent, ...]:
@@ -40,7 +46,7 @@ def fresh_events(count: int = 1) -> tuple[NewEvent, ...]:
 def fresh_append(
     stream: str | None = None, expected: int = 0, count: int = 1, claim: Claim | None = None
 ) -> Append:
-    return Append(stream or fresh_name(), expected, fresh_events(count), claim)
+    return Append(stream or fresh_stream(), expected, fresh_events(count), claim)
 
 
 async def appended(
@@ -58,7 +64,7 @@ def sized_append(*sizes: int, stream: str | None = None) -> Append:
         NewEvent(_ids.new_bytes(), "contract.Happened0.v1", b"x" * size, b'{"tenant":"t"}')
         for size in sizes
     )
-    return Append(stream or fresh_name(), 0, events)
+    return Append(stream or fresh_stream(), 0, events)
 
 
 def fresh_claim(name: bytes | None = None, content: bytes = b"content") -> Claim:
@@ -94,7 +100,7 @@ def fresh_quarantined(tenant: str, at_ms: int = 1) -> Quarantined:
     return Quarantined(
         what="event",
         tenant=tenant,
-        stream=fresh_name(),
+        stream=fresh_stream(),
         version=3,
         error="cannot be decoded",
         at_ms=at_ms,

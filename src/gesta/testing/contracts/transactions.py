@@ -15,6 +15,7 @@ from gesta.testing.contracts.samples import (
     fresh_job,
     fresh_name,
     fresh_quarantined,
+    fresh_stream,
     fresh_view,
     key_of,
 )
@@ -22,7 +23,7 @@ from gesta.testing.contracts.suite import Contract
 
 
 class ProjectContract(Contract):
-    needs = frozenset({"read_model", "checkpoints", "queue", "transactions"})
+    needs = frozenset({"read_model", "checkpoints", "queue", "unique_jobs", "transactions"})
 
     async def test_views_jobs_and_checkpoint_are_written_together(self, harness: Harness) -> None:
         name, flow, view = fresh_name(), fresh_name(), fresh_view()
@@ -46,7 +47,7 @@ class ProjectContract(Contract):
         assert await harness.checkpoints.position(name) == 7
         assert await harness.read_model.get([key_of(view)]) == {}
         assert await harness.read_model.quarantined(poison.tenant, 10) == []
-        assert await harness.queue.find([job.id]) == set()
+        assert await harness.unique_jobs.find([job.id]) == set()
 
     async def test_several_checkpoints_are_moved_together_or_not_at_all(
         self, harness: Harness
@@ -67,7 +68,7 @@ class ProjectContract(Contract):
             assert await harness.transactions.project([view], [job], [], stale) is False
             assert {name: await harness.checkpoints.position(name) for name in names} == before
         assert await harness.read_model.get([key_of(view)]) == {}
-        assert await harness.queue.find([job.id]) == set()
+        assert await harness.unique_jobs.find([job.id]) == set()
         moves = [Move(name, 7 + n, 20, 0) for n, name in enumerate(names)]
         assert await harness.transactions.project([view], [job], [], moves) is True
         assert [await harness.checkpoints.position(name) for name in names] == [20, 20, 20]
@@ -118,7 +119,7 @@ class ProjectContract(Contract):
         assert len(await take(harness, flow, token)) == 1
         await harness.queue.settle([Ack(job.id, token)])
         assert await harness.transactions.project([], [job], [], [Move(name, 0, 7)]) is False
-        assert await harness.queue.find([job.id]) == set()
+        assert await harness.unique_jobs.find([job.id]) == set()
 
     async def test_a_job_that_is_live_already_stops_nothing(self, harness: Harness) -> None:
         name, flow = fresh_name(), fresh_name()
@@ -137,7 +138,7 @@ class ProjectContract(Contract):
 
 
 class RecordContract(Contract):
-    needs = frozenset({"events", "queue", "transactions"})
+    needs = frozenset({"events", "queue", "unique_jobs", "transactions"})
 
     async def test_events_are_appended_and_their_job_is_acked(self, harness: Harness) -> None:
         job, token = await held_job(harness)
@@ -146,7 +147,7 @@ class RecordContract(Contract):
             Recording(Appended(1), "done")
         ]
         assert await _count(harness, append.stream) == 1
-        assert await harness.queue.find([job.id]) == set()
+        assert await harness.unique_jobs.find([job.id]) == set()
 
     async def test_events_are_appended_and_their_job_is_released(self, harness: Harness) -> None:
         job, token = await held_job(harness)
@@ -194,7 +195,7 @@ class RecordContract(Contract):
         assert await harness.queue.settle([Ack(job.id, holder)]) == ["done"]
 
     async def test_of_workers_that_race_for_a_version_one_records(self, harness: Harness) -> None:
-        stream = fresh_name()
+        stream = fresh_stream()
         held = [await held_job(harness) for _ in range(4)]
         entries = [Entry(fresh_append(stream), Ack(job.id, token)) for job, token in held]
         recordings = [
@@ -206,7 +207,7 @@ class RecordContract(Contract):
         assert sorted(repr(one) for one in recordings) == sorted(
             [repr(Recording(Appended(1), "done")), *[repr(Recording(Stale(1), None))] * 3]
         )  # R1-35
-        left = await harness.queue.find([job.id for job, _ in held])
+        left = await harness.unique_jobs.find([job.id for job, _ in held])
         assert len(left) == 3
 
     async def test_a_recording_repeated_after_a_lost_answer_still_settles_the_job(
@@ -219,7 +220,7 @@ class RecordContract(Contract):
             Recording(Appended(1), "done")
         ]  # S1-16
         assert await _count(harness, append.stream) == 1
-        assert await harness.queue.find([job.id]) == set()
+        assert await harness.unique_jobs.find([job.id]) == set()
 
     async def test_events_without_a_job_and_a_job_without_events_are_recorded_too(
         self, harness: Harness
@@ -244,7 +245,7 @@ class RecordContract(Contract):
             Recording(Appended(1), "done")
         ]
         assert await _count(harness, append.stream) == 1
-        assert await harness.queue.find([job.id]) == set()
+        assert await harness.unique_jobs.find([job.id]) == set()
 
     async def test_where_there_is_no_job_to_drop_the_events_are_appended(
         self, harness: Harness
@@ -306,7 +307,7 @@ class RecordContract(Contract):
             Recording(Stale(0), None),
             Recording(Appended(1), "done"),
         ]
-        assert await harness.queue.find([job.id for job, _ in held]) == {held[1][0].id}
+        assert await harness.unique_jobs.find([job.id for job, _ in held]) == {held[1][0].id}
 
     async def test_a_lost_lease_does_not_touch_the_other_entries(self, harness: Harness) -> None:
         (first, token), (lost, _) = await held_job(harness), await held_job(harness)
@@ -320,7 +321,7 @@ class RecordContract(Contract):
             Recording(Appended(1), "lost"),
         ]
         assert [await _count(harness, append.stream) for append in appends] == [1, 1]
-        assert await harness.queue.find([first.id, lost.id]) == {lost.id}
+        assert await harness.unique_jobs.find([first.id, lost.id]) == {lost.id}
 
     async def test_a_large_batch_of_entries_is_recorded(self, harness: Harness) -> None:
         flow, token = fresh_name(), fresh_name("token")
@@ -329,7 +330,7 @@ class RecordContract(Contract):
         await take(harness, flow, token, free=300)
         entries = [Entry(fresh_append(), Ack(job.id, token)) for job in jobs]
         assert await harness.transactions.record(entries) == [Recording(Appended(1), "done")] * 300
-        assert await harness.queue.find([job.id for job in jobs]) == set()
+        assert await harness.unique_jobs.find([job.id for job in jobs]) == set()
 
     async def test_recorded_events_wake_the_follower(self, harness: Harness) -> None:
         waiting = await wait_for_all(harness.events.changed(600))
@@ -345,7 +346,9 @@ class RecordContract(Contract):
 
 
 class TransactionsAfterRestartContract(Contract):
-    needs = frozenset({"events", "read_model", "checkpoints", "queue", "transactions", "durable"})
+    needs = frozenset(
+        {"events", "read_model", "checkpoints", "queue", "unique_jobs", "transactions", "durable"}
+    )
 
     async def test_what_was_recorded_is_there_again(self, harness: Harness) -> None:
         job, token = await held_job(harness)
@@ -353,7 +356,7 @@ class TransactionsAfterRestartContract(Contract):
         await harness.transactions.record([Entry(append, Ack(job.id, token))])
         await reopen(harness)
         assert await _count(harness, append.stream) == 1
-        assert await harness.queue.find([job.id]) == set()
+        assert await harness.unique_jobs.find([job.id]) == set()
 
     async def test_what_was_projected_is_there_again(self, harness: Harness) -> None:
         name, view, job = fresh_name(), fresh_view(), fresh_job(fresh_name())
@@ -361,7 +364,7 @@ class TransactionsAfterRestartContract(Contract):
         await reopen(harness)
         assert await harness.checkpoints.position(name) == 7
         assert await harness.read_model.get([key_of(view)]) == {key_of(view): view}
-        assert await harness.queue.find([job.id]) == {job.id}
+        assert await harness.unique_jobs.find([job.id]) == {job.id}
 
 
 async def held_job(harness: Harness) -> tuple[Job, str]:

@@ -98,11 +98,11 @@ class UndispatchedJobsContract(Contract):
         await _write(harness, floods)
         await harness.undispatched_jobs.remove_undispatched([job.id for job in floods[:2]])
         await _write(harness, lates)
-        told = await _undispatched(harness, [*floods, *lates])
-        assert [job for job in told if job.tenant == flood] == floods[2:]
-        assert [job for job in told if job.tenant == late] == lates
+        found = await _undispatched(harness, [*floods, *lates])
+        assert [job for job in found if job.tenant == flood] == floods[2:]
+        assert [job for job in found if job.tenant == late] == lates
         for n in range(3):
-            assert {job.tenant for job in told[2 * n : 2 * n + 2]} == {flood, late}
+            assert {job.tenant for job in found[2 * n : 2 * n + 2]} == {flood, late}
 
     async def test_a_rebuild_keeps_undispatched_jobs(self, harness: Harness) -> None:
         """A rebuild counts them as dispatched, so they would not be written again."""

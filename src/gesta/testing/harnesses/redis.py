@@ -47,7 +47,17 @@ class SharedCluster:
 class Harness(harness.Harness):
     """One prefix for one test. `durable`: it outlives the process that uses it."""
 
-    capabilities = frozenset({"queue", "job_inspection", "job_holds", "external_leases", "durable"})
+    capabilities = frozenset(
+        {
+            "queue",
+            "unique_jobs",
+            "job_inspection",
+            "job_holds",
+            "external_leases",
+            "turns",
+            "durable",
+        }
+    )
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)

@@ -230,7 +230,7 @@ class External:
         if applied.events:
             latency_ms = max(0, now - lease_token.leased_ms)
             if self._telemetry.attempt_ended(declared, outcome, latency_ms):
-                self._telemetry.attempt_told(
+                self._telemetry.log_attempt(
                     line, outcome, attempts=lease_token.attempt, latency_ms=latency_ms
                 )
         elif not isinstance(outcome, Done) and not await self._is_recorded(view, cause):

@@ -48,7 +48,7 @@ class LeaseTokens:
         return LeaseToken(lease, *map(int, numbers))
 
     def cause(self, token: str, report: bytes) -> bytes:
-        """16 bytes by which the events of one report under one token are told: the same report
+        """16 bytes that identify the events of one report under one token: the same report
         gives the same.
         """
         return self._identity.lease_token(["report", token, report.decode()])

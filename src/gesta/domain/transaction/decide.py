@@ -1,0 +1,407 @@
+"""decide: what becomes of the open operation of a transaction.
+
+An unknown outcome is never guessed. It is looked up, or the same call is sent again under the same
+key while the gateway remembers that key, and after that only looked up; then a person decides.
+"""
+
+from collections.abc import Mapping
+from math import ceil
+from typing import Any, assert_never
+
+from msgspec.structs import replace
+
+from gesta.domain import events as e
+from gesta.domain.commands import (
+    Cancel,
+    Command,
+    CommandRefused,
+    Expire,
+    Lose,
+    Reconciled,
+    RecordOutcome,
+    Redrive,
+    Resolve,
+    Rules,
+    Start,
+)
+from gesta.domain.operation import Operation
+from gesta.domain.operation.decide import (
+    DECISIONS,
+    Decide,
+    ending_of,
+    is_expired,
+    next_attempt_at,
+)
+from gesta.domain.outcome import Done, Movement, Rejected, Retry, Unknown
+from gesta.domain.state import State
+from gesta.domain.transaction import commands as c
+from gesta.domain.transaction import events as t
+from gesta.domain.transaction.evolve import movement
+from gesta.domain.transaction.funds import Funds, funds_of
+from gesta.domain.transaction.opening import OPENINGS
+from gesta.domain.transaction.postings import legs
+
+_FAILED_ENDS = (e.AttemptFailed, e.Failed, e.OutcomeUnknown)
+#: A look-up that found nothing counts when it is repeated with the same answer.
+ABSENT_TIMES = 2
+
+
+def _key_protects(state: State, funds: Funds, at: int) -> bool:
+    """Whether the gateway still remembers the key of this intent then."""
+    if funds.key_seconds is None:
+        return True
+    return at < state.attempted_from + funds.key_seconds * 1000
+
+
+def _start(state: State, command: Start, *_: object) -> list[e.Event]:
+    if state.started is not None or state.wants != "execute" or state.cancel_requested:
+        return []
+    # Only the first call of an intent is journalled: the ones after it must be the same.
+    facts = {} if state.journal else command.facts
+    return [t.CallStarted(state.attempts + 1, command.key, state.intent, **facts)]
+
+
+def _record(
+    state: State, command: RecordOutcome, rules: Rules, operation: Operation
+) -> list[e.Event]:
+    name, intent = command.operation or state.operation, command.intent or state.intent
+    if isinstance(command.outcome, Done):
+        return _succeeded(state, command.outcome, operation, (name, intent), command, by="retry")
+    if (name, intent) != (state.operation, state.intent) or command.attempt <= state.attempts:
+        # A later operation is open, or the attempt was declared lost: its failure says nothing.
+        return []
+    if state.phase not in ("open", "unknown"):
+        return []
+    events = _not_done(state, command, command.outcome, rules)
+    first = next((at for at, one in enumerate(events) if isinstance(one, _FAILED_ENDS)), None)
+    if first is not None:
+        events[first] = replace(events[first], used=dict(command.used), **command.facts)
+    return events
+
+
+def _succeeded(
+    state: State,
+    outcome: Done,
+    operation: Operation,
+    whose: tuple[str, int],
+    command: Command,
+    *,
+    by: str,
+) -> list[e.Event]:
+    """Evidence of success is recorded once. What contradicts the record is noted, never applied."""
+    funds, row = funds_of(state), f"{whose[0]}:{whose[1]}"
+    if row in funds.moved:
+        return []
+    found = outcome.movement or Movement()
+    amount = funds.pending if found.amount is None else found.amount
+    evidence = outcome.detail or f"the gateway reports it as {outcome.id}"
+    is_current = whose == (state.operation, state.intent)
+    if is_current and amount != funds.pending and state.phase in ("open", "unknown"):
+        text = f"the gateway moved {amount} instead of {funds.pending} (smallest unit)"
+        number = state.started or max(state.attempts, getattr(command, "attempt", 0))
+        return [e.OutcomeUnknown(number, "amount_mismatch", "manual", text)]
+    if not is_current or amount != funds.pending:
+        if row in state.reports:
+            return []
+        return [t.Conflicted(row, "late_success", evidence, amount, *whose)]
+    facts = command.facts if isinstance(command, RecordOutcome) else {}
+    used = dict(command.used) if isinstance(command, RecordOutcome) else {}
+    number = max(getattr(command, "attempt", 0), state.attempts)
+    event = operation.done(
+        number,
+        outcome.id,
+        outcome.target,
+        outcome.detail,
+        used,
+        **facts,
+        **_moved(funds, operation.name, state.intent, amount, found),
+    )
+    if not state.in_doubt:
+        return [event]
+    resolved = t.Resolved("executed", by, evidence, operation.name, state.intent, outcome.id)
+    return [resolved, event]
+
+
+def _moved(
+    funds: Funds, operation: str, intent: int, amount: int, found: Movement
+) -> dict[str, Any]:
+    return {
+        "amount": amount,
+        "intent": intent,
+        "movement_id": found.movement_id,
+        "legs": movement(funds, operation, amount),
+        "capture_before": found.capture_before,
+    }
+
+
+def _not_done(
+    state: State, command: RecordOutcome, outcome: Rejected | Retry | Unknown, rules: Rules
+) -> list[e.Event]:
+    attempt = command.attempt
+    match outcome:
+        case Unknown():
+            return [_unknown(state, outcome, attempt, command, rules)]
+        case Rejected() if state.in_doubt and not command.called:
+            # The engine cannot call any more, and an earlier call may have moved money.
+            return [e.OutcomeUnknown(attempt, outcome.reason, "manual", outcome.detail)]
+        case Rejected():
+            failed = e.Failed(outcome.reason, attempt, retryable=False, last_error=outcome.detail)
+            return [*_found(state, "rejected", "retry", outcome.detail or outcome.reason), failed]
+        case Retry() if state.in_doubt:
+            unknown = Unknown(outcome.reason, outcome.detail, outcome.after_seconds)
+            return [_unknown(state, unknown, attempt, command, rules)]
+        case Retry():
+            next_at = next_attempt_at(state, attempt, outcome.after_seconds, command, rules)
+            ending = ending_of(state, attempt, next_at, outcome.reason)
+            planned = None if ending else next_at
+            failed_now = e.AttemptFailed(attempt, outcome.reason, outcome.detail, planned)
+            return [failed_now, *ending]
+        case _:
+            assert_never(outcome)
+
+
+def _found(
+    state: State, result: Any, by: str, evidence: str, provider_id: str = ""
+) -> list[e.Event]:
+    """That an unknown outcome is known now; nothing where it was not unknown."""
+    if not state.in_doubt:
+        return []
+    return [t.Resolved(result, by, evidence, state.operation, state.intent, provider_id)]
+
+
+def _unknown(
+    state: State,
+    outcome: Unknown,
+    attempt: int,
+    command: RecordOutcome | Lose | Reconciled,
+    rules: Rules,
+) -> e.OutcomeUnknown:
+    """What follows: a look-up, or the same call again under the same key, or a person."""
+    funds = funds_of(state)
+    policy, next_at = "manual", None
+    if not outcome.manual:
+        at = _next_round(state, outcome, command, rules)
+        asked = isinstance(command, Reconciled)
+        if at is not None:
+            policy = _way(state, funds, at, asked=asked, pending=outcome.reason == "pending")
+            next_at = at if policy != "manual" else None
+    return e.OutcomeUnknown(attempt, outcome.reason, policy, outcome.detail, next_at)
+
+
+def _next_round(
+    state: State, outcome: Unknown, command: RecordOutcome | Lose | Reconciled, rules: Rules
+) -> int | None:
+    if state.phase != "unknown":
+        seconds: float | None = max(rules.ask_after_seconds, outcome.after_seconds)
+    else:
+        seconds = rules.asking.delay_seconds(state.asked + 1, command.chance, outcome.after_seconds)
+    return None if seconds is None else command.at + ceil(seconds * 1000)
+
+
+def _way(state: State, funds: Funds, at: int, *, asked: bool, pending: bool) -> str:
+    """A look-up and a resend alternate while the key protects; after that, look-ups only."""
+    may_resend = _key_protects(state, funds, at) and not pending and not state.cancel_requested
+    if may_resend and (asked or not funds.can_look_up):
+        return "resend"
+    return "reconcile" if funds.can_look_up else "manual"
+
+
+def _lose(state: State, command: Lose, rules: Rules, _: object) -> list[e.Event]:
+    if state.wants != "execute" or (state.started is None and not state.external):
+        # Without a journalled call nothing was sent: gesta journals first, then calls.
+        return []
+    attempt = state.started or state.attempts + 1
+    return [_unknown(state, Unknown(command.reason), attempt, command, rules)]
+
+
+def _reconciled(
+    state: State, command: Reconciled, rules: Rules, operation: Operation
+) -> list[e.Event]:
+    whose = (command.operation or state.operation, command.intent or state.intent)
+    outcome = command.outcome
+    if isinstance(outcome, Done):
+        return _succeeded(state, outcome, operation, whose, command, by="lookup")
+    if (
+        whose != (state.operation, state.intent)
+        or state.phase != "unknown"
+        or state.started is not None
+    ):
+        # The question was about an earlier operation, or about a call before the one that runs.
+        return []
+    match outcome:
+        case Rejected():
+            failed = e.Failed(outcome.reason, state.attempts, last_error=outcome.detail)
+            return [*_found(state, "rejected", "lookup", outcome.detail or outcome.reason), failed]
+        case Retry():
+            return _absent(state, outcome, command, rules)
+        case Unknown():
+            if state.wants != "reconcile" and not outcome.manual:
+                # An operator asked, and nothing new is known: the plan stays.
+                return []
+            return [_unknown(state, outcome, state.attempts, command, rules)]
+        case _:
+            assert_never(outcome)
+
+
+def _absent(state: State, outcome: Retry, command: Reconciled, rules: Rules) -> list[e.Event]:
+    """The gateway does not know the call. It counts twice, and after the visibility delay."""
+    funds = funds_of(state)
+    visible_at = funds.doubt_at + ceil(funds.visible_seconds * 1000)
+    if funds.absent + 1 < ABSENT_TIMES or command.at < visible_at:
+        unknown = Unknown("not_found", outcome.detail, outcome.after_seconds)
+        at = _next_round(state, unknown, command, rules)
+        if at is None:
+            return [e.OutcomeUnknown(state.attempts, "not_found", "manual", outcome.detail)]
+        policy = "reconcile" if funds.can_look_up else "manual"
+        next_at = max(at, visible_at)
+        return [e.OutcomeUnknown(state.attempts, "not_found", policy, outcome.detail, next_at)]
+    return _not_executed(state, "lookup", outcome.detail or "the gateway has no trace", command.at)
+
+
+def _not_executed(state: State, by: str, evidence: str, at: int) -> list[e.Event]:
+    """Send the same call again while its key protects; otherwise the operation has failed."""
+    funds = funds_of(state)
+    (resolved,) = _found(state, "not_executed", by, evidence)
+    if state.cancel_requested:
+        return [resolved, e.Cancelled(state.attempts)]
+    if _key_protects(state, funds, at):
+        return [replace(resolved, next_attempt_at=at)]
+    return [resolved, e.Failed("not_executed", state.attempts, retryable=True, last_error=evidence)]
+
+
+def _resolve(state: State, command: Resolve, _: object, operation: Operation) -> list[e.Event]:
+    if state.phase != "unknown":
+        raise CommandRefused(
+            "not_unknown",
+            f"the transaction is {state.status}; only an unknown outcome can be resolved",
+        )
+    if state.started is not None and command.result != "executed":
+        raise CommandRefused("attempt_running", "a call is running: its end decides")
+    if not command.evidence.strip():
+        raise CommandRefused("no_evidence", "say what you saw, and where: evidence is required")
+    by, evidence = command.by, command.evidence
+    match command.result:
+        case "executed":
+            outcome = Done(command.provider_id, detail=evidence)
+            whose = (state.operation, state.intent)
+            return _succeeded(state, outcome, operation, whose, command, by=by)
+        case "rejected":
+            failed = e.Failed("rejected", state.attempts, last_error=evidence)
+            return [*_found(state, "rejected", by, evidence), failed]
+        case "not_executed":
+            return _not_executed(state, by, evidence, command.at)
+
+
+def _cancel(state: State, command: Cancel, rules: Rules, operation: Operation) -> list[e.Event]:
+    if state.phase == "idle":
+        raise CommandRefused(
+            "already_moved", f"the transaction is {state.status}; void or reverse it instead"
+        )
+    return DECISIONS[Cancel](state, command, rules, operation)
+
+
+def _redrive(state: State, command: Redrive, *_: object) -> list[e.Event]:
+    if state.phase == "unknown" or state.in_doubt:
+        # Never a new key while money may have moved, whoever asks for it.
+        raise CommandRefused("in_doubt", "the outcome is unknown: resolve it first")
+    funds = funds_of(state)
+    if state.status not in ("failed", "expired", "cancelled") or funds.authorized:
+        raise CommandRefused(
+            "not_final",
+            f"the transaction is {state.status}; only one that moved no money can be redriven",
+        )
+    expires_at = None if command.ttl_ms is None else command.at + command.ttl_ms
+    return [e.Updated("redrive", "queued", state.intent + 1, command.at, expires_at)]
+
+
+def _expire(state: State, command: Expire, rules: Rules, operation: Operation) -> list[e.Event]:
+    funds = funds_of(state)
+    if state.phase == "idle":
+        if command.at is None or not is_expired(state, command.at):
+            return []
+        return [t.Lapsed(funds.capturable, legs("release", funds.capturable))]
+    if state.wants != "execute" or state.started is not None:
+        return []
+    if state.first_attempt_at is None:
+        return DECISIONS[Expire](state, command, rules, operation)
+    if command.at is None or (
+        _key_protects(state, funds, command.at) and not is_expired(state, command.at)
+    ):
+        return []
+    if state.in_doubt:
+        # From here on nothing is sent under this key: only look-ups, then a person.
+        policy = "reconcile" if funds.can_look_up else "manual"
+        next_at = command.at if funds.can_look_up else None
+        return [e.OutcomeUnknown(state.attempts, "key_forgotten", policy, next_at=next_at)]
+    if is_expired(state, command.at):
+        return [e.Expired(state.attempts)]
+    return [e.Failed("key_forgotten", state.attempts, retryable=True)]
+
+
+def _note_webhook(state: State, command: c.NoteWebhook, *_: object) -> list[e.Event]:
+    if command.report in state.reports:
+        return []
+    return [
+        t.GatewayNotified(command.report, command.kind, command.payment_id, command.movement_id)
+    ]
+
+
+def _correct(state: State, command: c.Correct, _: object, operation: Operation) -> list[e.Event]:
+    if command.row in state.reports:
+        return []
+    funds, intent = funds_of(state), command.intent
+    row = f"{command.operation}:{intent}"
+    amount = funds.moved.get(row, command.amount)
+    conflict = t.Conflicted(
+        command.row, command.finding, command.evidence, command.amount, command.operation, intent
+    )
+    if command.result == "conflict" or amount is None or amount != command.amount:
+        return [conflict]
+    if row in funds.moved:
+        return []
+    if state.phase == "unknown" and (command.operation, intent) == (state.operation, state.intent):
+        found = Movement(amount, command.movement_id)
+        outcome = Done(command.payment_id, detail=command.evidence, movement=found)
+        whose = (command.operation, intent)
+        return _succeeded(state, outcome, operation, whose, command, by="ledger")
+    if not _fits(funds, command.operation, amount):
+        return [conflict]
+    return [
+        t.Corrected(
+            command.row,
+            command.finding,
+            command.operation,
+            intent,
+            amount,
+            command.evidence,
+            command.payment_id,
+            command.movement_id,
+            movement(funds, command.operation, amount),
+        )
+    ]
+
+
+def _fits(funds: Funds, operation: str, amount: int) -> bool:
+    """Whether the amounts stay possible: captured ≤ authorized, refunded ≤ captured."""
+    match operation:
+        case "capture" | "posting" | "void":
+            return amount <= funds.capturable
+        case "refund" | "reversal":
+            return amount <= funds.refundable
+        case first:
+            return first == funds.first and not funds.authorized and amount == funds.requested
+
+
+TRANSACTION_DECISIONS: Mapping[type, Decide] = {
+    Start: _start,
+    RecordOutcome: _record,
+    Lose: _lose,
+    Reconciled: _reconciled,
+    Resolve: _resolve,
+    Cancel: _cancel,
+    Redrive: _redrive,
+    Expire: _expire,
+    c.NoteWebhook: _note_webhook,
+    c.Correct: _correct,
+    **OPENINGS,
+}

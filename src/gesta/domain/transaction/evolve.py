@@ -1,0 +1,310 @@
+"""evolve: what each event does to the amounts of a transaction, and so to its status."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from msgspec.structs import replace
+
+from gesta.domain import events as e
+from gesta.domain.operation.evolve import FOLDS, Fold
+from gesta.domain.state import State
+from gesta.domain.transaction import events as t
+from gesta.domain.transaction.funds import SINGLE, Asked, Funds, funds_of, status_of, with_funds
+from gesta.domain.transaction.postings import Leg, legs, posted, undo
+
+#: Webhooks and rows of the ledger that are remembered by name.
+REPORTS_MAX = 200
+#: The route by which the money of a transaction reached its end, by its first operation.
+_ROUTE = {"authorization": "sale", "reservation": "transfer"}
+
+
+def movement(funds: Funds, operation: str, amount: int) -> tuple[Leg, ...]:
+    """The posting of an operation that succeeded."""
+    match _effect(funds, operation):
+        case "void":
+            return legs("release", amount)
+        case "refund":
+            return undo(_ROUTE.get(funds.first, funds.first), amount)
+        case "capture" | "posting":
+            rest = funds.capturable - amount if funds.is_final else 0
+            return legs(operation, amount) + legs("release", rest)
+        case other:
+            return legs(other, amount)
+
+
+def _effect(funds: Funds, operation: str) -> str:
+    return funds.undoes if operation == "reversal" else operation
+
+
+def moved(
+    funds: Funds, operation: str, intent: int, amount: int, posting: tuple[Leg, ...]
+) -> Funds:
+    """The amounts after an operation moved `amount`."""
+    after = replace(
+        funds,
+        moved={**funds.moved, f"{operation}:{intent}": amount},
+        balances=posted(funds.balances, posting),
+    )
+    match _effect(funds, operation):
+        case "void":
+            return replace(after, released=funds.released + amount)
+        case "refund":
+            return replace(after, refunded=funds.refunded + amount)
+        case "capture" | "posting":
+            rest = funds.capturable - amount if funds.is_final else 0
+            return replace(after, captured=funds.captured + amount, released=funds.released + rest)
+        case first if first in SINGLE:
+            return replace(
+                after, authorized=funds.authorized + amount, captured=funds.captured + amount
+            )
+        case _:
+            return replace(after, authorized=funds.authorized + amount)
+
+
+def _at_rest(state: State, funds: Funds, otherwise: str) -> State:
+    """No operation is open: the status follows from the amounts."""
+    return with_funds(
+        replace(
+            state,
+            status=status_of(funds) or otherwise,
+            phase="idle" if funds.capturable else "ended",
+            expires_at=funds.capture_before if funds.capturable else None,
+            due_at=None,
+            started=None,
+            in_doubt=False,
+            policy="",
+            asked=0,
+            journal="",
+            cancel_requested=False,
+        ),
+        funds,
+    )
+
+
+def _call_started(state: State, event: t.CallStarted, version: int, at: int) -> State:
+    is_first = state.first_attempt_at is None
+    state = FOLDS[e.AttemptStarted](state, event, version, at)
+    if not is_first:
+        return state
+    funds = replace(
+        funds_of(state),
+        gateway=event.gateway or funds_of(state).gateway,
+        key_seconds=event.key_seconds,
+        can_look_up=event.can_look_up,
+        visible_seconds=event.visible_seconds,
+        multiple_captures=event.multiple_captures,
+    )
+    return with_funds(replace(state, journal=event.call), funds)
+
+
+def succeeded(operation: str) -> Fold:
+    """The fold of a success; empty: of the first operation, whichever it is."""
+
+    def fold(state: State, event: t.Moved, version: int, at: int) -> State:
+        funds = funds_of(state)
+        name = operation or funds.first
+        funds = moved(funds, name, event.intent, event.amount, event.legs)
+        if name in ("authorization", "reservation"):
+            funds = replace(funds, capture_before=event.capture_before)
+        if not funds.payment_id:
+            funds = replace(funds, payment_id=event.provider_id)
+        state = replace(
+            state,
+            version=version,
+            updated_at=at,
+            attempts=event.attempts,
+            provider_id=event.provider_id or state.provider_id,
+            target_id=event.target_id,
+            reason="",
+            detail=event.detail,
+            first_attempt_at=state.first_attempt_at or at,
+        )
+        return _at_rest(state, funds, "completed")
+
+    return fold
+
+
+def requested(operation: str) -> Fold:
+    """A command opened a further operation. It has a key, a job and attempts of its own."""
+
+    def fold(state: State, event: t.OperationRequested, version: int, at: int) -> State:
+        funds = funds_of(state)
+        keys = funds.keys
+        if event.key_digest:
+            keys = {**keys, event.key_digest: Asked(operation, event.asked, event.is_final)}
+        funds = replace(
+            funds,
+            pending=event.amount,
+            is_final=event.is_final,
+            undoes=getattr(event, "undoes", ""),
+            intents={**funds.intents, operation: event.intent},
+            keys=keys,
+            absent=0,
+        )
+        state = replace(
+            state,
+            version=version,
+            updated_at=at,
+            status="queued",
+            phase="open",
+            operation=operation,
+            intent=event.intent,
+            dispatch_version=version,
+            attempts_before=state.attempts,
+            first_attempt_at=None,
+            reopened_at=at,
+            due_at=at,
+            expires_at=None,
+            reason="",
+            detail="",
+            journal="",
+            cancel_requested=False,
+        )
+        return with_funds(state, funds)
+
+    return fold
+
+
+def _resolved(state: State, event: t.Resolved, version: int, at: int) -> State:
+    state = replace(
+        state,
+        version=version,
+        updated_at=at,
+        status="queued",
+        phase="open",
+        in_doubt=False,
+        started=None,
+        due_at=event.next_attempt_at or at,
+        policy="",
+        asked=0,
+        reason="",
+        detail=event.evidence,
+        # Where it is to be sent again, this opens it; otherwise its end follows in the same append.
+        dispatch_version=version,
+    )
+    return with_funds(state, replace(funds_of(state), absent=0))
+
+
+def _failed(state: State, event: e.Failed, version: int, at: int) -> State:
+    """The operation failed: what succeeded before stays."""
+    state = replace(
+        state,
+        version=version,
+        updated_at=at,
+        attempts=event.attempts,
+        reason=event.reason,
+        detail=event.last_error,
+        purged=False,
+    )
+    return _at_rest(state, funds_of(state), "failed")
+
+
+def _cancelled(state: State, event: e.Cancelled, version: int, at: int) -> State:
+    state = replace(
+        state,
+        version=version,
+        updated_at=at,
+        reason=event.reason or "cancelled",
+        detail=event.detail,
+    )
+    return _at_rest(state, funds_of(state), "cancelled")
+
+
+def _expired(state: State, _: e.Expired, version: int, at: int) -> State:
+    state = replace(state, version=version, updated_at=at, reason="expired")
+    return _at_rest(state, funds_of(state), "expired")
+
+
+def _lapsed(state: State, event: t.Lapsed, version: int, at: int) -> State:
+    funds = funds_of(state)
+    funds = replace(
+        funds,
+        released=funds.released + event.amount,
+        lapsed=True,
+        balances=posted(funds.balances, event.legs),
+    )
+    return _at_rest(replace(state, version=version, updated_at=at), funds, "expired")
+
+
+def _unknown(state: State, event: e.OutcomeUnknown, version: int, at: int) -> State:
+    funds, was_unknown = funds_of(state), state.phase == "unknown"
+    called = not was_unknown or state.started is not None
+    funds = replace(
+        funds,
+        absent=funds.absent + 1 if event.reason == "not_found" else 0,
+        doubt_at=at if called else funds.doubt_at,
+    )
+    state = replace(
+        state,
+        version=version,
+        updated_at=at,
+        status="unknown",
+        phase="unknown",
+        attempts=event.attempt,
+        started=None,
+        due_at=event.next_at,
+        in_doubt=True,
+        policy=event.policy,
+        reason=event.reason,
+        detail=event.detail,
+        first_attempt_at=min(at, state.attempted_from),
+        # A resend and a look-up alternate, so each has a job of its own.
+        dispatch_version=version,
+        asked=state.asked + 1 if was_unknown else 0,
+    )
+    return with_funds(state, funds)
+
+
+def _updated(state: State, event: e.Updated, version: int, at: int) -> State:
+    after = FOLDS[e.Updated](state, event, version, at)
+    if event.change != "redrive" or after.intent == state.intent:
+        return after
+    funds = funds_of(after)
+    intents = {**funds.intents, after.operation: after.intent}
+    return with_funds(replace(after, journal=""), replace(funds, intents=intents, absent=0))
+
+
+def _named(state: State, report: str, version: int, at: int) -> State:
+    reports = (*state.reports, report)[-REPORTS_MAX:]
+    return replace(state, version=version, updated_at=at, reports=reports)
+
+
+def _notified(state: State, event: t.GatewayNotified, version: int, at: int) -> State:
+    state = _named(state, event.report, version, at)
+    funds = funds_of(state)
+    if not funds.payment_id and event.provider_id:
+        state = with_funds(state, replace(funds, payment_id=event.provider_id))
+    if state.phase != "unknown" or state.started is not None or not funds.can_look_up:
+        return state
+    return replace(state, due_at=at, policy="reconcile", dispatch_version=version)
+
+
+def _corrected(state: State, event: t.Corrected, version: int, at: int) -> State:
+    state = _named(state, event.row, version, at)
+    funds = moved(funds_of(state), event.operation, event.intent, event.amount, event.legs)
+    if not funds.payment_id:
+        funds = replace(funds, payment_id=event.provider_id)
+    if state.phase in ("open", "unknown"):
+        # Another operation is open, and goes on.
+        return with_funds(state, funds)
+    return _at_rest(replace(state, reason=""), funds, "completed")
+
+
+def _conflicted(state: State, event: t.Conflicted, version: int, at: int) -> State:
+    return _named(state, event.row, version, at)
+
+
+TRANSACTION_FOLDS: Mapping[type[e.Event], Any] = {
+    **FOLDS,
+    t.CallStarted: _call_started,
+    t.Resolved: _resolved,
+    t.Lapsed: _lapsed,
+    t.GatewayNotified: _notified,
+    t.Corrected: _corrected,
+    t.Conflicted: _conflicted,
+    e.Failed: _failed,
+    e.Cancelled: _cancelled,
+    e.Expired: _expired,
+    e.OutcomeUnknown: _unknown,
+    e.Updated: _updated,
+}

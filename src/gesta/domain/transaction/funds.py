@@ -1,0 +1,122 @@
+"""The amounts of a transaction, in the smallest unit of its currency. Its status follows from them.
+
+`State.facts` holds them. Two partial captures, or a partial refund, need no status of their own.
+"""
+
+from typing import Any
+
+import msgspec
+from msgspec.structs import replace
+
+from gesta.domain.money import Money
+from gesta.domain.state import State
+
+#: What an operation does to the amounts.
+CAPTURING = {"authorization": "capture", "reservation": "posting"}
+#: Operations that move the money in one step.
+SINGLE = frozenset({"sale", "transfer", "settlement"})
+
+
+class Asked(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """What a caller asked for under a key of its own."""
+
+    operation: str
+    #: None: all that was left.
+    amount: int | None
+    is_final: bool = True
+
+
+class Funds(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What was authorized, captured, refunded and released so far."""
+
+    currency: str
+    exponent: int
+    #: The amount of the first operation, and its name.
+    requested: int
+    first: str
+    gateway: str = ""
+    authorized: int = 0
+    captured: int = 0
+    refunded: int = 0
+    #: Authorized and given up: voided, expired, or not taken by the final capture.
+    released: int = 0
+    #: The amount of the operation that is open or failed last.
+    pending: int = 0
+    #: For a capture: the rest of the authorization is released with it.
+    is_final: bool = True
+    #: For a reversal: whether it voids or refunds.
+    undoes: str = ""
+    #: The gateway's id of the payment, and when its authorization ends.
+    payment_id: str = ""
+    capture_before: int | None = None
+    #: The gateway takes several captures of one authorization.
+    multiple_captures: bool = False
+    #: How long the gateway remembers our key, and when a look-up can be trusted; from the journal.
+    key_seconds: float | None = None
+    can_look_up: bool = False
+    visible_seconds: float = 0.0
+    #: Look-ups in a row that found nothing.
+    absent: int = 0
+    #: When the last call of this intent ended without an answer.
+    doubt_at: int = 0
+    #: The authorization ended unused.
+    lapsed: bool = False
+    #: Operation → the number of its newest intent.
+    intents: dict[str, int] = {}
+    #: Digest of a caller's key → what was asked for under it.
+    keys: dict[str, Asked] = {}
+    #: Successes on record, `operation:intent` → amount.
+    moved: dict[str, int] = {}
+    #: Account → balance of this transaction; they sum to zero.
+    balances: dict[str, int] = {}
+
+    @property
+    def capturable(self) -> int:
+        return self.authorized - self.captured - self.released
+
+    @property
+    def refundable(self) -> int:
+        return self.captured - self.refunded
+
+    def money(self, minor: int) -> Money:
+        return Money.of_minor(minor, self.currency)
+
+
+def funds_of(state: State) -> Funds:
+    if not state.facts:
+        # Nothing of its payload could be read: it ends without a call.
+        return Funds("", 0, 0, state.operation)
+    return msgspec.convert(state.facts, Funds)
+
+
+def opening_facts(amount: Money, operation: str, gateway: str = "") -> dict[str, Any]:
+    """What the first event of a transaction keeps beside its payload."""
+    minor = amount.minor
+    funds = Funds(
+        amount.currency,
+        amount.exponent,
+        minor,
+        operation,
+        gateway,
+        pending=minor,
+        intents={operation: 1},
+    )
+    facts: dict[str, Any] = msgspec.to_builtins(funds)
+    return facts
+
+
+def with_funds(state: State, funds: Funds) -> State:
+    return replace(state, facts=msgspec.to_builtins(funds))
+
+
+def status_of(funds: Funds) -> str | None:
+    """The status that the amounts stand for; None: no money has moved yet."""
+    if funds.captured:
+        if funds.refundable == 0 and funds.capturable == 0:
+            return "reversed"
+        return "completed" if funds.first in SINGLE else "captured"
+    if not funds.authorized:
+        return None
+    if funds.capturable:
+        return "authorized"
+    return "expired" if funds.lapsed else "cancelled"

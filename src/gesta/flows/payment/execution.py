@@ -1,0 +1,257 @@
+"""Executes operations of transactions at a gateway: render the call, send it, look it up.
+
+The flows card, transfer and settlement share it; they differ in their payloads. A call is rendered
+once for each intent and journalled. `execute` and `look_up` use the journalled call only. If the
+account behind its code is another one by then, nothing is sent.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from hashlib import sha256
+from typing import Any, Final, assert_never
+
+import msgspec
+
+from gesta.domain.money import Money
+from gesta.domain.outcome import Done, Movement, Outcome, Rejected, Retry, Unknown
+from gesta.domain.transaction.funds import Funds
+from gesta.flows.attempt import Attempt
+from gesta.flows.deferrals import SECRET_MISSING, ConfigMissing, CredentialRefused, Postponed
+from gesta.flows.flow import Rendered
+from gesta.flows.payment.gateway import (
+    ACCOUNT_CHANGED,
+    GATEWAY,
+    AccountRefused,
+    CallAnswer,
+    CallConflicted,
+    CallContradicted,
+    CallDeclined,
+    CallNotFound,
+    CallPending,
+    CallRefused,
+    CallRetry,
+    CallSucceeded,
+    CallUnknown,
+    Connection,
+    Gateway,
+    GatewayAccount,
+    GatewayCall,
+    Instruction,
+    LookUpAnswer,
+    Reference,
+    Unrenderable,
+    Verb,
+)
+from gesta.outbound.http import AttemptEnded
+from gesta.outbound.rate_limits import Limit
+
+#: Operation → what the gateway is asked to do. A reversal voids or refunds.
+VERBS: Final[Mapping[str, Verb]] = {
+    "authorization": "authorize",
+    "reservation": "authorize",
+    "sale": "sale",
+    "transfer": "sale",
+    "settlement": "payout",
+    "capture": "capture",
+    "posting": "capture",
+    "void": "void",
+    "refund": "refund",
+}
+#: Reasons that may be labels of a metric.
+REASONS: Final = frozenset(
+    """account_changed amount_mismatch bad_journal conflicted contradicted declined
+    declined_retryable gateway_type_missing in_progress key_forgotten needs_customer not_executed
+    not_found not_supported pending refused refused_in_doubt throttled unrenderable""".split()
+)
+ALARMS: Final = frozenset({"account_changed", "amount_mismatch", "conflicted"})
+_BURST: Final = 20
+_THROTTLED_SECONDS: Final = 2.0
+_MOVED_AWAY: Final = "the code names another account than the call was made for; nothing was sent"
+
+
+class Execution:
+    """What a flow does at gateways. `details` reads source, destination and text of a payload."""
+
+    def __init__(
+        self,
+        gateways: Sequence[Gateway],
+        details: Callable[[Any], Mapping[str, str]],
+        *,
+        timeout_seconds: float,
+    ) -> None:
+        self._gateways = {one.type: one for one in gateways}
+        self._details, self._timeout_seconds = details, timeout_seconds
+
+    async def render(self, payload: Any, attempt: Attempt) -> Rendered:
+        """The call of a new intent, with what the lifecycle has to know about its gateway."""
+        funds = msgspec.convert(attempt.facts, Funds)
+        code = funds.gateway
+        gateway, connection = await self._connect(code, attempt)
+        account = connection.account
+        descriptor = gateway.descriptor(account)
+        verb = VERBS[funds.undoes if attempt.operation == "reversal" else attempt.operation]
+        if verb not in descriptor.verbs:
+            raise AttemptEnded(Rejected("not_supported", f"{account.type} has no {verb}"))
+        instruction = Instruction(
+            verb=verb,
+            key=_key(attempt.key, descriptor.key_length_max),
+            reference=Reference(
+                attempt.tenant,
+                attempt.flow,
+                attempt.request_id,
+                attempt.operation,
+                attempt.intent,
+            ),
+            amount=None if verb == "void" else Money.of_minor(funds.pending, funds.currency),
+            target=funds.payment_id,
+            is_final=funds.is_final,
+            **self._details(payload),
+        )
+        try:
+            call = gateway.render(instruction, connection)
+        except Unrenderable as error:
+            raise AttemptEnded(Rejected(error.reason, str(error))) from None
+        facts = {
+            "request_hash": call.request_hash,
+            "gateway": code,
+            "account": call.account,
+            "key_seconds": 0.0 if descriptor.replays == "none" else call.resend_seconds,
+            "can_look_up": bool(descriptor.look_up_by),
+            "visible_seconds": descriptor.visible_after_seconds,
+            "multiple_captures": descriptor.multiple_captures,
+        }
+        return Rendered(msgspec.json.encode(call), facts)
+
+    async def execute(self, _: object, attempt: Attempt) -> Outcome:
+        """Send the journalled call once."""
+        call = msgspec.json.decode(attempt.call, type=GatewayCall)
+        gateway, connection = await self._connect(call.gateway, attempt)
+        limit = _limit(connection)
+        await attempt.limits.take(limit)
+        answer = await gateway.execute(call, connection)
+        await _throttle(answer, limit, attempt)
+        return _outcome(answer, call, in_doubt=attempt.in_doubt)
+
+    async def look_up(self, _: object, attempt: Attempt) -> Outcome:
+        """Ask the gateway what became of the journalled call. Retry: it has no trace of it."""
+        call = msgspec.json.decode(attempt.call, type=GatewayCall)
+        gateway, connection = await self._connect(call.gateway, attempt)
+        limit = _limit(connection)
+        await attempt.limits.take(limit)
+        payment_id = attempt.facts.get("payment_id", "")
+        answer = await gateway.look_up(call, connection, payment_id)
+        await _throttle(answer, limit, attempt)
+        return _found(answer, call)
+
+    def _account(self, attempt: Attempt, code: str) -> GatewayAccount:
+        stored = attempt.config.get(GATEWAY, code)
+        if stored is None:
+            raise ConfigMissing(GATEWAY, code, "gateway_missing")
+        assert isinstance(stored.body, GatewayAccount)
+        return stored.body
+
+    def _gateway(self, account: GatewayAccount) -> Gateway:
+        gateway = self._gateways.get(account.type)
+        if gateway is None:
+            known = ", ".join(sorted(self._gateways))
+            raise AttemptEnded(
+                Retry("gateway_type_missing", f"no gateway {account.type!r} here; known: {known}")
+            )
+        return gateway
+
+    async def _connect(self, code: str, attempt: Attempt) -> tuple[Gateway, Connection]:
+        """The account as it is now. The gateway compares it with that of the journalled call."""
+        account = self._account(attempt, code)
+        keys = await attempt.config.secrets(GATEWAY, code, "api_key")
+        if not keys:
+            detail = "the vault has no api_key"
+            raise CredentialRefused(f"{GATEWAY}/{code}", SECRET_MISSING, detail)
+        connection = Connection(attempt.http, code, account, keys[0], self._timeout_seconds)
+        return self._gateway(account), connection
+
+
+async def _throttle(answer: CallAnswer | LookUpAnswer, limit: Limit, attempt: Attempt) -> None:
+    """All calls to the account wait; this one has moved nothing and uses up no attempt."""
+    if isinstance(answer, CallRetry) and answer.throttled:
+        seconds = answer.after_seconds or _THROTTLED_SECONDS
+        await attempt.limits.close(limit.name, seconds)
+        raise Postponed(seconds)
+
+
+def _key(key: str, length_max: int) -> str:
+    return key if len(key) <= length_max else sha256(key.encode()).hexdigest()[:length_max]
+
+
+def _limit(connection: Connection) -> Limit:
+    return Limit(f"payment/{connection.code}", connection.account.per_second, _BURST)
+
+
+def _outcome(answer: CallAnswer, call: GatewayCall, *, in_doubt: bool) -> Outcome:
+    match answer:
+        case CallSucceeded():
+            return _done(answer, call)
+        case CallPending():
+            reason = "needs_customer: " if answer.needs_customer else ""
+            return Unknown("pending", f"{reason}{answer.status}")
+        case CallDeclined():
+            return Rejected("declined_retryable" if answer.soft else "declined", answer.code)
+        case CallRefused() if in_doubt:
+            # It may be refused because it was executed before: only a look-up decides.
+            return Unknown("refused_in_doubt", _joined(answer.code, answer.detail))
+        case CallRefused():
+            return Rejected("refused", _joined(answer.code, answer.detail))
+        case CallRetry(in_progress=True):
+            return Unknown("in_progress", answer.detail, answer.after_seconds)
+        case CallRetry():
+            return Retry(answer.reason, answer.detail, answer.after_seconds)
+        case CallUnknown():
+            return Unknown(answer.reason, answer.detail, answer.after_seconds)
+        case CallContradicted():
+            return Unknown("contradicted", answer.code)
+        case CallConflicted():
+            return _conflicted(answer, call)
+        case AccountRefused() if answer.reason == ACCOUNT_CHANGED and in_doubt:
+            return Unknown("account_changed", _MOVED_AWAY, manual=True)
+        case AccountRefused() if answer.reason == ACCOUNT_CHANGED:
+            return Rejected("account_changed", _MOVED_AWAY)
+        case AccountRefused():
+            raise CredentialRefused(f"{GATEWAY}/{call.gateway}", answer.reason, answer.detail)
+        case _:
+            assert_never(answer)
+
+
+def _found(answer: LookUpAnswer, call: GatewayCall) -> Outcome:
+    match answer:
+        case CallSucceeded():
+            return _done(answer, call)
+        case CallPending():
+            return Unknown("pending", answer.status)
+        case CallDeclined():
+            return Rejected("declined_retryable" if answer.soft else "declined", answer.code)
+        case CallConflicted():
+            return _conflicted(answer, call)
+        case CallNotFound():
+            return Retry("not_found", f"{call.type} has no trace of it")
+        case CallRetry() | CallUnknown():
+            return Unknown(answer.reason, answer.detail, answer.after_seconds)
+        case AccountRefused() if answer.reason == ACCOUNT_CHANGED:
+            return Unknown("account_changed", _MOVED_AWAY, manual=True)
+        case AccountRefused():
+            raise CredentialRefused(f"{GATEWAY}/{call.gateway}", answer.reason, answer.detail)
+        case _:
+            assert_never(answer)
+
+
+def _done(answer: CallSucceeded, call: GatewayCall) -> Outcome:
+    if call.amount is not None and answer.amount != call.amount:
+        return _conflicted(CallConflicted(answer.id, answer.amount, answer.movement_id), call)
+    amount = None if call.amount is None else call.amount.minor
+    return Done(answer.id, movement=Movement(amount, answer.movement_id, answer.capture_before))
+
+
+def _conflicted(answer: CallConflicted, call: GatewayCall) -> Unknown:
+    text = f"{call.type} reports {answer.found} as {answer.id}, asked for {call.amount}"
+    return Unknown("conflicted", text, manual=True)
+
+
+def _joined(code: str, detail: str) -> str:
+    return f"{code}: {detail}" if detail else code

@@ -1,0 +1,246 @@
+"""payment.card through the whole pipeline, on the fake of Stripe."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from gesta import Conflict, Done, Engine, InDoubt, InvalidRequest, Money, Refused, Request
+from gesta.domain.transaction.funds import Funds, funds_of
+from gesta.flows import card
+from gesta.testing.plugin import Harness
+
+EUR = "EUR"
+ACCOUNT = {"type": "stripe", "account": "acct_1", "api_key": "sk_test_1"}
+
+
+def engine() -> Engine:
+    return Engine("memory:", flows=[card.flow()])
+
+
+async def started(gesta: Harness) -> Engine:
+    running = engine()
+    await running.start()
+    await running.admin.put_config("payment.gateway", "stripe-eu", ACCOUNT)
+    return running
+
+
+@pytest.fixture
+async def shop(gesta: Harness):
+    running = await started(gesta)
+    yield running
+    await running.stop()
+
+
+def authorize(amount: str = "49.90", **more: Any) -> card.Payment:
+    return card.Authorize(Money(amount, EUR), source="pm_1", gateway="stripe-eu", **more)
+
+
+def sale(amount: str = "49.90") -> card.Payment:
+    return card.Sale(Money(amount, EUR), source="pm_1", gateway="stripe-eu")
+
+
+async def funds(request: Request) -> Funds:
+    return funds_of((await request.view()).state)
+
+
+async def names(shop: Engine, request: Request) -> list[str]:
+    return [name for name, _, _ in await shop.history(request.id)]
+
+
+def kinds(gesta: Harness) -> list[str]:
+    return [one.type for one in gesta.sandbox.stripe.effects]
+
+
+async def test_a_sale_charges_once_and_completes(gesta, shop):
+    tx = await shop.submit(sale(), key="order-1")
+    outcome = await tx.outcome(timeout=20)
+    assert isinstance(outcome, Done)
+    assert await tx.status() == "completed"
+    assert (await funds(tx)).captured == 4990
+    assert await names(shop, tx) == [
+        "payment.card.TransactionCreated.v1",
+        "payment.card.AttemptStarted.v1",
+        "payment.card.Completed.v1",
+    ]
+    assert len(gesta.sandbox.stripe.effects) == 1
+
+
+async def test_authorize_then_capture_are_two_operations_with_their_own_keys(gesta, shop):
+    tx = await shop.submit(authorize(), key="order-7")
+    assert isinstance(await tx.outcome(timeout=20), Done)
+    assert await tx.status() == "authorized"
+    await tx.capture(Money("49.90", EUR), key="order-7-ship")
+    assert isinstance(await tx.outcome(timeout=20), Done)
+    assert await tx.status() == "captured"
+    assert await names(shop, tx) == [  # R1-37, R1-53
+        "payment.card.TransactionCreated.v1",
+        "payment.card.AttemptStarted.v1",
+        "payment.card.Authorized.v1",
+        "payment.card.CaptureRequested.v1",
+        "payment.card.AttemptStarted.v1",
+        "payment.card.Captured.v1",
+    ]
+    keys = [one.id for one in gesta.sandbox.stripe.effects]
+    assert keys == [  # R1-34
+        f"default:{tx.id}:authorization:1",
+        f"default:{tx.id}:capture:1",
+    ]
+
+
+async def test_the_surface_program_runs(gesta, shop):
+    engine = shop
+    tx = await engine.submit(
+        card.Authorize(Money("49.90", "EUR"), source="pm_1", gateway="stripe-eu"), key="order-7"
+    )
+    if isinstance(await tx.outcome(timeout=20), Done):
+        await tx.capture(Money("20.00", "EUR"), key="order-7-ship-1")
+    assert isinstance(await tx.outcome(timeout=20), Done)
+    found = await funds(tx)
+    # The rest is released with a final capture.
+    assert (found.captured, found.released, found.capturable) == (2000, 2990, 0)
+
+
+async def test_several_captures_add_up_to_the_authorization(gesta, shop):
+    tx = await shop.submit(authorize())
+    await tx.outcome(timeout=20)
+    for number, amount in enumerate(["20.00", "15.00", "14.90"], start=1):
+        await tx.capture(Money(amount, EUR), key=f"ship-{number}", final=False)
+        assert isinstance(await tx.outcome(timeout=20), Done)
+    found = await funds(tx)
+    assert (found.captured, found.capturable) == (4990, 0)
+    assert [one.id for one in gesta.sandbox.stripe.effects][1:] == [
+        f"default:{tx.id}:capture:{number}" for number in (1, 2, 3)
+    ]
+
+
+async def captured(shop: Engine, amount: str = "49.90", key: str = "o") -> Request:
+    tx = await shop.submit(authorize(amount), key=key)
+    await tx.outcome(timeout=20)
+    await tx.capture(key=f"{key}-c")
+    await tx.outcome(timeout=20)
+    return tx
+
+
+async def test_refunds_add_up_to_the_capture_and_then_it_is_reversed(gesta, shop):
+    tx = await captured(shop)
+    await tx.refund(Money("10.00", EUR), key="r-1")
+    assert isinstance(await tx.outcome(timeout=20), Done)
+    assert await tx.status() == "captured"
+    with pytest.raises(Refused) as refused:
+        await tx.refund(Money("39.91", EUR), key="r-2")
+    assert refused.value.code == "beyond_capture"
+    await tx.refund(key="r-3")
+    await tx.outcome(timeout=20)
+    assert await tx.status() == "reversed"
+    found = await funds(tx)
+    assert (found.captured, found.refunded) == (4990, 4990)
+    assert found.balances == {}
+
+
+async def test_a_void_releases_the_authorization(gesta, shop):
+    tx = await shop.submit(authorize())
+    await tx.outcome(timeout=20)
+    await tx.void()
+    assert isinstance(await tx.outcome(timeout=20), Done)
+    assert await tx.status() == "cancelled"
+    assert await tx.void() == "cancelled"
+    with pytest.raises(Refused):
+        await tx.capture(key="late")
+
+
+@pytest.mark.parametrize("is_captured", [True, False])
+async def test_a_reversal_refunds_what_was_captured_and_voids_what_was_not(
+    gesta, shop, is_captured
+):
+    tx = await (captured(shop) if is_captured else shop.submit(authorize()))
+    await tx.outcome(timeout=20)
+    await tx.reverse()
+    assert isinstance(await tx.outcome(timeout=20), Done)
+    assert "payment.card.ReversalRequested.v1" in await names(shop, tx)  # R1-39
+    assert await tx.status() == ("reversed" if is_captured else "cancelled")
+    assert (await funds(tx)).balances == {}
+    with pytest.raises(Refused) as refused:
+        await (await shop.submit(authorize(), key="new")).reverse()
+    assert refused.value.code == "operation_open"  # R1-33
+
+
+async def test_a_key_with_another_amount_is_a_conflict_and_with_the_same_nothing(gesta, shop):
+    tx = await shop.submit(authorize())
+    await tx.outcome(timeout=20)
+    await tx.capture(Money("20.00", EUR), key="ship")
+    await tx.outcome(timeout=20)
+    version = (await tx.view()).state.version
+    await tx.capture(Money("20.00", EUR), key="ship")
+    with pytest.raises(Conflict):
+        await tx.capture(Money("21.00", EUR), key="ship")
+    assert (await tx.view()).state.version == version
+    assert len(gesta.sandbox.stripe.effects) == 2
+
+
+async def test_no_more_than_what_was_authorized_is_captured(gesta, shop):
+    tx = await shop.submit(authorize("20.00"))
+    await tx.outcome(timeout=20)
+    for amount, code in [
+        (Money("20.01", EUR), "beyond_authorization"),
+        (Money("0.00", EUR), "invalid_amount"),
+        (Money("-1.00", EUR), "invalid_amount"),
+        (Money("1.00", "USD"), "wrong_currency"),
+    ]:
+        with pytest.raises(Refused) as refused:
+            await tx.capture(amount, key=f"k-{amount}")
+        assert refused.value.code == code
+    assert (await tx.view()).state.version == 3
+    assert len(gesta.sandbox.stripe.effects) == 1
+
+
+@pytest.mark.parametrize(
+    ("fields", "name"),
+    [
+        ({"amount": {"amount": 49.9, "currency": EUR}}, "amount"),
+        ({"amount": {"amount": "49.901", "currency": EUR}}, "amount"),
+        ({"amount": {"amount": "0.00", "currency": EUR}}, "amount"),
+        ({"amount": {"amount": "-5.00", "currency": EUR}}, "amount"),
+        ({"amount": {"amount": "5.00", "currency": "EURO"}}, "amount"),
+        ({"amount": {"amount": "5.00", "currency": "HRK"}}, "amount"),
+        ({"source": "4242 4242 4242 4242"}, "source"),
+        ({"cvc": "123"}, "cvc"),
+    ],
+)
+async def test_bad_input_names_the_field_and_stores_nothing(gesta, shop, fields, name):
+    good = {"amount": {"amount": "5.00", "currency": EUR}, "source": "pm_1", "gateway": "stripe-eu"}
+    with pytest.raises(InvalidRequest) as refused:
+        await shop.submit(shop.payload("payment.card", {**good, **fields}))
+    assert name in refused.value.fields
+    assert await shop.admin.counts() == {}
+    assert gesta.sandbox.stripe.effects == []
+
+
+async def test_a_lost_answer_is_looked_up_and_the_charge_happens_once(gesta, shop):
+    gesta.sandbox.stripe.next(drop=True)
+    tx = await shop.submit(sale())
+    await gesta.settle(days=0.001)
+    assert await tx.status() == "completed"
+    assert len(gesta.sandbox.stripe.effects) == 1
+    found = await names(shop, tx)
+    assert found[-3:] == [
+        "payment.card.OutcomeUnknown.v1",
+        "payment.card.OutcomeResolved.v1",
+        "payment.card.Completed.v1",
+    ]
+
+
+async def test_nothing_moves_while_an_outcome_is_unknown(gesta, shop):
+    tx = await shop.submit(authorize())
+    await tx.outcome(timeout=20)
+    gesta.sandbox.stripe.next(drop=True)
+    gesta.sandbox.stripe.visible_after_seconds = 10**9
+    await tx.capture(key="c-1")
+    await gesta.settle(days=1 / 86_400)
+    assert await tx.status() == "unknown"
+    for act in (tx.refund(key="r"), tx.void(), tx.reverse(), tx.capture(key="c-2")):
+        with pytest.raises(InDoubt):
+            await act
+    with pytest.raises(InDoubt):
+        await tx.redrive(again=True)

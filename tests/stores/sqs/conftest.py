@@ -1,0 +1,25 @@
+from __future__ import annotations
+
+import pytest
+
+from gesta.runtime.clock import SystemRuntime
+from gesta.testing.moto_server import CREDENTIALS, MotoServer
+
+
+@pytest.fixture(scope="session")
+def moto(tmp_path_factory: pytest.TempPathFactory):
+    server = MotoServer()
+    server.start()
+    yield server
+    server.end()
+
+
+@pytest.fixture(autouse=True)
+def credentials(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in CREDENTIALS.items():
+        monkeypatch.setenv(name, value)
+
+
+@pytest.fixture
+def prefix() -> str:
+    return f"t{SystemRuntime().random_bytes(6).hex()}"
