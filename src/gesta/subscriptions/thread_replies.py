@@ -91,7 +91,7 @@ class ThreadReplies(OnDemandConsumer):
                 replies.append(reply)
         if replies:
             self._note(await self._intake.submit_each(replies))
-            self._telemetry.told(self.name, len(replies))
+            self._telemetry.handled(self.name, len(replies))
 
     async def _refresh(self, tenants: Collection[str]) -> None:
         heads = [(config_stream(one), self._config.version(one)) for one in sorted(tenants)]
