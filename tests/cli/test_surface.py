@@ -53,6 +53,14 @@ def test_the_commands_are_exactly_these():
         "key list",
         "key revoke",
         "sandbox slack-event",
+        "tx authorize",
+        "tx show",
+        "tx capture",
+        "tx post",
+        "tx void",
+        "tx refund",
+        "tx reverse",
+        "tx unknown",
         "template preview",
     ]
 
