@@ -62,6 +62,7 @@ def test_the_settings_are_exactly_these():
         "events_url",
         "queue_url",
         "views_url",
+        "inbound_queue_url",
         "vault_url",
         "master_key",
         "tenant",
