@@ -1,4 +1,4 @@
-"""Steps that move money of a transaction which an earlier step has opened: capture, refund, reverse.
+"""Steps that move money of a transaction which an earlier step opened: capture, refund, reverse.
 
 Such a step opens a further operation of the transaction, under a key of its own. While the outcome
 of another operation is unknown nothing is opened: the saga waits.
