@@ -111,6 +111,11 @@ class BadSubscription(BadInput):
         super().__init__(f"subscription {name!r}: {fault}")
 
 
+class BadSchedule(BadInput):
+    def __init__(self, name: str, fault: str) -> None:
+        super().__init__(f"schedule {name!r}: {fault}")
+
+
 class BadSettings(BadInput):
     """A setting is wrong; the text names it and where it comes from."""
 

@@ -636,3 +636,26 @@ async def test_the_facts_list_other_live_processes_and_not_the_doctor_itself(ges
         request = await engine.submit(Note())
         facts = await examine_request(engine.pipeline, await request.view())
         assert [one.id for one in facts.processes] == [IDLE.id]
+
+
+def test_schedules_are_shown_with_their_last_and_next_run():
+    def findings(**changed):
+        checkpoints = [
+            *WELL.checkpoints,
+            Checkpoint("schedule/daily", NOW - 60_000, **changed.pop("failing", {})),
+        ]
+        roles = [*WELL.roles, RoleLease("schedules", "host:1:a", NOW + 2_000)]
+        facts = msgspec.structs.replace(
+            WELL, **{"checkpoints": checkpoints, "roles": roles, **changed}
+        )
+        (found,) = [one for one in diagnose(facts) if one.about == "schedule daily"]
+        return found
+
+    fine = findings(schedules={"daily": NOW + 60_000})
+    assert fine.level == "ok"
+    assert "last run at" in fine.status
+    assert "next at" in fine.status
+    assert findings(roles=WELL.roles).status.startswith("no live process runs schedules")
+    assert "late since" in findings(schedules={"daily": NOW - 120_000}).status
+    failing = findings(failing={"error": "RuntimeError: no", "failed_at_ms": NOW - 1_000})
+    assert (failing.level, "RuntimeError: no" in failing.status) == ("bad", True)

@@ -82,6 +82,7 @@ NAMES: dict[str, tuple[str | None, str]] = {
     "POST /inbound/slack/events": (None, ""),
     "POST /inbound/slack/events/{tenant}": (None, ""),
     "POST /inbound/webhook/{tenant}/{code}": (None, ""),
+    "POST /inbound/gateway/{tenant}/{code}": (None, ""),
     "GET /v1/subscriptions": ("operate", ""),
     "DELETE /v1/subscriptions/{name:path}": ("admin", ""),
     "GET /v1/suppression/{flow}": ("operate", "cursor limit"),

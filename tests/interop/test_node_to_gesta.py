@@ -2,8 +2,9 @@
 
 import asyncio
 
+from gesta.ports.foreign_jobs import Completed, Failed, PutBack
 from gesta.ports.job_queue import Ack
-from gesta.stores.redis.foreign_jobs import DATA_BYTES_MAX, Completed, Failed, PutBack
+from gesta.stores.redis.foreign_jobs import DATA_BYTES_MAX
 from gesta.testing.contracts.samples import fresh_job
 from tests.interop.waiting import until
 

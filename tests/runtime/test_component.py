@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -78,6 +79,22 @@ async def test_a_component_pauses_after_an_outage_and_goes_on(runtime, process, 
     runtime.advance(STORE_PAUSE_SECONDS)
     await running
     assert (failing.calls, failing.outages) == (5, 2)
+
+
+async def test_a_step_that_swallows_its_cancellation_is_the_last_one(process):
+    steps = []
+
+    async def step():
+        steps.append(1)
+        with suppress(asyncio.CancelledError):
+            await asyncio.sleep(60)
+
+    task = asyncio.create_task(repeat(step, "deaf", process))
+    await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert len(steps) == 1
 
 
 async def test_what_is_no_outage_ends_the_loop(process):

@@ -245,6 +245,7 @@ CONTRACT = {
     "executor_failed",
     "executor_latency_ms",
     "queue_lag_ms",
+    "enriched_jobs",
 }
 LABELS = {"flow", "status", "reason", "role", "subscription", "what"}
 

@@ -25,6 +25,7 @@ from gesta.engine.process_roles import EVERYTHING, NOTHING, Work
 from gesta.engine.request import Request
 from gesta.errors import (
     BadFlow,
+    BadSchedule,
     BadSubscription,
     BadTransaction,
     Conflict,
@@ -38,6 +39,7 @@ from gesta.flows.flow import Flow, Payload
 from gesta.flows.validation import decode_fields
 from gesta.intake.submit import Accepted
 from gesta.intake.submit_options import NO_OPTIONS, Options, filter_errors, option_errors
+from gesta.maintenance.schedules import Due, Schedule
 from gesta.ports.read_model import Filter, View
 from gesta.projector.partitions import begin_checkpoints
 from gesta.runtime import settings as process_settings
@@ -51,6 +53,7 @@ if TYPE_CHECKING:
     from gesta.admin.admin import Admin
 
 HandlerT = TypeVar("HandlerT", bound=Handler)
+DueT = TypeVar("DueT", bound=Due)
 
 
 class SubmitOptions(TypedDict, total=False):
@@ -85,6 +88,7 @@ class Engine:
         self.settings = settings or process_settings.load({"url": url} if url is not None else {})
         self._flows: dict[str, Flow] = {}
         self._subscriptions: dict[str, Subscription] = {}
+        self._schedules: dict[str, Schedule] = {}
         self._work = work if isinstance(work, Work) else EVERYTHING if work else NOTHING
         self._pipeline: Pipeline | None = None
         for flow in flows:
@@ -135,6 +139,42 @@ class Engine:
             return handler
 
         return subscribe
+
+    def every(
+        self, cron: str, *, zone: str = "UTC", name: str | None = None, tenant: str = "default"
+    ) -> Callable[[DueT], DueT]:
+        """Call the function below at the times of a cron expression in a named time zone.
+
+        It receives the due time and returns the payloads to submit: one, a list, or None. They are
+        submitted once for each due time, whatever crashes, under the key
+        `schedule/NAME/DUE`. Its last run is stored under `name`, by default the name of the
+        function. After downtime only the latest missed time is made up for.
+
+        Schedules run in processes with the role sweeper, in one of them at a time.
+        """
+
+        def declare(function: DueT) -> DueT:
+            named = getattr(function, "__name__", "") if name is None else name
+            self.schedule(
+                Schedule(name=named, cron=cron, zone=zone, function=function, tenant=tenant)
+            )
+            return function
+
+        return declare
+
+    def schedule(self, schedule: Schedule) -> None:
+        """What `every` does, for a schedule made elsewhere; before the engine starts."""
+        if schedule.name in self._schedules:
+            raise BadSchedule(
+                schedule.name, "a schedule of this name is declared already; pass another name="
+            )
+        if self._pipeline is not None:
+            raise BadSchedule(schedule.name, "schedules are declared before the engine starts")
+        self._schedules[schedule.name] = schedule
+
+    @property
+    def schedules(self) -> dict[str, Schedule]:
+        return dict(self._schedules)
 
     def subscribe(self, subscription: Subscription) -> None:
         """What `on` does, for a subscription made elsewhere; before the engine starts."""
@@ -212,6 +252,7 @@ class Engine:
             await environment.mail.close()
             await environment.stores.close()
             raise
+        pipeline.run_schedules(list(self._schedules.values()))
         pipeline.components.start()
         self._pipeline = pipeline
         for note in environment.notes:

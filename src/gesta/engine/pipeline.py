@@ -21,13 +21,18 @@ from gesta.errors import NotFound
 from gesta.flows import webhook
 from gesta.flows.flow import Flow
 from gesta.intake.admission import Admission
+from gesta.intake.adoption import Adoption
 from gesta.intake.batch_throttle import BatchThrottle
 from gesta.intake.flow_checks import FlowChecks
+from gesta.intake.inbound.boundary import Consumer, Publisher
+from gesta.intake.inbound.boundary_dead_letters import BoundaryDeadLetters
 from gesta.intake.inbound.inbox import Inbox
+from gesta.intake.job_contract import JobReading
 from gesta.intake.outbox_drain import OutboxDrain
 from gesta.intake.provider_reports import Reach, Reports, report_address
 from gesta.intake.submit import Intake
 from gesta.maintenance.retention import Retention, removed_text
+from gesta.maintenance.schedules import Schedule, Schedules
 from gesta.maintenance.sweeper import Sweeper
 from gesta.outbound.http import Http
 from gesta.outbound.rate_limits import Tokens
@@ -104,6 +109,7 @@ class Pipeline:
         self._wire_log()
         self._wire_intake(work)
         self._wire_worker(work)
+        self._wire_adoption(work)
         self._wire_sweeper()
         self._wire_subscriptions(subscriptions)
         self._choose(work)
@@ -179,8 +185,14 @@ class Pipeline:
             process=self.process,
         )
         self.inbox = Inbox(
-            flows=self.flows, config=self.config, intake=self.intake, process=self.process
+            flows=self.flows,
+            config=self.config,
+            intake=self.intake,
+            loader=self.loader,
+            recorder=self.recorder,
+            process=self.process,
         )
+        self._wire_boundary()
         self.reports = Reports(
             flows=self.flows,
             config=self.config,
@@ -193,6 +205,24 @@ class Pipeline:
             runtime=self.runtime,
             telemetry=self.telemetry,
         )
+
+    def _wire_boundary(self) -> None:
+        """Inbound events that pass through a queue, where the settings name one."""
+        queue, tenant = self.environment.boundary, self.environment.settings.tenant
+        self.boundary_consumer: Consumer | None = None
+        self.boundary_dead_letters: BoundaryDeadLetters | None = None
+        if queue is not None:
+            self.inbox.publish = Publisher(queue, self.records, tenant).publish
+            self.boundary_consumer = Consumer(
+                queue,
+                inbox=self.inbox,
+                records=self.records,
+                tenant=tenant,
+                process=self.process,
+            )
+            self.boundary_dead_letters = BoundaryDeadLetters(
+                queue, writer=self.config_writer, tenant=tenant, runtime=self.runtime
+            )
 
     def _wire_worker(self, work: Work) -> None:
         """Attempts of this process, and work that is leased to others."""
@@ -257,6 +287,23 @@ class Pipeline:
             identity=self.identity,
             process=process,
         )
+
+    def _wire_adoption(self, work: Work) -> None:
+        """Jobs of other programs, of the flows that this process executes."""
+        stores, settings = self.environment.stores, self.environment.settings
+        #: None where no other program can put jobs into the queue.
+        self.adoption: Adoption | None = None
+        if stores.foreign_jobs is not None:
+            flows = work.taken_of(self.flows)
+            self.adoption = Adoption(
+                jobs=stores.foreign_jobs,
+                queue=stores.queue,
+                flows=flows,
+                reading=JobReading(flows, settings.tenant, settings.enriched_jobs_until),
+                intake=self.intake,
+                loader=self.loader,
+                process=self.process,
+            )
 
     def _wire_sweeper(self) -> None:
         flows, stores, process = self.flows, self.environment.stores, self.process
@@ -387,6 +434,10 @@ class Pipeline:
         if "worker" in work.parts:
             runs |= {"worker": self.pool.run, "queue": self.pool.listen}
             runs |= {"lease": self.pool.lease.keep, "deadlines": self._deadlines.run}
+            if self.adoption is not None:
+                runs["adoption"] = self.adoption.run
+            if self.boundary_consumer is not None:
+                runs["inbound"] = self.boundary_consumer.run
         if work.parts and self.alerts is not None and self.alerts.is_possible:
             runs["alerts"] = self.alerts.run
         self.presence = Presence(
@@ -405,6 +456,15 @@ class Pipeline:
             runs["presence"] = partial(repeat, self.presence.step, "presence", self.process)
         if "sweeper" in work.parts:
             runs["sweep"], self._roles["sweep"] = self.sweep.run, self.sweep.role
+
+    def run_schedules(self, schedules: Sequence[Schedule]) -> None:
+        """Run these, too, if this process has the role sweeper; before the components start."""
+        self.schedules = Schedules(
+            schedules, intake=self.intake, stores=self.environment.stores, process=self.process
+        )
+        if schedules and "sweep" in self.components.runs:
+            self.components.runs["schedules"] = self.schedules.run
+            self._roles["schedules"] = self.schedules.role
 
     def not_begun(self) -> list[str]:
         """Components that have had no answer from the store since this process started."""
@@ -428,10 +488,14 @@ class Pipeline:
         await self.external.stop(last)
         self.subscriptions.stop()
         self.pool.eager_dispatcher.close()
-        await self.components.end(["sweep", "worker"], last)
+        await self.components.end(["sweep", "schedules", "worker", "adoption"], last)
         if was_running and "sweep" in self._roles:
             await self.sweep.role.give_up()
+        if was_running and "schedules" in self._roles:
+            await self.schedules.role.give_up()
         await self.pool.stop(self.environment.drain_seconds)
+        if was_running and self.adoption is not None:
+            await self.adoption.stop()
         await self.subscriptions.drain(until)
         await self.components.end(list(self.components.tasks), last)
         if was_running and "projector" in self._roles:
@@ -442,6 +506,8 @@ class Pipeline:
         await self.environment.transport.close()
         await self.environment.renderer.close()
         await self.environment.mail.close()
+        if self.environment.boundary is not None:
+            await self.environment.boundary.close()
         await self.environment.stores.close()
 
 

@@ -14,17 +14,20 @@ CHANNELS = {
     "ticket": ("backlog.space", "backlog.project", "slack.team"),
     "slack_events": ("slack.team",),
     "webhook_events": ("inbound.webhook",),
+    "gateway_events": ("payment.gateway",),
 }
 #: Channel → its flow, where that is not `notification.CHANNEL`.
 _FLOWS = {
     "ticket": "ticket.backlog",
     "slack_events": "inbound.slack",
     "webhook_events": "inbound.webhook",
+    "gateway_events": "inbound.gateway",
 }
 #: Channel → its module, where that is not `gesta.flows.CHANNEL`.
 _MODULES = {
     "slack_events": "gesta.intake.inbound.slack",
     "webhook_events": "gesta.intake.inbound.webhook",
+    "gateway_events": "gesta.flows.payment.webhooks",
 }
 
 #: Channel → a library of its extra.

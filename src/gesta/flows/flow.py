@@ -32,6 +32,7 @@ from gesta.errors import BadFlow
 if TYPE_CHECKING:
     from gesta.flows.attempt import Attempt
     from gesta.intake.inbound.source import Source
+    from gesta.intake.job_contract import JobContract
     from gesta.intake.provider_reports import Reporting
     from gesta.tenants.config import TenantConfig
     from gesta.tenants.suppression import Addresses
@@ -185,6 +186,8 @@ class Flow:
     notices: Notices | None = None
     #: How the provider reports delivery; None: it does not.
     reports: Reporting | None = None
+    #: Complete jobs of other programs that become requests; None: only pointers are understood.
+    adopts: JobContract | None = None
     #: How events of other systems enter, where this flow records them; None: it is no source.
     inbound: Source | None = None
     #: The suppression list of this channel; None: it has none.

@@ -35,6 +35,11 @@ async def receive_webhook(call: Call) -> Answer:
     return await _receive(call, "webhook", call.params["tenant"], (call.params["code"],))
 
 
+async def receive_gateway_webhook(call: Call) -> Answer:
+    """A webhook of the account that the tenant has stored as `payment.gateway`."""
+    return await _receive(call, "gateway", call.params["tenant"], (call.params["code"],))
+
+
 async def _receive(call: Call, source: str, tenant: str, parts: tuple[str, ...]) -> Answer:
     try:
         found = await call.pipeline.inbox.take(source, tenant, parts, call.header, call.raw)
@@ -83,5 +88,11 @@ ROUTES = [
             "webhook-timestamp": "epoch seconds",
             "webhook-signature": "v1, and the HMAC-SHA256 of id.timestamp.body in base64",
         },
+    ),
+    _route(
+        "/inbound/gateway/{tenant}/{code}",
+        receive_gateway_webhook,
+        "Receive webhooks of a payment gateway",
+        {"Stripe-Signature": "of Stripe; another gateway sends the header of its own scheme"},
     ),
 ]

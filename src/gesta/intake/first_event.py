@@ -11,6 +11,7 @@ from gesta.domain.commands import Command, Create, Rules
 from gesta.domain.events import Meta
 from gesta.domain.ids import event_id, id_text
 from gesta.domain.lifecycles import lifecycle_of
+from gesta.domain.state import State
 from gesta.domain.stream_names import request_stream
 from gesta.flows.flow import Flow
 from gesta.intake.submit_options import Options
@@ -103,6 +104,16 @@ def with_end(append: Append, command: Command, at_ms: int) -> Append:
     )
     begun = replace(first, known=Known(created, meta, state))
     return replace(append, events=(begun, end))
+
+
+def ends_of(append: Append) -> tuple[State, State]:
+    """The states after the two events of an append `with_end`."""
+    created, ended = (one.known for one in append.events)
+    assert created is not None
+    assert created.after is not None
+    assert ended is not None
+    assert ended.after is not None
+    return created.after, ended.after
 
 
 def _claim(draft: Draft, identity: KeyedDigests) -> Claim | None:

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from gesta.domain.commands import Withdraw
 from gesta.errors import StoreError
 from gesta.flows.flow import Flow
-from gesta.intake.first_event import with_end
+from gesta.intake.first_event import ends_of, with_end
 from gesta.intake.submit import Intake, Invalid
 from gesta.ports.event_store import Append, Appended, AppendVerdict, Claimed
 from gesta.ports.outbox import Outbox, Prepared, Raw
@@ -132,12 +132,7 @@ class OutboxDrain:
         verdicts = await self._outbox.drain(list(appends.items()))
         for append, verdict in zip(appends.values(), verdicts, strict=True):
             if len(append.events) > 1 and isinstance(verdict, Appended):
-                created, ended = (one.known for one in append.events)
-                assert created is not None
-                assert created.after is not None
-                assert ended is not None
-                assert ended.after is not None
-                self._telemetry.status_changed(created.after, ended.after, None)
+                self._telemetry.status_changed(*ends_of(append), None)
         return verdicts
 
     def _withdrawn(self, append: Append, command: Withdraw) -> Append:

@@ -12,7 +12,7 @@ import msgspec
 from msgspec.structs import replace
 
 from gesta.api_types.requests import SubmitWarning
-from gesta.domain.commands import Ignore
+from gesta.domain.commands import Ignore, Withdraw
 from gesta.domain.ids import TENANT, id_bytes, id_text
 from gesta.errors import Conflict, InvalidRequest, PartlyAccepted, StoreError, UnknownFlow
 from gesta.flows.flow import Flow, Payload
@@ -20,7 +20,7 @@ from gesta.flows.personal_fields import places_apart
 from gesta.flows.validation import TOO_DEEP, decode_fields
 from gesta.intake.admission import Admission
 from gesta.intake.batch_throttle import PART, BatchThrottle
-from gesta.intake.first_event import Draft, first_append, with_end
+from gesta.intake.first_event import Draft, ends_of, first_append, with_end
 from gesta.intake.flow_checks import FlowChecks
 from gesta.intake.payload_type import PAYLOAD_BYTES_MAX, PayloadType
 from gesta.intake.submit_options import NO_OPTIONS, Options
@@ -61,6 +61,19 @@ class Invalid(msgspec.Struct, frozen=True, gc=False):
     errors: Mapping[str, str]
 
 
+class Refused(msgspec.Struct, frozen=True, gc=False):
+    """Something that asked for a request and cannot become one."""
+
+    flow: str
+    tenant: str
+    #: The id of its dead letter: the same for the same thing.
+    request_id: str
+    reason: Literal["conflict", "invalid_request"]
+    #: Without content and credentials.
+    detail: str
+    correlation_id: str | None = None
+
+
 class Intake:
     def __init__(
         self,
@@ -75,7 +88,7 @@ class Intake:
         process: Process,
     ) -> None:
         self._flows, self._identity, self._subject_keys = flows, identity, subjects
-        self._runtime, self._ids = process.runtime, process.ids
+        self._runtime, self._ids, self._telemetry = process.runtime, process.ids, process.telemetry
         self._log, self._admission, self._batch_throttle = log, admission, batch_throttle
         self._checks = checks
         self._kinds = {flow.payload: PayloadType.of(flow) for flow in flows.values()}
@@ -168,6 +181,23 @@ class Intake:
         found = [await self._draft_of(row) for row in rows]
         appends = iter(await self._appends([one for one in found if isinstance(one, Draft)]))
         return [next(appends) if isinstance(one, Draft) else one for one in found]
+
+    async def refuse(self, refusals: Sequence[Refused]) -> None:
+        """Record dead letters for what is no request. Recording the same one again does nothing.
+
+        Nothing of the content is kept: what does not fit its type cannot be encrypted.
+        """
+        now, appends = self._runtime.now_ms(), []
+        for one in refusals:
+            options = Options(tenant=one.tenant, correlation_id=one.correlation_id)
+            flow, raw_id = self._flows[one.flow], id_bytes(one.request_id)
+            draft = Draft(flow, b"{}", options, now, raw_id, one.request_id)
+            appends.append(
+                with_end(self._append(draft, b"{}"), Withdraw(one.reason, one.detail), now)
+            )
+        for append, verdict in zip(appends, await self._log.append(appends), strict=True):
+            if isinstance(verdict, Appended):
+                self._telemetry.status_changed(*ends_of(append), None)
 
     async def errors(self, payload: Payload, tenant: str) -> dict[str, str]:
         """The errors that the flow's own check finds.

@@ -1,6 +1,7 @@
 """Port: how far each consumer of the log has read.
 
-Projectors, subscriptions and store copies keep their position here.
+Projectors, subscriptions and store copies keep their position here. A schedule keeps the time of
+its last run, in epoch milliseconds, which is beyond every position.
 """
 
 from __future__ import annotations

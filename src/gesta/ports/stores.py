@@ -12,6 +12,7 @@ from gesta.errors import BadSettings
 from gesta.ports.checkpoints import Checkpoints
 from gesta.ports.event_store import EventRemoval, EventStore, KeyClaims
 from gesta.ports.fences import Fences
+from gesta.ports.foreign_jobs import ForeignJobs
 from gesta.ports.job_queue import (
     ExternalLeases,
     JobCounts,
@@ -79,6 +80,8 @@ class QueuePorts:
     external_leases: ExternalLeases | None = None
     #: None: the store cannot be copied.
     fences: Fences | None = None
+    #: None: no other program puts jobs into this queue.
+    foreign_jobs: ForeignJobs | None = None
     #: None: it cannot hold jobs that other services create and read.
     job_store: Jobs | None = None
 
@@ -197,6 +200,7 @@ PORTS: dict[str, type] = {
     "job_inspection": JobInspection,
     "job_holds": JobHolds,
     "external_leases": ExternalLeases,
+    "foreign_jobs": ForeignJobs,
     "undispatched_jobs": UndispatchedJobs,
     "vault": Vault,
     "transactions": Transactions,

@@ -6,7 +6,7 @@ A view may lag; the stream does not.
 from collections.abc import Iterable, Sequence
 
 from gesta.domain.codec import decode_meta, event_types
-from gesta.domain.events import Created
+from gesta.domain.events import Created, Event, Meta
 from gesta.domain.ids import REQUEST_ID
 from gesta.domain.lifecycles import lifecycle_of
 from gesta.domain.stream_names import request_stream
@@ -68,6 +68,18 @@ class Loader:
     async def history(self, key: Key) -> list[Recorded]:
         """Every event of a request, oldest first."""
         return await self._events.read([(request_stream(*key), 0)])
+
+    async def histories(
+        self, keys: Sequence[Key]
+    ) -> dict[Key, list[tuple[str, Event | None, Meta]]]:
+        """Every event of each request: type, event, metadata. Personal texts stay encrypted."""
+        key_of = {request_stream(*key): key for key in keys}
+        found: dict[Key, list[tuple[str, Event | None, Meta]]] = {key: [] for key in keys}
+        for one in await self._events.read([(stream, 0) for stream in key_of]):
+            key = key_of[one.stream]
+            event = event_types(key[0]).decode(one.type, one.data)
+            found[key].append((one.type, event, decode_meta(one.meta)))
+        return found
 
     async def one(self, key: Key) -> View | None:
         flow, tenant, request_id = key

@@ -43,6 +43,9 @@ async def repeat(
 ) -> None:
     """Call `step` until it is over. When the store fails: log, call `outage`, pause, go on."""
     while not is_over():
+        if is_cancelled():
+            # A library that the step awaited has swallowed the cancellation.
+            raise asyncio.CancelledError
         try:
             await step()
         except StoreError as error:

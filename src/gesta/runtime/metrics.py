@@ -42,9 +42,12 @@ LATENCY_BUCKETS_MS = (
 
 class FlowCounts:
     __slots__ = (
+        "adopted",
         "attempts",
         "buckets",
+        "enriched",
         "failed",
+        "jobs_refused",
         "lag_ms",
         "late",
         "latency_sum_ms",
@@ -56,6 +59,7 @@ class FlowCounts:
 
     def __init__(self) -> None:
         self.attempts = self.success = self.late = self.postponed = self.refused = self.reported = 0
+        self.adopted = self.enriched = self.jobs_refused = 0
         self.failed: dict[str, int] = {}
         self.buckets = [0] * (len(LATENCY_BUCKETS_MS) + 1)
         self.latency_sum_ms = 0.0
@@ -80,6 +84,7 @@ class SubscriptionCounts:
 _CONTRACT_COUNTERS = (
     ("executor_attempts", "Attempts that ended", "attempts"),
     ("executor_success", "Attempts that had their effect", "success"),
+    ("enriched_jobs", "Jobs that brought more than a pointer", "enriched"),
 )
 _FLOW_COUNTERS = (
     ("gesta_late_outcomes", "Outcomes that came after the end and changed nothing", "late"),
@@ -90,6 +95,8 @@ _FLOW_COUNTERS = (
     ),
     ("gesta_credentials_refused", "Credentials held until they change", "refused"),
     ("gesta_delivery_receipts", "New delivery receipts of providers", "reported"),
+    ("gesta_jobs_adopted", "Requests that jobs of other programs became", "adopted"),
+    ("gesta_jobs_refused", "Jobs of other programs that were refused", "jobs_refused"),
 )
 
 

@@ -8,7 +8,7 @@ import re
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from datetime import timedelta
+from datetime import date, timedelta
 from difflib import get_close_matches
 from ipaddress import ip_network
 from pathlib import Path
@@ -42,6 +42,9 @@ class Settings:
     queue_url: str | None = None
     #: The views, where they are to be in another database than the events: redis://localhost:6379
     views_url: str | None = None
+    #: The queue that inbound events pass through, where other programs read or write it too:
+    #: sqs://eu-west-1/slack-events
+    inbound_queue_url: str | None = None
     #: Credentials, keys and stored bodies, where they are to be in another database.
     vault_url: str | None = None
     #: 32 bytes in base64. Without it, a key file beside the SQLite file is used, or created.
@@ -77,6 +80,9 @@ class Settings:
     public_url: str | None = None
     #: For tests: a further host for certificates of SNS, e.g. http://127.0.0.1:8025
     sns_url: str | None = None
+    #: The last day on which a BullMQ job may hold more than a pointer, e.g. 2026-12-31: only its
+    #: ids are read. None: such jobs are refused.
+    enriched_jobs_until: date | None = None
     #: A running server, http://127.0.0.1:8420: commands call it with `api_key` instead of opening
     #: the store.
     server: str | None = None
@@ -253,6 +259,8 @@ def _checked(name: str, value: Any, source: str) -> Any:
         return _networks(value, source)
     if name == "retention":
         return _retention(value, source)
+    if name == "enriched_jobs_until":
+        return _date(name, value, source)
     if name in WHOLE:
         return _whole(name, value, source)
     if not isinstance(value, str):
@@ -291,6 +299,17 @@ def _retention(value: Any, source: str) -> timedelta:
             " leave it out"
         )
     return duration
+
+
+def _date(name: str, value: Any, source: str) -> date:
+    if type(value) is date:
+        return value
+    try:
+        return date.fromisoformat(value)
+    except (TypeError, ValueError):
+        raise BadSettings(
+            f"{name} in {source}: a day like 2026-12-31 is needed, not {value!r}"
+        ) from None
 
 
 def _whole(name: str, value: Any, source: str) -> int:

@@ -419,6 +419,28 @@ class Telemetry:
     def reported(self, flow: str, count: int) -> None:
         self.metrics.of(flow).reported += count
 
+    def job_adopted(self, flow: str, verdict: str) -> None:
+        """A job of another program led to a request: `created` now, or a `duplicate`."""
+        if verdict == "created":
+            self.metrics.of(flow).adopted += 1
+
+    def enriched_job(self, flow: str) -> None:
+        self.metrics.of(flow).enriched += 1
+
+    def job_refused(self, flow: str, job_id: str, error: str) -> None:
+        self.metrics.of(flow).jobs_refused += 1
+        self.log.warning(
+            "job of another program refused", jobId=job_id, namespace=flow, error=error
+        )
+
+    def job_not_adopted(self, flow: str, job_id: str, error: Exception) -> None:
+        self.log.error(
+            "job of another program put back",
+            jobId=job_id,
+            namespace=flow,
+            error=f"{type(error).__name__}: {error}",
+        )
+
     def inbound(self, source: str, verdict: str) -> None:
         """Count an inbound event by what became of it: a word of a closed set."""
         counts, name = self.metrics.inbound, (source.removeprefix("inbound."), verdict)

@@ -85,6 +85,7 @@ def with_separate_queue(stores: Stores, queue: QueuePorts, runtime: Runtime) -> 
         job_inspection=queue.job_inspection or cast(JobInspection, inspection),
         job_holds=holds,
         external_leases=queue.external_leases or cast(ExternalLeases, external),
+        foreign_jobs=queue.foreign_jobs,
         transactions=kind(stores, jobs=jobs, queue=queue, written=written),
         fences=SeparateFences(stores.fences, queue.fences or cast(Fences, fences)),
         close=close,
@@ -183,9 +184,10 @@ class SeparateTransactions:
         return dropped | dict.fromkeys(drops, "active")
 
     async def _lost(self, entries: Sequence[Entry], absent: Sequence[int]) -> list[int]:
-        """Those whose job was dispatched and is gone though its request waits for it: the queue lost
-        it, and maybe a lease. They count as active until the sweeper restores the job as possibly
-        executed.
+        """Entries whose job was dispatched and is gone while the request still waits for it.
+
+        The queue lost the job, and maybe its lease. It counts as active until the sweeper restores
+        it as possibly executed.
         """
         # Where leases may be lost, the events say whether an attempt has begun.
         if not self._leases_are_durable or self._unique_jobs is None:

@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from gesta.errors import BadInput
-from gesta.stores.redis.pointers import pointer_of, pointer_to
+from gesta.stores.pointers import pointer_of, pointer_to
 
 ID = "019a9c2e-0000-7000-8000-000000000001"
 SLACK, EMAIL = "notification.slack", "notification.email"

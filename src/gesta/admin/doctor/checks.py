@@ -12,6 +12,7 @@ from gesta.admin.wording import (
     Target,
     ago,
     count_of,
+    moment,
     owner_name,
     process_name,
     size,
@@ -27,6 +28,8 @@ from gesta.domain.ids import (
     own_job_id,
 )
 from gesta.domain.stream_names import checkpoint_of
+from gesta.maintenance.schedules import CHECKPOINT as SCHEDULE
+from gesta.maintenance.schedules import ROLE as SCHEDULES
 from gesta.maintenance.sweeper import ROLE as SWEEP
 from gesta.ports.checkpoints import Checkpoint
 from gesta.ports.job_queue import Backlog, Job, QueueStanding, by_flow
@@ -109,6 +112,8 @@ class Facts(msgspec.Struct, frozen=True):
     place: Target = HERE
     #: Every live process of the store.
     processes: Sequence[LiveProcess] = ()
+    #: The schedules that this program declares → when each is due next.
+    schedules: Mapping[str, int] = {}
 
 
 def diagnose(facts: Facts) -> list[Finding]:
@@ -123,6 +128,7 @@ def diagnose(facts: Facts) -> list[Finding]:
         *_pauses(facts),
         *_left_to_people(facts),
         *_subscriptions(facts),
+        *_schedules(facts),
         *_notifications(facts),
         *(Finding("warn", "settings", odd, "correct or unset it") for odd in facts.odd_settings),
     ]
@@ -381,6 +387,34 @@ def _subscriptions(facts: Facts) -> Iterator[Finding]:
                 lag,
                 "the handler is slow" if behind > BEHIND else "",
             )
+
+
+def _schedules(facts: Facts) -> Iterator[Finding]:
+    held = any(role.name == SCHEDULES and role.is_held(facts.now_ms) for role in facts.roles)
+    for one in facts.checkpoints:
+        if not one.name.startswith(SCHEDULE):
+            continue
+        about = one.name.replace("/", " ", 1)
+        due = facts.schedules.get(one.name.removeprefix(SCHEDULE))
+        last = f"last run at {moment(one.position)}"
+        then = "" if due is None else f", next at {moment(due)}"
+        if one.error:
+            since = ago(one.failed_at_ms or facts.now_ms, facts.now_ms)
+            yield Finding(
+                "bad",
+                about,
+                f"its function has failed since {since}, {last}: {one.error}",
+                "fix the function; gesta keeps calling it until the next due time",
+            )
+        elif not held:
+            start = facts.place.process("worker")
+            yield Finding(
+                "warn", about, f"no live process runs schedules, {last}{then}", f"start `{start}`"
+            )
+        elif due is not None and facts.now_ms - due > SLOW_MS:
+            yield Finding("warn", about, f"{last}, late since {moment(due)}", "see the log")
+        else:
+            yield Finding("ok", about, f"{last}{then}")
 
 
 def _notifications(facts: Facts) -> Iterator[Finding]:

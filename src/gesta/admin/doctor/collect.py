@@ -62,7 +62,19 @@ async def examine(pipeline: Pipeline, tenant: str, place: Target = HERE) -> Fact
         tenant=tenant,
         place=place,
         processes=await _processes(pipeline),
+        schedules=await _schedules(pipeline),
     )
+
+
+async def _schedules(pipeline: Pipeline) -> dict[str, int]:
+    """The schedules that this program declares → when each is due next."""
+    checkpoints = pipeline.environment.stores.checkpoints
+    due: dict[str, int] = {}
+    for timer in pipeline.schedules.timers:
+        one = timer.schedule
+        last = await checkpoints.position(one.checkpoint)
+        due[one.name] = one.next_ms(last or pipeline.runtime.now_ms())
+    return due
 
 
 def _databases(settings: Settings) -> dict[str, str]:

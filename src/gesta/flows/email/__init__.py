@@ -20,6 +20,7 @@ from gesta.flows.email.aws import AwsClients
 from gesta.flows.email.bodies import BODIES, Bodies
 from gesta.flows.email.contract import (
     EMAIL_JOB_CONFIG,
+    JOB_CONTRACT,
     AlreadySent,
     Asked,
     EmailLog,
@@ -179,6 +180,7 @@ def flow(
         },
         notices=Notices(_notice, _notice_error),
         reports=reporting(),
+        adopts=JOB_CONTRACT,
         addresses=ADDRESSES,
     )
 

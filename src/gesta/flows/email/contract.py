@@ -24,8 +24,17 @@ from gesta.domain.events import Event, Meta, Sent, SentLate
 from gesta.domain.state import State
 from gesta.errors import InvalidRequest
 from gesta.flows.email.message import NAME, Message, Recipient
-from gesta.flows.email.rules import NOT_A_UUID, UUID, errors_of
+from gesta.flows.email.rules import (
+    NOT_A_UUID,
+    RECIPIENT_EMAIL,
+    RECIPIENT_IDENTIFIER,
+    UUID,
+    errors_of,
+)
 from gesta.flows.validation import field_errors
+from gesta.intake.job_contract import JobContract
+from gesta.intake.submit_options import Options
+from gesta.ports.foreign_jobs import ForeignJob
 
 if TYPE_CHECKING:
     from gesta.engine.engine import Engine
@@ -221,6 +230,51 @@ def _opts_errors(opts: JobOptions, data: JobData) -> dict[str, str]:
     return errors
 
 
+#: Options of BullMQ itself beside those of the contract. gesta decides about attempts and waits.
+_BULLMQ_OPTIONS = frozenset(
+    """attempts backoff lifo timestamp keepLogs stackTraceLimit sizeLimit deduplication de debounce
+    repeat repeatJobKey prevMillis parent telemetry tm kl fpof cpof idof rdof
+    failParentOnFailure continueParentOnFailure ignoreDependencyOnFailure
+    removeDependencyOnFailure""".split()
+)
+
+
+def read_stored_job(
+    data: Mapping[str, Any], job: ForeignJob, now_ms: int
+) -> tuple[Message, Options]:
+    """A job as BullMQ stores it. Raises InvalidRequest.
+
+    Its id is BullMQ's own. BullMQ has waited for its delay, and its time to live is counted from
+    when it was put (S2-2). How many finished jobs are kept is BullMQ's affair.
+    """
+    opts = {name: value for name, value in job.opts.items() if name not in _BULLMQ_OPTIONS}
+    for name in ("removeOnComplete", "removeOnFail"):
+        if not isinstance(opts.get(name), bool):
+            opts.pop(name, None)
+    # BullMQ's 0 is "none".
+    if opts.get("priority") == 0:
+        del opts["priority"]
+    asked = read_job({"data": dict(data), "opts": opts | {"jobId": job.id}})
+    age_ms = max(0, now_ms - job.timestamp_ms) if job.timestamp_ms else 0
+    left_ms = asked.ttl_ms + asked.delay_ms - age_ms
+    return asked.message, Options(
+        asked.message.outbox_id,
+        asked.tenant,
+        # Too late already: it expires by the rules, and with a record.
+        ttl=timedelta(milliseconds=max(1, left_ms)),
+        priority=asked.priority,
+        correlation_id=asked.correlation_id,
+    )
+
+
+def job_message(errors: Mapping[str, str]) -> str:
+    """All errors of a job; rules V6 and V7 word for word."""
+    return "; ".join(
+        error if error in (RECIPIENT_EMAIL, RECIPIENT_IDENTIFIER) else f"{name}: {error}"
+        for name, error in errors.items()
+    )
+
+
 MAX_ATTEMPTS_REACHED = "Max attempts reached"
 LogStatus = Literal[
     "ENQUEUED", "RETRY_SCHEDULED", "SENT_ATTEMPT", "SENT", "FAILED", "EXPIRED", "CANCELLED"
@@ -331,9 +385,29 @@ def job_result(state: State, history: Sequence[tuple[str, Event | None, Meta]]) 
     )
 
 
+def failure_text(state: State) -> str:
+    """Why the e-mail of a job was not sent."""
+    if state.status != "failed":
+        return log_status(state)
+    if state.reason == "max_attempts_exceeded":
+        return MAX_ATTEMPTS_REACHED
+    return f"{state.reason}: {state.detail}" if state.detail else state.reason
+
+
 def already_sent(state: State) -> AlreadySent | None:
     """None when it was not sent."""
     return AlreadySent("ALREADY_SENT", state.provider_id) if state.status == "sent" else None
+
+
+#: How a Node service's complete jobs are adopted.
+JOB_CONTRACT = JobContract(
+    id_field="outboxId",
+    read=read_stored_job,
+    message=job_message,
+    result=job_result,
+    repeated=already_sent,
+    failure=failure_text,
+)
 
 
 async def email_log(engine: Engine, request_id: str, *, tenant: str = "default") -> EmailLog:

@@ -1,7 +1,8 @@
 """The inbox: verifies a posted event, decides what it leads to, and stores that before the answer.
 
 An accepted event is a request of the flow that it leads to. Its key is that of the action, so a
-repeated, late or doubled event leads to nothing more. An ignored event is a request of the source's
+repeated, late or doubled event leads to nothing more. An event about a request that exists is a
+command to it. An ignored event is a request of the source's
 own flow that ends as `ignored`.
 """
 
@@ -12,7 +13,7 @@ from typing import Literal
 
 import msgspec
 
-from gesta.domain.commands import Ignore
+from gesta.domain.commands import CommandRefused, Ignore
 from gesta.domain.event_message import EventMessage
 from gesta.domain.ids import TENANT
 from gesta.errors import (
@@ -24,10 +25,20 @@ from gesta.errors import (
     UnknownFlow,
 )
 from gesta.flows.flow import Flow, Payload
-from gesta.intake.inbound.source import Action, Challenge, Posted, Received, Untrusted, Verdict
+from gesta.intake.inbound.source import (
+    Action,
+    Challenge,
+    Note,
+    Posted,
+    Received,
+    Untrusted,
+    Verdict,
+)
 from gesta.intake.submit import Accepted, Intake
 from gesta.intake.submit_options import Options
 from gesta.outbound.http import AttemptEnded
+from gesta.requests.loader import Loader
+from gesta.requests.recorder import Recorder, no_job
 from gesta.runtime.component import Process
 from gesta.runtime.redaction import scrub
 from gesta.tenants.config import ConfigCache, TenantConfig
@@ -59,9 +70,17 @@ Publish = Callable[[str, EventMessage, int], Awaitable[None]]
 
 class Inbox:
     def __init__(
-        self, *, flows: Mapping[str, Flow], config: ConfigCache, intake: Intake, process: Process
+        self,
+        *,
+        flows: Mapping[str, Flow],
+        config: ConfigCache,
+        intake: Intake,
+        loader: Loader,
+        recorder: Recorder,
+        process: Process,
     ) -> None:
         self._flows, self._config, self._intake = flows, config, intake
+        self._loader, self._recorder = loader, recorder
         self._runtime, self._ids = process.runtime, process.ids
         self._telemetry = process.telemetry
         #: Name of the source → its flow.
@@ -106,6 +125,15 @@ class Inbox:
             return found
         return [await self._store(flow, tenant, one) for one in found]
 
+    @property
+    def followed(self) -> frozenset[str]:
+        """The sources whose events may come through a boundary queue."""
+        return frozenset(
+            name
+            for name, flow in self._sources.items()
+            if flow.inbound is not None and flow.inbound.follow is not None
+        )
+
     async def process(self, message: EventMessage, tenant: str, source: str) -> Receipt:
         """Store what follows from a message of the boundary queue.
 
@@ -140,6 +168,8 @@ class Inbox:
     async def _stored(self, flow: Flow, tenant: str, one: Received) -> Receipt:
         if isinstance(one.follows, Verdict):
             receipt = await self._ignore(flow, tenant, one, one.follows)
+        elif isinstance(one.follows, Note):
+            receipt = await self._note(flow, tenant, one, one.follows)
         else:
             receipt = await self._submit(flow, tenant, one, one.follows)
         self._telemetry.inbound(flow.name, receipt.reason or receipt.verdict)
@@ -165,6 +195,22 @@ class Inbox:
             return await self._ignore(flow, tenant, one, verdict)
         is_new = accepted.verdict == "created"
         return Receipt(one.id, "accepted" if is_new else "duplicate", request=accepted)
+
+    async def _note(self, flow: Flow, tenant: str, one: Received, note: Note) -> Receipt:
+        target = self._flows.get(note.flow)
+        if target is None:
+            raise UnknownFlow(repr(note.flow), name=note.flow, known=self._flows)
+        view = await self._loader.one((note.flow, tenant, note.request_id))
+        if view is None:
+            # Removed by retention, or of another tenant: the answer does not say which.
+            return await self._ignore(flow, tenant, one, Verdict("unknown_request"))
+        try:
+            applied = await self._recorder.apply(
+                view, note.command, target.rules, no_job, causation_id=one.id
+            )
+        except CommandRefused as refused:
+            return await self._ignore(flow, tenant, one, Verdict(refused.code, str(refused)))
+        return Receipt(one.id, "accepted" if applied.events else "duplicate")
 
     async def _ignore(self, flow: Flow, tenant: str, one: Received, verdict: Verdict) -> Receipt:
         if not verdict.is_recorded:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from gesta.domain.commands import Command
 from gesta.domain.event_message import EventMessage
 from gesta.errors import GestaError
 from gesta.flows.flow import Payload
@@ -74,12 +75,22 @@ class Action(msgspec.Struct, frozen=True):
     priority: int = 5
 
 
+class Note(msgspec.Struct, frozen=True):
+    """What an event says about a request that exists: a command to it. The command recognises a
+    repeated event.
+    """
+
+    flow: str
+    request_id: str
+    command: Command
+
+
 class Received(msgspec.Struct, frozen=True):
     """A verified event: what it says, and what follows."""
 
     #: The same for every delivery of the event.
     id: str
-    follows: Action | Verdict
+    follows: Action | Note | Verdict
     #: What is recorded of an ignored event: ids and codes, never content.
     facts: Mapping[str, str] = {}
     #: The event in the form of the boundary queue, where the source has one.

@@ -58,6 +58,7 @@ async def open_queue_at(
         job_inspection=queue,
         job_holds=queue,
         external_leases=queue,
+        foreign_jobs=queue.foreign,
         fences=RedisFences(redis, queue),
         close=close,
         now_ms=now_ms,

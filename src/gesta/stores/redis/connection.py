@@ -298,6 +298,8 @@ class Redis:
             "socket_connect_timeout": CONNECT_SECONDS,
             "retry": Retry(NoBackoff(), 0),
             "decode_responses": True,
+            # A job of another program may hold any bytes: they fail where that job is read.
+            "encoding_errors": "surrogateescape",
             "protocol": 2,
         }
         if address.is_tls:

@@ -1,76 +1,58 @@
-"""Jobs that a Node service put into a queue of ours with the real BullMQ.
-
-`take` leaves them alone. Here they are leased as BullMQ's own workers do it: a job whose holder
-dies comes back, and its producer gets the result in BullMQ's way. What such a job means, and how it
-becomes a request, is not decided here.
-"""
+"""Jobs that a Node service put into a queue of ours with BullMQ. Implements ForeignJobs."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 
+from gesta.errors import QueueRefused
+from gesta.ports.foreign_jobs import (
+    Completed,
+    Failed,
+    ForeignJob,
+    ForeignSettled,
+    ForeignSettlement,
+    JobTexts,
+)
+from gesta.runtime.clock import Runtime, Signal
 from gesta.stores.redis.connection import Arg, Call, Redis, script
 from gesta.stores.redis.keys import OwnKeys, QueueKeys, flow_of_queue, queue_name
 
-#: Data beyond this is not fetched: `data` is then None, and the job should be failed.
-DATA_BYTES_MAX = 1_048_576
+#: Data beyond this is not fetched. A payload may not be larger either.
+DATA_BYTES_MAX = 262_144
+#: What is returned of each text of a sampled job.
+SAMPLE_BYTES_MAX = 65_536
 #: BullMQ keeps all finished jobs unless the job says otherwise.
 KEEP_ALL = -1
-
-ForeignSettled = Literal["done", "lost", "absent"]
-
-
-class ForeignJob(msgspec.Struct, frozen=True, kw_only=True):
-    flow: str
-    id: str
-    name: str
-    #: JSON as the producer wrote it; None: it is larger than DATA_BYTES_MAX.
-    data: str | None
-    size: int
-    opts: dict[str, Any]
-    timestamp_ms: int
-    #: How often a worker has started it, this one included.
-    starts: int
-    token: str
-    #: BullMQ wants the job failed with this reason, because it has stalled too often.
-    deferred_failure: str | None = None
-
-
-class Completed(msgspec.Struct, frozen=True):
-    """`value` is the result for the producer."""
-
-    job: ForeignJob
-    value: Any
-
-
-class Failed(msgspec.Struct, frozen=True):
-    """For good: attempts that the job has left are not used."""
-
-    job: ForeignJob
-    reason: str
-
-
-class PutBack(msgspec.Struct, frozen=True):
-    """The next worker gets it first."""
-
-    job: ForeignJob
-
-
-ForeignSettlement = Completed | Failed | PutBack
 
 
 class RedisForeignJobs:
     def __init__(
-        self, redis: Redis, worker: str, *, now_ms: Callable[[], int] | None = None
+        self,
+        redis: Redis,
+        worker: str,
+        runtime: Runtime,
+        *,
+        now_ms: Callable[[], int] | None = None,
     ) -> None:
         self._redis, self._worker, self._now_ms = redis, worker, now_ms
         self._own = OwnKeys(redis.address.prefix)
+        #: Set when a marker of BullMQ says that a queue has a job.
+        self.may_have_jobs = Signal(runtime)
 
     async def take(
         self, token: str, flows: Mapping[str, int], lease_seconds: float
     ) -> list[ForeignJob]:
-        """Lease up to `flows[flow]` jobs of each flow. JobQueue.extend renews these leases, too."""
+        try:
+            return await self._take(token, flows, lease_seconds)
+        except QueueRefused:
+            if len(flows) == 1:
+                raise
+        return await self._take_by_flow(token, flows, lease_seconds)
+
+    async def _take(
+        self, token: str, flows: Mapping[str, int], lease_seconds: float
+    ) -> list[ForeignJob]:
         lease_ms = round(lease_seconds * 1000)
         keys = [self._own.lease(token)]
         args: list[Arg] = [self._now(), token, lease_ms, lease_ms, self._worker, DATA_BYTES_MAX]
@@ -79,15 +61,41 @@ class RedisForeignJobs:
             args += [queue_name(flow), free]
         return [_foreign(row, token) for row in await self._call("take_foreign", keys, args)]
 
+    async def _take_by_flow(
+        self, token: str, flows: Mapping[str, int], lease_seconds: float
+    ) -> list[ForeignJob]:
+        """Each queue by itself, because one of them cannot be used."""
+        found: list[ForeignJob] = []
+        refused = None
+        for flow, free in flows.items():
+            try:
+                found += await self._take(token, {flow: free}, lease_seconds)
+            except QueueRefused as error:
+                refused = error
+        if refused is not None and not found:
+            raise refused
+        return found
+
     async def settle(self, settlements: Sequence[ForeignSettlement]) -> list[ForeignSettled]:
-        """lost: the lease ended and another worker may have the job."""
         args: list[Arg] = [self._now()]
         for one in settlements:
-            kind, value, option = _finish(one)
-            keep = KEEP_ALL if option is None else _keep(one.job.opts.get(option))
+            kind, value, keep = _finish(one)
             args += [kind, queue_name(one.job.flow), one.job.id, one.job.token, value, keep]
         answers: list[ForeignSettled] = await self._call("settle_foreign", [], args)
         return answers
+
+    async def replace_data(self, replacements: Sequence[tuple[ForeignJob, str]]) -> None:
+        args: list[Arg] = []
+        for job, data in replacements:
+            args += [queue_name(job.flow), job.id, job.token, data]
+        await self._call("replace_data", [], args)
+
+    async def sample(self, flows: Sequence[str], limit: int) -> list[JobTexts]:
+        rows = await self._call("sample", [], [limit, SAMPLE_BYTES_MAX, *map(queue_name, flows)])
+        return [_texts(row) for row in rows]
+
+    async def ready(self, timeout_seconds: float) -> None:
+        await self.may_have_jobs.wait(timeout_seconds)
 
     def _now(self) -> int:
         return self._now_ms() if self._now_ms else 0
@@ -97,7 +105,7 @@ class RedisForeignJobs:
 
 
 def _foreign(row: Sequence[Any], token: str) -> ForeignJob:
-    queue, job_id, name, data, size, opts, timestamp, starts, deferred_failure = row
+    queue, job_id, name, data, size, opts, timestamp, starts, is_adopted, deferred_failure = row
     return ForeignJob(
         flow=flow_of_queue(queue),
         id=job_id,
@@ -105,9 +113,10 @@ def _foreign(row: Sequence[Any], token: str) -> ForeignJob:
         data=data if int(size) <= DATA_BYTES_MAX else None,
         size=int(size),
         opts=_options(opts),
-        timestamp_ms=int(timestamp),
+        timestamp_ms=int(timestamp) if timestamp.isdecimal() else 0,
         starts=int(starts),
         token=token,
+        is_adopted=bool(is_adopted),
         deferred_failure=deferred_failure or None,
     )
 
@@ -115,25 +124,32 @@ def _foreign(row: Sequence[Any], token: str) -> ForeignJob:
 def _options(text: str) -> dict[str, Any]:
     try:
         return msgspec.json.decode(text, type=dict[str, Any])
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
         return {}
 
 
-def _finish(one: ForeignSettlement) -> tuple[str, bytes | str, str | None]:
-    """BullMQ's set, the value, and the option that says how many finished jobs are kept."""
+def _texts(row: Sequence[Any]) -> JobTexts:
+    queue, job_id, state, is_own, *fields = row
+    texts = {name: text for name, text in zip(fields[::2], fields[1::2], strict=True) if text}
+    return JobTexts(flow_of_queue(queue), job_id, state, bool(is_own), texts)
+
+
+def _finish(one: ForeignSettlement) -> tuple[str, bytes | str, int]:
+    """As settle_foreign.lua has it."""
     if isinstance(one, Completed):
-        return "completed", msgspec.json.encode(one.value), "removeOnComplete"
+        return "completed", msgspec.json.encode(one.value), _keep(one.job, "removeOnComplete")
     if isinstance(one, Failed):
-        return "failed", one.reason, "removeOnFail"
-    return "wait", "", None
+        return "failed", one.reason, _keep(one.job, "removeOnFail")
+    return "wait", "1" if one.is_adopted else "", one.delay_ms
 
 
-def _keep(option: Any) -> int:
+def _keep(job: ForeignJob, option: str) -> int:
     """true: none. A number or {count}: so many. Everything else: all."""
-    if option is True:
+    said = job.opts.get(option)
+    if said is True:
         return 0
-    if isinstance(option, dict):
-        option = option.get("count")
-    if isinstance(option, int) and not isinstance(option, bool) and option >= 0:
-        return option
+    if isinstance(said, dict):
+        said = said.get("count")
+    if isinstance(said, int) and not isinstance(said, bool) and said >= 0:
+        return said
     return KEEP_ALL

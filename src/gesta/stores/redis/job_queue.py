@@ -30,6 +30,7 @@ from gesta.ports.job_queue import (
     Settlement,
 )
 from gesta.runtime.clock import Runtime, Signal
+from gesta.stores.pointers import pointer_to
 from gesta.stores.redis.connection import Arg, Call, Redis, script
 from gesta.stores.redis.execution_locks import ExecutionLocks, Lock, lock_of
 from gesta.stores.redis.foreign_jobs import RedisForeignJobs
@@ -41,7 +42,6 @@ from gesta.stores.redis.keys import (
     job_name,
     queue_name,
 )
-from gesta.stores.redis.pointers import pointer_to
 from gesta.stores.redis.wake_up import WakeUp
 
 #: R0-7, R0-8: the executor repeats, not BullMQ; the newest finished jobs are kept.
@@ -69,8 +69,8 @@ class RedisJobQueue:
         self._locks = ExecutionLocks(redis, runtime)
         self._queued = Signal(runtime)
         self._worker = f"gesta-{runtime.random_bytes(4).hex()}"
-        self.foreign = RedisForeignJobs(redis, self._worker, now_ms=now_ms)
-        self.wake_up = WakeUp(redis, runtime, self._queued.set, is_on=now_ms is None)
+        self.foreign = RedisForeignJobs(redis, self._worker, runtime, now_ms=now_ms)
+        self.wake_up = WakeUp(redis, runtime, self._wake, is_on=now_ms is None)
 
     async def put(self, jobs: Sequence[Job]) -> list[bool]:
         return await self._put(jobs, "")
@@ -266,6 +266,11 @@ class RedisJobQueue:
 
     async def ready(self, timeout_seconds: float) -> None:
         await self._queued.wait(timeout_seconds)
+
+    def _wake(self) -> None:
+        """A marker does not say whose job is ready."""
+        self._queued.set()
+        self.foreign.may_have_jobs.set()
 
     async def count(self, limit: int) -> int:
         return min(limit, int(await self._redis.command("ZCARD", self._own["jobs"])))

@@ -15,6 +15,8 @@
 --   gh  "<ats> <token>": the holder, and the number of its start
 --   gu  end of an external lease, ms
 --   gp  the scope under which the job is held
+-- And one in the hash of a job that a Node service put:
+--   go  1: its request exists
 local call = redis.call
 local JOBS, FLOWS, LEASES, HOLDS, FENCES = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local OWN = string.sub(JOBS, 1, -5)
@@ -190,6 +192,15 @@ local function recover(q, id, priority)
   mark(q)
 end
 
+-- The same for a job that a Node service put.
+local function recover_foreign(q, id)
+  call('HINCRBY', q.base .. id, 'stc', 1)
+  call('RPUSH', q.wait, id)
+  event(q, 'stalled', id)
+  event(q, 'waiting', id, 'prev', 'active')
+  mark(q)
+end
+
 local function delay(q, id, at)
   local first = at * DELAY_PLACES
   local last = call('ZREVRANGEBYSCORE', q.delayed, first + DELAY_PLACES - 1, first, 'WITHSCORES',
@@ -207,7 +218,8 @@ local function locate(id)
 end
 
 local function split(member)
-  return string.match(member, '^(%S+) (.*)$')
+  -- A Node service may choose an id with blanks; a queue has none.
+  return string.match(member, '^(.*) (%S+)$')
 end
 
 local function lease_key(token)

@@ -1,5 +1,16 @@
 -- What `take` and `lease_external` share: recover, promote, choose.
 
+-- A job that a Node service put and this token leased comes back, unless another worker has it.
+local function end_foreign_lease(q, id, token)
+  local key = q.base .. id
+  local holder = call('GET', key .. ':lock')
+  if holder and holder ~= token then return end
+  if call('EXISTS', key) == 0 or call('LREM', q.active, -1, id) == 0 then return end
+  call('DEL', key .. ':lock')
+  call('SREM', q.stalled, id)
+  recover_foreign(q, id)
+end
+
 -- Jobs of workers whose lease has ended come back, up to BATCH; all of `own`, a worker that froze.
 local function end_dead_leases(now, own)
   local left = BATCH
@@ -15,6 +26,8 @@ local function end_dead_leases(now, own)
         call('DEL', q.base .. id .. ':lock')
         call('SREM', q.stalled, id)
         recover(q, id, parse(job.gj).priority)
+      elseif not job then
+        end_foreign_lease(q, id, token)
       end
       call('SREM', key, member)
       left = left - 1
@@ -40,11 +53,7 @@ local function move_stalled(q)
         if job then
           recover(q, id, parse(job.gj).priority)
         elseif call('EXISTS', key) == 1 then
-          call('HINCRBY', key, 'stc', 1)
-          call('RPUSH', q.wait, id)
-          event(q, 'stalled', id)
-          event(q, 'waiting', id, 'prev', 'active')
-          mark(q)
+          recover_foreign(q, id)
         end
       end
     end

@@ -1,6 +1,8 @@
 -- Finish jobs that a Node service put, or put them back.
 -- KEYS: common. ARGV: now; then of each job
---   completed, failed or wait; queue; id; token; value; how many finished ones to keep or -1.
+--   completed, failed or wait; queue; id; token;
+--   its value, or for wait '1' where its request exists;
+--   how many finished ones to keep or -1, or for wait the delay in ms.
 -- Returns for each: done, lost (another worker has it) or absent.
 --- include common
 local now, answers = time_of(ARGV[1]), {}
@@ -28,7 +30,21 @@ local function finish(q, kind, id, value, keep)
   end
 end
 
-local function settle(kind, name, id, token, value, keep)
+local function put_back(q, id, is_adopted, delay_ms)
+  local key = q.base .. id
+  if is_adopted == '1' then call('HSET', key, 'go', 1) end
+  if delay_ms > 0 then
+    call('HSET', key, 'delay', delay_ms)
+    delay(q, id, now + delay_ms)
+    mark_delay(q)
+  else
+    call('RPUSH', q.wait, id)
+    event(q, 'waiting', id, 'prev', 'active')
+    mark(q)
+  end
+end
+
+local function settle(kind, name, id, token, value, number)
   local q = open(name)
   local key = q.base .. id
   if call('EXISTS', key) == 0 then return 'absent' end
@@ -38,11 +54,9 @@ local function settle(kind, name, id, token, value, keep)
   call('SREM', q.stalled, id)
   call('SREM', lease_key(token), id .. ' ' .. name)
   if kind == 'wait' then
-    call('RPUSH', q.wait, id)
-    event(q, 'waiting', id, 'prev', 'active')
-    mark(q)
+    put_back(q, id, value, number)
   else
-    finish(q, kind, id, value, keep)
+    finish(q, kind, id, value, number)
   end
   return 'done'
 end

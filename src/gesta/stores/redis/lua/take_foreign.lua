@@ -2,13 +2,15 @@
 -- KEYS: common; the lease of the token; the fixed keys of each queue.
 -- ARGV: now; token; lease ms; lock ms; worker; most bytes of data; then of each queue its name and
 --   how many at most.
--- Returns for each: queue, id, name, data, bytes of data, opts, timestamp, starts, deferred failure.
+-- Returns for each: queue, id, name, data, bytes of data, opts, timestamp, starts, 1 where its
+--   request exists, deferred failure.
 -- Data that is larger than allowed is not returned. Children of a BullMQ flow are left to Node.
 --- include common
 --- include serve
 local now, token, most = time_of(ARGV[1]), ARGV[2], tonumber(ARGV[6])
 check_fences(true)
 for n = 7, #ARGV, 2 do open(ARGV[n]) end
+end_dead_leases(now, token)
 
 local function is_foreign(q, id)
   local found = call('HMGET', q.base .. id, 'name', 'gj', 'parentKey', 'finishedOn')
@@ -24,18 +26,20 @@ local function choose(q, limit)
       table.insert(chosen, waiting[n])
     end
   end
-  -- Ours are in the band of priority 1; Node's of the same priority are between them.
-  local at, page = 0, nil
-  while #chosen < limit and at < 10 * BATCH do
-    page = call('ZRANGE', q.prioritized, at, at + BATCH - 1)
+  -- Ours are all in the band of priority 1, where Node's are between them, near the front: the next
+  -- one is given a place in the present turn. Behind that band all are Node's.
+  local function choose_of(page)
     for _, id in ipairs(page) do
       if #chosen < limit and is_foreign(q, id) then
         call('ZREM', q.prioritized, id)
         table.insert(chosen, id)
       end
     end
-    if #page < BATCH then break end
-    at = at + BATCH
+  end
+  local behind = string.format('%.0f', 2 * BAND)
+  choose_of(call('ZRANGEBYSCORE', q.prioritized, '-inf', '(' .. behind, 'LIMIT', 0, BATCH))
+  if #chosen < limit then
+    choose_of(call('ZRANGEBYSCORE', q.prioritized, behind, '+inf', 'LIMIT', 0, limit + LOOK))
   end
   return chosen
 end
@@ -57,9 +61,9 @@ for n = 7, #ARGV, 2 do
       event(q, 'active', id, 'prev', 'waiting')
       local size = call('HSTRLEN', key, 'data')
       local data = size <= most and call('HGET', key, 'data') or ''
-      local rest = call('HMGET', key, 'name', 'opts', 'timestamp', 'defa')
+      local rest = call('HMGET', key, 'name', 'opts', 'timestamp', 'go', 'defa')
       table.insert(answer, {q.name, id, rest[1], data, size, rest[2] or '{}', rest[3] or '0',
-        starts, rest[4] or ''})
+        starts, rest[4] and 1 or 0, rest[5] or ''})
     end
     mark_rest(q)
   end

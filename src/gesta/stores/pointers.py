@@ -57,9 +57,15 @@ def pointer_of(flow: str, data: str | bytes) -> Pointer:
     kind: type[Pointer] = SendMessageJob if is_slack else ExecuteJob
     try:
         return msgspec.json.decode(data, type=kind)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeError) as error:
         # The text names fields and rules, never a value.
         raise BadInput(f"job data of {flow}: {error}; write {_shape(kind)}") from None
+
+
+def id_fields(flow: str) -> tuple[str, ...]:
+    """The fields that say which request a job of this flow points to."""
+    is_slack = flow_of_external_queue(flow) == _SLACK
+    return ("messageRequestId" if is_slack else "requestId", "tenant")
 
 
 def _shape(kind: type[Pointer]) -> str:
