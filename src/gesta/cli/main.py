@@ -23,6 +23,7 @@ from gesta.cli import (
     serve,
     show,
     template,
+    tx,
 )
 from gesta.cli.command import (
     MEANINGS,
@@ -92,6 +93,19 @@ GROUPS: dict[str, tuple[str, dict[str, Handler]]] = {
     "key": (
         "API keys of a tenant.",
         {"create": key.create, "list": key.list_keys, "revoke": key.revoke},
+    ),
+    "tx": (
+        "Transactions: payments, transfers and settlements.",
+        {
+            "authorize": tx.authorize,
+            "show": tx.show_transaction,
+            "capture": tx.capture,
+            "post": tx.post,
+            "void": tx.void,
+            "refund": tx.refund,
+            "reverse": tx.reverse,
+            "unknown": tx.list_unknown,
+        },
     ),
     "template": (
         "Message templates.",
