@@ -51,6 +51,7 @@ from gesta.requests.waiters import Waiters
 from gesta.runtime.clock import Ids, OnClock
 from gesta.runtime.component import Components, Process, repeat
 from gesta.runtime.telemetry import Telemetry
+from gesta.sagas.orders import Orders
 from gesta.sagas.run import SagaRuns
 from gesta.sagas.wake_up import WakeUps
 from gesta.security.call_journal import CallJournal
@@ -347,6 +348,12 @@ class Pipeline:
                 key_claims=stores.key_claims,
                 identity=self.identity,
                 wake_ups=wake_ups,
+                orders=Orders(
+                    flows=self.flows,
+                    recorder=self.recorder,
+                    identity=self.identity,
+                    runtime=self.runtime,
+                ),
                 telemetry=self.telemetry,
             )
             own.append(wake_ups)
