@@ -13,13 +13,24 @@ import pytest
 from gesta import Done, Engine, Retry
 from gesta.domain.ids import job_id
 from gesta.engine.environment import open_ports
-from gesta.errors import BadSettings, StoreError
+from gesta.errors import BadSettings, QueueRefused, StoreError
 from gesta.ports.job_queue import Drop
 from gesta.projector.job_relay import Relay
 from gesta.projector.partitions import Partitions
 from gesta.runtime.settings import load
 from gesta.testing.contracts.samples import fresh_job
-from tests.world import URL, Note, Provider, die, events_of, let_run, note_flow, pass_time, result
+from tests.world import (
+    URL,
+    Gate,
+    Note,
+    Provider,
+    die,
+    events_of,
+    let_run,
+    note_flow,
+    pass_time,
+    result,
+)
 
 QUEUE = "memory:queue"
 
@@ -101,6 +112,23 @@ async def test_cancelling_takes_a_pending_job_away(gesta, ports):
         ports.queue.heal()
         await gesta.settle()
         assert provider.calls == []
+
+
+async def test_a_request_whose_running_attempt_the_queue_forgot_is_not_cancelled(gesta):
+    """Seed 21221 of the simulation: the queue was lost with a lease, so a person's retry was taken
+    for the first attempt, and the effect happened twice.
+    """
+    gate = Gate()
+    async with engine_apart(Provider(gate)) as engine:
+        request = await engine.submit(Note())
+        await pass_time(gesta, 2)
+        assert gate.reached.is_set()
+        queue = databases(gesta)[1].queue
+        queue.__init__(gesta.runtime)
+        assert await request.cancel() == "queued"
+        gate.opened.set()
+        await pass_time(gesta, 2)
+        assert await result(request) == Done("through the gate")
 
 
 async def test_while_the_queue_is_down_a_cancel_is_refused_and_takes_nothing_away(gesta, ports):
@@ -255,6 +283,46 @@ async def test_relays_at_once_put_a_job_once(gesta):
         assert await stores.undispatched_jobs.undispatched(10) == []
         leased, _ = await stores.queue.take("t", {"other.flow": 10}, 10, durable=False)
         assert [one.job for one in leased] == [job]
+
+
+async def test_a_refused_queue_with_more_than_a_page_of_jobs_blocks_no_other(gesta):
+    async with engine_apart(Provider()) as engine:
+        await let_run(gesta)
+        stores, process = engine.pipeline.environment.stores, engine.pipeline.process
+        put, is_refused = stores.queue.put, True
+
+        async def refuse(jobs):
+            stuck = [job.id for job in jobs if job.flow == "stuck.flow"]
+            answers = await put([job for job in jobs if not is_refused or job.id not in stuck])
+            if is_refused and stuck:
+                raise QueueRefused("another program uses a key of this queue", stuck)
+            return answers
+
+        queue = Replaced(stores.queue, put=refuse)
+        relay = Relay(replace(stores, queue=queue), engine.pipeline.projector.partitions, process)
+        stuck = [fresh_job("stuck.flow") for _ in range(1_500)]
+        job = fresh_job("other.flow")
+        await stores.undispatched_jobs.save_with_jobs([], [*stuck, job], [], [])
+        await relay.step()
+        await relay.step()
+        assert await stores.queue.find([job.id, stuck[0].id]) == {job.id}
+        # Once the queue can be used, its jobs follow by themselves.
+        is_refused = False
+        gesta.advance(5)
+        while await relay.step():
+            pass
+        assert len(await stores.queue.find([one.id for one in stuck])) == 1_500
+
+
+class Replaced:
+    """A port with other methods here and there."""
+
+    def __init__(self, port, **methods):
+        self._port = port
+        vars(self).update(methods)
+
+    def __getattr__(self, name):
+        return getattr(self._port, name)
 
 
 async def test_a_queue_url_that_names_no_store_is_refused_with_its_setting(tmp_path, gesta):

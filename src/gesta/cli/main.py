@@ -20,9 +20,11 @@ from gesta.cli import (
     key,
     pauses,
     requests,
+    sandbox,
     serve,
     show,
     template,
+    tx,
 )
 from gesta.cli.command import (
     MEANINGS,
@@ -92,6 +94,23 @@ GROUPS: dict[str, tuple[str, dict[str, Handler]]] = {
     "key": (
         "API keys of a tenant.",
         {"create": key.create, "list": key.list_keys, "revoke": key.revoke},
+    ),
+    "sandbox": (
+        "Events of other systems, to try the path of an inbound event.",
+        {"slack-event": sandbox.slack_event},
+    ),
+    "tx": (
+        "Transactions: payments, transfers and settlements.",
+        {
+            "authorize": tx.authorize,
+            "show": tx.show_transaction,
+            "capture": tx.capture,
+            "post": tx.post,
+            "void": tx.void,
+            "refund": tx.refund,
+            "reverse": tx.reverse,
+            "unknown": tx.list_unknown,
+        },
     ),
     "template": (
         "Message templates.",

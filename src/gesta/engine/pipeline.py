@@ -24,6 +24,8 @@ from gesta.intake.admission import Admission
 from gesta.intake.adoption import Adoption
 from gesta.intake.batch_throttle import BatchThrottle
 from gesta.intake.flow_checks import FlowChecks
+from gesta.intake.inbound.boundary import Consumer, Publisher
+from gesta.intake.inbound.boundary_dead_letters import BoundaryDeadLetters
 from gesta.intake.inbound.inbox import Inbox
 from gesta.intake.job_contract import JobReading
 from gesta.intake.outbox_drain import OutboxDrain
@@ -49,6 +51,7 @@ from gesta.requests.waiters import Waiters
 from gesta.runtime.clock import Ids, OnClock
 from gesta.runtime.component import Components, Process, repeat
 from gesta.runtime.telemetry import Telemetry
+from gesta.sagas.orders import Orders
 from gesta.sagas.run import SagaRuns
 from gesta.sagas.wake_up import WakeUps
 from gesta.security.call_journal import CallJournal
@@ -59,7 +62,9 @@ from gesta.security.subject_keys import SubjectKeys
 from gesta.subscriptions.alerts import AlertDestination, Alerting, Alerts
 from gesta.subscriptions.handlers import Subscription, Subscriptions
 from gesta.subscriptions.log_consumer import Log, LogConsumer
+from gesta.subscriptions.on_demand import OnDemandConsumer
 from gesta.subscriptions.status_webhooks import StatusWebhooks
+from gesta.subscriptions.thread_replies import ThreadReplies
 from gesta.tenants.api_keys import ApiKeys
 from gesta.tenants.config_writer import ConfigWriter
 from gesta.tenants.flow_records import Records
@@ -190,6 +195,7 @@ class Pipeline:
             recorder=self.recorder,
             process=self.process,
         )
+        self._wire_boundary()
         self.reports = Reports(
             flows=self.flows,
             config=self.config,
@@ -202,6 +208,24 @@ class Pipeline:
             runtime=self.runtime,
             telemetry=self.telemetry,
         )
+
+    def _wire_boundary(self) -> None:
+        """Inbound events that pass through a queue, where the settings name one."""
+        queue, tenant = self.environment.boundary, self.environment.settings.tenant
+        self.boundary_consumer: Consumer | None = None
+        self.boundary_dead_letters: BoundaryDeadLetters | None = None
+        if queue is not None:
+            self.inbox.publish = Publisher(queue, self.records, tenant).publish
+            self.boundary_consumer = Consumer(
+                queue,
+                inbox=self.inbox,
+                records=self.records,
+                tenant=tenant,
+                process=self.process,
+            )
+            self.boundary_dead_letters = BoundaryDeadLetters(
+                queue, writer=self.config_writer, tenant=tenant, runtime=self.runtime
+            )
 
     def _wire_worker(self, work: Work) -> None:
         """Attempts of this process, and work that is leased to others."""
@@ -324,6 +348,12 @@ class Pipeline:
                 key_claims=stores.key_claims,
                 identity=self.identity,
                 wake_ups=wake_ups,
+                orders=Orders(
+                    flows=self.flows,
+                    recorder=self.recorder,
+                    identity=self.identity,
+                    runtime=self.runtime,
+                ),
                 telemetry=self.telemetry,
             )
             own.append(wake_ups)
@@ -333,6 +363,17 @@ class Pipeline:
                 log=log, flow=flow, intake=self.intake, config=self.config
             )
             own.append(self.status_webhooks)
+        if ThreadReplies.is_possible(self.flows):
+            own.append(
+                ThreadReplies(
+                    log=log,
+                    flows=self.flows,
+                    intake=self.intake,
+                    config=self.config,
+                    loader=self.loader,
+                    recorder=self.recorder,
+                )
+            )
         if settings.alerts_to is not None:
             self.alerts = Alerts(
                 AlertDestination(settings.alerts_to, settings.tenant),
@@ -344,6 +385,8 @@ class Pipeline:
             if self.alerts.is_possible:
                 self.telemetry.alarm = self.alerts.count
                 own.append(Alerting(self.alerts, log))
+        #: The consumers that start with the first config of some kind.
+        self.on_demand = [one for one in own if isinstance(one, OnDemandConsumer)]
         self.subscriptions = Subscriptions(subscriptions, own, log)
 
     @classmethod
@@ -415,6 +458,8 @@ class Pipeline:
             runs |= {"lease": self.pool.lease.keep, "deadlines": self._deadlines.run}
             if self.adoption is not None:
                 runs["adoption"] = self.adoption.run
+            if self.boundary_consumer is not None:
+                runs["inbound"] = self.boundary_consumer.run
         if work.parts and self.alerts is not None and self.alerts.is_possible:
             runs["alerts"] = self.alerts.run
         self.presence = Presence(
@@ -483,6 +528,8 @@ class Pipeline:
         await self.environment.transport.close()
         await self.environment.renderer.close()
         await self.environment.mail.close()
+        if self.environment.boundary is not None:
+            await self.environment.boundary.close()
         await self.environment.stores.close()
 
 

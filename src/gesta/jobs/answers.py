@@ -1,0 +1,65 @@
+"""Answers of endpoints and their jobs, without a framework."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import msgspec
+
+from gesta import errors as e
+from gesta.api_types.problem import ProblemRepresentation
+
+JSON, PROBLEM = "application/json", "application/problem+json"
+_TITLES = {
+    400: "Bad request",
+    404: "Not found",
+    405: "Method not allowed",
+    409: "Conflict",
+    413: "Content too large",
+    503: "Service unavailable",
+}
+
+
+@dataclass(frozen=True)
+class Answer:
+    status: int
+    body: bytes
+    media_type: str = JSON
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+class JobProblem(Exception):
+    """An answer that is not a success."""
+
+    def __init__(self, status: int, code: str, detail: str) -> None:
+        super().__init__(detail)
+        self.status, self.code = status, code
+
+    def answer(self) -> Answer:
+        problem = ProblemRepresentation(
+            f"urn:gesta:problem:{self.code}",
+            _TITLES[self.status],
+            self.status,
+            self.code,
+            str(self),
+        )
+        headers = {"Retry-After": "1"} if self.status == 503 else {}
+        return Answer(self.status, msgspec.json.encode(problem), PROBLEM, headers)
+
+
+def problem_of(error: Exception) -> JobProblem | None:
+    """The answer to an error of gesta; None: the error is not the caller's to see."""
+    match error:
+        case JobProblem():
+            return error
+        case e.Conflict():
+            return JobProblem(409, "conflict", "This job id was used for another call")
+        case e.InvalidRequest():
+            return JobProblem(400, "invalid_request", str(error))
+        case e.NotFound():
+            return JobProblem(404, "not_found", "There is no such job")
+        case e.Refused():
+            return JobProblem(409, "refused", "The job has ended")
+        case e.StoreError() | e.Overloaded():
+            return JobProblem(503, "unavailable", "The job store cannot be reached; try again")
+        case _:
+            return None

@@ -1,0 +1,115 @@
+"""One endpoint: its flow, the executor around the handler, and the results of its jobs."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from gesta.domain.commands import Rules
+from gesta.domain.outcome import Done, Outcome, Rejected, Retry, UnknownPolicy
+from gesta.domain.retry_policy import RetryPolicy
+from gesta.errors import BadFlow
+from gesta.flows.attempt import Attempt
+from gesta.flows.flow import Flow
+from gesta.jobs.call import EndpointCall, checked_headers
+from gesta.jobs.outcomes import JobFailed, TryAgain
+
+#: The kind under which results are kept, encrypted, in the vault.
+RESULTS = "jobs.result"
+#: The largest result, in bytes.
+RESULT_BYTES_MAX = 1_048_576
+#: The longest wait between two attempts. The waits have full jitter.
+BASE_SECONDS, CAP_SECONDS = 2.0, 300.0
+
+#: (the stored call) → the handler's return value.
+Handler = Callable[[EndpointCall], Awaitable[Any]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class EndpointOptions:
+    """How the jobs of an endpoint are executed."""
+
+    #: What follows an attempt of which the outcome is unknown, because the handler raised, took too
+    #: long or its process died. `resend`: the handler runs again. `manual`: a person decides.
+    on_unknown: UnknownPolicy
+    max_retries: int = 3
+    timeout_seconds: float = 1_800.0
+    #: Jobs that run at the same time in one process.
+    concurrency: int = 10
+    #: Names of headers that are stored and given to the handler. None by default.
+    headers: Iterable[str] = ()
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    name: str
+    flow: Flow
+    call: type[EndpointCall]
+    max_retries: int
+    headers: frozenset[str]
+
+
+def endpoint_of(
+    name: str, handler: Handler, encode: Callable[[Any], bytes], options: EndpointOptions
+) -> Endpoint:
+    """Raises BadFlow for options that cannot be."""
+    if options.on_unknown not in ("resend", "manual"):
+        raise BadFlow(name, "on_unknown must be 'resend' (run the handler again) or 'manual'")
+    call: type[EndpointCall] = msgspec.defstruct(  # type: ignore[assignment]
+        f"Call_{name.replace('.', '_')}", [], bases=(EndpointCall,), frozen=True
+    )
+    retry = RetryPolicy(
+        attempts=options.max_retries + 1, base_seconds=BASE_SECONDS, cap_seconds=CAP_SECONDS
+    )
+
+    async def execute(payload: EndpointCall, attempt: Attempt) -> Outcome:
+        try:
+            value = await handler(payload)
+        except JobFailed as failed:
+            return Rejected(failed.code, failed.message)
+        except TryAgain as again:
+            return Retry(again.code, again.message, again.after_seconds)
+        return await _keep(value, encode, attempt)
+
+    flow = Flow(
+        name,
+        call,
+        execute,
+        Rules(retry, options.on_unknown),
+        timeout_seconds=options.timeout_seconds,
+        concurrency=options.concurrency,
+        # The start of an attempt is on record: clients see InProgress.
+        journal=True,
+        request_id=lambda payload: payload.id,
+    )
+    return Endpoint(name, flow, call, options.max_retries, checked_headers(name, options.headers))
+
+
+async def _keep(value: Any, encode: Callable[[Any], bytes], attempt: Attempt) -> Outcome:
+    """Keep the result before the outcome is recorded: a completed job has its result."""
+    if value is None:
+        return Done()
+    try:
+        result = encode(value)
+    except Exception as error:  # noqa: BLE001 -- types of any library
+        text = f"{type(value).__name__} cannot be JSON: {type(error).__name__}"
+        return Rejected("RESULT_NOT_STORABLE", text)
+    if len(result) > RESULT_BYTES_MAX:
+        text = f"the result has {len(result):,} bytes, and {RESULT_BYTES_MAX:,} is the maximum"
+        return Rejected("RESULT_TOO_LARGE", text)
+    assert attempt.records is not None
+    await attempt.records.change(RESULTS, attempt.request_id, lambda _: result)
+    return Done()
+
+
+def options_of(given: Mapping[str, Any]) -> EndpointOptions:
+    try:
+        return EndpointOptions(**given)
+    except TypeError as error:
+        raise TypeError(
+            f"{error}; endpoint() takes on_unknown ('resend' or 'manual'), max_retries,"
+            " timeout_seconds, concurrency and headers"
+        ) from None

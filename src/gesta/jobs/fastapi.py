@@ -1,0 +1,46 @@
+"""Slow endpoints in FastAPI: those of Starlette, and what the OpenAPI description says of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from gesta.api_types.problem import ProblemRepresentation
+from gesta.jobs.representation import JobRepresentation
+from gesta.jobs.starlette import Endpoints as _Endpoints
+
+__all__ = ["Endpoints"]
+
+
+class Endpoints(_Endpoints):
+    @property
+    def responses(self) -> dict[int | str, dict[str, Any]]:
+        """For `responses=` of a route: the job, and the problems."""
+        (job, problem), parts = msgspec.json.schema_components(
+            [JobRepresentation, ProblemRepresentation], ref_template="#/components/schemas/{name}"
+        )
+        del job, problem
+        job_schema = {**parts["JobRepresentation"]}
+        job_schema["properties"] = {
+            **job_schema["properties"],
+            "error": {"anyOf": [parts["JobError"], {"type": "null"}]},
+            "result": {},
+        }
+        problems = {"application/problem+json": {"schema": parts["ProblemRepresentation"]}}
+        return {
+            202: {
+                "description": "Accepted: the job, and where to ask for it",
+                "content": {"application/json": {"schema": job_schema}},
+                "headers": {"Location": {"schema": {"type": "string"}}},
+            },
+            **{
+                status: {"description": text, "content": problems}
+                for status, text in (
+                    (400, "Bad request"),
+                    (409, "The id was used for another call"),
+                    (413, "Content too large"),
+                    (503, "Service unavailable"),
+                )
+            },
+        }

@@ -1,0 +1,228 @@
+"""A slow endpoint answers 202, and its job can be read, awaited, followed and canceled."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from contextlib import asynccontextmanager
+from uuid import uuid4
+
+import httpx
+import pytest
+
+from gesta import Engine
+from gesta.errors import BadFlow
+from gesta.jobs.fastapi import Endpoints
+from tests.jobs.shops import NAME, SHOPS, Work
+
+
+@pytest.fixture(params=SHOPS)
+def shop(request):
+    return SHOPS[request.param]
+
+
+@asynccontextmanager
+async def open_shop(shop, tmp_path, **options):
+    engine, work = Engine(f"sqlite:///{tmp_path}/gesta.db"), Work()
+    app = shop(engine, work, **{"on_unknown": "resend", **options})
+    async with (
+        engine,
+        httpx.AsyncClient(
+            transport=httpx.ASGITransport(app), base_url="http://shop", timeout=30
+        ) as client,
+    ):
+        yield client, work, engine
+
+
+async def submit(client, title="q1", *, pages=2, copies=3, **headers):
+    body = {"title": title, "pages": pages}
+    return await client.post(f"/reports/{copies}", json=body, headers=headers)
+
+
+async def ended(client, answer):
+    return (await client.get(answer.headers["location"], params={"wait": "20s"})).json()
+
+
+async def test_a_call_is_accepted_and_its_result_is_read_later(shop, tmp_path):
+    async with open_shop(shop, tmp_path) as (client, work, engine):
+        answer = await submit(client)
+        assert answer.status_code == 202
+        job = answer.json()
+        assert set(job) == {
+            "id",
+            "name",
+            "status",
+            "retryCount",
+            "maxRetries",
+            "createdAt",
+            "startedAt",
+            "completedAt",
+            "lastUpdatedAt",
+            "result",
+            "error",
+        }
+        assert (job["name"], job["maxRetries"], job["error"]) == (NAME, 3, None)
+        assert answer.headers["location"] == f"/jobs/{job['id']}"
+        done = await ended(client, answer)
+        assert (done["status"], done["result"]) == ("Completed", {"title": "q1", "pages": 6})
+        assert None not in (done["startedAt"], done["completedAt"])
+        assert work.calls == [("q1", 2)]
+        # It is a request like any other.
+        types = [kind for kind, *_ in await engine.history(job["id"])]
+        assert types[0].endswith("RequestCreated.v1")
+        assert types[-1].endswith("Completed.v1")
+
+
+async def test_the_same_id_is_the_same_job_and_other_content_a_conflict(shop, tmp_path):
+    async with open_shop(shop, tmp_path) as (client, work, _):
+        own = str(uuid4())
+        header = {"X-Async-Request-Id": own.upper()}
+        first, again = await submit(client, **header), await submit(client, **header)
+        assert first.json()["id"] == again.json()["id"] == own
+        assert again.status_code == 202
+        await ended(client, first)
+        other = await submit(client, "q2", **header)
+        assert other.status_code == 409  # S4-25
+        assert other.headers["content-type"].startswith("application/problem+json")
+        assert "q1" not in other.text
+        # S4-25: another tenant neither gets the job nor learns what it is.
+        stranger = await submit(client, **header, **{"X-Tenant": "other"})
+        assert stranger.status_code == 409
+        read = await client.get(f"/jobs/{own}", headers={"X-Tenant": "other"})
+        assert read.status_code == 404
+        assert work.calls == [("q1", 2)]
+
+
+@pytest.mark.parametrize("bad", ["7", "", "x" * 99, "00000000-0000-0000-0000-000000000000"])
+async def test_an_id_that_is_no_guid_is_refused(shop, tmp_path, bad):
+    async with open_shop(shop, tmp_path) as (client, _, engine):
+        answer = await submit(client, **{"X-Async-Request-Id": bad})
+        assert answer.status_code == 400  # S4-25
+        assert answer.json()["code"] == "bad_job_id"
+        assert await engine.find() == []
+
+
+async def test_an_unknown_job_is_a_404_and_a_bad_id_a_400(shop, tmp_path):
+    async with open_shop(shop, tmp_path) as (client, _, __):
+        answer = await client.get(f"/jobs/{uuid4()}")
+        assert answer.status_code == 404  # S4-29
+        assert answer.headers["content-type"].startswith("application/problem+json")
+        assert (await client.get("/jobs/7")).status_code == 400
+        assert (await client.delete(f"/jobs/{uuid4()}")).status_code == 404
+        assert (await client.put(f"/jobs/{uuid4()}")).status_code == 405
+
+
+async def test_a_typed_error_ends_the_job_with_code_and_message(shop, tmp_path):
+    async with open_shop(shop, tmp_path) as (client, work, _):
+        done = await ended(client, await submit(client, "reject"))
+        assert done["status"] == "Failed"
+        error = {"code": "NO_PAPER", "message": "The printer is out of paper"}
+        assert done["error"] == error  # S4-22: nothing else
+        assert len(work.calls) == 1  # S4-27: no retry
+
+
+@pytest.mark.parametrize(
+    ("title", "code"), [("set", "RESULT_NOT_STORABLE"), ("large", "RESULT_TOO_LARGE")]
+)
+async def test_a_result_that_cannot_be_stored_fails_the_job(shop, tmp_path, title, code):
+    async with open_shop(shop, tmp_path) as (client, work, _):
+        done = await ended(client, await submit(client, title))
+        assert (done["status"], done["result"], done["error"]["code"]) == ("Failed", None, code)
+        assert len(work.calls) == 1
+
+
+async def test_an_unexpected_error_shows_clients_nothing_of_it(shop, tmp_path):
+    async with open_shop(shop, tmp_path, on_unknown="manual") as (client, work, engine):
+        answer = await submit(client, "crash")
+        done = await ended(client, answer)
+        assert (done["status"], done["error"]["code"]) == ("Unknown", "unexpected_error")
+        assert "hunter2" not in json.dumps(done)  # S4-22
+        assert len(work.calls) == 1
+        # The operator decides.
+        request = await engine.request(done["id"])
+        await request.resolve("executed", by="ops", evidence="printed")
+        assert (await ended(client, answer))["status"] == "Completed"
+
+
+async def test_a_null_result_is_null(shop, tmp_path):
+    async with open_shop(shop, tmp_path) as (client, _, __):
+        done = await ended(client, await submit(client, "nothing"))
+        assert (done["status"], done["result"]) == ("Completed", None)
+
+
+async def test_a_stream_follows_the_job_to_its_end(shop, tmp_path):
+    async with open_shop(shop, tmp_path) as (client, work, _):
+        work.go.clear()
+        answer = await submit(client)
+        asyncio.get_running_loop().call_later(0.7, work.go.set)
+        stream = await client.get(
+            answer.headers["location"], headers={"Accept": "text/event-stream"}
+        )
+        assert stream.headers["content-type"] == "text/event-stream"
+        jobs = [
+            json.loads(line[6:]) for line in stream.text.splitlines() if line.startswith("data: ")
+        ]
+        statuses = [job["status"] for job in jobs]
+        assert statuses[-1] == "Completed"
+        assert "InProgress" in statuses
+        assert jobs[-1]["result"] == {"title": "q1", "pages": 6}
+
+
+async def test_a_job_is_canceled_before_it_starts_and_not_after_its_end(shop, tmp_path):
+    async with open_shop(shop, tmp_path, concurrency=1) as (client, work, _):
+        work.go.clear()
+        first, second = await submit(client, "one"), await submit(client, "two")
+        canceled = await client.delete(second.headers["location"])
+        assert canceled.status_code == 202
+        work.go.set()
+        assert (await ended(client, first))["status"] == "Completed"
+        assert (await ended(client, second))["status"] == "Canceled"
+        assert (await client.delete(first.headers["location"])).status_code == 409
+
+
+async def test_only_allowed_headers_are_stored(tmp_path):
+    async with open_shop(SHOPS["starlette"], tmp_path, headers=["X-Trace"]) as (client, _, engine):
+        secrets = {"Authorization": "Bearer s3cret", "Cookie": "sid=s3cret", "X-Trace": "t-1"}
+        answer = await submit(client, **secrets)
+        payload = await (await engine.request(answer.json()["id"])).payload()
+        assert payload.headers == {"x-trace": ["t-1"]}  # S4-22, X-6
+    stored = b"".join(path.read_bytes() for path in tmp_path.glob("gesta.db*"))
+    assert b"s3cret" not in stored  # X-6
+
+
+def test_secrets_cannot_be_allowed(tmp_path):
+    jobs = Endpoints(Engine(f"sqlite:///{tmp_path}/gesta.db"))
+    with pytest.raises(BadFlow, match="authorization"):  # X-6
+
+        @jobs.endpoint("a.b", on_unknown="resend", headers=["Authorization"])
+        async def handler(): ...
+
+
+async def test_a_call_that_is_too_large_is_refused_and_nothing_is_stored(shop, tmp_path):
+    async with open_shop(shop, tmp_path) as (client, _, engine):
+        answer = await submit(client, "x" * 300_000)
+        assert answer.status_code == 413
+        assert await engine.find() == []
+
+
+@pytest.mark.parametrize("wait", ["-1", "61", "soon", "1e9", ""])
+async def test_a_wait_that_is_none_is_refused(tmp_path, wait):
+    async with open_shop(SHOPS["fastapi"], tmp_path) as (client, _, __):
+        answer = await submit(client)
+        polled = await client.get(answer.headers["location"], params={"wait": wait})
+        assert polled.status_code == 400
+
+
+async def test_the_location_is_a_path_of_ours_whatever_the_caller_claims(tmp_path):
+    async with open_shop(SHOPS["fastapi"], tmp_path) as (client, _, __):
+        forged = {"Host": "evil.example", "X-Forwarded-Host": "evil.example"}
+        answer = await submit(client, **forged)
+        assert answer.headers["location"] == f"/jobs/{answer.json()['id']}"
+
+
+def test_a_handler_that_cannot_be_a_job_is_refused_when_it_is_declared(tmp_path):
+    jobs = Endpoints(Engine(f"sqlite:///{tmp_path}/gesta.db"))
+    with pytest.raises(BadFlow, match="async def"):
+        jobs.endpoint("a.b", on_unknown="resend")(lambda: None)
+    with pytest.raises(TypeError, match="on_unknown"):
+        jobs.endpoint("a.b")(test_an_id_that_is_no_guid_is_refused)
