@@ -31,6 +31,7 @@ def test_every_setting_shows_its_value_and_its_source(cli, folder, monkeypatch):
         "queue_url": (None, "default"),
         "vault_url": (None, "default"),
         "views_url": (None, "default"),
+        "inbound_queue_url": (None, "default"),
         "master_key": ("(secret)", "gesta.toml"),
         "tenant": ("acme", "gesta.toml"),
         "log_level": ("error", "GESTA_LOG_LEVEL"),

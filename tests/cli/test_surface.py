@@ -53,6 +53,14 @@ def test_the_commands_are_exactly_these():
         "key list",
         "key revoke",
         "jobs migrate",
+        "tx authorize",
+        "tx show",
+        "tx capture",
+        "tx post",
+        "tx void",
+        "tx refund",
+        "tx reverse",
+        "tx unknown",
         "template preview",
     ]
 
@@ -63,6 +71,7 @@ def test_the_settings_are_exactly_these():
         "events_url",
         "queue_url",
         "views_url",
+        "inbound_queue_url",
         "vault_url",
         "master_key",
         "tenant",

@@ -40,6 +40,13 @@ NAMES: dict[str, tuple[str | None, str]] = {
     "POST /v1/requests/{id}/retry": ("operate", "flow"),
     "POST /v1/requests/{id}/redrive": ("operate", "flow"),
     "POST /v1/requests/{id}/resolve": ("operate", "flow"),
+    "POST /v1/transactions/authorize": ("submit", "wait"),
+    "GET /v1/transactions/{id}": ("read", "flow"),
+    "POST /v1/requests/{id}/capture": ("submit", "flow"),
+    "POST /v1/requests/{id}/post": ("submit", "flow"),
+    "POST /v1/requests/{id}/refund": ("submit", "flow"),
+    "POST /v1/requests/{id}/void": ("submit", "flow"),
+    "POST /v1/requests/{id}/reverse": ("submit", "flow"),
     "GET /v1/dead-letters": ("read", "cursor limit flow reason"),
     "GET /v1/dead-letters/{id}": ("read", "flow"),
     "DELETE /v1/dead-letters/{id}": ("operate", "flow"),
@@ -98,6 +105,12 @@ BODIES = {
     "POST /v1/requests/batch": "requests",
     "POST /v1/requests/{id}/redrive": "ttlSeconds again",
     "POST /v1/requests/{id}/resolve": "outcome evidence id",
+    "POST /v1/transactions/authorize": "payload key flow",
+    "POST /v1/requests/{id}/capture": "key amount final",
+    "POST /v1/requests/{id}/post": "key amount final",
+    "POST /v1/requests/{id}/refund": "key amount",
+    "POST /v1/requests/{id}/void": "key",
+    "POST /v1/requests/{id}/reverse": "key",
     "POST /v1/bulk": (
         "action flow status reason target template since until dryRun rate outcome "
         "evidence ttlSeconds again"

@@ -11,7 +11,7 @@ import pytest
 
 from gesta import Attempt, Done, Engine, Outcome, Payload, flow
 from gesta.api_types.requests import Submit
-from gesta.flows import email, slack, sms, webhook
+from gesta.flows import card, email, slack, sms, webhook
 from gesta.flows.external import external
 from gesta.http_api.app import ROUTES
 from gesta.http_api.openapi import body_examples, describe, plain_path, problems_of, successes_of
@@ -108,6 +108,7 @@ async def test_every_example_can_be_tried_as_it_is(tmp_path):
         slack.flow(),
         webhook.flow(),
         sms.flow(),
+        card.flow(),
         external("shop.pick", on_unknown="manual"),
     ]
     async with served(f"sqlite:///{tmp_path / 'gesta.db'}", flows=flows) as api:

@@ -68,10 +68,10 @@ async def test_every_job_is_completed_by_one_claim_although_workers_are_killed(
     assert len(found) == JOBS
     assert {one.status for one in found} == {JobStatus.COMPLETED}
     seen = Counter((word, job_id) for word, job_id, _ in lines(log))
-    for one in found:
+    for job in found:
         # R4-18: one claim for each job, and one more for each claim whose worker was lost.
-        assert 1 <= seen["claimed", one.id] <= one.retry_count + 1
-        assert seen["completed", one.id] <= 1
+        assert 1 <= seen["claimed", job.id] <= job.retry_count + 1
+        assert seen["completed", job.id] <= 1
     assert (await store.counts()).completed == JOBS
     once = [one for one in found if one.retry_count == 0]
     assert len(once) > JOBS / 2

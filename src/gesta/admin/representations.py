@@ -224,7 +224,7 @@ def _shown(value: Any) -> Any:
 def _event_fields(event: e.Event | None) -> dict[str, Any]:
     """An event's own fields, times in ISO-8601, without the payload."""
     fields: dict[str, Any] = {} if event is None else msgspec.json.decode(encode(event))
-    for hidden in ("payload", "own"):
+    for hidden in ("payload", "own", "call"):
         fields.pop(hidden, None)
     return {
         name: iso(value) if name.endswith("At") and isinstance(value, int) else value

@@ -24,6 +24,7 @@ from gesta.cli import (
     serve,
     show,
     template,
+    tx,
 )
 from gesta.cli.command import (
     MEANINGS,
@@ -97,6 +98,19 @@ GROUPS: dict[str, tuple[str, dict[str, Handler]]] = {
     "jobs": (
         "Jobs of slow endpoints in Redis.",
         {"migrate": jobs.migrate_jobs},
+    ),
+    "tx": (
+        "Transactions: payments, transfers and settlements.",
+        {
+            "authorize": tx.authorize,
+            "show": tx.show_transaction,
+            "capture": tx.capture,
+            "post": tx.post,
+            "void": tx.void,
+            "refund": tx.refund,
+            "reverse": tx.reverse,
+            "unknown": tx.list_unknown,
+        },
     ),
     "template": (
         "Message templates.",

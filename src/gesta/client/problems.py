@@ -74,4 +74,5 @@ _BY_CODE: Mapping[str, type[e.GestaError]] = {
     "ambiguous_id": e.AmbiguousId,
     "bad_cursor": e.BadCursor,
     "conflict": e.Conflict,
+    "in_doubt": e.InDoubt,
 }

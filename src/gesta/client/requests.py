@@ -21,9 +21,11 @@ from gesta.api_types.requests import (
     Whole,
 )
 from gesta.api_types.structs import PAGE_MAX, ListOf
+from gesta.api_types.transactions import TransactionRepresentation
 from gesta.api_types.work import LEASE, Extended, Recorded, Work
 from gesta.client.connection import Ask, Calls, Json, path_of
 from gesta.client.events import follow
+from gesta.domain.money import Money
 from gesta.errors import InvalidRequest, OutcomeTimeout
 
 #: How often the rest of a batch is sent again after a store error.
@@ -252,6 +254,69 @@ class RequestCalls(Calls):
         body: Json = {"outcome": outcome, "evidence": evidence, "id": provider_id}
         return await self._decide("resolve", request_id, body, flow=flow, by=by)
 
+    async def capture(
+        self,
+        request_id: str,
+        amount: Money | None = None,
+        *,
+        key: str,
+        final: bool = True,
+        flow: str | None = None,
+        by: str | None = None,
+    ) -> Decided:
+        """Take part or all of what was authorized. Repeated when the answer is lost, with the same
+        key.
+        """
+        body: Json = {"amount": _money(amount), "key": key, "final": final}
+        return await self._decide("capture", request_id, body, flow=flow, by=by, repeat=True)
+
+    async def post_reservation(
+        self,
+        request_id: str,
+        amount: Money | None = None,
+        *,
+        key: str,
+        final: bool = True,
+        flow: str | None = None,
+        by: str | None = None,
+    ) -> Decided:
+        """Transfer part or all of what was reserved; as `capture`."""
+        body: Json = {"amount": _money(amount), "key": key, "final": final}
+        return await self._decide("post", request_id, body, flow=flow, by=by, repeat=True)
+
+    async def refund(
+        self,
+        request_id: str,
+        amount: Money | None = None,
+        *,
+        key: str,
+        flow: str | None = None,
+        by: str | None = None,
+    ) -> Decided:
+        """Give part or all of what was captured back."""
+        body: Json = {"amount": _money(amount), "key": key}
+        return await self._decide("refund", request_id, body, flow=flow, by=by, repeat=True)
+
+    async def void(
+        self, request_id: str, *, flow: str | None = None, by: str | None = None
+    ) -> Decided:
+        """Release what was authorized and not captured."""
+        return await self._decide("void", request_id, {}, flow=flow, by=by)
+
+    async def reverse(
+        self, request_id: str, *, flow: str | None = None, by: str | None = None
+    ) -> Decided:
+        """Take a transaction back: void it, or refund it where it was captured."""
+        return await self._decide("reverse", request_id, {}, flow=flow, by=by)
+
+    async def transaction(
+        self, request_id: str, *, flow: str | None = None
+    ) -> TransactionRepresentation:
+        """The amounts of a transaction."""
+        return await self.read(
+            "transactions", request_id, answer=TransactionRepresentation, query={"flow": flow}
+        )
+
     async def _decide(
         self,
         action: str,
@@ -397,6 +462,10 @@ def _slim(asked: Submit) -> Json:
     """The fields without those that are None."""
     fields: Json = msgspec.to_builtins(asked)
     return {name: value for name, value in fields.items() if value is not None}
+
+
+def _money(amount: Money | None) -> Json | None:
+    return None if amount is None else {"amount": amount.amount, "currency": amount.currency}
 
 
 def _seconds(ttl: timedelta | None) -> float | None:

@@ -18,12 +18,13 @@ from gesta.outbound.http import PrivateAddressGuard, Transport
 from gesta.outbound.http.aiohttp_transport import AioHttpTransport
 from gesta.outbound.smtp import MailTransport, NoMail
 from gesta.outbound.smtp.smtp_transport import SmtpTransport
+from gesta.ports.boundary_queue import BoundaryQueue
 from gesta.ports.stores import Stores
 from gesta.runtime.clock import Runtime, SystemRuntime
 from gesta.runtime.redaction import scrub
 from gesta.runtime.settings import Settings, resolve_reference
 from gesta.security.envelope_encryption import IDENTITY, KEY_BYTES, MasterKey
-from gesta.stores import open_events, open_queue, open_stores, open_views
+from gesta.stores import open_boundary, open_events, open_queue, open_stores, open_views
 from gesta.stores.separate_events import REMOVED, with_separate_events
 from gesta.stores.separate_queue import with_separate_queue
 from gesta.stores.separate_views import with_separate_views
@@ -58,6 +59,8 @@ class Environment:
     settings: Settings = field(default_factory=Settings)
     renderer: Renderer = field(default_factory=InlineRenderer)
     mail: MailTransport = field(default_factory=NoMail)
+    #: Where inbound events pass through; None: they do not leave the store.
+    boundary: BoundaryQueue | None = None
 
 
 Wire = Callable[[Settings], Awaitable[Environment]]
@@ -69,11 +72,17 @@ async def wire_really(settings: Settings) -> Environment:
     """
     runtime = SystemRuntime()
     stores = await open_ports(settings, runtime)
+    boundary = None
     try:
+        if settings.inbound_queue_url is not None:
+            with _naming("inbound_queue_url"):
+                boundary = await open_boundary(settings.inbound_queue_url, runtime)
         master, notes = await master_key(settings, stores, runtime)
         guard = _guard(settings)
         transport, mail = AioHttpTransport(guard), SmtpTransport(guard, runtime)
     except BaseException:
+        if boundary is not None:
+            await boundary.close()
         await stores.close()
         raise
     renderer = ChildRenderer(runtime)
@@ -86,6 +95,7 @@ async def wire_really(settings: Settings) -> Environment:
         notes=notes,
         renderer=renderer,
         mail=mail,
+        boundary=boundary,
     )
 
 

@@ -24,6 +24,8 @@ from gesta.intake.admission import Admission
 from gesta.intake.adoption import Adoption
 from gesta.intake.batch_throttle import BatchThrottle
 from gesta.intake.flow_checks import FlowChecks
+from gesta.intake.inbound.boundary import Consumer, Publisher
+from gesta.intake.inbound.boundary_dead_letters import BoundaryDeadLetters
 from gesta.intake.inbound.inbox import Inbox
 from gesta.intake.job_contract import JobReading
 from gesta.intake.outbox_drain import OutboxDrain
@@ -190,6 +192,7 @@ class Pipeline:
             recorder=self.recorder,
             process=self.process,
         )
+        self._wire_boundary()
         self.reports = Reports(
             flows=self.flows,
             config=self.config,
@@ -202,6 +205,24 @@ class Pipeline:
             runtime=self.runtime,
             telemetry=self.telemetry,
         )
+
+    def _wire_boundary(self) -> None:
+        """Inbound events that pass through a queue, where the settings name one."""
+        queue, tenant = self.environment.boundary, self.environment.settings.tenant
+        self.boundary_consumer: Consumer | None = None
+        self.boundary_dead_letters: BoundaryDeadLetters | None = None
+        if queue is not None:
+            self.inbox.publish = Publisher(queue, self.records, tenant).publish
+            self.boundary_consumer = Consumer(
+                queue,
+                inbox=self.inbox,
+                records=self.records,
+                tenant=tenant,
+                process=self.process,
+            )
+            self.boundary_dead_letters = BoundaryDeadLetters(
+                queue, writer=self.config_writer, tenant=tenant, runtime=self.runtime
+            )
 
     def _wire_worker(self, work: Work) -> None:
         """Attempts of this process, and work that is leased to others."""
@@ -415,6 +436,8 @@ class Pipeline:
             runs |= {"lease": self.pool.lease.keep, "deadlines": self._deadlines.run}
             if self.adoption is not None:
                 runs["adoption"] = self.adoption.run
+            if self.boundary_consumer is not None:
+                runs["inbound"] = self.boundary_consumer.run
         if work.parts and self.alerts is not None and self.alerts.is_possible:
             runs["alerts"] = self.alerts.run
         self.presence = Presence(
@@ -483,6 +506,8 @@ class Pipeline:
         await self.environment.transport.close()
         await self.environment.renderer.close()
         await self.environment.mail.close()
+        if self.environment.boundary is not None:
+            await self.environment.boundary.close()
         await self.environment.stores.close()
 
 

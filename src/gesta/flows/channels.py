@@ -14,6 +14,8 @@ CHANNELS = {
     "ticket": ("backlog.space", "backlog.project", "slack.team"),
     "slack_events": ("slack.team",),
     "webhook_events": ("inbound.webhook",),
+    "card": ("payment.gateway",),
+    "transfer": ("payment.gateway",),
     "gateway_events": ("payment.gateway",),
 }
 #: Channel → its flow, where that is not `notification.CHANNEL`.
@@ -21,12 +23,16 @@ _FLOWS = {
     "ticket": "ticket.backlog",
     "slack_events": "inbound.slack",
     "webhook_events": "inbound.webhook",
+    "card": "payment.card",
+    "transfer": "payment.transfer",
     "gateway_events": "inbound.gateway",
 }
 #: Channel → its module, where that is not `gesta.flows.CHANNEL`.
 _MODULES = {
     "slack_events": "gesta.intake.inbound.slack",
     "webhook_events": "gesta.intake.inbound.webhook",
+    "card": "gesta.flows.payment.card",
+    "transfer": "gesta.flows.payment.transfer",
     "gateway_events": "gesta.flows.payment.webhooks",
 }
 

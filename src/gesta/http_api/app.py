@@ -28,6 +28,7 @@ from gesta.http_api import (
     stream,
     subscriptions,
     templates,
+    transactions,
     work,
 )
 from gesta.http_api.description import Description
@@ -42,6 +43,7 @@ TABLE = (
     requests,
     inbound,
     decisions,
+    transactions,
     bulk,
     work,
     stream,

@@ -171,7 +171,7 @@ async def show(call: Call) -> Answer:
     seconds = wait_seconds(call.query.wait)
     view = await view_of(call)
     if seconds:
-        request = _handle(call, view)
+        request = handle(call, view)
         await call.while_there(_ended(request, seconds))
         view = await request.view()
     (pause,) = await call.engine.admin.pauses_of([view])
@@ -232,10 +232,10 @@ async def view_of(call: Call) -> View:
 
 
 async def handle_of(call: Call) -> Request:
-    return _handle(call, await view_of(call))
+    return handle(call, await view_of(call))
 
 
-def _handle(call: Call, view: View) -> Request:
+def handle(call: Call, view: View) -> Request:
     state = view.state
     return Request(call.pipeline, Accepted(state.flow, state.tenant, state.id, "duplicate"))
 

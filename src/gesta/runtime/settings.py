@@ -42,6 +42,9 @@ class Settings:
     queue_url: str | None = None
     #: The views, where they are to be in another database than the events: redis://localhost:6379
     views_url: str | None = None
+    #: The queue that inbound events pass through, where other programs read or write it too:
+    #: sqs://eu-west-1/slack-events
+    inbound_queue_url: str | None = None
     #: Credentials, keys and stored bodies, where they are to be in another database.
     vault_url: str | None = None
     #: 32 bytes in base64. Without it, a key file beside the SQLite file is used, or created.

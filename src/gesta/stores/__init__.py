@@ -5,6 +5,7 @@ from importlib.metadata import entry_points
 from typing import Protocol
 
 from gesta.errors import BadSettings
+from gesta.ports.boundary_queue import BoundaryQueue
 from gesta.ports.event_store import EventStore
 from gesta.ports.job_queue import JobQueue
 from gesta.ports.read_model import ReadModel
@@ -108,6 +109,15 @@ async def open_jobs(url: str, runtime: Runtime) -> JobPorts:
     )
 
 
+async def open_boundary(url: str, runtime: Runtime) -> BoundaryQueue:
+    """Open the boundary queue that a URL names."""
+    adapter = _adapter_of(url)
+    if not hasattr(adapter, "open_boundary"):
+        raise BadSettings(f"{url!r} is no queue for inbound events; write sqs://region/queue-name")
+    queue: BoundaryQueue = await adapter.open_boundary(url, runtime)
+    return queue
+
+
 def _adapter_of(url: str) -> Adapter:
     scheme = url.partition(":")[0]
     scheme = _FOLDERS.get(scheme, scheme)
@@ -129,7 +139,7 @@ def _adapter_of(url: str) -> Adapter:
         if not found:
             raise BadSettings(
                 f"url: no store is called {scheme!r}; this gesta has: kurrentdb, memory,"
-                " postgresql, redis, sqlite"
+                " postgresql, redis, sqlite, sqs"
             ) from None
         adapter = found[0].load()
     return adapter

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 
 from gesta.runtime.clock import SystemRuntime
@@ -7,7 +9,8 @@ from gesta.testing.moto_server import CREDENTIALS, MotoServer
 
 
 @pytest.fixture(scope="session")
-def moto(tmp_path_factory: pytest.TempPathFactory):
+def moto() -> Iterator[MotoServer]:
+    """A fake of SQS in a process of its own, with the real time."""
     server = MotoServer()
     server.start()
     yield server

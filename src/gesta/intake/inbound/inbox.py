@@ -125,6 +125,15 @@ class Inbox:
             return found
         return [await self._store(flow, tenant, one) for one in found]
 
+    @property
+    def followed(self) -> frozenset[str]:
+        """The sources whose events may come through a boundary queue."""
+        return frozenset(
+            name
+            for name, flow in self._sources.items()
+            if flow.inbound is not None and flow.inbound.follow is not None
+        )
+
     async def process(self, message: EventMessage, tenant: str, source: str) -> Receipt:
         """Store what follows from a message of the boundary queue.
 

@@ -1,8 +1,9 @@
-"""A job queue on Amazon SQS."""
+"""A job queue and a boundary queue on Amazon SQS."""
 
 from gesta.ports.stores import QueuePorts
 from gesta.runtime.clock import Runtime
 from gesta.stores.sqs.address import Address, address_of
+from gesta.stores.sqs.boundary import open_boundary as open_boundary
 from gesta.stores.sqs.client import Sqs
 from gesta.stores.sqs.job_queue import SqsJobQueue
 

@@ -1,0 +1,36 @@
+"""Transactions as the API shows them."""
+
+from gesta.api_types.transactions import TransactionRepresentation
+from gesta.domain.durations import iso
+from gesta.domain.lifecycles import lifecycle_of
+from gesta.domain.state import State
+from gesta.domain.transaction.funds import funds_of
+from gesta.errors import NotFound
+
+
+def transaction_representation(state: State) -> TransactionRepresentation:
+    """The amounts. Raises NotFound for a request that moves no money."""
+    if lifecycle_of(state.flow).stream != "transaction" or not state.facts:
+        raise NotFound("transaction", state.id, f"; it is a request of {state.flow}")
+    funds = funds_of(state)
+    is_unknown = state.phase == "unknown"
+    return TransactionRepresentation(
+        id=state.id,
+        flow=state.flow,
+        status=state.status,
+        operation=state.operation,
+        gateway=funds.gateway,
+        provider_id=funds.payment_id or None,
+        requested=funds.money(funds.requested),
+        authorized=funds.money(funds.authorized),
+        captured=funds.money(funds.captured),
+        refunded=funds.money(funds.refunded),
+        released=funds.money(funds.released),
+        capturable=funds.money(funds.capturable),
+        refundable=funds.money(funds.refundable),
+        unknown=funds.money(funds.pending) if is_unknown else None,
+        unknown_since=iso(funds.doubt_at) if is_unknown else None,
+        reason=state.reason or None,
+        capture_before=None if funds.capture_before is None else iso(funds.capture_before),
+        balances=funds.balances,
+    )

@@ -1,0 +1,251 @@
+"""Events through a boundary queue: published by the inbox, and taken from it by the consumer.
+
+A message is deleted after what follows from it is on disk; a crash before that delivers it again,
+and the inbox recognises it. It is processed three times at most. Then, or at once if no repetition
+can help, it becomes a dead letter with its error, and is deleted after that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from traceback import extract_tb
+from typing import NamedTuple
+
+from gesta.domain.event_message import (
+    BATCH_MAX,
+    TRIES_MAX,
+    BadMessage,
+    EventMessage,
+    attributes_of,
+    by_reference,
+    decode_message,
+    encode_dead_letter,
+    encode_message,
+    error_info,
+    is_too_large,
+    wrapped,
+)
+from gesta.domain.ids import TENANT
+from gesta.errors import InvalidRequest, Overloaded, StoreError, UnknownFlow
+from gesta.intake.inbound.inbox import Inbox
+from gesta.ports.boundary_queue import BoundaryQueue, Delivery, Envelope
+from gesta.runtime.clock import sleep, spawn
+from gesta.runtime.component import Process, repeat
+from gesta.runtime.group_commit import GroupCommit
+from gesta.runtime.redaction import scrub
+from gesta.tenants.flow_records import Records
+
+COMPONENT = "inbound"
+#: The longest that SQS lets a call wait.
+WAIT_SECONDS = 20
+#: Before the second and the third try.
+PAUSES_SECONDS = (1, 3)
+#: A message comes back after this where our own store is out of reach, which is none of its tries.
+OUTAGE_SECONDS = 10
+#: The kind of the records that hold large messages.
+RECORD = "inbound.message"
+#: Messages whose tries are remembered.
+TRIES_KEPT = 10_000
+
+
+class Failure(NamedTuple):
+    """Why a message was not processed. `is_final`: a repetition fails, too."""
+
+    error_type: str
+    text: str
+    trace: str
+    is_final: bool
+
+
+class Publisher:
+    """Puts messages into the boundary queue, several in one call."""
+
+    def __init__(self, queue: BoundaryQueue, records: Records, tenant: str) -> None:
+        """`tenant`: that of the installation, which messages do not name."""
+        self._queue, self._records, self._tenant = queue, records, tenant
+        self._commit: GroupCommit[Envelope, None] = GroupCommit(
+            self._send, "gesta-boundary", BATCH_MAX
+        )
+
+    async def publish(self, tenant: str, message: EventMessage, priority: int) -> None:
+        """Durable when it returns. A body above 64 KB is stored, and the message refers to it."""
+        if is_too_large(message):
+            records = self._records.of(tenant)
+            # A repeated delivery finds the version there.
+            await records.put(RECORD, message.message_id, 1, encode_message(message))
+            message = by_reference(message, message.message_id)
+        envelope = Envelope(
+            encode_message(message),
+            attributes_of(message, priority),
+            "" if tenant == self._tenant else tenant,
+        )
+        await self._commit.add(envelope, len(envelope.body))
+
+    async def _send(self, envelopes: list[Envelope]) -> list[None]:
+        await self._queue.send(envelopes)
+        return [None] * len(envelopes)
+
+
+class Consumer:
+    """Takes messages from the boundary queue and hands them to the inbox."""
+
+    def __init__(
+        self,
+        queue: BoundaryQueue,
+        *,
+        inbox: Inbox,
+        records: Records,
+        tenant: str,
+        process: Process,
+    ) -> None:
+        """`tenant`: of messages that name none."""
+        self._queue, self._inbox, self._records, self._tenant = queue, inbox, records, tenant
+        self._seconds, self._process = queue.visibility_seconds, process
+        self._runtime, self._telemetry = process.runtime, process.telemetry
+        #: Message → how often it was processed, here or, as far as the broker tells, elsewhere.
+        self._tries: dict[bytes, int] = {}
+
+    async def run(self) -> None:
+        """Consume for ever."""
+        await repeat(self.step, COMPONENT, self._process)
+
+    async def step(self) -> int:
+        """One batch; returns how many messages it had."""
+        deliveries = await self._queue.receive(BATCH_MAX, WAIT_SECONDS)
+        if not deliveries:
+            return 0
+        keeping = spawn(self._keep(deliveries), "gesta-boundary-lease")
+        try:
+            await self._deal_with(deliveries)
+        finally:
+            keeping.cancel()
+        return len(deliveries)
+
+    async def _keep(self, deliveries: Sequence[Delivery]) -> None:
+        """Hide the messages from other consumers at half of their time, for as long as we work."""
+        while True:
+            await sleep(self._runtime, self._seconds / 2)
+            try:
+                await self._queue.hide(deliveries, self._seconds)
+            except StoreError as error:
+                self._telemetry.store_failed(COMPONENT, error)
+
+    async def _deal_with(self, deliveries: Sequence[Delivery]) -> None:
+        tasks = [spawn(self._process_one(one), "gesta-boundary-message") for one in deliveries]
+        done: list[Delivery] = []
+        dead: list[tuple[Delivery, Failure]] = []
+        again: list[Delivery] = []
+        outage: StoreError | None = None
+        for one, task in zip(deliveries, tasks, strict=True):
+            try:
+                failure = await task
+            except (StoreError, Overloaded) as error:
+                again.append(one)
+                outage = error if isinstance(error, StoreError) else StoreError(str(error))
+                continue
+            if failure is None:
+                done.append(one)
+            elif failure.is_final or self._tried(one) >= TRIES_MAX:
+                dead.append((one, failure))
+            else:
+                pause = PAUSES_SECONDS[min(one.receives, len(PAUSES_SECONDS)) - 1]
+                await self._queue.hide([one], pause)
+        await self._end(done, dead, again)
+        if outage is not None:
+            raise outage
+
+    async def _end(
+        self,
+        done: Sequence[Delivery],
+        dead: Sequence[tuple[Delivery, Failure]],
+        again: Sequence[Delivery],
+    ) -> None:
+        """Deleted last: what is not, comes again."""
+        if dead:
+            arn = await self._queue.arn()
+            await self._queue.bury([self._letter(one, failure, arn) for one, failure in dead])
+            for _ in dead:
+                self._telemetry.inbound(COMPONENT, "dead_letter")
+        if again:
+            # A copy counts its receives from the start: an outage of ours is none of its tries.
+            await self._queue.send([one.envelope for one in again], OUTAGE_SECONDS)
+        settled = [*done, *(one for one, _ in dead), *again]
+        if settled:
+            await self._queue.delete(settled)
+            for one in settled:
+                self._tries.pop(one.envelope.body, None)
+
+    async def _process_one(self, delivery: Delivery) -> Failure | None:
+        """None: what follows is on disk. Raises StoreError and Overloaded."""
+        self._count(delivery)
+        envelope = delivery.envelope
+        tenant = envelope.tenant or self._tenant
+        try:
+            if not TENANT.fullmatch(tenant):
+                raise BadMessage("MalformedMessage", "the attribute tenant is no tenant")
+            message = decode_message(envelope.body, envelope.attributes.version)
+            if message.data.metadata.reference:
+                stored = await self._stored(message, tenant)
+                if stored is None:
+                    # It was processed, and forgotten after that.
+                    return None
+                message = stored
+            await self._inbox.process(message, tenant, self._source_of(message))
+            if message.data.metadata.event_id and is_too_large(message):
+                await self._records.of(tenant).forget(RECORD, message.message_id, upto=1)
+        except (StoreError, Overloaded):
+            raise
+        except BadMessage as bad:
+            return Failure(bad.error_type, scrub(str(bad)), "", is_final=True)
+        except (InvalidRequest, UnknownFlow) as error:
+            return Failure(type(error).__name__, scrub(str(error)), "", is_final=True)
+        except Exception as error:  # noqa: BLE001 -- a poisonous message must not stop the others
+            self._telemetry.log.warning("inbound message failed", error=type(error).__name__)
+            return Failure("ProcessingError", scrub(str(error)), _trace(error), is_final=False)
+        return None
+
+    async def _stored(self, message: EventMessage, tenant: str) -> EventMessage | None:
+        """The whole message; None: it was forgotten. Raises BadMessage if there never was one."""
+        name = message.data.metadata.reference
+        record = await self._records.of(tenant).get(RECORD, name)
+        if record is None:
+            raise BadMessage("ReferenceMissing", "no body is stored under its reference")
+        return None if record.value is None else decode_message(record.value)
+
+    def _source_of(self, message: EventMessage) -> str:
+        name = message.event_type.partition(".")[0]
+        if name not in self._inbox.followed:
+            raise BadMessage("UnknownEventType", "no source of this installation has its eventType")
+        return name
+
+    def _letter(self, delivery: Delivery, failure: Failure, arn: str) -> Envelope:
+        now = self._runtime.now_ms()
+        error = error_info(
+            failure.error_type,
+            failure.text,
+            failure.trace,
+            attempts=self._tried(delivery),
+            last_attempt_ms=now,
+        )
+        body = delivery.envelope.body
+        letter = wrapped(body, error, at_ms=now, queue_arn=arn, receives=delivery.receives)
+        return Envelope(
+            encode_dead_letter(letter), delivery.envelope.attributes, delivery.envelope.tenant
+        )
+
+    def _count(self, delivery: Delivery) -> None:
+        if len(self._tries) >= TRIES_KEPT:
+            self._tries.clear()
+        body = delivery.envelope.body
+        self._tries[body] = self._tries.get(body, delivery.receives - 1) + 1
+
+    def _tried(self, delivery: Delivery) -> int:
+        return self._tries.get(delivery.envelope.body, delivery.receives)
+
+
+def _trace(error: BaseException) -> str:
+    """Where it was raised, without the values that were at hand there."""
+    return "\n".join(
+        f"{frame.filename.rpartition('/')[2]}:{frame.lineno} in {frame.name}"
+        for frame in extract_tb(error.__traceback__)
+    )

@@ -1,0 +1,76 @@
+"""Port: the boundary queue, through which other programs hand in events and read them.
+
+Its messages are those of domain/event_message.py. It delivers at least once, in any order. Beside
+it is its dead-letter queue.
+"""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import msgspec
+
+from gesta.domain.event_message import Attributes
+
+
+class Envelope(msgspec.Struct, frozen=True):
+    """A body and its attributes, as they are sent."""
+
+    body: bytes
+    attributes: Attributes
+    #: Empty: the tenant of the installation. Not part of the message, so only sent for others.
+    tenant: str = ""
+
+
+class Delivery(msgspec.Struct, frozen=True):
+    """A received message. `receipt` names this delivery."""
+
+    envelope: Envelope
+    receipt: str
+    #: How often the broker has delivered it, this time included.
+    receives: int
+    #: When it was sent, epoch milliseconds.
+    sent_ms: int
+
+
+class BoundaryCounts(msgspec.Struct, frozen=True):
+    """How many messages there are, as far as the broker tells."""
+
+    waiting: int
+    in_flight: int
+    dead: int
+
+
+class BoundaryQueue(Protocol):
+    #: How it is shown.
+    name: str
+    #: How long a received message is hidden.
+    visibility_seconds: int
+
+    async def send(self, envelopes: Sequence[Envelope], delay_seconds: int = 0) -> None:
+        """Durable when it returns. Raises StoreError if one was not taken; others may have been."""
+
+    async def receive(self, limit: int, wait_seconds: int) -> list[Delivery]:
+        """Up to `limit` messages, hidden from other receivers for `visibility_seconds`."""
+
+    async def hide(self, deliveries: Sequence[Delivery], seconds: int) -> None:
+        """Hide them for so long from now; 0: others may receive them at once."""
+
+    async def delete(self, deliveries: Sequence[Delivery]) -> None:
+        """One that is gone already counts as deleted."""
+
+    async def bury(self, envelopes: Sequence[Envelope]) -> None:
+        """Send to the dead-letter queue. Durable when it returns."""
+
+    async def dead_letters(self, limit: int, seconds: int) -> list[Delivery]:
+        """Up to `limit` dead letters, hidden for so long."""
+
+    async def hide_dead(self, deliveries: Sequence[Delivery], seconds: int) -> None: ...
+
+    async def delete_dead(self, deliveries: Sequence[Delivery]) -> None: ...
+
+    async def arn(self) -> str:
+        """The name of the queue that a dead letter is given."""
+
+    async def counts(self) -> BoundaryCounts: ...
+
+    async def close(self) -> None: ...

@@ -1,0 +1,177 @@
+"""An engine whose inbound events pass through SQS, and another program on the same queue."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from gesta import Done, Engine, Payload, flow
+from gesta.domain.event_message import EventMessage
+from gesta.engine.pipeline import Pipeline
+from gesta.intake.inbound import slack as slack_events
+from gesta.intake.inbound.boundary_dead_letters import BoundaryDeadLetters
+from gesta.ports.boundary_queue import BoundaryCounts, BoundaryQueue
+from gesta.ports.read_model import Filter
+from gesta.runtime.clock import SystemRuntime
+from gesta.runtime.settings import load
+from gesta.sandbox.slack_events import message_event, signed
+from gesta.stores.sqs.address import address_of
+from gesta.stores.sqs.client import Sqs
+from gesta.testing.moto_server import MotoServer
+
+SECRET = "8f742231b10e8888abcd99yyyzzz85a5"
+#: The literal of the document.
+KEYWORD = "Backlog登録希望"
+#: The example of the document, byte by byte, with the event id that deduplication needs.
+DOCUMENT: dict[str, Any] = {
+    "messageId": "unique-message-id",
+    "timestamp": "2025-06-26T10:30:00Z",
+    "source": "slack-event-ingest",
+    "eventType": "slack.message",
+    "data": {
+        "slackEvent": {
+            "type": "message",
+            "channel": "C123ABC",
+            "user": "U123ABC",
+            "text": "Backlog登録希望 タスクの説明",
+            "ts": "1234567890.123456",
+            "team": "T123ABC",
+        },
+        "metadata": {
+            "receivedAt": "2025-06-26T10:30:00Z",
+            "apiGatewayRequestId": "request-id",
+            "signature": "v0=...",
+            "signatureTimestamp": "1234567890",
+            "eventId": "Ev123ABC",
+        },
+    },
+    "retryCount": 0,
+}
+ATTRIBUTES = {
+    "eventType": {"DataType": "String", "StringValue": "slack.message"},
+    "priority": {"DataType": "Number", "StringValue": "3"},
+    "source": {"DataType": "String", "StringValue": "slack-event-ingest"},
+    "version": {"DataType": "String", "StringValue": "1.0"},
+}
+
+
+class Issue(Payload, frozen=True):
+    event: EventMessage
+
+
+@flow("test.issue", on_unknown="manual")
+async def issue(payload: Issue, attempt: object) -> Done:
+    return Done()
+
+
+class Stage:
+    def __init__(self, engine: Engine, sqs: Sqs, name: str) -> None:
+        self.engine, self.sqs, self.name = engine, sqs, name
+
+    @property
+    def pipeline(self) -> Pipeline:
+        return self.engine.pipeline
+
+    async def url(self, suffix: str = "") -> str:
+        found = await self.sqs.call("get_queue_url", QueueName=self.name + suffix)
+        return str(found["QueueUrl"])
+
+    async def post(self, text: str, number: int = 1) -> list[Any]:
+        """Slack posts an event."""
+        event = message_event(
+            text,
+            event_id=f"Ev{number:06d}",
+            ts=f"1700000000.{number:06d}",
+            team="T123ABC",
+            channel="C123ABC",
+            user="U123ABC",
+        )
+        posting = signed(event, SECRET, int(time.time()))
+        headers = {name.lower(): value for name, value in posting.headers.items()}
+        found = await self.pipeline.inbox.take("slack", "default", (), headers.get, posting.body)
+        assert isinstance(found, list)
+        return found
+
+    async def send(self, body: str | dict[str, Any] = DOCUMENT, **attributes: str) -> None:
+        """Another program sends a message."""
+        text = body if isinstance(body, str) else msgspec.json.encode(body).decode()
+        told = ATTRIBUTES | {
+            name: {"DataType": "String", "StringValue": value} for name, value in attributes.items()
+        }
+        await self.sqs.call(
+            "send_message", QueueUrl=await self.url(), MessageBody=text, MessageAttributes=told
+        )
+
+    async def receive(self, suffix: str = "") -> list[dict[str, Any]]:
+        """What another program would receive, body and attributes; visible again at once."""
+        found = await self.sqs.call(
+            "receive_message",
+            QueueUrl=await self.url(suffix),
+            MaxNumberOfMessages=10,
+            VisibilityTimeout=0,
+            WaitTimeSeconds=0,
+            MessageAttributeNames=["All"],
+        )
+        return [
+            {"body": msgspec.json.decode(one["Body"]), "attributes": one.get("MessageAttributes")}
+            for one in found.get("Messages", ())
+        ]
+
+    async def issues(self) -> list[Any]:
+        find = self.pipeline.environment.stores.read_model.find
+        return await find(Filter("default", flow="test.issue", limit=50))
+
+    async def until(self, holds: Any) -> Any:
+        async with asyncio.timeout(30):
+            while not (found := await holds()):
+                await asyncio.sleep(0.05)
+        return found
+
+    @property
+    def boundary(self) -> BoundaryQueue:
+        assert self.pipeline.environment.boundary is not None
+        return self.pipeline.environment.boundary
+
+    @property
+    def letters(self) -> BoundaryDeadLetters:
+        assert self.pipeline.boundary_dead_letters is not None
+        return self.pipeline.boundary_dead_letters
+
+    async def counts(self) -> BoundaryCounts:
+        return await self.boundary.counts()
+
+    async def is_empty(self) -> bool:
+        counts = await self.counts()
+        return counts.waiting == counts.in_flight == 0
+
+    async def dead(self, count: int = 1) -> bool:
+        return (await self.counts()).dead >= count
+
+
+@asynccontextmanager
+async def boundary_stage(
+    moto: MotoServer,
+    name: str,
+    folder: Path,
+    *,
+    visibility_seconds: int = 60,
+    consumes: bool = True,
+) -> AsyncIterator[Stage]:
+    url = moto.queue_url(name, visibility_seconds)
+    settings = load({"url": f"sqlite:///{folder}/gesta.db", "inbound_queue_url": url})
+    sqs = Sqs(address_of(url), SystemRuntime())
+    engine = Engine(flows=[issue, slack_events.flow()], settings=settings, work=consumes)
+    try:
+        async with engine:
+            await engine.admin.put_config(
+                "slack.team", "T123ABC", {"signing_secret": SECRET, "flow": "test.issue"}
+            )
+            yield Stage(engine, sqs, name)
+    finally:
+        await sqs.close()
