@@ -21,6 +21,7 @@ from gesta.cli import (
     key,
     pauses,
     requests,
+    sandbox,
     serve,
     show,
     template,
@@ -98,6 +99,10 @@ GROUPS: dict[str, tuple[str, dict[str, Handler]]] = {
     "jobs": (
         "Jobs of slow endpoints in Redis.",
         {"migrate": jobs.migrate_jobs},
+    ),
+    "sandbox": (
+        "Events of other systems, to try the path of an inbound event.",
+        {"slack-event": sandbox.slack_event},
     ),
     "tx": (
         "Transactions: payments, transfers and settlements.",

@@ -1,5 +1,6 @@
 """Collects the facts for the doctor from an open engine."""
 
+from collections import Counter
 from collections.abc import AsyncIterator
 
 from gesta.admin.doctor.checks import Facts, suspicious_fields
@@ -8,6 +9,7 @@ from gesta.admin.wording import HERE, Target
 from gesta.domain.codec import decode_meta
 from gesta.engine.pipeline import Pipeline
 from gesta.flows.webhook import NAME as WEBHOOK
+from gesta.maintenance.queue_alarms import standings
 from gesta.maintenance.sweeper import ROLE as SWEEP
 from gesta.ports.event_store import Recorded
 from gesta.ports.job_queue import Backlog, QueueStanding, by_flow
@@ -32,6 +34,12 @@ async def examine(pipeline: Pipeline, tenant: str, place: Target = HERE) -> Fact
     )
     undecided, undecided_since = await stores.read_model.undecided()
     failed = await stores.read_model.find(Filter(tenant, status="failed", limit=LIMIT))
+    backlog = await stores.job_inspection.backlog()
+    dead = Counter(
+        view.state.flow
+        for view in failed
+        if failure_of(view.state, pipeline.flows.get(view.state.flow), now) is not None
+    )
     return Facts(
         now_ms=now,
         store=scrub(stores.name),
@@ -44,14 +52,12 @@ async def examine(pipeline: Pipeline, tenant: str, place: Target = HERE) -> Fact
         end=await stores.events.end(),
         unseen=len(unseen),
         unseen_since_ms=_happened(unseen[0]) if unseen else None,
-        backlog=await stores.job_inspection.backlog(),
+        backlog=backlog,
+        queue_alarms=list(standings(pipeline.flows, by_flow(backlog), dead, now)),
         quarantined=await stores.read_model.quarantined(None, LIMIT),
         undecided=undecided,
         undecided_since_ms=undecided_since,
-        dead_letters=sum(
-            failure_of(view.state, pipeline.flows.get(view.state.flow), now) is not None
-            for view in failed
-        ),
+        dead_letters=dead.total(),
         odd_settings=odd_variables(),
         outbox=[] if stores.outbox is None else await stores.outbox.standing(),
         pauses=await _pauses(pipeline, tenant),
