@@ -1,0 +1,1 @@
+"""What happened to money, over many transactions: the ledger, reconciliation."""
