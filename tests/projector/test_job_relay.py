@@ -19,7 +19,18 @@ from gesta.projector.job_relay import Relay
 from gesta.projector.partitions import Partitions
 from gesta.runtime.settings import load
 from gesta.testing.contracts.samples import fresh_job
-from tests.world import URL, Note, Provider, die, events_of, let_run, note_flow, pass_time, result
+from tests.world import (
+    URL,
+    Gate,
+    Note,
+    Provider,
+    die,
+    events_of,
+    let_run,
+    note_flow,
+    pass_time,
+    result,
+)
 
 QUEUE = "memory:queue"
 
@@ -101,6 +112,23 @@ async def test_cancelling_takes_a_pending_job_away(gesta, ports):
         ports.queue.heal()
         await gesta.settle()
         assert provider.calls == []
+
+
+async def test_a_request_whose_running_attempt_the_queue_forgot_is_not_cancelled(gesta):
+    """Seed 21221 of the simulation: the queue was lost with a lease, so a person's retry was taken
+    for the first attempt, and the effect happened twice.
+    """
+    gate = Gate()
+    async with engine_apart(Provider(gate)) as engine:
+        request = await engine.submit(Note())
+        await pass_time(gesta, 2)
+        assert gate.reached.is_set()
+        queue = databases(gesta)[1].queue
+        queue.__init__(gesta.runtime)
+        assert await request.cancel() == "queued"
+        gate.opened.set()
+        await pass_time(gesta, 2)
+        assert await result(request) == Done("through the gate")
 
 
 async def test_while_the_queue_is_down_a_cancel_is_refused_and_takes_nothing_away(gesta, ports):

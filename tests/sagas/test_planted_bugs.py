@@ -7,7 +7,7 @@ import pytest
 from gesta import Attempt, Done, Engine, Flow, Outcome, RetryPolicy, Unknown
 from gesta.domain.commands import Rules
 from gesta.domain.state import State
-from gesta.sagas import run
+from gesta.sagas.orders import result_of
 from gesta.testing.plugin import Harness
 from tests.sagas.trips import Book, Trip, Unbook, trip
 
@@ -38,11 +38,9 @@ async def test_the_compensation_waits_while_a_step_is_unknown(gesta):
 
 
 async def test_a_compensation_while_a_step_is_unknown_is_found(gesta, monkeypatch):
-    right = run.result_of
+    def planted(state: State, operation: str = "") -> object:
+        return "failed" if state.phase == "unknown" else result_of(state, operation)
 
-    def planted(state: State) -> object:
-        return "failed" if state.phase == "unknown" else right(state)
-
-    monkeypatch.setattr(run, "result_of", planted)
+    monkeypatch.setattr("gesta.sagas.run.result_of", planted)
     with pytest.raises(AssertionError):
         assert await undone_while_unknown(gesta) == []

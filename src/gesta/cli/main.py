@@ -20,6 +20,7 @@ from gesta.cli import (
     key,
     pauses,
     requests,
+    sandbox,
     serve,
     show,
     template,
@@ -93,6 +94,10 @@ GROUPS: dict[str, tuple[str, dict[str, Handler]]] = {
     "key": (
         "API keys of a tenant.",
         {"create": key.create, "list": key.list_keys, "revoke": key.revoke},
+    ),
+    "sandbox": (
+        "Events of other systems, to try the path of an inbound event.",
+        {"slack-event": sandbox.slack_event},
     ),
     "tx": (
         "Transactions: payments, transfers and settlements.",

@@ -51,6 +51,7 @@ from gesta.requests.waiters import Waiters
 from gesta.runtime.clock import Ids, OnClock
 from gesta.runtime.component import Components, Process, repeat
 from gesta.runtime.telemetry import Telemetry
+from gesta.sagas.orders import Orders
 from gesta.sagas.run import SagaRuns
 from gesta.sagas.wake_up import WakeUps
 from gesta.security.call_journal import CallJournal
@@ -61,7 +62,9 @@ from gesta.security.subject_keys import SubjectKeys
 from gesta.subscriptions.alerts import AlertDestination, Alerting, Alerts
 from gesta.subscriptions.handlers import Subscription, Subscriptions
 from gesta.subscriptions.log_consumer import Log, LogConsumer
+from gesta.subscriptions.on_demand import OnDemandConsumer
 from gesta.subscriptions.status_webhooks import StatusWebhooks
+from gesta.subscriptions.thread_replies import ThreadReplies
 from gesta.tenants.api_keys import ApiKeys
 from gesta.tenants.config_writer import ConfigWriter
 from gesta.tenants.flow_records import Records
@@ -345,6 +348,12 @@ class Pipeline:
                 key_claims=stores.key_claims,
                 identity=self.identity,
                 wake_ups=wake_ups,
+                orders=Orders(
+                    flows=self.flows,
+                    recorder=self.recorder,
+                    identity=self.identity,
+                    runtime=self.runtime,
+                ),
                 telemetry=self.telemetry,
             )
             own.append(wake_ups)
@@ -354,6 +363,17 @@ class Pipeline:
                 log=log, flow=flow, intake=self.intake, config=self.config
             )
             own.append(self.status_webhooks)
+        if ThreadReplies.is_possible(self.flows):
+            own.append(
+                ThreadReplies(
+                    log=log,
+                    flows=self.flows,
+                    intake=self.intake,
+                    config=self.config,
+                    loader=self.loader,
+                    recorder=self.recorder,
+                )
+            )
         if settings.alerts_to is not None:
             self.alerts = Alerts(
                 AlertDestination(settings.alerts_to, settings.tenant),
@@ -365,6 +385,8 @@ class Pipeline:
             if self.alerts.is_possible:
                 self.telemetry.alarm = self.alerts.count
                 own.append(Alerting(self.alerts, log))
+        #: The consumers that start with the first config of some kind.
+        self.on_demand = [one for one in own if isinstance(one, OnDemandConsumer)]
         self.subscriptions = Subscriptions(subscriptions, own, log)
 
     @classmethod

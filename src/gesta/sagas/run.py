@@ -11,12 +11,12 @@ from dataclasses import replace as with_fields
 from functools import partial
 from typing import Any, NoReturn
 
+import msgspec
 from msgspec.structs import replace
 
 from gesta.domain.ids import KEY_LENGTH_MAX
-from gesta.domain.lifecycles import lifecycle_of
 from gesta.domain.outcome import Outcome
-from gesta.domain.saga.events import CompensationStarted, Result, StepEnded, StepStarted
+from gesta.domain.saga.events import CompensationStarted, StepEnded, StepStarted
 from gesta.domain.saga.lifecycle import Advance, Ending, Progress, compensates, steps_of
 from gesta.domain.state import State
 from gesta.domain.status_events import OF_SAGA
@@ -30,6 +30,7 @@ from gesta.ports.event_store import Claim, KeyClaims
 from gesta.ports.read_model import Key
 from gesta.requests.loader import Loader
 from gesta.runtime.telemetry import Telemetry
+from gesta.sagas.orders import BUSY, Opened, Order, Orders, result_of
 from gesta.sagas.replay import Known, Replayed, done_of, replay
 from gesta.sagas.saga import Action, Saga, SagaFlow, Step
 from gesta.sagas.wake_up import WakeUps
@@ -41,6 +42,31 @@ INVALID = "invalid_request"
 #: The content of a claim that keeps a step from being started. No payload has this digest, except
 #: by chance.
 FENCE = bytes(CONTENT_BYTES)
+
+
+class Started(msgspec.Struct, frozen=True):
+    """The request of a step. `is_done`: there was nothing left to do."""
+
+    flow: str
+    request_id: str
+    operation: str = ""
+    is_done: bool = False
+
+
+class Refused(msgspec.Struct, frozen=True):
+    """The step cannot be started; it has failed."""
+
+    reason: str
+
+
+class Busy(msgspec.Struct, frozen=True):
+    """Another operation of the transaction is open or unknown: try again when it has ended."""
+
+    request_id: str
+
+
+class Fenced(msgspec.Struct, frozen=True):
+    """Another run compensates the saga."""
 
 
 class SagaRuns:
@@ -65,10 +91,11 @@ class SagaRuns:
         key_claims: KeyClaims,
         identity: KeyedDigests,
         wake_ups: WakeUps,
+        orders: Orders,
         telemetry: Telemetry,
     ) -> None:
         """Give it the parts that are wired with `flows`."""
-        self._telemetry = telemetry
+        self._orders, self._telemetry = orders, telemetry
         self._intake, self._loader, self._wake_ups = intake, loader, wake_ups
         self._key_claims, self._identity = key_claims, identity
 
@@ -92,17 +119,17 @@ class SagaRuns:
                 await run.compensate(replayed)
             if replayed.stopped_at is None:
                 run.end("completed")
-            # Returns only if the step was refused at submit: then the function goes on.
+            # Returns only if the outcome is known at once, e.g. refused: the function goes on.
             await run.go_on(replayed.stopped_at)
 
     async def states(self, keys: list[Key]) -> dict[Key, State]:
         found, _ = await self._loader.load(keys)
         return {key: view.state for key, view in found.items()}
 
-    async def start(self, action: Action, of: State, key: str) -> Key | InvalidRequest | None:
-        """Submit the request of a step: its key, or why it is refused. None: it was fenced."""
-        if not isinstance(action, Payload):
-            raise BadFlow("saga", "this step is not supported")
+    async def start(self, action: Action, of: State, key: str) -> Started | Refused | Fenced | Busy:
+        """Submit the request of a step, or open an operation of an earlier step's transaction."""
+        if isinstance(action, Order):
+            return await self._open(action, of, key)
         flow = self._flow_of(action)
         options = Options(
             None if _own_id(flow, action) else key,
@@ -115,36 +142,46 @@ class SagaRuns:
         )
         try:
             request_id = (await self._intake.submit(action, options)).request_id
-        except InvalidRequest as refused:
-            return refused
+        except InvalidRequest:
+            return Refused(INVALID)
         except Overloaded:
             raise Postponed(OVERLOADED_SECONDS) from None
         except Conflict as conflict:
             if conflict.request_id == of.id:
-                return None
+                return Fenced()
             # A step happens once: the content that was submitted first counts.
             self._telemetry.log.warning("saga step changed", request_id=of.id, key=key)
             request_id = conflict.request_id
-        return flow.name, of.tenant, request_id
+        return Started(flow.name, request_id)
 
-    async def fence(self, action: Action, of: State, key: str) -> Key | None:
-        """Keep a step from ever being started; the key of its request if that has happened.
+    async def _open(self, order: Order, of: State, key: str) -> Started | Refused | Busy:
+        view = await self._loader.one((order.flow, of.tenant, order.request_id))
+        if view is None:
+            return Refused("request_removed")
+        opened = await self._orders.open(order, view, key)
+        if isinstance(opened, Opened):
+            return Started(order.flow, order.request_id, opened.operation, not opened.operation)
+        return Busy(order.request_id) if opened.code in BUSY else Refused(opened.code)
+
+    async def fence(self, action: Action, of: State, key: str) -> Started | None:
+        """Keep a step from ever being started; its request if that has happened.
 
         A run that lost its lease may be about to submit it. The claim on the key decides.
         """
-        if not isinstance(action, Payload):
+        if isinstance(action, Order):
+            # A transaction that is being taken back opens nothing else.
             return None
         flow = self._flow_of(action)
         if own := _own_id(flow, action):
             found = await self.states([(flow.name, of.tenant, own)])
-            return next(iter(found), None)
+            return Started(flow.name, own) if found else None
         name = self._identity.name_of(of.tenant, flow.name, key, test=of.test)
         (is_free,) = await self._key_claims.put_claims([Claim(name, of.id, FENCE)])
         if is_free:
             return None
         before = (int.from_bytes(name, "big") - 1).to_bytes(len(name), "big")
         (claim,) = await self._key_claims.claims(before, 1)
-        return None if claim.request_id == of.id else (flow.name, of.tenant, claim.request_id)
+        return None if claim.request_id == of.id else Started(flow.name, claim.request_id)
 
     def _flow_of(self, payload: Payload) -> Flow:
         flow = self._of_payload.get(type(payload))
@@ -188,7 +225,7 @@ class Run:
                     )
 
     def _look_at(self, name: str, one: Known, state: State, *, undo: bool) -> None:
-        result = result_of(state)
+        result = result_of(state, one.operation)
         if one.result == "failed" and result is None:
             self._reopened.add(name)
         if result is None or result == one.result:
@@ -208,10 +245,10 @@ class Run:
         )
 
     async def go_on(self, step: Step) -> None:
-        """Start a step, or wait for it. Returns only if it is refused."""
+        """Start a step, or wait for it. Returns only if its outcome is known at once."""
         if step.name not in self.steps:
-            started = await self._start(step.name, step.action, undo=False)
-            if started is None:
+            await self._start(step.name, step.action, undo=False)
+            if self.steps[step.name].result is not None:
                 return
         self.wait(step.name, self.steps[step.name])
 
@@ -254,24 +291,28 @@ class Run:
             request = f": request {undo.request_id}" if undo.request_id else ""
             self.end("failed", step.name, f"the undo of step {step.name} failed{request}")
 
-    async def _start(self, name: str, action: Action, *, undo: bool) -> Key | None:
-        """Submit the request of a step or of an undo; None: it is refused, and failed so."""
+    async def _start(self, name: str, action: Action, *, undo: bool) -> None:
+        """Start a step or an undo. If it is refused, it has failed."""
         started = await self._runs.start(action, self._state, self._key(name, undo=undo))
-        if started is None:
-            # Another run compensates this saga.
-            self.end("wait")
-        if isinstance(started, InvalidRequest):
-            self._progress.append(StepEnded(name, "failed", undo, reason=INVALID))
-            known = self._undos if undo else self.steps
-            known[name] = Known("", "", "failed", reason=INVALID)
-            return None
-        self._started(name, started, undo=undo)
-        return started
+        match started:
+            case Fenced():
+                self.end("wait")
+            case Busy():
+                self.end("wait", name, request_id=started.request_id)
+            case Refused():
+                self._progress.append(StepEnded(name, "failed", undo, reason=started.reason))
+                known = self._undos if undo else self.steps
+                known[name] = Known("", "", "failed", reason=started.reason)
+            case Started():
+                self._started(name, started, undo=undo)
 
-    def _started(self, name: str, request: Key, *, undo: bool) -> None:
-        flow, _, request_id = request
-        self._progress.append(StepStarted(name, flow, request_id, undo))
-        (self._undos if undo else self.steps)[name] = Known(flow, request_id)
+    def _started(self, name: str, one: Started, *, undo: bool) -> None:
+        self._progress.append(StepStarted(name, one.flow, one.request_id, undo, one.operation))
+        known = Known(one.flow, one.request_id, operation=one.operation)
+        if one.is_done:
+            self._progress.append(StepEnded(name, "done", undo))
+            known = replace(known, result="done")
+        (self._undos if undo else self.steps)[name] = known
 
     def _key(self, name: str, *, undo: bool) -> str:
         return f"saga/{self._state.id}/{name}{'/undo' if undo else ''}"
@@ -292,19 +333,6 @@ class Run:
                 reason,
             )
         )
-
-
-def result_of(state: State) -> Result | None:
-    """How the request of a step ended; None while that is not known for certain.
-
-    A request that failed although an earlier attempt may have had its effect is not decided: a
-    person has to resolve it first.
-    """
-    if state.phase in ("open", "unknown"):
-        return None
-    if state.status in lifecycle_of(state.flow).success:
-        return "done"
-    return None if state.in_doubt else "failed"
 
 
 def _known(state: State, *, undo: bool) -> dict[str, Known]:

@@ -13,10 +13,12 @@ from typing import Any, Literal, TypedDict, Unpack
 
 import msgspec
 
-from gesta.domain.commands import Command, Rules
+from gesta.domain.commands import Rules
+from gesta.domain.money import Money
 from gesta.errors import BadFlow
 from gesta.flows.attempt import Attempt
 from gesta.flows.flow import Flow, Payload, payload_type, policy_of
+from gesta.sagas.orders import Order
 
 #: The kind of every saga: its lifecycle is chosen by it.
 KIND = "saga."
@@ -32,13 +34,25 @@ class StepDone(msgspec.Struct, frozen=True):
     flow: str
     request_id: str
 
+    def capture(self, amount: Money | None = None) -> Order:
+        """For a further step: take part or all of what this step has authorized."""
+        return Order(self.flow, self.request_id, "capture", amount)
 
-class Order(msgspec.Struct, frozen=True):
-    """What a step does to the request of an earlier step, instead of submitting a new one."""
+    def post(self, amount: Money | None = None) -> Order:
+        """Transfer part or all of what this step has reserved."""
+        return Order(self.flow, self.request_id, "post", amount)
 
-    flow: str
-    request_id: str
-    command: Command
+    def void(self) -> Order:
+        """Release what was authorized and not captured."""
+        return Order(self.flow, self.request_id, "void")
+
+    def refund(self, amount: Money | None = None) -> Order:
+        """Give part or all of what was captured back."""
+        return Order(self.flow, self.request_id, "refund", amount)
+
+    def reverse(self) -> Order:
+        """Take the transaction back: void it, or refund it where it was captured."""
+        return Order(self.flow, self.request_id, "reverse")
 
 
 Action = Payload | Order

@@ -23,7 +23,16 @@ from gesta.subscriptions.log_consumer import OWN, Log, LogConsumer
 #: Events of one read; the sagas that they wake are loaded together.
 BATCH = 500
 #: What a request can report without having ended.
-NO_ENDS = (None, CREATED, ATTEMPT_FAILED, "unknown", "delivered", "bounced", "complained")
+NO_ENDS = (
+    None,
+    CREATED,
+    ATTEMPT_FAILED,
+    "unknown",
+    "delivered",
+    "bounced",
+    "complained",
+    "conflicted",
+)
 
 
 class WakeUps(LogConsumer):

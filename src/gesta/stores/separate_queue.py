@@ -31,7 +31,7 @@ from gesta.ports.job_queue import (
     Settled,
     Settlement,
 )
-from gesta.ports.read_model import Quarantined, View
+from gesta.ports.read_model import Quarantined, View, key_of
 from gesta.ports.stores import Missing, QueuePorts, Stores, required
 from gesta.ports.transactions import Entry, Projection, Recording
 from gesta.ports.undispatched_jobs import UndispatchedJobs
@@ -104,6 +104,8 @@ class SeparateTransactions:
         self._events, self._transactions = stores.events, stores.transactions
         self._jobs, self._written = jobs, written
         self._queue, self._now_ms = queue.queue, queue.now_ms
+        self._views, self._unique_jobs = stores.read_model, queue.unique_jobs
+        self._leases_are_durable = queue.leases_are_durable
 
     async def append(
         self, appends: Sequence[Append], projection: Projection
@@ -162,6 +164,8 @@ class SeparateTransactions:
             for n, settled in zip(drops, await self._drop_all([*drops.values()]), strict=True):
                 # It was dropped in an earlier round.
                 dropped[n] = "done" if dropped.get(n) == "done" and settled == "absent" else settled
+            absent = [n for n in drops if dropped[n] == "absent"]
+            dropped |= dict.fromkeys(await self._lost(entries, absent), "active")
             gone = {
                 n: job
                 for n in drops
@@ -178,6 +182,51 @@ class SeparateTransactions:
             # The relay has put the others again: a worker may have leased them.
             drops = {n: drops[n] for n, is_held in zip(gone, held, strict=True) if not is_held}
         return dropped | dict.fromkeys(drops, "active")
+
+    async def _lost(self, entries: Sequence[Entry], absent: Sequence[int]) -> list[int]:
+        """Entries whose job was dispatched and is gone while the request still waits for it.
+
+        The queue lost the job, and maybe its lease. It counts as active until the sweeper restores
+        it as possibly executed.
+        """
+        # Where leases may be lost, the events say whether an attempt has begun.
+        if not self._leases_are_durable or self._unique_jobs is None:
+            return []
+        job_ids = {n: job.id for n in absent if (job := entries[n].dropped) is not None}
+        asked = {
+            n: (key_of(view.state), append)
+            for n in job_ids
+            if (view := entries[n].view) is not None and (append := entries[n].append) is not None
+        }
+        if not asked:
+            return []
+        views = await self._views.get([key for key, _ in asked.values()])
+        waiting = {
+            n: append
+            for n, (key, append) in asked.items()
+            if (view := views.get(key)) is not None
+            and view.state.version == append.expected
+            and view.state.wants == "execute"
+            and not view.state.is_far
+        }
+        # A request that has moved on: its job has ended, and the append will be refused.
+        moved = (
+            {
+                recorded.stream
+                for recorded in await self._events.read(
+                    [(append.stream, append.expected) for append in waiting.values()]
+                )
+            }
+            if waiting
+            else set()
+        )
+        # One that the relay put after the drop: it is dropped again.
+        live = await self._unique_jobs.find([job_ids[n] for n in waiting]) if waiting else set()
+        return [
+            n
+            for n, append in waiting.items()
+            if append.stream not in moved and job_ids[n] not in live
+        ]
 
     async def _drop_all(self, drops: Sequence[Drop]) -> list[Settled]:
         """From the queue and from the undispatched jobs."""

@@ -28,6 +28,7 @@ from gesta.domain.ids import (
     own_job_id,
 )
 from gesta.domain.stream_names import checkpoint_of
+from gesta.maintenance.queue_alarms import Standing
 from gesta.maintenance.schedules import CHECKPOINT as SCHEDULE
 from gesta.maintenance.schedules import ROLE as SCHEDULES
 from gesta.maintenance.sweeper import ROLE as SWEEP
@@ -112,6 +113,8 @@ class Facts(msgspec.Struct, frozen=True):
     place: Target = HERE
     #: Every live process of the store.
     processes: Sequence[LiveProcess] = ()
+    #: Flows with alarms of their own.
+    queue_alarms: Sequence[Standing] = ()
     #: The schedules that this program declares → when each is due next.
     schedules: Mapping[str, int] = {}
     #: Transaction of this tenant → what is wrong with its postings; and how many were checked.
@@ -128,6 +131,7 @@ def diagnose(facts: Facts) -> list[Finding]:
         *_views(facts),
         *_outbox(facts),
         *_queue(facts),
+        *_alarms(facts),
         *_pauses(facts),
         *_left_to_people(facts),
         *_subscriptions(facts),
@@ -307,6 +311,22 @@ def _queue(facts: Facts) -> Iterator[Finding]:
             level = "bad" if age > UNSERVED_MS else "warn"
             advice = no_worker_executes(flow, facts.place, is_declared=flow in facts.declared)
         yield Finding(level, f"queue {flow}", _counts(jobs, age, facts.place), advice)
+
+
+_ALARMS: Mapping[str, tuple[str, str]] = {
+    "depth": ("{value} requests wait, more than {limit}", "add workers, or see why they wait"),
+    "age": ("the oldest request has waited for {value} s, longer than {limit} s", _ADD_WORKERS),
+    "dead_letters": ("{value} requests failed for good", "look at them: {dlq}"),
+}
+
+
+def _alarms(facts: Facts) -> Iterator[Finding]:
+    for one in facts.queue_alarms:
+        if one.is_raised:
+            status, action = _ALARMS[one.alarm]
+            dlq = facts.place.command(f"dlq list --flow {one.flow}")
+            text = status.format(value=round(one.value), limit=round(one.limit))
+            yield Finding("warn", f"alarm {one.flow}", text, action.format(dlq=dlq))
 
 
 def _counts(jobs: Backlog, age_ms: int, place: Target) -> str:

@@ -1,5 +1,6 @@
 """Collects the facts for the doctor from an open engine."""
 
+from collections import Counter
 from collections.abc import AsyncIterator
 
 from gesta.admin.doctor.checks import Facts, suspicious_fields
@@ -9,6 +10,7 @@ from gesta.domain.codec import decode_meta
 from gesta.domain.state import State
 from gesta.engine.pipeline import Pipeline
 from gesta.flows.webhook import NAME as WEBHOOK
+from gesta.maintenance.queue_alarms import standings
 from gesta.maintenance.sweeper import ROLE as SWEEP
 from gesta.payments.ledger import errors_of
 from gesta.ports.event_store import Recorded
@@ -35,6 +37,12 @@ async def examine(pipeline: Pipeline, tenant: str, place: Target = HERE) -> Fact
     undecided, undecided_since = await stores.read_model.undecided()
     failed = await stores.read_model.find(Filter(tenant, status="failed", limit=LIMIT))
     moved = await _transactions(pipeline, tenant)
+    backlog = await stores.job_inspection.backlog()
+    dead = Counter(
+        view.state.flow
+        for view in failed
+        if failure_of(view.state, pipeline.flows.get(view.state.flow), now) is not None
+    )
     return Facts(
         now_ms=now,
         store=scrub(stores.name),
@@ -47,14 +55,12 @@ async def examine(pipeline: Pipeline, tenant: str, place: Target = HERE) -> Fact
         end=await stores.events.end(),
         unseen=len(unseen),
         unseen_since_ms=_happened(unseen[0]) if unseen else None,
-        backlog=await stores.job_inspection.backlog(),
+        backlog=backlog,
+        queue_alarms=list(standings(pipeline.flows, by_flow(backlog), dead, now)),
         quarantined=await stores.read_model.quarantined(None, LIMIT),
         undecided=undecided,
         undecided_since_ms=undecided_since,
-        dead_letters=sum(
-            failure_of(view.state, pipeline.flows.get(view.state.flow), now) is not None
-            for view in failed
-        ),
+        dead_letters=dead.total(),
         odd_settings=odd_variables(),
         outbox=[] if stores.outbox is None else await stores.outbox.standing(),
         pauses=await _pauses(pipeline, tenant),
