@@ -129,6 +129,7 @@ async def test_a_call_carries_many_jobs_of_another_program(tmp_path, redis_url, 
         pointer = f'{{"tenant":"default","requestId":"{request.id}"}}'
         adoption = engine.pipeline.adoption
         assert adoption is not None
+        before = 0
         # The first one loads the scripts.
         for names in (["first"], range(count)):
             for name in names:
