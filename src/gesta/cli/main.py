@@ -19,6 +19,7 @@ from gesta.cli import (
     doctor,
     key,
     pauses,
+    reconcile,
     requests,
     serve,
     show,
@@ -65,6 +66,7 @@ COMMANDS: dict[str, dict[str, Handler]] = {
         "rebuild": admin.rebuild,
         "copy": copy.copy,
         "erase": admin.erase,
+        "reconcile": reconcile.reconcile,
         "settings": admin.list_settings,
     },
 }
