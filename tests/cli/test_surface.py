@@ -53,6 +53,7 @@ def test_the_commands_are_exactly_these():
         "key create",
         "key list",
         "key revoke",
+        "sandbox slack-event",
         "tx authorize",
         "tx show",
         "tx capture",

@@ -10,6 +10,8 @@ from gesta.admin.bulk import BulkRun, resume
 from gesta.admin.representations import payload_representation, request_representation
 from gesta.api_types.bulk import Bulk, BulkProgress
 from gesta.api_types.decisions import DeadLetter
+from gesta.domain.codec import decode_meta, event_types
+from gesta.domain.event_message import encode_dead_letter
 from gesta.domain.events import Actor
 from gesta.domain.ids import FLOW, REQUEST_ID, TENANT, TENANT_RULE, covers, pattern_fault
 from gesta.domain.state import State
@@ -24,6 +26,7 @@ from gesta.flows.payment.gateways import installed
 from gesta.flows.validation import actor_errors, tenant_errors
 from gesta.flows.webhook import NAME as WEBHOOK
 from gesta.flows.webhook import SUBSCRIPTION
+from gesta.intake.inbound.dead_letters import dead_letter_of
 from gesta.intake.submit import Accepted
 from gesta.intake.submit_options import subject_errors
 from gesta.payments.reconcile import Report, window_errors
@@ -211,7 +214,18 @@ class Admin:
         letter = self._dead_letter(view.state, self._pipeline.runtime.now_ms())
         if letter is None:
             raise NotFound("dead letter", request_id)
-        return letter
+        key = (view.state.flow, tenant, request_id)
+        types = event_types(view.state.flow)
+        history = [
+            (types.decode(one.type, one.data), decode_meta(one.meta))
+            for one in await self._pipeline.loader.history(key)
+        ]
+        message = dead_letter_of(view, history)
+        if message is None:
+            return letter
+        return msgspec.structs.replace(
+            letter, message=msgspec.json.decode(encode_dead_letter(message))
+        )
 
     def _dead_letter(self, state: State, now_ms: int) -> DeadLetter | None:
         failure = failure_of(state, self._pipeline.flows.get(state.flow), now_ms)
@@ -334,16 +348,17 @@ class Admin:
 
         `expected`: the version it must be at, 0 for none, or VersionConflict.
         """
-        webhooks = self._pipeline.status_webhooks if kind == SUBSCRIPTION else None
-        if webhooks is not None:
+        needing = [one for one in self._pipeline.on_demand if one.kind == kind]
+        if needing:
             await self.check_config(kind, code, fields, tenant=tenant)
-            await webhooks.begin()
+        for consumer in needing:
+            await consumer.begin()
         entity = await self._pipeline.config_writer.put(
             tenant, kind, code, fields, actor=actor, expected=expected
         )
         await self._release(tenant, kind, code)
-        if webhooks is not None:
-            webhooks.wake()
+        for consumer in needing:
+            consumer.wake()
         return entity
 
     async def stored_beside(

@@ -1,5 +1,7 @@
 """Requests that wait for a person: dead letters and unknown outcomes."""
 
+from typing import Any
+
 from gesta.api_types.requests import RequestRepresentation
 from gesta.api_types.structs import Representation
 
@@ -18,6 +20,9 @@ class DeadLetter(RequestRepresentation, frozen=True, kw_only=True):
     """A request that failed finally, without its payload."""
 
     failure: Failure
+    #: Of one letter, where an inbound event led to the request: the event, the error and the
+    #: counters in the form of the boundary queue.
+    message: dict[str, Any] | None = None
 
 
 class UnknownOutcome(RequestRepresentation, frozen=True, kw_only=True):

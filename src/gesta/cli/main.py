@@ -21,6 +21,7 @@ from gesta.cli import (
     pauses,
     reconcile,
     requests,
+    sandbox,
     serve,
     show,
     template,
@@ -95,6 +96,10 @@ GROUPS: dict[str, tuple[str, dict[str, Handler]]] = {
     "key": (
         "API keys of a tenant.",
         {"create": key.create, "list": key.list_keys, "revoke": key.revoke},
+    ),
+    "sandbox": (
+        "Events of other systems, to try the path of an inbound event.",
+        {"slack-event": sandbox.slack_event},
     ),
     "tx": (
         "Transactions: payments, transfers and settlements.",

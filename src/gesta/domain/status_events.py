@@ -36,7 +36,9 @@ STATUS_WEBHOOKS, ALERTING = "gesta/webhooks", "gesta/alerts"
 #: The steps of sagas carry this, followed by the flow and id of the saga. Unlike those above they
 #: are reported as any other request.
 OF_SAGA = "gesta/saga/"
-OWN_SOURCES = frozenset({STATUS_WEBHOOKS, ALERTING})
+#: Replies in the thread of a Slack message that asked for an issue.
+REPLIES = "gesta/replies"
+OWN_SOURCES = frozenset({STATUS_WEBHOOKS, ALERTING, REPLIES})
 
 
 class Event(msgspec.Struct, frozen=True, gc=False):

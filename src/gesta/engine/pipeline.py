@@ -63,7 +63,9 @@ from gesta.security.subject_keys import SubjectKeys
 from gesta.subscriptions.alerts import AlertDestination, Alerting, Alerts
 from gesta.subscriptions.handlers import Subscription, Subscriptions
 from gesta.subscriptions.log_consumer import Log, LogConsumer
+from gesta.subscriptions.on_demand import OnDemandConsumer
 from gesta.subscriptions.status_webhooks import StatusWebhooks
+from gesta.subscriptions.thread_replies import ThreadReplies
 from gesta.tenants.api_keys import ApiKeys
 from gesta.tenants.config_writer import ConfigWriter
 from gesta.tenants.flow_records import Records
@@ -376,6 +378,17 @@ class Pipeline:
                 log=log, flow=flow, intake=self.intake, config=self.config
             )
             own.append(self.status_webhooks)
+        if ThreadReplies.is_possible(self.flows):
+            own.append(
+                ThreadReplies(
+                    log=log,
+                    flows=self.flows,
+                    intake=self.intake,
+                    config=self.config,
+                    loader=self.loader,
+                    recorder=self.recorder,
+                )
+            )
         if settings.alerts_to is not None:
             self.alerts = Alerts(
                 AlertDestination(settings.alerts_to, settings.tenant),
@@ -387,6 +400,8 @@ class Pipeline:
             if self.alerts.is_possible:
                 self.telemetry.alarm = self.alerts.count
                 own.append(Alerting(self.alerts, log))
+        #: The consumers that start with the first config of some kind.
+        self.on_demand = [one for one in own if isinstance(one, OnDemandConsumer)]
         self.subscriptions = Subscriptions(subscriptions, own, log)
 
     @classmethod

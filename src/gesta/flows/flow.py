@@ -120,6 +120,17 @@ class Notices:
     error: Callable[[str, TenantConfig], str]
 
 
+@dataclass(frozen=True)
+class QueueAlarms:
+    """When the queue of a flow needs a person: more jobs wait, the oldest has been ready for
+    longer, or so many requests have failed for good.
+    """
+
+    depth: int
+    age_seconds: float
+    dead_letters: int
+
+
 class Rendered(msgspec.Struct, frozen=True):
     """A call, ready to be sent. It is journalled before it is, `call` encrypted."""
 
@@ -182,6 +193,8 @@ class Flow:
     clear_texts: bool = False
     #: Reasons that need attention: such an attempt is logged as an error.
     alarms: frozenset[str] = frozenset()
+    #: None: the general findings about queues are enough.
+    queue_alarms: QueueAlarms | None = None
     #: None: this flow cannot send alerts.
     notices: Notices | None = None
     #: How the provider reports delivery; None: it does not.

@@ -11,6 +11,7 @@ from gesta.domain.commands import Expire
 from gesta.domain.state import State
 from gesta.errors import Fenced, StoreError
 from gesta.flows.flow import Flow
+from gesta.maintenance.queue_alarms import standings
 from gesta.maintenance.retention import Retention
 from gesta.ports.job_queue import by_flow
 from gesta.ports.leases import Role
@@ -114,9 +115,13 @@ class Sweeper:
             (flow.dead_letter_seconds for flow in self._flows.values()),
             default=Flow.dead_letter_seconds,
         )
+        backlog = by_flow(await self._inspection.backlog())
+        unsettled = await self._read_model.unsettled(now - round(keep_seconds * 1000))
+        dead = {flow: count for (flow, status), count in unsettled.items() if status == "failed"}
+        self._telemetry.queues_seen(standings(self._flows, backlog, dead, now))
         self._telemetry.store_seen(
-            backlog=by_flow(await self._inspection.backlog()),
-            unsettled=await self._read_model.unsettled(now - round(keep_seconds * 1000)),
+            backlog=backlog,
+            unsettled=unsettled,
             processes=await self._leases.processes(),
             pauses=await self._pausing.paused(None),
             now_ms=now,

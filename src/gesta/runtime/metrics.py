@@ -126,6 +126,8 @@ class Metrics(Collector):
         self.inbound: dict[tuple[str, str], int] = {}
         #: Requests that retention has removed.
         self.removed = 0
+        #: (flow, alarm) → 1 while it is raised.
+        self.queue_alarms: dict[tuple[str, str], int] = {}
         #: None in a process that does not run the sweeper.
         self.store: StoreGauges | None = None
 
@@ -166,6 +168,13 @@ class Metrics(Collector):
         )
         yield CounterMetricFamily(
             "gesta_requests_removed", "Old requests that retention removed", value=self.removed
+        )
+        yield _family(
+            GaugeMetricFamily,
+            "gesta_queue_alarm",
+            "1 while the queue of a flow needs a person",
+            ["flow", "alarm"],
+            self.queue_alarms,
         )
         if self.store is not None:
             yield from _of_store(self.store)

@@ -24,6 +24,7 @@ from gesta.runtime.redaction import hide, scrub
 
 if TYPE_CHECKING:
     from gesta.flows.flow import Flow
+    from gesta.maintenance.queue_alarms import Standing
     from gesta.ports.job_queue import Backlog, Job, LeasedJob
     from gesta.ports.leases import LiveProcess
     from gesta.tenants.pauses import Pause
@@ -412,6 +413,15 @@ class Telemetry:
             (now_ms - min(refused_since, default=now_ms)) / 1000,
             now_ms,
         )
+
+    def queues_seen(self, alarms: Iterable[Standing]) -> None:
+        """The alarms about queues as the sweeper sees them."""
+        for one in alarms:
+            self.metrics.queue_alarms[one.flow, one.alarm] = int(one.is_raised)
+            # A dead letter alerts by itself, with its reason.
+            if one.is_raised and one.alarm != "dead_letters" and self.alarm is not None:
+                value, limit = round(one.value), round(one.limit)
+                self.alarm(f"queue_{one.alarm}", one.flow, f"{value} (limit {limit})")
 
     def alert_failed(self, flow: str, reason: str, error: Exception) -> None:
         self.log.error("alert cannot be sent", namespace=flow, reason=reason, error=str(error))

@@ -16,7 +16,7 @@ import msgspec
 
 from gesta.domain import events as e
 from gesta.domain.codec import decode_meta, event_types
-from gesta.domain.status_events import ALERTING
+from gesta.domain.status_events import ALERTING, REPLIES
 from gesta.errors import Conflict, GestaError, Overloaded, StoreError
 from gesta.flows.flow import Flow, Notice, Payload
 from gesta.intake.submit import Intake
@@ -51,6 +51,14 @@ SENTENCES: Mapping[str, tuple[str, str]] = {
     "credential_refused": (
         "a provider refuses {count} of {reason}; requests that use them are held",
         "put {example} again: gesta config put",
+    ),
+    "queue_depth": (
+        "too many requests of {reason} wait",
+        "gesta doctor; {example}",
+    ),
+    "queue_age": (
+        "a request of {reason} has been waiting for too long, in seconds",
+        "gesta doctor; {example}",
     ),
     "parked": (
         "{count} events or jobs could not be processed ({reason}) and are quarantined",
@@ -276,6 +284,9 @@ class Alerting(LogConsumer):
             else known.event
         )
         if isinstance(event, e.Failed):
+            if meta.source == REPLIES and not event.retryable:
+                # The issue exists; that Slack refused the reply is logged.
+                return None
             kind = "dead_letter"
         elif isinstance(event, e.OutcomeUnknown) and event.next_at is None:
             kind = "undecided"

@@ -23,9 +23,8 @@ from gesta.flows.flow import Flow, Payload
 from gesta.flows.webhook import SUBSCRIPTION, Message, WebhookSubscription, endpoint_error
 from gesta.intake.submit import Intake
 from gesta.intake.submit_options import Options
-from gesta.runtime.clock import Signal
-from gesta.runtime.component import repeat
-from gesta.subscriptions.log_consumer import OWN, POLL_SECONDS, Log, LogConsumer
+from gesta.subscriptions.log_consumer import OWN, Log
+from gesta.subscriptions.on_demand import OnDemandConsumer
 from gesta.tenants.config import ConfigCache, Entity, TenantConfig
 
 #: Events of one read; the webhooks of all of them are submitted together.
@@ -68,53 +67,14 @@ def _listening_to(entity: Entity, config: TenantConfig, flow: Flow) -> Listening
     )
 
 
-class StatusWebhooks(LogConsumer):
-    starts_on_demand = True
-
+class StatusWebhooks(OnDemandConsumer):
     def __init__(self, *, log: Log, flow: Flow, intake: Intake, config: ConfigCache) -> None:
-        super().__init__(f"{OWN}webhooks", "now", log)
-        self._flow, self._intake, self._config = flow, intake, config
-        self._wanted, self._is_needed = Signal(self._runtime), False
+        super().__init__(f"{OWN}webhooks", "now", log, kind=SUBSCRIPTION, config=config)
+        self._flow, self._intake = flow, intake
         #: Tenant → version of its config, and what it has subscribed.
         self._known: dict[str, tuple[int, list[Listening]]] = {}
         #: Broken subscriptions that were logged, each once.
         self._logged: set[tuple[str, str, int]] = set()
-
-    async def begin(self) -> None:
-        """Store the checkpoint before the first subscription, so that no event is missed."""
-        # Never 0: that means that there is no checkpoint. The first event of an empty log is the
-        # subscription itself.
-        await self._checkpoints.begin(self.checkpoint, max(1, await self._events.end()))
-
-    def wake(self) -> None:
-        """Start now: this process has stored a subscription."""
-        self._wanted.set()
-
-    async def run(self) -> None:
-        await repeat(
-            self._wait_for_demand,
-            self.checkpoint,
-            self._process,
-            is_over=lambda: self._is_stopping or self._is_needed,
-        )
-        if self._is_needed:
-            await super().run()
-
-    async def _wait_for_demand(self) -> None:
-        self._is_needed = await self._is_wanted()
-        if not self._is_needed:
-            await self._wanted.wait(POLL_SECONDS)
-
-    async def finish(self) -> None:
-        if self.role.is_known:
-            await super().finish()
-
-    async def _is_wanted(self) -> bool:
-        # A tenant that was copied to this store has config but no checkpoint.
-        return (
-            SUBSCRIPTION in self._config.seen
-            or await self._checkpoints.position(self.checkpoint) > 0
-        )
 
     async def step(self) -> int:
         position = await self._begin()

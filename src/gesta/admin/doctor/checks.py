@@ -19,6 +19,7 @@ from gesta.admin.wording import (
     span,
     verb,
 )
+from gesta.domain.event_message import DEAD_LETTERS_ALARM, DEPTH_ALARM
 from gesta.domain.ids import (
     FLOW,
     TENANT,
@@ -28,9 +29,11 @@ from gesta.domain.ids import (
     own_job_id,
 )
 from gesta.domain.stream_names import checkpoint_of
+from gesta.maintenance.queue_alarms import Standing
 from gesta.maintenance.schedules import CHECKPOINT as SCHEDULE
 from gesta.maintenance.schedules import ROLE as SCHEDULES
 from gesta.maintenance.sweeper import ROLE as SWEEP
+from gesta.ports.boundary_queue import BoundaryCounts
 from gesta.ports.checkpoints import Checkpoint
 from gesta.ports.job_queue import Backlog, Job, QueueStanding, by_flow
 from gesta.ports.leases import LiveProcess, RoleLease
@@ -97,6 +100,10 @@ class Facts(msgspec.Struct, frozen=True):
     outbox: Sequence[OutboxStanding] = ()
     #: The pauses of all tenants together, of this tenant and of tenants with held jobs.
     pauses: Sequence[Pause] = ()
+    #: Flow → jobs that the broker has moved to its dead-letter queue.
+    moved_jobs: Mapping[str, int] = {}
+    #: The queue that inbound events pass through, if there is one.
+    boundary: BoundaryCounts | None = None
     #: Dead letters and event webhooks are those of this tenant; the rest is about all tenants.
     tenant: str = "default"
     #: Partitions of the log for projectors.
@@ -112,6 +119,8 @@ class Facts(msgspec.Struct, frozen=True):
     place: Target = HERE
     #: Every live process of the store.
     processes: Sequence[LiveProcess] = ()
+    #: Flows with alarms of their own.
+    queue_alarms: Sequence[Standing] = ()
     #: The schedules that this program declares → when each is due next.
     schedules: Mapping[str, int] = {}
 
@@ -125,13 +134,48 @@ def diagnose(facts: Facts) -> list[Finding]:
         *_views(facts),
         *_outbox(facts),
         *_queue(facts),
+        *_alarms(facts),
         *_pauses(facts),
         *_left_to_people(facts),
+        *_brokers(facts),
         *_subscriptions(facts),
         *_schedules(facts),
         *_notifications(facts),
         *(Finding("warn", "settings", odd, "correct or unset it") for odd in facts.odd_settings),
     ]
+
+
+def _brokers(facts: Facts) -> Iterator[Finding]:
+    """Queues that a broker keeps: jobs it has given up, and the events that pass through one."""
+    for flow, count in sorted(facts.moved_jobs.items()):
+        yield Finding(
+            "warn",
+            f"queue of {flow}",
+            f"the broker has moved {count_of(count, 'job')} to the dead-letter queue: three workers"
+            " received each and none ended it",
+            "find what ended the workers; the sweeper puts other jobs for open requests, so these"
+            " may be deleted",
+        )
+    counts = facts.boundary
+    if counts is None:
+        return
+    if counts.waiting > DEPTH_ALARM:
+        yield Finding(
+            "warn",
+            "inbound queue",
+            f"{counts.waiting} events wait",
+            "start more workers, or find out why they are slow",
+        )
+    if counts.dead >= DEAD_LETTERS_ALARM:
+        yield Finding(
+            "warn",
+            "inbound queue",
+            f"{count_of(counts.dead, 'dead letter')}",
+            "read them, remove the cause and redrive them; see docs/sqs.md",
+        )
+    if counts.waiting <= DEPTH_ALARM and not counts.dead:
+        waiting = count_of(counts.waiting, "event")
+        yield Finding("ok", "inbound queue", f"{waiting} waiting, no dead letter")
 
 
 def _store(facts: Facts) -> Iterator[Finding]:
@@ -288,6 +332,22 @@ def _queue(facts: Facts) -> Iterator[Finding]:
             level = "bad" if age > UNSERVED_MS else "warn"
             advice = no_worker_executes(flow, facts.place, is_declared=flow in facts.declared)
         yield Finding(level, f"queue {flow}", _counts(jobs, age, facts.place), advice)
+
+
+_ALARMS: Mapping[str, tuple[str, str]] = {
+    "depth": ("{value} requests wait, more than {limit}", "add workers, or see why they wait"),
+    "age": ("the oldest request has waited for {value} s, longer than {limit} s", _ADD_WORKERS),
+    "dead_letters": ("{value} requests failed for good", "look at them: {dlq}"),
+}
+
+
+def _alarms(facts: Facts) -> Iterator[Finding]:
+    for one in facts.queue_alarms:
+        if one.is_raised:
+            status, action = _ALARMS[one.alarm]
+            dlq = facts.place.command(f"dlq list --flow {one.flow}")
+            text = status.format(value=round(one.value), limit=round(one.limit))
+            yield Finding("warn", f"alarm {one.flow}", text, action.format(dlq=dlq))
 
 
 def _counts(jobs: Backlog, age_ms: int, place: Target) -> str:

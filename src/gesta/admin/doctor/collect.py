@@ -1,5 +1,6 @@
 """Collects the facts for the doctor from an open engine."""
 
+from collections import Counter
 from collections.abc import AsyncIterator
 
 from gesta.admin.doctor.checks import Facts, suspicious_fields
@@ -8,8 +9,10 @@ from gesta.admin.wording import HERE, Target
 from gesta.domain.codec import decode_meta
 from gesta.engine.pipeline import Pipeline
 from gesta.flows.webhook import NAME as WEBHOOK
+from gesta.maintenance.queue_alarms import standings
 from gesta.maintenance.sweeper import ROLE as SWEEP
 from gesta.ports.event_store import Recorded
+from gesta.ports.foreign_jobs import JobTexts
 from gesta.ports.job_queue import Backlog, QueueStanding, by_flow
 from gesta.ports.leases import LiveProcess
 from gesta.ports.read_model import Filter, View
@@ -22,6 +25,8 @@ from gesta.tenants.pauses import Pause
 
 #: Larger counts are not needed.
 LIMIT = 1_000
+#: Jobs of one queue and state that the search for secrets looks at.
+SAMPLE = 100
 
 
 async def examine(pipeline: Pipeline, tenant: str, place: Target = HERE) -> Facts:
@@ -32,6 +37,12 @@ async def examine(pipeline: Pipeline, tenant: str, place: Target = HERE) -> Fact
     )
     undecided, undecided_since = await stores.read_model.undecided()
     failed = await stores.read_model.find(Filter(tenant, status="failed", limit=LIMIT))
+    backlog = await stores.job_inspection.backlog()
+    dead = Counter(
+        view.state.flow
+        for view in failed
+        if failure_of(view.state, pipeline.flows.get(view.state.flow), now) is not None
+    )
     return Facts(
         now_ms=now,
         store=scrub(stores.name),
@@ -44,14 +55,12 @@ async def examine(pipeline: Pipeline, tenant: str, place: Target = HERE) -> Fact
         end=await stores.events.end(),
         unseen=len(unseen),
         unseen_since_ms=_happened(unseen[0]) if unseen else None,
-        backlog=await stores.job_inspection.backlog(),
+        backlog=backlog,
+        queue_alarms=list(standings(pipeline.flows, by_flow(backlog), dead, now)),
         quarantined=await stores.read_model.quarantined(None, LIMIT),
         undecided=undecided,
         undecided_since_ms=undecided_since,
-        dead_letters=sum(
-            failure_of(view.state, pipeline.flows.get(view.state.flow), now) is not None
-            for view in failed
-        ),
+        dead_letters=dead.total(),
         odd_settings=odd_variables(),
         outbox=[] if stores.outbox is None else await stores.outbox.standing(),
         pauses=await _pauses(pipeline, tenant),
@@ -63,6 +72,10 @@ async def examine(pipeline: Pipeline, tenant: str, place: Target = HERE) -> Fact
         place=place,
         processes=await _processes(pipeline),
         schedules=await _schedules(pipeline),
+        moved_jobs={} if stores.job_counts is None else await stores.job_counts.moved(),
+        boundary=None
+        if pipeline.environment.boundary is None
+        else await pipeline.environment.boundary.counts(),
     )
 
 
@@ -110,7 +123,8 @@ async def examine_request(pipeline: Pipeline, view: View, place: Target = HERE) 
     await pipeline.pausing.paused(state.tenant)
     stores, now = pipeline.environment.stores, pipeline.runtime.now_ms()
     name = state.job_id
-    found = await stores.job_inspection.jobs(name[:-1], 1)
+    is_listed = "job_inspection" in stores.capabilities
+    found = await stores.job_inspection.jobs(name[:-1], 1) if is_listed else []
     roles = await stores.leases.roles()
     return RequestFacts(
         state,
@@ -124,16 +138,25 @@ async def examine_request(pipeline: Pipeline, view: View, place: Target = HERE) 
         place,
         await pipeline.subjects.is_erased(view),
         await _processes(pipeline),
+        "" if is_listed else scrub(pipeline.environment.settings.databases["queue"]),
     )
 
 
 async def suspicious_jobs(pipeline: Pipeline) -> AsyncIterator[tuple[QueueStanding, list[str]]]:
-    """Every live job, with the fields that contain something else than a reference."""
+    """Every live job, with the fields that contain something else than a reference. Raises
+    BadSettings if the queue cannot list its jobs.
+    """
     after_id = ""
     while page := await pipeline.environment.stores.job_inspection.jobs(after_id, LIMIT):
         for standing in page:
             yield standing, suspicious_fields(standing)
         after_id = page[-1].job.id
+
+
+async def sampled_jobs(pipeline: Pipeline) -> list[JobTexts]:
+    """Jobs of every declared flow's queue that other programs can write to, in each state."""
+    jobs = pipeline.environment.stores.foreign_jobs
+    return [] if jobs is None else await jobs.sample(list(pipeline.flows), SAMPLE)
 
 
 def _happened(recorded: Recorded) -> int | None:

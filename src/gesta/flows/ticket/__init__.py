@@ -21,11 +21,18 @@ from collections.abc import Mapping
 from typing import Any, Final, NoReturn
 
 from gesta.domain.commands import Rules
+from gesta.domain.event_message import (
+    AGE_ALARM_SECONDS,
+    DEAD_LETTER_RETENTION_SECONDS,
+    DEAD_LETTERS_ALARM,
+    DEPTH_ALARM,
+    TRIES_MAX,
+)
 from gesta.domain.outcome import Done, Outcome, Rejected, Retry, Unknown
 from gesta.domain.retry_policy import RetryPolicy
 from gesta.flows.attempt import Attempt
 from gesta.flows.deferrals import SECRET_MISSING, ConfigMissing, CredentialRefused, Postponed
-from gesta.flows.flow import ConfigBody, Executor, Flow
+from gesta.flows.flow import ConfigBody, Executor, Flow, QueueAlarms
 from gesta.flows.ticket.backlog import (
     MEANINGS,
     OTHER,
@@ -59,7 +66,7 @@ ASK_AFTER_SECONDS: Final = 30.0
 #: A try ends before the visibility of its message would.
 DEADLINE_SECONDS: Final = 45.0
 #: Three tries in all, and the waits between them.
-RETRY: Final = RetryPolicy(attempts=3, schedule_seconds=(1.0, 3.0, 9.0))
+RETRY: Final = RetryPolicy(attempts=TRIES_MAX, schedule_seconds=(1.0, 3.0, 9.0))
 _REASONS: Final = frozenset(
     {
         *(reason for _, reason in MEANINGS.values()),
@@ -83,6 +90,7 @@ def flow(*, timeout_seconds: float = 20.0, concurrency: int = 20) -> Flow:
         timeout_seconds=max(DEADLINE_SECONDS, 2 * timeout_seconds),
         concurrency=concurrency,
         config={SPACE: Space, PROJECT: Project, TEAM: Team},
+        dead_letter_seconds=DEAD_LETTER_RETENTION_SECONDS,
         example={"summary": "Replace the printer", "description": "On the second floor"},
         target=lambda ticket: project_codes(ticket)[0],
         credential=lambda ticket: f"{SPACE}/{ticket.space}",
@@ -91,6 +99,7 @@ def flow(*, timeout_seconds: float = 20.0, concurrency: int = 20) -> Flow:
         reasons=_REASONS,
         clear_texts=True,
         alarms=frozenset({OTHER}),
+        queue_alarms=QueueAlarms(DEPTH_ALARM, AGE_ALARM_SECONDS, DEAD_LETTERS_ALARM),
         effects="attempt",
         stand_ins=_stand_ins,
     )

@@ -82,6 +82,11 @@ class Team(ConfigBody, frozen=True):
     workspace: str = "default"
     #: Post one reply in the thread: the issue, or that it could not be created.
     reply: bool = True
+    #: `{key}` and `{url}` are those of the issue. Neither text may contain the keyword.
+    reply_created: Annotated[str, msgspec.Meta(max_length=500)] = "課題を登録しました: {key} {url}"
+    reply_failed: Annotated[str, msgspec.Meta(max_length=500)] = (
+        "課題を登録できませんでした。管理者に連絡してください。"
+    )
     #: 1 (most urgent) to 5.
     priority: Annotated[int, msgspec.Meta(ge=1, le=5)] = PRIORITY_DEFAULT
     #: Keep a record of ignored messages, without their text.
@@ -97,6 +102,12 @@ class Team(ConfigBody, frozen=True):
             errors["channels"] = f"{bad[0]!r} is not the id of a channel, for instance C012AB3CD"
         if not self.keyword.strip():
             errors["keyword"] = "at least one character that is not blank"
+        for name in ("reply_created", "reply_failed"):
+            text = getattr(self, name)
+            if not text.strip():
+                errors[name] = "at least one character that is not blank"
+            elif after_keyword(text, self.keyword, "contains") is not None:
+                errors[name] = "contains the keyword: a reply must not ask for an issue"
         return errors
 
 
