@@ -1,1 +1,1 @@
-"""What happened to money, over many transactions: the ledger, reconciliation."""
+"""What is done with transactions beside executing them: reconciliation with gateways."""
