@@ -17,8 +17,10 @@ from gesta.cli import (
     dlq,
     docs,
     doctor,
+    jobs,
     key,
     pauses,
+    reconcile,
     requests,
     sandbox,
     serve,
@@ -66,6 +68,7 @@ COMMANDS: dict[str, dict[str, Handler]] = {
         "rebuild": admin.rebuild,
         "copy": copy.copy,
         "erase": admin.erase,
+        "reconcile": reconcile.reconcile,
         "settings": admin.list_settings,
     },
 }
@@ -94,6 +97,10 @@ GROUPS: dict[str, tuple[str, dict[str, Handler]]] = {
     "key": (
         "API keys of a tenant.",
         {"create": key.create, "list": key.list_keys, "revoke": key.revoke},
+    ),
+    "jobs": (
+        "Jobs of slow endpoints in Redis.",
+        {"migrate": jobs.migrate_jobs},
     ),
     "sandbox": (
         "Events of other systems, to try the path of an inbound event.",
