@@ -11,6 +11,7 @@ import hashlib
 import hmac
 import re
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import msgspec
@@ -187,7 +188,15 @@ def _teams(config: TenantConfig) -> tuple[str, ...]:
 
 
 def _signature(secret: str, signed: bytes) -> bytes:
-    return b"v0=" + hmac.digest(secret.encode(), signed, hashlib.sha256).hex().encode()
+    # `hmac.digest` gives up the interpreter lock and then waits for the thread that writes.
+    keyed = _keyed(secret).copy()
+    keyed.update(signed)
+    return b"v0=" + keyed.hexdigest().encode()
+
+
+@lru_cache(maxsize=256)
+def _keyed(secret: str) -> hmac.HMAC:
+    return hmac.new(secret.encode(), digestmod=hashlib.sha256)
 
 
 def _read(
