@@ -33,8 +33,8 @@ def main(arguments: list[str] | None = None) -> None:
     has_load = options.rounds or options.history or options.batch or options.keyed
     if special and (has_load or options.flow != "plain" or options.peer is not None):
         parser.error(
-            "--crash, --processes, --flood, --http and --ingest bring their own load; leave the other"
-            " options out"
+            "--crash, --processes, --flood, --http and --ingest bring their own load; leave the"
+            " other options out"
         )
     logging.getLogger("gesta").handlers[:] = [logging.NullHandler()]
     try:
