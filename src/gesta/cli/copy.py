@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -15,6 +15,10 @@ from gesta.cli.arguments import duration
 from gesta.cli.invocation import By, Invocation, refuse_missing_file, tell_of_odd_variables
 from gesta.cli.output import Json, print_json, say, tell
 from gesta.errors import NotFound, WrongMasterKey
+from gesta.runtime.redaction import scrub
+
+#: The settings that name further databases of a store.
+PARTS = ("events_url", "views_url", "queue_url", "vault_url")
 
 if TYPE_CHECKING:
     from gesta.maintenance.store_copy.copy import CopyReport
@@ -29,6 +33,14 @@ From = Annotated[
 ]
 To = Annotated[
     str | None, typer.Option("--to", metavar="URL", help="The store to copy into: a new one.")
+]
+ToSet = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--to-set",
+        metavar="NAME=URL",
+        help="A database of the target: events_url, views_url, queue_url, vault_url. Repeatable.",
+    ),
 ]
 Wait = Annotated[
     timedelta | None,
@@ -48,12 +60,16 @@ async def copy(
     call: Invocation,
     source: From = None,
     to: To = None,
+    to_set: ToSet = None,
     wait: Wait = None,
     unfence: Unfence = False,
     by: By = None,
     as_json: Json = False,
 ) -> None:
     """Copy a store into another, e.g. SQLite into PostgreSQL; with --tenant, that tenant alone.
+
+    Where the databases of a store differ, the settings name those of the source, and --to-set
+    those of the target.
 
     If it is interrupted, run it again.
 
@@ -68,7 +84,7 @@ async def copy(
     settings = (
         call.settings
         if source in (None, call.settings.url)
-        else replace(call.settings, url=source, queue_url=None)
+        else replace(call.settings, url=source, **_no_parts())
     )
     refuse_missing_file(settings)
     tell_of_odd_variables()
@@ -79,12 +95,8 @@ async def copy(
         return
     if to is None:
         raise typer.BadParameter("say where to: gesta copy --from URL --to URL")
-    if to == settings.url:
-        raise typer.BadParameter("--from and --to are the same store")
-    async with (
-        _opened(settings, runtime) as giving,
-        _opened(replace(settings, url=to, queue_url=None), runtime) as taking,
-    ):
+    target = _target(settings, to, to_set or [])
+    async with _opened(settings, runtime) as giving, _opened(target, runtime) as taking:
         if giving.url == taking.url:
             raise typer.BadParameter("--from and --to are the same store")
         await check_used(giving)
@@ -107,6 +119,38 @@ async def copy(
     else:
         say(str(report.events))
     _tell_what_is_next(report, taking, tenant, key)
+    for name in PARTS:
+        if (url := getattr(target, name)) is not None:
+            tell(f"  with GESTA_{name.upper()}={scrub(url)} as well")
+
+
+def _target(settings: Settings, to: str, to_set: list[str]) -> Settings:
+    """The settings of the store to copy into. None of its databases may be one of the source."""
+    parts = _no_parts()
+    for one in to_set:
+        name, _, url = one.partition("=")
+        if name not in PARTS or not url:
+            raise typer.BadParameter(
+                f"--to-set {scrub(one)}: write NAME=URL, where NAME is one of {', '.join(PARTS)}"
+            )
+        parts[name] = url
+    target = replace(settings, url=to, **parts)
+    shared = {_place(one) for one in settings.databases.items()} & {
+        _place(one) for one in target.databases.items()
+    }
+    if shared or {settings.url} & {*target.databases.values()}:
+        raise typer.BadParameter("--from and --to are the same store, or share a database")
+    return target
+
+
+def _no_parts() -> dict[str, Any]:
+    return dict.fromkeys(PARTS)
+
+
+def _place(part: tuple[str, str]) -> tuple[str, str]:
+    """Views on Redis have fixed keys: a prefix in the URL does not make them others."""
+    name, url = part
+    return name, url.partition("?")[0] if name == "views" and "redis" in url[:6] else url
 
 
 @asynccontextmanager
@@ -125,8 +169,6 @@ def _whole_url(url: str, stores: Stores) -> str:
     """With the whole path of a file, so that it is the same store wherever the command is repeated;
     without a password.
     """
-    from gesta.runtime.redaction import scrub
-
     return (
         f"{url.partition(':')[0]}:///{Path(stores.name).resolve()}" if stores.folder else scrub(url)
     )

@@ -133,8 +133,8 @@ async def _refuse_own_events(stores: Stores, events_url: str) -> None:
     if first and first[0].type != REMOVED:
         raise BadSettings(
             f"{stores.name} has events of its own, which would not be found in"
-            f" {scrub(events_url)}. Copy it into a new store: gesta copy --to URL --to-events-url"
-            f" {scrub(events_url)}"
+            f" {scrub(events_url)}. Copy it into a new store: gesta copy --to URL --to-set"
+            f" events_url={scrub(events_url)}"
         )
 
 

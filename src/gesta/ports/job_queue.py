@@ -201,7 +201,7 @@ class UniqueJobs(Protocol):
 
 
 class JobCounts(Protocol):
-    """How many jobs the queue holds, exactly or estimated, for gauges and backpressure."""
+    """For a queue that estimates how many jobs it has and cannot list them."""
 
     async def count(self, limit: int) -> int:
         """How many jobs are live, counted up to `limit`."""
@@ -209,9 +209,18 @@ class JobCounts(Protocol):
     async def backlog(self) -> dict[str, Backlog]:
         """What is live, by flow. May read every job: never called by the pipeline."""
 
+    async def moved(self) -> dict[str, int]:
+        """Flow → how many jobs the broker has taken out of the queue: their workers died."""
 
-class JobInspection(JobCounts, Protocol):
+
+class JobInspection(Protocol):
     """What the queue holds, for operators, gauges and backpressure."""
+
+    async def count(self, limit: int) -> int:
+        """How many jobs are live, counted up to `limit`."""
+
+    async def backlog(self) -> dict[str, Backlog]:
+        """What is live, by flow. May read every job: never called by the pipeline."""
 
     async def jobs(self, after_id: str, limit: int) -> list[QueueStanding]:
         """Live jobs in the order of their ids, after an id."""

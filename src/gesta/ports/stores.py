@@ -224,8 +224,7 @@ class Missing:
 
 def methods_of(protocol: type) -> list[str]:
     """The methods that an adapter has to implement."""
-    protocols = (one for one in reversed(protocol.__mro__) if one.__module__ == protocol.__module__)
-    return [name for one in protocols for name in vars(one) if not name.startswith("_")]
+    return [name for name in vars(protocol) if not name.startswith("_")]
 
 
 def required(port: T | None, missing: Missing) -> T:

@@ -80,6 +80,7 @@ def with_separate_queue(stores: Stores, queue: QueuePorts, runtime: Runtime) -> 
         stores,
         queue=queue.queue,
         unique_jobs=queue.unique_jobs,
+        job_counts=queue.job_counts,
         waiting_room=None if queue.unique_jobs is not None else stores.unique_jobs,
         leases_are_durable=queue.leases_are_durable,
         job_inspection=queue.job_inspection or cast(JobInspection, inspection),

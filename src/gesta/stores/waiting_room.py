@@ -32,7 +32,7 @@ from gesta.ports.job_queue import (
     Settlement,
 )
 from gesta.ports.stores import Missing, QueuePorts, Stores
-from gesta.runtime.clock import Runtime
+from gesta.runtime.clock import Runtime, Signal, spawn
 
 #: The waiting room is asked for jobs no more often than this: it is mostly empty.
 LOOK_SECONDS = 1.0
@@ -67,22 +67,25 @@ class QueueWithWaitingRoom:
         self, token: str, flows: dict[str, int], lease_seconds: float, *, durable: bool
     ) -> tuple[list[LeasedJob], int | None]:
         leased: list[LeasedJob] = []
+        moments: list[int | None] = []
         now = self._runtime.monotonic()
         if self._from_room or now - self._looked_at >= LOOK_SECONDS:
-            found, _ = await self._room.take(token, flows, lease_seconds, durable=durable)
+            found, due_ms = await self._room.take(token, flows, lease_seconds, durable=durable)
             leased += self._noted(found)
+            moments.append(due_ms)
             # As long as there are some, it is asked with every take.
             self._looked_at = now if not found else float("-inf")
         free = dict(flows)
         for one in leased:
             free[one.job.flow] -= 1
-        more, next_due = await self._queue.take(
+        more, due_ms = await self._queue.take(
             token,
             {flow: slots for flow, slots in free.items() if slots > 0},
             lease_seconds,
             durable=durable,
         )
-        return leased + more, next_due
+        moments.append(due_ms)
+        return leased + more, min((one for one in moments if one is not None), default=None)
 
     async def leased_by(self, token: str) -> list[LeasedJob]:
         return self._noted(await self._room.leased_by(token)) + await self._queue.leased_by(token)
@@ -129,7 +132,21 @@ class QueueWithWaitingRoom:
         return [settled[n] for n in range(len(settlements))]
 
     async def ready(self, timeout_seconds: float) -> None:
-        await self._queue.ready(timeout_seconds)
+        """Both signal: an unheld job is ready in the waiting room."""
+        ready = Signal(self._runtime)
+
+        async def hear(queue: JobQueue) -> None:
+            await queue.ready(timeout_seconds)
+            if queue is self._room:
+                self._looked_at = float("-inf")
+            ready.set()
+
+        hearing = [spawn(hear(one), "gesta-queue") for one in (self._queue, self._room)]
+        try:
+            await ready.wait(timeout_seconds)
+        finally:
+            for task in hearing:
+                task.cancel()
 
     def _noted(self, leased: Sequence[LeasedJob]) -> list[LeasedJob]:
         """Jobs of the waiting room. The queue may have copies of them."""

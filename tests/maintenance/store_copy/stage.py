@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from gesta import (
     Attempt,
@@ -24,13 +25,13 @@ from gesta import (
 from gesta.domain.commands import Rules
 from gesta.domain.events import Actor
 from gesta.domain.state import State
+from gesta.engine.environment import open_ports
 from gesta.maintenance.store_copy.copy import Copy, CopyReport
 from gesta.maintenance.store_copy.plan import CopyPlan, Home
 from gesta.ports.stores import Stores
 from gesta.runtime.clock import SystemRuntime
 from gesta.runtime.settings import Settings
 from gesta.security.envelope_encryption import MasterKey
-from gesta.stores import open_stores
 
 KEY = "MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY="
 #: Far more than anything here takes.
@@ -50,6 +51,8 @@ class Stage:
     folder: Path
     #: Where a store is, unless it is a file in the folder.
     urls: dict[str, str] = field(default_factory=dict)
+    #: The other databases of a store: name → settings.
+    parts: dict[str, dict[str, Any]] = field(default_factory=dict)
     #: Which letter had its effect how often.
     effects: Counter[int] = field(default_factory=Counter)
     #: Set when somebody is in the middle of a call that does not end.
@@ -58,6 +61,9 @@ class Stage:
 
     def url(self, name: str) -> str:
         return self.urls.get(name, f"sqlite:///{self.folder / name}.db")
+
+    def settings(self, name: str) -> Settings:
+        return Settings(url=self.url(name), master_key=KEY, **self.parts.get(name, {}))
 
     def flow(self) -> Flow:
         async def send(payload: Letter, attempt: Attempt) -> Outcome:
@@ -84,14 +90,12 @@ class Stage:
         )
 
     def engine(self, name: str, *, work: bool = True) -> Engine:
-        return Engine(
-            flows=[self.flow()], settings=Settings(url=self.url(name), master_key=KEY), work=work
-        )
+        return Engine(flows=[self.flow()], settings=self.settings(name), work=work)
 
     @asynccontextmanager
     async def stores(self, *names: str) -> AsyncIterator[list[Stores]]:
         async with AsyncExitStack() as stack:
-            opened = [await open_stores(self.url(name), SystemRuntime()) for name in names]
+            opened = [await open_ports(self.settings(name), SystemRuntime()) for name in names]
             for one in opened:
                 stack.push_async_callback(one.close)
             yield opened

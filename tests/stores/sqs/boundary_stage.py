@@ -11,7 +11,8 @@ from typing import Any
 
 import msgspec
 
-from gesta import Done, Engine, Payload, flow
+from gesta import Done, Engine, Payload
+from gesta import flow as declare
 from gesta.domain.event_message import EventMessage
 from gesta.engine.pipeline import Pipeline
 from gesta.intake.inbound import slack as slack_events
@@ -65,7 +66,7 @@ class Issue(Payload, frozen=True):
     event: EventMessage
 
 
-@flow("test.issue", on_unknown="manual")
+@declare("test.issue", on_unknown="manual")
 async def issue(payload: Issue, attempt: object) -> Done:
     return Done()
 
@@ -162,6 +163,7 @@ async def boundary_stage(
     *,
     visibility_seconds: int = 60,
     consumes: bool = True,
+    flow: str = "test.issue",
 ) -> AsyncIterator[Stage]:
     url = moto.queue_url(name, visibility_seconds)
     settings = load({"url": f"sqlite:///{folder}/gesta.db", "inbound_queue_url": url})
@@ -170,7 +172,7 @@ async def boundary_stage(
     try:
         async with engine:
             await engine.admin.put_config(
-                "slack.team", "T123ABC", {"signing_secret": SECRET, "flow": "test.issue"}
+                "slack.team", "T123ABC", {"signing_secret": SECRET, "flow": flow}
             )
             yield Stage(engine, sqs, name)
     finally:

@@ -19,6 +19,7 @@ from gesta.admin.wording import (
     span,
     verb,
 )
+from gesta.domain.event_message import DEAD_LETTERS_ALARM, DEPTH_ALARM
 from gesta.domain.ids import (
     FLOW,
     TENANT,
@@ -32,6 +33,7 @@ from gesta.maintenance.queue_alarms import Standing
 from gesta.maintenance.schedules import CHECKPOINT as SCHEDULE
 from gesta.maintenance.schedules import ROLE as SCHEDULES
 from gesta.maintenance.sweeper import ROLE as SWEEP
+from gesta.ports.boundary_queue import BoundaryCounts
 from gesta.ports.checkpoints import Checkpoint
 from gesta.ports.job_queue import Backlog, Job, QueueStanding, by_flow
 from gesta.ports.leases import LiveProcess, RoleLease
@@ -98,6 +100,10 @@ class Facts(msgspec.Struct, frozen=True):
     outbox: Sequence[OutboxStanding] = ()
     #: The pauses of all tenants together, of this tenant and of tenants with held jobs.
     pauses: Sequence[Pause] = ()
+    #: Flow → jobs that the broker has moved to its dead-letter queue.
+    moved_jobs: Mapping[str, int] = {}
+    #: The queue that inbound events pass through, if there is one.
+    boundary: BoundaryCounts | None = None
     #: Dead letters and event webhooks are those of this tenant; the rest is about all tenants.
     tenant: str = "default"
     #: Partitions of the log for projectors.
@@ -131,11 +137,45 @@ def diagnose(facts: Facts) -> list[Finding]:
         *_alarms(facts),
         *_pauses(facts),
         *_left_to_people(facts),
+        *_brokers(facts),
         *_subscriptions(facts),
         *_schedules(facts),
         *_notifications(facts),
         *(Finding("warn", "settings", odd, "correct or unset it") for odd in facts.odd_settings),
     ]
+
+
+def _brokers(facts: Facts) -> Iterator[Finding]:
+    """Queues that a broker keeps: jobs it has given up, and the events that pass through one."""
+    for flow, count in sorted(facts.moved_jobs.items()):
+        yield Finding(
+            "warn",
+            f"queue of {flow}",
+            f"the broker has moved {count_of(count, 'job')} to the dead-letter queue: three workers"
+            " received each and none ended it",
+            "find what ended the workers; the sweeper puts other jobs for open requests, so these"
+            " may be deleted",
+        )
+    counts = facts.boundary
+    if counts is None:
+        return
+    if counts.waiting > DEPTH_ALARM:
+        yield Finding(
+            "warn",
+            "inbound queue",
+            f"{counts.waiting} events wait",
+            "start more workers, or find out why they are slow",
+        )
+    if counts.dead >= DEAD_LETTERS_ALARM:
+        yield Finding(
+            "warn",
+            "inbound queue",
+            f"{count_of(counts.dead, 'dead letter')}",
+            "read them, remove the cause and redrive them; see docs/sqs.md",
+        )
+    if counts.waiting <= DEPTH_ALARM and not counts.dead:
+        waiting = count_of(counts.waiting, "event")
+        yield Finding("ok", "inbound queue", f"{waiting} waiting, no dead letter")
 
 
 def _store(facts: Facts) -> Iterator[Finding]:

@@ -12,6 +12,7 @@ from gesta.flows.webhook import NAME as WEBHOOK
 from gesta.maintenance.queue_alarms import standings
 from gesta.maintenance.sweeper import ROLE as SWEEP
 from gesta.ports.event_store import Recorded
+from gesta.ports.foreign_jobs import JobTexts
 from gesta.ports.job_queue import Backlog, QueueStanding, by_flow
 from gesta.ports.leases import LiveProcess
 from gesta.ports.read_model import Filter, View
@@ -24,6 +25,8 @@ from gesta.tenants.pauses import Pause
 
 #: Larger counts are not needed.
 LIMIT = 1_000
+#: Jobs of one queue and state that the search for secrets looks at.
+SAMPLE = 100
 
 
 async def examine(pipeline: Pipeline, tenant: str, place: Target = HERE) -> Facts:
@@ -69,6 +72,10 @@ async def examine(pipeline: Pipeline, tenant: str, place: Target = HERE) -> Fact
         place=place,
         processes=await _processes(pipeline),
         schedules=await _schedules(pipeline),
+        moved_jobs={} if stores.job_counts is None else await stores.job_counts.moved(),
+        boundary=None
+        if pipeline.environment.boundary is None
+        else await pipeline.environment.boundary.counts(),
     )
 
 
@@ -116,7 +123,8 @@ async def examine_request(pipeline: Pipeline, view: View, place: Target = HERE) 
     await pipeline.pausing.paused(state.tenant)
     stores, now = pipeline.environment.stores, pipeline.runtime.now_ms()
     name = state.job_id
-    found = await stores.job_inspection.jobs(name[:-1], 1)
+    is_listed = "job_inspection" in stores.capabilities
+    found = await stores.job_inspection.jobs(name[:-1], 1) if is_listed else []
     roles = await stores.leases.roles()
     return RequestFacts(
         state,
@@ -130,16 +138,25 @@ async def examine_request(pipeline: Pipeline, view: View, place: Target = HERE) 
         place,
         await pipeline.subjects.is_erased(view),
         await _processes(pipeline),
+        "" if is_listed else scrub(pipeline.environment.settings.databases["queue"]),
     )
 
 
 async def suspicious_jobs(pipeline: Pipeline) -> AsyncIterator[tuple[QueueStanding, list[str]]]:
-    """Every live job, with the fields that contain something else than a reference."""
+    """Every live job, with the fields that contain something else than a reference. Raises
+    BadSettings if the queue cannot list its jobs.
+    """
     after_id = ""
     while page := await pipeline.environment.stores.job_inspection.jobs(after_id, LIMIT):
         for standing in page:
             yield standing, suspicious_fields(standing)
         after_id = page[-1].job.id
+
+
+async def sampled_jobs(pipeline: Pipeline) -> list[JobTexts]:
+    """Jobs of every declared flow's queue that other programs can write to, in each state."""
+    jobs = pipeline.environment.stores.foreign_jobs
+    return [] if jobs is None else await jobs.sample(list(pipeline.flows), SAMPLE)
 
 
 def _happened(recorded: Recorded) -> int | None:

@@ -46,6 +46,8 @@ class RequestFacts(msgspec.Struct, frozen=True):
     is_erased: bool = False
     #: Every live process of the store.
     processes: Sequence[LiveProcess] = ()
+    #: The queue, where it cannot be asked for a job; then `job` is None.
+    unlisted_queue: str = ""
 
     @property
     def is_leased(self) -> bool:
@@ -87,6 +89,8 @@ def why_not_sent(facts: RequestFacts) -> str:
         )
     if state.due_at is not None and state.due_at > facts.now_ms:
         return _waits(facts)
+    if facts.unlisted_queue and facts.is_projected:
+        return _in_an_unlisted_queue(facts)
     if facts.job is None:
         return _without_a_job(facts)
     if facts.job.state == "waiting" and facts.job.job.due_ms > facts.now_ms:
@@ -170,6 +174,19 @@ def _postponed(due_ms: int, now_ms: int) -> str:
     return (
         f"it is postponed until {_at(due_ms, now_ms)}, which uses up no attempt: a rate limit of"
         " the provider is reached; the rates are in the config of its channel"
+    )
+
+
+def _in_an_unlisted_queue(facts: RequestFacts) -> str:
+    state, queue = facts.state, facts.unlisted_queue
+    if state.started is not None:
+        return (
+            f"attempt {state.started} has begun{_late_cancellation(state)}; if its worker has died,"
+            f" {queue} delivers the job again when its visibility timeout is over"
+        )
+    return (
+        f"its job is in {queue}, which cannot be asked for one job; a worker takes it in its turn."
+        " If the job was lost, the sweeper puts another one after 15 minutes"
     )
 
 

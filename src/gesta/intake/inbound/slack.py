@@ -246,14 +246,15 @@ def _received(posted: Posted, envelope: _Envelope, event: _Event, team: Team) ->
         or not (event.thread_ts is None or _TS.fullmatch(event.thread_ts))
     ):
         raise Malformed("the message has no valid channel, user or ts")
+    received_at = iso(posted.received_ms)
     message = EventMessage(
         slack_message_id(team_id, event_id),
-        iso(posted.received_ms),
+        received_at,
         SLACK_SOURCE,
         SLACK_MESSAGE,
         EventData(
             Metadata(
-                iso(posted.received_ms),
+                received_at,
                 posted.request_id,
                 masked_signature(posted.header("x-slack-signature") or ""),
                 posted.header("x-slack-request-timestamp") or "",

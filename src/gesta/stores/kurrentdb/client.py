@@ -55,7 +55,20 @@ def state_of(expected: int) -> int | StreamState:
     return expected - 1 if expected else StreamState.NO_STREAM
 
 
+#: A connection that failed is tried again soon. Without a pool of its own, a new channel would wait
+#: as long as the one that failed.
+_CHANNEL = (
+    ("grpc.use_local_subchannel_pool", 1),
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.max_reconnect_backoff_ms", 2_000),
+)
+
+
 class Client(AsyncKurrentDBClient):
+    def __init__(self, url: str) -> None:
+        super().__init__(url)
+        self.grpc_options += _CHANNEL
+
     async def append_many(self, writes: Sequence[Write], timeout_seconds: float) -> list[Answer]:
         """Each whole or not at all, in this order, in one call."""
         await self.connect()

@@ -11,7 +11,6 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from ipaddress import ip_address
-from urllib.parse import urlsplit
 
 from kurrentdbclient import RecordedEvent
 from kurrentdbclient.common import AbstractAsyncCatchupSubscription
@@ -50,14 +49,11 @@ def address_of(url: str) -> Address:
     """Raises BadSettings that names what is wrong, and never the password."""
     name = scrub(url)
     try:
-        parts = urlsplit(url)
         client = Client(url)
     except (ValueError, KurrentDBClientError) as error:
         raise BadSettings(f"url: {scrub(str(error))}; write {EXAMPLE}") from None
     options = client.connection_spec.options
     hosts = [target.rpartition(":")[0].strip("[]") for target in client.connection_spec.targets]
-    if not parts.netloc or not hosts:
-        raise BadSettings(f"url: it names no KurrentDB server; write {EXAMPLE}")
     if not options.tls and not all(_is_loopback(host) for host in hosts):
         raise BadSettings(
             f"url: {name} is not on this machine, and Tls=false would send everything unencrypted;"

@@ -37,9 +37,7 @@ _Standing = dict[tuple[str, str], Fence]
 class KurrentDBFences:
     """Fences of the kind `filling` stop jobs only, which are in another database."""
 
-    def __init__(
-        self, connection: Connection, runtime: Runtime, *, settle_seconds: float = SETTLE_SECONDS
-    ) -> None:
+    def __init__(self, connection: Connection, runtime: Runtime, *, settle_seconds: float) -> None:
         """`settle_seconds`: 0 where no other process uses the store."""
         self._connection, self._runtime = connection, runtime
         self._settle_seconds = settle_seconds

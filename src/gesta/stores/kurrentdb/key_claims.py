@@ -30,8 +30,9 @@ from gesta.stores.kurrentdb.connection import Connection
 
 PREFIX = "gesta.key-"
 CLAIMED, RELEASED, TAKEN_OVER = "KeyClaimed.v1", "KeyReleased.v1", "KeyTakenOver.v1"
-#: How long a process may take between its claim and its first event: longer than both calls.
-GRACE_SECONDS = 25.0
+#: How long a process is given between its claim and its first event. A slower one gets an error,
+#: and its caller submits again; nothing is written twice whatever this number is.
+GRACE_SECONDS = 2.0
 LOOK_SECONDS = 0.05
 #: After so many lost races for a key the caller has to try again.
 TRIES = 20
@@ -71,10 +72,13 @@ def claim_of(stream: str, holder: Holder) -> Claim:
     return Claim(name_of(stream), holder.request_id, holder.content)
 
 
-def claiming(name: bytes, version: int, holder: Holder) -> Write:
-    """The same claim has the same id: if the answer was lost, the repetition is recognised."""
+def claiming(name: bytes, version: int, holder: Holder, nonce: bytes) -> Write:
+    """With a fresh nonce, it has an id of its own: the server would answer a repeated claim as it
+    did the first one, although another request may have the key by now. A repetition is recognised
+    by its request instead.
+    """
     data = msgspec.json.encode(holder)
-    return _write(stream_of(name), version, CLAIMED, data)
+    return _write(stream_of(name), version, CLAIMED, data, nonce)
 
 
 def read_standing(event: RecordedEvent) -> Standing:
@@ -86,8 +90,8 @@ def read_standing(event: RecordedEvent) -> Standing:
     )
 
 
-def _write(stream: str, version: int, kind: str, data: bytes) -> Write:
-    digest = sha256(f"{stream}\0{version}\0{kind}\0".encode() + data).digest()
+def _write(stream: str, version: int, kind: str, data: bytes, nonce: bytes = b"") -> Write:
+    digest = sha256(f"{stream}\0{version}\0{kind}\0".encode() + nonce + data).digest()
     return Write(
         stream,
         version,
@@ -103,7 +107,8 @@ class Keys:
 
     async def claim(self, wanted: Mapping[bytes, Holder]) -> dict[bytes, Standing]:
         """Claim keys in one call; where each stands now. A key that was claimed before stays."""
-        writes = [claiming(name, 0, holder) for name, holder in wanted.items()]
+        nonce = self._runtime.random_bytes(16)
+        writes = [claiming(name, 0, holder, nonce) for name, holder in wanted.items()]
         answers = await self._connection.append(writes)
         lost = [
             name
@@ -134,7 +139,9 @@ class Keys:
                 holder.request_id == wanted.request_id or await self._is_valid(holder)
             ):
                 return holder
-            (answer,) = await self._connection.append([claiming(name, stands.version, wanted)])
+            nonce = self._runtime.random_bytes(16)
+            claim = claiming(name, stands.version, wanted, nonce)
+            (answer,) = await self._connection.append([claim])
             if isinstance(answer, Written):
                 return wanted
         raise StoreError(

@@ -59,6 +59,8 @@ class _Held:
     receipt: str
     #: When it becomes visible to others, by the monotonic clock.
     until: float
+    #: It is being released: its copy may arrive before the answer does.
+    is_leaving: bool = False
     #: Its copy was sent; only the deletion is left.
     is_copied: bool = False
 
@@ -131,6 +133,7 @@ class SqsJobQueue:
             if held is not None and held.leased.token == one.token and one.job_id not in taken:
                 chosen[n] = one, held
                 taken.add(one.job_id)
+                held.is_leaving = isinstance(one, Release)
         await self._copy(
             [
                 (replace(held.leased.job, due_ms=one.due_ms, possibly_executed=False), held)
@@ -173,8 +176,8 @@ class SqsJobQueue:
                 )
         return found
 
-    async def dead(self) -> dict[str, int]:
-        """Flow → how many jobs SQS has moved to its dead-letter queue."""
+    async def moved(self) -> dict[str, int]:
+        """What is in the dead-letter queues."""
         names = await self.queues.names(f"{self._prefix}-")
         known = {name: flow for flow, name in self._flows.items()}
         counts = {name: (await self.queues.counts(name)).dead for name in names}
@@ -248,14 +251,12 @@ class SqsJobQueue:
         """The leases. A job that is not due yet goes back, and a copy of a job that this process
         has is deleted.
         """
+        received = await self._with_time_left(flow, received, lease_seconds)
         now, now_ms = self._runtime.monotonic(), self._runtime.now_ms()
         early: list[tuple[Job, _Held]] = []
         copies: list[_Held] = []
         leased: list[LeasedJob] = []
         for message, until in received:
-            if until - now < lease_seconds:
-                # It lay here for too long, and becomes visible to others soon.
-                continue
             try:
                 job = _decoder.decode(message.body)
             except msgspec.DecodeError:
@@ -268,7 +269,12 @@ class SqsJobQueue:
             ours = self._held.get(job.id)
             if job.due_ms > now_ms:
                 early.append((replace(job, possibly_executed=one.is_possibly_executed), held))
-            elif ours is not None and ours.message_id != message.id and ours.until > now:
+            elif (
+                ours is not None
+                and not ours.is_leaving
+                and ours.message_id != message.id
+                and ours.until > now
+            ):
                 copies.append(held)
             else:
                 self._held[job.id] = held
@@ -276,6 +282,28 @@ class SqsJobQueue:
         await self._copy(early)
         await self._delete([*copies, *(held for _, held in early)])
         return leased
+
+    async def _with_time_left(
+        self, flow: str, received: Sequence[Received], lease_seconds: float
+    ) -> list[Received]:
+        """Extend what lay here for long; without what has become visible to others meanwhile."""
+        now = self._runtime.monotonic()
+        late = [one for one in received if one.until - now < lease_seconds]
+        if not late:
+            return list(received)
+        visibility = self._visibility(lease_seconds)
+        receipts = [one.message.receipt for one in late]
+        failed = await self._sqs.hide(await self._url(flow), receipts, visibility)
+        kept = {
+            one.message.id: Received(one.message, now + visibility)
+            for one, failure in zip(late, failed, strict=True)
+            if failure is None and one.until > now
+        }
+        return [
+            kept.get(one.message.id, one)
+            for one in received
+            if one.message.id in kept or one.until - now >= lease_seconds
+        ]
 
     async def _renew(self, token: str, lease_seconds: float) -> bool:
         """Extend the timeouts of this token that are past their half. False: one has run out."""
