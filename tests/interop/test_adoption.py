@@ -88,6 +88,7 @@ def reason_of(found):
     return found["job"]["failedReason"].strip('"')
 
 
+@pytest.mark.every_setting
 async def test_a_complete_job_is_sent_once_and_its_producer_gets_the_result(office, node):
     job = office.job(opts={"removeOnComplete": False})
     async with office.engine() as engine:

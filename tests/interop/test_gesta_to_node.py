@@ -2,6 +2,8 @@
 
 import asyncio
 
+import pytest
+
 from gesta.ports.job_queue import Ack, Drop, Release
 from gesta.testing.contracts.samples import fresh_job
 from tests.interop.waiting import until
@@ -11,6 +13,7 @@ QUEUE = "MessageRequestQueue"
 FAST = {"lockDuration": 1_000, "stalledInterval": 500, "drainDelay": 1}
 
 
+@pytest.mark.every_setting
 async def test_a_node_worker_executes_a_job_and_sees_the_pointer_only(ports, node):
     job = fresh_job(SLACK, priority=3)
     await ports.queue.put([job])

@@ -115,3 +115,33 @@ async def test_a_user_that_loses_a_permission_stops_no_submit(
         assert await request.status() == "queued"
         server.command("ACL", "SETUSER", "mailer", "+@scripting")
         assert isinstance(await request.outcome(PATIENCE_SECONDS), Done)
+
+
+@pytest.mark.parametrize("count", [1, 100])
+async def test_a_call_carries_many_jobs_of_another_program(tmp_path, redis_url, raw, count):
+    async def scripts():
+        stats = await raw.command("INFO", "commandstats")
+        return stats["cmdstat_evalsha"]["calls"]
+
+    async with engine_on(tmp_path, redis_url, work=False) as engine:
+        request = await engine.submit(Order(1))
+        await request.cancel()
+        pointer = f'{{"tenant":"default","requestId":"{request.id}"}}'
+        adoption = engine.pipeline.adoption
+        assert adoption is not None
+        before = 0
+        # The first one loads the scripts.
+        for names in (["first"], range(count)):
+            for name in names:
+                await put(raw, f"bad {name}", "[]")
+                await put(raw, f"good {name}", pointer)
+            before = await scripts()
+            while await adoption.step():
+                pass
+        spent = await scripts() - before
+        for n in range(count):
+            assert await answered(raw, f"bad {n}", "failedReason")
+            assert await answered(raw, f"good {n}", "failedReason") == "cancelled"
+    # Each page takes one call to lease, one for the refused and one for the ended; the last page
+    # is empty.
+    assert spent <= 3 * (2 * count // 100 + 1) + 1
