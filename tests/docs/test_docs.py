@@ -161,7 +161,7 @@ def test_the_commands_of_the_readme_work(tmp_path):
         for line in lines
         if line.startswith("gesta ") and not line.startswith(("gesta serve", "gesta copy"))
     ]
-    assert len(commands) == 5
+    assert len(commands) == 4
     environment = {
         "PATH": os.environ["PATH"],
         "HOME": str(tmp_path),
