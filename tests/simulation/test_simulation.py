@@ -18,7 +18,7 @@ from tests.simulation.process import Process
 from tests.simulation.replay import Failed, simulate
 from tests.simulation.world import World
 
-CHUNKS, RUNS = 4, 250
+CHUNKS, RUNS = 2, 200
 
 #: What has to be met in the runs of one chunk: a fault that never happens proves nothing.
 SOMETIMES = frozenset(
