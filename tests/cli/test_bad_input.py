@@ -104,8 +104,9 @@ def test_a_tenant_that_cannot_be_is_refused_where_a_listing_would_only_be_empty(
         (
             "[flows.slak]",
             (
-                "[flows.slak] in gesta.toml: there is no such flow; this gesta has: email, slack,"
-                " sms, webhook"
+                "[flows.slak] in gesta.toml: there is no such flow; this gesta has: card, email,"
+                " gateway_events, settlement, slack, slack_events, sms, ticket, transfer, webhook,"
+                " webhook_events"
             ),
         ),
         ("[flows.webhook]\ncolour = 1\ntimeout = 20", "colour: unknown; known: url,"),

@@ -35,6 +35,7 @@ def test_every_command_asks_the_server_or_says_that_it_works_on_the_store(
         ["doctor"],
         ["copy", "--to", "sqlite:///other.db"],
         ["config", "apply", "config.toml"],
+        ["reconcile", "--gateway", "main"],
     ):
         answer = cli(*arguments, "--server", server.address)
         assert answer.code == 2, answer
@@ -51,6 +52,9 @@ def test_every_command_asks_the_server_or_says_that_it_works_on_the_store(
         "rebuild",
         "copy",
         "settings",
+        "jobs",
+        "reconcile",
+        "sandbox",
     }
 
 
