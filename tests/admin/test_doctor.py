@@ -659,3 +659,9 @@ def test_schedules_are_shown_with_their_last_and_next_run():
     assert "late since" in findings(schedules={"daily": NOW - 120_000}).status
     failing = findings(failing={"error": "RuntimeError: no", "failed_at_ms": NOW - 1_000})
     assert (failing.level, "RuntimeError: no" in failing.status) == ("bad", True)
+
+
+def test_the_databases_of_a_store_are_listed_where_there_are_several():
+    parts = {"events": "kurrentdb://k:2113", "views": "gesta.db"}
+    findings = diagnose(msgspec.structs.replace(WELL, databases=parts))
+    assert Finding("ok", "store", "events in kurrentdb://k:2113; views in gesta.db") in findings

@@ -148,3 +148,26 @@ def test_everything_is_not_named_together_with_a_part(cli, shop):
     assert cli("pause", "--everything", "--flow", "shop.note").code == 2
     assert cli("pause", "--everything", "--tenant", "acme").code == 2
     assert cli("pause", "--everything", "--reason", "storm").out == "everything\n"
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        (("--to-set", "colour=red"), "write NAME=URL, where NAME"),
+        (("--to-set", "events_url="), "write NAME=URL"),
+        (("--to-set", "queue_url=sqlite:///gesta.db"), "share a database"),
+    ],
+)
+def test_copy_refuses_a_target_whose_databases_are_wrong(cli, shop, options, text):
+    shop("done")
+    answer = cli("copy", *FROM, *TO, *options)
+    assert answer.code == 2
+    assert text in " ".join(answer.err.split())
+
+
+def test_copy_names_the_databases_of_the_target(cli, shop):
+    shop("done")
+    answer = cli("copy", *FROM, *TO, "--to-set", "events_url=sqlite:///events.db")
+    assert answer.code == 0
+    assert "GESTA_EVENTS_URL=sqlite:///events.db" in " ".join(answer.err.split())
+    assert events_in("events.db") == events_in()

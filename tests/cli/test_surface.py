@@ -54,6 +54,7 @@ def test_the_commands_are_exactly_these():
         "key create",
         "key list",
         "key revoke",
+        "jobs migrate",
         "sandbox slack-event",
         "tx authorize",
         "tx show",

@@ -15,7 +15,7 @@ PINNED = re.compile(r"[a-z0-9./-]+:\d+\.\d+(\.\d+)?(-[a-z0-9]+)*")
 
 
 def test_the_stack_has_these_services():
-    assert SERVICES.keys() == {"api", "worker", "postgres", "valkey"}
+    assert SERVICES.keys() == {"api", "worker", "postgres", "valkey", "kurrentdb"}
 
 
 @pytest.mark.parametrize("name", SERVICES)
@@ -34,7 +34,7 @@ def test_the_image_of_gesta_is_built_on_a_pinned_python():
 def test_the_data_of_every_server_is_in_a_declared_volume():
     used = {
         volume.partition(":")[0]
-        for name in ("postgres", "valkey")
+        for name in ("postgres", "valkey", "kurrentdb")
         for volume in SERVICES[name]["volumes"]
         if not volume.startswith("./")
     }
@@ -63,3 +63,10 @@ def test_gesta_waits_until_its_databases_answer():
             "postgres": {"condition": "service_healthy"},
             "valkey": {"condition": "service_healthy"},
         }
+
+
+def test_kurrentdb_is_started_on_request_only_and_has_a_certificate():
+    service = SERVICES["kurrentdb"]
+    assert service["profiles"] == ["kurrentdb"]
+    assert "KURRENTDB_CERTIFICATE_FILE" in service["environment"]
+    assert "KURRENTDB_INSECURE" not in service["environment"]

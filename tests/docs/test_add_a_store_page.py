@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from gesta.ports.event_store import EventRemoval
 from gesta.ports.read_model import Shadow
 from gesta.ports.stores import PORTS, methods_of
 from gesta.ports.view_positions import ViewPositions
@@ -15,7 +16,7 @@ MOST_METHODS = 8
 
 def test_the_page_lists_the_methods_of_every_port():
     listed = ROWS.findall((ROOT / "docs" / "add-a-store.md").read_text())
-    protocols = [*PORTS.values(), Shadow, ViewPositions]
+    protocols = [*PORTS.values(), Shadow, ViewPositions, EventRemoval]
     assert {name: methods.split(", ") for name, methods in listed} == {
         protocol.__name__: methods_of(protocol) for protocol in protocols
     }

@@ -2,7 +2,7 @@
 //
 //   node peer.mjs '{"major": 6, "ports": [6379], "isCluster": false}'
 //
-// Commands: begin, add, bulk, work, job, counts, pause, resume, result, board. Each is answered by one
+// Commands: begin, add, bulk, work, job, counts, pause, resume, limit, result, board. Each is answered by one
 // line; a worker prints one more for every job that it begins or ends. `begin` starts a test: another
 // prefix, and none of the workers of the last test.
 
@@ -100,6 +100,12 @@ const commands = {
   job: describe,
   counts: async ({ queue: name }) => queue(name).getJobCounts(),
   pause: async ({ queue: name }) => (await queue(name).pause(), {}),
+  // A global rate limit, or (`stop`) no job for so many milliseconds.
+  limit: async ({ queue: name, max, duration, stop }) => {
+    if (stop) await queue(name).rateLimit(stop);
+    else await queue(name).setGlobalRateLimit(max, duration);
+    return {};
+  },
   resume: async ({ queue: name }) => (await queue(name).resume(), {}),
   // Waits for the result of a job as a Node API does.
   result: async ({ queue: name, id }) => {

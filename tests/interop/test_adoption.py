@@ -9,6 +9,8 @@ from uuid import uuid4
 
 import pytest
 
+from gesta.admin.doctor.collect import sampled_jobs
+from gesta.admin.doctor.job_texts import job_findings
 from gesta.flows import email
 from gesta.intake import adoption
 from gesta.sandbox.server import SandboxServer
@@ -86,6 +88,7 @@ def reason_of(found):
     return found["job"]["failedReason"].strip('"')
 
 
+@pytest.mark.every_setting
 async def test_a_complete_job_is_sent_once_and_its_producer_gets_the_result(office, node):
     job = office.job(opts={"removeOnComplete": False})
     async with office.engine() as engine:
@@ -264,6 +267,17 @@ async def test_an_enriched_job_is_read_for_its_ids_until_the_date(office, node):
         found = await ended(node, added, "shop.order")
     assert "more than a pointer, which is refused since 2020-12-31" in reason_of(found)  # R0-29
     assert secret not in str(found)  # S0-28
+
+
+@ONE
+async def test_the_doctor_finds_the_secret_that_a_node_service_left_in_a_queue(office, node):
+    secret = {"tenant": "acme", "requestId": str(uuid4()), "apiKey": "sk_live_12345678"}
+    async with office.engine(work=False) as engine:
+        assert job_findings(await sampled_jobs(engine.pipeline)) == []
+        await put(node, {"data": secret, "opts": {"delay": 60_000}}, "shop.order", "execute")
+        (found,) = job_findings(await sampled_jobs(engine.pipeline))  # R1-54
+    assert (found.level, found.about) == ("bad", "queue of shop.order")
+    assert found.status == "1 delayed job with a secret, or more than a pointer, in data.apiKey"
 
 
 @pytest.mark.slow

@@ -2,6 +2,8 @@
 
 import asyncio
 
+import pytest
+
 from gesta.ports.job_queue import Ack, Drop, Release
 from gesta.testing.contracts.samples import fresh_job
 from tests.interop.waiting import until
@@ -11,6 +13,7 @@ QUEUE = "MessageRequestQueue"
 FAST = {"lockDuration": 1_000, "stalledInterval": 500, "drainDelay": 1}
 
 
+@pytest.mark.every_setting
 async def test_a_node_worker_executes_a_job_and_sees_the_pointer_only(ports, node):
     job = fresh_job(SLACK, priority=3)
     await ports.queue.put([job])
@@ -137,6 +140,28 @@ async def test_a_queue_that_node_paused_gives_nothing_until_it_is_resumed(ports,
     assert await take(ports, SLACK) == []
     await node.ask("resume", queue=QUEUE)
     assert [one.job.id for one in await take(ports, SLACK)] == [job.id]
+
+
+async def test_the_global_rate_limit_of_a_queue_holds_for_gesta_and_node_together(ports, node):
+    await node.ask("limit", queue=QUEUE, max=3, duration=60_000)
+    await ports.queue.put([fresh_job(SLACK) for _ in range(5)])
+    leased, _ = await ports.queue.take("t", {SLACK: 2}, 10, durable=False)
+    assert len(leased) == 2
+    await node.ask("work", queue=QUEUE, mode="complete", options=FAST)
+    await node.event("completed")
+    leased, next_due_ms = await ports.queue.take("t", {SLACK: 100}, 10, durable=False)
+    assert leased == []
+    assert ports.now_ms() < next_due_ms <= ports.now_ms() + 60_000
+    assert (await node.ask("counts", queue=QUEUE))["prioritized"] == 2
+
+
+async def test_a_queue_that_node_has_stopped_for_a_while_gives_nothing_until_then(ports, node):
+    await node.ask("limit", queue=QUEUE, stop=700)
+    await ports.queue.put([fresh_job(SLACK)])
+    before = ports.now_ms()
+    assert await take(ports, SLACK) == []
+    assert await until(lambda: take(ports, SLACK))
+    assert ports.now_ms() - before >= 500
 
 
 async def test_bull_board_lists_our_queues(ports, node):

@@ -2,6 +2,8 @@
 
 import asyncio
 
+import pytest
+
 from gesta.ports.foreign_jobs import Completed, Failed, PutBack
 from gesta.ports.job_queue import Ack
 from gesta.stores.redis.foreign_jobs import DATA_BYTES_MAX
@@ -13,6 +15,7 @@ QUEUE = "email-send"
 FAST = {"lockDuration": 1_000, "stalledInterval": 500, "drainDelay": 1}
 
 
+@pytest.mark.every_setting
 async def test_a_job_is_leased_and_its_producer_gets_the_result(ports, node):
     added = await add(node, {"outboxId": "o-1"}, jobId="outbox-1")
     node.tell("result", queue=QUEUE, id=added)

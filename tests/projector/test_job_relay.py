@@ -13,7 +13,7 @@ import pytest
 from gesta import Done, Engine, Retry
 from gesta.domain.ids import job_id
 from gesta.engine.environment import open_ports
-from gesta.errors import BadSettings, StoreError
+from gesta.errors import BadSettings, QueueRefused, StoreError
 from gesta.ports.job_queue import Drop
 from gesta.projector.job_relay import Relay
 from gesta.projector.partitions import Partitions
@@ -283,6 +283,46 @@ async def test_relays_at_once_put_a_job_once(gesta):
         assert await stores.undispatched_jobs.undispatched(10) == []
         leased, _ = await stores.queue.take("t", {"other.flow": 10}, 10, durable=False)
         assert [one.job for one in leased] == [job]
+
+
+async def test_a_refused_queue_with_more_than_a_page_of_jobs_blocks_no_other(gesta):
+    async with engine_apart(Provider()) as engine:
+        await let_run(gesta)
+        stores, process = engine.pipeline.environment.stores, engine.pipeline.process
+        put, is_refused = stores.queue.put, True
+
+        async def refuse(jobs):
+            stuck = [job.id for job in jobs if job.flow == "stuck.flow"]
+            answers = await put([job for job in jobs if not is_refused or job.id not in stuck])
+            if is_refused and stuck:
+                raise QueueRefused("another program uses a key of this queue", stuck)
+            return answers
+
+        queue = Replaced(stores.queue, put=refuse)
+        relay = Relay(replace(stores, queue=queue), engine.pipeline.projector.partitions, process)
+        stuck = [fresh_job("stuck.flow") for _ in range(1_500)]
+        job = fresh_job("other.flow")
+        await stores.undispatched_jobs.save_with_jobs([], [*stuck, job], [], [])
+        await relay.step()
+        await relay.step()
+        assert await stores.queue.find([job.id, stuck[0].id]) == {job.id}
+        # Once the queue can be used, its jobs follow by themselves.
+        is_refused = False
+        gesta.advance(5)
+        while await relay.step():
+            pass
+        assert len(await stores.queue.find([one.id for one in stuck])) == 1_500
+
+
+class Replaced:
+    """A port with other methods here and there."""
+
+    def __init__(self, port, **methods):
+        self._port = port
+        vars(self).update(methods)
+
+    def __getattr__(self, name):
+        return getattr(self._port, name)
 
 
 async def test_a_queue_url_that_names_no_store_is_refused_with_its_setting(tmp_path, gesta):

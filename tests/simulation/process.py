@@ -20,7 +20,6 @@ from gesta.errors import StoreError
 from gesta.ports.stores import Stores
 from gesta.runtime.clock import Timer
 from gesta.runtime.settings import Settings
-from gesta.sandbox import SandboxTransport
 from gesta.security.envelope_encryption import MasterKey
 from gesta.stores.memory.database import MemoryDatabase
 from gesta.stores.separate_queue import with_separate_queue
@@ -102,7 +101,7 @@ class Process(Owner):
         return Environment(
             self.runtime,
             stores,
-            SandboxTransport(self.runtime),
+            self.world.transport(self),
             MASTER,
             built=_without_reports,
         )

@@ -18,11 +18,13 @@ from gesta.engine.environment import Environment, Wiring
 from gesta.errors import GestaError, StoreError
 from gesta.flows.validation import holds_times
 from gesta.intake import submit as intake
+from gesta.outbound.http import Transport
 from gesta.ports.event_store import Recorded
 from gesta.ports.job_queue import Job
 from gesta.projector import projector as follow
 from gesta.projector.partitions import checkpoints_of
 from gesta.runtime.settings import Settings
+from gesta.sandbox import SandboxTransport
 from gesta.stores.memory.database import MemoryDatabase
 from gesta.stores.memory.job_queue import MemoryJobQueue
 from tests.simulation.checks import Broken, PromiseChecks
@@ -49,6 +51,9 @@ LOST_SECONDS = 61.0
 
 
 class World:
+    #: The longest time that is skipped while a request wants a job.
+    lost_seconds = LOST_SECONDS
+
     def __init__(self, options: Options) -> None:
         self.options, self.rates = options, options.rates
         self.random = Random(f"run {options.seed}")
@@ -268,6 +273,10 @@ class World:
         for seconds in MENDED_AFTER_SECONDS if self.hits["provider_refused"] else ():
             self.later(seconds, self.users.mend)
 
+    def transport(self, process: Process) -> Transport:
+        """How a process reaches providers by HTTP. The providers of this world are no HTTP."""
+        return SandboxTransport(process.runtime)
+
     # What is known.
 
     @property
@@ -334,7 +343,7 @@ class World:
         moments += [row.available_ms / 1000 for row in self.queue._rows.values()]
         moments += [(at_ms - slowest_ms) / 1000 for at_ms in database.read_model._sweep_at.values()]
         if database.read_model._wanting._keys:
-            moments.append(self.loop.now + LOST_SECONDS)
+            moments.append(self.loop.now + self.lost_seconds)
         return min(moments, default=0.0) - JUMP_MARGIN_SECONDS
 
     def chance(self, rate: float) -> bool:

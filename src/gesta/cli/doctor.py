@@ -24,7 +24,9 @@ MaybeId = Annotated[
 Jobs = Annotated[
     bool,
     typer.Option(
-        "--jobs", help="Search the live jobs for secrets and anything else that is no pointer."
+        "--jobs",
+        help="Search jobs for secrets and anything else that is no pointer; on Redis also a sample"
+        " of Node services' jobs and of finished ones.",
     ),
 ]
 
@@ -81,9 +83,11 @@ async def _tell_why(engine: Engine, request_id: str, call: Invocation, *, as_jso
 
 async def _search_jobs(engine: Engine) -> list[Finding]:
     from gesta.admin.doctor.checks import Finding
-    from gesta.admin.doctor.collect import suspicious_jobs
+    from gesta.admin.doctor.collect import sampled_jobs, suspicious_jobs
+    from gesta.admin.doctor.job_texts import job_findings
 
-    found: list[Finding] = []
+    sampled = await sampled_jobs(engine.pipeline)
+    found = job_findings(sampled)
     count = 0
     async for standing, fields in suspicious_jobs(engine.pipeline):
         count += 1
@@ -101,7 +105,10 @@ async def _search_jobs(engine: Engine) -> list[Finding]:
                     "find who wrote it",
                 )
             )
-    return found or [Finding("ok", "jobs", f"{count} live, pointers all of them")]
+    if any(one.level == "bad" for one in found):
+        return found
+    looked = f"; looked into {len(sampled)} of all states for secrets" if sampled else ""
+    return [*found, Finding("ok", "jobs", f"{count} live, pointers all of them{looked}")]
 
 
 def _print(findings: list[Finding], *, as_json: bool) -> None:

@@ -3,7 +3,7 @@ ones, set up by gesta.toml.
 """
 
 import sys
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from importlib import import_module
 from importlib.metadata import entry_points
@@ -92,6 +92,13 @@ def subscriptions_of(settings: Settings) -> list[Subscription]:
         if settings.app is None
         else list(load_app(settings.app, settings.sources["app"]).subscriptions.values())
     )
+
+
+def components_of(settings: Settings) -> dict[str, Callable[[Engine], Awaitable[None]]]:
+    """What the program of this process runs beside the engine."""
+    if settings.app is None:
+        return {}
+    return load_app(settings.app, settings.sources["app"]).components
 
 
 def settings_of_app(asked: Settings, file: str | None) -> Settings:

@@ -116,12 +116,14 @@ class Invocation(Call):
 
     def engine(self, *, work: Work | None = None) -> Engine:
         """An engine with the flows of this process; the caller starts it."""
-        from gesta.cli.flows import flows_of, subscriptions_of
+        from gesta.cli.flows import components_of, flows_of, subscriptions_of
         from gesta.engine.engine import Engine
 
         engine = Engine(settings=self.settings, flows=flows_of(self.settings), work=work or False)
         for one in subscriptions_of(self.settings):
             engine.subscribe(one)
+        for name, run in components_of(self.settings).items():
+            engine.add_component(name, run)
         return engine
 
     @property

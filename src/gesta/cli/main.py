@@ -18,6 +18,7 @@ from gesta.cli import (
     docs,
     doctor,
     inbound_dlq,
+    jobs,
     key,
     pauses,
     requests,
@@ -97,6 +98,10 @@ GROUPS: dict[str, tuple[str, dict[str, Handler]]] = {
     "key": (
         "API keys of a tenant.",
         {"create": key.create, "list": key.list_keys, "revoke": key.revoke},
+    ),
+    "jobs": (
+        "Jobs of slow endpoints in Redis.",
+        {"migrate": jobs.migrate_jobs},
     ),
     "sandbox": (
         "Events of other systems, to try the path of an inbound event.",

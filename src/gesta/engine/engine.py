@@ -6,11 +6,11 @@ engine.submit(Receipt(...), key="order-7")`.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from datetime import datetime, timedelta
-from functools import cache
+from functools import cache, partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Self, TypedDict, TypeVar, Unpack
 
@@ -90,6 +90,7 @@ class Engine:
         self._subscriptions: dict[str, Subscription] = {}
         self._schedules: dict[str, Schedule] = {}
         self._work = work if isinstance(work, Work) else EVERYTHING if work else NOTHING
+        self._components: dict[str, Callable[[Engine], Awaitable[None]]] = {}
         self._pipeline: Pipeline | None = None
         for flow in flows:
             self.add(flow)
@@ -188,6 +189,14 @@ class Engine:
             )
         self._subscriptions[subscription.name] = subscription
 
+    def add_component(self, name: str, run: Callable[[Engine], Awaitable[None]]) -> None:
+        """Run this beside the engine's own components while it works; before the engine starts."""
+        self._components[name] = run
+
+    @property
+    def components(self) -> dict[str, Callable[[Engine], Awaitable[None]]]:
+        return dict(self._components)
+
     @property
     def subscriptions(self) -> dict[str, Subscription]:
         return dict(self._subscriptions)
@@ -253,8 +262,12 @@ class Engine:
             await environment.stores.close()
             raise
         pipeline.run_schedules(list(self._schedules.values()))
-        pipeline.components.start()
+        if self._work.parts:
+            pipeline.components.runs |= {
+                name: partial(run, self) for name, run in self._components.items()
+            }
         self._pipeline = pipeline
+        pipeline.components.start()
         for note in environment.notes:
             pipeline.telemetry.log.warning(note)
         for one in self._subscriptions.values():

@@ -15,7 +15,14 @@ import msgspec
 
 from gesta.domain.outcome import Done, Unknown
 from gesta.domain.state import State
-from gesta.errors import Conflict, InvalidRequest, Overloaded, PartlyAccepted, StoreError
+from gesta.errors import (
+    Conflict,
+    InvalidRequest,
+    Overloaded,
+    PartlyAccepted,
+    QueueRefused,
+    StoreError,
+)
 from gesta.flows.flow import Flow
 from gesta.intake.job_contract import (
     Complete,
@@ -59,6 +66,8 @@ RENEWAL_SECONDS = 2.0
 POLL_SECONDS = 1.0
 #: The shortest pause after a look that found nothing.
 PAUSE_SECONDS = 0.1
+#: A queue that cannot be used is tried again after this.
+REFUSED_SECONDS = 30.0
 #: S0-26: a pointer may be faster than its request. It is looked for so often.
 STARTS_MAX = 5
 REQUEST_NOT_FOUND = "request_not_found"
@@ -92,6 +101,8 @@ class Adoption:
         self._intake, self._loader, self._process = intake, loader, process
         self._runtime, self._telemetry = process.runtime, process.telemetry
         self._held: list[Held] = []
+        #: Flow → when to try again to use its queue (monotonic).
+        self._refused: dict[str, float] = {}
         self._forget()
 
     async def run(self) -> None:
@@ -127,10 +138,10 @@ class Adoption:
         """Take and adopt one batch, answer what has ended; how many jobs were taken."""
         free = min(BATCH, HELD_MAX - len(self._held))
         taken: list[ForeignJob] = []
-        if free > 0 and self._flows:
+        if free > 0:
             asked_at = self._runtime.monotonic()
-            flows = dict.fromkeys(self._flows, free)
-            taken = await self._jobs.take(self._token, flows, LEASE_SECONDS)
+            flows = [flow for flow in self._flows if asked_at >= self._refused.get(flow, 0.0)]
+            taken = await self._take(flows, free)
             if taken:
                 self._renewed_at = asked_at
                 await self._adopt(taken)
@@ -141,6 +152,22 @@ class Adoption:
             self._held = [one for one in self._held if one.look_at > now]
             await self._answer(due)
         return len(taken)
+
+    async def _take(self, flows: Sequence[str], free: int) -> list[ForeignJob]:
+        """From all queues at once; each by itself where one of them cannot be used."""
+        if not flows:
+            return []
+        try:
+            return await self._jobs.take(self._token, dict.fromkeys(flows, free), LEASE_SECONDS)
+        except QueueRefused as error:
+            if len(flows) == 1:
+                self._telemetry.store_failed("adoption", error)
+                self._refused[flows[0]] = self._runtime.monotonic() + REFUSED_SECONDS
+                return []
+        taken = []
+        for flow in flows:
+            taken += await self._take([flow], free)
+        return taken
 
     async def _renew(self) -> None:
         asked_at = self._runtime.monotonic()

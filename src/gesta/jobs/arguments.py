@@ -9,6 +9,7 @@ from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 import msgspec
 
+from gesta.domain.stored_job import StoredJob
 from gesta.errors import BadFlow
 from gesta.jobs.call import EndpointCall, JobRequest
 from gesta.jobs.outcomes import JobFailed
@@ -38,6 +39,18 @@ class Parameters:
             text = "The stored arguments do not fit the handler's parameters"
             raise JobFailed("BAD_ARGUMENTS", text) from None
         return found if self.request is None else {**found, self.request: JobRequest(call)}
+
+    def of_job(self, job: StoredJob) -> dict[str, Any]:
+        """The arguments of a job that another service created: by name from its route and query,
+        every other one is its payload. Raises ValueError.
+        """
+        query = {name: values[-1] for name, values in job.query_params if values}
+        named = {**query, **job.route_params}
+        return {
+            name: named[name] if name in named else msgspec.json.decode(job.payload)
+            for name in self.types
+            if name in named or self.signature.parameters[name].default is inspect.Parameter.empty
+        }
 
 
 def parameters_of(

@@ -11,6 +11,7 @@ import msgspec
 from gesta.domain.commands import Rules
 from gesta.domain.outcome import Done, Outcome, Rejected, Retry, UnknownPolicy
 from gesta.domain.retry_policy import RetryPolicy
+from gesta.domain.stored_job import StoredJob
 from gesta.errors import BadFlow
 from gesta.flows.attempt import Attempt
 from gesta.flows.flow import Flow
@@ -50,10 +51,16 @@ class Endpoint:
     call: type[EndpointCall]
     max_retries: int
     headers: frozenset[str]
+    #: The handler's arguments from a job that another service created. Raises ValueError.
+    arguments: Callable[[StoredJob], dict[str, Any]]
 
 
 def endpoint_of(
-    name: str, handler: Handler, encode: Callable[[Any], bytes], options: EndpointOptions
+    name: str,
+    handler: Handler,
+    encode: Callable[[Any], bytes],
+    arguments: Callable[[StoredJob], dict[str, Any]],
+    options: EndpointOptions,
 ) -> Endpoint:
     """Raises BadFlow for options that cannot be."""
     if options.on_unknown not in ("resend", "manual"):
@@ -85,7 +92,9 @@ def endpoint_of(
         journal=True,
         request_id=lambda payload: payload.id,
     )
-    return Endpoint(name, flow, call, options.max_retries, checked_headers(name, options.headers))
+    return Endpoint(
+        name, flow, call, options.max_retries, checked_headers(name, options.headers), arguments
+    )
 
 
 async def _keep(value: Any, encode: Callable[[Any], bytes], attempt: Attempt) -> Outcome:

@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from gesta.domain.stored_job import is_id
+from gesta.domain.stored_job import StoredJob, is_id
 from gesta.errors import NotFound, OutcomeTimeout
 from gesta.jobs.answers import Answer, JobProblem
 from gesta.jobs.call import EndpointCall
 from gesta.jobs.endpoint import RESULTS, Endpoint, Handler, endpoint_of, options_of
 from gesta.jobs.representation import JobRepresentation, representation
+from gesta.jobs.shared import SharedJobs
 from gesta.runtime.clock import sleep
 
 if TYPE_CHECKING:
@@ -38,18 +39,37 @@ class EndpointsCore:
     """What the modules of the frameworks share."""
 
     def __init__(
-        self, engine: Engine, *, path: str = "/jobs", tenant: TenantOf = one_tenant
+        self,
+        engine: Engine,
+        *,
+        path: str = "/jobs",
+        tenant: TenantOf = one_tenant,
+        jobs_url: str | None = None,
     ) -> None:
-        """`path`: where `app` is mounted. `tenant`: who calls, from the headers."""
+        """`path`: where `app` is mounted. `tenant`: who calls, from the headers. `jobs_url`: the
+        Redis server where other services read the jobs of tenant `default`, and create jobs.
+        """
         self.engine, self.path, self.tenant = engine, f"/{path.strip('/')}", tenant
         self._endpoints: dict[str, Endpoint] = {}
+        self._shared = None if jobs_url is None else SharedJobs(jobs_url, self._endpoints)
+        if self._shared is not None:
+            engine.add_component("jobs", self._shared.run)
 
     def declare(
-        self, name: str, handler: Handler, encode: Callable[[Any], bytes], given: Mapping[str, Any]
+        self,
+        name: str,
+        handler: Handler,
+        encode: Callable[[Any], bytes],
+        arguments: Callable[[StoredJob], dict[str, Any]],
+        given: Mapping[str, Any],
     ) -> Endpoint:
-        endpoint = endpoint_of(name, handler, encode, options_of(given))
+        endpoint = endpoint_of(name, handler, encode, arguments, options_of(given))
         self.engine.add(endpoint.flow)
         self._endpoints[name] = endpoint
+        if self._shared is not None:
+            self.engine.on(name, "created", name=f"jobs {name}", since="beginning")(
+                self._shared.mirror
+            )
         return endpoint
 
     async def submit(self, endpoint: Endpoint, call: EndpointCall, tenant: str) -> Answer:

@@ -53,7 +53,7 @@ class Endpoints(EndpointsCore):
             async def execute(call: EndpointCall) -> Any:
                 return await handler(**parameters.restored(call))
 
-            endpoint = self.declare(name, execute, encode_result, options)
+            endpoint = self.declare(name, execute, encode_result, parameters.of_job, options)
 
             @functools.wraps(handler)
             async def accept(**given: Any) -> Response[bytes]:

@@ -75,7 +75,7 @@ class ForeignJobs(Protocol):
     ) -> list[ForeignJob]:
         """Lease up to `flows[flow]` jobs of each flow. JobQueue.extend renews these leases, too.
 
-        Raises QueueRefused where a queue cannot be used and the others have no job.
+        Raises QueueRefused where one of the queues cannot be used; then no job is leased.
         """
 
     async def settle(self, settlements: Sequence[ForeignSettlement]) -> list[ForeignSettled]:

@@ -26,8 +26,11 @@ class UndispatchedJobs(Protocol):
         the checkpoints; nothing was written.
         """
 
-    async def undispatched(self, limit: int) -> list[Job]:
-        """The next jobs to put, fair between tenants. They stay undispatched."""
+    async def undispatched(self, limit: int, without: Sequence[str] = ()) -> list[Job]:
+        """The next jobs to put, fair between tenants, of all flows `without` these.
+
+        They stay undispatched.
+        """
 
     async def find_undispatched(self, job_ids: Sequence[str]) -> set[str]:
         """Which of these jobs are undispatched."""

@@ -7,6 +7,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Collection, Sequence
 from typing import Any, ClassVar, Protocol
 
+import msgspec
+
 from gesta.domain.ids import id_end, id_floor
 from gesta.domain.state import State
 from gesta.ports.checkpoints import Checkpoint, Move
@@ -66,8 +68,9 @@ class SqlReadModel(ABC):
     async def move(self, moves: Sequence[Move], quarantined: Sequence[Quarantined] = ()) -> bool:
         return await self.save_with_jobs((), (), quarantined, moves)
 
-    async def undispatched(self, limit: int) -> list[Job]:
-        return [job_of(row) for row in await self._sql.ask("first_undispatched", limit)]
+    async def undispatched(self, limit: int, without: Sequence[str] = ()) -> list[Job]:
+        left_out = msgspec.json.encode(list(without)).decode()
+        return [job_of(row) for row in await self._sql.ask("first_undispatched", limit, left_out)]
 
     async def position(self, name: str) -> int:
         self.recent.forget()

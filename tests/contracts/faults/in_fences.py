@@ -4,6 +4,8 @@ from gesta.ports.fences import Fence
 from gesta.stores.memory.fences import MemoryFences
 from gesta.testing.contracts.fences import FencesAfterRestartContract as AfterRestart
 from gesta.testing.contracts.fences import FencesContract as Fences
+from gesta.testing.contracts.fences import QueueFencesAfterRestartContract
+from gesta.testing.contracts.fences import QueueFencesContract as OfQueue
 from gesta.testing.harnesses.memory import Harness
 from tests.contracts.faults.planting import breaks
 
@@ -17,6 +19,10 @@ from tests.contracts.faults.planting import breaks
     Fences.test_one_tenant_comes_back_and_another_stays_away,
     Fences.test_the_last_of_two_fences_of_a_kind_counts,
     AfterRestart.test_a_fence_is_kept_over_a_restart,
+    OfQueue.test_a_queue_that_was_left_refuses_every_write,
+    OfQueue.test_a_queue_that_is_being_filled_neither_takes_nor_gives_jobs,
+    OfQueue.test_every_fence_of_a_queue_is_listed_once,
+    QueueFencesAfterRestartContract.test_a_fence_of_a_queue_is_kept_over_a_restart,
 )
 class StopsNobody(MemoryFences):
     async def put_up(self, fence):
@@ -53,7 +59,10 @@ class NeverOpensAgain(MemoryFences):
         pass
 
 
-@breaks(Fences.test_jobs_are_put_as_the_fence_goes_down)
+@breaks(
+    Fences.test_jobs_are_put_as_the_fence_goes_down,
+    OfQueue.test_jobs_are_put_as_the_fence_of_a_queue_goes_down,
+)
 class LosesTheJobs(MemoryFences):
     async def take_down(self, fence, jobs=()):
         await super().take_down(fence)

@@ -7,8 +7,10 @@ from typing import Any
 import pytest
 
 from gesta import Conflict, Done, Engine, InDoubt, InvalidRequest, Money, Refused, Request
+from gesta.domain.outcome import Retry
 from gesta.domain.transaction.funds import Funds, funds_of
 from gesta.flows import card
+from gesta.outbound.http import AttemptEnded
 from gesta.testing.plugin import Harness
 
 EUR = "EUR"
@@ -244,3 +246,28 @@ async def test_nothing_moves_while_an_outcome_is_unknown(gesta, shop):
             await act
     with pytest.raises(InDoubt):
         await tx.redrive(again=True)
+
+
+async def test_a_failure_before_the_journal_does_not_lose_the_journal(gesta, shop):
+    """The vault is out of reach first. The call that follows is journalled all the same."""
+    secrets = type(shop._pipeline.config.of("default")).secrets
+    failures = ["once"]
+
+    async def out_of_reach(self: Any, *names: str) -> list[str]:
+        if failures:
+            failures.pop()
+            raise AttemptEnded(Retry("vault_unavailable"))
+        found: list[str] = await secrets(self, *names)
+        return found
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(type(shop._pipeline.config.of("default")), "secrets", out_of_reach)
+        gesta.sandbox.stripe.next(drop=True)
+        tx = await shop.submit(sale())
+        await gesta.pass_time(3)
+    state = (await tx.view()).state
+    assert state.journal
+    assert funds_of(state).key_seconds == 23 * 3_600  # S1-4
+    await gesta.settle(days=0.01)
+    assert await tx.status() == "completed"
+    assert len(gesta.sandbox.stripe.effects) == 1

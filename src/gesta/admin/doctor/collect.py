@@ -12,6 +12,7 @@ from gesta.flows.webhook import NAME as WEBHOOK
 from gesta.maintenance.queue_alarms import standings
 from gesta.maintenance.sweeper import ROLE as SWEEP
 from gesta.ports.event_store import Recorded
+from gesta.ports.foreign_jobs import JobTexts
 from gesta.ports.job_queue import Backlog, QueueStanding, by_flow
 from gesta.ports.leases import LiveProcess
 from gesta.ports.read_model import Filter, View
@@ -24,6 +25,8 @@ from gesta.tenants.pauses import Pause
 
 #: Larger counts are not needed.
 LIMIT = 1_000
+#: Jobs of one queue and state that the search for secrets looks at.
+SAMPLE = 100
 
 
 async def examine(pipeline: Pipeline, tenant: str, place: Target = HERE) -> Facts:
@@ -148,6 +151,12 @@ async def suspicious_jobs(pipeline: Pipeline) -> AsyncIterator[tuple[QueueStandi
         for standing in page:
             yield standing, suspicious_fields(standing)
         after_id = page[-1].job.id
+
+
+async def sampled_jobs(pipeline: Pipeline) -> list[JobTexts]:
+    """Jobs of every declared flow's queue that other programs can write to, in each state."""
+    jobs = pipeline.environment.stores.foreign_jobs
+    return [] if jobs is None else await jobs.sample(list(pipeline.flows), SAMPLE)
 
 
 def _happened(recorded: Recorded) -> int | None:

@@ -82,8 +82,10 @@ def _at_rest(state: State, funds: Funds, otherwise: str) -> State:
 
 
 def _call_started(state: State, event: t.CallStarted, version: int, at: int) -> State:
-    is_first = state.first_attempt_at is None
+    is_first = not state.journal
     state = FOLDS[e.AttemptStarted](state, event, version, at)
+    # An attempt that failed before it was journalled sent nothing: the journal decides, not the
+    # number of the attempt.
     if not is_first:
         return state
     funds = replace(

@@ -78,8 +78,8 @@ class MemoryReadModel:
         self._undispatched.add(jobs)
         return True
 
-    async def undispatched(self, limit: int) -> list[Job]:
-        return self._undispatched.first(limit)
+    async def undispatched(self, limit: int, without: Sequence[str] = ()) -> list[Job]:
+        return self._undispatched.first(limit, without)
 
     async def find_undispatched(self, job_ids: Sequence[str]) -> set[str]:
         return self._undispatched.which(job_ids)
@@ -379,8 +379,9 @@ class UndispatchedJobs:
             self._jobs[job.id] = turn, job
             self._in_turn.add((turn, job.tenant, job.id))
 
-    def first(self, limit: int) -> list[Job]:
-        return [self._jobs[job_id][1] for _, _, job_id in islice(self._in_turn.ascending(), limit)]
+    def first(self, limit: int, without: Sequence[str] = ()) -> list[Job]:
+        jobs = (self._jobs[job_id][1] for _, _, job_id in self._in_turn.ascending())
+        return list(islice((job for job in jobs if job.flow not in without), limit))
 
     def which(self, job_ids: Sequence[str]) -> set[str]:
         return {job_id for job_id in job_ids if job_id in self._jobs}

@@ -5,7 +5,6 @@ from typing import Any
 
 import msgspec
 
-from gesta.errors import QueueRefused
 from gesta.ports.foreign_jobs import (
     Completed,
     Failed,
@@ -43,16 +42,6 @@ class RedisForeignJobs:
     async def take(
         self, token: str, flows: Mapping[str, int], lease_seconds: float
     ) -> list[ForeignJob]:
-        try:
-            return await self._take(token, flows, lease_seconds)
-        except QueueRefused:
-            if len(flows) == 1:
-                raise
-        return await self._take_by_flow(token, flows, lease_seconds)
-
-    async def _take(
-        self, token: str, flows: Mapping[str, int], lease_seconds: float
-    ) -> list[ForeignJob]:
         lease_ms = round(lease_seconds * 1000)
         keys = [self._own.lease(token)]
         args: list[Arg] = [self._now(), token, lease_ms, lease_ms, self._worker, DATA_BYTES_MAX]
@@ -60,21 +49,6 @@ class RedisForeignJobs:
             keys += QueueKeys(self._redis.address.prefix, flow).fixed
             args += [queue_name(flow), free]
         return [_foreign(row, token) for row in await self._call("take_foreign", keys, args)]
-
-    async def _take_by_flow(
-        self, token: str, flows: Mapping[str, int], lease_seconds: float
-    ) -> list[ForeignJob]:
-        """Each queue by itself, because one of them cannot be used."""
-        found: list[ForeignJob] = []
-        refused = None
-        for flow, free in flows.items():
-            try:
-                found += await self._take(token, {flow: free}, lease_seconds)
-            except QueueRefused as error:
-                refused = error
-        if refused is not None and not found:
-            raise refused
-        return found
 
     async def settle(self, settlements: Sequence[ForeignSettlement]) -> list[ForeignSettled]:
         args: list[Arg] = [self._now()]

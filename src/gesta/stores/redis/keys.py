@@ -135,6 +135,7 @@ class QueueKeys:
         ("events", "stream"),
         ("stalled", "set"),
         ("paused", "list"),
+        ("limiter", "string"),
         ("gesta:ends", "hash"),
     )
 

@@ -212,6 +212,67 @@ class FencesAfterRestartContract(Contract):
         await harness.fences.take_down(LEFT)
 
 
+class QueueFencesContract(Contract):
+    """For a queue in a database of its own. Fences of one tenant are the event store's."""
+
+    needs = frozenset({"queue", "fences"})
+
+    @pytest.fixture(autouse=True)
+    async def no_fence_is_left(self, harness: Harness) -> AsyncIterator[None]:
+        yield
+        for fence in await harness.fences.standing():
+            await harness.fences.take_down(fence)
+
+    async def test_a_queue_that_was_left_refuses_every_write(self, harness: Harness) -> None:
+        flow, token = fresh_name(), fresh_name("token")
+        job = fresh_job(flow)
+        await harness.queue.put([job, fresh_job(flow)])
+        await take(harness, flow, token, free=1)
+        await harness.fences.put_up(LEFT)
+        writes = {
+            "put": harness.queue.put([fresh_job(flow)]),
+            "take": harness.queue.take(token, {flow: 1}, 10.0, durable=True),
+            "extend": harness.queue.extend(token, 10.0),
+            "settle": harness.queue.settle([Ack(job.id, token)]),
+        }
+        assert [name for name, write in writes.items() if not await _is_refused(write)] == []
+
+    async def test_a_queue_that_is_being_filled_neither_takes_nor_gives_jobs(
+        self, harness: Harness
+    ) -> None:
+        flow = fresh_name()
+        await harness.queue.put([fresh_job(flow)])
+        await harness.fences.put_up(FILLING)
+        assert await _is_refused(harness.queue.put([fresh_job(flow)]))
+        assert await _is_refused(take(harness, flow))
+
+    async def test_jobs_are_put_as_the_fence_of_a_queue_goes_down(self, harness: Harness) -> None:
+        flow = fresh_name()
+        live, other = fresh_job(flow), fresh_job(flow, possibly_executed=True)
+        await harness.queue.put([live])
+        await harness.fences.put_up(FILLING)
+        await harness.fences.take_down(FILLING, [replace(live, possibly_executed=True), other])
+        assert await harness.fences.standing() == []
+        leased = {one.job.id: one.is_possibly_executed for one in await take(harness, flow)}
+        assert leased == {live.id: False, other.id: True}
+
+    async def test_every_fence_of_a_queue_is_listed_once(self, harness: Harness) -> None:
+        for fence in (FILLING, LEFT, Fence("left", "a third store")):
+            await harness.fences.put_up(fence)
+        assert await harness.fences.standing() == [FILLING, Fence("left", "a third store")]
+
+
+class QueueFencesAfterRestartContract(Contract):
+    needs = frozenset({"queue", "fences", "durable"})
+
+    async def test_a_fence_of_a_queue_is_kept_over_a_restart(self, harness: Harness) -> None:
+        await harness.fences.put_up(LEFT)
+        await reopen(harness)
+        assert await harness.fences.standing() == [LEFT]
+        assert await _is_refused(harness.queue.put([fresh_job(fresh_name())]))
+        await harness.fences.take_down(LEFT)
+
+
 async def _is_refused(write: Coroutine[Any, Any, object]) -> bool:
     try:
         await write

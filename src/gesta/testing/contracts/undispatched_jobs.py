@@ -80,6 +80,15 @@ class UndispatchedJobsContract(Contract):
         await _write(harness, [fresh_job(fresh_name()) for _ in range(3)])
         assert len(await harness.undispatched_jobs.undispatched(2)) == 2
 
+    async def test_jobs_of_flows_that_are_left_out_fill_no_page(self, harness: Harness) -> None:
+        flow = f"contract.{fresh_name('flow')}"
+        stuck, job = [fresh_job(flow) for _ in range(5)], fresh_job("contract.other")
+        await _write(harness, [*stuck, job])
+        found = await harness.undispatched_jobs.undispatched(MANY, [flow, "contract.third"])
+        assert job in found
+        assert not any(one.flow == flow for one in found)
+        assert await _undispatched(harness, stuck) == stuck
+
     async def test_a_large_batch_of_undispatched_jobs_is_kept(self, harness: Harness) -> None:
         jobs = [fresh_job(fresh_name()) for _ in range(700)]
         await _write(harness, jobs)

@@ -54,6 +54,7 @@ class Harness(harness.Harness):
             "job_inspection",
             "job_holds",
             "external_leases",
+            "fences",
             "turns",
             "durable",
         }

@@ -12,10 +12,12 @@ select * from unnest(
 
 -- name: first_undispatched
 -- The first undispatched jobs, the tenants in turn.
--- in: $1 limit
+-- in: $1 limit, $2 flows to leave out, a JSON array
 -- out: id, tenant, flow, request_id, dispatch_version, kind, due_ms, priority, possibly_executed
 select id, tenant, flow, request_id, dispatch_version, kind, due_ms, priority, possibly_executed
-from {schema}.undispatched order by turn, tenant limit $1;
+from {schema}.undispatched
+where flow not in (select jsonb_array_elements_text($2::jsonb))
+order by turn, tenant limit $1;
 
 -- name: last_undispatched_turns
 -- The first turn of all, and the turn of each tenant's last undispatched job.

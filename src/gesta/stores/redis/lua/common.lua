@@ -57,7 +57,7 @@ local function queue(name)
     prioritized = base .. 'prioritized', delayed = base .. 'delayed',
     completed = base .. 'completed', failed = base .. 'failed', marker = base .. 'marker',
     meta = base .. 'meta', pc = base .. 'pc', id = base .. 'id', events = base .. 'events',
-    stalled = base .. 'stalled', paused = base .. 'paused', ends = base .. 'gesta:ends',
+    stalled = base .. 'stalled', paused = base .. 'paused', limiter = base .. 'limiter', ends = base .. 'gesta:ends',
   }
   queues[name] = q
   return q
@@ -68,7 +68,8 @@ end
 local function open(name)
   local q = queue(name)
   if q.is_open then return q end
-  local meta = call('HMGET', q.meta, 'version', 'paused', 'concurrency', 'opts.maxLenEvents')
+  local meta = call('HMGET', q.meta, 'version', 'paused', 'concurrency', 'opts.maxLenEvents',
+    'max', 'duration')
   if meta[1] then
     local major = string.match(meta[1], '^bullmq%-?%a*:(%d+)%.')
     if major ~= '5' and major ~= '6' then fail('GESTAVERSION', name .. ' ' .. meta[1]) end
@@ -76,6 +77,7 @@ local function open(name)
   q.has_meta = meta[1] and meta[4]
   q.is_paused, q.concurrency = meta[2], tonumber(meta[3])
   q.events_max = tonumber(meta[4]) or 10000
+  q.rate_max, q.rate_ms = tonumber(meta[5]), tonumber(meta[6])
   call('LLEN', q.wait)
   call('LLEN', q.active)
   call('ZCARD', q.prioritized)

@@ -12,7 +12,9 @@ promote(q, now)
 local answer, ends = {}, now + tonumber(ARGV[3])
 local limit = free_of(q, tonumber(ARGV[7]))
 if limit > 0 then
-  for _, one in ipairs(next_jobs(q, limit)) do
+  local chosen = next_jobs(q, limit)
+  count_starts(q, #chosen)
+  for _, one in ipairs(chosen) do
     local id = one[1]
     table.insert(answer, start(q, id, one[2], token, now, ARGV[4], ARGV[5]))
     activate(q, {id})

@@ -163,10 +163,33 @@ local function start(q, id, job, token, now, lock_ms, worker)
   return row(q, id, job, ats - job.ended)
 end
 
+-- What BullMQ's global rate limit leaves: `max` starts in each window of `duration` ms. A queue that
+-- Node has stopped with rateLimit() has a count beyond every limit.
+local STOPPED = 9007199254740991
+local function rate_left(q)
+  local count = tonumber(call('GET', q.limiter) or 0)
+  local left = count >= STOPPED and 0 or q.rate_max and q.rate_ms and q.rate_max - count
+  if not left or left > 0 then return left or math.huge end
+  local ttl = call('PTTL', q.limiter)
+  if ttl > 0 then
+    q.limited_ms = ttl
+    return 0
+  end
+  call('DEL', q.limiter)
+  return q.rate_max or math.huge
+end
+
+-- How many jobs may start now, at most `limit`.
 local function free_of(q, limit)
   if q.is_paused then return 0 end
-  if q.concurrency then return math.min(limit, q.concurrency - call('LLEN', q.active)) end
-  return limit
+  if q.concurrency then limit = math.min(limit, q.concurrency - call('LLEN', q.active)) end
+  return math.min(limit, rate_left(q))
+end
+
+-- Count starts for the rate limit.
+local function count_starts(q, count)
+  if count == 0 or not (q.rate_max and q.rate_ms) then return end
+  if call('INCRBY', q.limiter, count) == count then call('PEXPIRE', q.limiter, q.rate_ms) end
 end
 
 -- More is there than was taken: wake the next worker.

@@ -22,9 +22,11 @@ for n = 6, #ARGV, 2 do
       table.insert(ids, one[1])
     end
     activate(q, ids)
+    count_starts(q, #ids)
     prune_ends(q)
     mark_rest(q)
   end
+  if q.limited_ms then next_due = math.min(next_due or math.huge, now + q.limited_ms) end
   local first = call('ZRANGE', q.delayed, 0, 0, 'WITHSCORES')
   if first[2] then
     next_due = math.min(next_due or math.huge, math.floor(tonumber(first[2]) / DELAY_PLACES))

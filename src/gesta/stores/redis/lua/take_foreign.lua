@@ -51,7 +51,9 @@ for n = 7, #ARGV, 2 do
   promote(q, now)
   local limit = free_of(q, tonumber(ARGV[n + 1]))
   if limit > 0 then
-    for _, id in ipairs(choose(q, limit)) do
+    local chosen = choose(q, limit)
+    count_starts(q, #chosen)
+    for _, id in ipairs(chosen) do
       local key = q.base .. id
       call('LPUSH', q.active, id)
       local starts = call('HINCRBY', key, 'ats', 1)

@@ -8,10 +8,11 @@ on conflict do nothing;
 
 -- name: first_undispatched
 -- The first undispatched jobs, the tenants in turn.
--- in: ?1 limit
+-- in: ?1 limit, ?2 flows to leave out, a JSON array
 -- out: id, tenant, flow, request_id, dispatch_version, kind, due_ms, priority, possibly_executed
 select id, tenant, flow, request_id, dispatch_version, kind, due_ms, priority, possibly_executed
 from undispatched
+where flow not in (select value from json_each(?2))
 order by turn, tenant limit ?1;
 
 -- name: first_undispatched_turn

@@ -1,0 +1,195 @@
+"""Jobs that other services create: claimed, adopted as requests under their own ids, and completed.
+
+Hash and request have the same id, so however often a process dies, a job is one request. Calls over
+HTTP get a hash, too, which the same claim leads to the request that exists already.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from gesta.domain.ids import id_text
+from gesta.domain.status_events import Event
+from gesta.domain.stored_job import JobError, StoredJob, job_at
+from gesta.errors import Conflict, InvalidRequest, NotFound, Refused, StoreError
+from gesta.jobs.call import EndpointCall
+from gesta.jobs.endpoint import RESULTS, Endpoint
+from gesta.jobs.representation import error_of
+from gesta.ports.job_store import Claim, ClaimedJob, Completion, Failing, Held, Jobs, Postponement
+from gesta.ports.stores import JobPorts
+from gesta.runtime.clock import sleep
+from gesta.runtime.component import repeat
+from gesta.stores import open_jobs
+
+if TYPE_CHECKING:
+    from gesta.engine.engine import Engine
+    from gesta.engine.pipeline import Pipeline
+    from gesta.engine.request import Request
+
+#: How long a claim lasts, and how often it is renewed.
+LEASE_SECONDS, BEAT_SECONDS = 60.0, 15.0
+#: Between two looks: while jobs run or came, and while there are none.
+BUSY_SECONDS, IDLE_SECONDS = 0.1, 1.0
+#: Jobs that one process holds at most.
+HELD_MAX = 50
+#: Hashes have no tenant.
+TENANT = "default"
+_log = logging.getLogger("gesta.jobs")
+
+
+class SharedJobs:
+    """The jobs at a URL, for the endpoints of one engine."""
+
+    def __init__(self, url: str, endpoints: Mapping[str, Endpoint]) -> None:
+        self._url, self._endpoints = url, endpoints
+        #: The engine that runs, which `gesta worker` makes of the flows of the program's own.
+        self._engine: Engine | None = None
+        self._ports: JobPorts | None = None
+        self._held: dict[str, tuple[Held, Request]] = {}
+        self._beat_at = 0.0
+        self._worker = ""
+
+    @property
+    def store(self) -> Jobs:
+        if self._ports is None:
+            raise StoreError("the job store is not open yet; it is tried again")
+        return self._ports.job_store
+
+    @property
+    def engine(self) -> Engine:
+        if self._engine is None:
+            raise StoreError("the engine is not running yet; it is tried again")
+        return self._engine
+
+    async def run(self, engine: Engine) -> None:
+        """A component of the engine."""
+        self._engine, pipeline = engine, engine.pipeline
+        runtime = pipeline.runtime
+        self._ports = await open_jobs(self._url, runtime)
+        self._worker = id_text(runtime.random_bytes(16))
+        try:
+            await repeat(partial(self._step, pipeline), "jobs", pipeline.process)
+        finally:
+            with suppress(Exception):
+                # The next process claims them at once, and no retry is lost.
+                await self.store.release([held for held, _ in self._held.values()])
+            self._held.clear()
+            await self._ports.close()
+            self._ports = None
+
+    async def mirror(self, event: Event) -> None:
+        """A handler of `created`: the hash of a request. One that another service made stays."""
+        if event.tenant != TENANT or event.flow not in self._endpoints:
+            return
+        try:
+            request = await self.engine.request(event.request_id, flow=event.flow)
+            call = await request.payload()
+        except NotFound:
+            return
+        assert isinstance(call, EndpointCall)
+        job = job_at(
+            event.at_ms,
+            id=event.request_id,
+            name=event.flow,
+            headers=call.headers,
+            route_params=call.route_params,
+            query_params=call.query_params,
+            payload=call.body or msgspec.json.encode(call.arguments).decode(),
+            max_retries=self._endpoints[event.flow].max_retries,
+        )
+        (created,) = await self.store.create([job])
+        if created.error is not None and created.error.reason != "DUPLICATE":
+            raise StoreError(created.error.message)
+
+    async def _step(self, pipeline: Pipeline) -> None:
+        await self.store.reap()
+        await self._beat(pipeline)
+        await self._settle(pipeline)
+        claimed = await self.store.claim(
+            Claim(
+                worker_id=self._worker,
+                names=tuple(self._endpoints),
+                limit=HELD_MAX - len(self._held),
+                lease_seconds=LEASE_SECONDS,
+            )
+        )
+        if claimed.error is not None:
+            raise StoreError(claimed.error.message)
+        for one in claimed.value or ():
+            if one.value is not None:
+                await self._adopt(one.value)
+        is_busy = bool(self._held or claimed.value)
+        await sleep(pipeline.runtime, BUSY_SECONDS if is_busy else IDLE_SECONDS)
+
+    async def _adopt(self, claimed: ClaimedJob) -> None:
+        """Submit the job as a request of its own id, unless that exists."""
+        job, held = claimed.job, claimed.held
+        try:
+            request = await self.engine.request(job.id, flow=job.name, tenant=TENANT)
+        except NotFound:
+            try:
+                request = await self.engine.submit(self._call(job), tenant=TENANT)
+            except (Conflict, InvalidRequest, ValueError) as error:
+                code = "DUPLICATE_JOB" if isinstance(error, Conflict) else "PARSE_ERROR"
+                _log.warning("Job %s cannot be adopted: %s", job.id, error)
+                text = "The job does not fit the endpoint"
+                await self.store.fail([Failing(held, JobError(code, text))])
+                return
+        self._held[job.id] = held, request
+
+    def _call(self, job: StoredJob) -> EndpointCall:
+        endpoint = self._endpoints[job.name]
+        return endpoint.call(
+            id=job.id,
+            arguments=endpoint.arguments(job),
+            headers={
+                name.lower(): values
+                for name, values in job.headers.items()
+                if name.lower() in endpoint.headers
+            },
+            route_params=job.route_params,
+            query_params=job.query_params,
+            body=job.payload,
+        )
+
+    async def _beat(self, pipeline: Pipeline) -> None:
+        now = pipeline.runtime.monotonic()
+        if not self._held or now - self._beat_at < BEAT_SECONDS:
+            return
+        ids = list(self._held)
+        pulses = await self.store.heartbeat([self._held[one][0] for one in ids], LEASE_SECONDS)
+        self._beat_at = now
+        for job_id, pulse in zip(ids, pulses, strict=True):
+            if pulse == "lost":
+                # Another process has it, and the same request.
+                del self._held[job_id]
+            elif pulse == "cancel":
+                with suppress(Refused):
+                    await self._held[job_id][1].cancel()
+
+    async def _settle(self, pipeline: Pipeline) -> None:
+        """Complete the hashes of requests that have ended."""
+        for job_id, (held, request) in list(self._held.items()):
+            state = (await request.view()).state
+            if not state.is_terminal:
+                continue
+            error = error_of(state) or JobError(state.status, "")
+            if state.status == "completed":
+                kept = await pipeline.records.of(TENANT).get(RESULTS, job_id)
+                text = None if kept is None or kept.value is None else kept.value.decode()
+                (answer,) = await self.store.complete([Completion(held, text)])
+            elif state.status == "cancelled":
+                await self.store.cancel([job_id])
+                (answer,) = await self.store.reschedule([Postponement(held, error)])
+            else:
+                (answer,) = await self.store.fail([Failing(held, error)])
+            if answer.code == "JOB_STORE_ERROR":
+                assert answer.error is not None
+                raise StoreError(answer.error.message)
+            del self._held[job_id]
