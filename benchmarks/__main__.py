@@ -11,6 +11,7 @@ from benchmarks.command import (
     run_crash_bench,
     run_flood_bench,
     run_http_bench,
+    run_ingest_bench,
     run_processes_bench,
 )
 from benchmarks.figures import Plan
@@ -24,14 +25,16 @@ def main(arguments: list[str] | None = None) -> None:
     """Ends in SystemExit with the exit code."""
     parser = _parser()
     options = parser.parse_args(arguments)
-    special = [name for name in ("crash", "processes", "flood", "http") if getattr(options, name)]
+    special = [
+        name for name in ("crash", "processes", "flood", "http", "ingest") if getattr(options, name)
+    ]
     if len(special) > 1:
-        parser.error("one at a time: --crash, --processes, --flood or --http")
+        parser.error("one at a time: --crash, --processes, --flood, --http or --ingest")
     has_load = options.rounds or options.history or options.batch or options.keyed
     if special and (has_load or options.flow != "plain" or options.peer is not None):
         parser.error(
-            "--crash, --processes, --flood and --http bring their own load; leave the other"
-            " options out"
+            "--crash, --processes, --flood, --http and --ingest bring their own load; leave the"
+            " other options out"
         )
     logging.getLogger("gesta").handlers[:] = [logging.NullHandler()]
     try:
@@ -58,6 +61,8 @@ def _run(options: argparse.Namespace) -> int:
     requests = options.requests or REQUESTS
     if options.http:
         return run_http_bench(requests=requests, url=url, folder=folder, json=json)
+    if options.ingest:
+        return run_ingest_bench(requests=requests, url=url, folder=folder, json=json)
     plan = Plan(
         requests=requests,
         rounds=options.rounds,
@@ -121,6 +126,11 @@ def _parser() -> argparse.ArgumentParser:
         ),
     )
     add("--http", action="store_true", help="measure the HTTP API, beside what bounds it")
+    add(
+        "--ingest",
+        action="store_true",
+        help="measure Slack events beside a route that only checks their signature",
+    )
     add(
         "--url",
         help=(

@@ -18,7 +18,8 @@ from typing import cast
 import msgspec
 
 from benchmarks.load import percentile, random_keys
-from gesta.runtime.clock import run, spawn
+from gesta.runtime.clock import SystemRuntime, run, spawn
+from gesta.sandbox.slack_events import message_event, signed
 
 
 class Task(msgspec.Struct, frozen=True):
@@ -35,6 +36,12 @@ class Task(msgspec.Struct, frozen=True):
     #: The request, as JSON; its payload gets a number.
     flow: str = "bench.plain"
     text: str = ""
+    #: Calls per second of all connections together; 0: as fast as they are answered.
+    per_second: float = 0.0
+    #: Instead of requests: events of Slack, signed with this secret. The events of another round
+    #: are others.
+    slack_secret: str = ""
+    slack_round: int = 0
 
 
 class Called(msgspec.Struct, frozen=True):
@@ -54,11 +61,14 @@ class _Answered(msgspec.Struct):
 
 
 class Caller(asyncio.Protocol):
-    """One connection: the next body goes out when the last answer is in."""
+    """One connection: the next request goes out when the last answer is in, and when it is due."""
 
-    def __init__(self, bodies: Iterator[bytes], head: bytes) -> None:
-        self._bodies, self._head, self._buffer = bodies, head, bytearray()
-        self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    def __init__(self, requests: Iterator[tuple[float, bytes]]) -> None:
+        """`requests`: when each is due, in seconds from now, and its bytes."""
+        self._requests, self._buffer = requests, bytearray()
+        self._loop = asyncio.get_running_loop()
+        self._start = self._loop.time()
+        self.ended: asyncio.Future[None] = self._loop.create_future()
         self.took_ms: list[float] = []
         self.statuses: list[int] = []
         self.answers: list[bytes] = []
@@ -69,13 +79,22 @@ class Caller(asyncio.Protocol):
         self._next()
 
     def _next(self) -> None:
-        body = next(self._bodies, None)
-        if body is None:
+        found = next(self._requests, None)
+        if found is None:
             self._transport.close()
             self.ended.set_result(None)
             return
-        self._began = time.perf_counter()
-        self._transport.write(b"%sContent-Length: %d\r\n\r\n%s" % (self._head, len(body), body))
+        due, request = self._start + found[0], found[1]
+        if due > self._loop.time():
+            self._loop.call_at(due, self._send, request, due)
+        else:
+            self._send(request, due if found[0] else None)
+
+    def _send(self, request: bytes, due: float | None) -> None:
+        # Measured from when it was due: a late server must not hide behind its own lateness.
+        late = 0.0 if due is None else max(0.0, self._loop.time() - due)
+        self._began = time.perf_counter() - late
+        self._transport.write(request)
 
     def data_received(self, data: bytes) -> None:
         self._buffer += data
@@ -118,17 +137,43 @@ def bodies_of(task: Task) -> list[bytes]:
     ]
 
 
-async def call(task: Task) -> Called:
+def requests_of(task: Task) -> list[bytes]:
+    """Whole HTTP requests, made before the clock runs."""
     head = (
-        f"POST {task.path} HTTP/1.1\r\nHost: {task.host}\r\nAuthorization: Bearer"
-        f" {task.key}\r\nContent-Type: application/json\r\n"
+        f"POST {task.path} HTTP/1.1\r\nHost: {task.host}\r\nContent-Type: application/json\r\n"
     ).encode()
-    bodies = iter(bodies_of(task))
+    if not task.slack_secret:
+        head += f"Authorization: Bearer {task.key}\r\n".encode()
+        return [_request(head, body) for body in bodies_of(task)]
+    now = SystemRuntime().now_ms() // 1000
+    requests = []
+    for number in range(task.calls):
+        name = f"{task.slack_round}R{number}"
+        event = message_event(
+            f"Backlog登録希望 {number}",
+            event_id=f"Ev{name}",
+            ts=f"170000000{task.slack_round}.{number:06d}",
+        )
+        posting = signed(event, task.slack_secret, now)
+        own = "".join(
+            f"{key}: {value}\r\n" for key, value in posting.headers.items() if "X-" in key
+        )
+        requests.append(_request(head + own.encode(), posting.body))
+    return requests
+
+
+def _request(head: bytes, body: bytes) -> bytes:
+    return b"%sContent-Length: %d\r\n\r\n%s" % (head, len(body), body)
+
+
+async def call(task: Task) -> Called:
+    gap = 1 / task.per_second if task.per_second else 0.0
+    requests = iter([(number * gap, one) for number, one in enumerate(requests_of(task))])
     loop = asyncio.get_running_loop()
     start = time.perf_counter()
     opening = [
         spawn(
-            loop.create_connection(lambda: Caller(bodies, head), task.host, task.port),
+            loop.create_connection(lambda: Caller(requests), task.host, task.port),
             "bench-caller",
         )
         for _ in range(task.connections)

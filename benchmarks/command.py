@@ -133,6 +133,24 @@ def run_http_bench(
     return _verdict(figures.faults)
 
 
+def run_ingest_bench(
+    *, requests: int = 20_000, url: str | None = None, json: bool = False, folder: str | None = None
+) -> int:
+    """Measure Slack events beside a bare route and print; the exit code: 0, or 1 when an event was
+    lost or stored twice.
+    """
+    from benchmarks import ingest
+
+    async def work(inside: Path, tell: Tell) -> ingest.IngestFigures:
+        async with bench_store(ChosenStore(url), inside) as store:
+            return await ingest.measure_ingest(requests, store, tell)
+
+    _check_is_fresh(url)
+    figures = _run(work, ingest.STAGES, folder)
+    print_figures("bench: events in", figures, ingest.ingest_rows(figures), json=json)
+    return _verdict(figures.faults)
+
+
 def _run(
     work: Callable[[Path, Tell], Coroutine[Any, Any, T]], stages: Sequence[str], folder: str | None
 ) -> T:

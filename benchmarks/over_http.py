@@ -97,7 +97,7 @@ async def measure_http(requests: int, store: BenchStore, tell: Tell) -> HttpFigu
         async with _served(engine) as task:
             for stage in stages:
                 tell(stage, 0, 1)
-                called = await _call(_task(task, stage, requests))
+                called = await call_from_outside(_task(task, stage, requests))
                 ids.extend(called.ids)
                 waited = await _all_done(engine, len(ids)) if until_done else 0.0
                 # The client's own start is not the server's.
@@ -132,11 +132,11 @@ async def measure_http(requests: int, store: BenchStore, tell: Tell) -> HttpFigu
         rounds = (*SINGLE, *BESIDE, *BATCHES, *inside[False], *inside[True])
         faults = await check.faults(engine, PLAIN, mark, ids, len(rounds) * requests, 0)
     door = [
-        _rate(requests, runs[stage][0].seconds, runs[stage][0], statistics.mean(bare))
+        rate_of(requests, runs[stage][0].seconds, runs[stage][0], statistics.mean(bare))
         for stage in (*SINGLE, *BESIDE)
     ]
     batches = [
-        _rate(requests, runs[stage][1], runs[stage][0], statistics.mean(rates))
+        rate_of(requests, runs[stage][1], runs[stage][0], statistics.mean(rates))
         for stage, rates in zip(BATCHES, inside.values(), strict=True)
     ]
     return HttpFigures(
@@ -182,7 +182,7 @@ async def _all_done(engine: Engine, wanted: int) -> float:
     return time.perf_counter() - began
 
 
-async def _call(task: Task) -> Called:
+async def call_from_outside(task: Task) -> Called:
     lines: list[str] = []
     last = await run_module(
         "benchmarks.callers", (), msgspec.json.encode(task).decode(), lines.append
@@ -197,7 +197,7 @@ async def _call(task: Task) -> Called:
 @asynccontextmanager
 async def _served(engine: Engine) -> AsyncIterator[Task]:
     _, key = await engine.admin.create_key(name="bench", scopes=("submit",), actor=Actor("bench"))
-    async with _listening(engine.web()) as port:
+    async with listening(engine.web()) as port:
         yield Task("127.0.0.1", port, "/v1/requests", key, 0, 0, flow=PLAIN.flow.name, text=TEXT)
 
 
@@ -214,10 +214,10 @@ async def _bare(requests: int) -> float:
             media_type="application/json",
         )
 
-    async with _listening(
+    async with listening(
         Starlette(routes=[Route("/v1/requests", validate, methods=["POST"])])
     ) as port:
-        called = await _call(
+        called = await call_from_outside(
             Task(
                 "127.0.0.1",
                 port,
@@ -233,13 +233,13 @@ async def _bare(requests: int) -> float:
 
 
 @asynccontextmanager
-async def _listening(app: Any) -> AsyncIterator[int]:
+async def listening(app: Any) -> AsyncIterator[int]:
     listener = bind("127.0.0.1", 0)
     async with serving(app, listener):
         yield listener.getsockname()[1]
 
 
-def _rate(requests: int, seconds: float, called: Called, bound: float) -> Rate:
+def rate_of(requests: int, seconds: float, called: Called, bound: float) -> Rate:
     rate = requests / seconds
     return Rate(
         requests_per_second=round(rate),

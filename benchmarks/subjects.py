@@ -14,10 +14,12 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from benchmarks.card_gateway import TYPE, YesGateway
+from gesta.domain.money import Money
 from gesta.domain.outcome import Done, Outcome
 from gesta.engine.engine import Engine
 from gesta.errors import BadSettings
-from gesta.flows import slack, webhook
+from gesta.flows import card, slack, webhook
 from gesta.flows.attempt import Attempt
 from gesta.flows.flow import Flow, Payload, flow
 from gesta.flows.slack.client import SlackApi, client_of
@@ -87,10 +89,35 @@ def subject_of(name: str) -> Iterator[Subject]:
             answers = SlackAnswers()
             with answers.wired():
                 yield _slack(answers)
+        case card.NAME:
+            yield _card()
         case _:
             raise BadSettings(
-                f"flow: bench knows 'plain', 'webhook' and '{slack.NAME}', not {name!r}"
+                f"flow: bench knows 'plain', 'webhook', '{slack.NAME}' and '{card.NAME}', not"
+                f" {name!r}"
             )
+
+
+def _card() -> Subject:
+    """Sales: three events each, because the call is journalled before it is made."""
+    gateway = YesGateway()
+
+    async def set_up(engine: Engine) -> None:
+        account = {"type": TYPE, "account": "bench", "api_key": "bench"}
+        fields = {**account, "per_second": UNLIMITED_PER_SECOND}
+        await engine.admin.put_config("payment.gateway", "default", fields)
+
+    def payload(number: int) -> Payload:
+        return card.Sale(Money.of_minor(number + 1, "EUR"), source="pm_1", description=TEXT)
+
+    return Subject(
+        card.flow([gateway], concurrency=CONCURRENCY),
+        payload,
+        effects=lambda: len(gateway.keys),
+        has_outside=True,
+        set_up=set_up,
+        is_compared=True,
+    )
 
 
 def _webhook(port: int) -> Subject:

@@ -1,4 +1,4 @@
-"""A slow endpoint in FastAPI. `gesta worker --app examples.fastapi_reports:engine` runs the jobs."""
+"""A slow endpoint in FastAPI; `gesta worker --app examples.fastapi_reports:engine` runs it."""
 
 import asyncio
 

@@ -15,6 +15,10 @@ from tests.architecture.source import ROOT
 
 #: The public surface. A change here is a line in CHANGELOG.md and an upgrade path.
 PUBLIC = [
+    "Abort",
+    "Saga",
+    "StepFailed",
+    "saga",
     "Actor",
     "Attempt",
     "Conflict",

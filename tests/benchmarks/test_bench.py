@@ -126,7 +126,7 @@ def test_it_does_not_measure_a_file_system_in_memory_by_accident(tmp_path, monke
     [
         (
             {"flow": "pigeon"},
-            "bench knows 'plain', 'webhook' and 'notification.slack', not 'pigeon'",
+            "bench knows 'plain', 'webhook', 'notification.slack' and 'payment.card', not 'pigeon'",
         ),
         ({"requests": 0}, "must be positive"),
         ({"store": ChosenStore("memory://")}, "keeps nothing that could be counted"),

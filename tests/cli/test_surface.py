@@ -39,6 +39,7 @@ def test_the_commands_are_exactly_these():
         "rebuild",
         "copy",
         "erase",
+        "reconcile",
         "settings",
         "dlq list",
         "dlq show",

@@ -161,7 +161,7 @@ def test_the_commands_of_the_readme_work(tmp_path):
         for line in lines
         if line.startswith("gesta ") and not line.startswith(("gesta serve", "gesta copy"))
     ]
-    assert len(commands) == 5
+    assert len(commands) == 4
     environment = {
         "PATH": os.environ["PATH"],
         "HOME": str(tmp_path),
@@ -214,7 +214,7 @@ def test_no_page_for_users_mentions_requirement_ids_or_internal_papers(page):
 
 def test_no_program_in_the_documents_is_left_out():
     programs = [block for page in PAGES for block in blocks(page, "python")]
-    assert len(programs) == 23
+    assert len(programs) == 26
 
 
 def test_every_test_that_the_page_of_guarantees_names_is_there():
@@ -232,3 +232,10 @@ async def test_the_email_of_the_guide_is_sent(gesta, capsys):
     assert capsys.readouterr().out.splitlines()[-1] == "SENT"
     [letter] = gesta.sandbox.smtp.effects
     assert (letter.data["subject"], letter.text) == ("Hello Ana", "Welcome, Ana.\n")
+
+
+async def test_the_card_payment_of_the_guide_is_captured(gesta, capsys):
+    names = program(ROOT / "docs" / "payments.md", "card.Authorize(")
+    await names["main"]()
+    assert capsys.readouterr().out == "captured\n"
+    assert [one.type for one in gesta.sandbox.stripe.effects] == ["authorize", "capture"]

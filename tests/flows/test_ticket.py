@@ -163,8 +163,8 @@ def test_a_message_with_nothing_but_the_keyword_has_a_default_summary() -> None:
     [
         ((), "7"),
         (("T123ABC",), "20"),
-        (("T123ABC", "T123ABC/C123ABC"), "21"),
-        (("T999", "T123ABC/C999"), "7"),
+        (("T123ABC", "T123ABC.C123ABC"), "21"),
+        (("T999", "T123ABC.C999"), "7"),
     ],
 )
 async def test_the_project_is_that_of_the_channel_or_of_the_team(

@@ -119,7 +119,8 @@ BODIES = {
     "POST /v1/flows/{flow}/work": "limit waitSeconds leaseSeconds",
     "POST /v1/requests/{id}/lease": "token leaseSeconds",
     "POST /v1/requests/{id}/outcome": (
-        "type token attempts id tenant providerMessageId targetId reason retryable "
+        "type token attempts id tenant providerMessageId targetId providerTxnId amount reason "
+        "retryable "
         "lastError retryAfterSec correlationId causationId actor"
     ),
     "POST /v1/pauses": "flow credential reason",
@@ -196,7 +197,7 @@ FIELDS: dict[Any, str] = {
     subscriptions.SuppressedRepresentation: "id masked reason source since",
     work.Work: (
         "flow id token leaseUntil attempt key payload correlationId createdAt dueAt "
-        "expiresAt priority cancelRequested"
+        "expiresAt priority cancelRequested operation amount"
     ),
     work.Extended: "leaseUntil cancelRequested",
     work.Recorded: "flow id status attempts reason nextAttemptAt",

@@ -8,14 +8,17 @@ import pytest
 
 from gesta.flows import card
 from tests.http_api.served import served
+from tests.stores.postgresql.places import fresh_url
 
 EUR = {"currency": "EUR"}
 PAYLOAD = {"amount": {"amount": "49.90", **EUR}, "source": "pm_1"}
 
 
-@pytest.fixture
-async def api(tmp_path):
-    async with served(f"sqlite:///{tmp_path / 'gesta.db'}", flows=[card.flow()]) as running:
+@pytest.fixture(params=["sqlite", "postgresql"])
+async def api(request, tmp_path):
+    is_file = request.param == "sqlite"
+    url = f"sqlite:///{tmp_path / 'gesta.db'}" if is_file else await fresh_url()
+    async with served(url, flows=[card.flow()]) as running:
         yield running
 
 
@@ -108,3 +111,22 @@ async def test_a_test_key_moves_no_real_money(api):
     answer = await api.call("POST", f"/v1/requests/{tx}/capture", {"key": "k"}, key=trial)
     assert (answer.status, answer.body["code"]) == (403, "test_key")
     assert (await ended(api, live, tx))["status"] == "authorized"
+
+
+async def test_metrics_count_what_moved(api):
+    key = await api.key("read", "submit", test=True)
+    tx = await authorized(api, key)
+    await api.call("POST", f"/v1/requests/{tx}/capture", {"key": "c"}, key=key)
+    await ended(api, key, tx)
+    await api.call("POST", f"/v1/requests/{tx}/reverse", {}, key=key)
+    await ended(api, key, tx)
+    metrics = api.engine.pipeline.telemetry.metrics
+    found = {
+        sample.name: sample.value
+        for family in metrics.collect()
+        for sample in family.samples
+        if sample.labels.get("namespace") == "payment.card"
+    }
+    assert found["authorized_total"] == 1  # R1-47
+    assert found["captured_total"] == 1  # R1-47
+    assert found["reversed_total"] == 1  # R1-47

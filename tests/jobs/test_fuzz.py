@@ -50,7 +50,7 @@ jobs = st.builds(
 def test_a_job_survives_its_fields_and_its_row(job):
     fields = fields_of(job)
     assert set(fields) <= set(FIELDS)
-    assert job_of(fields) == job  # R4-5
+    assert job_of(fields) == job  # R4-5, S4-16: the sketch's contract, as code that runs
     assert job_of(fields_of_row(row_of(fields, 0))) == job  # R4-5
 
 

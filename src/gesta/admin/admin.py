@@ -21,12 +21,15 @@ from gesta.engine.request import Request
 from gesta.errors import BadConfig, BadInput, InvalidRequest, NotFound, StoreError
 from gesta.flows.channels import unknown_flow
 from gesta.flows.flow import secret_fields
-from gesta.flows.validation import actor_errors
+from gesta.flows.payment.gateway import Gateway, Window
+from gesta.flows.payment.gateways import installed
+from gesta.flows.validation import actor_errors, tenant_errors
 from gesta.flows.webhook import NAME as WEBHOOK
 from gesta.flows.webhook import SUBSCRIPTION
 from gesta.intake.inbound.dead_letters import dead_letter_of
 from gesta.intake.submit import Accepted
 from gesta.intake.submit_options import subject_errors
+from gesta.payments.reconcile import Report, window_errors
 from gesta.ports.job_queue import HeldJob
 from gesta.ports.read_model import Filter, Quarantined, View
 from gesta.projector.partitions import projected_position, projects
@@ -562,6 +565,33 @@ class Admin:
         """End that pause; returns how many jobs it held. Other pauses stay. Raises NotFound."""
         _check_actor(actor)
         return await self._pipeline.pausing.resume(EVERYTHING, actor)
+
+    async def reconcile(
+        self,
+        gateway: str,
+        since: datetime,
+        until: datetime,
+        *,
+        tenant: str = "default",
+        gateways: Sequence[Gateway] | None = None,
+        actor: Actor | None = None,
+    ) -> Report:
+        """Compare the ledger of an account at a gateway with the record, and correct the record.
+
+        `gateway` is the code of a payment.gateway config. `gateways`: those that the program adds.
+        Repeat it, also with overlapping windows: what is corrected once is not corrected again.
+        """
+        _check_actor(actor)
+        if faults := window_errors(since, until) | tenant_errors(tenant):
+            raise InvalidRequest("reconcile", faults)
+        window = Window(round(since.timestamp() * 1000), round(until.timestamp() * 1000))
+        return await self._pipeline.reconciler.run(
+            gateway,
+            window,
+            gateways=installed() if gateways is None else gateways,
+            tenant=tenant,
+            actor=actor,
+        )
 
     async def paused(self, tenant: str | None = None) -> list[Pause]:
         """The pauses of all tenants together and of this tenant, or of tenants with held jobs."""

@@ -19,7 +19,7 @@ def transaction_representation(state: State) -> TransactionRepresentation:
         flow=state.flow,
         status=state.status,
         operation=state.operation,
-        gateway=funds.gateway,
+        gateway=funds.gateway or None,
         provider_id=funds.payment_id or None,
         requested=funds.money(funds.requested),
         authorized=funds.money(funds.authorized),

@@ -53,7 +53,8 @@ class TransactionRepresentation(Representation, frozen=True):
     status: Status
     #: The operation that is open, or was the last one.
     operation: str
-    gateway: str
+    #: Null: external workers execute it.
+    gateway: str | None
     #: The gateway's id of the payment.
     provider_id: str | None
     requested: Money

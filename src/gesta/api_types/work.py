@@ -3,6 +3,7 @@
 from typing import Any
 
 from gesta.api_types.structs import Representation
+from gesta.domain.money import Money
 
 #: The header that carries the lease token of calls without a body. It is never in the URL, because
 #: URLs are logged.
@@ -30,6 +31,10 @@ class Work(Representation, frozen=True):
     priority: int
     #: The request is to be cancelled: stop if possible, and report what happened.
     cancel_requested: bool
+    #: What to do, where a request has several operations: `authorization`, `capture`.
+    operation: str = "send"
+    #: The amount of the operation of a transaction.
+    amount: Money | None = None
 
 
 class Extended(Representation, frozen=True):

@@ -21,6 +21,7 @@ from gesta.cli import (
     jobs,
     key,
     pauses,
+    reconcile,
     requests,
     sandbox,
     serve,
@@ -68,6 +69,7 @@ COMMANDS: dict[str, dict[str, Handler]] = {
         "rebuild": admin.rebuild,
         "copy": copy.copy,
         "erase": admin.erase,
+        "reconcile": reconcile.reconcile,
         "settings": admin.list_settings,
     },
 }

@@ -91,7 +91,7 @@ async def show_transaction(call: Invocation, request_id: Id, as_json: Json = Fal
         lines = {
             "transaction": one.id,
             "status": one.status,
-            "gateway": one.gateway,
+            "gateway": one.gateway or "",
             "requested": str(one.requested),
             "authorized": str(one.authorized),
             "captured": str(one.captured),

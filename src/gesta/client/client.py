@@ -180,5 +180,6 @@ class SyncClient:
     get_work = _done(Client.get_work)
     extend_work = _done(Client.extend_work)
     report_sent = _done(Client.report_sent)
+    report_completed = _done(Client.report_completed)
     report_failed = _done(Client.report_failed)
     report_unknown = _done(Client.report_unknown)

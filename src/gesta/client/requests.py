@@ -396,6 +396,14 @@ class WorkCalls(Calls):
             work, "recordSent", providerMessageId=provider_message_id, targetId=target_id
         )
 
+    async def report_completed(
+        self, work: Work, *, provider_txn_id: str | None = None, amount: Money | None = None
+    ) -> Recorded:
+        """Report that a task or an operation of a transaction was done. Safe to repeat."""
+        return await self._report(
+            work, "recordCompleted", providerTxnId=provider_txn_id, amount=_money(amount)
+        )
+
     async def report_failed(
         self,
         work: Work,

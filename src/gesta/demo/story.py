@@ -3,6 +3,7 @@
 from collections.abc import Awaitable, Callable, Sequence
 
 from gesta.admin.wording import describe, event_name
+from gesta.demo import slack_story
 from gesta.demo.orders import (
     NEW_TOKEN,
     OLD_TOKEN,
@@ -24,7 +25,7 @@ from gesta.sandbox import Fault
 
 class Shop:
     def __init__(self, stage: Stage) -> None:
-        self._stage = stage
+        self.stage = stage
         self.orders: list[Order] = []
         self.others: list[Order] = []
 
@@ -34,34 +35,32 @@ class Shop:
         """Notify of a new order; the first message about it meets the fault."""
         number = f"A-{len(self.orders) + 1}"
         if mishap is not None:
-            self._stage.receiver.mishap(number, mishap)
-        order = Order(
-            number, shows, await self.ask(number, endpoint=endpoint), self._stage.receiver
-        )
+            self.stage.receiver.mishap(number, mishap)
+        order = Order(number, shows, await self.ask(number, endpoint=endpoint), self.stage.receiver)
         self.orders.append(order)
         return order
 
     async def tell(self, flow: str, shows: str) -> Order:
         """Notify of a new order of the other shop, through another channel."""
         number = f"B-{len(self.others) + 1}"
-        request = await self._stage.engine.submit(payload_of(flow, number), key=f"order-{number}")
-        order = Order(number, shows, request, self._stage.doors[flow])
+        request = await self.stage.engine.submit(payload_of(flow, number), key=f"order-{number}")
+        order = Order(number, shows, request, self.stage.doors[flow])
         self.others.append(order)
         return order
 
     async def ask(self, number: str, *, total: int = 42, endpoint: str = WAREHOUSE) -> Request:
         message = webhook.Message("order.paid", {"order": number, "total": total}, endpoint)
-        return await self._stage.engine.submit(message, key=f"order-{number}")
+        return await self.stage.engine.submit(message, key=f"order-{number}")
 
     async def until(self, holds: Callable[[], bool | Awaitable[bool]], awaited: str) -> None:
         """Wait until it holds. Raises Stuck after a time limit, or when the worker has ended."""
 
         def look() -> bool | Awaitable[bool]:
-            if self._stage.worker.has_ended:
+            if self.stage.worker.has_ended:
                 raise Stuck(f"{awaited}: the worker ended by itself")
             return holds()
 
-        await until(self._stage.runtime, look, awaited)
+        await until(self.stage.runtime, look, awaited)
 
     async def state(self, order: Order, holds: Callable[[State], bool]) -> State:
         """The state of the order once it satisfies the condition."""
@@ -87,7 +86,7 @@ SLOW_SECONDS = 10.0
 
 class Story:
     def __init__(self, stage: Stage) -> None:
-        self._stage, self._say, self._act = stage, stage.screen.say, stage.screen.act
+        self.stage, self._say, self._act = stage, stage.screen.say, stage.screen.act
         self._shop = Shop(stage)
         self._broken: list[str] = []
 
@@ -98,6 +97,7 @@ class Story:
         lost = await self._lost_answer()
         await self._dead_letter()
         await self._other_channels()
+        await slack_story.tell(self, self._shop)
         await self._revoked_token()
         killed, late = await self._killed_worker()
         await self._endings(busy, lost, killed, late)
@@ -106,7 +106,7 @@ class Story:
     async def count(self) -> OrderResult:
         """The status of every request, beside the counts of the receiver."""
         tallies = [await tally(order) for order in (*self._shop.orders, *self._shop.others)]
-        return OrderResult(tallies, self._broken, self._stage.screen.seconds)
+        return OrderResult(tallies, self._broken, self.stage.screen.seconds)
 
     async def _plain_sailing(self) -> None:
         self._act("Three requests that succeed")
@@ -123,7 +123,7 @@ class Story:
         self._act("The same key twice")
         order = await self._shop.pay("submitted twice, one key")
         again = await self._shop.ask(order.number)
-        self._expect("the same key leads to the same request", is_so=again.id == order.request.id)
+        self.expect("the same key leads to the same request", is_so=again.id == order.request.id)
         self._say(
             f"{order.number} is submitted twice with the same key. The second leads to the same"
             f" request: {again.verdict}."
@@ -133,7 +133,7 @@ class Story:
             await self._shop.ask(order.number, total=999)
         except Conflict as refused:
             conflict = refused
-        self._expect("other content under a used key is refused", is_so=conflict is not None)
+        self.expect("other content under a used key is refused", is_so=conflict is not None)
         self._say(f"A third time, with another total under that key, it is refused: {conflict}.")
         await self._shop.sent(order)
         self._say(f"{order.number} is sent.")
@@ -165,7 +165,7 @@ class Story:
 
     async def _dead_letter(self) -> None:
         self._act("A dead letter, redriven")
-        admin = self._stage.engine.admin
+        admin = self.stage.engine.admin
         order = await self._shop.pay("dead letter, redriven", endpoint=ACCOUNTING)
         state = await self._shop.state(order, lambda state: state.status == "failed")
         letter = await admin.dead_letter(order.request.id)
@@ -174,7 +174,7 @@ class Story:
             f" cannot help: {state.status} ({letter.failure.reason}), and it waits among the"
             " dead letters."
         )
-        await admin.put_config(webhook.ENDPOINT, ACCOUNTING, {"url": self._stage.address})
+        await admin.put_config(webhook.ENDPOINT, ACCOUNTING, {"url": self.stage.address})
         await order.request.redrive()
         self._say("An operator stores the new address and redrives it.")
         await self._shop.sent(order)
@@ -187,9 +187,9 @@ class Story:
             email.NAME: "e-mail, by code and template",
             SMS: "SMS, by code and template",
         }
-        there = [name for name in shows if name in self._stage.engine.flows]
+        there = [name for name in shows if name in self.stage.engine.flows]
         if len(there) < len(shows):
-            self._stage.screen.aside(
+            self.stage.screen.aside(
                 "Some stay away: pip install 'gesta[slack,email,sms]' brings their libraries."
             )
         if not there:
@@ -204,11 +204,11 @@ class Story:
         self._say(f"{_listed(orders)} sent, each in the words of its template.")
 
     async def _revoked_token(self) -> None:
-        if slack.NAME not in self._stage.engine.flows:
+        if slack.NAME not in self.stage.engine.flows:
             return
         self._act("A token is revoked")
-        admin, held = self._stage.engine.admin, 2
-        self._stage.doors[slack.NAME].fake.on(OLD_TOKEN, error="token_revoked")
+        admin, held = self.stage.engine.admin, 2
+        self.stage.doors[slack.NAME].fake.on(OLD_TOKEN, error="token_revoked")
         orders = [
             await self._shop.tell(slack.NAME, "token revoked, held, renewed") for _ in range(held)
         ]
@@ -222,14 +222,14 @@ class Story:
             f"Slack refuses the token of {_listed(orders)}. No dead letters: both are held, no"
             f" attempt is spent ({pause.reason})."
         )
-        await put_workspace(self._stage.engine, self._stage.url, NEW_TOKEN)
+        await put_workspace(self.stage.engine, self.stage.url, NEW_TOKEN)
         for order in orders:
             await self._shop.sent(order)
         self._say(f"An operator stores the new token, and they are sent: {_listed(orders)}.")
 
     async def _killed_worker(self) -> tuple[Order, Order]:
         self._act("The worker is killed in the middle of a call")
-        worker, receiver = self._stage.worker, self._stage.receiver
+        worker, receiver = self.stage.worker, self.stage.receiver
         killed = await self._shop.pay(
             "worker killed during the call", Fault(slow_seconds=SLOW_SECONDS)
         )
@@ -279,25 +279,25 @@ class Story:
             return not waiting
 
         await self._shop.until(look, "every request to end")
-        arrivals = self._stage.receiver.arrivals_of(busy.number)
+        arrivals = self.stage.receiver.arrivals_of(busy.number)
         waited_ms = arrivals[-1] - arrivals[0]
-        self._expect(
+        self.expect(
             "no attempt comes before Retry-After is over",
             is_so=waited_ms >= RETRY_AFTER_SECONDS * 1000,
         )
 
     async def _record(self, order: Order) -> None:
         self._act(f"What is on record about {order.number}")
-        history = await self._stage.engine.history(order.request.id)
+        history = await self.stage.engine.history(order.request.id)
         created_at = history[0][2].occurred_at
         for type_name, event, meta in history:
-            self._stage.screen.fact(
+            self.stage.screen.fact(
                 (meta.occurred_at - created_at) / 1000,
                 event_name(type_name, order.request.flow),
                 describe(event, meta.occurred_at),
             )
 
-    def _expect(self, promise: str, *, is_so: bool) -> None:
+    def expect(self, promise: str, *, is_so: bool) -> None:
         if not is_so:
             self._broken.append(promise)
 

@@ -60,6 +60,8 @@ class Lifecycle:
     words: Mapping[type, str]
     #: What a stream of one is called, between the flow and the tenant.
     stream: str = "request"
+    #: Event → the counter of its metric, `<name>_total`.
+    counters: Mapping[type, str] = field(default_factory=dict)
     #: Every call is journalled before it is made, also where a durable lease would do.
     journal: bool = False
     #: Field → its type, which a payload must have.

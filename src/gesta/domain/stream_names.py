@@ -6,7 +6,7 @@ from gesta.domain.lifecycles import lifecycle_of
 
 #: Matches the whole name of every stream that is built here. An event store that gesta shares with
 #: other programs filters its log by it.
-OURS = r"(config|[^-$]+\.(request|transaction))-.+"
+OURS = r"(config|[^-$]+\.(request|transaction|run))-.+"
 #: The owner of config that applies to every tenant. No tenant can have this name.
 INSTALLATION = "_gesta"
 
@@ -22,6 +22,11 @@ def request_stream(flow: str, tenant: str, request_id: str) -> str:
 def config_stream(tenant: str) -> str:
     """The one stream with all config of a tenant."""
     return f"config-{tenant}"
+
+
+def reconciliation_stream(gateway_type: str, tenant: str, run: str) -> str:
+    """The reports of one window of an account at a gateway."""
+    return f"reconciliation.{gateway_type}.run-{tenant}-{run}"
 
 
 def checkpoint_of(subscription: str) -> str:

@@ -11,7 +11,7 @@ import platform
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
-from functools import partial
+from functools import cached_property, partial
 from importlib.metadata import version
 
 from gesta.domain.ids import REQUEST_ID
@@ -37,6 +37,7 @@ from gesta.maintenance.sweeper import Sweeper
 from gesta.outbound.http import Http
 from gesta.outbound.rate_limits import Tokens
 from gesta.outbound.smtp import Mail
+from gesta.payments.reconcile import Reconciler
 from gesta.ports.leases import LiveProcess, Presence, Role
 from gesta.ports.stores import Stores, refuse_missing
 from gesta.projector.inline import InlineProjection
@@ -325,6 +326,20 @@ class Pipeline:
                 process=process,
             ),
             process=process,
+        )
+
+    @cached_property
+    def reconciler(self) -> Reconciler:
+        stores = self.environment.stores
+        return Reconciler(
+            flows=self.flows,
+            events=stores.events,
+            read_model=stores.read_model,
+            loader=self.loader,
+            recorder=self.recorder,
+            config=self.config,
+            http=partial(Http, self.environment.transport, self.runtime),
+            process=self.process,
         )
 
     def _wire_subscriptions(self, subscriptions: Sequence[Subscription]) -> None:

@@ -10,9 +10,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from gesta.flows.payment import card, transfer
+    from gesta.flows.payment import card, settlement, transfer
 
-__all__ = ["card", "transfer"]
+__all__ = ["card", "settlement", "transfer"]
 
 if not TYPE_CHECKING:
 

@@ -3,11 +3,12 @@
 The types are imported at run time, so that `help(Attempt)` and tools that read annotations work.
 """
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
+from gesta.domain.state import State
 from gesta.outbound.http import Http
 from gesta.outbound.rate_limits import Limits
 from gesta.outbound.smtp import Mail
@@ -57,5 +58,7 @@ class Attempt(msgspec.Struct, frozen=True):
     in_doubt: bool = False
     #: What the lifecycle keeps of the request, e.g. the amounts of a transaction.
     facts: Mapping[str, Any] = {}
+    #: (flow, id) of requests of the same tenant → as they are now. None only in tests.
+    read: Callable[[Sequence[tuple[str, str]]], Awaitable[list[State]]] | None = None
     #: The journalled call, where the flow renders one: send exactly this.
     call: bytes = b""

@@ -16,6 +16,7 @@ CHANNELS = {
     "webhook_events": ("inbound.webhook",),
     "card": ("payment.gateway",),
     "transfer": ("payment.gateway",),
+    "settlement": ("payment.gateway",),
     "gateway_events": ("payment.gateway",),
 }
 #: Channel → its flow, where that is not `notification.CHANNEL`.
@@ -25,6 +26,7 @@ _FLOWS = {
     "webhook_events": "inbound.webhook",
     "card": "payment.card",
     "transfer": "payment.transfer",
+    "settlement": "payment.settlement",
     "gateway_events": "inbound.gateway",
 }
 #: Channel → its module, where that is not `gesta.flows.CHANNEL`.
@@ -33,6 +35,7 @@ _MODULES = {
     "webhook_events": "gesta.intake.inbound.webhook",
     "card": "gesta.flows.payment.card",
     "transfer": "gesta.flows.payment.transfer",
+    "settlement": "gesta.flows.payment.settlement",
     "gateway_events": "gesta.flows.payment.webhooks",
 }
 

@@ -4,10 +4,14 @@ Either gesta or external workers execute a flow, never both. worker/external lea
 """
 
 import types
-from typing import Any
+from typing import Any, Literal
+
+import msgspec
 
 from gesta.domain.commands import Rules
 from gesta.domain.ids import FLOW
+from gesta.domain.lifecycles import lifecycle_of
+from gesta.domain.money import Money
 from gesta.domain.outcome import Outcome, UnknownPolicy
 from gesta.domain.retry_policy import RetryPolicy
 from gesta.errors import BadFlow
@@ -83,14 +87,24 @@ def from_table(name: str, table: dict[str, Any]) -> Flow:
     return external(name, **arguments)
 
 
+class AnyTransaction(Payload, frozen=True):
+    """The payload of an external flow that moves money and declares no type of its own."""
+
+    amount: Money
+    operation: Literal["authorize", "sale"] = "sale"
+    #: Whatever the worker needs.
+    details: dict[str, Any] = msgspec.field(default_factory=dict)
+
+
 def _any_object(name: str) -> type[Payload]:
     """A payload type for each flow, because `submit` finds the flow by the type."""
     if not isinstance(name, str) or not FLOW.fullmatch(name):
         # Flow raises the error.
         return AnyObject
     title = "".join(part.capitalize() for part in name.replace(".", "_").split("_"))
+    base = AnyTransaction if lifecycle_of(name).needs else AnyObject
     made: type[Payload] = types.new_class(
-        title, (AnyObject,), {"frozen": True, "forbid_unknown_fields": True}
+        title, (base,), {"frozen": True, "forbid_unknown_fields": True}
     )
     return made
 

@@ -9,6 +9,7 @@ from gesta.api_types.work import LEASE, Extended, Recorded, Work
 from gesta.domain.durations import iso
 from gesta.domain.events import Actor
 from gesta.domain.ids import REQUEST_ID
+from gesta.domain.money import Money
 from gesta.errors import Forbidden, InvalidRequest, StoreError
 from gesta.flows.external import LEASE_SECONDS_MAX, LEASE_SECONDS_MIN
 from gesta.flows.validation import decode_fields
@@ -24,6 +25,7 @@ from gesta.worker.external.reports import (
     Id,
     Name,
     Reason,
+    RecordCompleted,
     RecordFailed,
     RecordSent,
     RecordUnknown,
@@ -37,8 +39,9 @@ TURNS = 3
 
 LeaseSeconds = Annotated[float, msgspec.Meta(ge=LEASE_SECONDS_MIN, le=LEASE_SECONDS_MAX)]
 Token = Annotated[str, msgspec.Meta(min_length=1, max_length=200)]
-_KINDS: dict[str, type[RecordSent | RecordFailed | RecordUnknown]] = {
+_KINDS: dict[str, type[RecordSent | RecordCompleted | RecordFailed | RecordUnknown]] = {
     "recordSent": RecordSent,
+    "recordCompleted": RecordCompleted,
     "recordFailed": RecordFailed,
     "recordUnknown": RecordUnknown,
 }
@@ -63,11 +66,12 @@ class Extend(Asked, frozen=True):
 class Outcome(Asked, frozen=True):
     """The outcome of leased work. `id` and `tenant` are optional and must be those of the request.
 
-    recordSent takes providerMessageId and targetId; recordFailed and recordUnknown take reason,
+    recordSent takes providerMessageId and targetId; recordCompleted takes providerTxnId and amount,
+    and is for tasks and transactions; recordFailed and recordUnknown take reason,
     lastError and retryAfterSec; recordFailed also takes retryable.
     """
 
-    type: Literal["recordSent", "recordFailed", "recordUnknown"]
+    type: Literal["recordSent", "recordCompleted", "recordFailed", "recordUnknown"]
     token: Token
     #: The worker's own count. The engine's count decides about retries; where they differ, both are
     #: recorded.
@@ -76,6 +80,8 @@ class Outcome(Asked, frozen=True):
     tenant: str | None = None
     provider_message_id: Name | None = None
     target_id: Name | None = None
+    provider_txn_id: Name | None = None
+    amount: Money | None = None
     reason: Reason | None = None
     retryable: bool | None = None
     last_error: Text | None = None
@@ -224,6 +230,8 @@ def _work(item: WorkItem) -> Work:
         None if item.expires_at is None else iso(item.expires_at),
         item.priority,
         item.cancel_requested,
+        item.operation,
+        item.amount,
     )
 
 

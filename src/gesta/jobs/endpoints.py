@@ -86,12 +86,11 @@ class EndpointsCore:
         """Raises NotFound, also for requests that are no jobs of these endpoints."""
         if not is_id(job_id.lower()):
             raise JobProblem(400, "bad_job_id", "A job id is a GUID, like 0a1b2c3d-…")
-        for name in self._endpoints:
-            try:
-                return await self.engine.request(job_id.lower(), flow=name, tenant=tenant)
-            except NotFound:
-                continue
-        raise NotFound("job", job_id)
+        names = list(self._endpoints)
+        view = await self.engine.pipeline.loader.find(names, tenant, job_id.lower())
+        if view is None:
+            raise NotFound("job", job_id)
+        return await self.engine.request(view.state.id, flow=view.state.flow, tenant=tenant)
 
     async def read(self, request: Request) -> JobRepresentation:
         return await self._read(request, self._endpoints[request.flow])

@@ -7,6 +7,7 @@ it follows the job. `DELETE /<id>` cancels it.
 from __future__ import annotations
 
 import re
+from asyncio import CancelledError
 from collections.abc import Awaitable, Callable, MutableMapping
 from contextlib import suppress
 from typing import Any
@@ -79,7 +80,7 @@ class StatusApp:
             await send({"type": "http.response.body", "body": b"", "more_body": False})
         finally:
             gone.cancel()
-            with suppress(BaseException):
+            with suppress(CancelledError, Exception):
                 await gone
 
 

@@ -15,6 +15,7 @@ from gesta.domain import events as e
 from gesta.domain.codec import encode, event_types
 from gesta.domain.commands import Command, Rules
 from gesta.domain.ids import event_id
+from gesta.domain.lifecycle import Lifecycle
 from gesta.domain.lifecycles import lifecycle_of
 from gesta.domain.state import State
 from gesta.domain.stream_names import request_stream
@@ -132,6 +133,8 @@ class Recorder:
                     or (after.phase == "ended" and after.status not in lifecycle.success)
                 ):
                     self._telemetry.status_changed(view.state, after, tags)
+                if lifecycle.counters and recording.settled != "active":
+                    self._count_movements(view.state.flow, lifecycle, events)
                 return Applied(changed, events, recording.settled)
             assert isinstance(recording.verdict, Stale)
             if tries >= TRIES and not insist:
@@ -139,6 +142,11 @@ class Recorder:
             view = await self.fresh(view, insist=insist)
             await sleep(self._runtime, self._runtime.chance() * 0.02)
         raise Busy(view.state.id, TRIES)
+
+    def _count_movements(self, flow: str, lifecycle: Lifecycle, events: Sequence[e.Event]) -> None:
+        for event in events:
+            if (counter := lifecycle.counters.get(type(event))) is not None:
+                self._telemetry.moved(flow, counter)
 
     async def settle(
         self, settlement: Settlement | None, *, insist: bool = False
@@ -153,6 +161,12 @@ class Recorder:
             if not insist:
                 raise
             return (await self._again(entry)).settled
+
+    async def states(self, tenant: str, names: Sequence[tuple[str, str]]) -> list[State]:
+        """Requests of a tenant by flow and id, as they are now; those that exist."""
+        keys = [(flow, tenant, request_id) for flow, request_id in names]
+        found, _ = await self._loader.load(keys)
+        return [found[key].state for key in dict.fromkeys(keys) if key in found]
 
     async def fresh(self, view: View, *, insist: bool = False) -> View:
         """The request as it is now."""

@@ -122,6 +122,8 @@ class Metrics(Collector):
         #: (flow, status, reason) → requests that came into the status.
         self.transitions: dict[tuple[str, str, str], int] = {}
         self.quarantined: dict[str, int] = {}
+        #: (name of the counter, flow) → movements of money.
+        self.moved: dict[tuple[str, str], int] = {}
         #: (source, verdict) → inbound events, refused ones included.
         self.inbound: dict[tuple[str, str], int] = {}
         #: Requests that retention has removed.
@@ -196,6 +198,14 @@ class Metrics(Collector):
                 for reason, count in counts.failed.items()
             },
         )
+        for name in ("authorized", "captured", "reversed"):
+            yield _family(
+                CounterMetricFamily,
+                name,
+                f"Movements of money: {name}",
+                ["namespace"],
+                {(flow,): count for (of, flow), count in self.moved.items() if of == name},
+            )
         latency = HistogramMetricFamily(
             "executor_latency_ms", "Time in the executor", labels=["namespace"]
         )

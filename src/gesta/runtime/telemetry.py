@@ -173,7 +173,10 @@ class LogContext:
 
     @property
     def gateway(self) -> str:
-        return getattr(self._payload, "endpoint", "") if self.flow.config else ""
+        """The code of what the request goes through: an endpoint or a payment gateway."""
+        if not self.flow.config:
+            return ""
+        return getattr(self._payload, "gateway", "") or getattr(self._payload, "endpoint", "")
 
     def traceback(self, error: BaseException) -> str:
         """Where an executor raised, innermost call last.
@@ -425,6 +428,11 @@ class Telemetry:
 
     def alert_failed(self, flow: str, reason: str, error: Exception) -> None:
         self.log.error("alert cannot be sent", namespace=flow, reason=reason, error=str(error))
+
+    def moved(self, flow: str, counter: str) -> None:
+        """Money moved, and it is on record."""
+        counts = self.metrics.moved
+        counts[counter, flow] = counts.get((counter, flow), 0) + 1
 
     def reported(self, flow: str, count: int) -> None:
         self.metrics.of(flow).reported += count

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Mapping
+from functools import partial
 from pathlib import Path
 from traceback import extract_tb
 from typing import TYPE_CHECKING, Any, Literal
@@ -406,6 +407,7 @@ class Attempts:
             in_doubt=state.in_doubt,
             facts=state.facts,
             call=run.call,
+            read=partial(self._recorder.states, state.tenant),
         )
 
     async def _facts(self, run: Running, outcome: Outcome, started_ms: int) -> dict[str, Any]:

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from gesta import Conflict, Done, Engine, InDoubt, InvalidRequest, Money, Refused, Request
+from gesta import Conflict, Done, Engine, InDoubt, InvalidRequest, Money, Refused, Rejected, Request
 from gesta.domain.outcome import Retry
 from gesta.domain.transaction.funds import Funds, funds_of
-from gesta.flows import card
+from gesta.flows import card, settlement, transfer
 from gesta.outbound.http import AttemptEnded
 from gesta.testing.plugin import Harness
 
@@ -246,6 +246,60 @@ async def test_nothing_moves_while_an_outcome_is_unknown(gesta, shop):
             await act
     with pytest.raises(InDoubt):
         await tx.redrive(again=True)
+
+
+async def test_a_settlement_pays_a_closed_set_out_and_checks_the_total(gesta):
+    shop = Engine("memory:", flows=[card.flow(), settlement.flow()])
+    async with shop:
+        await shop.admin.put_config("payment.gateway", "stripe-eu", ACCOUNT)
+        first, second = await captured(shop, "49.90", "a"), await captured(shop, "10.10", "b")
+        ids = (first.id, second.id)
+        wrong = await shop.submit(settlement.Settle(Money("59.99", EUR), ids, "stripe-eu"))
+        outcome = await wrong.outcome(timeout=20)
+        assert isinstance(outcome, Rejected)
+        assert outcome.reason == "total_mismatch"
+        assert "payout" not in kinds(gesta)
+        gesta.sandbox.stripe.advance(3 * 86_400)
+        # The fake keeps 2.9 % and 0.30 of each.
+        fees, net = Money("2.33", EUR), Money("57.67", EUR)
+        payout = settlement.Settle(net, ids, "stripe-eu", fees=fees)
+        right = await shop.submit(payout)  # R1-2
+        assert isinstance(await right.outcome(timeout=20), Done)
+        assert await right.status() == "completed"
+        assert (await funds(right)).balances == {"gateway": -5767, "bank": 5767}
+        twice = await shop.submit(
+            settlement.Settle(net, ids, "stripe-eu", fees=fees, description="again")
+        )
+        outcome = await twice.outcome(timeout=20)
+        assert isinstance(outcome, Rejected)
+        assert outcome.reason == "settled_elsewhere"
+        assert kinds(gesta).count("payout") == 1
+
+
+async def test_a_transfer_is_reserved_and_posted(gesta):
+    shop = Engine("memory:", flows=[transfer.flow()])
+    async with shop:
+        await shop.admin.put_config("payment.gateway", "stripe-eu", ACCOUNT)
+        tx = await shop.submit(
+            transfer.Reserve(
+                Money("30.00", EUR), source="pm_1", destination="acct_2", gateway="stripe-eu"
+            )
+        )
+        assert isinstance(await tx.outcome(timeout=20), Done)
+        assert await tx.status() == "authorized"
+        with pytest.raises(Refused):
+            await tx.capture(key="c")
+        await tx.post(Money("25.00", EUR), key="p-1")
+        assert isinstance(await tx.outcome(timeout=20), Done)
+        assert (await funds(tx)).balances == {"payer": -2500, "payee": 2500}
+        assert [name.split(".")[2] for name in await names(shop, tx)] == [
+            "TransactionCreated",
+            "AttemptStarted",
+            "Reserved",
+            "PostingRequested",
+            "AttemptStarted",
+            "Posted",
+        ]  # R1-37
 
 
 async def test_a_failure_before_the_journal_does_not_lose_the_journal(gesta, shop):

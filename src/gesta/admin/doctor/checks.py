@@ -123,6 +123,9 @@ class Facts(msgspec.Struct, frozen=True):
     queue_alarms: Sequence[Standing] = ()
     #: The schedules that this program declares → when each is due next.
     schedules: Mapping[str, int] = {}
+    #: Transaction of this tenant → what is wrong with its postings; and how many were checked.
+    unbalanced: Mapping[str, Sequence[str]] = {}
+    transactions: int = 0
 
 
 def diagnose(facts: Facts) -> list[Finding]:
@@ -140,9 +143,25 @@ def diagnose(facts: Facts) -> list[Finding]:
         *_brokers(facts),
         *_subscriptions(facts),
         *_schedules(facts),
+        *_ledger(facts),
         *_notifications(facts),
         *(Finding("warn", "settings", odd, "correct or unset it") for odd in facts.odd_settings),
     ]
+
+
+def _ledger(facts: Facts) -> Iterator[Finding]:
+    """The newest transactions of the tenant: their postings sum to zero and match the amounts."""
+    checked = count_of(facts.transactions, "transaction")
+    if facts.unbalanced:
+        request_id, errors = next(iter(facts.unbalanced.items()))
+        yield Finding(
+            "bad",
+            "ledger",
+            f"{len(facts.unbalanced)} of {checked} do not balance; {request_id}: {errors[0]}",
+            "pause the payment flows, compare with the gateway, and report the events of it",
+        )
+    elif facts.transactions:
+        yield Finding("ok", "ledger", f"the postings of {checked} sum to zero")
 
 
 def _brokers(facts: Facts) -> Iterator[Finding]:

@@ -7,10 +7,12 @@ from gesta.admin.doctor.checks import Facts, suspicious_fields
 from gesta.admin.doctor.explain import RequestFacts
 from gesta.admin.wording import HERE, Target
 from gesta.domain.codec import decode_meta
+from gesta.domain.state import State
 from gesta.engine.pipeline import Pipeline
 from gesta.flows.webhook import NAME as WEBHOOK
 from gesta.maintenance.queue_alarms import standings
 from gesta.maintenance.sweeper import ROLE as SWEEP
+from gesta.payments.ledger import errors_of
 from gesta.ports.event_store import Recorded
 from gesta.ports.foreign_jobs import JobTexts
 from gesta.ports.job_queue import Backlog, QueueStanding, by_flow
@@ -37,6 +39,7 @@ async def examine(pipeline: Pipeline, tenant: str, place: Target = HERE) -> Fact
     )
     undecided, undecided_since = await stores.read_model.undecided()
     failed = await stores.read_model.find(Filter(tenant, status="failed", limit=LIMIT))
+    moved = await _transactions(pipeline, tenant)
     backlog = await stores.job_inspection.backlog()
     dead = Counter(
         view.state.flow
@@ -72,11 +75,26 @@ async def examine(pipeline: Pipeline, tenant: str, place: Target = HERE) -> Fact
         place=place,
         processes=await _processes(pipeline),
         schedules=await _schedules(pipeline),
+        unbalanced={state.id: errors for state in moved if (errors := errors_of(state))},
+        transactions=len(moved),
         moved_jobs={} if stores.job_counts is None else await stores.job_counts.moved(),
         boundary=None
         if pipeline.environment.boundary is None
         else await pipeline.environment.boundary.counts(),
     )
+
+
+async def _transactions(pipeline: Pipeline, tenant: str) -> list[State]:
+    """The newest transactions of a tenant, with their postings."""
+    views = [
+        view
+        for flow in pipeline.flows.values()
+        if flow.lifecycle.stream == "transaction"
+        for view in await pipeline.environment.stores.read_model.find(
+            Filter(tenant, flow.name, limit=LIMIT)
+        )
+    ]
+    return [view.state for view in views]
 
 
 async def _schedules(pipeline: Pipeline) -> dict[str, int]:

@@ -179,7 +179,7 @@ def _unknown(
     """What follows: a look-up, or the same call again under the same key, or a person."""
     funds = funds_of(state)
     policy, next_at = "manual", None
-    if not outcome.manual:
+    if not outcome.manual and not (state.external and rules.on_unknown == "manual"):
         at = _next_round(state, outcome, command, rules)
         asked = isinstance(command, Reconciled)
         if at is not None:

@@ -76,16 +76,28 @@ _FOLD_OF_DONE = {
 }
 
 
-def _sale(payload: Any) -> tuple[str, dict[str, Any]]:
-    return "sale", opening_facts(payload.amount, "sale")
+def _opening(payload: Any) -> tuple[str, dict[str, Any]]:
+    """A sale, unless the payload has a field `operation` that says `authorize`."""
+    is_sale = getattr(payload, "operation", "sale") != "authorize"
+    first = "sale" if is_sale else "authorization"
+    return first, opening_facts(payload.amount, first)
 
 
 TRANSACTION = replace(
     _MADE,
     stream="transaction",
+    counters={
+        t.Authorized: "authorized",
+        t.Reserved: "authorized",
+        t.Captured: "captured",
+        t.Posted: "captured",
+        t.Completed: "captured",
+        t.Refunded: "reversed",
+        t.Reversed: "reversed",
+    },
     journal=True,
     needs={"amount": Money},
-    opens=_sale,
+    opens=_opening,
     statuses=(
         "initiated",
         "validated",

@@ -54,7 +54,7 @@ class Space(ConfigBody, frozen=True):
 class Project(ConfigBody, frozen=True):
     """Where issues go, and what kind they are.
 
-    The code is any name, a Slack team (`T012AB3CD`) or one of its channels (`T012AB3CD/C012AB3CD`).
+    The code is any name, a Slack team (`T012AB3CD`) or one of its channels (`T012AB3CD.C012AB3CD`).
     """
 
     project_id: Id
@@ -73,7 +73,7 @@ def project_codes(ticket: Ticket) -> tuple[str, ...]:
     event = None if ticket.event is None else ticket.event.data.slack_event
     if event is None:
         return (DEFAULT,)
-    return (f"{event.team}/{event.channel}", event.team, DEFAULT)
+    return (f"{event.team}.{event.channel}", event.team, DEFAULT)
 
 
 def errors_of(ticket: Ticket) -> Mapping[str, str]:

@@ -179,9 +179,7 @@ class Inbox:
         target = self._flows.get(action.flow)
         if target is None:
             raise UnknownFlow(repr(action.flow), name=action.flow, known=self._flows)
-        options = Options(
-            action.key, tenant, priority=action.priority, correlation_id=one.id, causation_id=one.id
-        )
+        options = Options(action.key, tenant, priority=action.priority, correlation_id=one.id)
         try:
             accepted = await self._intake.submit(action.payload(target.payload), options)
         except Conflict as conflict:

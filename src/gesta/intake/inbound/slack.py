@@ -11,6 +11,7 @@ import hashlib
 import hmac
 import re
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import msgspec
@@ -187,7 +188,15 @@ def _teams(config: TenantConfig) -> tuple[str, ...]:
 
 
 def _signature(secret: str, signed: bytes) -> bytes:
-    return b"v0=" + hmac.digest(secret.encode(), signed, hashlib.sha256).hex().encode()
+    # `hmac.digest` gives up the interpreter lock and then waits for the thread that writes.
+    keyed = _keyed(secret).copy()
+    keyed.update(signed)
+    return b"v0=" + keyed.hexdigest().encode()
+
+
+@lru_cache(maxsize=256)
+def _keyed(secret: str) -> hmac.HMAC:
+    return hmac.new(secret.encode(), digestmod=hashlib.sha256)
 
 
 def _read(
@@ -237,14 +246,15 @@ def _received(posted: Posted, envelope: _Envelope, event: _Event, team: Team) ->
         or not (event.thread_ts is None or _TS.fullmatch(event.thread_ts))
     ):
         raise Malformed("the message has no valid channel, user or ts")
+    received_at = iso(posted.received_ms)
     message = EventMessage(
         slack_message_id(team_id, event_id),
-        iso(posted.received_ms),
+        received_at,
         SLACK_SOURCE,
         SLACK_MESSAGE,
         EventData(
             Metadata(
-                iso(posted.received_ms),
+                received_at,
                 posted.request_id,
                 masked_signature(posted.header("x-slack-signature") or ""),
                 posted.header("x-slack-request-timestamp") or "",

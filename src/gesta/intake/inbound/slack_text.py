@@ -39,6 +39,9 @@ def after_keyword(text: str, keyword: str, match: Match = "prefix") -> str | Non
 
 
 def _behind(text: str, wanted: str) -> str | None:
+    if text.startswith(wanted) and not unicodedata.combining(text[len(wanted) :][:1] or " "):
+        # As most people type it.
+        return text[len(wanted) :]
     if not text or not _normal(text[: len(wanted) * _STRETCH]).startswith(wanted):
         return None
     for end in range(1, min(len(text), len(wanted) * _STRETCH) + 1):

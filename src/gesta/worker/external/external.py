@@ -26,7 +26,7 @@ from gesta.flows.validation import actor_errors, value_errors
 from gesta.ports.job_queue import Job, LeasedJob
 from gesta.ports.read_model import View, key_of
 from gesta.ports.stores import Stores
-from gesta.requests.loader import Loader
+from gesta.requests.loader import Loader, apply_event
 from gesta.requests.recorder import Origin, Recorder
 from gesta.runtime.component import Process
 from gesta.runtime.redaction import scrubbed_name
@@ -36,7 +36,7 @@ from gesta.security.subject_keys import ERASED, SubjectKeys
 from gesta.worker.batch_admission import BatchAdmission
 from gesta.worker.external.leasing import ExternalLeasing
 from gesta.worker.external.long_poll import Waiting
-from gesta.worker.external.reports import ExternalReport, errors_of, outcome_of
+from gesta.worker.external.reports import ExternalReport, errors_of, misfit, outcome_of
 from gesta.worker.external.work_item import (
     Lease,
     LeaseToken,
@@ -189,6 +189,7 @@ class External:
         if errors:
             raise InvalidRequest(flow, errors)
         declared, lease_token, view = await self._held(flow, request_id, token, tenant)
+        operation = await self._operation(view, lease_token, report)
         payload = await self._payload(declared, view)
         outcome = sound(outcome_of(report, lease_token.attempt))
         # Without the payload, personal data in a text cannot be recognised: the text is dropped.
@@ -212,6 +213,7 @@ class External:
                 now,
                 self._runtime.chance(),
                 lease_token.intent,
+                operation=operation,
                 facts={"started_at": lease_token.leased_ms, "worker": "external"},
             ),
             declared.rules,
@@ -258,6 +260,23 @@ class External:
         if lease_token is None:
             raise InvalidRequest(flow, {"token": "is not the token of any lease on this request"})
         return declared, lease_token, view
+
+    async def _operation(self, view: View, lease_token: LeaseToken, report: ExternalReport) -> str:
+        """The operation that was leased: a late report must not be taken for the one after it.
+
+        Raises InvalidRequest if the report does not fit it.
+        """
+        state = view.state
+        if state.dispatch_version == lease_token.dispatch_version:
+            if wrong := misfit(report, state):
+                raise InvalidRequest(state.flow, wrong)
+            return state.operation
+        found: View | None = None
+        for recorded in await self._loader.history(key_of(state)):
+            if recorded.version > lease_token.dispatch_version:
+                break
+            found = apply_event(found, recorded, state.flow)
+        return state.operation if found is None else found.state.operation
 
     async def _payload(self, flow: Flow, view: View) -> object | None:
         try:

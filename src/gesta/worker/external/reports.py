@@ -6,8 +6,12 @@ import msgspec
 
 from gesta.domain.events import Actor
 from gesta.domain.ids import KEY_LENGTH_MAX
-from gesta.domain.outcome import Done, Outcome, Rejected, Retry, Unknown
+from gesta.domain.lifecycles import lifecycle_of
+from gesta.domain.money import Money
+from gesta.domain.outcome import Done, Movement, Outcome, Rejected, Retry, Unknown
 from gesta.domain.retry_policy import LONGEST_WAIT_SECONDS
+from gesta.domain.state import State
+from gesta.domain.transaction.funds import funds_of
 from gesta.worker.outcome_sanitizer import NAME_LENGTH_MAX, REASON_LENGTH_MAX
 
 #: Texts are scrubbed and cut before they are stored; more than this is not even read.
@@ -46,6 +50,16 @@ class RecordSent(Spoken, frozen=True, kw_only=True, tag="recordSent"):
     target_id: Name | None = None
 
 
+class RecordCompleted(Spoken, frozen=True, kw_only=True, tag="recordCompleted"):
+    """A task or an operation of a transaction was done.
+
+    `amount` is exact, never a number with a point. It must be what was asked for.
+    """
+
+    provider_txn_id: Name | None = None
+    amount: Money | None = None
+
+
 class RecordFailed(Spoken, frozen=True, kw_only=True, tag="recordFailed"):
     """The effect definitely did not happen.
 
@@ -66,7 +80,7 @@ class RecordUnknown(Spoken, frozen=True, kw_only=True, tag="recordUnknown"):
     retry_after_sec: Seconds | None = None
 
 
-ExternalReport = RecordSent | RecordFailed | RecordUnknown
+ExternalReport = RecordSent | RecordCompleted | RecordFailed | RecordUnknown
 
 
 def outcome_of(report: ExternalReport, attempt: int) -> Outcome:
@@ -79,6 +93,9 @@ def outcome_of(report: ExternalReport, attempt: int) -> Outcome:
     match report:
         case RecordSent():
             return Done(report.provider_message_id or "", report.target_id or "", said)
+        case RecordCompleted():
+            amount = None if report.amount is None else report.amount.minor
+            return Done(report.provider_txn_id or "", detail=said, movement=Movement(amount))
         case RecordFailed(retryable=True):
             return Retry(
                 report.reason, _joined(report.last_error, said), report.retry_after_sec or 0.0
@@ -91,6 +108,21 @@ def outcome_of(report: ExternalReport, attempt: int) -> Outcome:
             )
         case _:
             assert_never(report)
+
+
+def misfit(report: ExternalReport, state: State) -> dict[str, str]:
+    """What is wrong with a report about this request: its kind, or its amount."""
+    if lifecycle_of(state.flow).stream != "transaction":
+        has_amount = isinstance(report, RecordCompleted) and report.amount is not None
+        return {"amount": "this request moves no money"} if has_amount else {}
+    if isinstance(report, RecordSent):
+        return {"type": "a transaction is reported with recordCompleted"}
+    if isinstance(report, RecordCompleted) and report.amount is not None:
+        funds = funds_of(state)
+        asked = funds.money(funds.pending)
+        if report.amount != asked:
+            return {"amount": f"amount_mismatch: {asked} was asked for, not {report.amount}"}
+    return {}
 
 
 def errors_of(report: ExternalReport) -> dict[str, str]:

@@ -10,7 +10,10 @@ from hmac import compare_digest
 import msgspec
 
 from gesta.domain.ids import idempotency_key
+from gesta.domain.lifecycles import lifecycle_of
+from gesta.domain.money import Money
 from gesta.domain.state import State
+from gesta.domain.transaction.funds import funds_of
 from gesta.security.keyed_digests import KeyedDigests
 
 #: Longer texts are not our tokens.
@@ -90,6 +93,10 @@ class WorkItem(msgspec.Struct, frozen=True, rename="camel"):
     priority: int = 5
     #: Cancelled: stop if possible, and report what happened.
     cancel_requested: bool = False
+    #: What to do, where a request has several operations: `authorization`, `capture`.
+    operation: str = "send"
+    #: The amount of the operation of a transaction.
+    amount: Money | None = None
 
     def __repr__(self) -> str:
         # Without payload and token: they are for the holder of the lease only.
@@ -130,7 +137,16 @@ def item_of(state: State, token: str, lease_until: int, payload: bytes) -> WorkI
         state.expires_at,
         state.priority,
         state.cancel_requested,
+        state.operation,
+        _amount(state),
     )
+
+
+def _amount(state: State) -> Money | None:
+    if lifecycle_of(state.flow).stream != "transaction" or not state.facts:
+        return None
+    funds = funds_of(state)
+    return funds.money(funds.pending)
 
 
 def reported(state: State) -> Reported:

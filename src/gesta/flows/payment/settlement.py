@@ -1,0 +1,155 @@
+"""payment.settlement: pays a closed set of captured transactions out, if the total is right.
+
+Before the call, every transaction is read as it is now. Each must be of the same gateway and
+currency, with nothing open or unknown, and in no other settlement; what was captured and not
+refunded must add up to the amount. Otherwise nothing is sent.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Final
+
+import msgspec
+
+from gesta.domain.ids import REQUEST_ID
+from gesta.domain.money import Money
+from gesta.domain.outcome import Rejected, Retry
+from gesta.domain.state import State
+from gesta.domain.transaction.funds import funds_of, opening_facts
+from gesta.errors import StoreError
+from gesta.flows.attempt import Attempt
+from gesta.flows.flow import Flow, Payload, Rendered
+from gesta.flows.payment.card import (
+    DEFAULT,
+    RULES,
+    SANDBOX_ACCOUNT,
+    Code,
+    Text,
+    amount_errors,
+    known_gateways,
+)
+from gesta.flows.payment.card import NAME as CARD
+from gesta.flows.payment.execution import ALARMS, REASONS, Execution
+from gesta.flows.payment.gateway import GATEWAY, Gateway, GatewayAccount
+from gesta.outbound.http import AttemptEnded
+
+__all__ = ["NAME", "Settle", "flow"]
+
+NAME: Final = "payment.settlement"
+#: Transactions of one settlement.
+TRANSACTIONS_MAX: Final = 1_000
+#: The kind of record by which a transaction belongs to one settlement only.
+_SETTLED: Final = "settled"
+_REASONS: Final = frozenset(
+    """another_currency another_gateway not_captured settled_elsewhere total_mismatch
+    transaction_missing""".split()
+)
+
+
+class Settle(Payload, frozen=True):
+    """A payout of `amount`, the total of these transactions."""
+
+    amount: Money
+    #: Their ids. What was captured and not refunded must be `amount` and `fees` together.
+    transactions: Annotated[
+        tuple[str, ...], msgspec.Meta(min_length=1, max_length=TRANSACTIONS_MAX)
+    ]
+    gateway: Code = DEFAULT
+    #: The flow of the transactions.
+    flow: str = CARD
+    #: What the gateway keeps.
+    fees: Money | None = None
+    description: Text = ""
+
+
+def flow(gateways: Sequence[Gateway] | None = None, *, timeout_seconds: float = 30.0) -> Flow:
+    """The flow. `gateways`: those that it can speak to; by default all that gesta has."""
+    execution = Execution(
+        known_gateways() if gateways is None else gateways,
+        lambda one: {"description": one.description},
+        timeout_seconds=timeout_seconds,
+    )
+
+    async def render(one: Settle, attempt: Attempt) -> Rendered:
+        await _check_total(one, attempt)
+        return await execution.render(one, attempt)
+
+    return Flow(
+        NAME,
+        Settle,
+        execution.execute,
+        RULES,
+        execution.look_up,
+        timeout_seconds=timeout_seconds + 5.0,
+        config={GATEWAY: GatewayAccount},
+        credential=lambda one: f"{GATEWAY}/{one.gateway}",
+        check=_check,
+        tags=lambda one, _: {"gateway": one.gateway},
+        reasons=REASONS | _REASONS,
+        alarms=ALARMS | {"total_mismatch"},
+        clear_texts=True,
+        effects="attempt",
+        stand_ins=lambda _: {GATEWAY: SANDBOX_ACCOUNT},
+        example={
+            "amount": {"amount": "49.90", "currency": "EUR"},
+            "transactions": ["0198c0de-0000-7000-8000-000000000000"],
+            "gateway": "stripe-eu",
+        },
+        opens=lambda one: (
+            "settlement",
+            opening_facts(one.amount, "settlement", one.gateway),
+        ),
+        render=render,
+    )
+
+
+async def _check(one: Any, *_: object) -> Mapping[str, str]:
+    errors = amount_errors(one.amount)
+    if one.fees is not None and (one.fees.currency != one.amount.currency or one.fees.minor < 0):
+        errors["fees"] = f"an amount in {one.amount.currency}, not below zero"
+    if len(set(one.transactions)) != len(one.transactions):
+        errors["transactions"] = "a transaction is named twice"
+    elif not all(REQUEST_ID.fullmatch(name) for name in one.transactions):
+        errors["transactions"] = "ids of transactions: 36 characters, lower case"
+    return errors
+
+
+async def _check_total(one: Settle, attempt: Attempt) -> None:
+    """End the attempt if the set is not what the settlement says. Nothing was sent."""
+    assert attempt.read is not None
+    assert attempt.records is not None
+    states = await attempt.read([(one.flow, name) for name in one.transactions])
+    found = {state.id: state for state in states}
+    for name in one.transactions:
+        if (refusal := _refusal(one, found.get(name), name)) is not None:
+            raise AttemptEnded(refusal)
+    total = sum(funds_of(state).refundable for state in states)
+    asked = one.amount if one.fees is None else one.amount + one.fees
+    if total != asked.minor:
+        captured = Money.of_minor(total, one.amount.currency)
+        text = f"{captured} was captured, and {asked} is asked for"
+        raise AttemptEnded(Rejected("total_mismatch", text))
+    own = attempt.request_id.encode()
+    try:
+        for name in one.transactions:
+            if await attempt.records.put(_SETTLED, name, 1, own):
+                continue
+            known = await attempt.records.get(_SETTLED, name)
+            if known is not None and known.value != own:
+                raise AttemptEnded(
+                    Rejected("settled_elsewhere", f"{name} belongs to another settlement")
+                )
+    except StoreError as error:
+        raise AttemptEnded(Retry("vault_unavailable", str(error))) from None
+
+
+def _refusal(one: Settle, state: State | None, name: str) -> Rejected | None:
+    if state is None:
+        return Rejected("transaction_missing", f"there is no {one.flow} {name}")
+    funds = funds_of(state)
+    if state.phase in ("open", "unknown") or funds.capturable or not funds.refundable:
+        return Rejected("not_captured", f"{name} is {state.status}")
+    if funds.currency != one.amount.currency:
+        return Rejected("another_currency", f"{name} is in {funds.currency}")
+    if funds.gateway != one.gateway:
+        return Rejected("another_gateway", f"{name} was captured by {funds.gateway}")
+    return None

@@ -1,0 +1,1 @@
+"""What is done with transactions beside executing them: reconciliation with gateways."""

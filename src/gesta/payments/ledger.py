@@ -1,0 +1,53 @@
+"""The ledger: the postings of all transactions, checked and added up.
+
+Each movement is posted with the event that records it (domain/transaction/postings.py), so the
+ledger is read from the same events and cannot disagree with them. `errors_of` recomputes what the
+postings of one transaction must be from its amounts.
+"""
+
+from collections import Counter
+from collections.abc import AsyncIterator, Iterable
+
+from gesta.domain.state import State
+from gesta.domain.transaction.funds import funds_of
+from gesta.domain.transaction.postings import BANK, GATEWAY, HELD, PAYEE, PAYER
+
+
+def errors_of(state: State) -> list[str]:
+    """What is wrong with the amounts and postings of a transaction; empty: nothing."""
+    if not state.facts:
+        return []
+    funds = funds_of(state)
+    balances = funds.balances
+    errors = []
+    if sum(balances.values()) != 0:
+        errors.append(f"its postings sum to {sum(balances.values())}, not to 0")
+    if not 0 <= funds.captured + funds.released <= funds.authorized:
+        errors.append("more is captured and released than was authorized")
+    if not 0 <= funds.refunded <= funds.captured:
+        errors.append("more is refunded than was captured")
+    is_transfer = funds.first in ("transfer", "reservation")
+    is_settlement = funds.first == "settlement"
+    end = PAYEE if is_transfer else BANK if is_settlement else GATEWAY
+    start = GATEWAY if is_settlement else PAYER
+    expected = Counter({HELD: funds.capturable, end: funds.refundable, start: -funds.authorized})
+    expected[start] += funds.released + funds.refunded
+    if any(balances.get(account, 0) != minor for account, minor in expected.items()):
+        errors.append("its postings do not match its amounts")
+    return errors
+
+
+def totals(states: Iterable[State]) -> dict[tuple[str, str], int]:
+    """(currency, account) → balance of all these transactions."""
+    found: Counter[tuple[str, str]] = Counter()
+    for state in states:
+        if state.facts:
+            funds = funds_of(state)
+            for account, minor in funds.balances.items():
+                found[funds.currency, account] += minor
+    return dict(found)
+
+
+async def unbalanced(states: AsyncIterator[State]) -> dict[str, list[str]]:
+    """Transaction → what is wrong with it, of those where something is."""
+    return {state.id: errors async for state in states if (errors := errors_of(state))}

@@ -1,0 +1,52 @@
+"""gesta reconcile: what it prints, on a fake gateway that only lists."""
+
+from __future__ import annotations
+
+import pytest
+
+from gesta.domain.money import Money
+from tests.payments.test_reconciliation import Listing, row
+
+WINDOW = ("--from", "2027-01-01", "--to", "2027-01-31T12:00:00+01:00")
+
+
+@pytest.fixture
+def rows(cli, monkeypatch):
+    put = cli(
+        "config",
+        "put",
+        "payment.gateway",
+        "stripe-eu",
+        "type=stripe",
+        "account=acct_1",
+        "api_key=sk_test_1",
+    )
+    assert put.code == 0, put.err
+    listing = Listing(row(), row(id="txn_2", kind="fee", amount=Money("-1.00", "EUR")))
+    monkeypatch.setattr("gesta.admin.admin.installed", lambda: [listing])
+
+
+def test_differences_are_printed_as_table_json_and_csv(cli, rows):
+    shown = cli("reconcile", "--gateway", "stripe-eu", *WINDOW)
+    assert shown.code == 0, shown.err
+    assert "missing_local" in shown.out
+    assert "3 rows of the ledger: 1 fee, 1 missing_local" in shown.err
+    found = cli("reconcile", "--gateway", "stripe-eu", *WINDOW, "--json").json
+    assert (found["counts"], found["corrections"]) == ({"fee": 1, "missing_local": 1}, 0)
+    lines = cli("reconcile", "--gateway", "stripe-eu", *WINDOW, "--csv").out.splitlines()
+    assert lines == [
+        "class,row,request,operation,gateway,record,corrected",
+        "missing_local,txn_1,,,10.00 EUR,,",
+        "fee,txn_2,,,1.00 EUR,,",
+    ]
+
+
+def test_a_wrong_gateway_or_window_is_refused(cli, rows):
+    assert cli("reconcile", "--gateway", "nowhere", *WINDOW).code != 0
+    wrong = cli("reconcile", "--gateway", "stripe-eu", "--from", "yesterday")
+    assert wrong.code == 2
+    assert "2027-01-31" in " ".join(wrong.err.split())
+    turned = cli(
+        "reconcile", "--gateway", "stripe-eu", "--from", "2027-02-01", "--to", "2027-01-01"
+    )
+    assert (turned.code, "at most 92 days" in " ".join(turned.err.split())) == (2, True)

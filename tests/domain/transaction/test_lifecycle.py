@@ -1,0 +1,153 @@
+"""The lifecycle of a transaction: states, streams, job types, and what is final."""
+
+from __future__ import annotations
+
+import pytest
+
+from gesta.domain import events as e
+from gesta.domain.commands import (
+    Command,
+    CommandRefused,
+    Create,
+    Reconciled,
+    RecordOutcome,
+    Redrive,
+    Start,
+)
+from gesta.domain.lifecycles import lifecycle_of
+from gesta.domain.money import Money
+from gesta.domain.outcome import Done, Movement, Rejected, Unknown
+from gesta.domain.state import State
+from gesta.domain.stream_names import request_stream
+from gesta.domain.transaction import commands as c
+from gesta.domain.transaction.funds import funds_of, opening_facts
+from gesta.domain.transaction.lifecycle import TRANSACTION
+from gesta.domain.transaction.postings import ROUTES, is_balanced, legs, posted, undo
+from tests.domain.transaction.bank import RULES
+
+AT = 1_000
+META = e.Meta("t", "payment.card", "r", AT, "c", "c")
+JOURNAL = {"call": "c", "key_seconds": 82_800.0, "can_look_up": True, "multiple_captures": True}
+
+
+class Tx:
+    def __init__(self, first: str = "authorization", minor: int = 4990) -> None:
+        facts = opening_facts(Money.of_minor(minor, "EUR"), first, "g")
+        create = Create("r", "payment.card", b"{}", AT, operation=first, facts=facts)
+        (event,) = TRANSACTION.decide(None, create, RULES)
+        self.state: State = TRANSACTION.evolve(None, event, META)
+
+    def tell(self, command: Command) -> list[e.Event]:
+        events = TRANSACTION.decide(self.state, command, RULES)
+        for event in events:
+            self.state = TRANSACTION.evolve(self.state, event, META)
+        return events
+
+    def run(self, outcome: object) -> list[e.Event]:
+        self.tell(Start("key", JOURNAL))
+        state = self.state
+        return self.tell(
+            RecordOutcome(
+                outcome,  # type: ignore[arg-type]
+                state.attempts + 1,
+                AT,
+                intent=state.intent,
+                operation=state.operation,
+            )
+        )
+
+
+def done(amount: int | None = None) -> Done:
+    return Done("pi_1", movement=Movement(amount))
+
+
+def test_streams_and_statuses_have_the_names_of_the_contract():
+    stream = request_stream("payment.card", "acme", "7")
+    assert stream == "payment.card.transaction-acme-7"  # R1-10
+    assert request_stream("payment.transfer", "a", "b") == "payment.transfer.transaction-a-b"
+    assert lifecycle_of("payment.settlement") is TRANSACTION
+    assert {"initiated", "validated", "queued", "completed", "failed", "reversed"} <= set(
+        TRANSACTION.statuses
+    )  # R1-29
+    assert {"authorized", "captured", "expired", "unknown"} <= set(TRANSACTION.statuses)
+
+
+def test_each_operation_has_a_job_type_of_its_own():
+    tx = Tx()
+    assert tx.state.job_kind == "execute-authorization"  # R1-38
+    tx.run(done())
+    tx.tell(c.Capture(AT, 1000, "EUR", is_final=False))
+    assert tx.state.job_kind == "execute-capture"  # R1-38
+    tx.run(done())
+    for command, kind in [
+        (c.Refund(AT, 500, "EUR"), "execute-refund"),
+        (c.Void(AT), "execute-void"),
+        (c.Reverse(AT), "execute-reversal"),
+    ]:
+        tx.tell(command)
+        assert tx.state.job_kind == kind
+        tx.run(done())
+    assert Tx("sale").state.job_kind == "execute-sale"
+
+
+def test_a_completion_is_recorded_once_and_no_failure_follows_it():
+    tx = Tx("sale")
+    tx.run(done())
+    assert tx.state.status == "completed"
+    for outcome in (done(), Rejected("declined"), Unknown("timeout")):
+        repeated = RecordOutcome(outcome, 1, AT, intent=1, operation="sale")
+        assert tx.tell(repeated) == []  # R1-31, R1-32
+    assert tx.tell(Reconciled(done(), AT, 0.5, "sale", 1)) == []
+    assert (tx.state.status, funds_of(tx.state).captured) == ("completed", 4990)
+
+
+def test_only_what_moved_can_be_reversed():
+    tx = Tx()
+    with pytest.raises(CommandRefused) as refused:
+        tx.tell(c.Reverse(AT))
+    assert refused.value.code == "operation_open"  # R1-33
+    tx.run(Rejected("declined"))
+    assert tx.state.status == "failed"
+    with pytest.raises(CommandRefused) as refused:
+        tx.tell(c.Reverse(AT))
+    assert refused.value.code == "nothing_to_reverse"  # R1-33
+
+
+def test_late_evidence_of_a_failed_operation_is_noted_and_moves_nothing():
+    tx = Tx()
+    tx.run(done())
+    tx.tell(c.Capture(AT, 1000, "EUR", is_final=False))
+    tx.run(Rejected("declined"))
+    tx.tell(c.Capture(AT, 2000, "EUR", is_final=False))
+    late = RecordOutcome(done(1000), 2, AT, intent=1, operation="capture")
+    assert [type(one).__name__ for one in tx.tell(late)] == ["Conflicted"]
+    assert tx.tell(late) == []
+    assert funds_of(tx.state).captured == 0
+
+
+def test_another_amount_than_asked_for_is_left_to_a_person():
+    tx = Tx("sale")
+    tx.run(done(4991))
+    assert (tx.state.status, tx.state.reason) == ("unknown", "amount_mismatch")
+    assert tx.state.waits_for_a_person
+    with pytest.raises(CommandRefused):
+        tx.tell(Redrive(AT, again=True))
+
+
+def test_a_row_of_the_gateways_ledger_corrects_a_failed_charge_once():
+    tx = Tx("sale")
+    tx.run(Rejected("declined"))
+    row = c.Correct("txn_1", "missing_local", "executed", "ledger", "sale", 1, 4990, "pi_1")
+    assert [type(one).__name__ for one in tx.tell(row)] == ["Corrected"]  # R1-40
+    assert (tx.state.status, tx.tell(row)) == ("completed", [])
+    other = c.Correct("txn_2", "amount", "executed", "ledger", "sale", 1, 5000, "pi_1")
+    assert [type(one).__name__ for one in tx.tell(other)] == ["Conflicted"]
+    assert funds_of(tx.state).captured == 4990
+
+
+@pytest.mark.parametrize("kind", ROUTES)
+def test_every_posting_sums_to_zero(kind):
+    assert is_balanced(legs(kind, 4990))
+    assert posted(posted({}, legs(kind, 4990)), undo(kind, 4990)) == {}
+    with pytest.raises(ValueError, match="sum to"):
+        posted({}, (("payer", 1),))

@@ -1,0 +1,1 @@
+from tests.fixtures import calls, gesta, ports  # noqa: F401

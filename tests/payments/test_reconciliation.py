@@ -1,0 +1,300 @@
+"""Reconciliation with the ledger of the fake of Stripe, through the whole pipeline."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from gesta import Engine, Money, NotFound, Request
+from gesta.domain.transaction.funds import funds_of
+from gesta.errors import InvalidRequest
+from gesta.flows import card
+from gesta.flows.payment.gateway import Connection, LedgerPage, LedgerRow, Reference, Window
+from gesta.payments.reconcile import Report
+from gesta.payments.reconciliation import Books, Finding, Movement, compare
+from gesta.testing.plugin import Harness
+
+EUR = "EUR"
+ACCOUNT = {"type": "stripe", "account": "acct_1", "api_key": "sk_test_1"}
+DAY_MS = 86_400_000
+
+
+@pytest.fixture
+async def shop(gesta: Harness) -> AsyncIterator[Engine]:
+    async with Engine("memory:", flows=[card.flow()]) as engine:
+        await engine.admin.put_config("payment.gateway", "stripe-eu", ACCOUNT)
+        yield engine
+
+
+async def sale(engine: Engine, amount: str = "49.90", key: str = "o") -> Request:
+    payload = card.Sale(Money(amount, EUR), source="pm_1", gateway="stripe-eu")
+    return await engine.submit(payload, key=key)
+
+
+async def reconcile(gesta: Harness, engine: Engine, days: float = 3) -> Report:
+    now = datetime.fromtimestamp(gesta.runtime.now_ms() / 1000, UTC)
+    until = now + timedelta(seconds=1)
+    report: Report = await engine.admin.reconcile("stripe-eu", until - timedelta(days=days), until)
+    return report
+
+
+async def events(engine: Engine) -> int:
+    return len(await engine.pipeline.environment.stores.events.follow(0, 10_000))
+
+
+async def test_what_agrees_is_matched_and_nothing_is_written_twice(gesta, shop):
+    for number in range(3):
+        await (await sale(shop, key=f"o-{number}")).outcome(timeout=20)
+    paid = await shop.submit(
+        card.Authorize(Money("20.00", EUR), source="pm_1", gateway="stripe-eu"), key="auth"
+    )
+    await paid.outcome(timeout=20)
+    await paid.capture(key="c")
+    await paid.outcome(timeout=20)
+    await paid.refund(Money("5.00", EUR), key="r")
+    await paid.outcome(timeout=20)
+    report = await reconcile(gesta, shop)
+    assert report.counts == {"matched": 5}
+    assert not report.differs
+    before = await events(shop)
+    # A second run of the same window adds nothing, not even its report.
+    again = await reconcile(gesta, shop)
+    assert (again.counts, again.corrections, await events(shop)) == ({"matched": 5}, 0, before)
+
+
+async def test_a_charge_whose_answer_was_lost_is_found_in_the_ledger(gesta, shop):
+    """The gateway charged, and neither a resend nor a look-up has been answered yet."""
+    gesta.sandbox.stripe.on(lambda call: call.key is not None, drop=True)
+    tx = await sale(shop)
+    await gesta.settle(days=0)
+    assert await tx.status() == "unknown"
+    report = await reconcile(gesta, shop)
+    # R1-40, S1-5: found by our own reference, because no id of the gateway was ever learned.
+    (finding,) = report.findings
+    assert (finding.kind, finding.request_id, finding.corrected) == ("missing_local", tx.id, True)
+    assert (await tx.status(), report.corrections) == ("completed", 2)
+    assert funds_of((await tx.view()).state).captured == 4990
+    again = await reconcile(gesta, shop)
+    assert (again.counts, again.corrections) == ({"matched": 1}, 0)
+
+
+async def test_a_charge_that_is_not_ours_is_reported_and_changes_nothing(gesta, shop):
+    stripe = gesta.sandbox.stripe
+    stripe.books.create_charge(
+        {"amount": "700", "currency": "eur", "source": "tok_visa"},
+        gesta.runtime.now_ms() // 1000,
+    )
+    before = await events(shop)
+    report = await reconcile(gesta, shop)
+    (finding,) = report.findings
+    assert (finding.kind, finding.request_id, finding.found) == (
+        "missing_local",
+        "",
+        Money("7.00", EUR),
+    )
+    # The report, as a stream of its own.
+    kept = (await shop.pipeline.environment.stores.events.follow(0, 10_000))[-1]
+    assert await events(shop) == before + 1
+    assert kept.stream.startswith("reconciliation.stripe.run-default-stripe-eu-")
+    assert await shop.admin.quarantined() == []
+
+
+async def test_an_unknown_gateway_and_a_wrong_window_are_refused(gesta, shop):
+    now = datetime(2027, 1, 15, tzinfo=UTC)
+    with pytest.raises(NotFound):
+        await shop.admin.reconcile("nowhere", now - timedelta(days=1), now)
+    for since in (now, now - timedelta(days=93), datetime(2027, 1, 1)):
+        with pytest.raises(InvalidRequest):
+            await shop.admin.reconcile("stripe-eu", since, now)
+
+
+class Listing:
+    """A fake gateway that only lists: these rows, one on each page, the last one twice."""
+
+    type = "stripe"
+
+    def __init__(self, *rows: LedgerRow) -> None:
+        self.rows, self.pages = (*rows, *rows[-1:]), 0
+
+    async def list(
+        self, window: Window, connection: Connection, cursor: str | None = None
+    ) -> LedgerPage:
+        assert connection.code == "stripe-eu"
+        assert window.from_ms < window.to_ms
+        self.pages += 1
+        at = int(cursor or 0)
+        if at >= len(self.rows):
+            return LedgerPage(())
+        return LedgerPage((self.rows[at],), str(at + 1) if at + 1 < len(self.rows) else None)
+
+
+async def listed(gesta: Harness, engine: Engine, *rows: LedgerRow) -> Report:
+    until = datetime.fromtimestamp(gesta.runtime.now_ms() / 1000, UTC) + timedelta(days=2)
+    gateways: Any = [Listing(*rows)]
+    report: Report = await engine.admin.reconcile(
+        "stripe-eu", until - timedelta(days=30), until, gateways=gateways
+    )
+    return report
+
+
+async def names(engine: Engine, request: Request) -> list[str]:
+    return [name.split(".")[-2] for name, _, _ in await engine.history(request.id)]
+
+
+async def test_what_contradicts_the_record_is_noted_once_and_changes_no_amount(gesta, shop):
+    tx = await sale(shop)
+    await tx.outcome(timeout=20)
+    reference = Reference("default", "payment.card", tx.id, "sale", 1)
+    at_ms = gesta.runtime.now_ms()
+    rows = [
+        row(amount=Money("40.00", EUR), movement_id="", at_ms=at_ms, reference=reference),
+        row(id="txn_2", movement_id="ch_9", at_ms=at_ms, reference=reference),
+    ]
+    for appended in (2, 0, 0):
+        report = await listed(gesta, shop, *rows)
+        assert report.counts == {"amount": 1, "duplicate": 1}
+        assert report.corrections == appended
+    assert (await names(shop, tx))[-2:] == ["Conflicted", "Conflicted"]
+    assert funds_of((await tx.view()).state).captured == 4990
+    # The gateway has no trace of it: noted, and no money is moved for it.
+    assert (await listed(gesta, shop)).counts == {"missing_provider": 1}
+    assert (await listed(gesta, shop)).corrections == 0
+    assert (await names(shop, tx))[-3:] == ["Conflicted"] * 3
+    assert await tx.status() == "completed"
+
+
+async def test_a_charge_of_a_sale_that_was_given_up_completes_it(gesta, shop):
+    declined = await shop.submit(
+        card.Sale(Money("49.90", EUR), source="pm_card_chargeDeclined", gateway="stripe-eu")
+    )
+    await declined.outcome(timeout=20)
+    assert await declined.status() == "failed"
+    reference = Reference("default", "payment.card", declined.id, "sale", 1)
+    charge = row(amount=Money("49.90", EUR), at_ms=gesta.runtime.now_ms(), reference=reference)
+    report = await listed(gesta, shop, charge)
+    # S1-7: from failed to completed by reconciliation only.
+    assert (report.counts, report.corrections) == ({"status": 1}, 1)
+    assert await declined.status() == "completed"
+    again = await listed(gesta, shop, charge)
+    assert (again.counts, again.corrections) == ({"matched": 1}, 0)
+    assert funds_of((await declined.view()).state).captured == 4990
+
+
+async def test_the_rows_of_another_tenant_are_not_ours(gesta, shop):
+    tx = await sale(shop)
+    await tx.outcome(timeout=20)
+    other = Reference("acme", "payment.card", tx.id, "sale", 1)
+    charge = row(movement_id="ch_7", payment_id="", at_ms=gesta.runtime.now_ms(), reference=other)
+    report = await listed(gesta, shop, charge)
+    assert [one.request_id for one in report.findings if one.row] == [""]
+
+
+async def test_it_runs_on_a_schedule_with_overlapping_windows(gesta):
+    engine = Engine("memory:scheduled", flows=[card.flow()])
+    reports: list[Report] = []
+
+    @engine.every("0 5 * * *", zone="Europe/Berlin")
+    async def nightly(due: datetime) -> None:
+        reports.append(await engine.admin.reconcile("stripe-eu", due - timedelta(days=3), due))
+
+    async with engine:
+        await engine.admin.put_config("payment.gateway", "stripe-eu", ACCOUNT)
+        await (await sale(engine)).outcome(timeout=20)
+        for _ in range(49):
+            gesta.advance(3600)
+            await gesta.settle(days=0)
+    # R1-40: every night; the second window has the rows of the first once more.
+    assert [report.counts for report in reports] == [{"matched": 1}, {"matched": 1}]
+
+
+REFERENCE = Reference("default", "payment.card", "r-1", "sale", 1)
+
+
+def movement(**changed: Any) -> Movement:
+    given: dict[str, Any] = {
+        "flow": "payment.card",
+        "request_id": "r-1",
+        "operation": "sale",
+        "intent": 1,
+        "amount": Money("10.00", EUR),
+        "at_ms": 5 * DAY_MS,
+        "payment_id": "pi_1",
+        "movement_id": "ch_1",
+    }
+    return Movement(**{**given, **changed})
+
+
+def row(**changed: Any) -> LedgerRow:
+    given: dict[str, Any] = {
+        "id": "txn_1",
+        "kind": "charge",
+        "amount": Money("10.00", EUR),
+        "fee": Money("0.30", EUR),
+        "status": "available",
+        "at_ms": 5 * DAY_MS,
+        "movement_id": "ch_1",
+        "payment_id": "pi_1",
+    }
+    return LedgerRow(**{**given, **changed})
+
+
+def found(rows: list[LedgerRow], movements: list[Movement]) -> list[Finding]:
+    return compare(rows, Books({}, movements), 4 * DAY_MS, 8 * DAY_MS)
+
+
+@pytest.mark.parametrize(
+    ("rows", "movements", "kinds"),
+    [
+        ([row()], [movement()], ["matched"]),
+        ([row(movement_id="")], [movement()], ["matched"]),
+        ([row(movement_id="", payment_id="", reference=REFERENCE)], [movement()], ["matched"]),
+        ([row(), row()], [movement()], ["matched"]),
+        ([row(amount=Money("9.00", EUR))], [movement()], ["amount"]),
+        ([row(amount=Money("10.00", "USD"))], [movement()], ["currency"]),
+        ([row()], [movement(at_ms=DAY_MS)], ["late"]),
+        ([row(kind="fee", amount=Money("-1.00", EUR))], [], ["fee"]),
+        ([row()], [], ["missing_local"]),
+        ([], [movement()], ["missing_provider"]),
+        # It may still appear in the gateway's ledger.
+        ([], [movement(at_ms=8 * DAY_MS - 1)], []),
+        # Another window has it.
+        ([], [movement(at_ms=3 * DAY_MS)], []),
+        ([], [movement(operation="authorization")], []),
+        (
+            [row(id="txn_2", kind="refund", amount=Money("-4.00", EUR), movement_id="re_1")],
+            [movement(operation="refund", amount=Money("4.00", EUR), movement_id="re_1")],
+            ["matched"],
+        ),
+    ],
+)
+def test_each_row_and_each_movement_gets_one_class(rows, movements, kinds):
+    assert [one.kind for one in found(rows, movements)] == kinds
+
+
+async def test_the_classes_that_need_the_state_of_the_transaction(gesta, shop):
+    """A second charge of one sale, and a charge of a sale that had failed."""
+    tx = await sale(shop)
+    await tx.outcome(timeout=20)
+    view = await tx.view()
+    state = view.state
+    own = movement(request_id=tx.id, movement_id="ch_1", amount=Money("49.90", EUR))
+    reference = Reference("default", "payment.card", tx.id, "sale", 1)
+    rows = [
+        row(amount=Money("49.90", EUR), reference=reference),
+        row(id="txn_2", movement_id="ch_2", amount=Money("49.90", EUR), reference=reference),
+    ]
+    kinds = [one.kind for one in compare(rows, Books({tx.id: state}, [own]), 0, 9 * DAY_MS)]
+    assert kinds == ["matched", "duplicate"]
+    declined = await shop.submit(
+        card.Sale(Money("49.90", EUR), source="pm_card_chargeDeclined", gateway="stripe-eu")
+    )
+    await declined.outcome(timeout=20)
+    given_up = (await declined.view()).state
+    assert given_up.status == "failed"
+    again = Reference("default", "payment.card", declined.id, "sale", 1)
+    rows = [row(amount=Money("49.90", EUR), reference=again)]
+    (late,) = compare(rows, Books({declined.id: given_up}, []), 0, 9 * DAY_MS)
+    assert (late.kind, late.operation, late.intent) == ("status", "sale", 1)
