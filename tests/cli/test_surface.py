@@ -45,6 +45,8 @@ def test_the_commands_are_exactly_these():
         "dlq show",
         "dlq redrive",
         "dlq purge",
+        "dlq inbound",
+        "dlq redrive-inbound",
         "config list",
         "config get",
         "config put",

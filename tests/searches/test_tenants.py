@@ -377,6 +377,8 @@ COMMANDS_WITHOUT_TENANT = {
     "key create": "its own key; see the test of keys",
     "config apply": "its own entities; see the test of the same code",
     "tail": "see the test of tail",
+    "dlq inbound": "of the installation: a queue that other programs share",
+    "dlq redrive-inbound": "as dlq inbound",
 }
 
 

@@ -17,6 +17,7 @@ from gesta.cli import (
     dlq,
     docs,
     doctor,
+    inbound_dlq,
     jobs,
     key,
     pauses,
@@ -82,6 +83,8 @@ GROUPS: dict[str, tuple[str, dict[str, Handler]]] = {
             "show": dlq.show_letter,
             "redrive": dlq.redrive_letters,
             "purge": dlq.purge_letters,
+            "inbound": inbound_dlq.list_inbound,
+            "redrive-inbound": inbound_dlq.redrive_inbound,
         },
     ),
     "config": (

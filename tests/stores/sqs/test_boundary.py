@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import sys
 from typing import Any
 
 import msgspec
@@ -277,3 +279,44 @@ async def test_a_message_stays_hidden_while_it_is_processed(moto, prefix, tmp_pa
         await stage.until(stage.issues)
         await stage.until(stage.is_empty)
         assert calls == 1
+
+
+async def gesta_command(tmp_path, url: str, *arguments: str) -> tuple[int | None, Any]:
+    """The exit code of a command in a process of its own, and its answer."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-m",
+        "gesta",
+        *arguments,
+        "--json",
+        env={
+            **os.environ,
+            "GESTA_URL": f"sqlite:///{tmp_path}/gesta.db",
+            "GESTA_INBOUND_QUEUE_URL": url,
+        },
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    out, err = await asyncio.wait_for(process.communicate(), 60)
+    return process.returncode, msgspec.json.decode(out) if out else err.decode()
+
+
+async def test_commands_list_and_redrive_the_letters(moto, prefix, tmp_path):
+    url = moto.queue_url(prefix)
+    async with boundary_stage(moto, prefix, tmp_path, consumes=False) as stage:
+        await stage.send()
+        await stage.boundary.bury([one.envelope for one in await received(stage.boundary, 1)])
+    code, answer = await gesta_command(tmp_path, url, "dlq", "inbound")
+    assert code == 0, answer
+    (letter,) = answer["items"]
+    assert (letter["messageId"], letter["shape"]) == ("unique-message-id", "native")
+    code, answer = await gesta_command(tmp_path, url, "dlq", "redrive-inbound", "--all")
+    assert (code, [one["result"] for one in answer["items"]]) == (0, ["redriven"])
+    code, answer = await gesta_command(tmp_path, url, "doctor")
+    assert {
+        "level": "ok",
+        "about": "inbound queue",
+        "status": "1 event waiting, no dead letter",
+    } in (answer["items"])
+    code, answer = await gesta_command(tmp_path, url, "dlq", "redrive-inbound")
+    assert code == 2
