@@ -43,6 +43,14 @@ EXCEPTIONS: dict[tuple[str, frozenset[str]], str] = {
         frozenset({"time", "time.perf_counter", "time.perf_counter_ns", "time.process_time"}),
     ): "a benchmark measures real time and nothing depends on the figure",
     (
+        "benchmarks/callers.py",
+        frozenset({"self._loop.time", "self._loop.call_at"}),
+    ): "callers keep to a schedule in real time, on the clock of the loop that sends",
+    (
+        "benchmarks/job_store.py",
+        frozenset({"asyncio.run", "asyncio.gather"}),
+    ): "a program of its own that measures real servers",
+    (
         "benchmarks/raw_sqlite.py",
         frozenset({"time", "time.time", "time.time_ns"}),
     ): "the bare loop is taken over as it is: it is what the engine is measured against",

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
+from hashlib import blake2b
 from typing import Any
-from uuid import UUID, uuid5
 
 import msgspec
 
@@ -49,7 +49,6 @@ LOOK_BACK_MS = 60 * 86_400_000
 PAGE = 200
 #: The longest window of one run.
 WINDOW_MAX = timedelta(days=92)
-NAMESPACE = UUID("6f1d2c0a-7f0e-5b7a-9a53-0c7b1d8e4f21")
 REPORT = "reconciliation.ReportKept.v1"
 #: Classes in which the gateway has moved money that is not on record.
 _EXECUTED = ("missing_local", "status")
@@ -220,7 +219,9 @@ class Reconciler:
         )
         flow = self._flows.get(one.flow)
         # The same id in every run: an event that is on record is never appended twice.
-        cause = uuid5(NAMESPACE, f"{code}/{one.request_id}/{one.name}").bytes
+        cause = blake2b(
+            f"reconcile/{code}/{one.request_id}/{one.name}".encode(), digest_size=16
+        ).digest()
         applied = await self._recorder.apply(
             view,
             command,
