@@ -26,7 +26,7 @@ from gesta.domain.codec import decode_meta
 from gesta.domain.commands import Rules
 from gesta.domain.events import Actor
 from gesta.domain.stream_names import checkpoint_of
-from gesta.flows import slack, sms, webhook
+from gesta.flows import card, slack, sms, webhook
 from gesta.flows.sms.message import NAME as SMS
 from gesta.http_api.route import Route
 from gesta.ports.read_model import Quarantined
@@ -68,6 +68,8 @@ async def send(letter: Letter, attempt: Attempt) -> Outcome:
 #: A flow that only the owner uses, so that its name tells of them; one that is everybody's; and one
 #: that others execute.
 OWNERS, COMMON, PICKED = "walk.owners", "walk.common", "walk.picked"
+#: Transactions that others execute.
+WIRE = "payment.wire"
 
 
 #: What tells of the flows of the process, to everybody alike.
@@ -86,6 +88,8 @@ def flows() -> list[Flow]:
         Flow(COMMON, Letter, send, Rules(), config=config),
         Flow(OWNERS, OwnersLetter, send, Rules()),
         external(PICKED, on_unknown="manual", lease_seconds=300),
+        external(WIRE, on_unknown="manual", lease_seconds=300),
+        card.flow(),
         slack.flow(),
         sms.flow(),
         webhook.flow(),
@@ -129,6 +133,7 @@ class Planted:
             {"kind": TEMPLATE, "code": CODE},
             {"code": CODE},
             {"tenant": OWNER},
+            {"tenant": OWNER, "code": CODE},
         ]
 
     def names(self) -> dict[str, Any]:
@@ -201,6 +206,8 @@ async def plant(api: Served) -> Planted:
         planted.requests.append((PICKED, picked.id))
     (item,) = await api.engine.external.take(PICKED, tenant=OWNER, limit=1, wait_seconds=20)
     planted.token = item.token
+    for flow, operation in ((WIRE, "authorize"), (WIRE, "sale")):
+        planted.requests.append((flow, await _transaction(api, flow, operation)))
     await admin.pause(tenant=OWNER, flow=COMMON, reason=f"{MARK} reason", actor=actor)
     await admin.pause(tenant=OWNER, credential=f"webhook.endpoint/{CODE}", reason=f"{MARK} reason")
     for name in (f"{MARK} first", f"{MARK} second"):
@@ -217,6 +224,25 @@ async def plant(api: Served) -> Planted:
         # Lists are made of views, which follow.
         pass
     return planted
+
+
+async def _transaction(api: Served, flow: str, operation: str) -> str:
+    """A transaction of the owner's whose first operation has succeeded."""
+    amount = {"amount": "49.90", "currency": "EUR"}
+    payload = api.engine.payload(flow, {"amount": amount, "operation": operation})
+    request = await api.engine.submit(payload, tenant=OWNER, correlation_id=f"{MARK}-1")
+    (item,) = await api.engine.external.take(flow, tenant=OWNER, limit=1, wait_seconds=20)
+    key = await api.key("execute", tenant=OWNER)
+    done = {
+        "type": "recordCompleted",
+        "token": item.token,
+        "attempts": 1,
+        "providerTxnId": f"{MARK}-{operation}",
+        "amount": amount,
+    }
+    reported = await api.call("POST", f"/v1/requests/{request.id}/outcome", done, key=key)
+    assert reported.status == 200, reported.text
+    return request.id
 
 
 async def owners_record(api: Served) -> dict[str, Any]:

@@ -416,7 +416,8 @@ async def test_a_word_that_is_none_is_answered_with_those_that_are(api_here):
     key = await api_here.key("read")
     answer = await api_here.call("GET", "/v1/requests?status=done", key=key)
     assert (
-        "known: cancelled, completed, expired, failed, queued, requested, sent, unknown, validated"
+        "known: authorized, cancelled, captured, compensated, completed, expired, failed, ignored,"
+        " initiated, queued, requested, reversed, sent, unknown, validated, waiting"
         in answer.body["errors"]["status"]
     )
     empty = await api_here.call("POST", "/v1/requests", raw=b"", key=await api_here.key("submit"))

@@ -75,7 +75,9 @@ def forgetful(route: Route) -> Route:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "route",
-    [route for route in app.ROUTES if route.scope is not None],
+    # No reservation is planted, because external flows have none; the handler of `capture` finds
+    # its transaction the same way.
+    [route for route in app.ROUTES if route.scope is not None and route.name != "post_reservation"],
     ids=lambda route: f"{route.method} {route.path}",
 )
 async def test_the_walk_finds_each_route_that_forgets_the_tenant(route, monkeypatch):

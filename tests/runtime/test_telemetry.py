@@ -146,7 +146,7 @@ async def test_metrics_have_the_names_and_labels_of_the_contract(gesta):
         await engine.submit(Note())
         await gesta.settle()
         namespace = ("namespace", FLOW)
-        # R1-46
+        # R1-46, R1-47
         assert samples(engine, "executor_attempts_total") == {(namespace,): 3}
         assert samples(engine, "executor_success_total") == {(namespace,): 1}  # R1-46
         assert samples(engine, "executor_failed_total") == {
@@ -246,6 +246,9 @@ CONTRACT = {
     "executor_latency_ms",
     "queue_lag_ms",
     "enriched_jobs",
+    "authorized",
+    "captured",
+    "reversed",
 }
 LABELS = {"flow", "status", "reason", "role", "subscription", "what"}
 

@@ -74,6 +74,11 @@ NOT_FOUND: dict[str, Act] = {
     "Request.resolve": lambda engine, name: handle(engine, name).resolve(
         "executed", by="me", evidence="none"
     ),
+    "Request.capture": lambda engine, name: handle(engine, name).capture(key="k"),
+    "Request.post": lambda engine, name: handle(engine, name).post(key="k"),
+    "Request.refund": lambda engine, name: handle(engine, name).refund(key="k"),
+    "Request.void": lambda engine, name: handle(engine, name).void(key="k"),
+    "Request.reverse": lambda engine, name: handle(engine, name).reverse(key="k"),
     "Request.purge": lambda engine, name: handle(engine, name).purge(),
 }
 
@@ -147,6 +152,12 @@ OWN = {
 #: Calls that name no tenant, and why they show none.
 WITHOUT_TENANT = {
     "Engine.add": "declares a flow",
+    "Engine.add_component": "declares a component of this process",
+    "Engine.components": "of this process",
+    "Engine.every": "declares a schedule of this process",
+    "Engine.schedule": "declares a schedule of this process",
+    "Engine.schedules": "of this process",
+    "Admin.reconcile": "needs the gateway of its own tenant's config: tests/payments",
     "Engine.flows": "of this process",
     "Engine.flow": "of this process",
     "Engine.payload": "reads what the caller gives",
@@ -345,6 +356,12 @@ COMMANDS_NOT_FOUND = {
     "config delete": [KIND, CODE],
     "template preview": [CODE],
     "key revoke": ["{name}"],
+    "tx show": ["{name}"],
+    "tx capture": ["{name}", "--key", "k"],
+    "tx post": ["{name}", "--key", "k"],
+    "tx refund": ["{name}", "--key", "k"],
+    "tx void": ["{name}"],
+    "tx reverse": ["{name}"],
 }
 COMMANDS_EMPTY = [
     ["list"],
@@ -358,6 +375,8 @@ COMMANDS_EMPTY = [
     ["config list", "--json"],
     ["key list"],
     ["key list", "--json"],
+    ["tx unknown"],
+    ["tx unknown", "--json"],
 ]
 COMMANDS_WITHOUT_TENANT = {
     "demo": "a store of its own",
@@ -377,6 +396,10 @@ COMMANDS_WITHOUT_TENANT = {
     "key create": "its own key; see the test of keys",
     "config apply": "its own entities; see the test of the same code",
     "tail": "see the test of tail",
+    "tx authorize": "its own transaction, as submit",
+    "reconcile": "needs the gateway of its own tenant's config: tests/payments",
+    "jobs migrate": "of the installation: numbers",
+    "sandbox slack-event": "of the program: no store is opened",
     "dlq inbound": "of the installation: a queue that other programs share",
     "dlq redrive-inbound": "as dlq inbound",
 }
