@@ -31,15 +31,20 @@ def before_call(context: Any, case: Any, kwargs: Any) -> None:
 STATE_CODES = {"bad_cursor", "malformed_http"}
 #: Operation → fields that depend on stored config, on the flow, or on each other.
 BEYOND_A_SCHEMA = {
+    "authorize": {"flow", "payload", "key", "amount"},
     "bulk": {"flow", "status", "outcome", "evidence", "ttlSeconds", "again"},
+    # Which currencies there are, and how many digits each has; what a transaction has left.
+    "capture": {"amount", "key"},
     "create_key": {"scopes", "expiresAt"},
     "find_suppressed": {"address"},
     "follow": {"Last-Event-ID"},
     "pause": {"flow", "credential"},
+    "post_reservation": {"amount", "key"},
     "preview_template": {"variables"},
     "put_config": {"fields"},
+    "refund": {"amount", "key"},
     "report_outcome": {"id", "tenant", "reason", "retryable", "lastError", "retryAfterSec"}
-    | {"providerMessageId", "targetId"},
+    | {"providerMessageId", "targetId", "amount", "providerTxnId"},
     "resume": {"flow", "credential"},
     "submit": {"key", "payload", "deliverAt"},
     "suppress": {"address"},

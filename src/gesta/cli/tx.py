@@ -10,7 +10,7 @@ import typer
 
 from gesta.cli.arguments import Id
 from gesta.cli.invocation import By, Invocation
-from gesta.cli.output import Json, facts, print_json, say, show, table, tell
+from gesta.cli.output import Json, facts, print_json, print_list, say, show, table, tell
 from gesta.domain.money import InvalidMoney, Money
 
 if TYPE_CHECKING:
@@ -111,7 +111,7 @@ async def list_unknown(call: Invocation, as_json: Json = False) -> None:
             if one.flow.startswith("payment.") and len(found) < MANY:
                 found.append((one, await backend.client.transaction(one.id, flow=one.flow)))
         if as_json:
-            print_json([tx for _, tx in found])
+            print_list([tx for _, tx in found], None)
             return
         if not found:
             tell("no transaction waits for a person")
