@@ -214,7 +214,7 @@ def test_no_page_for_users_mentions_requirement_ids_or_internal_papers(page):
 
 def test_no_program_in_the_documents_is_left_out():
     programs = [block for page in PAGES for block in blocks(page, "python")]
-    assert len(programs) == 26
+    assert len(programs) == 28
 
 
 def test_every_test_that_the_page_of_guarantees_names_is_there():

@@ -32,6 +32,11 @@ EXEMPT = {
         " test_first_key.py"
     ),
     "first_key_form": "the same, by the button of a page",
+    "receive_slack_event": "the sender's word, signed: tests/intake/inbound",
+    "receive_slack_event_of_tenant": "the sender's word, signed: tests/intake/inbound",
+    "receive_webhook": "the sender's word, signed: tests/intake/inbound",
+    "receive_gateway_webhook": "the gateway's word, signed: tests/flows/payment/test_webhooks.py",
+    "post_reservation": "no reservation is planted; it is opened as `capture` is",
     "report_of_twilio": "the provider's word, an event of the request: test_reports.py",
     "report_of_ses": "the provider's word, an event of the request: test_reports.py",
 }

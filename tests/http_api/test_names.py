@@ -163,7 +163,7 @@ FIELDS: dict[Any, str] = {
         "id flow tenant status key attemptCount reason detail providerId targetId inDoubt "
         "cancelRequested operation intent priority createdAt updatedAt dueAt expiresAt "
         "correlationId version heldBy test deliveredAt bouncedAt bounce complainedAt "
-        "complaint failure"
+        "complaint failure message"
     ),
     decisions.UnknownOutcome: (
         "id flow tenant status key attemptCount reason detail providerId targetId inDoubt "

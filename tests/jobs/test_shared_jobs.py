@@ -125,8 +125,9 @@ async def test_an_engine_that_stops_gives_its_jobs_back(tmp_path):
     async with open_shop(tmp_path) as (engine, store, _, __):
         await engine.admin.pause(flow=NAME)
         await store.create([foreign(7)])
-        while (await store.get([ID.format(7)]))[0].value.status != 300:
+        while not await engine.find(flow=NAME):
             await asyncio.sleep(0.02)
+        assert (await store.get([ID.format(7)]))[0].value.status == 300
         await engine.stop()
         found = (await store.get([ID.format(7)]))[0].value
         # S4-26, S4-31: without a lost retry.

@@ -73,7 +73,7 @@ def test_the_promises_hold_whatever_happens(chunk):
 @pytest.mark.slow
 def test_rare_paths_are_met_as_well():
     met: Counter[str] = Counter()
-    for seed in range(RUNS * CHUNKS, RUNS * CHUNKS + 500):
+    for seed in range(1_000, 1_500):
         # More that goes wrong at the provider, and people who look later than it remembers.
         chosen = options(seed)
         rates = msgspec.structs.replace(chosen.rates, provider=0.7)

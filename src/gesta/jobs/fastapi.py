@@ -34,10 +34,13 @@ class Endpoints(_Endpoints):
                 "content": {"application/json": {"schema": job_schema}},
                 "headers": {"Location": {"schema": {"type": "string"}}},
             },
+            400: {
+                "description": "Bad request; FastAPI itself answers a body that is no JSON",
+                "content": {**problems, "application/json": {"schema": {"type": "object"}}},
+            },
             **{
                 status: {"description": text, "content": problems}
                 for status, text in (
-                    (400, "Bad request"),
                     (409, "The id was used for another call"),
                     (413, "Content too large"),
                     (503, "Service unavailable"),

@@ -52,6 +52,8 @@ class SharedJobs:
         self._engine: Engine | None = None
         self._ports: JobPorts | None = None
         self._held: dict[str, tuple[Held, Request]] = {}
+        #: Claimed and not yet adopted.
+        self._claimed: list[Held] = []
         self._beat_at = 0.0
         self._worker = ""
 
@@ -78,8 +80,11 @@ class SharedJobs:
         finally:
             with suppress(Exception):
                 # The next process claims them at once, and no retry is lost.
-                await self.store.release([held for held, _ in self._held.values()])
+                await self.store.release(
+                    [*self._claimed, *(held for held, _ in self._held.values())]
+                )
             self._held.clear()
+            self._claimed.clear()
             await self._ports.close()
             self._ports = None
 
@@ -121,9 +126,11 @@ class SharedJobs:
         )
         if claimed.error is not None:
             raise StoreError(claimed.error.message)
-        for one in claimed.value or ():
-            if one.value is not None:
-                await self._adopt(one.value)
+        new = [one.value for one in claimed.value or () if one.value is not None]
+        self._claimed = [one.held for one in new]
+        for one in new:
+            await self._adopt(one)
+            self._claimed.remove(one.held)
         is_busy = bool(self._held or claimed.value)
         await sleep(pipeline.runtime, BUSY_SECONDS if is_busy else IDLE_SECONDS)
 

@@ -115,7 +115,7 @@ async def test_a_copy_that_another_worker_takes_during_the_call_is_deleted(moto,
         return Done()
 
     url = f"sqlite:///{tmp_path}/gesta.db"
-    settings = load({"url": url, "queue_url": moto.queue_url(prefix, 20)})
+    settings = load({"url": url, "queue_url": moto.queue_url(prefix, 120)})
     async with Engine(flows=[send], settings=settings) as first:
         request = await first.submit(Parcel(number=1))
         await asyncio.wait_for(called.wait(), 20)
