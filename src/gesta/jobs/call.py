@@ -13,7 +13,7 @@ from gesta.flows.flow import Payload
 
 #: The client's id of a job.
 ID_HEADER = "x-async-request-id"
-#: Never stored: whoever reads the store could act as the caller.
+#: Never stored: a reader of the store could act as the caller.
 SECRET_HEADERS = frozenset(
     {
         "authorization",

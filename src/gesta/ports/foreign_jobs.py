@@ -57,7 +57,7 @@ ForeignSettlement = Completed | Failed | PutBack
 
 
 class JobTexts(msgspec.Struct, frozen=True):
-    """What a queue stores about one job, whoever put it, for the search for secrets."""
+    """What a queue stores about one job, by any program, for the search for secrets."""
 
     flow: str
     id: str

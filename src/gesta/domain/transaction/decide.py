@@ -302,7 +302,7 @@ def _cancel(state: State, command: Cancel, rules: Rules, operation: Operation) -
 
 def _redrive(state: State, command: Redrive, *_: object) -> list[e.Event]:
     if state.phase == "unknown" or state.in_doubt:
-        # Never a new key while money may have moved, whoever asks for it.
+        # Never a new key while money may have moved, not even for a person.
         raise CommandRefused("in_doubt", "the outcome is unknown: resolve it first")
     funds = funds_of(state)
     if state.status not in ("failed", "expired", "cancelled") or funds.authorized:
