@@ -10,6 +10,7 @@ has to be taught what the route wants, in PLACES or NAMES.
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import aclosing
@@ -370,8 +371,10 @@ async def walk(api: Served, routes: Sequence[Route], planted: Planted) -> None:
         if route.gives == "text/event-stream":
             # The owner itself did something, so that there was something to hear.
             before = await owners_record(api)
-        assert await owners_record(api) == before, (
-            f"{route.method} {route.path} changed something of another tenant"
+        after = await owners_record(api)
+        assert after == before, (
+            f"{route.method} {route.path} changed something of another tenant:"
+            f" {[(name, now) for name, now in after.items() if before.get(name) != now]}"
         )
 
 
@@ -397,6 +400,9 @@ async def _listened(api: Served, sent: Completed, key: str, planted: Planted) ->
         heard = await answer.content.readuntil(b"\n\n")
         theirs = await api.engine.submit(Letter(text=MARK), tenant=OWNER)
         planted.requests.append((COMMON, theirs.id))
+        # The flow is paused for the owner: once the request is held, nothing more happens to it.
+        while not (await api.engine.admin.look_up(theirs.id, OWNER)).state.held:
+            await asyncio.sleep(0.01)
         own = await api.engine.submit(Letter(text="own"), tenant=INTRUDER)
         if "request=" not in sent.path:
             while own.id.encode() not in heard and theirs.id.encode() not in heard:
