@@ -5,6 +5,8 @@ everything is dispatched once.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
 
 import pytest
 
@@ -269,19 +271,23 @@ def test_what_was_dispatched_further_goes_on_by_itself_until_it_is_past_its_mark
 
 
 def test_partitions_are_level_only_at_one_position_and_past_what_was_dispatched():
-    positions = PartitionPositions(2, {0: PartitionPosition(5, 3), 1: PartitionPosition(5, 5)})
-    assert positions.level == {"projector/0": 3, "projector/1": 5}
-    positions.moved((0,), 6)
-    assert positions.level is None
+    level = [PartitionPosition(5, 3), PartitionPosition(5, 5)]
+    assert PartitionPositions(2, dict(enumerate(level))).level == {
+        "projector/0": 3,
+        "projector/1": 5,
+    }
+    apart = [PartitionPosition(5, 0), PartitionPosition(6, 0)]
+    assert PartitionPositions(2, dict(enumerate(apart))).level is None
     # After a rebuild: inline projection would put the jobs of these events a second time.
     assert PartitionPositions(1, {0: PartitionPosition(5, 6)}).level is None
 
 
 class OneLease:
-    """A fake of Leases that answers what it is told to, and calls back during a claim."""
+    """A fake of Leases that gives the next of its answers, and calls back during a claim."""
 
     def __init__(self, *answers: bool) -> None:
-        self.answers, self.during = list(answers), []
+        self.answers = list(answers)
+        self.during: list[Callable[[], Awaitable[None]]] = []
 
     async def claim(self, _name: str, _owner: str, _seconds: float) -> bool:
         for call in self.during:
@@ -291,7 +297,7 @@ class OneLease:
 
 async def test_partitions_given_up_during_a_claim_are_not_held_after_it(gesta):
     async with projecting(Provider()) as engine:
-        leases = OneLease(True, True)
+        leases: Any = OneLease(True, True)
         partitions = Partitions(1, leases, engine.pipeline.process)
         leases.during.append(partitions.give_up)
         assert await partitions.hold() == frozenset()
@@ -303,7 +309,7 @@ async def test_a_process_without_a_partition_claims_again_at_once_and_an_owner_a
     gesta,
 ):
     async with projecting(Provider()) as engine:
-        leases = OneLease(False, True, False)
+        leases: Any = OneLease(False, True, False)
         partitions = Partitions(1, leases, engine.pipeline.process)
         assert await partitions.hold() == frozenset()
         assert await partitions.hold() == await partitions.hold() == frozenset({0})
