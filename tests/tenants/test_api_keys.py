@@ -15,7 +15,7 @@ from gesta.flows import webhook
 from gesta.ports.vault import Encrypted
 from gesta.runtime.redaction import scrub, scrubbed_name
 from gesta.security.envelope_encryption import SYSTEM
-from gesta.tenants.api_keys import KEPT, SCOPES, Grant
+from gesta.tenants.api_keys import KEPT, SCOPES, ApiKey, Grant
 from gesta.tenants.config import KEY_CREATED, KEY_REVOKED
 from tests.world import URL, Provider, note_flow
 
@@ -458,7 +458,8 @@ async def test_a_long_call_notices_within_a_second_that_another_process_revoked_
 async def test_of_two_processes_that_revoke_a_key_the_first_is_shown(gesta, ports):
     async with engine_here() as first, engine_here() as second:
         key, _ = await key_of(first)
-        newest, revoked = second.pipeline.keys._newest, []
+        newest = second.pipeline.keys._newest
+        revoked: list[ApiKey] = []
 
         async def late(tenant: str, key_id: str) -> Any:
             found = await newest(tenant, key_id)
