@@ -204,8 +204,12 @@ async def test_the_program_of_the_page_goes_on_when_a_web_worker_is_killed(tmp_p
         async with Engine(
             settings=Settings(url=url, master_key=MASTER), flows=[slack.flow()], work=False
         ) as engine:
-            fields = {"token": "xoxb-1", "api_url": f"{provider.url}/slack/"}
-            fields |= {"channel_per_second": 1_000, "per_second": 1_000}
+            fields = {
+                "token": "xoxb-1",
+                "api_url": f"{provider.url}/slack/",
+                "channel_per_second": 1_000,
+                "per_second": 1_000,
+            }
             await engine.admin.put_config("slack.workspace", "default", fields)
         effects = provider.sandbox.slack.effects
         async with web_workers(tmp_path) as (address, supervisor):
