@@ -521,7 +521,9 @@ def _row(view: View) -> list[Any]:
 
 
 def _snapshot(view: View) -> dict[str, Any]:
-    """The fields that other services read, and ours: `state`, and `payload` unless that is `data`."""
+    """The fields that other services read, and ours: `state`, and `payload` where it is more than
+    `data`.
+    """
     state = view.state
     fields: dict[str, Any] = {"id": state.id, "tenant": state.tenant}
     given = _fields_of(view.payload) if view.payload[:1] == b"{" else {}
