@@ -19,8 +19,8 @@ def run_demo(
 
     `stay` keeps it running until Ctrl-C. `url` names an empty store to use instead of a fresh
     SQLite file, and `events_url` is another name of it; `queue_url` and `views_url` name other
-    databases for jobs and views (testing/scratch_store.py). `json` prints the result as one JSON document, and the story on
-    stderr.
+    databases for jobs and views (testing/scratch_store.py). `json` prints the result as one JSON
+    document, and the story on stderr.
     """
     # Imported here, because the worker process imports this package and needs none of it.
     from gesta.demo.performance import perform

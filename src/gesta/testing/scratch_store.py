@@ -8,7 +8,8 @@ postgresql://…         the user's server, with a new schema that is dropped af
 anything else          the store with this URL; its content is kept
 
 `--events-url` is another name of it: the events are in the durable store. `--queue-url` and
-`--views-url`: `redis` starts a new Valkey server (valkey_server.py); anything else is used unchanged.
+`--views-url`: `redis` starts a new Valkey server (valkey_server.py); anything else is used
+unchanged.
 """
 
 import base64
