@@ -52,6 +52,8 @@ KEEP_COMPLETED = 100
 KEEP_FAILED = 50
 #: Jobs per script: longer scripts hold up every other client of the server.
 BATCH = 1_000
+#: The priority of a request that asks for none.
+USUAL_PRIORITY = 5
 #: A job whose request is locked by another live job comes back after this.
 LOCKED_MS = 5_000
 #: BullMQ's lock on a job lasts so many leases, so that it is renewed less often than the lease. It
@@ -371,9 +373,13 @@ def _options(priority: int, delay_ms: int) -> str:
         "attempts": ATTEMPTS,
         "removeOnComplete": KEEP_COMPLETED,
         "removeOnFail": KEEP_FAILED,
-        "priority": priority,
     }
-    return msgspec.json.encode(options | ({"delay": delay_ms} if delay_ms else {})).decode()
+    # Without what is usual, a waiting job takes 16 bytes less.
+    if priority != USUAL_PRIORITY:
+        options["priority"] = priority
+    if delay_ms:
+        options["delay"] = delay_ms
+    return msgspec.json.encode(options).decode()
 
 
 def _request_id(data: str) -> str:
