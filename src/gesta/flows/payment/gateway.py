@@ -7,7 +7,7 @@ where.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from functools import lru_cache
 from hashlib import sha256
 from typing import Annotated, Any, ClassVar, Final, Literal, Protocol
 
@@ -33,14 +33,19 @@ class GatewayAccount(ConfigBody, frozen=True):
     sent_to: ClassVar = {"api_key": ("type", "api_url")}
 
     #: Which gateway speaks to it: `stripe`, `http`, or one that the program adds.
-    type: Annotated[str, msgspec.Meta(pattern="^[a-z][a-z0-9_]{0,31}$")]
+    type: Annotated[str, msgspec.Meta(pattern="^[a-z][a-z0-9_]{0,31}$", examples=["stripe"])]
     #: The account's id at the gateway, e.g. acct_1…. A resend never reaches another account.
     account: Annotated[str, msgspec.Meta(min_length=1, max_length=200)]
     api_key: Secret[str]
     #: Verifies webhooks; empty: webhooks of this account are refused.
     webhook_secret: Secret[str] = ""
     #: Empty: the gateway's own address. The private-address guard applies.
-    api_url: Annotated[str, msgspec.Meta(pattern=r"^(https?://[^\s/?#]+[^\s]*)?$")] = ""
+    api_url: Annotated[
+        str,
+        msgspec.Meta(
+            pattern=r"^(https?://[^\s/?#]+[^\s]*)?$", examples=["https://api.example.com"]
+        ),
+    ] = ""
     per_second: PerSecond = 50.0
     #: What only this type of gateway needs; checked by the gateway when it is used.
     options: dict[str, Any] = msgspec.field(default_factory=dict)
@@ -131,8 +136,7 @@ class GatewayCall(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
         return f"GatewayCall({self.verb}, {self.key})"
 
 
-@dataclass(frozen=True, slots=True)
-class Connection:
+class Connection(msgspec.Struct, frozen=True):
     """How one attempt reaches an account: its HTTP, config and API key."""
 
     http: Http
@@ -147,11 +151,15 @@ class Connection:
         `mode`: what else decides where a call arrives, e.g. that the API key is one for tests.
         """
         account = self.account
-        whose = f"{account.type}\0{account.api_url}\0{account.account}\0{mode}"
-        return sha256(whose.encode()).hexdigest()[:32]
+        return _fingerprint(account.type, account.api_url, account.account, mode)
 
     def __repr__(self) -> str:
         return f"Connection({self.code})"
+
+
+@lru_cache(maxsize=1_000)
+def _fingerprint(*whose: str) -> str:
+    return sha256("\0".join(whose).encode()).hexdigest()[:32]
 
 
 class Unrenderable(Exception):
