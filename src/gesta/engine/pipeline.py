@@ -27,6 +27,7 @@ from gesta.intake.flow_checks import FlowChecks
 from gesta.intake.inbound.boundary import Consumer, Publisher
 from gesta.intake.inbound.boundary_dead_letters import BoundaryDeadLetters
 from gesta.intake.inbound.inbox import Inbox
+from gesta.intake.inbound.queue_age import QueueAge
 from gesta.intake.job_contract import JobReading
 from gesta.intake.outbox_drain import OutboxDrain
 from gesta.intake.provider_reports import Reach, Reports, report_address
@@ -216,12 +217,14 @@ class Pipeline:
         self.boundary_consumer: Consumer | None = None
         self.boundary_dead_letters: BoundaryDeadLetters | None = None
         if queue is not None:
+            self.inbound_age = QueueAge(self.environment.stores.checkpoints, self.runtime)
             self.inbox.publish = Publisher(queue, self.records, tenant).publish
             self.boundary_consumer = Consumer(
                 queue,
                 inbox=self.inbox,
                 records=self.records,
                 tenant=tenant,
+                age=self.inbound_age,
                 process=self.process,
             )
             self.boundary_dead_letters = BoundaryDeadLetters(
@@ -327,6 +330,8 @@ class Pipeline:
             ),
             process=process,
         )
+        if self.environment.boundary is not None:
+            self.sweep.inbound = self.environment.boundary, self.inbound_age
 
     @cached_property
     def reconciler(self) -> Reconciler:

@@ -11,9 +11,11 @@ from gesta.domain.commands import Expire
 from gesta.domain.state import State
 from gesta.errors import Fenced, StoreError
 from gesta.flows.flow import Flow
-from gesta.maintenance.queue_alarms import standings
+from gesta.intake.inbound.queue_age import QueueAge
+from gesta.maintenance.queue_alarms import INBOUND, inbound_standings, standings
 from gesta.maintenance.retention import Retention
-from gesta.ports.job_queue import by_flow
+from gesta.ports.boundary_queue import BoundaryQueue
+from gesta.ports.job_queue import Backlog, by_flow
 from gesta.ports.leases import Role
 from gesta.ports.read_model import FROM_THE_START, Cursor, Key, View, key_of
 from gesta.ports.stores import Stores
@@ -75,6 +77,8 @@ class Sweeper:
         self._runtime, self._telemetry = process.runtime, process.telemetry
         self.role = Role(ROLE, owner=process.owner, leases=stores.leases, runtime=process.runtime)
         self._held_checked_at = self._lost_checked_at = self._expired_checked_at = float("-inf")
+        #: Set where inbound events pass through a boundary queue.
+        self.inbound: tuple[BoundaryQueue, QueueAge] | None = None
         #: When the next request has to be looked at, for tests that own the clock.
         self.next_due_ms: int | None = None
 
@@ -106,9 +110,9 @@ class Sweeper:
             self._lost_checked_at = now
             await self._restore_lost_jobs()
             await self._buckets.forget(BUCKETS)
-            await self._measure()
+            await self.measure()
 
-    async def _measure(self) -> None:
+    async def measure(self) -> None:
         """What metrics show of the whole store, whichever processes run."""
         now = self._runtime.now_ms()
         keep_seconds = max(
@@ -119,10 +123,21 @@ class Sweeper:
         unsettled = await self._read_model.unsettled(now - round(keep_seconds * 1000))
         dead = {flow: count for (flow, status), count in unsettled.items() if status == "failed"}
         self._telemetry.queues_seen(standings(self._flows, backlog, dead, now))
+        processes = await self._leases.processes()
+        if self.inbound is not None:
+            has_workers = any("worker" in one.roles for one in processes)
+            try:
+                events, letters = await _boundary(*self.inbound, has_workers=has_workers)
+            except StoreError as error:
+                # The broker is out of reach. What our own store shows is shown all the same.
+                self._telemetry.store_failed(ROLE, error)
+            else:
+                self._telemetry.queues_seen(inbound_standings(events, letters, now))
+                backlog[INBOUND], unsettled[INBOUND, "failed"] = events, letters
         self._telemetry.store_seen(
             backlog=backlog,
             unsettled=unsettled,
-            processes=await self._leases.processes(),
+            processes=processes,
             pauses=await self._pausing.paused(None),
             now_ms=now,
         )
@@ -232,6 +247,16 @@ class Sweeper:
         )
         is_round = times & (times - 1) == 0 or times % UNSEEN_TIMES_MAX == 0
         return times > max(before, 0) and is_round
+
+
+async def _boundary(
+    queue: BoundaryQueue, age: QueueAge, *, has_workers: bool
+) -> tuple[Backlog, int]:
+    """The events of the boundary queue in the form of jobs, and its dead letters."""
+    counts = await queue.counts()
+    oldest_ms = await age.watch(counts, has_workers=has_workers)
+    events = Backlog(ready=counts.waiting, leased=counts.in_flight, oldest_ready_ms=oldest_ms)
+    return events, counts.dead
 
 
 def _next_look(state: State, now_ms: int) -> int | None:
