@@ -6,6 +6,7 @@ import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from typing import cast
 
 import pytest
 
@@ -17,7 +18,7 @@ from gesta.engine.environment import Environment, Wiring
 from gesta.flows import slack, ticket
 from gesta.intake.inbound import slack as slack_events
 from gesta.maintenance.queue_alarms import standings
-from gesta.ports.boundary_queue import BoundaryCounts, Delivery, Envelope
+from gesta.ports.boundary_queue import BoundaryCounts, BoundaryQueue, Delivery, Envelope
 from gesta.ports.job_queue import Backlog
 from gesta.runtime.clock import Runtime, sleep
 from gesta.runtime.settings import Settings
@@ -102,7 +103,7 @@ async def engine_with_boundary(
     queue = FakeBoundary(gesta.runtime)
 
     async def wire(settings: Settings) -> Environment:
-        return replace(await gesta.wire(settings), boundary=queue)
+        return replace(await gesta.wire(settings), boundary=cast("BoundaryQueue", queue))
 
     monkeypatch.setattr(Wiring, "wire", staticmethod(wire))
     settings = Settings(

@@ -13,7 +13,8 @@ import pytest
 from gesta.errors import StoreError
 from gesta.intake.inbound.boundary_dead_letters import Choice
 from gesta.stores.sqs.client import Sqs
-from tests.stores.sqs.boundary_stage import DOCUMENT, KEYWORD, boundary_stage
+from tests.domain.event_document import ATTRIBUTES, DOCUMENT
+from tests.stores.sqs.boundary_stage import KEYWORD, boundary_stage
 
 
 async def test_a_published_event_has_the_body_and_the_attributes_of_the_document(
@@ -41,12 +42,7 @@ async def test_a_published_event_has_the_body_and_the_attributes_of_the_document
     assert {"receivedAt", "apiGatewayRequestId", "signature", "signatureTimestamp"} <= set(
         metadata
     )  # R3-4
-    assert message["attributes"] == {
-        "eventType": {"DataType": "String", "StringValue": "slack.message"},
-        "priority": {"DataType": "Number", "StringValue": "3"},
-        "source": {"DataType": "String", "StringValue": "slack-event-ingest"},
-        "version": {"DataType": "String", "StringValue": "1.0"},
-    }  # R3-5
+    assert message["attributes"] == ATTRIBUTES  # R3-5
 
 
 async def test_the_queues_are_created_as_the_document_says(moto, prefix, tmp_path):
@@ -264,18 +260,29 @@ async def test_an_outage_of_the_store_is_none_of_the_three_tries(
 
 async def test_a_message_stays_hidden_while_it_is_processed(moto, prefix, tmp_path, monkeypatch):
     async with boundary_stage(moto, prefix, tmp_path, visibility_seconds=2) as stage:
-        process, calls = stage.pipeline.inbox.process, 0
+        process, calls, hide = stage.pipeline.inbox.process, 0, stage.boundary.hide
+        let_go, extended, extensions = asyncio.Event(), asyncio.Event(), 0
 
         async def slow(*args: Any) -> Any:
             nonlocal calls
             calls += 1
-            await asyncio.sleep(5)
+            await let_go.wait()
             return await process(*args)
 
+        async def counted(*args: Any) -> None:
+            nonlocal extensions
+            await hide(*args)
+            extensions += 1
+            if extensions == 2:
+                # Two seconds have passed: without the first extension it would be visible.
+                extended.set()
+
         monkeypatch.setattr(stage.pipeline.inbox, "process", slow)
+        monkeypatch.setattr(stage.boundary, "hide", counted)
         await stage.send()
-        await asyncio.sleep(3)
-        assert await stage.receive() == []
+        await asyncio.wait_for(extended.wait(), 20)
+        assert await stage.receive() == []  # S3-9
+        let_go.set()
         await stage.until(stage.issues)
         await stage.until(stage.is_empty)
         assert calls == 1
