@@ -118,10 +118,12 @@ async def test_a_copy_that_another_worker_takes_during_the_call_is_deleted(moto,
     url = f"sqlite:///{tmp_path}/gesta.db"
     settings = load({"url": url, "queue_url": moto.queue_url(prefix, 120)})
     async with Engine(flows=[send], settings=settings) as first:
+        queue = first.pipeline.environment.stores.job_counts
+        assert isinstance(queue, SqsJobQueue)
+        # No call of the first worker waits at SQS when the copy comes.
+        queue._long_poll._is_on = False
         request = await first.submit(Parcel(number=1))
         await asyncio.wait_for(called.wait(), 20)
-        queue = first.pipeline.environment.stores.job_counts
-        assert queue is not None
         async with Engine(flows=[send], settings=settings) as second:
             # Only the second worker asks for more: the first has no free slot.
             first.pipeline.pool._free["test.parcel"] = 0
