@@ -9,6 +9,7 @@ import os
 import runpy
 import socket
 import sys
+import tempfile
 import time
 from importlib import import_module
 from pathlib import Path
@@ -76,6 +77,7 @@ def become(start: dict[str, Any], streams: list[int]) -> None:
     os.environ.clear()
     os.environ.update(start["environment"])
     time.tzset()
+    tempfile.tempdir = None
     os.chdir(start["folder"])
     _open_streams()
     sys.dont_write_bytecode = bool(os.environ.get("PYTHONDONTWRITEBYTECODE"))

@@ -20,7 +20,7 @@ PATHS = f"{ROOT / 'src'}{os.pathsep}{ROOT}"
 #: `valid_data_is_accepted` of search_hooks.py knows more than `positive_data_acceptance`.
 #: Another tenant's things are what test_tenant_walk.py is about.
 LEFT_OUT = "positive_data_acceptance,object_level_authorization"
-FEW, MANY = 3, 60
+FEW, MANY = 1, 60
 pytestmark = pytest.mark.slow
 
 
