@@ -76,7 +76,7 @@ def serving(store_url: str, folder: Path, *plants: str) -> Iterator[tuple[str, s
             yield line[0], line[1]
         finally:
             process.terminate()
-            process.communicate(timeout=30)
+            process.communicate(timeout=60)
 
 
 def test_a_search_over_the_whole_api_finds_nothing(store_url, tmp_path, crash_seed, request):
