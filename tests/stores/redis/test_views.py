@@ -14,6 +14,7 @@ import redis
 
 from gesta import Done, Engine, Payload, flow
 from gesta.domain.state import State
+from gesta.engine.process_roles import Work
 from gesta.errors import StoreError
 from gesta.ports.read_model import View
 from gesta.runtime.clock import SystemRuntime
@@ -144,7 +145,7 @@ async def test_views_that_flushall_removed_come_back_and_no_request_is_executed_
     async with engine_on(tmp_path, valkey.url, calls) as engine:
         ended = await engine.submit_many([Note(number=n) for n in range(50)])
         for request in ended:
-            await request.outcome(timeout=60)
+            await request.outcome(timeout=20)
         later = await engine.submit(
             Note(number=99), deliver_at=datetime.now(UTC) + timedelta(seconds=2)
         )
@@ -154,7 +155,7 @@ async def test_views_that_flushall_removed_come_back_and_no_request_is_executed_
             return await completed(engine) >= 50
 
         await until(all_back)
-        assert await later.outcome(timeout=60) == Done("99")
+        assert await later.outcome(timeout=20) == Done("99")
         await engine.submit(Note(number=100))
 
         async def all_there():
@@ -182,7 +183,7 @@ async def test_a_restarted_server_without_its_data_gets_all_views_again(tmp_path
             return await completed(engine) == 21
 
         await until(all_back)
-        assert await silent.outcome(timeout=60) == Done("20")
+        assert await silent.outcome(timeout=20) == Done("20")
     assert calls == Counter(range(21))  # K-10
 
 
@@ -210,7 +211,7 @@ async def test_a_failover_of_the_cluster_costs_no_view_and_repeats_no_effect(tmp
                 return False
 
         await until(all_back, seconds=60)
-        assert [await one.outcome(timeout=60) for one in later] == [
+        assert [await one.outcome(timeout=20) for one in later] == [
             Done(str(n)) for n in range(30, 35)
         ]
     assert calls == Counter(range(35))  # K-10
@@ -226,19 +227,19 @@ async def test_the_snapshot_shows_the_final_status_and_the_worker_reads_it(tmp_p
         return Done(id="1731.1")
 
     settings = load({"url": f"sqlite:///{tmp_path}/gesta.db", "views_url": valkey.url})
-    async with Engine(flows=[send], settings=settings) as engine:
-        later = datetime.now(UTC) + timedelta(seconds=2)
-        request = await engine.submit(Note(number=7), tenant="acme", deliver_at=later)
+    projector = Work(frozenset({"projector"}))
+    async with Engine(flows=[send], settings=settings, work=projector) as engine:
+        request = await engine.submit(Note(number=7), tenant="acme")
         key = f"notification.slack:v1:{{acme}}:message-request:{request.id}"
 
         async def queued():
             return stored.hget(key, "status") == "queued"
 
         await until(queued)
-        # Only a worker that loads the snapshot can come to execute this.
-        stored.hset(key, "payload", '{"number":8}')
-        assert executed == []
-        assert await request.outcome(timeout=60) == Done("1731.1")
+    # Only a worker that loads the snapshot can come to execute this.
+    stored.hset(key, "payload", '{"number":8}')
+    assert executed == []
+    async with Engine(flows=[send], settings=settings):
 
         async def sent():
             return stored.hget(key, "status") == "sent"  # R0-30
