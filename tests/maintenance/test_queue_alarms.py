@@ -162,9 +162,9 @@ async def test_events_that_wait_while_no_worker_runs_grow_old(
         queue.found = BoundaryCounts(waiting=1, in_flight=0, dead=0)
         for seconds, expected in ((0, set()), (599, set()), (2, {"age"})):
             gesta.advance(seconds)
-            await engine.pipeline.sweep.measure()
+            await engine.pipeline.store_metrics.step()
             assert inbound_alarms(engine) == expected  # R3-16
         # A consumer that receives a young message knows better.
         await engine.pipeline.inbound_age.received(gesta.runtime.now_ms())
-        await engine.pipeline.sweep.measure()
+        await engine.pipeline.store_metrics.step()
         assert inbound_alarms(engine) == set()

@@ -64,7 +64,7 @@ SENTENCES: Mapping[str, tuple[str, str]] = {
         "the {reason} queue has dead letters",
         "gesta dlq inbound; {example}",
     ),
-    "parked": (
+    "quarantined": (
         "{count} events or jobs could not be processed ({reason}) and are quarantined",
         "gesta list --quarantined; {example}",
     ),

@@ -6,6 +6,8 @@ import pytest
 
 from gesta.runtime.clock import SystemRuntime
 from gesta.testing.moto_server import CREDENTIALS, MotoServer
+from tests.cli.conftest import cli as cli
+from tests.cli.conftest import folder as folder
 
 
 @pytest.fixture(scope="session")

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import sys
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -13,6 +12,8 @@ import pytest
 from gesta.errors import StoreError
 from gesta.intake.inbound.boundary_dead_letters import Choice
 from gesta.stores.sqs.client import Sqs
+from gesta.testing.moto_server import MotoServer
+from tests.cli.running import Cli
 from tests.domain.event_document import ATTRIBUTES, DOCUMENT
 from tests.stores.sqs.boundary_stage import KEYWORD, boundary_stage
 
@@ -288,42 +289,23 @@ async def test_a_message_stays_hidden_while_it_is_processed(moto, prefix, tmp_pa
         assert calls == 1
 
 
-async def gesta_command(tmp_path, url: str, *arguments: str) -> tuple[int | None, Any]:
-    """The exit code of a command in a process of its own, and its answer."""
-    process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-m",
-        "gesta",
-        *arguments,
-        "--json",
-        env={
-            **os.environ,
-            "GESTA_URL": f"sqlite:///{tmp_path}/gesta.db",
-            "GESTA_INBOUND_QUEUE_URL": url,
-        },
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-    )
-    out, err = await asyncio.wait_for(process.communicate(), 60)
-    return process.returncode, msgspec.json.decode(out) if out else err.decode()
+def test_commands_list_and_redrive_the_letters(
+    moto: MotoServer, prefix: str, cli: Cli, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def one_dead_letter() -> None:
+        async with boundary_stage(moto, prefix, folder, consumes=False) as stage:
+            await stage.send()
+            await stage.boundary.bury([one.envelope for one in await received(stage.boundary, 1)])
 
-
-async def test_commands_list_and_redrive_the_letters(moto, prefix, tmp_path):
-    url = moto.queue_url(prefix)
-    async with boundary_stage(moto, prefix, tmp_path, consumes=False) as stage:
-        await stage.send()
-        await stage.boundary.bury([one.envelope for one in await received(stage.boundary, 1)])
-    code, answer = await gesta_command(tmp_path, url, "dlq", "inbound")
-    assert code == 0, answer
-    (letter,) = answer["items"]
+    asyncio.run(one_dead_letter())
+    monkeypatch.setenv("GESTA_INBOUND_QUEUE_URL", moto.queue_url(prefix))
+    (letter,) = cli("dlq", "inbound", "--json").items
     assert (letter["messageId"], letter["shape"]) == ("unique-message-id", "native")
-    code, answer = await gesta_command(tmp_path, url, "dlq", "redrive-inbound", "--all")
-    assert (code, [one["result"] for one in answer["items"]]) == (0, ["redriven"])
-    code, answer = await gesta_command(tmp_path, url, "doctor")
+    redriven = cli("dlq", "redrive-inbound", "--all", "--json")
+    assert [one["result"] for one in redriven.items] == ["redriven"]
     assert {
         "level": "ok",
         "about": "inbound queue",
         "status": "1 event waiting, no dead letter",
-    } in (answer["items"])
-    code, answer = await gesta_command(tmp_path, url, "dlq", "redrive-inbound")
-    assert code == 2
+    } in cli("doctor", "--json").items
+    assert cli("dlq", "redrive-inbound", "--json").code == 2
