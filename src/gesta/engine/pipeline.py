@@ -317,7 +317,9 @@ class Pipeline:
             loader=self.loader,
             recorder=self.recorder,
             pausing=self.pausing,
-            retention=Retention(self.retention, flows=flows, stores=stores, process=process),
+            retention=Retention(
+                self.retention, flows=flows, stores=stores, records=self.records, process=process
+            ),
             lease_expiry=LeaseExpiry(
                 flows=flows,
                 stores=stores,

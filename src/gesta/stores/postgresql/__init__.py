@@ -86,6 +86,7 @@ async def open_at(
     events = PostgresqlEventStore(database, notifications, on_clock)
     views = PostgresqlReadModel(database, on_clock)
     queue = PostgresqlJobQueue(database, notifications, on_clock)
+    stored_jobs = PostgresqlStoredJobs(database, on_clock)
     return Stores(
         events=events,
         key_claims=events,
@@ -104,7 +105,8 @@ async def open_at(
             database, events=events, views=views, queue=queue, runtime=runtime
         ),
         fences=PostgresqlFences(database, queue),
-        job_store=JobResults(PostgresqlStoredJobs(database, on_clock), on_clock),
+        job_store=JobResults(stored_jobs, on_clock),
+        job_rows=stored_jobs,
         token_buckets=PostgresqlTokenBuckets(database, on_clock),
         close=close,
         now_ms=now_ms,
