@@ -30,7 +30,7 @@ from tests.crash.program import Plan, Watch, flows, main
 #: Children are forked from a process that has imported everything: they live from the first
 #: millisecond.
 PROCESSES = get_context("forkserver")
-PROCESSES.set_forkserver_preload(["tests.crash.program"])
+PROCESSES.set_forkserver_preload(["tests.crash.program", "tests.crash.cashier"])
 #: Far more than anything here takes.
 PATIENCE_SECONDS = 60.0
 RETRY_AFTER_SECONDS = 2

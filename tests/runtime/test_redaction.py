@@ -237,6 +237,8 @@ FRAGMENTS = [
     "AKIA" + "ABCDEFGH01234567",
     "ghp_" + "a" * 20,
     "eyJ" + "abcdefgh.x",
+    "slack-T0-Ev0",
+    "slack:T0/C0/1.1",
     "é",
     "\u0664" * 11,
 ]
@@ -261,6 +263,8 @@ def test_an_ordinary_key_stays_as_it_is():
         "orders/7",
         "0192f3a4-7b1c-7def-8abc-0123456789ab",
         "ORDER_7",
+        "slack:T012AB3CD/C012AB3CD/1700000001.000001",
+        "slack-T012AB3CD-Ev0123456789",
     ):
         assert scrubbed_name(key) == key
 

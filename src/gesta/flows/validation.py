@@ -193,14 +193,19 @@ def open_names(kind: type[msgspec.Struct]) -> list[str] | None:
         msgspec.inspect.NoneType,
     )
 
-    def is_bare(part: msgspec.inspect.Type) -> bool:
+    def is_bare(part: msgspec.inspect.Type, outer: frozenset[type] = frozenset()) -> bool:
         match part:
             case msgspec.inspect.DictType(key_type=key, value_type=value):
-                return is_bare(key) and is_bare(value)
+                return is_bare(key, outer) and is_bare(value, outer)
             case msgspec.inspect.ListType(item_type=item):
-                return is_bare(item)
+                return is_bare(item, outer)
             case msgspec.inspect.UnionType(types=types):
-                return all(map(is_bare, types))
+                return all(is_bare(one, outer) for one in types)
+            case msgspec.inspect.StructType(cls=cls, fields=fields):
+                # Structs compare field by field. One that contains itself is left to the search.
+                return cls not in outer and all(
+                    is_bare(field.type, outer | {cls}) for field in fields
+                )
             case _:
                 return isinstance(part, bare)
 

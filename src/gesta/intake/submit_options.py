@@ -81,7 +81,7 @@ def _is_usual(options: Options) -> bool:
     return (
         options.deliver_at is None
         and options.ttl is None
-        and options.correlation_id is None
+        and (options.correlation_id is None or is_text(options.correlation_id))
         and options.causation_id is None
         and type(tenant) is str
         and _is_tenant(tenant)

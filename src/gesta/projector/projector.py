@@ -239,7 +239,6 @@ class Projector:
         if not await self._project(views, jobs, quarantined, positions.moves(span, reached)):
             # Another projector moved a checkpoint: read the positions again.
             self._forget_positions()
-            self.partitions.doubt()
             return 0
         positions.moved(span.numbers, reached)
         if quarantined:

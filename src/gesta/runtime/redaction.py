@@ -154,8 +154,11 @@ _SUSPECT = re.compile(
 #: No rule matches digits beside a letter or a hyphen, except a country code after zeros.
 _HEXADECIMAL = re.compile(r"(?!00)(?!.*-00)(?=[0-9-]*[a-f])[0-9a-f-]+")
 _LOWER_CASE = re.compile(r"(?!00)(?!.*-00)(?=[0-9-]*[a-z])[0-9a-z-]+")
-#: The name of a Slack message, whose many digits no rule matches.
-_SLACK_MESSAGE = re.compile(r"slack:[A-Z0-9]{1,32}/[A-Z0-9]{1,32}/[0-9]{1,12}\.[0-9]{1,8}")
+#: The names of a Slack message and of an event about it, whose many digits no rule matches.
+_SLACK_NAME = re.compile(
+    r"slack(?::[A-Z0-9]{1,32}/[A-Z0-9]{1,32}/[0-9]{1,12}\.[0-9]{1,8}"
+    r"|-[TE][A-Z0-9]{1,30}-Ev[A-Z0-9]{1,30})"
+)
 #: Of the words that _SUSPECT looks for, those that can be made of lower-case letters and hyphens.
 _SUSPECT_WORD = re.compile(
     "key|token|secret|passw|pwd|senha|sig|authorization|cookie|xox|xapp|whs|k-"
@@ -172,10 +175,10 @@ def scrubbed_name(name: str) -> str:
 
 
 def _is_ordinary(name: str) -> bool:
-    return (
-        _HEXADECIMAL.fullmatch(name) is not None
-        or (_LOWER_CASE.fullmatch(name) is not None and _SUSPECT_WORD.search(name) is None)
-        or _SLACK_MESSAGE.fullmatch(name) is not None
+    if name.startswith("slack") and _SLACK_NAME.fullmatch(name) is not None:
+        return True
+    return _HEXADECIMAL.fullmatch(name) is not None or (
+        _LOWER_CASE.fullmatch(name) is not None and _SUSPECT_WORD.search(name) is None
     )
 
 

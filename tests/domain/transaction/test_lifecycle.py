@@ -16,7 +16,7 @@ from gesta.domain.commands import (
 )
 from gesta.domain.lifecycles import lifecycle_of
 from gesta.domain.money import Money
-from gesta.domain.outcome import Done, Movement, Rejected, Unknown
+from gesta.domain.outcome import Done, Movement, Rejected, Retry, Unknown
 from gesta.domain.state import State
 from gesta.domain.stream_names import request_stream
 from gesta.domain.transaction import commands as c
@@ -132,6 +132,43 @@ def test_another_amount_than_asked_for_is_left_to_a_person():
     assert tx.state.waits_for_a_person
     with pytest.raises(CommandRefused):
         tx.tell(Redrive(AT, again=True))
+
+
+HOUR_MS = 3_600_000
+#: Look-ups find a call an hour after it was made.
+SLOW_SEARCH = {**JOURNAL, "visible_seconds": 3_600.0}
+
+
+def not_found(tx: Tx, at: int) -> e.OutcomeUnknown:
+    """A look-up finds nothing; the outcome stays unknown."""
+    (event,) = tx.tell(Reconciled(Retry("not_found"), at))
+    assert isinstance(event, e.OutcomeUnknown)
+    return event
+
+
+def unanswered(reason: str = "timeout") -> Tx:
+    tx = Tx("sale")
+    tx.tell(Start("key", SLOW_SEARCH))
+    tx.run(Unknown(reason))
+    return tx
+
+
+def test_a_call_that_is_not_found_is_sent_again_while_its_key_protects():
+    event = not_found(unanswered(), at=AT + 10_000)
+    assert event.policy == "resend"
+    assert event.next_at is not None
+    assert event.next_at < AT + HOUR_MS  # K-16
+
+
+def test_a_call_that_is_not_found_is_only_looked_up_once_its_key_is_forgotten():
+    event = not_found(unanswered(), at=AT + 24 * HOUR_MS)
+    assert event.policy == "reconcile"  # S1-4
+
+
+def test_a_failure_that_the_gateway_stored_with_the_key_is_looked_up_and_not_repeated():
+    tx = unanswered("stored_failure")
+    event = not_found(tx, at=AT + 10_000)
+    assert (event.policy, event.next_at) == ("reconcile", AT + HOUR_MS)  # S1-4
 
 
 def test_a_row_of_the_gateways_ledger_corrects_a_failed_charge_once():

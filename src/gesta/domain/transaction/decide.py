@@ -44,6 +44,8 @@ from gesta.domain.transaction.postings import legs
 _FAILED_ENDS = (e.AttemptFailed, e.Failed, e.OutcomeUnknown)
 #: A look-up that found nothing counts when it is repeated with the same answer.
 ABSENT_TIMES = 2
+#: The reason where the gateway stored a failure with the key and answers it to every resend.
+STORED = "stored_failure"
 
 
 def _key_protects(state: State, funds: Funds, at: int) -> bool:
@@ -201,7 +203,9 @@ def _next_round(
 def _way(state: State, funds: Funds, at: int, *, asked: bool, pending: bool) -> str:
     """A look-up and a resend alternate while the key protects; after that, look-ups only."""
     may_resend = _key_protects(state, funds, at) and not pending and not state.cancel_requested
-    if may_resend and (asked or not funds.can_look_up):
+    # The gateway would only repeat what it stored, so look-ups decide: the second one follows.
+    is_useless = state.reason == STORED or funds.absent > 0
+    if may_resend and (not funds.can_look_up or (asked and not is_useless)):
         return "resend"
     return "reconcile" if funds.can_look_up else "manual"
 
@@ -244,18 +248,20 @@ def _reconciled(
 
 
 def _absent(state: State, outcome: Retry, command: Reconciled, rules: Rules) -> list[e.Event]:
-    """The gateway does not know the call. It counts twice, and after the visibility delay."""
+    """The gateway does not know the call. It counts twice, and after the visibility delay.
+
+    Until then the same call is sent again while its key protects: that decides sooner than waiting.
+    """
     funds = funds_of(state)
     visible_at = funds.doubt_at + ceil(funds.visible_seconds * 1000)
-    if funds.absent + 1 < ABSENT_TIMES or command.at < visible_at:
-        unknown = Unknown("not_found", outcome.detail, outcome.after_seconds)
-        at = _next_round(state, unknown, command, rules)
-        if at is None:
-            return [e.OutcomeUnknown(state.attempts, "not_found", "manual", outcome.detail)]
-        policy = "reconcile" if funds.can_look_up else "manual"
-        next_at = max(at, visible_at)
-        return [e.OutcomeUnknown(state.attempts, "not_found", policy, outcome.detail, next_at)]
-    return _not_executed(state, "lookup", outcome.detail or "the gateway has no trace", command.at)
+    if funds.absent + 1 >= ABSENT_TIMES and command.at >= visible_at:
+        evidence = outcome.detail or "the gateway has no trace"
+        return _not_executed(state, "lookup", evidence, command.at)
+    not_found = Unknown("not_found", outcome.detail, outcome.after_seconds)
+    event = _unknown(state, not_found, state.attempts, command, rules)
+    if event.policy == "reconcile" and event.next_at is not None:
+        event = replace(event, next_at=max(event.next_at, visible_at))
+    return [event]
 
 
 def _not_executed(state: State, by: str, evidence: str, at: int) -> list[e.Event]:

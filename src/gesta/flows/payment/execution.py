@@ -13,6 +13,7 @@ import msgspec
 
 from gesta.domain.money import Money
 from gesta.domain.outcome import Done, Movement, Outcome, Rejected, Retry, Unknown
+from gesta.domain.transaction.decide import STORED
 from gesta.domain.transaction.funds import Funds
 from gesta.flows.attempt import Attempt
 from gesta.flows.deferrals import SECRET_MISSING, ConfigMissing, CredentialRefused, Postponed
@@ -60,7 +61,8 @@ VERBS: Final[Mapping[str, Verb]] = {
 REASONS: Final = frozenset(
     """account_changed amount_mismatch bad_journal conflicted contradicted declined
     declined_retryable gateway_type_missing in_progress key_forgotten needs_customer not_executed
-    not_found not_supported pending refused refused_in_doubt throttled unrenderable""".split()
+    not_found not_supported pending refused refused_in_doubt stored_failure throttled
+    unrenderable""".split()
 )
 ALARMS: Final = frozenset({"account_changed", "amount_mismatch", "conflicted"})
 _BURST: Final = 20
@@ -204,7 +206,8 @@ def _outcome(answer: CallAnswer, call: GatewayCall, *, in_doubt: bool) -> Outcom
         case CallRetry():
             return Retry(answer.reason, answer.detail, answer.after_seconds)
         case CallUnknown():
-            return Unknown(answer.reason, answer.detail, answer.after_seconds)
+            reason = STORED if answer.is_stored else answer.reason
+            return Unknown(reason, answer.detail, answer.after_seconds)
         case CallContradicted():
             return Unknown("contradicted", answer.code)
         case CallConflicted():

@@ -8,7 +8,9 @@ own flow that ends as `ignored`.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping
+from math import inf
 from typing import Literal
 
 import msgspec
@@ -39,6 +41,7 @@ from gesta.intake.submit_options import Options
 from gesta.outbound.http import AttemptEnded
 from gesta.requests.loader import Loader
 from gesta.requests.recorder import Recorder, no_job
+from gesta.runtime.clock import spawn
 from gesta.runtime.component import Process
 from gesta.runtime.redaction import scrub
 from gesta.tenants.config import ConfigCache, TenantConfig
@@ -89,6 +92,8 @@ class Inbox:
         }
         #: Tenant → when its config was read last, by the monotonic clock.
         self._read_at: dict[str, float] = {}
+        #: Tenant → the read that events of this moment wait for together.
+        self._reading: dict[str, asyncio.Task[None]] = {}
         #: Set where accepted events pass through a boundary queue.
         self.publish: Publish | None = None
 
@@ -146,15 +151,26 @@ class Inbox:
         return await self._stored(flow, tenant, received)
 
     async def _config_of(self, tenant: str) -> TenantConfig:
+        if self._runtime.monotonic() - self._read_at.get(tenant, -inf) >= CONFIG_SECONDS:
+            reading = self._reading.get(tenant)
+            if reading is None:
+                reading = spawn(self._read_config(tenant), "gesta-inbound-config")
+                self._reading[tenant] = reading
+            # Shielded: a caller that disconnects must not end the read of the others.
+            await asyncio.shield(reading)
+        return self._config.of(tenant)
+
+    async def _read_config(self, tenant: str) -> None:
         now = self._runtime.monotonic()
-        if now - self._read_at.get(tenant, float("-inf")) >= CONFIG_SECONDS:
+        try:
             await self._config.refresh(tenant)
             if self._config.version(tenant) == 0:
                 # An unknown tenant: its name is not kept, or callers could fill the memory.
                 self._config.forget(tenant)
             else:
                 self._read_at[tenant] = now
-        return self._config.of(tenant)
+        finally:
+            del self._reading[tenant]
 
     async def _store(self, flow: Flow, tenant: str, one: Received) -> Receipt:
         action, message = one.follows, one.message

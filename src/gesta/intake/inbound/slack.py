@@ -144,6 +144,9 @@ class _Envelope(_Part, frozen=True):
     minute_rate_limited: int = 0
 
 
+_decoder: Final = msgspec.json.Decoder(_Envelope)
+
+
 def flow() -> Flow:
     """The source: `POST /inbound/slack/events`. Teams are config of the kind `slack.team`."""
     source = Source("slack", _verify, _read, _follow, records_invalid=True)
@@ -203,7 +206,7 @@ def _read(
     posted: Posted, teams: frozenset[str], config: TenantConfig
 ) -> Challenge | Sequence[Received]:
     try:
-        envelope = msgspec.json.decode(posted.body, type=_Envelope)
+        envelope = _decoder.decode(posted.body)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
         raise Malformed("the body is not an event of Slack") from None
     if envelope.type == "url_verification":

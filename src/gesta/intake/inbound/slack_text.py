@@ -5,6 +5,7 @@ The text that follows the keyword is kept as it was typed. Only the comparison i
 
 import re
 import unicodedata
+from functools import lru_cache
 from typing import Final, Literal
 
 Match = Literal["prefix", "contains"]
@@ -25,7 +26,7 @@ def after_keyword(text: str, keyword: str, match: Match = "prefix") -> str | Non
     """
     found = _LEADING.match(text)
     rest = text if found is None else text[found.end() :]
-    wanted = _normal(keyword)
+    wanted = _wanted(keyword)
     if match == "prefix":
         return _behind(rest, wanted)
     if wanted not in _normal(rest):
@@ -51,6 +52,11 @@ def _behind(text: str, wanted: str) -> str | None:
         if _normal(text[:end]) == wanted:
             return text[end:]
     return None
+
+
+@lru_cache(maxsize=256)
+def _wanted(keyword: str) -> str:
+    return _normal(keyword)
 
 
 def _normal(text: str) -> str:
