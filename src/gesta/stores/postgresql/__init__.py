@@ -58,10 +58,8 @@ async def open_at(
     async def close() -> None:
         for task in background:
             task.cancel()
-        for task in background:
-            # Whatever its error, the others and the connections must be closed.
-            with suppress(asyncio.CancelledError, Exception):
-                await task
+        # Whatever their errors, the connections must be closed.
+        await asyncio.gather(*background, return_exceptions=True)
         await database.close()
 
     def keep_running(run: Coroutine[Any, Any, None], name: str) -> None:
@@ -86,7 +84,6 @@ async def open_at(
     events = PostgresqlEventStore(database, notifications, on_clock)
     views = PostgresqlReadModel(database, on_clock)
     queue = PostgresqlJobQueue(database, notifications, on_clock)
-    stored_jobs = PostgresqlStoredJobs(database, on_clock)
     return Stores(
         events=events,
         key_claims=events,
@@ -105,8 +102,8 @@ async def open_at(
             database, events=events, views=views, queue=queue, runtime=runtime
         ),
         fences=PostgresqlFences(database, queue),
+        job_rows=(stored_jobs := PostgresqlStoredJobs(database, on_clock)),
         job_store=JobResults(stored_jobs, on_clock),
-        job_rows=stored_jobs,
         token_buckets=PostgresqlTokenBuckets(database, on_clock),
         close=close,
         now_ms=now_ms,
