@@ -4,7 +4,6 @@ several machines.
 
 import asyncio
 from collections.abc import Callable, Coroutine
-from contextlib import suppress
 from functools import partial
 from typing import Any
 
