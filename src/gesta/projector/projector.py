@@ -174,7 +174,9 @@ class Projector:
         if not ours:
             await sleep(self._runtime, RENEWAL_SECONDS)
         elif await self.step() == 0:
-            if self._runtime.monotonic() - self._positions_read_at >= POSITION_SECONDS:
+            age = self._runtime.monotonic() - self._positions_read_at
+            if age >= POSITION_SECONDS and not self._sent:
+                # An append that is being written compares them.
                 self._forget_positions()
             await self._rest()
 
