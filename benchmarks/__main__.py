@@ -15,6 +15,7 @@ from benchmarks.command import (
     run_processes_bench,
 )
 from benchmarks.figures import Plan
+from benchmarks.job_store import main as run_jobs_bench
 from gesta.errors import GestaError
 from gesta.testing.scratch_store import ChosenStore
 
@@ -26,15 +27,17 @@ def main(arguments: list[str] | None = None) -> None:
     parser = _parser()
     options = parser.parse_args(arguments)
     special = [
-        name for name in ("crash", "processes", "flood", "http", "ingest") if getattr(options, name)
+        name
+        for name in ("crash", "processes", "flood", "http", "ingest", "jobs")
+        if getattr(options, name)
     ]
     if len(special) > 1:
-        parser.error("one at a time: --crash, --processes, --flood, --http or --ingest")
+        parser.error("one at a time: --crash, --processes, --flood, --http, --ingest or --jobs")
     has_load = options.rounds or options.history or options.batch or options.keyed
     if special and (has_load or options.flow != "plain" or options.peer is not None):
         parser.error(
-            "--crash, --processes, --flood, --http and --ingest bring their own load; leave the"
-            " other options out"
+            "--crash, --processes, --flood, --http, --ingest and --jobs bring their own load; leave"
+            " the other options out"
         )
     logging.getLogger("gesta").handlers[:] = [logging.NullHandler()]
     try:
@@ -51,6 +54,8 @@ def main(arguments: list[str] | None = None) -> None:
 
 def _run(options: argparse.Namespace) -> int:
     url, folder, json = options.url, options.folder, options.json
+    if options.jobs:
+        return run_jobs_bench()
     if options.crash:
         return run_crash_bench(kills=options.kills, url=url, folder=folder, json=json)
     if options.processes:
@@ -106,6 +111,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--batch", action="store_true", help="submit many at once")
     add("--keyed", action="store_true", help="every request carries a random key")
     add("--flow", default="plain", help="what is executed (default: plain, which returns at once)")
+    add("--jobs", action="store_true", help="the hash job store: bytes, round trips, claims")
     add("--peer", metavar="NAME", help="measure another system in the same run: bullmq")
     add(
         "--flood",
