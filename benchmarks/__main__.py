@@ -132,11 +132,7 @@ def _parser() -> argparse.ArgumentParser:
         ),
     )
     add("--http", action="store_true", help="measure the HTTP API, beside what bounds it")
-    add(
-        "--ingest",
-        action="store_true",
-        help="measure Slack events beside a route that only checks their signature",
-    )
+    add("--ingest", action="store_true", help="Slack events beside a route that only verifies them")
     add(
         "--url",
         help=(
