@@ -100,7 +100,7 @@ async def test_a_timeout_of_outcome_raises_and_the_request_goes_on(gesta):
         await pass_time(gesta, 10.25)
         with pytest.raises(
             OutcomeTimeout,
-            match="no outcome after 10 s: it is queued and no attempt of it has ended",
+            match="no outcome after 10 s: its first attempt is running and has not ended",
         ):
             await waiting
         gate.opened.set()

@@ -304,7 +304,7 @@ async def post(address: str, n: int) -> tuple[str, str]:
 @pytest.mark.slow
 @pytest.mark.parametrize("is_preloaded", [True, False])
 async def test_flask_under_gunicorn_sends_each_message_once(tmp_path, is_preloaded):
-    (program, _) = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    (program, *_) = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
     (tmp_path / "program.py").write_text(
         program + (BEFORE_THE_FORK if is_preloaded else "") + EXTRA
     )
@@ -336,7 +336,7 @@ async def test_flask_under_gunicorn_sends_each_message_once(tmp_path, is_preload
 
 @pytest.mark.slow
 async def test_the_script_of_the_page_sends_a_message(tmp_path):
-    (_, program) = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    (*_, program) = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
     async with SandboxServer() as provider:
         await asyncio.to_thread(store_workspace, tmp_path, f"{provider.url}/slack/")
         (line,) = await asyncio.to_thread(run, program, tmp_path, "hello")

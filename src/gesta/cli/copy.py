@@ -111,7 +111,7 @@ async def copy(
                 "secrets": report.secrets,
                 "jobs": report.jobs,
                 "storedJobs": report.stored_jobs,
-                "suspectJobs": report.possibly_executed,
+                "possiblyExecuted": report.possibly_executed,
                 "from": giving.url,
                 "to": taking.url,
                 "tenant": tenant,
