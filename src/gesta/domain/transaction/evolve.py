@@ -40,44 +40,46 @@ def moved(
     funds: Funds, operation: str, intent: int, amount: int, posting: tuple[Leg, ...]
 ) -> Funds:
     """The amounts after an operation moved `amount`."""
-    after = replace(
+    changes: dict[str, int]
+    match _effect(funds, operation):
+        case "void":
+            changes = {"released": funds.released + amount}
+        case "refund":
+            changes = {"refunded": funds.refunded + amount}
+        case "capture" | "posting":
+            rest = funds.capturable - amount if funds.is_final else 0
+            changes = {"captured": funds.captured + amount, "released": funds.released + rest}
+        case first if first in SINGLE:
+            changes = {
+                "authorized": funds.authorized + amount,
+                "captured": funds.captured + amount,
+            }
+        case _:
+            changes = {"authorized": funds.authorized + amount}
+    return replace(
         funds,
         moved={**funds.moved, f"{operation}:{intent}": amount},
         balances=posted(funds.balances, posting),
+        **changes,
     )
-    match _effect(funds, operation):
-        case "void":
-            return replace(after, released=funds.released + amount)
-        case "refund":
-            return replace(after, refunded=funds.refunded + amount)
-        case "capture" | "posting":
-            rest = funds.capturable - amount if funds.is_final else 0
-            return replace(after, captured=funds.captured + amount, released=funds.released + rest)
-        case first if first in SINGLE:
-            return replace(
-                after, authorized=funds.authorized + amount, captured=funds.captured + amount
-            )
-        case _:
-            return replace(after, authorized=funds.authorized + amount)
 
 
-def _at_rest(state: State, funds: Funds, otherwise: str) -> State:
+def _at_rest(state: State, funds: Funds, otherwise: str, **changes: Any) -> State:
     """No operation is open: the status follows from the amounts."""
     return with_funds(
-        replace(
-            state,
-            status=status_of(funds) or otherwise,
-            phase="idle" if funds.capturable else "ended",
-            expires_at=funds.capture_before if funds.capturable else None,
-            due_at=None,
-            started=None,
-            in_doubt=False,
-            policy="",
-            asked=0,
-            journal="",
-            cancel_requested=False,
-        ),
+        state,
         funds,
+        status=status_of(funds) or otherwise,
+        phase="idle" if funds.capturable else "ended",
+        expires_at=funds.capture_before if funds.capturable else None,
+        due_at=None,
+        started=None,
+        in_doubt=False,
+        policy="",
+        asked=0,
+        journal="",
+        cancel_requested=False,
+        **changes,
     )
 
 
@@ -88,15 +90,16 @@ def _call_started(state: State, event: t.CallStarted, version: int, at: int) -> 
     # number of the attempt.
     if not is_first:
         return state
+    before = funds_of(state)
     funds = replace(
-        funds_of(state),
-        gateway=event.gateway or funds_of(state).gateway,
+        before,
+        gateway=event.gateway or before.gateway,
         key_seconds=event.key_seconds,
         can_look_up=event.can_look_up,
         visible_seconds=event.visible_seconds,
         multiple_captures=event.multiple_captures,
     )
-    return with_funds(replace(state, journal=event.call), funds)
+    return with_funds(state, funds, journal=event.call)
 
 
 def succeeded(operation: str) -> Fold:
@@ -110,8 +113,10 @@ def succeeded(operation: str) -> Fold:
             funds = replace(funds, capture_before=event.capture_before)
         if not funds.payment_id:
             funds = replace(funds, payment_id=event.provider_id)
-        state = replace(
+        return _at_rest(
             state,
+            funds,
+            "completed",
             version=version,
             updated_at=at,
             attempts=event.attempts,
@@ -121,7 +126,6 @@ def succeeded(operation: str) -> Fold:
             detail=event.detail,
             first_attempt_at=state.first_attempt_at or at,
         )
-        return _at_rest(state, funds, "completed")
 
     return fold
 

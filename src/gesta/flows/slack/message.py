@@ -23,8 +23,8 @@ API_URL: Final = "https://slack.com/api/"
 TEXT_LENGTH_MAX: Final = 40_000
 BLOCKS_MAX: Final = 50
 
-#: Ids of channels, direct messages, groups and users. A name (#name, @name) or an address may be
-#: given to somebody else later.
+#: Ids of channels, direct messages, groups and users. A name (#name, @name) or an address may
+#: belong to another channel or person later.
 PLACE: Final = re.compile(r"[CDGUW][A-Z0-9]{2,}")
 PLACE_RULE: Final = (
     "must be an id of Slack's, C… D… G… U… or W… in capitals and digits, not a name or an address"
