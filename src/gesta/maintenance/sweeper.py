@@ -13,6 +13,7 @@ from gesta.errors import Fenced, StoreError
 from gesta.flows.flow import Flow
 from gesta.maintenance.queue_alarms import standings
 from gesta.maintenance.retention import Retention
+from gesta.maintenance.unknown_money import unknown_money
 from gesta.ports.job_queue import by_flow
 from gesta.ports.leases import Role
 from gesta.ports.read_model import FROM_THE_START, Cursor, Key, View, key_of
@@ -118,12 +119,14 @@ class Sweeper:
         backlog = by_flow(await self._inspection.backlog())
         unsettled = await self._read_model.unsettled(now - round(keep_seconds * 1000))
         dead = {flow: count for (flow, status), count in unsettled.items() if status == "failed"}
+        unknown = [one for one in self._flows.values() if unsettled.get((one.name, "unknown"))]
         self._telemetry.queues_seen(standings(self._flows, backlog, dead, now))
         self._telemetry.store_seen(
             backlog=backlog,
             unsettled=unsettled,
             processes=await self._leases.processes(),
             pauses=await self._pausing.paused(None),
+            unknown_money=await unknown_money(unknown, self._read_model, now),
             now_ms=now,
         )
 
