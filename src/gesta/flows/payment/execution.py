@@ -60,14 +60,18 @@ VERBS: Final[Mapping[str, Verb]] = {
 #: Reasons that may be labels of a metric.
 REASONS: Final = frozenset(
     """account_changed amount_mismatch bad_journal conflicted contradicted declined
-    declined_retryable gateway_type_missing in_progress key_forgotten needs_customer not_executed
-    not_found not_supported pending refused refused_in_doubt stored_failure throttled
+    declined_retryable gateway_type_missing in_progress key_forgotten needs_customer no_fake
+    not_executed not_found not_supported pending refused refused_in_doubt stored_failure throttled
     unrenderable""".split()
 )
 ALARMS: Final = frozenset({"account_changed", "amount_mismatch", "conflicted"})
 _BURST: Final = 20
 _THROTTLED_SECONDS: Final = 2.0
 _MOVED_AWAY: Final = "the code names another account than the call was made for; nothing was sent"
+_NO_FAKE: Final = (
+    "a test request reaches fakes only, and the sandbox has none of the gateway type {!r}; nothing"
+    " was sent. Use an account of type 'stripe' for test requests"
+)
 
 
 class Execution:
@@ -90,6 +94,8 @@ class Execution:
         gateway, connection = await self._connect(code, attempt)
         account = connection.account
         descriptor = gateway.descriptor(account)
+        if attempt.test and not descriptor.has_fake:
+            raise AttemptEnded(Rejected("no_fake", _NO_FAKE.format(account.type)))
         verb = VERBS[funds.undoes if attempt.operation == "reversal" else attempt.operation]
         if verb not in descriptor.verbs:
             raise AttemptEnded(Rejected("not_supported", f"{account.type} has no {verb}"))
