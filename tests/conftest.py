@@ -12,8 +12,12 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests import warm_start
+
 # Before anything imports them: a failed assertion shows its values.
 pytest.register_assert_rewrite("gesta.testing.contracts", "tests.contracts.random_walk")
+
+warm_start.install()
 
 # Every `gesta serve` of a test answers on a free port.
 os.environ["GESTA_API_PORT"] = "0"

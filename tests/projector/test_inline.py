@@ -7,6 +7,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from functools import partialmethod
 
 import pytest
@@ -288,6 +289,20 @@ async def test_a_request_that_is_taken_as_it_is_made_is_not_read_again_and_one_t
             waiting.id,
             leased.id,
         ]
+
+
+async def test_a_batch_with_a_request_that_is_due_much_later_is_taken_as_it_is_made(gesta, inline):
+    provider = Provider()
+    async with engine_of(provider) as engine:
+        await let_run(gesta)
+        late = datetime.fromtimestamp(gesta.runtime.now_ms() / 1000, UTC) + timedelta(days=1)
+        await engine.submit_many(
+            [(Note("late"), Options(deliver_at=late)), (Note("now"), Options())]
+        )
+        assert inline[-1] == "at once"
+        await let_run(gesta)
+        assert [view.state.status for view in await engine.find()] == ["completed", "queued"]
+    assert len(provider.calls) == 1
 
 
 async def test_a_pause_of_another_process_holds_what_is_taken_as_it_is_made(gesta, inline):

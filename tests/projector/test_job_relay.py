@@ -17,6 +17,7 @@ from gesta.errors import BadSettings, QueueRefused, StoreError
 from gesta.ports.job_queue import Drop
 from gesta.projector.job_relay import Relay
 from gesta.projector.partitions import Partitions
+from gesta.runtime.clock import spawn
 from gesta.runtime.settings import load
 from gesta.testing.contracts.samples import fresh_job
 from tests.world import (
@@ -344,3 +345,26 @@ async def test_the_queue_has_a_file_of_its_own(tmp_path, monkeypatch, by):
             "provider-1"
         )
     assert {path.name for path in tmp_path.glob("*.db")} == {"main.db", "queue.db"}
+
+
+async def test_the_relay_of_a_process_that_projects_nothing_reads_no_jobs(gesta):
+    async with engine_apart(Provider()) as engine:
+        await let_run(gesta)
+        stores, reads = engine.pipeline.environment.stores, []
+
+        async def undispatched(*args):
+            reads.append(args)
+            return []
+
+        watched = replace(
+            stores, undispatched_jobs=Replaced(stores.undispatched_jobs, undispatched=undispatched)
+        )
+        other = replace(engine.pipeline.process, owner="another")
+        relay = Relay(watched, Partitions(1, stores.leases, other), other)
+        running = spawn(relay.run(), "gesta-test")
+        await pass_time(gesta, 3)
+        assert reads == []
+        await engine.pipeline.projector.partitions.give_up()
+        await pass_time(gesta, 3)
+        assert reads != []
+        running.cancel()

@@ -5,6 +5,8 @@ everything is dispatched once.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
 
 import pytest
 
@@ -21,6 +23,7 @@ from gesta.projector.partitions import (
     CHECKPOINT,
     PartitionPosition,
     PartitionPositions,
+    Partitions,
     Span,
     checkpoints_of,
 )
@@ -232,6 +235,8 @@ def test_the_partition_furthest_behind_goes_first_up_to_the_next_position():
     assert positions.next_span(again=False) == Span((0, 2, 3), 7, 9, 7)
     positions.moved((0, 2, 3), 9)
     assert positions.next_span(again=False) == Span((0, 1, 2, 3), 9, None, 9)
+    positions.moved((3,), 10)
+    assert positions.next_span(again=False) == Span((0, 1, 2), 9, 10, 9)
     span = Span((1, 3), 9, None, 9)
     assert positions.moves(span, 12) == [
         Move("projector/1", 9, 12, 0),
@@ -263,6 +268,54 @@ def test_what_was_dispatched_further_goes_on_by_itself_until_it_is_past_its_mark
     assert positions.next_span(again=True) is None
     positions.moved((1,), 20)
     assert positions.next_span(again=False) == Span((0, 1), 20, None, 20)
+
+
+def test_partitions_are_level_only_at_one_position_and_past_what_was_dispatched():
+    level = [PartitionPosition(5, 3), PartitionPosition(5, 5)]
+    assert PartitionPositions(2, dict(enumerate(level))).level == {
+        "projector/0": 3,
+        "projector/1": 5,
+    }
+    apart = [PartitionPosition(5, 0), PartitionPosition(6, 0)]
+    assert PartitionPositions(2, dict(enumerate(apart))).level is None
+    # After a rebuild: inline projection would put the jobs of these events a second time.
+    assert PartitionPositions(1, {0: PartitionPosition(5, 6)}).level is None
+
+
+class OneLease:
+    """A fake of Leases that gives the next of its answers, and calls back during a claim."""
+
+    def __init__(self, *answers: bool) -> None:
+        self.answers = list(answers)
+        self.during: list[Callable[[], Awaitable[None]]] = []
+
+    async def claim(self, _name: str, _owner: str, _seconds: float) -> bool:
+        for call in self.during:
+            await call()
+        return self.answers.pop(0)
+
+
+async def test_partitions_given_up_during_a_claim_are_not_held_after_it(gesta):
+    async with projecting(Provider()) as engine:
+        leases: Any = OneLease(True, True)
+        partitions = Partitions(1, leases, engine.pipeline.process)
+        leases.during.append(partitions.give_up)
+        assert await partitions.hold() == frozenset()
+        assert await partitions.hold() == frozenset()
+        assert leases.answers == []
+
+
+async def test_a_process_without_a_partition_claims_again_at_once_and_an_owner_after_a_second(
+    gesta,
+):
+    async with projecting(Provider()) as engine:
+        leases: Any = OneLease(False, True, False)
+        partitions = Partitions(1, leases, engine.pipeline.process)
+        assert await partitions.hold() == frozenset()
+        assert await partitions.hold() == await partitions.hold() == frozenset({0})
+        assert leases.answers == [False]
+        gesta.runtime.advance(RENEWAL_SECONDS)
+        assert await partitions.hold() == frozenset()
 
 
 @pytest.mark.parametrize("owners", range(1, 20))

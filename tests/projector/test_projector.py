@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import nullcontext
 from datetime import UTC, datetime, timedelta
 
 import msgspec
@@ -13,7 +14,8 @@ from gesta.domain.commands import RecordReceipt
 from gesta.domain.lifecycle import Lifecycle
 from gesta.domain.lifecycles import lifecycle_of
 from gesta.domain.state import State
-from gesta.errors import StoreError
+from gesta.errors import Fenced, StoreError, StoreFull
+from gesta.ports.eager_dispatch import FreeSlots
 from gesta.ports.job_queue import Job
 from gesta.ports.read_model import View
 from gesta.projector.projector import POSITION_SECONDS
@@ -465,6 +467,77 @@ async def test_a_rebuild_puts_no_job_not_even_for_what_was_opened_last(
         await engine.pipeline.projector.step()
         await engine.pipeline.projector.step()
         assert [job.request_id for job in put] == [late.id]
+
+
+async def test_lost_checkpoints_put_no_job_of_what_may_have_been_executed(gesta, ports):
+    put: list[Job] = []
+
+    async def project(original, views, jobs, quarantined, moves, free_slots):
+        put.extend(jobs)
+        return await original(views, jobs, quarantined, moves, free_slots)
+
+    async with Engine(URL, flows=[note_flow(Provider())], work=False) as engine:
+        await engine.submit(Note())
+        await engine.pipeline.projector.step()
+    gesta._databases[URL].read_model._checkpoints.clear()
+    async with Engine(URL, flows=[note_flow(Provider())], work=False) as engine:
+        ports.transactions.replace("project", project)
+        late = await engine.submit(Note())
+        await engine.pipeline.projector.step()
+        await engine.pipeline.projector.step()
+        assert len(await views_of(engine)) == 2
+        # The sweeper finds the earlier request and treats it as possibly executed.
+        assert [job.request_id for job in put] == [late.id]
+
+
+async def test_a_rebuild_keeps_the_list_of_quarantined_events(gesta):
+    async with Engine(URL, flows=[note_flow(Provider())], work=False) as engine:
+        poisoned = await engine.submit(Note())
+        await append_raw(engine, poisoned.id, 1, "Completed.v1", b"{")
+        await engine.submit(Note())
+        await engine.pipeline.projector.step()
+        before = await engine.admin.quarantined()
+        assert [one.version for one in before] == [2]
+        await engine.admin.rebuild()
+        (after,) = await engine.admin.quarantined()
+        assert (after.stream, after.version) == (before[0].stream, 2)
+
+
+class Slots:
+    """A fake of EagerDispatch that notes how each offer ended."""
+
+    def __init__(self) -> None:
+        self.lost: list[bool] = []
+
+    def make(self, jobs):
+        return FreeSlots("token", {FLOW: len(jobs)}, 10.0, durable=False)
+
+    def answered(self, _slots, *, is_lost):
+        self.lost.append(is_lost)
+
+
+@pytest.mark.parametrize(
+    ("error", "is_lost"),
+    [
+        (None, False),
+        (Fenced("the store", "filling", other="another"), False),
+        (StoreFull("the store", "disk full"), False),
+        (StoreError("no answer"), True),
+    ],
+)
+async def test_free_slots_are_in_doubt_only_if_the_answer_of_the_store_was_lost(
+    gesta, error, is_lost
+):
+    async with Engine(URL, flows=[note_flow(Provider())], work=False) as engine:
+        projector, slots = engine.pipeline.projector, Slots()
+        projector.eager_dispatch = slots
+        with (
+            pytest.raises(StoreError) if error else nullcontext(),
+            projector.eager([Job("j", "default", FLOW, "r", 1)]),
+        ):
+            if error is not None:
+                raise error
+    assert slots.lost == [is_lost]
 
 
 async def test_a_request_that_waits_for_its_retry_is_not_sent_earlier_by_a_rebuild(

@@ -18,9 +18,10 @@ from tests.simulation.process import Process
 from tests.simulation.replay import Failed, simulate
 from tests.simulation.world import World
 
-CHUNKS, RUNS = 2, 200
+#: Runs in `make test`, and from there on in `make test-long`. More: `make simulate RUNS=10000`.
+RUNS, LONG = 80, 1_000
 
-#: What has to be met in the runs of one chunk: a fault that never happens proves nothing.
+#: What has to be met in these runs: a fault that never happens proves nothing.
 SOMETIMES = frozenset(
     """crash crash_before_commit crash_after_commit crash_in_call crash_before_effect
     crash_after_effect freeze freeze_past_lease freeze_in_call clean_stop store_error answer_lost
@@ -46,20 +47,19 @@ SELDOM = frozenset(
 )
 
 
+#: Runs that meet them all. Where a change of the engine makes other runs of them, more are tried.
+SELDOM_SEEDS = (1017, 1015, 1049, 1050, 1013, 1059, 1065, 1042)
 #: What people and questions are needed for.
 DOUBTFUL = ("Forgetting", "Forgetting", "Asked", "Asked", "Left", "Careless", "Encrypted")
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("chunk", range(CHUNKS))
-def test_the_promises_hold_whatever_happens(chunk):
+def test_the_promises_hold_whatever_happens():
     met: Counter[str] = Counter()
     wanted = SOMETIMES | {"clocks_differ", "queue_apart"}
-    # What is rare may by chance be in none of a chunk's runs: then some more are made, behind those
-    # of all chunks.
-    more = range((CHUNKS + chunk) * RUNS, (CHUNKS + chunk + 1) * RUNS)
-    for seed in (*range(chunk * RUNS, (chunk + 1) * RUNS), *more):
-        if seed in more and wanted <= met.keys():
+    for seed in range(2 * RUNS):
+        # What is rare may by chance be in none of the runs: then some more are made.
+        if seed >= RUNS and wanted <= met.keys():
             break
         # S1-6, K-13, K-16: nothing lost, nothing doubled, whatever dies and whatever answer is
         # missing.
@@ -70,10 +70,16 @@ def test_the_promises_hold_whatever_happens(chunk):
     assert sorted(wanted - met.keys()) == []
 
 
+@pytest.mark.long
+def test_the_promises_hold_in_many_more_runs():
+    for seed in range(RUNS, LONG):
+        simulate(seed)
+
+
 @pytest.mark.slow
 def test_rare_paths_are_met_as_well():
     met: Counter[str] = Counter()
-    for seed in range(1_000, 1_500):
+    for seed in dict.fromkeys([*SELDOM_SEEDS, *range(1_000, 1_500)]):
         # More that goes wrong at the provider, and people who look later than it remembers.
         chosen = options(seed)
         rates = msgspec.structs.replace(chosen.rates, provider=0.7)
@@ -93,7 +99,7 @@ def test_rare_paths_are_met_as_well():
 
 @pytest.mark.slow
 def test_without_faults_no_outcome_is_unknown():
-    for seed in range(40):
+    for seed in range(12):
         world = simulate(seed, faultless(seed))
         statuses = {view.state.status for view in world.database.read_model._rows.values()}
         assert statuses <= {"completed", "cancelled", "expired"}

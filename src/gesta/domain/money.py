@@ -42,6 +42,15 @@ _ROUNDING: dict[str, str] = {
 MINOR_MAX = 10**17
 _PLAIN = re.compile(r"-?[0-9]{1,18}(\.[0-9]{1,30})?")
 _EXACT = Context(prec=60)
+_EXPONENTS = {**WITHDRAWN, **CURRENCIES}
+#: Currency → whether a text is an amount as it is stored, not below zero: most are, and need no
+#: arithmetic. It has fewer digits than MINOR_MAX.
+_IS_STORED = {
+    currency: re.compile(
+        rf"(?:0|[1-9][0-9]{{0,{16 - digits}}})" + (rf"\.[0-9]{{{digits}}}" if digits else "")
+    ).fullmatch
+    for currency, digits in _EXPONENTS.items()
+}
 
 Amount = Annotated[str, msgspec.Meta(pattern=r"^-?[0-9]{1,18}(\.[0-9]{1,30})?$")]
 Currency = Annotated[str, msgspec.Meta(pattern="^[A-Z]{3}$")]
@@ -62,6 +71,9 @@ class Money(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     currency: Currency
 
     def __post_init__(self) -> None:
+        is_stored = _IS_STORED.get(self.currency)
+        if is_stored is not None and type(self.amount) is str and is_stored(self.amount):
+            return
         digits = exponent_of(self.currency)
         minor = _minor(self.amount, self.currency, digits, None)
         text = _text(minor, digits)
@@ -168,9 +180,7 @@ class Money(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 def exponent_of(currency: str) -> int:
     """Digits after the point of a currency. Raises InvalidMoney for a code that is none."""
-    digits = CURRENCIES.get(currency)
-    if digits is None:
-        digits = WITHDRAWN.get(currency)
+    digits = _EXPONENTS.get(currency)
     if digits is None:
         raise InvalidMoney(f"{currency!r} is no currency of ISO 4217")
     return digits

@@ -62,3 +62,5 @@ class Attempt(msgspec.Struct, frozen=True):
     read: Callable[[Sequence[tuple[str, str]]], Awaitable[list[State]]] | None = None
     #: The journalled call, where the flow renders one: send exactly this.
     call: bytes = b""
+    #: The same, as `render` prepared it in this attempt. None: an earlier attempt rendered it.
+    prepared: Any = None

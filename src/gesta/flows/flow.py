@@ -137,6 +137,8 @@ class Rendered(msgspec.Struct, frozen=True):
     call: bytes
     #: What is journalled in clear.
     facts: Mapping[str, Any]
+    #: What `execute` would make of `call`, for the attempt that rendered it (`Attempt.prepared`).
+    prepared: Any = None
 
 
 Executor = Callable[[Any, "Attempt"], Awaitable[Outcome]]

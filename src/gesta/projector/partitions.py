@@ -196,10 +196,6 @@ class Partitions:
         """Whether this process does the work that only one projecting process should do."""
         return 0 in await self.hold()
 
-    def doubt(self) -> None:
-        """Another process moved a checkpoint: claim again before the next step."""
-        self._renewed_at = NEVER
-
     async def give_up(self) -> None:
         """Never project again, and let another process take over without waiting for the lease."""
         if not self._is_given_up:

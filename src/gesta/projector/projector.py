@@ -174,7 +174,9 @@ class Projector:
         if not ours:
             await sleep(self._runtime, RENEWAL_SECONDS)
         elif await self.step() == 0:
-            if self._runtime.monotonic() - self._positions_read_at >= POSITION_SECONDS:
+            age = self._runtime.monotonic() - self._positions_read_at
+            if age >= POSITION_SECONDS and not self._sent:
+                # An append that is being written compares them.
                 self._forget_positions()
             await self._rest()
 
@@ -239,7 +241,6 @@ class Projector:
         if not await self._project(views, jobs, quarantined, positions.moves(span, reached)):
             # Another projector moved a checkpoint: read the positions again.
             self._forget_positions()
-            self.partitions.doubt()
             return 0
         positions.moved(span.numbers, reached)
         if quarantined:

@@ -119,7 +119,8 @@ class KeyRing:
 
     async def encrypt(self, tenant: str, name: str, version: int, secret: bytes) -> Encrypted:
         """A version of a secret, encrypted for the vault."""
-        key, nonce = await self._data_key(tenant), self._random(NONCE_BYTES)
+        key = self._data_keys.get(tenant) or await self._data_key(tenant)
+        nonce = self._random(NONCE_BYTES)
         return Encrypted(
             tenant,
             name,
@@ -129,7 +130,8 @@ class KeyRing:
 
     async def decrypt(self, encrypted: Encrypted) -> bytes | None:
         """The secret in clear; None when it was changed in the store. It is not cached."""
-        key, box = await self._data_key(encrypted.tenant), encrypted.box
+        tenant, box = encrypted.tenant, encrypted.box
+        key = self._data_keys.get(tenant) or await self._data_key(tenant)
         try:
             context = _context(encrypted.tenant, encrypted.name, encrypted.version)
             return key.decrypt(box[:NONCE_BYTES], box[NONCE_BYTES:], context)
@@ -150,11 +152,9 @@ class KeyRing:
         return self._master.unwrap(encrypted.box, _wrapping_context(encrypted.name))
 
     async def _data_key(self, tenant: str) -> AESGCM:
-        key = self._data_keys.get(tenant)
-        if key is None:
-            key = self._data_keys[tenant] = AESGCM(
-                await self.installation_secret(data_key_name(tenant))
-            )
+        key = self._data_keys[tenant] = AESGCM(
+            await self.installation_secret(data_key_name(tenant))
+        )
         return key
 
     def _random(self, count: int) -> bytes:

@@ -379,6 +379,9 @@ class TenantConfig:
 
     async def secrets(self, kind: str, code: str, field: str) -> list[str]:
         """The secret in clear, newest first; during a rotation also the previous one."""
+        known = self.secrets_at_hand(kind, code, field)
+        if known is not None:
+            return known
         try:
             secrets = await self._writer.open(self.tenant, self._entities.get((kind, code)), field)
             self.opened += secrets

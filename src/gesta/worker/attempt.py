@@ -15,6 +15,7 @@ from traceback import extract_tb
 from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
+from msgspec.structs import replace
 
 from gesta.domain.commands import Command, Reconciled, RecordOutcome, ReleaseRequest, Start
 from gesta.domain.ids import idempotency_key
@@ -77,6 +78,7 @@ class Running:
 
     __slots__ = (
         "asking",
+        "attempt",
         "call",
         "config",
         "cut_reason",
@@ -110,9 +112,11 @@ class Running:
         #: Whether the call is a question to the provider.
         self.asking = False
         self.payload: object = None
-        #: The journalled call in clear; and what the flow rendered, until it is journalled.
+        #: The call that an earlier attempt journalled, in clear; and what this one rendered.
         self.call = b""
         self.rendered: Rendered | None = None
+        #: What the flow was given to render with.
+        self.attempt: Attempt | None = None
         #: What the executor raised and should not have.
         self.error: BaseException | None = None
         #: What the executor was given to send with; None: nothing was called.
@@ -332,8 +336,8 @@ class Attempts:
             run.obstacle = BAD_JOURNAL
             return
         try:
-            run.rendered = await render(run.payload, self._attempt(run, started_ms))
-            run.call = run.rendered.call
+            run.attempt = self._attempt(run, started_ms)
+            run.rendered = await render(run.payload, run.attempt)
         except AttemptEnded as ended:
             outcome = sound(ended.outcome)
             # Nothing was sent, whatever the flow says.
@@ -384,6 +388,17 @@ class Attempts:
 
     def _attempt(self, run: Running, started_ms: int) -> Attempt:
         state = run.view.state
+        if run.attempt is not None and run.rendered is not None:
+            # Since it was rendered, only the journal was written.
+            return replace(
+                run.attempt,
+                operation=state.operation,
+                intent=state.intent,
+                in_doubt=state.in_doubt,
+                facts=state.facts,
+                call=run.rendered.call,
+                prepared=run.rendered.prepared,
+            )
         run.http, run.mail, limits, records = self.tools.of(state)
         return Attempt(
             tenant=state.tenant,

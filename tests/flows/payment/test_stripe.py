@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 from urllib.parse import parse_qs
 
@@ -204,7 +203,7 @@ async def test_no_header_describes_this_machine(harness, connection):
 
 
 async def test_a_key_for_tests_never_touches_a_call_of_real_money(harness, connection):
-    live = replace(connection, api_key="sk_live_1")
+    live = msgspec.structs.replace(connection, api_key="sk_live_1")
     call = StripeGateway().render(instruction(), live)
     assert isinstance(await StripeGateway().execute(call, connection), AccountRefused)
     assert harness.fake.calls == 0
@@ -274,7 +273,7 @@ async def test_a_payment_that_needs_the_customer_is_declined_or_pending(harness,
     assert isinstance(answer, CallDeclined)
     assert answer.code == "authentication_required"
     waiting = msgspec.structs.replace(harness.account, options={"on_requires_action": "wait"})
-    patient = replace(connection, account=waiting)
+    patient = msgspec.structs.replace(connection, account=waiting)
     made = instruction(intent=2, source="pm_card_authenticationRequired")
     answer = await StripeGateway().execute(StripeGateway().render(made, patient), patient)
     assert isinstance(answer, CallPending)

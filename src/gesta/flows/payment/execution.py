@@ -7,7 +7,7 @@ account behind its code is another one by then, nothing is sent.
 
 from collections.abc import Callable, Mapping, Sequence
 from hashlib import sha256
-from typing import Any, Final, assert_never
+from typing import Any, Final, NamedTuple, assert_never
 
 import msgspec
 
@@ -44,6 +44,7 @@ from gesta.flows.payment.gateway import (
 )
 from gesta.outbound.http import AttemptEnded
 from gesta.outbound.rate_limits import Limit
+from gesta.tenants.config import TenantConfig
 
 #: Operation → what the gateway is asked to do. A reversal voids or refunds.
 VERBS: Final[Mapping[str, Verb]] = {
@@ -67,11 +68,29 @@ REASONS: Final = frozenset(
 ALARMS: Final = frozenset({"account_changed", "amount_mismatch", "conflicted"})
 _BURST: Final = 20
 _THROTTLED_SECONDS: Final = 2.0
+_call_decoder = msgspec.json.Decoder(GatewayCall)
 _MOVED_AWAY: Final = "the code names another account than the call was made for; nothing was sent"
 _NO_FAKE: Final = (
     "a test request reaches fakes only, and the sandbox has none of the gateway type {!r}; nothing"
     " was sent. Use an account of type 'stripe' for test requests"
 )
+
+
+class _Account(NamedTuple):
+    """What the config says about an account. Resolved once for each version of the config."""
+
+    gateway: Gateway
+    account: GatewayAccount
+    limit: Limit
+
+
+class _Ready(NamedTuple):
+    """A call, and what it is sent with."""
+
+    call: GatewayCall
+    gateway: Gateway
+    connection: Connection
+    limit: Limit
 
 
 class Execution:
@@ -91,8 +110,7 @@ class Execution:
         """The call of a new intent, with what the lifecycle has to know about its gateway."""
         funds = msgspec.convert(attempt.facts, Funds)
         code = funds.gateway
-        gateway, connection = await self._connect(code, attempt)
-        account = connection.account
+        (gateway, account, limit), connection = await self._connect(code, attempt)
         descriptor = gateway.descriptor(account)
         if attempt.test and not descriptor.has_fake:
             raise AttemptEnded(Rejected("no_fake", _NO_FAKE.format(account.type)))
@@ -127,13 +145,13 @@ class Execution:
             "visible_seconds": descriptor.visible_after_seconds,
             "multiple_captures": descriptor.multiple_captures,
         }
-        return Rendered(msgspec.json.encode(call), facts)
+        ready = _Ready(call, gateway, connection, limit)
+        return Rendered(msgspec.json.encode(call), facts, ready)
 
     async def execute(self, _: object, attempt: Attempt) -> Outcome:
         """Send the journalled call once."""
-        call = msgspec.json.decode(attempt.call, type=GatewayCall)
-        gateway, connection = await self._connect(call.gateway, attempt)
-        limit = _limit(connection)
+        ready: _Ready = attempt.prepared or await self._journalled(attempt)
+        call, gateway, connection, limit = ready
         await attempt.limits.take(limit)
         answer = await gateway.execute(call, connection)
         await _throttle(answer, limit, attempt)
@@ -141,40 +159,43 @@ class Execution:
 
     async def look_up(self, _: object, attempt: Attempt) -> Outcome:
         """Ask the gateway what became of the journalled call. Retry: it has no trace of it."""
-        call = msgspec.json.decode(attempt.call, type=GatewayCall)
-        gateway, connection = await self._connect(call.gateway, attempt)
-        limit = _limit(connection)
+        call, gateway, connection, limit = await self._journalled(attempt)
         await attempt.limits.take(limit)
         payment_id = attempt.facts.get("payment_id", "")
         answer = await gateway.look_up(call, connection, payment_id)
         await _throttle(answer, limit, attempt)
         return _found(answer, call)
 
-    def _account(self, attempt: Attempt, code: str) -> GatewayAccount:
-        stored = attempt.config.get(GATEWAY, code)
+    async def _journalled(self, attempt: Attempt) -> _Ready:
+        call = _call_decoder.decode(attempt.call)
+        (gateway, _, limit), connection = await self._connect(call.gateway, attempt)
+        return _Ready(call, gateway, connection, limit)
+
+    def _account(self, config: TenantConfig, code: str) -> _Account:
+        stored = config.get(GATEWAY, code)
         if stored is None:
             raise ConfigMissing(GATEWAY, code, "gateway_missing")
         assert isinstance(stored.body, GatewayAccount)
-        return stored.body
-
-    def _gateway(self, account: GatewayAccount) -> Gateway:
+        account = stored.body
         gateway = self._gateways.get(account.type)
         if gateway is None:
             known = ", ".join(sorted(self._gateways))
             raise AttemptEnded(
                 Retry("gateway_type_missing", f"no gateway {account.type!r} here; known: {known}")
             )
-        return gateway
+        return _Account(
+            gateway, account, Limit(f"payment/{code}", account.per_second, burst=_BURST)
+        )
 
-    async def _connect(self, code: str, attempt: Attempt) -> tuple[Gateway, Connection]:
+    async def _connect(self, code: str, attempt: Attempt) -> tuple[_Account, Connection]:
         """The account as it is now. The gateway compares it with that of the journalled call."""
-        account = self._account(attempt, code)
+        known = attempt.config.derived((self, code), self._account, code)
         keys = await attempt.config.secrets(GATEWAY, code, "api_key")
         if not keys:
             detail = "the vault has no api_key"
             raise CredentialRefused(f"{GATEWAY}/{code}", SECRET_MISSING, detail)
-        connection = Connection(attempt.http, code, account, keys[0], self._timeout_seconds)
-        return self._gateway(account), connection
+        connection = Connection(attempt.http, code, known.account, keys[0], self._timeout_seconds)
+        return known, connection
 
 
 async def _throttle(answer: CallAnswer | LookUpAnswer, limit: Limit, attempt: Attempt) -> None:
@@ -187,10 +208,6 @@ async def _throttle(answer: CallAnswer | LookUpAnswer, limit: Limit, attempt: At
 
 def _key(key: str, length_max: int) -> str:
     return key if len(key) <= length_max else sha256(key.encode()).hexdigest()[:length_max]
-
-
-def _limit(connection: Connection) -> Limit:
-    return Limit(f"payment/{connection.code}", connection.account.per_second, _BURST)
 
 
 def _outcome(answer: CallAnswer, call: GatewayCall, *, in_doubt: bool) -> Outcome:

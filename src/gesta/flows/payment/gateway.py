@@ -7,7 +7,7 @@ where.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from functools import lru_cache
 from hashlib import sha256
 from typing import Annotated, Any, ClassVar, Final, Literal, Protocol
 
@@ -131,8 +131,7 @@ class GatewayCall(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
         return f"GatewayCall({self.verb}, {self.key})"
 
 
-@dataclass(frozen=True, slots=True)
-class Connection:
+class Connection(msgspec.Struct, frozen=True):
     """How one attempt reaches an account: its HTTP, config and API key."""
 
     http: Http
@@ -147,11 +146,15 @@ class Connection:
         `mode`: what else decides where a call arrives, e.g. that the API key is one for tests.
         """
         account = self.account
-        whose = f"{account.type}\0{account.api_url}\0{account.account}\0{mode}"
-        return sha256(whose.encode()).hexdigest()[:32]
+        return _fingerprint(account.type, account.api_url, account.account, mode)
 
     def __repr__(self) -> str:
         return f"Connection({self.code})"
+
+
+@lru_cache(maxsize=1_000)
+def _fingerprint(*whose: str) -> str:
+    return sha256("\0".join(whose).encode()).hexdigest()[:32]
 
 
 class Unrenderable(Exception):

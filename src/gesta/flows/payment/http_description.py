@@ -159,9 +159,20 @@ class Description(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
         return {}
 
 
+#: The descriptions of accounts that were used lately: an account is one object for as long as its
+#: config does not change. It is kept here, so no other one gets its id.
+_DESCRIBED: dict[int, tuple[GatewayAccount, Description]] = {}
+_DESCRIBED_MAX: Final = 1_000
+
+
 def description_of(account: GatewayAccount) -> Description:
     """Raises msgspec.ValidationError, whose text names the field."""
-    return msgspec.convert(account.options, Description)
+    known = _DESCRIBED.get(id(account))
+    if known is None:
+        if len(_DESCRIBED) >= _DESCRIBED_MAX:
+            _DESCRIBED.clear()
+        known = _DESCRIBED[id(account)] = account, msgspec.convert(account.options, Description)
+    return known[1]
 
 
 def filled_path(text: str, values: Mapping[str, Any]) -> str:

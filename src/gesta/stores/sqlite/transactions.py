@@ -159,13 +159,18 @@ def _project_inline(
 def _record_step(
     db: apsw.Connection, entries: Sequence[Entry], appends: list[Append], now_ms: int
 ) -> tuple[list[Recording], Written]:
-    """The usual case, accepted events and acks of our jobs, takes two statements; otherwise the
-    entries are recorded one by one.
+    """The usual case, accepted events with acks of our jobs or without, takes two statements;
+    otherwise the entries are recorded one by one.
     """
-    if len(appends) == len(entries) and all(isinstance(entry.settlement, Ack) for entry in entries):
-        written = attempt_all(db, appends, lambda: _ack_all(db, entries))
+    settlements = [entry.settlement for entry in entries]
+    acks = [one for one in settlements if isinstance(one, Ack)]
+    if len(appends) == len(entries) == len(acks) + settlements.count(None):
+        written = attempt_all(db, appends, lambda: _ack_all(db, acks))
         if written is not None:
-            return [Recording(verdict, "done") for verdict in written.verdicts], written
+            return [
+                Recording(verdict, None if settlement is None else "done")
+                for verdict, settlement in zip(written.verdicts, settlements, strict=True)
+            ], written
     before, count = _end(db), sum(len(append.events) for append in appends)
     recordings = [_record_one(db, entry, now_ms) for entry in entries]
     # If all were written now, their events are in the order of the entries, too.
@@ -186,12 +191,9 @@ def _remove_step(db: apsw.Connection, ended: Sequence[tuple[str, State]]) -> int
     return count
 
 
-def _ack_all(db: apsw.Connection, entries: Sequence[Entry]) -> bool:
-    flat: list[Any] = []
-    for entry in entries:
-        assert isinstance(entry.settlement, Ack)
-        flat += (entry.settlement.job_id, entry.settlement.token)
-    return run_many(db, "ack_jobs", 2, flat) == len(entries)
+def _ack_all(db: apsw.Connection, acks: Sequence[Ack]) -> bool:
+    flat: list[Any] = [value for one in acks for value in (one.job_id, one.token)]
+    return run_many(db, "ack_jobs", 2, flat) == len(acks)
 
 
 def _record_one(db: apsw.Connection, entry: Entry, now_ms: int) -> Recording:

@@ -305,7 +305,7 @@ class GatewayContract:
     ) -> None:
         call = self.rendered(harness, connection, "sale")
         other = msgspec.structs.replace(harness.account, **change)
-        elsewhere = replace(connection, account=other)
+        elsewhere = msgspec.structs.replace(connection, account=other)
         assert isinstance(await harness.gateway.execute(call, elsewhere), AccountRefused)
         assert isinstance(await harness.gateway.look_up(call, elsewhere), AccountRefused)
         assert line.sent == []
@@ -314,7 +314,7 @@ class GatewayContract:
         self, harness: GatewayHarness, connection: Connection
     ) -> None:
         call = self.rendered(harness, connection, "sale")
-        rotated = replace(connection, api_key=f"{harness.api_key}2")
+        rotated = msgspec.structs.replace(connection, api_key=f"{harness.api_key}2")
         assert isinstance(await harness.gateway.execute(call, rotated), CallSucceeded)
 
     async def test_another_amount_than_asked_for_is_a_conflict(
