@@ -281,10 +281,6 @@ def _of_store(store: StoreGauges) -> Iterator[Metric]:
             ["flow"],
             {(flow,): store.unsettled.get((flow, "unknown"), 0) for flow in flows},
         ),
-        *(
-            (f"gesta_unknown_{name}", text, ["flow", "currency"], values)
-            for name, text, values in _of_unknown_money(store.unknown_money)
-        ),
         (
             "gesta_dead_letters",
             "Requests that failed for good and were not purged",
@@ -305,17 +301,19 @@ def _of_store(store: StoreGauges) -> Iterator[Metric]:
         ),
     ):
         yield _family(GaugeMetricFamily, name, text, labels, values)
+    yield from _of_unknown_money(store.unknown_money)
 
 
-def _of_unknown_money(
-    found: Mapping[tuple[str, str], UnknownMoney],
-) -> Iterator[tuple[str, str, dict[tuple[str, str], float]]]:
+def _of_unknown_money(found: Mapping[tuple[str, str], UnknownMoney]) -> Iterator[Metric]:
     for name, text, field in (
         ("transactions", "Transactions whose outcome is unknown", "count"),
         ("amount", "Money that they may have moved, in the unit of its currency", "amount"),
         ("oldest_seconds", "Since the first call of the oldest one", "oldest_seconds"),
     ):
-        yield name, text, {labels: float(getattr(one, field)) for labels, one in found.items()}
+        values = {labels: float(getattr(one, field)) for labels, one in found.items()}
+        yield _family(
+            GaugeMetricFamily, f"gesta_unknown_{name}", text, ["flow", "currency"], values
+        )
 
 
 def _family(
