@@ -14,6 +14,7 @@ from gesta.errors import MissingExtra
 from gesta.flows import card, email, settlement, slack, sms, ticket, webhook
 from gesta.flows.flow import Flow, Payload
 from gesta.flows.payment.gateway import GATEWAY
+from gesta.flows.payment.gateways import installed
 from gesta.flows.slack.message import CHANNEL, DEFAULT, WORKSPACE
 from gesta.flows.sms.message import ACCOUNT
 from gesta.flows.sms.message import NAME as SMS
@@ -150,7 +151,7 @@ def installed_flows() -> list[Flow]:
             flows.append(make())
         except MissingExtra:
             continue
-    if any(gateway.type == "stripe" for gateway in card.known_gateways()):
+    if any(gateway.type == "stripe" for gateway in installed()):
         flows += [card.flow(), settlement.flow()]
     return flows
 

@@ -5,16 +5,25 @@ function per event; a lifecycle uses this table as it is, or replaces and adds e
 """
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Protocol
 
 from msgspec.structs import replace
 
 from gesta.domain import events as e
 from gesta.domain.operation import Operation
-from gesta.domain.state import State
+from gesta.domain.state import Phase, State
 
 #: (state, event, the version of the event, when it occurred) → the state after it.
 Fold = Callable[[State, Any, int, int], State]
+
+
+class Resolution(Protocol):
+    """What every event says that resolves an unknown outcome."""
+
+    @property
+    def evidence(self) -> str: ...
+    @property
+    def next_attempt_at(self) -> int | None: ...
 
 
 def created(event: e.Created, meta: e.Meta) -> State:
@@ -45,27 +54,36 @@ def created(event: e.Created, meta: e.Meta) -> State:
 
 def succeeded(operation: Operation) -> Fold:
     """The fold of the events that say that an operation had its effect."""
-    status, phase = operation.status, "ended" if operation.is_last else "idle"
+    status = operation.status
+    phase: Phase = "ended" if operation.is_last else "idle"
 
     def fold(state: State, event: e.Succeeded, version: int, at: int) -> State:
-        return replace(
-            state,
-            version=version,
-            updated_at=at,
-            status=status,
-            phase=phase,
-            attempts=event.attempts,
-            provider_id=event.provider_id,
-            target_id=event.target_id,
-            detail=event.detail,
-            due_at=None,
-            started=None,
-            in_doubt=False,
-            reason="",
-            first_attempt_at=state.first_attempt_at or at,
-        )
+        return had_effect(state, event, version, at, (status, phase))
 
     return fold
+
+
+def had_effect(
+    state: State, event: e.Succeeded, version: int, at: int, then: tuple[str, Phase]
+) -> State:
+    """The state after an operation succeeded. `then`: the status and phase that follow."""
+    status, phase = then
+    return replace(
+        state,
+        version=version,
+        updated_at=at,
+        status=status,
+        phase=phase,
+        attempts=event.attempts,
+        provider_id=event.provider_id,
+        target_id=event.target_id,
+        detail=event.detail,
+        due_at=None,
+        started=None,
+        in_doubt=False,
+        reason="",
+        first_attempt_at=state.first_attempt_at or at,
+    )
 
 
 def resolved(operations: Mapping[str, Operation]) -> Fold:
@@ -77,39 +95,42 @@ def resolved(operations: Mapping[str, Operation]) -> Fold:
     return fold
 
 
-def _resolved(
-    state: State, event: e.OutcomeResolved, version: int, at: int, operation: Operation
-) -> State:
-    common = replace(
+def known(state: State, event: Resolution, version: int, at: int) -> State:
+    """An outcome that was unknown is known, and the operation is due again. Where it is over, its
+    end follows.
+    """
+    return replace(
         state,
         version=version,
         updated_at=at,
+        status="queued",
+        phase="open",
         in_doubt=False,
         started=None,
-        due_at=None,
+        due_at=event.next_attempt_at or at,
         policy="",
+        asked=0,
         reason="",
         detail=event.evidence,
-        asked=0,
+        dispatch_version=version,
     )
-    match event.result:
-        case "executed":
-            return replace(
-                common,
-                status=operation.status,
-                phase="ended" if operation.is_last else "idle",
-                provider_id=event.provider_message_id,
-            )
-        case "rejected":
-            return replace(common, status="failed", phase="ended", reason="rejected", purged=False)
-        case _:
-            return replace(
-                common,
-                status="queued",
-                phase="open",
-                due_at=event.next_attempt_at or at,
-                dispatch_version=version,
-            )
+
+
+def _resolved(
+    state: State, event: e.OutcomeResolved, version: int, at: int, operation: Operation
+) -> State:
+    again = known(state, event, version, at)
+    if event.result == "not_executed":
+        return again
+    over = replace(again, phase="ended", due_at=None, dispatch_version=state.dispatch_version)
+    if event.result == "rejected":
+        return replace(over, status="failed", reason="rejected", purged=False)
+    return replace(
+        over,
+        status=operation.status,
+        phase="ended" if operation.is_last else "idle",
+        provider_id=event.provider_message_id,
+    )
 
 
 def _started(state: State, event: e.AttemptStarted, version: int, at: int) -> State:

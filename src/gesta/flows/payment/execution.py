@@ -42,6 +42,7 @@ from gesta.flows.payment.gateway import (
     Unrenderable,
     Verb,
 )
+from gesta.flows.payment.gateways import installed
 from gesta.outbound.http import AttemptEnded
 from gesta.outbound.rate_limits import Limit
 from gesta.tenants.config import TenantConfig
@@ -94,17 +95,20 @@ class _Ready(NamedTuple):
 
 
 class Execution:
-    """What a flow does at gateways. `details` reads source, destination and text of a payload."""
+    """What a flow does at gateways; None: all that gesta has.
+
+    `details` reads source, destination and text of a payload.
+    """
 
     def __init__(
         self,
-        gateways: Sequence[Gateway],
+        gateways: Sequence[Gateway] | None,
         details: Callable[[Any], Mapping[str, str]],
         *,
         timeout_seconds: float,
     ) -> None:
-        self._gateways = {one.type: one for one in gateways}
-        self._details, self._timeout_seconds = details, timeout_seconds
+        self._gateways = {one.type: one for one in (installed() if gateways is None else gateways)}
+        self._details, self.timeout_seconds = details, timeout_seconds
 
     async def render(self, payload: Any, attempt: Attempt) -> Rendered:
         """The call of a new intent, with what the lifecycle has to know about its gateway."""
@@ -194,7 +198,7 @@ class Execution:
         if not keys:
             detail = "the vault has no api_key"
             raise CredentialRefused(f"{GATEWAY}/{code}", SECRET_MISSING, detail)
-        connection = Connection(attempt.http, code, known.account, keys[0], self._timeout_seconds)
+        connection = Connection(attempt.http, code, known.account, keys[0], self.timeout_seconds)
         return known, connection
 
 
