@@ -16,7 +16,7 @@ from benchmarks.command import (
 )
 from benchmarks.figures import Plan
 from gesta.errors import GestaError
-from gesta.testing.scratch_store import ChosenStore
+from gesta.testing.scratch_store import ChosenStore, chosen_url
 
 REQUESTS, FLOOD_REQUESTS = 20_000, 100_000
 
@@ -50,7 +50,11 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def _run(options: argparse.Namespace) -> int:
-    url, folder, json = options.url, options.folder, options.json
+    url, folder, json = (
+        chosen_url(options.url, options.events_url),
+        options.folder,
+        options.json,
+    )
     if options.crash:
         return run_crash_bench(kills=options.kills, url=url, folder=folder, json=json)
     if options.processes:
@@ -139,6 +143,7 @@ def _parser() -> argparse.ArgumentParser:
             " dropped afterwards), or an empty store"
         ),
     )
+    add("--events-url", help="the store of the events: another name of --url")
     for name, what in (("--queue-url", "jobs"), ("--views-url", "views")):
         add(name, help=f"{what} elsewhere: redis (starts a Valkey server), or a redis:// URL")
     add("--folder", help="where the files are made (default: here)")

@@ -232,7 +232,7 @@ class InvalidSignature(GestaError):
 class OutcomeTimeout(GestaError, TimeoutError):
     """No outcome yet; the request goes on. The text names the cause.
 
-    `held`: what holds the request, where something does.
+    `cause`: what the caller knows of it; otherwise the end of the last attempt.
     """
 
     def __init__(
@@ -241,15 +241,12 @@ class OutcomeTimeout(GestaError, TimeoutError):
         state: State | RequestRepresentation,
         timeout_seconds: float,
         *,
-        held: str = "",
+        cause: str = "",
     ) -> None:
-        if held:
-            cause = f"it is held: {held}"
-        elif state.reason:
+        if not cause and state.reason:
             detail = f" ({state.detail})" if state.detail else ""
             cause = f"its last attempt ended with {state.reason}{detail}"
-        else:
-            cause = f"it is {state.status} and no attempt of it has ended"
+        cause = cause or f"it is {state.status} and no attempt of it has ended"
         super().__init__(
             f"request {request_id} has no outcome after {timeout_seconds:g} s: {cause}. It goes on;"
             f" `gesta doctor {request_id}` says what it waits for"

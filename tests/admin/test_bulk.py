@@ -59,6 +59,32 @@ async def test_redrive_by_filter_executes_the_chosen_requests_again(gesta):
         assert await statuses(engine) == ["completed"] * 3 + ["failed"] * 2
 
 
+async def test_dead_letters_are_failed_requests_that_are_neither_purged_nor_too_old(gesta):
+    provider = Provider(*[Rejected("closed")] * 3)
+    async with engine_of(provider) as engine:
+        (first, *_) = await failed_requests(engine, gesta, 3)
+        (found,) = await reports(engine, action="redrive", dead_letters=True, dry_run=True)
+        assert found.matched == 3
+        await (await engine.request(first)).purge()
+        await gesta.settle()
+        (found,) = await reports(engine, action="redrive", dead_letters=True, dry_run=True)
+        assert found.matched == 2
+        last = (await reports(engine, action="purge", dead_letters=True))[-1]
+        assert (last.matched, last.done, last.refused) == (2, 2, 0)
+        (entry,) = await engine.admin.audit()
+        assert entry.details == {"filter": {"deadLetters": True}, "matched": 2}
+        assert await engine.admin.dead_letters() == []
+        assert await statuses(engine) == ["failed"] * 3
+
+
+async def test_a_dead_letter_that_is_kept_no_longer_is_not_redriven(gesta):
+    async with engine_of(Provider(Rejected("closed"))) as engine:
+        await failed_requests(engine, gesta, 1)
+        gesta.advance(15 * 86_400)
+        (found,) = await reports(engine, action="redrive", dead_letters=True, dry_run=True)
+        assert found.matched == 0
+
+
 async def test_a_run_leaves_one_audit_entry_that_names_actor_filter_and_count(gesta):
     provider = Provider(*[Rejected("closed")] * 3)
     async with engine_of(provider) as engine:
@@ -218,6 +244,7 @@ async def test_a_refused_request_is_reported_and_the_others_are_changed(gesta):
     ("asked", "fields"),
     [
         ({"action": "redrive"}, {"filter"}),
+        ({"action": "purge", "flow": FLOW}, {"deadLetters"}),
         ({"action": "redrive", "flow": "no.such"}, {"flow"}),
         ({"action": "redrive", "status": "queued"}, {"status"}),
         (

@@ -5,7 +5,6 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from gesta.admin.representations import held_by
 from gesta.tenants.pauses import EVERYTHING, Pause, Refusal, Scope
 
 
@@ -26,7 +25,7 @@ from gesta.tenants.pauses import EVERYTHING, Pause, Refusal, Scope
     ],
 )
 def test_held_by_is_an_object_without_absent_parts(scope, shown):
-    held = held_by(Pause(scope, "", 0, "", Refusal(1) if scope.is_refused else None))
+    held = Pause(scope, "", 0, "", Refusal(1) if scope.is_refused else None).held_by
     assert msgspec.to_builtins(held) == shown
-    # The command line finds the pause in the list by this text.
+    # The `scope` of the pause in the list of pauses.
     assert str(held) == str(scope)

@@ -59,7 +59,7 @@ def test_show_and_doctor_advise_commands_that_work(cli):
     assert advised(late.err, "doctor") == ("doctor", late.out.strip(), *ACME)
 
 
-def test_dead_letters_and_doubts_are_advised_about_with_the_store(cli, shop):
+def test_advice_about_dead_letters_and_unknown_outcomes_names_the_store(cli, shop):
     """A store that was named with --url is not found without it."""
     store = ("--app", APP, "--url", "sqlite:///gesta.db")
     failed, doubted = shop("rejected"), shop("unknown")

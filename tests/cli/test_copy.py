@@ -48,7 +48,7 @@ def test_copy_says_what_was_copied_and_what_is_next(cli, shop):
 def test_copy_speaks_json_and_a_repetition_says_that_nothing_was_done(cli, shop):
     shop("retry")
     first = cli("copy", *FROM, *TO, "--json").json
-    assert (first["new"], first["jobs"], first["suspectJobs"], first["tenant"]) == (
+    assert (first["new"], first["jobs"], first["possiblyExecuted"], first["tenant"]) == (
         True,
         0,
         0,

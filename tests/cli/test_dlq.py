@@ -33,45 +33,36 @@ def test_what_did_not_fail_is_no_dead_letter(cli, shop):
 def test_one_is_redriven_by_its_id(cli, shop):
     request_id = shop("rejected")
     answer = cli("dlq", "redrive", request_id, "--app", APP, "--json")
-    assert answer.items == [
-        {"id": request_id, "flow": "shop.note", "result": "queued", "error": None}
-    ]
+    assert answer.json == {"id": request_id, "status": "queued"}
     assert f"start `gesta serve --app {APP}`" in answer.err
 
 
 def test_a_key_does_where_an_id_does(cli, shop):
     request_id = shop("rejected", key="order-7")
     assert cli("dlq", "show", "order-7", "--json", "--app", APP).json["id"] == request_id
-    assert (
-        cli("dlq", "redrive", "order-7", "--dry-run", "--json", "--app", APP).items[0]["id"]
-        == request_id
-    )
-    assert cli("dlq", "purge", "order-7", "--json", "--app", APP).items[0]["id"] == request_id
+    assert cli("dlq", "purge", "order-7", "--json", "--app", APP).json["id"] == request_id
     assert cli("dlq", "show", "order-8", "--app", APP).code == 3
 
 
-def test_a_dry_run_lists_matches_and_changes_nothing(cli, shop):
+def test_a_dry_run_counts_matches_and_changes_nothing(cli, shop):
     ids = [shop("rejected"), shop("rejected")]
     for verb in ("redrive", "purge"):
-        answer = cli("dlq", verb, "--all", "--dry-run", "--app", APP, "--json")
-        assert sorted(one["id"] for one in answer.items) == sorted(ids)
-        assert {one["result"] for one in answer.items} == {"dry_run"}
+        answer = cli("dlq", verb, "--all", "--dry-run", "--app", APP, "--json").json
+        assert sorted(one["id"] for one in answer["sample"]) == sorted(ids)
+        assert (answer["matched"], answer["done"], answer["run"]) == (2, 0, None)
     assert len(cli("dlq", "list", "--app", APP, "--json").items) == 2
 
 
-def test_filters_choose_among_all(cli, shop):
+def test_filters_choose_among_all_and_a_run_can_be_resumed(cli, shop):
     shop("rejected")
-    assert (
-        cli("dlq", "purge", "--all", "--reason", "other", "--app", APP).err == "no dead letters\n"
-    )
-    assert (
-        cli("dlq", "purge", "--all", "--flow", "other.flow", "--app", APP).err
-        == "no dead letters\n"
-    )
-    assert (
-        len(cli("dlq", "purge", "--all", "--reason", "bad_address", "--app", APP, "--json").items)
-        == 1
-    )
+    other = cli("dlq", "purge", "--all", "--reason", "other", "--app", APP, "--json").json
+    assert (other["matched"], other["done"]) == (0, 0)
+    run = cli("dlq", "purge", "--all", "--reason", "bad_address", "--rate", "5", "--app", APP)
+    assert run.out == "1\n"
+    assert "if it is stopped, continue it with: gesta dlq purge --resume" in run.err
+    number = run.err.partition("dlq purge --resume ")[2].split()[0]
+    rest = cli("dlq", "purge", "--resume", number, "--app", APP, "--json").json
+    assert (rest["action"], rest["run"]) == ("purge", int(number))
 
 
 def test_a_purged_dead_letter_is_gone_and_its_events_stay(cli, shop):
@@ -86,11 +77,9 @@ def test_one_that_is_refused_holds_back_no_other_and_fails_the_command(cli, shop
     assert cli("redrive", first, "--app", APP).code == 0
     answer = cli("dlq", "redrive", "--all", "--app", APP, "--json")
     assert answer.code == 1
-    assert {one["id"]: one["result"] for one in answer.items} == {
-        first: "refused",
-        second: "queued",
-    }
-    assert "1 of 2 were refused" in answer.err
+    assert (answer.json["matched"], answer.json["done"], answer.json["refused"]) == (2, 1, 1)
+    assert [one["id"] for one in answer.json["refusals"]] == [first]
+    assert cli("show", second, "--app", APP, "--json").json["status"] == "queued"
 
 
 @pytest.mark.parametrize("given", [(), ("some-id", "--all"), ("some-id", "--flow", "a.b")])

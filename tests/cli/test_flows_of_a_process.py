@@ -5,7 +5,7 @@ import base64
 import pytest
 
 from gesta.cli.flows import flows_of, left_out
-from gesta.flows.channels import unknown_flow
+from gesta.flows.channels import EXTRAS, flow_name, unknown_flow
 from gesta.runtime.settings import Settings, load
 from gesta.runtime.telemetry import Telemetry
 from tests.cli.shop import APP
@@ -220,12 +220,12 @@ def test_an_unknown_user_flow_error_names_the_option_that_loads_it(cli):
     assert "--app" not in cli("submit", "shop.ship", "{}", "--app", "tests.cli.shop:engine").err
 
 
-@pytest.mark.parametrize("extra", ["slack", "email", "sms"])
+@pytest.mark.parametrize("extra", sorted(EXTRAS))
 def test_over_http_and_in_programs_a_missing_library_is_part_of_the_text(monkeypatch, extra):
-    assert "pip install" not in str(unknown_flow(f"notification.{extra}", []))
+    assert "pip install" not in str(unknown_flow(flow_name(extra), []))
     monkeypatch.setattr("gesta.flows.channels.find_spec", lambda _: None)
-    told = str(unknown_flow(f"notification.{extra}", []))
-    assert told.endswith(
+    text = str(unknown_flow(flow_name(extra), []))
+    assert text.endswith(
         f"to the Engine's flows; its libraries are not installed: pip install 'gesta[{extra}]'"
     )
     assert "pip install" not in str(unknown_flow(extra, []))

@@ -241,7 +241,7 @@ async def test_config_templates_and_pauses_are_kept_over_http(client, api):
     assert "shop.note" in [one.name for one in await client.flows()]
 
 
-async def test_dead_letters_and_doubts_are_decided_over_http(client):
+async def test_dead_letters_and_unknown_outcomes_are_decided_over_http(client):
     refused = await client.submit("shop.note", {"text": "refuse"}, wait=20)
     doubt = await client.submit("shop.note", {"text": "doubt"}, wait=20)
     assert [one.id async for one in client.dead_letters(reason="said_no")] == [refused.id]

@@ -218,3 +218,30 @@ foreign = {"apsw", "asyncpg", "uvicorn", "starlette", "prometheus_client"} & set
 sys.exit(f"{os.listdir('.')} {others} {foreign}" if os.listdir(".") or others or foreign else 0)
 """
     assert subprocess.run([sys.executable, "-c", script], cwd=tmp_path).returncode == 0
+
+
+async def test_a_server_that_is_not_there_is_named_within_the_time_that_is_awaited():
+    address = "http://127.0.0.1:1"
+    cause = "no server listens at this host and port; start one with: gesta serve"
+    async with Client(address, KEY, runtime=(runtime := Hasty())) as client:
+        with pytest.raises(Unreachable, match=f"{address} cannot be reached: {cause}"):
+            await client.wait("1", timeout=0.5)
+        # The next pause would have gone beyond the half second.
+        assert [one for one in runtime.pauses if one < 3] == [0.4]
+        with pytest.raises(Unreachable, match=f"{address} cannot be reached: {cause}"):
+            await client.submit("shop.note", {})
+
+
+async def test_a_wrong_url_is_not_reported_as_a_request_that_does_not_exist():
+    async with scripted((404, {}, b"<html>")) as server, Client(server.address, KEY) as client:
+        with pytest.raises(Unreachable) as wrong:
+            await client.wait("1", timeout=5)
+    assert str(wrong.value) == (
+        f"{server.address} answered 404, but not as gesta does; check the address, and any proxy in"
+        " between"
+    )
+
+
+def test_an_address_without_http_is_refused_with_an_example():
+    with pytest.raises(BadInput, match=r"begin it with http://.* http://127\.0\.0\.1:8420"):
+        Client("localhost:8420", KEY)

@@ -4,6 +4,7 @@ unchanged, against a real server.
 
 from __future__ import annotations
 
+import ast
 import asyncio
 import os
 import re
@@ -41,7 +42,7 @@ def server(tmp_path):
         heard += line
     yield found[1], environment
     process.terminate()
-    process.communicate(timeout=30)
+    process.communicate(timeout=60)
 
 
 def run(script, folder, environment):
@@ -55,6 +56,44 @@ def run(script, folder, environment):
         timeout=120,
         check=False,
     )
+
+
+def codes_of_the_source():
+    """(status, code) of every error that the API answers; None: the code is a variable."""
+    for path in (ROOT / "src" / "gesta").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if not isinstance(node, ast.Call):
+                continue
+            name = ast.unparse(node.func).rpartition(".")[2]
+            given = [one.value if isinstance(one, ast.Constant) else None for one in node.args]
+            if name == "Problem" and path.parent.name == "http_api":
+                yield given[0], given[1]
+            elif name == "CommandRefused":
+                yield 409, given[0]
+
+
+def test_the_table_of_errors_lists_every_code_with_its_status():
+    rows = re.findall(r"^\| ([\d, ]+) \| (.*?) \|", HTTP.read_text(encoding="utf-8"), re.MULTILINE)
+    listed = {
+        (int(status), code)
+        for statuses, codes in rows
+        for status in statuses.split(", ")
+        for code in re.findall(r"`(\w+)`", codes)
+    }
+    # Of errors whose code is a variable in the source.
+    others = {
+        (409, "beyond_authorization"),
+        (409, "beyond_capture"),
+        (503, "overloaded"),
+        (503, "renderer_unavailable"),
+        (503, "store_unavailable"),
+        (507, "store_full"),
+    }
+    found = {(status, code) for status, code in codes_of_the_source() if code is not None}
+    assert (410, "subject_erased") in found
+    assert sorted((found | others) - listed) == []
+    # And none that no call answers.
+    assert {code for _, code in listed} - {code for _, code in found | others} == set()
 
 
 @pytest.mark.slow

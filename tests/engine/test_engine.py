@@ -100,7 +100,7 @@ async def test_a_timeout_of_outcome_raises_and_the_request_goes_on(gesta):
         await pass_time(gesta, 10.25)
         with pytest.raises(
             OutcomeTimeout,
-            match="no outcome after 10 s: it is queued and no attempt of it has ended",
+            match="no outcome after 10 s: its first attempt is running and has not ended",
         ):
             await waiting
         gate.opened.set()
@@ -117,7 +117,7 @@ async def test_a_waiting_caller_gets_the_error_of_a_store_that_cannot_be_read(ge
             await request.outcome(timeout=60)
 
 
-async def test_waiting_ends_for_a_parked_unknown_but_not_for_one_that_is_resent(gesta):
+async def test_waiting_ends_for_a_manual_unknown_but_not_for_one_that_is_resent(gesta):
     async with engine_of(Provider(TimeoutError()), on_unknown="manual") as engine:
         request = await engine.submit(Note())
         await let_run(gesta)

@@ -82,7 +82,7 @@ async def test_a_request_about_an_erased_person_is_not_redriven(api):
     assert "was erased" in refused.body["detail"]
 
 
-async def test_bad_cursors_and_names_are_told(api_here):
+async def test_bad_cursors_and_names_are_refused_with_a_text(api_here):
     key = await api_here.key()
     for path in ("/v1/dead-letters?cursor=zzz", "/v1/unknown?cursor=zzz"):
         assert (await api_here.call("GET", path, key=key)).body["code"] == "bad_cursor"

@@ -6,6 +6,8 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
+import signal
 import socket
 import sys
 from collections.abc import AsyncIterator
@@ -24,6 +26,7 @@ from tests.http_api.served import MASTER
 from tests.stores.postgresql.places import fresh_url
 
 WORKERS = 2
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "fastapi.md"
 
 RECEIPT = """
 class Receipt(Payload):
@@ -40,7 +43,6 @@ from gesta import Attempt, Done, Engine, Outcome, Payload, Personal, flow
 from gesta.flows import slack
 """
 
-#: As the documentation has it, line for line.
 FASTAPI = """
 engine = Engine("sqlite:///gesta.db", flows=[slack.flow(), receipt])         \
 # credentials by config code
@@ -89,8 +91,8 @@ PROGRAMS = {
 
 
 @asynccontextmanager
-async def web_workers(folder: Path, url: str) -> AsyncIterator[str]:
-    """The application under uvicorn with several workers; its address."""
+async def web_workers(folder: Path) -> AsyncIterator[tuple[str, int]]:
+    """The application under uvicorn with several workers: its address and the supervisor's pid."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -114,7 +116,7 @@ async def web_workers(folder: Path, url: str) -> AsyncIterator[str]:
     address = f"http://127.0.0.1:{port}"
     try:
         await asyncio.wait_for(answering(address, process), 60)
-        yield address
+        yield address, process.pid
     finally:
         process.terminate()
         assert await asyncio.wait_for(process.wait(), 60) is not None
@@ -134,8 +136,11 @@ async def answering(address: str, process: asyncio.subprocess.Process) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("store", ["sqlite", "postgresql"])
-@pytest.mark.parametrize("framework", list(PROGRAMS))
+@pytest.mark.parametrize(
+    ("framework", "store"),
+    # No framework has a part in the store.
+    [*((one, "sqlite") for one in PROGRAMS), ("fastapi", "postgresql")],
+)
 async def test_an_application_sends_once_whichever_worker_is_asked(framework, store, tmp_path):
     url = f"sqlite:///{tmp_path / 'gesta.db'}" if store == "sqlite" else await fresh_url()
     program = PROGRAMS[framework]
@@ -156,7 +161,7 @@ async def test_an_application_sends_once_whichever_worker_is_asked(framework, st
                 name="shop", scopes=("read", "submit"), actor=Actor("test")
             )
         async with (
-            web_workers(tmp_path, url) as address,
+            web_workers(tmp_path) as (address, _),
             aiohttp.ClientSession(headers={"Authorization": f"Bearer {key}"}) as session,
         ):
             # Each order from several connections at once: they are spread over the workers, and one
@@ -191,3 +196,48 @@ async def listing(session: aiohttp.ClientSession, address: str, count: int) -> l
         if sum(one["status"] in ("sent", "failed", "unknown") for one in items) >= count:
             return items
         await asyncio.sleep(0.05)
+
+
+@pytest.mark.slow
+async def test_the_program_of_the_page_goes_on_when_a_web_worker_is_killed(tmp_path):
+    (program,) = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
+    (tmp_path / "program.py").write_text(program)
+    url = f"sqlite:///{tmp_path / 'gesta.db'}"
+    async with SandboxServer() as provider:
+        async with Engine(
+            settings=Settings(url=url, master_key=MASTER), flows=[slack.flow()], work=False
+        ) as engine:
+            fields = {
+                "token": "xoxb-1",
+                "api_url": f"{provider.url}/slack/",
+                "channel_per_second": 1_000,
+                "per_second": 1_000,
+            }
+            await engine.admin.put_config("slack.workspace", "default", fields)
+        effects = provider.sandbox.slack.effects
+        async with web_workers(tmp_path) as (address, supervisor):
+            assert [await paid(address, n) for n in (0, 0, 1, 2)].count("created") == 3
+            async with asyncio.timeout(60):
+                while len(effects) < 3:
+                    await asyncio.sleep(0.02)
+                children = Path(f"/proc/{supervisor}/task/{supervisor}/children").read_text()
+                os.kill(int(children.split()[-1]), signal.SIGKILL)
+                for n in range(3, 9):
+                    await paid(address, n)
+                while len(effects) < 9:
+                    await asyncio.sleep(0.02)
+        assert sorted(one.text for one in effects) == [f"{n} paid" for n in range(9)]
+
+
+async def paid(address: str, n: int) -> str:
+    """The verdict. A call that the killed worker dropped is repeated, as a caller would."""
+    while True:
+        try:
+            async with (
+                aiohttp.ClientSession() as session,
+                session.post(f"{address}/orders/{n}/paid") as answer,
+            ):
+                verdict: str = (await answer.json())["verdict"]
+                return verdict
+        except aiohttp.ClientError:
+            await asyncio.sleep(0.05)

@@ -4,10 +4,13 @@ before what is wrong with a body.
 
 from __future__ import annotations
 
+import re
 from importlib import import_module
+from pathlib import Path
 
 import pytest
 
+import gesta.flows
 from gesta.flows.channels import CHANNELS, flow_name, module_of
 from tests.http_api.served import note, served
 
@@ -24,6 +27,19 @@ def test_the_names_are_those_of_the_channels():
     assert {name: flow.name for name, flow in flows.items()} == {
         name: flow_name(name) for name in CHANNELS
     }
+
+
+def test_every_module_that_makes_a_flow_is_named():
+    folder = Path(gesta.flows.__file__).parent
+    makers = {
+        ".".join(("gesta.flows", *path.relative_to(folder).with_suffix("").parts))
+        for path in folder.rglob("*.py")
+        # flow.py has the decorator of that name.
+        if path.name != "flow.py" and re.search(r"^def flow\(", path.read_text(), re.MULTILINE)
+    }
+    named = {module_of(name) for name in CHANNELS}
+    assert {name.removesuffix(".__init__") for name in makers} <= named
+    assert "gesta.flows.sms.__init__" in makers
 
 
 @pytest.mark.parametrize("body", [{"address": "ada@example.com"}, {"addres": "ada@example.com"}])

@@ -4,7 +4,9 @@ once a second.
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
@@ -145,3 +147,53 @@ async def test_a_failed_poll_changes_nothing(gesta, ports):
         await engine.submit(Note())
         await let_run(gesta)
         assert ports.queue.calls["count"] == 2
+
+
+async def test_a_caller_that_gives_up_does_not_end_the_check_for_the_others(gesta, monkeypatch):
+    async with _engine(Provider(), work=False) as engine:
+        asked, goes_on = asyncio.Event(), asyncio.Event()
+        stores = engine.pipeline.environment.stores
+
+        async def slow() -> int | None:
+            asked.set()
+            await goes_on.wait()
+            return None
+
+        monkeypatch.setattr(engine.pipeline.intake._admission, "_stores", _with_disk(stores, slow))
+        impatient = asyncio.ensure_future(engine.submit(Note("impatient")))
+        patient = asyncio.ensure_future(engine.submit(Note("patient")))
+        await asked.wait()
+        await let_run(gesta)
+        impatient.cancel()
+        await let_run(gesta)
+        goes_on.set()
+        assert (await patient).verdict == "created"
+        assert len(await all_events(engine)) == 1
+
+
+async def test_a_slow_check_runs_for_a_twentieth_of_the_time_at_most(gesta, monkeypatch):
+    async with _engine(Provider(), work=False) as engine:
+        looks: list[float] = []
+        stores = engine.pipeline.environment.stores
+
+        async def slow() -> int | None:
+            looks.append(gesta.runtime.monotonic())
+            gesta.runtime.advance(1)
+            return None
+
+        monkeypatch.setattr(engine.pipeline.intake._admission, "_stores", _with_disk(stores, slow))
+        for _ in range(30):
+            await engine.submit(Note())
+            await pass_time(gesta, 1)
+        first, second, *_ = looks
+        assert second - first >= 20
+
+
+def _with_disk(stores, disk_free):
+    return SimpleNamespace(
+        name=stores.name,
+        disk_free=disk_free,
+        events=stores.events,
+        job_inspection=stores.job_inspection,
+        outbox=stores.outbox,
+    )

@@ -69,6 +69,7 @@ async def test_what_it_does_not_refuse_goes_its_way(gesta, checking):
 async def test_it_never_refuses_by_config_that_is_out_of_date(gesta, checking):
     """Another process puts what this one, which only submits, has not read."""
     async with chat(checking, work=False) as engine, chat(Checking()) as other:
+        await engine.admin.put_config(ROOM, "dev", {"name": "Development"})
         with pytest.raises(InvalidRequest):
             await engine.submit(Note("ops"))
         await other.admin.put_config(ROOM, "ops", {"name": "Operations"})

@@ -7,6 +7,8 @@ Forgeries change nothing.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import nullcontext
+from dataclasses import replace
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -14,11 +16,12 @@ import msgspec
 import pytest
 
 from gesta import Engine
+from gesta.domain.commands import RecordReceipt
 from gesta.errors import InvalidSignature, StoreError
 from gesta.flows import email, sms
 from gesta.flows.email.sns import FETCHES_MAX
-from gesta.intake.provider_reports import ReportResult
-from gesta.outbound.http import HttpRequest
+from gesta.intake.provider_reports import ProviderReport, ReportResult
+from gesta.outbound.http import HttpRequest, HttpResponse
 from gesta.runtime.settings import Settings
 from gesta.sandbox.receiver import Reply
 from gesta.tenants.config import TenantConfig
@@ -445,3 +448,31 @@ async def test_the_list_shows_masks_page_by_page_and_an_entry_can_be_taken_off(e
     assert [
         one.suppressed.masked for one in (await admin.list_suppressed(sms.message.NAME))[0]
     ] == ["+49***56"]
+
+
+@pytest.mark.parametrize(
+    ("answer", "is_taken"),
+    [
+        (HttpResponse(200, body=b"x" * 65_536), True),
+        (HttpResponse(200, body=b"x" * 65_537), False),
+        (HttpResponse(200, body=b"x", is_whole=False), False),
+    ],
+)
+async def test_what_is_fetched_for_a_report_is_whole_and_at_most_64_kb(engine, answer, is_taken):
+    class Answering:
+        async def send(self, _request: HttpRequest) -> object:
+            return answer
+
+    reports = engine.pipeline.reports
+    reports._reach = replace(reports._reach, transport=Answering())
+    with nullcontext() if is_taken else pytest.raises(InvalidSignature):
+        assert await reports._fetch("https://sns.example/a.pem") == answer
+
+
+async def test_a_bounce_of_what_is_no_address_is_recorded_and_suppresses_nothing(engine, gesta):
+    request_id = await letter(engine, gesta)
+    bounce = ProviderReport(request_id, RecordReceipt("bounced", "r-1"), ("no address", ADA))
+    flow = engine.pipeline.flows[email.NAME]
+    assert await engine.pipeline.reports._record(flow, "default", bounce) == "new"
+    entries, _ = await engine.admin.list_suppressed(email.NAME)
+    assert [entry.suppressed.masked for entry in entries] == ["A***@e***.com"]

@@ -444,3 +444,14 @@ async def test_an_id_of_ours_cannot_be_brought_again_as_ones_own(post_office):
     ours = await post_office.submit(Letter("hello"))
     with pytest.raises(Conflict):
         await post_office.submit(Letter("hello", ours.id))
+
+
+async def test_times_are_kept_to_the_millisecond_and_a_time_to_live_up_to_its_limit(gesta):
+    async with engine_of(Provider()) as engine:
+        soon = datetime(2030, 1, 31, 9, 0, 0, 250_000, UTC)
+        request = await engine.submit(Note(), deliver_at=soon, ttl=timedelta(days=36_500))
+        state = (await request.view()).state
+        assert state.due_at == 1_896_080_400_250
+        assert state.expires_at is not None
+        with pytest.raises(InvalidRequest):
+            await engine.submit(Note(), ttl=timedelta(days=36_500, milliseconds=1))

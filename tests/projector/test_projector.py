@@ -525,7 +525,7 @@ class Slots:
         (StoreError("no answer"), True),
     ],
 )
-async def test_free_slots_are_in_doubt_only_if_the_answer_of_the_store_was_lost(
+async def test_free_slots_are_uncertain_only_if_the_answer_of_the_store_was_lost(
     gesta, error, is_lost
 ):
     async with Engine(URL, flows=[note_flow(Provider())], work=False) as engine:

@@ -214,7 +214,7 @@ async def test_a_quarantined_job_is_counted_and_logged(gesta, caplog):
         await engine.pipeline.environment.stores.queue.put([Job("x-1", "default", FLOW, "x", 1)])
         await pass_time(gesta, 10)
         assert samples(engine, "gesta_quarantined_total") == {(("what", "job"),): 1}
-    (line,) = lines(caplog, "parked")
+    (line,) = lines(caplog, "quarantined")
     assert (line["what"], line["name"], line["level"]) == ("job", "x-1", "error")
 
 

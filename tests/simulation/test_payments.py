@@ -55,7 +55,7 @@ def test_no_money_moves_twice_in_a_run_of(seed):
 
 
 @pytest.mark.slow
-def test_a_payment_seed_is_told_again_exactly():
+def test_a_payment_seed_is_replayed_exactly():
     first, again = (PaymentWorld(payment_options(3)) for _ in range(2))
     first.run()
     again.run()

@@ -106,7 +106,7 @@ async def test_a_hash_that_cannot_be_read_is_a_deserialization_error():
     assert result.error.message == f"Failed to convert hash to job with ID {ID}"
 
 
-async def test_a_claimed_job_that_cannot_be_read_fails_and_comes_back_to_nobody():
+async def test_a_claimed_job_that_cannot_be_read_fails_and_is_not_leased_again():
     store = results(Garbles)
     await store.create([job()])
     answer = await store.claim(Claim(worker_id=OTHER, names=("reports.build",)))

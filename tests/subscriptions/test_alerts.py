@@ -184,7 +184,7 @@ async def test_a_quarantined_event_causes_an_alert(gesta):
     await let_run(gesta)
     await pass_time(gesta, 2)
     await engine.stop()
-    assert heard(gesta) == [("parked", "event", 1)]
+    assert heard(gesta) == [("quarantined", "event", 1)]
 
 
 @pytest.mark.parametrize(

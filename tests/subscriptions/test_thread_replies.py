@@ -102,7 +102,7 @@ async def test_a_bot_that_is_not_in_the_channel_makes_no_dead_letter(
     assert gesta.sandbox.slack.effects == []
 
 
-async def test_a_dead_letter_is_told_once_without_details(gesta: Harness) -> None:
+async def test_a_dead_letter_is_reported_once_without_details(gesta: Harness) -> None:
     async with engine_of() as engine:
         await set_up(engine)
         gesta.sandbox.backlog.next(error="7", times=2)

@@ -15,7 +15,7 @@ from gesta.flows import webhook
 from gesta.ports.vault import Encrypted
 from gesta.runtime.redaction import scrub, scrubbed_name
 from gesta.security.envelope_encryption import SYSTEM
-from gesta.tenants.api_keys import KEPT, SCOPES, Grant
+from gesta.tenants.api_keys import KEPT, SCOPES, ApiKey, Grant
 from gesta.tenants.config import KEY_CREATED, KEY_REVOKED
 from tests.world import URL, Provider, note_flow
 
@@ -443,3 +443,41 @@ def test_no_log_shows_the_text_of_a_key():
         assert text[-43:] not in scrub(said)
         assert text[-43:] not in scrubbed_name(said)
     assert scrub("gesta_live is fine") == "gesta_live is fine"
+
+
+async def test_a_long_call_notices_within_a_second_that_another_process_revoked_its_key(gesta):
+    async with engine_here() as ours, engine_here() as other:
+        key, text = await key_of(ours)
+        grant = await ours.pipeline.keys.check(text)
+        assert await ours.pipeline.keys.is_still_valid(grant)
+        await other.pipeline.keys.revoke("acme", key.id, BOB)
+        gesta.advance(SECONDS_OF_OTHERS)
+        assert not await ours.pipeline.keys.is_still_valid(grant)
+
+
+async def test_of_two_processes_that_revoke_a_key_the_first_is_shown(gesta, ports):
+    async with engine_here() as first, engine_here() as second:
+        key, _ = await key_of(first)
+        newest = second.pipeline.keys._newest
+        revoked: list[ApiKey] = []
+
+        async def late(tenant: str, key_id: str) -> Any:
+            found = await newest(tenant, key_id)
+            if not revoked:
+                revoked.append(await first.pipeline.keys.revoke("acme", key.id, ADA))
+            return found
+
+        second.pipeline.keys._newest = late  # type: ignore[method-assign]
+        gesta.advance(1)
+        ended = await second.pipeline.keys.revoke("acme", key.id, BOB)
+        assert ended == revoked[0]
+        assert ended.revoked_by == "ada"
+
+
+async def test_a_key_that_would_end_now_is_refused(gesta):
+    async with engine_here() as engine:
+        now = datetime.fromtimestamp(gesta.runtime.now_ms() / 1000, UTC)
+        with pytest.raises(InvalidRequest, match="expiresAt: is in the past"):
+            await key_of(engine, expires_at=now)
+        key, _ = await key_of(engine, expires_at=now + timedelta(milliseconds=1))
+        assert key.expires_ms == gesta.runtime.now_ms() + 1

@@ -13,6 +13,7 @@ from gesta.domain.events import Actor
 from gesta.errors import BadConfig, StoreError
 from gesta.flows import webhook
 from gesta.flows.flow import ConfigBody, Secret
+from gesta.tenants.config import TenantConfig
 from tests.world import URL, all_events, fields, let_run, pass_time
 
 KIND = "test.account"
@@ -400,3 +401,38 @@ async def test_a_secret_is_cached_once_decrypted_and_while_there_is_no_rotation(
             ["t-2", "t-1"],
             ["t-1"],
         )
+        assert rotated.secrets_at_hand(KIND, "main", "token") is None
+
+
+async def test_a_value_derived_from_config_counts_as_used_each_time_it_is_read(gesta):
+    async with Post().engine(work=False) as engine:
+        await engine.admin.put_config(KIND, "main", {"address": "box 1", "token": "t-1"})
+        made = []
+
+        def address(config: TenantConfig) -> str:
+            entity = config.get(KIND, "main")
+            assert entity is not None
+            made.append(entity.version)
+            return "here"
+
+        for _ in range(2):
+            config = engine.pipeline.config.of("default")
+            assert (config.derived("address", address), config.used) == (
+                "here",
+                {f"{KIND}/main": 1},
+            )
+        assert made == [1]
+
+
+async def test_config_that_a_failing_derivation_read_counts_as_used(gesta):
+    async with Post().engine(work=False) as engine:
+        await engine.admin.put_config(KIND, "main", {"address": "box 1", "token": "t-1"})
+        config = engine.pipeline.config.of("default")
+
+        def fails(own: TenantConfig) -> str:
+            own.get(KIND, "main")
+            raise LookupError("no such part")
+
+        with pytest.raises(LookupError):
+            config.derived("part", fails)
+        assert config.used == {f"{KIND}/main": 1}

@@ -19,6 +19,7 @@ from gesta.testing.postgres_server import PostgresServer
 from gesta.testing.scratch_store import (
     ChosenStore,
     ScratchStore,
+    chosen_url,
     is_fresh,
     scratch_store,
     server_url,
@@ -178,3 +179,17 @@ def test_a_bench_on_a_server_that_does_not_answer_leaves_no_files(tmp_path):
     with pytest.raises(StoreError, match="is the server running"):
         run_bench(Plan(requests=10, store=ChosenStore(NOBODY)), folder=str(tmp_path))
     assert list(tmp_path.iterdir()) == []
+
+
+def test_the_events_are_in_the_durable_store_whichever_option_names_it():
+    assert chosen_url(None, "postgresql") == chosen_url("postgresql", None) == "postgresql"
+    assert chosen_url("postgresql", "postgresql") == "postgresql"
+    assert chosen_url(None, None) is None
+
+
+@pytest.mark.parametrize(
+    "urls", [("sqlite:///a.db", "postgresql"), (None, "kurrentdb://127.0.0.1:2113")]
+)
+def test_events_apart_from_the_rest_of_the_record_are_refused(urls):
+    with pytest.raises(BadSettings, match="where the rest of the record is"):
+        chosen_url(*urls)

@@ -1,4 +1,4 @@
-"""Bulk decisions: resolve, retry, cancel or redrive every request that fits a filter.
+"""Bulk decisions: resolve, retry, cancel, redrive or purge every request that fits a filter.
 
 The entry in the audit log is written first and is the durable record of the run. Resuming reads
 it back and continues with the requests that still fit, so a crash needs no other bookkeeping.
@@ -23,6 +23,7 @@ from gesta.flows.personal_fields import decode_object
 from gesta.flows.validation import actor_errors, tenant_errors, value_errors
 from gesta.intake.submit import Accepted
 from gesta.ports.read_model import Filter, View
+from gesta.requests.dead_letters import failure_of
 from gesta.runtime.clock import sleep, spawn
 from gesta.runtime.redaction import scrub
 from gesta.tenants.config import BULK_STARTED, BulkStarted
@@ -37,8 +38,9 @@ STATUSES: Mapping[BulkAction, tuple[str, ...]] = {
     "retry": ("queued", "unknown"),
     "cancel": ("queued",),
     "redrive": ("failed", "expired", "cancelled", "unknown"),
+    "purge": ("failed",),
 }
-CONDITIONS = ("flow", "status", "reason", "target", "template", "since", "until")
+CONDITIONS = ("flow", "status", "reason", "target", "template", "dead_letters", "since", "until")
 #: Field → the one action that it belongs to.
 _BELONGS_TO: Mapping[str, BulkAction] = {
     "outcome": "resolve",
@@ -104,7 +106,10 @@ class BulkRun:
         asked = self._asked
         errors = value_errors(asked) | actor_errors(self._actor) | tenant_errors(self._tenant)
         if all(getattr(asked, name) is None for name in CONDITIONS):
-            errors["filter"] = f"give at least one of {', '.join(CONDITIONS)}"
+            names = ", ".join(map(_camel, CONDITIONS))
+            errors["filter"] = f"give at least one of {names}"
+        if asked.action == "purge" and not asked.dead_letters:
+            errors.setdefault("deadLetters", "purge needs it: only dead letters can be purged")
         if asked.flow is not None and asked.flow not in self._pipeline.flows:
             errors.setdefault("flow", "this process does not declare this flow")
         allowed = STATUSES.get(asked.action, ())
@@ -122,7 +127,7 @@ class BulkRun:
 
     async def _record(self) -> None:
         conditions = {
-            name: value.isoformat() if isinstance(value, datetime) else value
+            _camel(name): value.isoformat() if isinstance(value, datetime) else value
             for name in CONDITIONS
             if (value := getattr(self._asked, name)) is not None
         }
@@ -160,7 +165,12 @@ class BulkRun:
             and (asked.until is None or state.created_at < _ms(asked.until))
             and self._is_applicable(state)
             and (asked.template is None or _template_of(view.payload) == asked.template)
+            and (not asked.dead_letters or self._is_dead_letter(state))
         )
+
+    def _is_dead_letter(self, state: State) -> bool:
+        flow, now = self._pipeline.flows.get(state.flow), self._pipeline.runtime.now_ms()
+        return failure_of(state, flow, now) is not None
 
     def _is_applicable(self, state: State) -> bool:
         match self._asked.action:
@@ -171,7 +181,7 @@ class BulkRun:
                 return state.wants == "execute" and state.due_at is not None and state.due_at > now
             case "cancel":
                 return not state.in_doubt and not state.cancel_requested
-            case "redrive":
+            case "redrive" | "purge":
                 return not state.purged
 
     async def _decide_about_all(self) -> AsyncIterator[list[BulkRefusal]]:
@@ -211,6 +221,8 @@ class BulkRun:
                     seconds = asked.ttl_seconds
                     ttl = None if seconds is None else timedelta(seconds=seconds)
                     await request.redrive(ttl=ttl, again=asked.again, actor=actor)
+                case "purge":
+                    await request.purge(actor=actor)
                 case "resolve":
                     by = "bulk" if actor is None else actor.user_id
                     result, evidence = _RESULTS[asked.outcome or ""], asked.evidence or ""

@@ -15,7 +15,6 @@ from gesta.api_types.keys import KeyRepresentation
 from gesta.api_types.requests import (
     AttemptRepresentation,
     EventRepresentation,
-    HeldBy,
     RequestRepresentation,
 )
 from gesta.domain import events as e
@@ -62,7 +61,7 @@ def request_representation(state: State, pause: Pause | None = None) -> RequestR
         _iso(state.expires_at),
         state.correlation_id,
         state.version,
-        None if pause is None else held_by(pause),
+        None if pause is None else pause.held_by,
         state.test,
         _iso(state.delivered_at),
         _iso(state.bounced_at),
@@ -70,11 +69,6 @@ def request_representation(state: State, pause: Pause | None = None) -> RequestR
         _iso(state.complained_at),
         state.complaint or None,
     )
-
-
-def held_by(pause: Pause) -> HeldBy:
-    scope = pause.scope
-    return HeldBy(pause.kind, scope.flow, scope.tenant, scope.credential, pause.reason or None)
 
 
 def pause_representation(pause: Pause, held: int) -> PauseRepresentation:

@@ -6,14 +6,12 @@ from typing import Any
 
 import msgspec
 
-from gesta.api_types.admin import PauseRepresentation
-from gesta.api_types.requests import EventRepresentation, RequestRepresentation
+from gesta.api_types.requests import EventRepresentation, HeldBy, RequestRepresentation
 from gesta.domain import events as e
 from gesta.domain.codec import event_types
 from gesta.domain.events import Event
 from gesta.domain.lifecycles import lifecycle_of
 from gesta.domain.state import State
-from gesta.flows.deferrals import SECRET_MISSING
 from gesta.ports.leases import LiveProcess
 
 _UNITS = ((86_400_000, "d"), (3_600_000, "h"), (60_000, "min"), (1_000, "s"))
@@ -81,32 +79,17 @@ def moment_and_distance(at_ms: int | None, now_ms: int) -> str:
     return f"{moment(at_ms)} ({distance})"
 
 
-def note(state: State, now_ms: int, pause: PauseRepresentation | None = None) -> str:
+def note(state: State, now_ms: int, held_by: HeldBy | None = None) -> str:
     """A request in a few words: why it waits or failed, and when it continues."""
     again = state.due_at is not None and state.due_at > now_ms
     return joined(
         state.test and "test",
-        pause is not None and paused(pause),
+        held_by is not None and held_by.sentence,
         state.reason,
         state.attempts > 1 and count_of(state.attempts, "attempt"),
         again and f"next in {span((state.due_at or 0) - now_ms)}",
         state.cancel_requested and not state.is_terminal and "cancel requested",
     )
-
-
-def paused(pause: PauseRepresentation) -> str:
-    """Why a request is held."""
-    reason = pause.reason or ""
-    if pause.refused and reason.startswith(SECRET_MISSING):
-        return (
-            f"{pause.credential} has no secret"
-            f" ({reason.removeprefix(SECRET_MISSING).removeprefix(': ')})"
-        )
-    if pause.refused and "_missing: " in reason:
-        return reason.partition(": ")[2]
-    if pause.refused:
-        return f"the provider refuses {pause.credential} ({reason}); put it again"
-    return f"paused by {pause.scope}" + (f" ({pause.reason})" if pause.reason else "")
 
 
 def event_name(type_name: str, flow: str) -> str:

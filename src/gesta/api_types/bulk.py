@@ -10,7 +10,7 @@ from gesta.api_types.requests import FlowName, TtlSeconds
 from gesta.api_types.structs import Asked, Representation
 from gesta.domain.lifecycles import Status
 
-BulkAction = Literal["resolve", "retry", "cancel", "redrive"]
+BulkAction = Literal["resolve", "retry", "cancel", "redrive", "purge"]
 Moment = Annotated[datetime, msgspec.Meta(tz=True)]
 #: Requests per second.
 Rate = Annotated[float, msgspec.Meta(ge=0.1, le=1_000)]
@@ -20,7 +20,8 @@ class Bulk(Asked, frozen=True, kw_only=True):
     """Decide about every request of a tenant that fits all the conditions given.
 
     `since` and `until` limit when a request was created. `dryRun` counts and changes nothing.
-    `outcome` and `evidence` belong to resolve, `ttlSeconds` and `again` to redrive.
+    `outcome` and `evidence` belong to resolve, `ttlSeconds` and `again` to redrive. `deadLetters`
+    limits it to requests that are dead letters now; purge needs it.
     """
 
     action: BulkAction
@@ -29,6 +30,7 @@ class Bulk(Asked, frozen=True, kw_only=True):
     reason: str | None = None
     target: str | None = None
     template: str | None = None
+    dead_letters: Literal[True] | None = None
     since: Moment | None = None
     until: Moment | None = None
     dry_run: bool = False

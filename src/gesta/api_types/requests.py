@@ -20,6 +20,8 @@ SubmitVerdict = Literal["created", "duplicate"]
 TTL_MAX = timedelta(days=36_500)
 TtlSeconds = Annotated[float, msgspec.Meta(ge=0.001, le=TTL_MAX.total_seconds())]
 #: The name of a flow in a filter. PostgreSQL text cannot contain a zero byte.
+#: The reason where a credential is missing.
+SECRET_MISSING = "secret_missing"  # noqa: S105 -- a word for people
 FlowName = Annotated[str, msgspec.Meta(pattern=r"^[^\x00]*$")]
 #: `option_errors` checks this, so that its error is reported together with those of the payload.
 Name = Annotated[str, msgspec.Meta(extra_json_schema={"minLength": 1, "maxLength": KEY_LENGTH_MAX})]
@@ -62,6 +64,24 @@ class HeldBy(Representation, frozen=True, omit_defaults=True):
         parts = {"tenant": self.tenant, "flow": self.flow, name: self.name}
         given = (f"{part}:{value}" for part, value in parts.items() if value is not None)
         return " ".join(given) or "everything"
+
+    @property
+    def sentence(self) -> str:
+        """What holds the request, and what ends that."""
+        reason, put = self.reason or "", " ".join((self.name or "").split("/", 1))
+        if self.kind == "pause":
+            return f"paused by {self}" + (f" ({reason})" if reason else "")
+        if self.kind == "config":
+            return reason.partition(": ")[2] or reason
+        code, _, cause = reason.partition(": ")
+        if code == SECRET_MISSING:
+            return (
+                f"{self.name} has no secret ({cause}); set it and restart the program, or store it:"
+                f" gesta config put {put}"
+            )
+        return (
+            f"the provider refuses {self.name} ({reason}); store a new one: gesta config put {put}"
+        )
 
 
 class RequestRepresentation(Representation, frozen=True):

@@ -6,19 +6,18 @@ Commands talk to the client in both cases. What only the store can do asks for t
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import unquote, urlencode
 
-from gesta.api_types.admin import PauseRepresentation
-from gesta.api_types.requests import RequestRepresentation, Whole
+from gesta.api_types.requests import Whole
 from gesta.api_types.structs import PAGE_MAX, ListOf
 from gesta.cli.output import tell
 from gesta.client import Client
 from gesta.client.clock import SystemClock
 from gesta.client.connection import Ask, Connection, Json, content_of, query_of
 from gesta.domain.ids import REQUEST_ID
-from gesta.errors import BadInput, Forbidden, NotFound
+from gesta.errors import BadInput, NotFound
 
 if TYPE_CHECKING:
     from gesta.admin.wording import Target
@@ -177,27 +176,6 @@ class Backend:
             items, cursor = [*items, *got.items], got.next
             if cursor is None or len(items) >= limit:
                 return items, cursor
-
-    async def pauses_of(
-        self, requests: Sequence[RequestRepresentation]
-    ) -> dict[str, PauseRepresentation]:
-        """Scope → the pause, of those that hold one of these.
-
-        With a key that may not list pauses, only what `held_by` says is known of each.
-        """
-        held = {str(one.held_by) for one in requests if one.held_by is not None}
-        if not held:
-            return {}
-        known: dict[str, PauseRepresentation] = {
-            scope: PauseRepresentation(
-                scope, None, None, None, None, "", refused=False, by=None, held=0
-            )
-            for scope in held
-        }
-        try:
-            return known | {one.scope: one for one in await self.client.pauses()}
-        except Forbidden:
-            return known
 
     async def warn_if_idle(self) -> None:
         """Say so when what is asked for will wait because nothing works on the store. A server that

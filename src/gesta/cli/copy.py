@@ -110,7 +110,7 @@ async def copy(
                 "claims": report.claims,
                 "secrets": report.secrets,
                 "jobs": report.jobs,
-                "suspectJobs": report.possibly_executed,
+                "possiblyExecuted": report.possibly_executed,
                 "from": giving.url,
                 "to": taking.url,
                 "tenant": tenant,

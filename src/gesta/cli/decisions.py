@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Protocol
 
 import typer
 
@@ -38,9 +38,41 @@ def _filter(name: str, metavar: str | None, text: str, **more: Any) -> Any:
     return typer.Option(name, metavar=metavar, help=text, rich_help_panel="Many requests", **more)
 
 
+class Choosing(Protocol):
+    """One request, all that fit the conditions, or the rest of a run."""
+
+    @property
+    def request_id(self) -> str | None: ...
+    @property
+    def dry_run(self) -> bool: ...
+    @property
+    def rate(self) -> float | None: ...
+    @property
+    def resume(self) -> int | None: ...
+    @property
+    def group(self) -> str:
+        """The group of commands, with a blank after it."""
+
+    @property
+    def conditions(self) -> dict[str, Any]: ...
+    def check(self) -> None:
+        """Refuse a choice of several kinds at once."""
+
+
+DryRun = Annotated[
+    bool, _filter("--dry-run", None, "Only count the requests and show some of them.")
+]
+Rate = Annotated[
+    float | None, _filter("--rate", "N", "Requests per second. Default: 50.", min=0.1, max=1000)
+]
+Resume = Annotated[int | None, _filter("--resume", "RUN", "Continue a run that was stopped.")]
+
+
 @dataclass(frozen=True)
 class Choice:
     """One request, or all that fit every condition given."""
+
+    group: ClassVar = ""
 
     request_id: Annotated[
         str | None,
@@ -58,15 +90,9 @@ class Choice:
     until: Annotated[
         Any, _filter("--until", "TIME", "Created before then.", parser=time_or_age)
     ] = None
-    dry_run: Annotated[
-        bool, _filter("--dry-run", None, "Only count the requests and show some of them.")
-    ] = False
-    rate: Annotated[
-        float | None, _filter("--rate", "N", "Requests per second. Default: 50.", min=0.1, max=1000)
-    ] = None
-    resume: Annotated[
-        int | None, _filter("--resume", "RUN", "Continue a run that was stopped.")
-    ] = None
+    dry_run: DryRun = False
+    rate: Rate = None
+    resume: Resume = None
 
     @property
     def conditions(self) -> dict[str, Any]:
@@ -93,7 +119,7 @@ async def retry(call: Invocation, choice: Choice, by: By = None, as_json: Json =
         decided = await backend.client.retry(request.id, flow=request.flow, by=person)
         return decided, "its next attempt is due now"
 
-    await _decide(call, choice, "retry", decide, by=person, as_json=as_json)
+    await decide_about(call, choice, "retry", decide, by=person, as_json=as_json)
 
 
 async def cancel(call: Invocation, choice: Choice, by: By = None, as_json: Json = False) -> None:
@@ -106,7 +132,7 @@ async def cancel(call: Invocation, choice: Choice, by: By = None, as_json: Json 
             return decided, "it will not be executed"
         return decided, "an attempt is running; unless it succeeds, the request is cancelled"
 
-    await _decide(call, choice, "cancel", decide, by=person, as_json=as_json)
+    await decide_about(call, choice, "cancel", decide, by=person, as_json=as_json)
 
 
 async def redrive(
@@ -131,7 +157,7 @@ async def redrive(
         return decided, "it is due now"
 
     more = {"ttl_seconds": None if ttl is None else ttl.total_seconds(), "again": again}
-    await _decide(call, choice, "redrive", decide, by=person, as_json=as_json, **more)
+    await decide_about(call, choice, "redrive", decide, by=person, as_json=as_json, **more)
 
 
 @dataclass(frozen=True)
@@ -183,12 +209,12 @@ async def resolve(
         then = "; gesta tries again" if decided.status == "queued" else ""
         return decided, f"recorded: resolved by {person}{then}"
 
-    await _decide(call, choice, "resolve", decide, by=person, as_json=as_json, **more)
+    await decide_about(call, choice, "resolve", decide, by=person, as_json=as_json, **more)
 
 
-async def _decide(
+async def decide_about(
     call: Invocation,
-    choice: Choice,
+    choice: Choosing,
     action: BulkAction,
     decide: Decide,
     *,
@@ -199,7 +225,7 @@ async def _decide(
     choice.check()
     async with call.backend() as backend:
         if choice.request_id is None:
-            await _decide_about_many(backend, choice, action, by=by, as_json=as_json, **more)
+            await decide_about_many(backend, choice, action, by=by, as_json=as_json, **more)
             return
         decided, text = await decide(backend, await backend.decidable(choice.request_id))
         if as_json:
@@ -211,8 +237,8 @@ async def _decide(
             await backend.warn_if_idle()
 
 
-async def _decide_about_many(
-    backend: Backend, choice: Choice, action: BulkAction, *, by: str, as_json: bool, **more: Any
+async def decide_about_many(
+    backend: Backend, choice: Choosing, action: BulkAction, *, by: str, as_json: bool, **more: Any
 ) -> None:
     from gesta.api_types.bulk import Bulk
 
@@ -230,7 +256,8 @@ async def _decide_about_many(
     with progress_bar(action) as report:
         async for progress in run:
             if last is None and progress.id is not None:
-                resume = backend.call.place.command(f"{action} --resume {progress.id}")
+                command = f"{choice.group}{action}"
+                resume = backend.call.place.command(f"{command} --resume {progress.id}")
                 tell(f"run {progress.id}; if it is stopped, continue it with: {resume}")
             sample, last = sample or progress.sample, progress
             refusals += progress.refusals
@@ -243,7 +270,7 @@ async def _decide_about_many(
         rows = [(one.id, one.flow, one.status, one.reason or "") for one in sample]
         if rows:
             show(table(("id", "flow", "status", "reason"), rows, folded=("reason",)))
-        tell(f"requests fit; `{action}` without --dry-run decides about them")
+        tell(f"requests fit; `{choice.group}{action}` without --dry-run decides about them")
     else:
         say(str(last.done))
         tell(f"of {last.matched} requests: {action} done; {last.refused} refused")
@@ -252,11 +279,11 @@ async def _decide_about_many(
             show(table(("refused", "flow", "reason"), refused_rows, folded=("reason",)))
     if last.refused:
         raise typer.Exit(FAILED)
-    if action != "cancel" and last.done:
+    if action not in ("cancel", "purge") and last.done:
         await backend.warn_if_idle()
 
 
-def _totals(last: BulkProgress, choice: Choice) -> dict[str, Any]:
+def _totals(last: BulkProgress, choice: Choosing) -> dict[str, Any]:
     return {
         "action": last.action,
         "run": last.id,

@@ -18,6 +18,12 @@ Url = Annotated[
         ),
     ),
 ]
+EventsUrl = Annotated[
+    str | None,
+    typer.Option(
+        "--events-url", metavar="URL", help="The store of the events: another name of --url."
+    ),
+]
 QueueUrl = Annotated[
     str | None,
     typer.Option(
@@ -40,6 +46,7 @@ def demo(
     _: Call,
     stay: Annotated[bool, typer.Option("--stay", help="Keep it running until Ctrl-C.")] = False,
     url: Url = None,
+    events_url: EventsUrl = None,
     queue_url: QueueUrl = None,
     views_url: ViewsUrl = None,
     as_json: Annotated[
@@ -53,5 +60,12 @@ def demo(
     from gesta.demo import run_demo
 
     raise typer.Exit(
-        run_demo(stay=stay, url=url, queue_url=queue_url, views_url=views_url, json=as_json)
+        run_demo(
+            stay=stay,
+            url=url,
+            events_url=events_url,
+            queue_url=queue_url,
+            views_url=views_url,
+            json=as_json,
+        )
     )

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import typer
 
+from gesta.api_types.requests import Decided
 from gesta.cli.arguments import Cursor, Id, Ttl
-from gesta.cli.command import FAILED
-from gesta.cli.decisions import Again
+from gesta.cli.decisions import Again, DryRun, Rate, Resume, decide_about
 from gesta.cli.invocation import By, Invocation
 from gesta.cli.output import Json, facts, print_json, print_list, show, table, tell
-from gesta.errors import Refused
 
 if TYPE_CHECKING:
     from gesta.api_types.decisions import DeadLetter
+    from gesta.api_types.requests import Whole
     from gesta.cli.backend import Backend
 
 #: Bounds the memory.
@@ -34,18 +33,34 @@ OfReason = Annotated[
 class Choice:
     """One dead letter, or all that fit the filters."""
 
+    group: ClassVar = "dlq "
+
     request_id: Annotated[
-        str | None, typer.Argument(metavar="ID", help="Id or key of a request; or --all.")
+        str | None, typer.Argument(metavar="[ID]", help="Id or key of a request; or --all.")
     ] = None
     every: Annotated[bool, typer.Option("--all", help="All dead letters that fit the filters.")] = (
         False
     )
     flow: OfFlow = None
     reason: OfReason = None
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show which ones.")] = False
+    dry_run: DryRun = False
+    rate: Rate = None
+    resume: Resume = None
 
+    @property
+    def conditions(self) -> dict[str, Any]:
+        given = {"flow": self.flow, "reason": self.reason}
+        return {"dead_letters": True, **{name: one for name, one in given.items() if one}}
 
-Act = Callable[["DeadLetter"], Awaitable[str]]
+    def check(self) -> None:
+        """Refuse a choice of several kinds at once."""
+        chosen = [self.request_id is not None, self.every, self.resume is not None]
+        filters = self.flow or self.reason or self.dry_run
+        if sum(chosen) != 1 or (filters and not self.every):
+            raise typer.BadParameter(
+                "give an ID, or --all, with --flow, --reason and --dry-run where you need them, or"
+                " --resume"
+            )
 
 
 async def list_letters(
@@ -117,19 +132,16 @@ async def redrive_letters(
 ) -> None:
     """Execute dead letters again, each with a new budget of attempts."""
     person = call.actor(by).user_id
-    async with call.backend() as backend:
 
-        async def act(letter: DeadLetter) -> str:
-            request = await backend.decidable(letter.id)
-            decided = await backend.client.redrive(
-                request.id, flow=request.flow, ttl=ttl, again=again, by=person
-            )
-            return decided.status
+    async def decide(backend: Backend, request: Whole) -> tuple[Decided, str]:
+        await backend.client.dead_letter(request.id, flow=request.flow)
+        decided = await backend.client.redrive(
+            request.id, flow=request.flow, ttl=ttl, again=again, by=person
+        )
+        return decided, "it is due now"
 
-        letters = await _chosen(backend, choice)
-        await _act_on_all(letters, act, dry_run=choice.dry_run, as_json=as_json)
-        if not choice.dry_run:
-            await backend.warn_if_idle()
+    more = {"ttl_seconds": None if ttl is None else ttl.total_seconds(), "again": again}
+    await decide_about(call, choice, "redrive", decide, by=person, as_json=as_json, **more)
 
 
 async def purge_letters(
@@ -137,56 +149,17 @@ async def purge_letters(
 ) -> None:
     """Remove requests from the dead letters; their events stay."""
     person = call.actor(by).user_id
-    async with call.backend() as backend:
 
-        async def act(letter: DeadLetter) -> str:
-            await backend.client.purge(letter.id, flow=letter.flow, by=person)
-            return "purged"
+    async def decide(backend: Backend, request: Whole) -> tuple[Decided, str]:
+        await backend.client.purge(request.id, flow=request.flow, by=person)
+        return Decided(request.id, request.flow, request.status), "it is no dead letter any more"
 
-        letters = await _chosen(backend, choice)
-        await _act_on_all(letters, act, dry_run=choice.dry_run, as_json=as_json)
-
-
-async def _chosen(backend: Backend, choice: Choice) -> list[DeadLetter]:
-    one, flow, reason = choice.request_id, choice.flow, choice.reason
-    if choice.every == (one is not None) or (one is not None and (flow or reason)):
-        raise typer.BadParameter("name one ID, or say --all, with --flow and --reason to choose")
-    if one is not None:
-        return [await _letter(backend, one)]
-    await backend.warn_of_lag()
-    found = backend.client.dead_letters(flow=flow, reason=reason, limit=MANY)
-    return [letter async for letter in found]
+    await decide_about(call, choice, "purge", decide, by=person, as_json=as_json)
 
 
 async def _letter(backend: Backend, named: str) -> DeadLetter:
     request = await backend.request(named)
     return await backend.client.dead_letter(request.id, flow=request.flow)
-
-
-async def _act_on_all(letters: list[DeadLetter], act: Act, *, dry_run: bool, as_json: bool) -> None:
-    """Act on each; a refusal does not stop the others."""
-    if not letters:
-        tell("no dead letters")
-    refused = 0
-    rows = []
-    for letter in letters:
-        result, fault = "dry run", ""
-        if not dry_run:
-            try:
-                result = await act(letter)
-            except Refused as error:
-                result, fault, refused = "refused", str(error), refused + 1
-        rows.append((letter.id, letter.flow, result, fault))
-    if as_json:
-        print_list(
-            {"id": one, "flow": flow, "result": result.replace(" ", "_"), "error": fault or None}
-            for one, flow, result, fault in rows
-        )
-    elif rows:
-        show(table(("id", "flow", "result", "why"), rows, folded=("why",)))
-    if refused:
-        tell(f"{refused} of {len(letters)} were refused")
-        raise typer.Exit(FAILED)
 
 
 def _show(letters: list[DeadLetter]) -> None:

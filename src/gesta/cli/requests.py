@@ -194,7 +194,6 @@ async def list_requests(
         if as_json:
             print_list(found, following)
             return
-        pauses = await backend.pauses_of(found)
         now = backend.now_ms()
         rows = [
             (
@@ -203,9 +202,9 @@ async def list_requests(
                 one.status,
                 span(now - one.created_at),
                 one.key or "",
-                note(one, now, pause),
+                note(one, now, held_by),
             )
-            for one, pause in ((state_of(one), pauses.get(str(one.held_by))) for one in found)
+            for one, held_by in ((state_of(one), one.held_by) for one in found)
         ]
         if rows:
             show(

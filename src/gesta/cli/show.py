@@ -19,8 +19,12 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from gesta.admin.wording import Target
-    from gesta.api_types.admin import PauseRepresentation
-    from gesta.api_types.requests import AttemptRepresentation, EventRepresentation, StreamEvent
+    from gesta.api_types.requests import (
+        AttemptRepresentation,
+        EventRepresentation,
+        HeldBy,
+        StreamEvent,
+    )
     from gesta.cli.backend import Backend
     from gesta.domain.state import State
 
@@ -38,7 +42,6 @@ async def show(call: Invocation, request_id: Id, as_json: Json = False) -> None:
 
     async with call.backend() as backend:
         request = await backend.request(request_id)
-        pause = (await backend.pauses_of([request])).get(str(request.held_by))
         history = await backend.client.events(request.id, flow=request.flow)
         attempts = await backend.client.attempts(request.id, flow=request.flow)
         if as_json:
@@ -46,7 +49,7 @@ async def show(call: Invocation, request_id: Id, as_json: Json = False) -> None:
             return
         state = state_of(request)
         tables = [
-            _summary(state, request.payload, pause, backend.now_ms()),
+            _summary(state, request.payload, request.held_by, backend.now_ms()),
             _history(state, history),
         ]
         print_tables(*tables, *([_attempts(attempts)] if attempts else []))
@@ -58,15 +61,15 @@ async def show(call: Invocation, request_id: Id, as_json: Json = False) -> None:
 
 
 def _summary(
-    state: State, payload: dict[str, Any] | None, pause: PauseRepresentation | None, now_ms: int
+    state: State, payload: dict[str, Any] | None, held_by: HeldBy | None, now_ms: int
 ) -> Table:
-    from gesta.admin.wording import moment_and_distance, paused
+    from gesta.admin.wording import moment_and_distance
 
     content = f"(flow {state.flow} is not declared here; name its program with --app)"
     if payload is not None:
         content = msgspec.json.encode(payload).decode()
     doubt = "yes, the effect may have happened" if state.in_doubt else ""
-    is_called_back = state.cancel_requested and not state.is_terminal
+    is_cancelling = state.cancel_requested and not state.is_terminal
     return facts(
         {
             "request": state.id,
@@ -79,10 +82,8 @@ def _summary(
             "changed": moment_and_distance(state.updated_at, now_ms),
             "next": moment_and_distance(state.due_at, now_ms),
             "expires": moment_and_distance(state.expires_at, now_ms),
-            "held": "" if pause is None else paused(pause),
-            "cancel": (
-                "wished for; the end of the running attempt decides" if is_called_back else ""
-            ),
+            "held": "" if held_by is None else held_by.sentence,
+            "cancel": "requested; the running attempt finishes first" if is_cancelling else "",
             "possibly executed": doubt,
             "reason": state.reason,
             "detail": state.detail,

@@ -7,6 +7,8 @@ connection, 429 and 5xx. Any other call is repeated only where it certainly had 
 
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from dataclasses import dataclass, field
+from errno import ECONNREFUSED
+from math import inf
 from typing import Any, TypeVar
 from urllib.parse import quote, urlsplit
 
@@ -47,6 +49,8 @@ class Ask:
     headers: Mapping[str, str] = field(default_factory=dict)
     #: How long the server was asked to hold its answer back.
     wait_seconds: float = 0.0
+    #: It is not repeated later than this after the first call.
+    patience_seconds: float = inf
 
 
 class Connection:
@@ -73,10 +77,12 @@ class Connection:
         try:
             return msgspec.json.decode(raw, type=answer)
         except msgspec.DecodeError:
-            raise Unreachable(f"{self.server} answers {ask.path}, but not as gesta does") from None
+            raise Unreachable(
+                f"{self.server} answers {ask.path}, but not as gesta does; check the address"
+            ) from None
 
     async def _until_answered(self, ask: Ask) -> bytes:
-        number = 1
+        number, until = 1, self.clock.monotonic() + ask.patience_seconds
         while True:
             try:
                 return await self.exchange(ask)
@@ -84,6 +90,7 @@ class Connection:
                 pause = self._pause(number, again.retry_after_seconds)
                 if (
                     pause is None
+                    or self.clock.monotonic() + pause > until
                     or number >= self._attempts
                     or not (ask.is_repeatable or again.is_undone)
                 ):
@@ -122,7 +129,7 @@ class Connection:
                 f"{self.server} points elsewhere ({status}); name the address itself: a key is not"
                 " sent on"
             )
-        problem = read_problem(status, raw)
+        problem = read_problem(status, raw, self.server)
         error = error_of(problem, after)
         if status == 429 or status >= 500 or problem.code in NOTHING_DONE:
             return Again(error, is_undone=problem.code in NOTHING_DONE, retry_after_seconds=after)
@@ -233,6 +240,10 @@ def _why(error: BaseException) -> str:
     """A short cause without anything that was sent."""
     if isinstance(error, TimeoutError):
         return "its time was up"
+    if isinstance(error, aiohttp.ClientConnectorDNSError):
+        return "its host name has no address"
+    if isinstance(error, aiohttp.ClientConnectorError) and error.errno == ECONNREFUSED:
+        return "no server listens at this host and port; start one with: gesta serve"
     if isinstance(error, OSError) and error.strerror:
         return error.strerror
     return type(error).__name__
@@ -241,7 +252,9 @@ def _why(error: BaseException) -> str:
 def _checked_server(server: str) -> str:
     parts = urlsplit(server)
     if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
-        raise BadInput("server: an address like https://gesta.example.com is needed")
+        raise BadInput(
+            "server: begin it with http:// or https://, for instance http://127.0.0.1:8420"
+        )
     if parts.username is not None or parts.password is not None:
         raise BadInput(
             "server: leave user and password out of the address; the API key is all that is needed"
@@ -270,11 +283,17 @@ class Calls:
         answer: type[T],
         query: Mapping[str, Any] | None = None,
         wait: float = 0.0,
+        patience: float = inf,
     ) -> T:
-        return await self.line.ask(
-            Ask("GET", path_of(*parts), is_repeatable=True, query=query or {}, wait_seconds=wait),
-            answer,
+        ask = Ask(
+            "GET",
+            path_of(*parts),
+            is_repeatable=True,
+            query=query or {},
+            wait_seconds=wait,
+            patience_seconds=patience,
         )
+        return await self.line.ask(ask, answer)
 
     async def post(
         self,

@@ -22,8 +22,10 @@ NOTHING_DONE = frozenset(
 )
 
 
-def read_problem(status: int, raw: bytes) -> ProblemRepresentation:
-    """The problem in an answer. An answer of a proxy may have none; then one is made up."""
+def read_problem(status: int, raw: bytes, server: str) -> ProblemRepresentation:
+    """The problem in an answer. An answer of a proxy or another server may have none; then one is
+    made up.
+    """
     try:
         return msgspec.json.decode(raw, type=ProblemRepresentation)
     except msgspec.DecodeError:
@@ -32,7 +34,8 @@ def read_problem(status: int, raw: bytes) -> ProblemRepresentation:
             f"HTTP {status}",
             status,
             f"http_{status}",
-            f"the server answered {status} and nothing that says why",
+            f"{server} answered {status}, but not as gesta does; check the address, and any proxy"
+            " in between",
         )
 
 
@@ -71,6 +74,8 @@ _BY_STATUS: Mapping[int, type[e.GestaError]] = {
     507: e.StoreFull,
 }
 _BY_CODE: Mapping[str, type[e.GestaError]] = {
+    # Not gesta: this says nothing about a request.
+    "http_404": e.Unreachable,
     "ambiguous_id": e.AmbiguousId,
     "bad_cursor": e.BadCursor,
     "conflict": e.Conflict,

@@ -137,13 +137,18 @@ class RequestCalls(Calls):
         until = clock.monotonic() + timeout
         while True:
             left = max(0.0, until - clock.monotonic())
-            shown = await self.get(request_id, flow=flow, wait=min(left, WAIT_SECONDS_MAX))
+            wait = min(left, WAIT_SECONDS_MAX)
+            query = {"flow": flow, **_wait(wait)}
+            shown = await self.read(
+                "requests", request_id, answer=Whole, query=query, wait=wait, patience=left
+            )
             if has_ended(shown):
                 return shown
             if clock.monotonic() >= until:
-                by = shown.held_by
-                held = "" if by is None else ", ".join(filter(None, (str(by), by.reason)))
-                raise OutcomeTimeout(request_id, shown, timeout, held=held)
+                held = "" if shown.held_by is None else shown.held_by.sentence
+                raise OutcomeTimeout(
+                    request_id, shown, timeout, cause=held and f"it is held: {held}"
+                )
 
     async def find(
         self,

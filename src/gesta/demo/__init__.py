@@ -10,6 +10,7 @@ def run_demo(
     *,
     stay: bool = False,
     url: str | None = None,
+    events_url: str | None = None,
     queue_url: str | None = None,
     views_url: str | None = None,
     json: bool = False,
@@ -17,13 +18,14 @@ def run_demo(
     """Run the demo and return its exit code: 0 only if every request had exactly one effect.
 
     `stay` keeps it running until Ctrl-C. `url` names an empty store to use instead of a fresh
-    SQLite file, `queue_url` and `views_url` other databases for jobs and views; see
-    testing/scratch_store.py. `json` prints the result as one JSON document, and the story on
-    stderr.
+    SQLite file, and `events_url` is another name of it; `queue_url` and `views_url` name other
+    databases for jobs and views (testing/scratch_store.py). `json` prints the result as one JSON
+    document, and the story on stderr.
     """
     # Imported here, because the worker process imports this package and needs none of it.
     from gesta.demo.performance import perform
     from gesta.runtime.clock import run
-    from gesta.testing.scratch_store import ChosenStore
+    from gesta.testing.scratch_store import ChosenStore, chosen_url
 
-    return run(perform(stay=stay, chosen=ChosenStore(url, queue_url, views_url), json=json))
+    chosen = ChosenStore(chosen_url(url, events_url), queue_url, views_url)
+    return run(perform(stay=stay, chosen=chosen, json=json))

@@ -33,7 +33,8 @@ from gesta.intake.provider_reports import Reach, Reports, report_address
 from gesta.intake.submit import Intake
 from gesta.maintenance.retention import Retention, removed_text
 from gesta.maintenance.schedules import Schedule, Schedules
-from gesta.maintenance.sweeper import Sweeper
+from gesta.maintenance.store_metrics import StoreMetrics
+from gesta.maintenance.sweeper import Chore, Sweeper
 from gesta.outbound.http import Http
 from gesta.outbound.rate_limits import Tokens
 from gesta.outbound.smtp import Mail
@@ -85,6 +86,11 @@ from gesta.worker.release import JobRelease, LateCancellation
 #: projected. Then the engine stops without them.
 END_SECONDS = 5.0
 FINISH_SECONDS = 1.0
+#: How often the sweeper looks for external leases without a report, for held jobs whose pause has
+#: ended, and at the whole store.
+EXPIRED_PERIOD_SECONDS, HELD_PERIOD_SECONDS, STORE_PERIOD_SECONDS = 2.0, 10.0, 60.0
+#: Token buckets that are forgotten each time, at most.
+BUCKETS = 1_000
 
 
 class Pipeline:
@@ -311,20 +317,27 @@ class Pipeline:
 
     def _wire_sweeper(self) -> None:
         flows, stores, process = self.flows, self.environment.stores, self.process
+        retention = Retention(self.retention, flows=flows, stores=stores, process=process)
+        lease_expiry = LeaseExpiry(
+            flows=flows,
+            stores=stores,
+            loader=self.loader,
+            recorder=self.recorder,
+            process=process,
+        )
+        metrics = StoreMetrics(flows=flows, stores=stores, pausing=self.pausing, process=process)
         self.sweep = Sweeper(
             flows=flows,
             stores=stores,
             loader=self.loader,
             recorder=self.recorder,
-            pausing=self.pausing,
-            retention=Retention(self.retention, flows=flows, stores=stores, process=process),
-            lease_expiry=LeaseExpiry(
-                flows=flows,
-                stores=stores,
-                loader=self.loader,
-                recorder=self.recorder,
-                process=process,
-            ),
+            chores=[
+                Chore(0.0, retention.step),
+                Chore(EXPIRED_PERIOD_SECONDS, lease_expiry.step),
+                Chore(HELD_PERIOD_SECONDS, self.pausing.let_go_of_all),
+                Chore(STORE_PERIOD_SECONDS, partial(stores.token_buckets.forget, BUCKETS)),
+                Chore(STORE_PERIOD_SECONDS, metrics.step),
+            ],
             process=process,
         )
 

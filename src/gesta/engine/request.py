@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Literal
 
 import msgspec
@@ -150,9 +150,9 @@ class Request:
             view = await self._find()
             if view is None:
                 raise self._not_there() from None
-            held = await self._held(view)
+            cause = await self._cause(view)
             (view,) = await self._pipeline.subjects.open_views([view])
-            raise OutcomeTimeout(self.id, view.state, timeout, held=held) from None
+            raise OutcomeTimeout(self.id, view.state, timeout, cause=cause) from None
         finally:
             waking.cancel()
             if passing is not None:
@@ -163,17 +163,29 @@ class Request:
         assert outcome is not None
         return outcome
 
-    async def _held(self, view: View) -> str:
-        """What holds the request, and why; empty: nothing does, or the store cannot say."""
-        pipeline = self._pipeline
+    async def _cause(self, view: View) -> str:
+        """Why there is no outcome; empty where the end of the last attempt says it."""
+        pipeline, state = self._pipeline, view.state
         with suppress(StoreError):
             await pipeline.config.refresh(INSTALLATION)
             await pipeline.config.refresh(self.tenant)
         pause = pipeline.pausing.pause_of(view, pipeline.flows.get(self.flow))
-        if pause is None:
+        if pause is not None:
+            return f"it is held: {pause.held_by.sentence}"
+        if state.reason:
             return ""
-        reason = f", {pause.reason}" if pause.reason else ""
-        return f"{pause.kind} {pause.scope}{reason}"
+        if state.due_at is not None and state.due_at > pipeline.runtime.now_ms():
+            due = datetime.fromtimestamp(state.due_at / 1000, UTC).isoformat(timespec="seconds")
+            return f"it is not due before {due.replace('+00:00', 'Z')}"
+        stores = pipeline.environment.stores
+        with suppress(StoreError):
+            if "job_inspection" in stores.capabilities:
+                found = await stores.job_inspection.jobs(state.job_id[:-1], 1)
+                if any(one.job.id == state.job_id and one.state == "leased" for one in found):
+                    return "its first attempt is running and has not ended"
+            if not any("worker" in one.roles for one in await stores.leases.processes()):
+                return "no process on this store runs a worker; start gesta serve or gesta worker"
+        return ""
 
     async def _poll(self, future: asyncio.Future[State], until: float) -> None:
         """Read the view now, because the request may have ended already, and then at intervals,

@@ -5,6 +5,7 @@ A flow raises them, or `attempt.limits` does for it; the worker releases the job
 when the provider definitely did nothing.
 """
 
+from gesta.api_types import requests
 from gesta.domain.commands import Command
 
 
@@ -24,8 +25,7 @@ class Decided(Exception):
         self.command = command
 
 
-#: The reason where a credential is missing.
-SECRET_MISSING = "secret_missing"  # noqa: S105 -- a word for people
+SECRET_MISSING = requests.SECRET_MISSING
 
 
 class CredentialRefused(Exception):

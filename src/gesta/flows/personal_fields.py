@@ -172,7 +172,7 @@ def personal_texts(payload: object) -> list[str]:
 
 
 def _texts(value: object) -> Iterator[str]:
-    """Every text and number in it as a JSON of it shows them. The names of fields are nobody's."""
+    """Every text and number in it as its JSON shows them. Names of fields are not personal."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, msgspec.Struct):

@@ -284,10 +284,21 @@ def holds_times(kind: type[msgspec.Struct]) -> bool:
 def error_text(error: msgspec.ValidationError, kind: Any) -> str:
     """The error in a sentence, with the allowed values where it has a list of them."""
     text = _worded(str(error))
+    if "matching regex" in text and (example := _example(msgspec.inspect.type_info(kind))):
+        return f"does not have the form that is expected; for instance {example}"
     if not text.startswith("invalid enum value"):
         return text
     words = _words(msgspec.inspect.type_info(kind))
     return f"{text}; known: {', '.join(map(str, words))}" if words else text
+
+
+def _example(part: msgspec.inspect.Type) -> str:
+    """An example of a text that must match a pattern, also inside unions and lists."""
+    if isinstance(part, msgspec.inspect.Metadata):
+        given: list[str] = (part.extra_json_schema or {}).get("examples", [])
+        return given[0] if given else ""
+    inner = (*getattr(part, "types", ()), getattr(part, "item_type", None))
+    return next((found for one in inner if one is not None and (found := _example(one))), "")
 
 
 def _words(part: msgspec.inspect.Type) -> tuple[object, ...]:

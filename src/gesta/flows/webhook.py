@@ -65,6 +65,7 @@ _REFERENCE = "env:"
 _URL = re.compile(r"^https?://[^\s/?#]+")
 #: 24 to 64 bytes in base64; blank in a stored endpoint, whose secret is in the vault.
 _SECRET = re.compile(r"^(whsec_[A-Za-z0-9+/]{32,86}={0,2})?$")
+_SECRET_EXAMPLE = f"whsec_{'A' * 32}"
 
 
 class Message(Payload, frozen=True):
@@ -83,8 +84,15 @@ class Endpoint(ConfigBody, frozen=True):
     enables it.
     """
 
-    url: Annotated[str, msgspec.Meta(pattern=_URL.pattern, max_length=2_048)]
-    secret: Secret[Annotated[str, msgspec.Meta(pattern=_SECRET.pattern)]]
+    url: Annotated[
+        str,
+        msgspec.Meta(
+            pattern=_URL.pattern, max_length=2_048, examples=["https://example.com/hooks"]
+        ),
+    ]
+    secret: Secret[
+        Annotated[str, msgspec.Meta(pattern=_SECRET.pattern, examples=[_SECRET_EXAMPLE])]
+    ]
     disabled: bool = False
     disabled_reason: str = ""
     #: The URL with its credentials; filled from `url`, blank where it has none.

@@ -25,7 +25,7 @@ class Resume(Asked, frozen=True):
 
 
 async def bulk(call: Call) -> Stream:
-    """Resolve, retry, cancel or redrive every request that fits all conditions given.
+    """Resolve, retry, cancel, redrive or purge every request that fits all conditions given.
 
     The first line tells how many requests fit, the last one has `finished`. With `dryRun` nothing
     is changed. The audit log records the run; `id` resumes it when the connection breaks.
@@ -88,7 +88,7 @@ ROUTES = [
         "/v1/bulk",
         bulk,
         "operate",
-        "Resolve, retry, cancel or redrive many requests",
+        "Resolve, retry, cancel, redrive or purge many requests",
         "decisions",
         body=Bulk,
         answer=BulkLine,

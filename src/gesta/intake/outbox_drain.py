@@ -78,9 +78,6 @@ class OutboxDrain:
                 row.request_id: one
                 for row, one in zip(raw, await self._intake.prepare(raw), strict=True)
             }
-        except StoreError:
-            # The rows are not at fault: they are read again.
-            raise
         except Exception:  # noqa: BLE001 -- whatever is wrong with one row, the rest must go on
             for one_row in raw:
                 await self._prepare_alone(one_row, made)
@@ -100,6 +97,7 @@ class OutboxDrain:
         try:
             (made[row.request_id],) = await self._intake.prepare([row])
         except StoreError:
+            # The row is not at fault: it is read again.
             raise
         except Exception as error:  # noqa: BLE001 -- see above
             self._broken.append(row.request_id)

@@ -145,12 +145,7 @@ class Reports:
         again.
         """
         flow = self._flows.get(provider)
-        if (
-            flow is None
-            or flow.reports is None
-            or not TENANT.fullmatch(tenant)
-            or len(body) > BODY_BYTES_MAX
-        ):
+        if flow is None or flow.reports is None or not TENANT.fullmatch(tenant):
             raise InvalidSignature
         await self._config.refresh(tenant)
         if self._config.version(tenant) == 0:

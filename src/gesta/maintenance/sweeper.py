@@ -1,20 +1,15 @@
 """The sweeper: expires requests, dispatches those that fall due, and restores lost jobs.
 
-It also releases jobs whose pause has ended and ends external leases without a report. It never
-calls a provider.
+Further chores, such as retention, are given to it with their periods. It never calls a provider.
 """
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 
 from gesta.domain.commands import Expire
 from gesta.domain.state import State
 from gesta.errors import Fenced, StoreError
 from gesta.flows.flow import Flow
-from gesta.maintenance.queue_alarms import standings
-from gesta.maintenance.retention import Retention
-from gesta.maintenance.unknown_money import unknown_money
-from gesta.ports.job_queue import by_flow
 from gesta.ports.leases import Role
 from gesta.ports.read_model import FROM_THE_START, Cursor, Key, View, key_of
 from gesta.ports.stores import Stores
@@ -23,8 +18,6 @@ from gesta.requests.loader import Loader
 from gesta.requests.recorder import Recorder, drop_job
 from gesta.runtime.clock import sleep
 from gesta.runtime.component import Process, repeat
-from gesta.tenants.pause_control import PauseControl
-from gesta.worker.external.leasing import LeaseExpiry
 
 ROLE = "sweep"
 PERIOD_SECONDS = 0.5
@@ -40,14 +33,20 @@ LOST_AGE_MS = 60_000
 #: the end each time it has passed so often again.
 UNSEEN_AGE_MS = 15 * 60_000
 UNSEEN_TIMES_MAX = 16
-#: How often external leases without a report are looked for.
-EXPIRED_PERIOD_SECONDS = 2.0
-#: How often held jobs are checked for a pause that still stands.
-HELD_PERIOD_SECONDS = 10.0
 
 
-#: Token buckets that are forgotten each time, at most.
-BUCKETS = 1_000
+class Chore:
+    """Something that the sweeper does at most once in a period."""
+
+    def __init__(self, period_seconds: float, step: Callable[[], Awaitable[object]]) -> None:
+        self._period_seconds, self._step = period_seconds, step
+        self._done_at = float("-inf")
+
+    async def do(self, now: float) -> None:
+        if now - self._done_at >= self._period_seconds:
+            # Also if it fails: it must not keep the sweeper from the rest until the store is back.
+            self._done_at = now
+            await self._step()
 
 
 class Sweeper:
@@ -58,24 +57,19 @@ class Sweeper:
         stores: Stores,
         loader: Loader,
         recorder: Recorder,
-        pausing: PauseControl,
-        retention: Retention,
-        lease_expiry: LeaseExpiry,
+        chores: Sequence[Chore],
         process: Process,
     ) -> None:
-        self._flows, self._loader, self._recorder, self._pausing = flows, loader, recorder, pausing
-        self._requests, self._queue, self._inspection = (
+        self._flows, self._loader, self._recorder = flows, loader, recorder
+        self._requests, self._queue, self._live_jobs = (
             stores.sweep_index,
             stores.queue,
-            stores.job_inspection,
+            stores.live_jobs,
         )
-        self._read_model, self._leases = stores.read_model, stores.leases
-        self._live_jobs, self._buckets = stores.live_jobs, stores.token_buckets
         self._has_unique_jobs = stores.unique_jobs is not None
-        self._retention, self._lease_expiry, self._process = retention, lease_expiry, process
-        self._runtime, self._telemetry = process.runtime, process.telemetry
+        self._chores = [*chores, Chore(LOST_PERIOD_SECONDS, self._restore_lost_jobs)]
+        self._process, self._runtime, self._telemetry = process, process.runtime, process.telemetry
         self.role = Role(ROLE, owner=process.owner, leases=stores.leases, runtime=process.runtime)
-        self._held_checked_at = self._lost_checked_at = self._expired_checked_at = float("-inf")
         #: When the next request has to be looked at, for tests that own the clock.
         self.next_due_ms: int | None = None
 
@@ -95,40 +89,9 @@ class Sweeper:
             await self._deal_with(due)
             if len(due) < BATCH:
                 break
-        await self._retention.step()
         now = self._runtime.monotonic()
-        if now - self._expired_checked_at >= EXPIRED_PERIOD_SECONDS:
-            self._expired_checked_at = now
-            await self._lease_expiry.step()
-        if now - self._held_checked_at >= HELD_PERIOD_SECONDS:
-            self._held_checked_at = now
-            await self._pausing.let_go_of_all()
-        if now - self._lost_checked_at >= LOST_PERIOD_SECONDS:
-            self._lost_checked_at = now
-            await self._restore_lost_jobs()
-            await self._buckets.forget(BUCKETS)
-            await self._measure()
-
-    async def _measure(self) -> None:
-        """What metrics show of the whole store, whichever processes run."""
-        now = self._runtime.now_ms()
-        keep_seconds = max(
-            (flow.dead_letter_seconds for flow in self._flows.values()),
-            default=Flow.dead_letter_seconds,
-        )
-        backlog = by_flow(await self._inspection.backlog())
-        unsettled = await self._read_model.unsettled(now - round(keep_seconds * 1000))
-        dead = {flow: count for (flow, status), count in unsettled.items() if status == "failed"}
-        unknown = [one for one in self._flows.values() if unsettled.get((one.name, "unknown"))]
-        self._telemetry.queues_seen(standings(self._flows, backlog, dead, now))
-        self._telemetry.store_seen(
-            backlog=backlog,
-            unsettled=unsettled,
-            processes=await self._leases.processes(),
-            pauses=await self._pausing.paused(None),
-            unknown_money=await unknown_money(unknown, self._read_model, now),
-            now_ms=now,
-        )
+        for chore in self._chores:
+            await chore.do(now)
 
     async def _deal_with(self, due: list[View]) -> None:
         """Bounded batches: what was dealt with is postponed, so the next batch is another one."""

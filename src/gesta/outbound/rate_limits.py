@@ -24,9 +24,9 @@ from gesta.runtime.group_commit import GroupCommit
 
 #: Tokens are reserved so far ahead; an attempt waits for its own in its slot.
 AHEAD_MS = 250
-#: One that was not used this long after its time has lapsed. Attempts come in waves, and under load
-#: a wave takes a good part of a second; however
-#: long they last, no more are kept than were reserved in advance.
+#: A token expires if no attempt has used it this long after its time. Attempts come in waves, and
+#: under load a wave takes a good part of a second. No more tokens are kept than were reserved in
+#: advance.
 EXPIRY_MS = 1_000
 #: In advance no more is reserved than falls in this time: others want their part of what is ahead.
 ADVANCE_MS = 100
@@ -286,8 +286,8 @@ class Tokens:
         return given
 
     def _wanted(self, name: Name, asked: list[_Asked]) -> Wanted:
-        """A token for each who waits, and in advance four times as many as were wanted lately: a
-        lone request reserves nothing for nobody.
+        """A token for each waiting attempt, and in advance four times as many as were wanted lately.
+        A lone request reserves none in advance.
         """
         tap, limit, waiting = self._tap(name), asked[0].limit, sum([one.tokens for one in asked])
         # Many who wait together are the first part of a wave: the rest of it must not have to wait,

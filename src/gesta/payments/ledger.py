@@ -6,7 +6,7 @@ postings of one transaction must be from its amounts.
 """
 
 from collections import Counter
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator
 
 from gesta.domain.state import State
 from gesta.domain.transaction.funds import funds_of
@@ -35,17 +35,6 @@ def errors_of(state: State) -> list[str]:
     if any(balances.get(account, 0) != minor for account, minor in expected.items()):
         errors.append("its postings do not match its amounts")
     return errors
-
-
-def totals(states: Iterable[State]) -> dict[tuple[str, str], int]:
-    """(currency, account) → balance of all these transactions."""
-    found: Counter[tuple[str, str]] = Counter()
-    for state in states:
-        if state.facts:
-            funds = funds_of(state)
-            for account, minor in funds.balances.items():
-                found[funds.currency, account] += minor
-    return dict(found)
 
 
 async def unbalanced(states: AsyncIterator[State]) -> dict[str, list[str]]:

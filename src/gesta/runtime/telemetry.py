@@ -375,9 +375,9 @@ class Telemetry:
     def quarantined(self, what: str, name: str, version: int, error: Exception) -> None:
         self.metrics.quarantined[what] = self.metrics.quarantined.get(what, 0) + 1
         if self.alarm is not None:
-            self.alarm("parked", what, name)
+            self.alarm("quarantined", what, name)
         self.log.error(
-            "parked",
+            "quarantined",
             what=what,
             name=name,
             version=version,

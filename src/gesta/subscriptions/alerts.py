@@ -60,7 +60,7 @@ SENTENCES: Mapping[str, tuple[str, str]] = {
         "a request of {reason} has been waiting for too long, in seconds",
         "gesta doctor; {example}",
     ),
-    "parked": (
+    "quarantined": (
         "{count} events or jobs could not be processed ({reason}) and are quarantined",
         "gesta list --quarantined; {example}",
     ),

@@ -102,7 +102,7 @@ class BulkStarted(msgspec.Struct, frozen=True, rename="camel"):
     """
 
     action: str
-    filter: dict[str, str]
+    filter: Mapping[str, str | bool]
     matched: int
     asked: msgspec.Raw
 

@@ -6,7 +6,7 @@ erases the record.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import msgspec
 
@@ -68,27 +68,18 @@ class TenantRecords:
         """Several records with one read of the vault."""
         keys = [(self._tenant, self._name(kind, name)) for kind, name in names]
         held = await self._all.vault.newest(keys)
-        found: list[FlowRecord | None] = []
-        for (kind, _), key in zip(names, keys, strict=True):
-            encrypted = held.get(key)
-            if encrypted is None:
-                found.append(None)
-                continue
-            box = await self._all.key_ring.decrypt(encrypted) if encrypted.box else None
-            found.append(
-                FlowRecord(
-                    encrypted.version,
-                    None if box is None else await self._open(kind, key[1], encrypted.version, box),
-                )
-            )
-        return found
+        return [
+            None
+            if (encrypted := held.get(key)) is None
+            else FlowRecord(encrypted.version, await self._open(kind, encrypted))
+            for (kind, _), key in zip(names, keys, strict=True)
+        ]
 
     async def version(self, kind: str, name: str, version: int) -> bytes | None:
         """One version of a record, if there is one."""
         ref = (self._tenant, self._name(kind, name), version)
         encrypted = (await self._all.vault.get([ref])).get(ref)
-        box = None if encrypted is None else await self._all.key_ring.decrypt(encrypted)
-        return None if box is None else await self._open(kind, ref[1], version, box)
+        return None if encrypted is None else await self._open(kind, encrypted)
 
     async def put(
         self, kind: str, name: str, version: int, value: bytes, *, about: str | None = None
@@ -97,20 +88,27 @@ class TenantRecords:
 
         False: another process was first, and nothing was written.
         """
+        if about is None:
+            return (await self.put_many(kind, [name], version, value))[0]
         key = self._name(kind, name)
-        box = _PLAIN + value
-        if about is not None:
-            # As text, because values under a subject's key are JSON.
-            text = msgspec.json.encode(value)
-            (stored,) = await self._all.subjects.encrypt(
-                [Clear(self._tenant, kind, f"{key}/{version}", WHOLE, text, about)]
-            )
-            box = _PERSONAL + stored
-        return (
-            await self._all.vault.put(
-                [await self._all.key_ring.encrypt(self._tenant, key, version, box)]
-            )
-        )[0]
+        # As text, because values under a subject's key are JSON.
+        text = msgspec.json.encode(value)
+        (stored,) = await self._all.subjects.encrypt(
+            [Clear(self._tenant, kind, f"{key}/{version}", WHOLE, text, about)]
+        )
+        return (await self._put([key], version, _PERSONAL + stored))[0]
+
+    async def put_many(
+        self, kind: str, names: Sequence[str], version: int, value: bytes
+    ) -> list[bool]:
+        """As `put`, the same value under several names with one write of the vault."""
+        return await self._put([self._name(kind, name) for name in names], version, _PLAIN + value)
+
+    async def _put(self, keys: Sequence[str], version: int, box: bytes) -> list[bool]:
+        encrypt = self._all.key_ring.encrypt
+        return await self._all.vault.put(
+            [await encrypt(self._tenant, key, version, box) for key in keys]
+        )
 
     async def change(
         self, kind: str, name: str, decide: Callable[[bytes | None], bytes | None]
@@ -137,21 +135,21 @@ class TenantRecords:
         )
 
     async def listed(self, kind: str, after: str, limit: int) -> list[tuple[str, bytes | None]]:
-        """Digest and value of the records of a kind, by digest; no value: it was removed."""
+        """Digest and newest value of records of a kind, by digest; no value: it was removed.
+
+        At most `limit`, fewer where records have several versions; none: that was the last page.
+        """
         prefix = f"record/{kind}/"
         start = (self._tenant, f"{prefix}{after}", LAST_VERSION if after else 0)
-        found: list[tuple[str, bytes | None]] = []
-        for encrypted in await self._all.vault.listed(start, limit):
-            if encrypted.tenant != self._tenant or not encrypted.name.startswith(prefix):
-                break
-            box = await self._all.key_ring.decrypt(encrypted) if encrypted.box else None
-            value = (
-                None
-                if box is None
-                else await self._open(kind, encrypted.name, encrypted.version, box)
-            )
-            found.append((encrypted.name.removeprefix(prefix), value))
-        return found
+        page = await self._all.vault.listed(start, limit)
+        # The next page begins after the last name, so this one needs the newest version of each.
+        keys = [
+            key
+            for key in dict.fromkeys((one.tenant, one.name) for one in page)
+            if key[0] == self._tenant and key[1].startswith(prefix)
+        ]
+        newest = await self._all.vault.newest(keys) if keys else {}
+        return [(key[1].removeprefix(prefix), await self._open(kind, newest[key])) for key in keys]
 
     def digest(self, kind: str, name: str) -> str:
         """The name of a record where its real name must not be shown."""
@@ -199,10 +197,13 @@ class TenantRecords:
     def _name(self, kind: str, name: str, tenant: str | None = None) -> str:
         return f"record/{kind}/{self._all.identity.name(tenant or self._tenant, kind, name).hex()}"
 
-    async def _open(self, kind: str, key: str, version: int, box: bytes) -> bytes | None:
-        if box[:1] == _PLAIN:
-            return box[1:]
+    async def _open(self, kind: str, encrypted: Encrypted) -> bytes | None:
+        """The value of one version; None: it was removed, or its subject was erased."""
+        box = await self._all.key_ring.decrypt(encrypted) if encrypted.box else None
+        if box is None or box[:1] == _PLAIN:
+            return None if box is None else box[1:]
+        record_id = f"{encrypted.name}/{encrypted.version}"
         (opened,) = await self._all.subjects.open_stored(
-            [Stored(self._tenant, kind, f"{key}/{version}", box[1:])]
+            [Stored(self._tenant, kind, record_id, box[1:])]
         )
         return msgspec.json.decode(opened, type=bytes) if isinstance(opened, bytes) else None

@@ -9,6 +9,7 @@ from typing import Literal
 
 import msgspec
 
+from gesta.api_types.requests import HeldBy
 from gesta.domain.codec import decode_meta
 from gesta.domain.ids import FLOW, TENANT
 from gesta.domain.stream_names import INSTALLATION
@@ -101,6 +102,11 @@ class Pause(msgspec.Struct, frozen=True):
         if self.refusal is None:
             return "pause"
         return "config" if self.refusal.missing else "credential"
+
+    @property
+    def held_by(self) -> HeldBy:
+        scope = self.scope
+        return HeldBy(self.kind, scope.flow, scope.tenant, scope.credential, self.reason or None)
 
 
 def checked(scope: Scope, reason: str = "") -> Scope:

@@ -1,7 +1,7 @@
 """Suppression lists: addresses that get no more messages of a channel.
 
 An entry is kept under a keyed digest of the address, so that it still works after an erasure and
-reveals nobody. It shows the reason, the time, the source and the masked address.
+reveals no address. It shows the reason, the time, the source and the masked address.
 """
 
 from collections.abc import Callable, Sequence

@@ -7,8 +7,9 @@ postgresql             a new PostgreSQL server (postgres_server.py)
 postgresql://…         the user's server, with a new schema that is dropped afterwards
 anything else          the store with this URL; its content is kept
 
-`--queue-url` and `--views-url`: `redis` starts a new Valkey server (valkey_server.py); anything
-else is used unchanged.
+`--events-url` is another name of it: the events are in the durable store. `--queue-url` and
+`--views-url`: `redis` starts a new Valkey server (valkey_server.py); anything else is used
+unchanged.
 """
 
 import base64
@@ -69,6 +70,18 @@ class ChosenStore:
     url: str | None = None
     queue_url: str | None = None
     views_url: str | None = None
+
+
+def chosen_url(url: str | None, events_url: str | None) -> str | None:
+    """The durable store of `--url` and `--events-url`, which is where the events are."""
+    if events_url is None:
+        return url
+    if url not in (None, events_url) or events_url.startswith("kurrentdb"):
+        raise BadSettings(
+            "events_url: a scratch store keeps the events where the rest of the record is; write"
+            " --events-url postgresql or a URL of SQLite or PostgreSQL, and no other --url"
+        )
+    return events_url
 
 
 def is_postgresql(url: str | None) -> bool:

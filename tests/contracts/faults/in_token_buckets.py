@@ -60,7 +60,7 @@ class BelievesAnyTime(MemoryTokenBuckets):
         ]
 
 
-@breaks(TokenBuckets.test_buckets_and_tenants_are_apart)
+@breaks(TokenBuckets.test_buckets_and_tenants_are_separate)
 class IgnoresTheTenant(MemoryTokenBuckets):
     async def reserve(self, wanted, ahead_ms):
         return await super().reserve(

@@ -254,7 +254,7 @@ async def test_a_settlement_pays_a_closed_set_out_and_checks_the_total(gesta):
     async with shop:
         await shop.admin.put_config("payment.gateway", "stripe-eu", ACCOUNT)
         first, second = await captured(shop, "49.90", "a"), await captured(shop, "10.10", "b")
-        ids = (first.id, second.id)
+        third, ids = await captured(shop, "10.10", "c"), (first.id, second.id)
         wrong = await shop.submit(settlement.Settle(Money("59.99", EUR), ids, "stripe-eu"))
         outcome = await wrong.outcome(timeout=20)
         assert isinstance(outcome, Rejected)
@@ -274,7 +274,19 @@ async def test_a_settlement_pays_a_closed_set_out_and_checks_the_total(gesta):
         outcome = await twice.outcome(timeout=20)
         assert isinstance(outcome, Rejected)
         assert outcome.reason == "settled_elsewhere"
+        mixed = await shop.submit(
+            settlement.Settle(net, (third.id, first.id), "stripe-eu", fees=fees)
+        )
+        outcome = await mixed.outcome(timeout=20)
+        assert isinstance(outcome, Rejected)
+        assert outcome.reason == "settled_elsewhere"
         assert kinds(gesta).count("payout") == 1
+        # The refused settlement has claimed nothing.
+        alone = settlement.Settle(
+            Money("9.51", EUR), (third.id,), "stripe-eu", fees=Money("0.59", EUR)
+        )
+        assert isinstance(await (await shop.submit(alone)).outcome(timeout=20), Done)
+        assert kinds(gesta).count("payout") == 2
 
 
 async def test_a_transfer_is_reserved_and_posted(gesta):

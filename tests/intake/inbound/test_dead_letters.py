@@ -43,7 +43,7 @@ async def test_a_dead_letter_is_shown_in_the_form_of_the_document(slack_to_backl
     assert (again.retry_count, again.data.metadata.event_id) == (1, "Ev00000001")
 
 
-async def test_tries_receives_and_redrives_are_counted_apart(here: Stage) -> None:
+async def test_tries_receives_and_redrives_are_counted_separately(here: Stage) -> None:
     (request_id,) = await failed(here)
     request = await here.api.engine.request(request_id)
     for _ in range(2):

@@ -12,6 +12,8 @@ from gesta.testing.valkey_server import ValkeyServer
 
 SLACK = "notification.slack"
 WAITING_BYTES_MAX = 900
+#: With `hash-max-listpack-value 128`, which deploy/compose.yaml sets.
+COMPACT_BYTES_MAX = 700
 
 
 async def test_a_job_is_a_bullmq_hash_with_the_pointer(ports, raw):
@@ -25,7 +27,8 @@ async def test_a_job_is_a_bullmq_hash_with_the_pointer(ports, raw):
         "tenant": "acme",
     }  # R0-1, R0-21
     options = msgspec.json.decode(found["opts"])
-    assert 59_000 < options.pop("delay") <= 60_000  # R0-9
+    # The clocks of two processes differ by a moment.
+    assert 59_000 < options.pop("delay") < 60_100  # R0-9
     assert options == {
         "attempts": 1,  # R0-7
         "removeOnComplete": 100,  # R0-8
@@ -34,6 +37,14 @@ async def test_a_job_is_a_bullmq_hash_with_the_pointer(ports, raw):
     }
     assert int(found["timestamp"]) + int(found["delay"]) == job.due_ms
     assert int(await raw.command("ZSCORE", keys["delayed"], job.id)) // 4096 == job.due_ms
+
+
+async def test_the_usual_priority_is_left_out_of_the_options(ports, raw):
+    job = fresh_job(SLACK)
+    await ports.queue.put([job])
+    opts = await raw.command("HGET", QueueKeys(raw.address.prefix, SLACK)[job.id], "opts")
+    assert opts == '{"attempts":1,"removeOnComplete":100,"removeOnFail":50}'  # R0-7, R0-8
+    assert job.priority == 5
 
 
 async def test_the_newest_100_completed_jobs_are_kept(ports, raw):
@@ -65,8 +76,12 @@ async def test_nothing_of_a_finished_job_is_left_but_its_record(ports, raw):
     assert await raw.command("KEYS", "*send-lock") == []
 
 
-async def test_a_waiting_job_costs_less_than_900_bytes():
-    async with ValkeyServer() as server:
+@pytest.mark.parametrize(
+    ("options", "bytes_max"),
+    [((), WAITING_BYTES_MAX), (("--hash-max-listpack-value", "128"), COMPACT_BYTES_MAX)],
+)
+async def test_a_waiting_job_costs_less_than_900_bytes(options, bytes_max):
+    async with ValkeyServer(*options) as server:
         ports = await open_queue(server.url, SystemRuntime())
         # Buffers and scripts have their full size before the count begins.
         await ports.queue.put([fresh_job("a.b") for _ in range(6_000)])
@@ -74,7 +89,8 @@ async def test_a_waiting_job_costs_less_than_900_bytes():
         await ports.queue.put([fresh_job(SLACK) for _ in range(20_000)])
         spent = used_bytes(server) - before
         await ports.close()
-    assert spent / 20_000 < WAITING_BYTES_MAX
+    # The average of a large batch: a table that has just doubled is half empty.
+    assert spent / 20_000 < bytes_max
 
 
 def used_bytes(server):
@@ -82,7 +98,15 @@ def used_bytes(server):
     return next(int(line.split(":")[1]) for line in lines if line.startswith("used_memory:"))
 
 
-@pytest.mark.parametrize("count", [10, 1_000])
+async def test_a_worker_with_many_free_slots_comes_again_at_once_for_the_rest(ports):
+    await ports.queue.put([fresh_job(SLACK) for _ in range(700)])
+    leased, next_due = await ports.queue.take("t", {SLACK: 1_000}, 10.0, durable=False)
+    assert (len(leased), next_due) == (500, 0)
+    leased, next_due = await ports.queue.take("t", {SLACK: 500}, 10.0, durable=False)
+    assert (len(leased), next_due) == (200, None)
+
+
+@pytest.mark.parametrize("count", [10, 500])
 async def test_a_call_carries_many_jobs(ports, raw, count):
     async def scripts():
         stats = await raw.command("INFO", "commandstats")

@@ -95,7 +95,7 @@ async def test_a_cancelled_request_is_not_executed_by_the_job_that_is_left(moto,
     post = Post(Retry("busy", after_seconds=3))
     async with engine_on(moto, prefix, tmp_path, post) as engine:
         request = await engine.submit(Parcel(number=1))
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while (await request.view()).state.attempts == 0:
                 await asyncio.sleep(0.02)
         assert await request.cancel() == "cancelled"
@@ -118,7 +118,7 @@ async def test_a_copy_that_another_worker_takes_during_the_call_is_deleted(moto,
     settings = load({"url": url, "queue_url": moto.queue_url(prefix, 120)})
     async with Engine(flows=[send], settings=settings) as first:
         request = await first.submit(Parcel(number=1))
-        await asyncio.wait_for(called.wait(), 20)
+        await asyncio.wait_for(called.wait(), 60)
         queue = first.pipeline.environment.stores.job_counts
         assert queue is not None
         async with Engine(flows=[send], settings=settings) as second:

@@ -245,13 +245,13 @@ def _paused(pause: Pause, now_ms: int, place: Target, then: str) -> str:
             return (
                 f"the credential {scope.credential} is missing since {moment(pause.since_ms)}"
                 f" ({ago(pause.since_ms, now_ms)}){why}{then}; set the variable and restart the"
-                f" program, or: {how_to_change(scope, place)}"
+                f" program, or store it: {how_to_put(scope, place)}"
             )
         if pause.kind == "config":
             return (
                 f"{scope.credential} is not stored since {moment(pause.since_ms)}"
                 f" ({ago(pause.since_ms, now_ms)}){why}{then}; requests that use it are sent when"
-                f" it is: {how_to_change(scope, place)}"
+                f" it is: {how_to_put(scope, place)}"
             )
         return (
             f"the provider refuses the credential {scope.credential} since {moment(pause.since_ms)}"
@@ -270,13 +270,16 @@ def how_to_resume(scope: Scope, place: Target) -> str:
     return place.process(f"resume{named or ' --everything'}")
 
 
-def how_to_change(scope: Scope, place: Target) -> str:
+def how_to_put(scope: Scope, place: Target) -> str:
     kind, _, code = (scope.credential or "").partition("/")
-    put = place.process(
-        f"config put {kind} {shlex.quote(code)} NAME=@FILE{options(tenant=scope.tenant)}"
+    return place.process(
+        f"config put {kind} {shlex.quote(code)} NAME=VALUE{options(tenant=scope.tenant)}"
     )
+
+
+def how_to_change(scope: Scope, place: Target) -> str:
     return (
-        f"{put} with the new secret; if the provider accepts the old one again:"
+        f"{how_to_put(scope, place)} with the new secret; if the provider accepts the old one again:"
         f" {how_to_resume(scope, place)}"
     )
 

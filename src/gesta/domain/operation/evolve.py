@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from gesta.domain import events as e
 from gesta.domain.operation import Operation
-from gesta.domain.state import Phase, State
+from gesta.domain.state import State
 
 #: (state, event, the version of the event, when it occurred) → the state after it.
 Fold = Callable[[State, Any, int, int], State]
@@ -54,36 +54,27 @@ def created(event: e.Created, meta: e.Meta) -> State:
 
 def succeeded(operation: Operation) -> Fold:
     """The fold of the events that say that an operation had its effect."""
-    status = operation.status
-    phase: Phase = "ended" if operation.is_last else "idle"
+    status, phase = operation.status, "ended" if operation.is_last else "idle"
 
     def fold(state: State, event: e.Succeeded, version: int, at: int) -> State:
-        return had_effect(state, event, version, at, (status, phase))
+        return replace(
+            state,
+            version=version,
+            updated_at=at,
+            status=status,
+            phase=phase,
+            attempts=event.attempts,
+            provider_id=event.provider_id,
+            target_id=event.target_id,
+            detail=event.detail,
+            due_at=None,
+            started=None,
+            in_doubt=False,
+            reason="",
+            first_attempt_at=state.first_attempt_at or at,
+        )
 
     return fold
-
-
-def had_effect(
-    state: State, event: e.Succeeded, version: int, at: int, then: tuple[str, Phase]
-) -> State:
-    """The state after an operation succeeded. `then`: the status and phase that follow."""
-    status, phase = then
-    return replace(
-        state,
-        version=version,
-        updated_at=at,
-        status=status,
-        phase=phase,
-        attempts=event.attempts,
-        provider_id=event.provider_id,
-        target_id=event.target_id,
-        detail=event.detail,
-        due_at=None,
-        started=None,
-        in_doubt=False,
-        reason="",
-        first_attempt_at=state.first_attempt_at or at,
-    )
 
 
 def resolved(operations: Mapping[str, Operation]) -> Fold:

@@ -111,8 +111,9 @@ def opening_facts(amount: Money, operation: str, gateway: str = "") -> dict[str,
     return facts
 
 
-def with_funds(state: State, funds: Funds) -> State:
-    return replace(state, facts=msgspec.to_builtins(funds))
+def with_funds(state: State, funds: Funds, **changes: Any) -> State:
+    """The state with these amounts and with what else changes."""
+    return replace(state, facts=msgspec.to_builtins(funds), **changes)
 
 
 def status_of(funds: Funds) -> str | None:

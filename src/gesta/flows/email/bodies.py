@@ -151,12 +151,24 @@ _MISSING = frozenset({"NoSuchKey", "NoSuchBucket", "404", "NotFound"})
 class Bodies(ConfigBody, frozen=True):
     """The bucket of `s3:` references, below `prefix`."""
 
-    bucket: Annotated[str, msgspec.Meta(min_length=3, max_length=63, pattern=r"^[a-z0-9.-]+$")]
-    region: Annotated[str, msgspec.Meta(min_length=1, max_length=40, pattern=r"^[a-z0-9-]+$")]
+    bucket: Annotated[
+        str,
+        msgspec.Meta(
+            min_length=3, max_length=63, pattern=r"^[a-z0-9.-]+$", examples=["shop-bodies"]
+        ),
+    ]
+    region: Annotated[
+        str,
+        msgspec.Meta(min_length=1, max_length=40, pattern=r"^[a-z0-9-]+$", examples=["eu-west-1"]),
+    ]
     access_key_id: str
     secret_access_key: Secret[str]
-    prefix: Annotated[str, msgspec.Meta(max_length=500, pattern=r"^([\w=@+-][\w .=@+-]*/)*$")] = ""
-    endpoint_url: Annotated[str, msgspec.Meta(pattern=r"^(https?://[^\s/?#]+.*)?$")] = ""
+    prefix: Annotated[
+        str, msgspec.Meta(max_length=500, pattern=r"^([\w=@+-][\w .=@+-]*/)*$", examples=["mails/"])
+    ] = ""
+    endpoint_url: Annotated[
+        str, msgspec.Meta(pattern=r"^(https?://[^\s/?#]+.*)?$", examples=["https://s3.example.com"])
+    ] = ""
 
     def __repr__(self) -> str:
         return "Bodies()"

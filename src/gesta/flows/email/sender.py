@@ -50,19 +50,33 @@ class Sender(ConfigBody, frozen=True):
 
     kind: Literal["smtp", "ses"]
     from_address: Annotated[
-        str, msgspec.Meta(min_length=3, max_length=254, pattern=r"^[^@\s]+@[^@\s]+$")
+        str,
+        msgspec.Meta(
+            min_length=3,
+            max_length=254,
+            pattern=r"^[^@\s]+@[^@\s]+$",
+            examples=["shop@example.com"],
+        ),
     ]
     from_name: Annotated[
-        str, msgspec.Meta(max_length=100, pattern=r"^((?!=\?)[^\x00-\x1f\x7f-\x9f])*$")
+        str,
+        msgspec.Meta(
+            max_length=100, pattern=r"^((?!=\?)[^\x00-\x1f\x7f-\x9f])*$", examples=["Shop"]
+        ),
     ] = ""
     #: SMTP.
-    host: Annotated[str, msgspec.Meta(max_length=253, pattern=r"^[A-Za-z0-9.:-]*$")] = ""
+    host: Annotated[
+        str,
+        msgspec.Meta(max_length=253, pattern=r"^[A-Za-z0-9.:-]*$", examples=["smtp.example.com"]),
+    ] = ""
     port: Annotated[int, msgspec.Meta(ge=1, le=65_535)] = 587
     tls: Literal["starttls", "tls", "none"] = "starttls"
     user: str = ""
     password: Secret[str] = ""
     #: SES.
-    region: Annotated[str, msgspec.Meta(max_length=40, pattern=r"^[a-z0-9-]*$")] = ""
+    region: Annotated[
+        str, msgspec.Meta(max_length=40, pattern=r"^[a-z0-9-]*$", examples=["eu-west-1"])
+    ] = ""
     access_key_id: str = ""
     secret_access_key: Secret[str] = ""
     configuration_set: str = ""
@@ -71,12 +85,17 @@ class Sender(ConfigBody, frozen=True):
         Annotated[
             str,
             msgspec.Meta(
-                max_length=256, pattern=r"^arn:aws[a-z-]*:sns:[a-z0-9-]+:[0-9]{12}:[A-Za-z0-9_-]+$"
+                max_length=256,
+                pattern=r"^arn:aws[a-z-]*:sns:[a-z0-9-]+:[0-9]{12}:[A-Za-z0-9_-]+$",
+                examples=["arn:aws:sns:eu-west-1:123456789012:reports"],
             ),
         ]
     ] = msgspec.field(default_factory=list)
     #: Another address than Amazon's, for tests.
-    endpoint_url: Annotated[str, msgspec.Meta(pattern=r"^(https?://[^\s/?#]+.*)?$")] = ""
+    endpoint_url: Annotated[
+        str,
+        msgspec.Meta(pattern=r"^(https?://[^\s/?#]+.*)?$", examples=["https://email.example.com"]),
+    ] = ""
     per_second: PerSecond = PER_SECOND
 
     def __repr__(self) -> str:

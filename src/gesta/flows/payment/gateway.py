@@ -33,14 +33,19 @@ class GatewayAccount(ConfigBody, frozen=True):
     sent_to: ClassVar = {"api_key": ("type", "api_url")}
 
     #: Which gateway speaks to it: `stripe`, `http`, or one that the program adds.
-    type: Annotated[str, msgspec.Meta(pattern="^[a-z][a-z0-9_]{0,31}$")]
+    type: Annotated[str, msgspec.Meta(pattern="^[a-z][a-z0-9_]{0,31}$", examples=["stripe"])]
     #: The account's id at the gateway, e.g. acct_1…. A resend never reaches another account.
     account: Annotated[str, msgspec.Meta(min_length=1, max_length=200)]
     api_key: Secret[str]
     #: Verifies webhooks; empty: webhooks of this account are refused.
     webhook_secret: Secret[str] = ""
     #: Empty: the gateway's own address. The private-address guard applies.
-    api_url: Annotated[str, msgspec.Meta(pattern=r"^(https?://[^\s/?#]+[^\s]*)?$")] = ""
+    api_url: Annotated[
+        str,
+        msgspec.Meta(
+            pattern=r"^(https?://[^\s/?#]+[^\s]*)?$", examples=["https://api.example.com"]
+        ),
+    ] = ""
     per_second: PerSecond = 50.0
     #: What only this type of gateway needs; checked by the gateway when it is used.
     options: dict[str, Any] = msgspec.field(default_factory=dict)

@@ -30,6 +30,7 @@ from gesta.flows.payment.transaction_flow import (
     transaction_flow,
 )
 from gesta.outbound.http import AttemptEnded
+from gesta.tenants.flow_records import TenantRecords
 
 __all__ = ["NAME", "Settle", "flow"]
 
@@ -112,18 +113,30 @@ async def _check_total(one: Settle, attempt: Attempt) -> None:
         captured = Money.of_minor(total, one.amount.currency)
         text = f"{captured} was captured, and {asked} is asked for"
         raise AttemptEnded(Rejected("total_mismatch", text))
-    own = attempt.request_id.encode()
     try:
-        for name in one.transactions:
-            if await attempt.records.put(_SETTLED, name, 1, own):
-                continue
-            known = await attempt.records.get(_SETTLED, name)
-            if known is not None and known.value != own:
-                raise AttemptEnded(
-                    Rejected("settled_elsewhere", f"{name} belongs to another settlement")
-                )
+        await _claim(one, attempt.records, attempt.request_id.encode())
     except StoreError as error:
         raise AttemptEnded(Retry("vault_unavailable", str(error))) from None
+
+
+async def _claim(one: Settle, records: TenantRecords, own: bytes) -> None:
+    """Make the transactions ours, or end the attempt. If one belongs to another settlement, none is
+    claimed, unless that one claims it at this very moment.
+    """
+    free = await _unclaimed(one.transactions, records, own)
+    if free and not all(await records.put_many(_SETTLED, free, 1, own)):
+        await _unclaimed(free, records, own)
+
+
+async def _unclaimed(names: Sequence[str], records: TenantRecords, own: bytes) -> list[str]:
+    """Those that no settlement has claimed. Ends the attempt if another one has claimed any."""
+    known = await records.get_many([(_SETTLED, name) for name in names])
+    for name, record in zip(names, known, strict=True):
+        if record is not None and record.value != own:
+            raise AttemptEnded(
+                Rejected("settled_elsewhere", f"{name} belongs to another settlement")
+            )
+    return [name for name, record in zip(names, known, strict=True) if record is None]
 
 
 def _refusal(one: Settle, state: State | None, name: str) -> Rejected | None:

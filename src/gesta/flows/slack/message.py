@@ -23,8 +23,8 @@ API_URL: Final = "https://slack.com/api/"
 TEXT_LENGTH_MAX: Final = 40_000
 BLOCKS_MAX: Final = 50
 
-#: Ids of channels, direct messages, groups and users. A name (#name, @name) or an address may be
-#: given to somebody else later.
+#: Ids of channels, direct messages, groups and users. A name (#name, @name) or an address may
+#: belong to another channel or person later.
 PLACE: Final = re.compile(r"[CDGUW][A-Z0-9]{2,}")
 PLACE_RULE: Final = (
     "must be an id of Slack's, C… D… G… U… or W… in capitals and digits, not a name or an address"
@@ -89,9 +89,9 @@ class Workspace(ConfigBody, frozen=True):
     #: and about one a second in one channel.
     channel_per_second: PerSecond = 1.0
     #: Another address of the API; the private-address guard applies.
-    api_url: Annotated[str, msgspec.Meta(pattern=r"^https?://[^\s/?#]+/", max_length=2_048)] = (
-        API_URL
-    )
+    api_url: Annotated[
+        str, msgspec.Meta(pattern=r"^https?://[^\s/?#]+/", max_length=2_048, examples=[API_URL])
+    ] = API_URL
 
     def __repr__(self) -> str:
         return f"Workspace(default_channel_id={self.default_channel_id!r})"
@@ -115,8 +115,18 @@ class App(ConfigBody, frozen=True):
     """How messages look: the name and icon they are posted under, and whether links unfold."""
 
     username: Annotated[str, msgspec.Meta(min_length=1, max_length=80)] | None = None
-    icon_emoji: Annotated[str, msgspec.Meta(pattern="^:[^:\\s]+:$")] | None = None
-    icon_url: Annotated[str, msgspec.Meta(pattern="^https://", max_length=2_048)] | None = None
+    icon_emoji: (
+        Annotated[str, msgspec.Meta(pattern="^:[^:\\s]+:$", examples=[":robot_face:"])] | None
+    ) = None
+    icon_url: (
+        Annotated[
+            str,
+            msgspec.Meta(
+                pattern="^https://", max_length=2_048, examples=["https://example.com/icon.png"]
+            ),
+        ]
+        | None
+    ) = None
     unfurl_links: bool | None = None
     unfurl_media: bool | None = None
 

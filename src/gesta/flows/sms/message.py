@@ -54,24 +54,28 @@ class Account(ConfigBody, frozen=True):
 
     sent_to: ClassVar = {"auth_token": ("api_url",)}
 
-    account_sid: Annotated[str, msgspec.Meta(pattern="^AC[0-9A-Za-z]{1,64}$")]
+    account_sid: Annotated[str, msgspec.Meta(pattern="^AC[0-9A-Za-z]{1,64}$", examples=["AC0123"])]
     auth_token: Secret[str]
     #: The number, short code or name of the sender; or a messaging service, which chooses one.
     sender: Annotated[str, msgspec.Meta(min_length=1, max_length=20)] | None = None
-    messaging_service_sid: Annotated[str, msgspec.Meta(pattern="^MG[0-9A-Za-z]{1,64}$")] | None = (
-        None
-    )
+    messaging_service_sid: (
+        Annotated[str, msgspec.Meta(pattern="^MG[0-9A-Za-z]{1,64}$", examples=["MG0123"])] | None
+    ) = None
     #: The account's token where `auth_token` is the secret of an API key: Twilio signs reports with
     #: it.
     callback_token: Secret[str] = ""
-    api_key_sid: Annotated[str, msgspec.Meta(pattern="^SK[0-9A-Za-z]{1,64}$")] | None = None
+    api_key_sid: (
+        Annotated[str, msgspec.Meta(pattern="^SK[0-9A-Za-z]{1,64}$", examples=["SK0123"])] | None
+    ) = None
     #: The country of numbers without country code, e.g. DE.
-    default_region: Annotated[str, msgspec.Meta(pattern="^[A-Z]{2}$")] | None = None
+    default_region: Annotated[str, msgspec.Meta(pattern="^[A-Z]{2}$", examples=["DE"])] | None = (
+        None
+    )
     per_second: PerSecond = 10.0
     #: Another address of the API; the private-address guard applies.
-    api_url: Annotated[str, msgspec.Meta(pattern=r"^https?://[^\s/?#]+[^/]*", max_length=2_048)] = (
-        API_URL
-    )
+    api_url: Annotated[
+        str, msgspec.Meta(pattern=r"^https?://[^\s/?#]+[^/]*", max_length=2_048, examples=[API_URL])
+    ] = API_URL
 
     def __repr__(self) -> str:
         return f"Account({self.account_sid})"

@@ -39,12 +39,25 @@ class Space(ConfigBody, frozen=True):
     sent_to: ClassVar = {"api_key": ("host", "api_url")}
 
     #: example.backlog.com, example.backlog.jp or example.backlogtool.com
-    host: Annotated[str, msgspec.Meta(pattern="^[a-z0-9-]+(\\.[a-z0-9-]+)+$", max_length=253)]
+    host: Annotated[
+        str,
+        msgspec.Meta(
+            pattern="^[a-z0-9-]+(\\.[a-z0-9-]+)+$", max_length=253, examples=["example.backlog.com"]
+        ),
+    ]
     api_key: Secret[str]
     #: Issues created per second. Backlog advises at most one.
     per_second: Annotated[float, msgspec.Meta(gt=0, le=1_000)] = 1.0
     #: Instead of https://HOST, for tests.
-    api_url: Annotated[str, msgspec.Meta(pattern="^https?://", max_length=500)] | None = None
+    api_url: (
+        Annotated[
+            str,
+            msgspec.Meta(
+                pattern="^https?://", max_length=500, examples=["https://example.backlog.com"]
+            ),
+        ]
+        | None
+    ) = None
 
     @property
     def url(self) -> str:

@@ -75,6 +75,7 @@ REMEDIES: dict[str, str] = {
         ": the host is in a private network; to allow it, set allow_private, e.g."
         " GESTA_ALLOW_PRIVATE=127.0.0.0/8"
     ),
+    "unsendable": ": the URL or a header is not valid; a URL begins with https:// and names a host",
     "plain_http": ": without https, only hosts that allow_private names are reached",
     "dns": ": the host name has no address; check the URL and the name server",
     "refused": ": no server accepts connections at this host and port",

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
 from gesta.flows.deferrals import Postponed
+from gesta.outbound.http.transport import REMEDIES as HTTP_REMEDIES
 from gesta.runtime.clock import Runtime
 
 #: The stage of the SMTP session that decided. Before `data`, nothing was sent; at `data`, the
@@ -25,9 +26,9 @@ MailFaultReason = Literal[
     "unsendable",  # the server cannot be asked this way at all: no AUTH, a name that is none
 ]
 REMEDIES: dict[str, str] = {
-    "private_address": (
-        ": the host is in a private network; to allow it, set allow_private, e.g."
-        " GESTA_ALLOW_PRIVATE=127.0.0.0/8"
+    **HTTP_REMEDIES,
+    "unsendable": (
+        ": the server does not offer the login that the sender needs, or its name is not valid"
     ),
     "tls": (
         ": no STARTTLS offered, or a certificate that does not fit; tls=none does without, to hosts"

@@ -68,10 +68,6 @@ def holder_of(claim: Claim, stream: str | None) -> Holder:
     return Holder(claim.request_id, claim.content, stream)
 
 
-def claim_of(stream: str, holder: Holder) -> Claim:
-    return Claim(name_of(stream), holder.request_id, holder.content)
-
-
 def claiming(name: bytes, version: int, holder: Holder, nonce: bytes) -> Write:
     """With a fresh nonce, it has an id of its own: the server would answer a repeated claim as it
     did the first one, although another request may have the key by now. A repetition is recognised

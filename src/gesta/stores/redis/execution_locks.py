@@ -11,16 +11,19 @@ from typing import NamedTuple
 from gesta.ports.job_queue import LeasedJob
 from gesta.runtime.clock import Runtime
 from gesta.stores.redis.connection import Call, Redis, script
-from gesta.stores.redis.keys import LOCK_MS, RequestKeys, slot_of
+from gesta.stores.redis.keys import LOCK_MS, RequestKeys, queue_name, slot_of
 
 #: A lock that is held for so long is renewed (S0-6: at a third of its time).
 RENEW_SECONDS = LOCK_MS / 3_000
 
 
 class Lock(NamedTuple):
+    """The lock of a leased job, and the BullMQ queue that the job is in."""
+
     key: str
     job_id: str
     token: str
+    queue: str
 
     @property
     def value(self) -> str:
@@ -29,14 +32,20 @@ class Lock(NamedTuple):
 
 def lock_of(leased: LeasedJob) -> Lock:
     job = leased.job
-    return Lock(RequestKeys(job.flow, job.tenant, job.request_id).lock, job.id, leased.token)
+    key = RequestKeys(job.flow, job.tenant, job.request_id).lock
+    return Lock(key, job.id, leased.token, queue_name(job.flow))
 
 
 class ExecutionLocks:
     def __init__(self, redis: Redis, runtime: Runtime) -> None:
         self._redis, self._runtime = redis, runtime
-        #: What this process holds, and when it was set.
-        self._held: dict[Lock, float] = {}
+        #: What this process holds, by job id, and when it was set.
+        self._held: dict[str, tuple[Lock, float]] = {}
+
+    def of(self, job_id: str, token: str) -> Lock | None:
+        """The lock that this process holds for a leased job."""
+        lock, _ = self._held.get(job_id, (None, 0.0))
+        return lock if lock is not None and lock.token == token else None
 
     async def lock(
         self, locks: Sequence[Lock], replaced: Mapping[Lock, str] | None = None
@@ -49,14 +58,9 @@ class ExecutionLocks:
             Call(
                 script("lock"),
                 [one.key for one in group],
-                [
-                    LOCK_MS,
-                    *(
-                        part
-                        for one in group
-                        for part in (one.job_id, one.value, (replaced or {}).get(one, ""))
-                    ),
-                ],
+                [LOCK_MS, *(one.value for one in group), *(replaced[one] for one in group)]
+                if replaced
+                else [LOCK_MS, *(one.value for one in group)],
             )
             for group in groups
         ]
@@ -67,22 +71,23 @@ class ExecutionLocks:
                 if holder:
                     refused[one] = holder
                 else:
-                    self._held[one] = now
+                    self._held[one.job_id] = one, now
         return refused
 
-    async def unlock(self, locks: Sequence[Lock]) -> None:
+    def unlock_calls(self, locks: Sequence[Lock]) -> list[Call]:
+        """The calls that remove these locks."""
         for one in locks:
-            self._held.pop(one, None)
-        calls = [
+            if self.of(one.job_id, one.token) is not None:
+                del self._held[one.job_id]
+        return [
             Call(script("unlock"), [one.key for one in group], [one.value for one in group])
             for group in self._groups(locks)
         ]
-        await self._redis.calls(calls)
 
     async def renew(self, token: str) -> None:
         """Renew the locks of a token that were set long ago."""
         before = self._runtime.monotonic() - RENEW_SECONDS
-        old = [one for one, at in self._held.items() if at <= before and one.token == token]
+        old = [one for one, at in self._held.values() if at <= before and one.token == token]
         if old:
             await self.lock(old)
 

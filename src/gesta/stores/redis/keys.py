@@ -20,7 +20,6 @@ _SLACK = "notification.slack"
 _EMAIL = "notification.email"
 #: The queues that the documents name. BullMQ refuses a colon, so `email:send` is a logical name.
 QUEUES = {_SLACK: "MessageRequestQueue", _EMAIL: "email-send"}
-LOGICAL_QUEUES = {_EMAIL: "email:send"}
 JOB_NAMES = {_SLACK: "send-message-request"}
 _FLOWS = {name: flow for flow, name in QUEUES.items()}
 _PREFIX = re.compile(r"[A-Za-z0-9._{}-]{1,64}")

@@ -30,6 +30,7 @@ from gesta.ports.read_model import (
     should_have_a_job,
 )
 from gesta.runtime.group_commit import GroupCommit
+from gesta.stores.recent_views import RecentViews, Saved
 from gesta.stores.redis.connection import Call, Redis, script
 from gesta.stores.redis.keys import SLOTS, IndexKeys, RequestKeys, slot_of
 
@@ -85,12 +86,15 @@ class RedisReadModel:
         self._shards = shards(SHARDS if redis.address.is_cluster else 1)
         #: Many callers wait for one request each: their reads are one call.
         self._reads: GroupCommit[Key, View | None] = GroupCommit(self._read, "gesta-redis-reads")
+        self._recent = RecentViews()
 
     async def get(self, keys: Sequence[Key]) -> dict[Key, View]:
-        if len(keys) != 1:
-            return await self._get(keys)
-        view = await self._reads.add(keys[0])
-        return {} if view is None else {keys[0]: view}
+        found, missing = self._recent.get(keys)
+        if len(missing) > 1:
+            found |= await self._get(missing)
+        elif missing and (view := await self._reads.add(missing[0])) is not None:
+            found[missing[0]] = view
+        return found
 
     async def _read(self, keys: list[Key]) -> list[View | None]:
         found = await self._get(keys)
@@ -116,22 +120,28 @@ class RedisReadModel:
     ) -> bool:
         if quarantined:
             raise StoreError("quarantined events are kept in the durable store, not beside views")
-        await self._save(views)
-        if not moves:
-            return True
+        all_newer = await self._save(views)
         # Last, and only once every view is written: a position says that nothing is missing.
-        args = [value for move in moves for value in (move.name, move.before, move.after)]
-        moved = await self._redis.calls(
-            [Call(script("move_positions"), [shard.positions], args) for shard in self._shards]
-        )
-        return all(moved)
+        moved = not moves or await self._move(moves)
+        self._recent.committed(views, Saved(moved, all_newer))
+        return moved
 
-    async def _save(self, views: Sequence[View]) -> None:
+    async def _move(self, moves: Sequence[Move]) -> bool:
+        args = [value for move in moves for value in (move.name, move.before, move.after)]
+        return all(
+            await self._redis.calls(
+                [Call(script("move_positions"), [shard.positions], args) for shard in self._shards]
+            )
+        )
+
+    async def _save(self, views: Sequence[View]) -> bool:
+        """Whether each was newer than the stored one."""
         groups: dict[tuple[str, str], list[View]] = defaultdict(list)
         for view in views:
             groups[view.state.flow, view.state.tenant].append(view)
         saves = [_save_call(flow, tenant, group) for (flow, tenant), group in groups.items()]
         answers = await self._redis.calls([*saves, *self._index_calls(views)])
+        all_newer = True
         for (flow, tenant), answer in zip(groups, answers, strict=False):
             for text in answer:
                 if not isinstance(text, int):
@@ -140,6 +150,8 @@ class RedisReadModel:
                         f" gesta's: {text}. Delete or rename the key; the view is written"
                         " again by itself"
                     )
+                all_newer = all_newer and text == 1
+        return all_newer
 
     def _index_calls(self, views: Sequence[View]) -> list[Call]:
         by_shard: dict[Shard, list[State]] = defaultdict(list)
@@ -152,25 +164,28 @@ class RedisReadModel:
                 Call(
                     script("index_views"),
                     [shard.sweep, shard.open, shard.undecided, shard.versions, shard.flows],
-                    [len(flows), *flows, *chain.from_iterable(map(_index_args, states))],
+                    [_pack(list(flows)), _pack([_index_row(state) for state in states])],
                 )
             )
         return calls
 
     async def replace(self, views: Sequence[View]) -> None:
         """Save views whatever is stored of them."""
+        self._recent.forget()
         stored = await self.get([key_of(view.state) for view in views])
         await self.remove([view.state for view in stored.values()])
         await self._save(views)
 
     async def positions(self) -> dict[str, int]:
         """The position of each projection: the lowest of all shards."""
+        self._recent.forget()
         found = await self._redis.commands(["HGETALL", shard.positions] for shard in self._shards)
         names = set().union(*found)
         return {name: min(int(one.get(name, 0)) for one in found) for name in names}
 
     async def remove(self, states: Sequence[State]) -> None:
         """Remove views that have not changed since."""
+        self._recent.forget()
         groups: dict[tuple[str, str], list[State]] = defaultdict(list)
         members: dict[Shard, list[str]] = defaultdict(list)
         for state in states:
@@ -483,11 +498,9 @@ def _statuses_of(flow: str) -> tuple[str, ...]:
 
 def _save_call(flow: str, tenant: str, views: Sequence[View]) -> Call:
     keys, head = _group_head(flow, tenant, [view.state.id for view in views])
-    return Call(
-        script("save_views"),
-        keys,
-        [*head, DISPATCHED_KEPT_MS, *chain.from_iterable(map(_save_args, views))],
-    )
+    # One argument: the client takes longer for each than for its content.
+    packed = _pack([_row(view) for view in views])
+    return Call(script("save_views"), keys, [*head, DISPATCHED_KEPT_MS, packed])
 
 
 def _group_head(flow: str, tenant: str, ids: Iterable[str]) -> tuple[list[str], list[Any]]:
@@ -500,9 +513,10 @@ def _group_head(flow: str, tenant: str, ids: Iterable[str]) -> tuple[list[str], 
     return names, [len(statuses), *statuses]
 
 
-def _save_args(view: View) -> list[Any]:
+def _row(view: View) -> list[Any]:
+    """As save_views.lua has it."""
     state = view.state
-    packed = [
+    return [
         state.id,
         state.version,
         state.status,
@@ -511,12 +525,12 @@ def _save_args(view: View) -> list[Any]:
         state.is_terminal,
         *chain.from_iterable(_snapshot(view).items()),
     ]
-    # One argument: the client takes longer for each than for its content.
-    return [_pack(packed)]
 
 
 def _snapshot(view: View) -> dict[str, Any]:
-    """The fields that other services read, and ours: `state` and `payload` in full."""
+    """The fields that other services read, and ours: `state`, and `payload` where it is more than
+    `data`.
+    """
     state = view.state
     fields: dict[str, Any] = {"id": state.id, "tenant": state.tenant}
     given = _fields_of(view.payload) if view.payload[:1] == b"{" else {}
@@ -524,6 +538,8 @@ def _snapshot(view: View) -> dict[str, Any]:
         raw = given.get(name)
         if raw is not None and bytes(raw)[:1] == b'"':
             fields[name] = _text_of(raw)
+    if "data" in given:
+        fields["payload"] = view.payload.decode()
     return fields | {
         "data": bytes(given.get("data", view.payload)).decode(),
         "status": state.status,
@@ -532,12 +548,12 @@ def _snapshot(view: View) -> dict[str, Any]:
         "updatedAt": state.updated_at,
         "lastStreamRevision": state.version - 1,
         "state": _encode(state).decode(),
-        "payload": view.payload.decode(),
     }
 
 
-def _index_args(state: State) -> list[Any]:
-    packed = [
+def _index_row(state: State) -> list[Any]:
+    """As index_views.lua has it."""
+    return [
         _member(state),
         state.version,
         "" if state.sweep_at is None else state.sweep_at,
@@ -545,7 +561,6 @@ def _index_args(state: State) -> list[Any]:
         state.updated_at if state.waits_for_a_person else "",
         state.is_terminal,
     ]
-    return [_pack(packed)]
 
 
 def _view_of(state: str, payload: str) -> View:

@@ -3,7 +3,7 @@
 Its stdin is a socket to the parent; it ends when the parent does. Both sides send frames of
 msgpack, each after its length.
 
-A template is a program of somebody else, and no template engine limits memory and time by itself:
+A tenant wrote the template, and no template engine limits memory and time by itself:
 one filter can make a gigabyte out of a line. So the operating system limits this process. A child
 that exceeds a limit is killed, and its parent starts another.
 """

@@ -273,7 +273,7 @@ class FlowContract:
     async def test_nothing_is_sent_to_a_person_who_was_erased(self, stage: Stage) -> None:
         flow, subject = stage.channel.flow(), stage.channel.subject(1)
         if subject is None:
-            assert plan_of(flow.payload) is None, "a payload with personal fields is about somebody"
+            assert plan_of(flow.payload) is None, "a payload with personal fields is about a person"
             return
         await stage.engine.admin.pause(flow=flow.name)
         request = await stage.submit()

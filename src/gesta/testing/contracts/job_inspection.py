@@ -65,8 +65,8 @@ class JobInspectionContract(Contract):
         }
 
     async def test_a_job_of_an_expired_lease_is_listed_as_abandoned(self, harness: Harness) -> None:
-        """Also while nobody takes anything: what a dead worker had stays leased until somebody
-        comes for it.
+        """Also while no worker asks for jobs: the job of a dead worker stays leased until another
+        worker takes it.
         """
         job, token = await put_job(harness), fresh_name("token")
         flow = job.flow

@@ -54,7 +54,7 @@ class TokenBucketsContract(Contract):
         (answer,) = await harness.token_buckets.reserve([Wanted(name, RATE, 1)], AHEAD_MS)
         assert answer.next_at == now + 300
 
-    async def test_buckets_and_tenants_are_apart(self, harness: Harness) -> None:
+    async def test_buckets_and_tenants_are_separate(self, harness: Harness) -> None:
         (tenant, name), now = fresh_bucket(), harness.runtime.now_ms()
         await times(harness, (tenant, name), 9)
         for other in ((tenant, f"{name}.b"), (f"{tenant}.b", name)):

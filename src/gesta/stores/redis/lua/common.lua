@@ -92,8 +92,15 @@ local function open(name)
   return q
 end
 
+-- The first event of a script shortens the stream; the others only add, which takes less time.
 local function event(q, name, id, ...)
-  call('XADD', q.events, 'MAXLEN', '~', q.events_max or 10000, '*', 'event', name, 'jobId', id, ...)
+  if q.is_trimmed then
+    call('XADD', q.events, '*', 'event', name, 'jobId', id, ...)
+  else
+    q.is_trimmed = true
+    local most = q.events_max or 10000
+    call('XADD', q.events, 'MAXLEN', '~', most, '*', 'event', name, 'jobId', id, ...)
+  end
 end
 
 -- Wakes one worker that waits, ours or Node's.
@@ -138,9 +145,10 @@ local function present_of(q)
   return present
 end
 
-local function zadd_all(key, scored)
-  for first = 1, #scored, 2 * BATCH do
-    call('ZADD', key, unpack(scored, first, math.min(first + 2 * BATCH - 1, #scored)))
+-- A command with many members. BATCH is even: a score stays with its member.
+local function call_all(command, key, values)
+  for first = 1, #values, BATCH do
+    call(command, key, unpack(values, first, math.min(first + BATCH - 1, #values)))
   end
 end
 
@@ -178,7 +186,7 @@ local function make_ready(q, list)
       table.insert(scored, one.id)
     end
   end
-  zadd_all(q.prioritized, scored)
+  call_all('ZADD', q.prioritized, scored)
   for field, turn in pairs(changed) do call('HSET', q.ends, field, turn) end
   call('SET', q.pc, math.max(tonumber(call('GET', q.pc) or 0), (present + 1) * PLACES))
   for _, one in ipairs(list) do event(q, 'waiting', one.id, 'prev', one.prev or 'added') end

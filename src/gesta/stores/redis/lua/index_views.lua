@@ -5,30 +5,51 @@
 --       3 undecided  ZSET (member, updatedAt): requests that wait for a person
 --       4 versions   HASH (member, version) of the requests that have not ended
 --       5 flows      ZSET (tenant and flow, 0)
--- ARGV  1 the number of flows, then the flows; then per request, in MessagePack: member, version,
---       sweep at or "", open since or "", undecided since or "", whether it has ended
-local flows = tonumber(ARGV[1])
-for n = 2, 1 + flows do
-  redis.call('ZADD', KEYS[5], 0, ARGV[n])
-end
-local function put(key, score, member)
-  if score == '' then
-    redis.call('ZREM', key, member)
-  else
-    redis.call('ZADD', key, string.format('%.0f', score), member)
+-- ARGV  in MessagePack: 1 the flows; 2 the requests, each a list: member, version, sweep at or "",
+--       open since or "", undecided since or "", whether it has ended
+local PART = 1000
+local function run(command, key, values)
+  for first = 1, #values, PART do
+    redis.call(command, key, unpack(values, first, math.min(first + PART - 1, #values)))
   end
 end
-for at = 2 + flows, #ARGV do
-  local member, version, sweep, open, undecided, ended = unpack(cmsgpack.unpack(ARGV[at]))
-  if version > tonumber(redis.call('HGET', KEYS[4], member) or '0') then
-    put(KEYS[1], sweep, member)
-    put(KEYS[2], open, member)
-    put(KEYS[3], undecided, member)
-    if ended then
-      redis.call('HDEL', KEYS[4], member)
-    else
-      redis.call('HSET', KEYS[4], member, string.format('%.0f', version))
+
+for _, flow in ipairs(cmsgpack.unpack(ARGV[1])) do
+  redis.call('ZADD', KEYS[5], 0, flow)
+end
+local requests = cmsgpack.unpack(ARGV[2])
+local added, removed, versions, ended = {{}, {}, {}}, {{}, {}, {}}, {}, {}
+for first = 1, #requests, PART do
+  local members = {}
+  for n = first, math.min(first + PART - 1, #requests) do
+    members[#members + 1] = requests[n][1]
+  end
+  for n, stored in ipairs(redis.call('HMGET', KEYS[4], unpack(members))) do
+    local one = requests[first + n - 1]
+    local member, version = one[1], one[2]
+    if version > tonumber(stored or '0') then
+      for key = 1, 3 do
+        local score = one[2 + key]
+        if score == '' then
+          table.insert(removed[key], member)
+        else
+          table.insert(added[key], string.format('%.0f', score))
+          table.insert(added[key], member)
+        end
+      end
+      if one[6] then
+        table.insert(ended, member)
+      else
+        table.insert(versions, member)
+        table.insert(versions, string.format('%.0f', version))
+      end
     end
   end
 end
-return #ARGV
+for key = 1, 3 do
+  run('ZREM', KEYS[key], removed[key])
+  run('ZADD', KEYS[key], added[key])
+end
+run('HDEL', KEYS[4], ended)
+run('HSET', KEYS[4], versions)
+return #requests

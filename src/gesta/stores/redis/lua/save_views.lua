@@ -6,50 +6,110 @@
 --       then two per view: its snapshot (HASH) and its dispatched mark (STRING)
 -- ARGV  1 S, the number of statuses; 2 … 1+S the statuses
 --       2+S how long a dispatched mark outlives the end of its request, in milliseconds
---       then per view, in MessagePack: id, version, status, updatedAt, dispatch version or 0,
---       whether it has ended, and field, value, …
+--       3+S the views in MessagePack, each a list: id, version, status, updatedAt, dispatch version
+--       or 0, whether it has ended, and field, value, …
 -- Returns per view: 1 saved, 0 not newer, or an error.
+local call, PART = redis.call, 1000
 local count = tonumber(ARGV[1])
 local by_status = {}
 for n = 1, count do
   by_status[ARGV[1 + n]] = KEYS[2 + n]
 end
-local keep_ms = ARGV[2 + count]
+local keep_ms, views = ARGV[2 + count], cmsgpack.unpack(ARGV[3 + count])
 
-local function save(key, mark, view)
-  local id, version, status = view[1], view[2], view[3]
-  local stored = redis.call('HMGET', key, 'version', 'status')
-  if stored[1] and tonumber(stored[1]) >= version then
-    return 0
-  end
-  if stored[2] and by_status[stored[2]] then
-    redis.call('SREM', by_status[stored[2]], id)
-  end
-  redis.call('SADD', by_status[status], id)
-  redis.call('ZADD', KEYS[1], string.format('%.0f', view[4]), id)
-  redis.call('ZADD', KEYS[2], 0, id)
-  redis.call('DEL', key)
-  for n = 8, #view, 2 do
-    -- Lua would write a large number as 1.7e+12.
-    if type(view[n]) == 'number' then
-      view[n] = string.format('%.0f', view[n])
-    end
-  end
-  redis.call('HSET', key, unpack(view, 7))
-  if view[5] > tonumber(redis.call('GET', mark) or '0') then
-    redis.call('SET', mark, string.format('%.0f', view[5]))
-  end
-  if view[6] then
-    redis.call('PEXPIRE', mark, keep_ms)
-  end
-  return 1
+local function key_of(n)
+  return KEYS[1 + count + 2 * n], KEYS[2 + count + 2 * n]
 end
 
-local answers, at = {}, 3 + count
-for n = 3 + count, #KEYS, 2 do
-  local done, answer = pcall(save, KEYS[n], KEYS[n + 1], cmsgpack.unpack(ARGV[at]))
-  -- One key that another program left must not keep the others from being saved.
-  answers[#answers + 1] = done and answer or tostring(type(answer) == 'table' and answer.err or answer)
-  at = at + 1
+-- What is stored of a view: its version, its status, the version it was dispatched for.
+local function look(n, view)
+  local key, mark = key_of(n)
+  local stored = call('HMGET', key, 'version', 'status')
+  stored[3] = view[5] > 0 and call('GET', mark)
+  return stored
+end
+
+-- Commands that take many members, one for each command and key.
+local commands = {}
+local function later(command, key, ...)
+  commands[command] = commands[command] or {}
+  local members = commands[command][key] or {}
+  commands[command][key] = members
+  for _, value in ipairs({...}) do
+    members[#members + 1] = value
+  end
+end
+
+local function index(view, stored)
+  local id, status = view[1], view[3]
+  if stored[2] ~= status then
+    if stored[2] and by_status[stored[2]] then
+      later('SREM', by_status[stored[2]], id)
+    end
+    later('SADD', by_status[status], id)
+  end
+  later('ZADD', KEYS[1], string.format('%.0f', view[4]), id)
+  if not stored[1] then
+    later('ZADD', KEYS[2], 0, id)
+  end
+end
+
+local function run(command)
+  for key, members in pairs(commands[command] or {}) do
+    for first = 1, #members, PART do
+      call(command, key, unpack(members, first, math.min(first + PART - 1, #members)))
+    end
+  end
+end
+
+local function write(n, view, stored)
+  local key, mark = key_of(n)
+  for at = 8, #view, 2 do
+    -- Lua would write a large number as 1.7e+12.
+    if type(view[at]) == 'number' then
+      view[at] = string.format('%.0f', view[at])
+    end
+  end
+  if stored[1] and call('HLEN', key) ~= (#view - 6) / 2 then
+    call('DEL', key)
+  end
+  call('HSET', key, unpack(view, 7))
+  if view[5] > tonumber(stored[3] or '0') then
+    call('SET', mark, string.format('%.0f', view[5]))
+  end
+  if view[6] then
+    call('PEXPIRE', mark, keep_ms)
+  end
+end
+
+local function text_of(failure)
+  return tostring(type(failure) == 'table' and failure.err or failure)
+end
+
+-- Look, then index, then write: a key of a wrong type is an error before the snapshot says that its
+-- view is saved. One that another program left must not keep the others from being saved.
+local answers, newer = {}, {}
+for n, view in ipairs(views) do
+  local done, stored = pcall(look, n, view)
+  if not done then
+    answers[n] = text_of(stored)
+  elseif stored[1] and tonumber(stored[1]) >= view[2] then
+    answers[n] = 0
+  else
+    answers[n], newer[n] = 1, stored
+    index(view, stored)
+  end
+end
+for _, command in ipairs({'SREM', 'SADD', 'ZADD'}) do
+  local done, failure = pcall(run, command)
+  if not done then
+    for n in pairs(newer) do
+      answers[n] = text_of(failure)
+    end
+    return answers
+  end
+end
+for n, stored in pairs(newer) do
+  write(n, views[n], stored)
 end
 return answers

@@ -60,9 +60,7 @@ local function move_stalled(q)
   end
   call('DEL', q.stalled)
   local active = call('LRANGE', q.active, 0, -1)
-  for first = 1, #active, BATCH do
-    call('SADD', q.stalled, unpack(active, first, math.min(first + BATCH - 1, #active)))
-  end
+  call_all('SADD', q.stalled, active)
 end
 
 -- Delayed jobs whose time has come: ours get their turns, Node's go where BullMQ puts them.
@@ -122,9 +120,7 @@ local function next_jobs(q, limit)
         end
       end
     end
-    for first = 1, #gone, BATCH do
-      call('ZREM', q.prioritized, unpack(gone, first, math.min(first + BATCH - 1, #gone)))
-    end
+    call_all('ZREM', q.prioritized, gone)
   end
   if call('ZCARD', q.prioritized) == 0 then
     call('DEL', q.pc, q.ends)
@@ -143,15 +139,11 @@ local function prune_ends(q)
   for n = 1, #all, 2 do
     if tonumber(all[n + 1]) <= present then table.insert(gone, all[n]) end
   end
-  for first = 1, #gone, BATCH do
-    call('HDEL', q.ends, unpack(gone, first, math.min(first + BATCH - 1, #gone)))
-  end
+  call_all('HDEL', q.ends, gone)
 end
 
 local function activate(q, ids)
-  for first = 1, #ids, BATCH do
-    call('LPUSH', q.active, unpack(ids, first, math.min(first + BATCH - 1, #ids)))
-  end
+  call_all('LPUSH', q.active, ids)
 end
 
 -- Start a job: BullMQ's lock and fields, and ours. `activate` puts it among the active ones.

@@ -1,14 +1,19 @@
 -- Ack, release, hold, postpone or drop jobs.
--- KEYS: common. A settlement names a job by its id; its queue is in the index.
--- ARGV: now; completed jobs to keep; then of each settlement
---   kind (ack, release, hold, postpone, drop), id, token, due ms or scope.
--- Returns for each: done, lost, active or absent; queue; data of the job.
+-- KEYS: common.
+-- ARGV: now; completed jobs to keep; the settlements in MessagePack, each a list: kind (ack, release,
+--   hold, postpone, drop), id, token, due ms or scope, queue. The queue is '' where the caller does
+--   not know it: then the index does.
+-- Returns for each done, lost, active or absent; of a job whose queue was unknown also its queue and
+--   data.
 --- include common
 local now, keep = time_of(ARGV[1]), tonumber(ARGV[2])
 check_fences(false)
-local answers, ready, acked, is_acked = {}, {}, {}, {}
+local answers, ready, acked, is_acked, is_first_start = {}, {}, {}, {}, {}
 -- Members to remove at the end, in one command for each key.
 local members = {}
+
+-- Keys to delete at the end.
+local gone = {}
 
 local function remove_later(key, member)
   members[key] = members[key] or {}
@@ -34,12 +39,16 @@ end
 local function finish(q, ids)
   for n, id in ipairs(ids) do
     event(q, 'completed', id, 'returnvalue', 'null', 'prev', 'active')
-    if n <= #ids - keep then
-      delete_job(q, id)
-    else
+    if n > #ids - keep then
       call('DEL', q.base .. id .. ':lock')
       call('HSET', q.base .. id, 'finishedOn', now, 'returnvalue', 'null', 'atm', 1)
       call('ZADD', q.completed, now, id)
+    elseif is_first_start[id] then
+      -- No worker but ours has ever had it, so it has no keys beside these.
+      table.insert(gone, q.base .. id)
+      table.insert(gone, q.base .. id .. ':lock')
+    else
+      delete_job(q, id)
     end
   end
   local over = call('ZCARD', q.completed) - keep
@@ -97,21 +106,27 @@ local function drop(q, id, job)
   return 'done'
 end
 
-local function settle(kind, id, token, extra)
-  local name = not is_acked[id] and locate(id)
-  if not name then return {'absent', '', ''} end
-  local q = open(name)
-  local job = load(q, id)
+-- The queue of a live job and its fields; the queue alone where a Node worker has finished it.
+local function find(id, name)
+  local job = name ~= '' and load(open(name), id)
+  if job then return name, job end
+  name = locate(id)
+  return name, name and load(open(name), id)
+end
+
+local function settle(kind, id, token, extra, known)
+  if is_acked[id] then return {'absent', '', ''} end
+  local name, job = find(id, known)
   if not job then
-    -- A Node worker has finished it.
-    call('ZREM', JOBS, id .. ' ' .. name)
+    if name then call('ZREM', JOBS, id .. ' ' .. name) end
     return {'absent', '', ''}
   end
+  local q = open(name)
   if kind == 'drop' then return {drop(q, id, job), name, job.data} end
   if job.token ~= token then return {'lost', name, job.data} end
   detach(q, id, job)
   if kind == 'ack' then
-    is_acked[id] = true
+    is_acked[id], is_first_start[id] = true, job.ats == 1
     acked[name] = acked[name] or {}
     table.insert(acked[name], id)
     remove_later(JOBS, id .. ' ' .. name)
@@ -119,25 +134,24 @@ local function settle(kind, id, token, extra)
   end
   let_go(q, id)
   if kind == 'release' then
-    release(q, id, job, tonumber(extra))
+    release(q, id, job, extra)
   elseif kind == 'postpone' then
     remember(q, id, job)
-    wait_until(q, id, job, tonumber(extra))
+    wait_until(q, id, job, extra)
   else
     hold(q, id, job, extra)
   end
   return {'done', name, job.data}
 end
 
-for n = 3, #ARGV, 4 do
-  table.insert(answers, settle(ARGV[n], ARGV[n + 1], ARGV[n + 2], ARGV[n + 3]))
+for _, row in ipairs(cmsgpack.unpack(ARGV[3])) do
+  local answer = settle(unpack(row))
+  table.insert(answers, row[5] == '' and answer or answer[1])
 end
-for key, list in pairs(members) do
-  local command = key == JOBS and 'ZREM' or 'SREM'
-  for first = 1, #list, BATCH do
-    call(command, key, unpack(list, first, math.min(first + BATCH - 1, #list)))
-  end
-end
+for key, list in pairs(members) do call_all(key == JOBS and 'ZREM' or 'SREM', key, list) end
 for name, ids in pairs(acked) do finish(queue(name), ids) end
+for first = 1, #gone, BATCH do
+  call('DEL', unpack(gone, first, math.min(first + BATCH - 1, #gone)))
+end
 for name, list in pairs(ready) do make_ready(open(name), list) end
 return answers

@@ -34,9 +34,7 @@ for n = 6, #ARGV, 2 do
 end
 if #members > 0 then
   call('ZADD', LEASES, now + tonumber(ARGV[3]), token)
-  for first = 1, #members, BATCH do
-    call('SADD', lease_key(token), unpack(members, first, math.min(first + BATCH - 1, #members)))
-  end
+  call_all('SADD', lease_key(token), members)
 end
 for _, other in ipairs(call('ZRANGE', LEASES, 0, LOOK - 1)) do
   if other ~= token and call('SCARD', lease_key(other)) > 0 then

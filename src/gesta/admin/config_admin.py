@@ -1,0 +1,175 @@
+"""What operators see and change of a tenant's config, its templates and subscriptions."""
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+import msgspec
+
+from gesta.admin.request_queries import RequestQueries
+from gesta.domain.events import Actor
+from gesta.domain.ids import TENANT, covers, pattern_fault
+from gesta.errors import BadConfig, InvalidRequest, NotFound, StoreError
+from gesta.flows.flow import secret_fields
+from gesta.flows.webhook import NAME as WEBHOOK
+from gesta.flows.webhook import SUBSCRIPTION
+from gesta.subscriptions.status_webhooks import Listening, listening_of
+from gesta.tenants.config import Entity
+from gesta.tenants.templates.press import RenderError
+from gesta.tenants.templates.templates import TEMPLATE, Template, Templates, fill
+
+
+class ConfigAdmin(RequestQueries):
+    async def put_config(
+        self,
+        kind: str,
+        code: str,
+        fields: dict[str, Any],
+        *,
+        tenant: str = "default",
+        actor: Actor | None = None,
+        expected: int | None = None,
+    ) -> Entity:
+        """Store config by code; a secret field left out keeps the stored one.
+
+        `expected`: the version it must be at, 0 for none, or VersionConflict.
+        """
+        needing = [one for one in self._pipeline.on_demand if one.kind == kind]
+        if needing:
+            await self.check_config(kind, code, fields, tenant=tenant)
+        for consumer in needing:
+            await consumer.begin()
+        entity = await self._pipeline.config_writer.put(
+            tenant, kind, code, fields, actor=actor, expected=expected
+        )
+        await self._release(tenant, kind, code)
+        for consumer in needing:
+            consumer.wake()
+        return entity
+
+    async def stored_beside(
+        self, kind: str, code: str, given: Collection[str], *, tenant: str = "default"
+    ) -> dict[str, Any]:
+        """The stored fields besides the given ones and the secrets; a put enables the entity."""
+        try:
+            body = (await self.get_config(kind, code, tenant=tenant)).body
+        except (NotFound, BadConfig):
+            return {}
+        left_out = {*given, *secret_fields(type(body)), "disabled", "disabled_reason"}
+        return {
+            name: value for name, value in msgspec.to_builtins(body).items() if name not in left_out
+        }
+
+    async def check_config(
+        self, kind: str, code: str, fields: dict[str, Any], *, tenant: str = "default"
+    ) -> None:
+        """Raise what `put_config` would; nothing is written."""
+        faults = (
+            await self._unknown_flow(fields, tenant)
+            if kind == SUBSCRIPTION and isinstance(fields, dict)
+            else {}
+        )
+        try:
+            await self._pipeline.config_writer.check(tenant, kind, code, fields)
+        except BadConfig as error:
+            raise BadConfig(kind, code, faults | error.fields) from None
+        if faults:
+            raise BadConfig(kind, code, faults)
+
+    async def _unknown_flow(self, fields: dict[str, Any], tenant: str) -> dict[str, str]:
+        """The error of a subscription to a flow that does not exist."""
+        flow = fields.get("flow", "*")
+        if (
+            pattern_fault(flow)
+            or not TENANT.fullmatch(tenant)
+            or any(covers(flow, name) for name in self._pipeline.flows)
+        ):
+            return {}
+        # Another process may declare it; then it is known once there are requests of it.
+        known = {*self._pipeline.flows, *(name for name, _ in await self.counts(tenant))}
+        if any(covers(flow, name) for name in known):
+            return {}
+        return {
+            "flow": f"this process declares no flow {flow!r}, and the tenant has no request of it;"
+            f" known: {', '.join(sorted(known))}. Store the subscription where the flow is"
+            " declared, or once there are requests of it"
+        }
+
+    async def delete_config(
+        self,
+        kind: str,
+        code: str,
+        *,
+        tenant: str = "default",
+        actor: Actor | None = None,
+        expected: int | None = None,
+    ) -> None:
+        """Remove config by code. `expected`: the version it must be at, or VersionConflict."""
+        await self._pipeline.config_writer.delete(
+            tenant, kind, code, actor=actor, expected=expected
+        )
+        await self._release(tenant, kind, code)
+
+    async def _release(self, tenant: str, kind: str, code: str) -> None:
+        """Release the requests that were held because of this entity: it has changed."""
+        try:
+            await self._pipeline.pausing.changed(tenant, f"{kind}/{code}")
+        except StoreError as error:
+            # The change is stored; the sweeper does the rest.
+            self._pipeline.telemetry.store_failed("config", error)
+
+    async def list_config(self, tenant: str = "default") -> list[Entity]:
+        await self._pipeline.config.refresh(tenant)
+        return self._pipeline.config.of(tenant).entities()
+
+    async def get_config(self, kind: str, code: str, *, tenant: str = "default") -> Entity:
+        await self._pipeline.config.refresh(tenant)
+        entity = self._pipeline.config.of(tenant).get(kind, code)
+        if entity is None:
+            raise NotFound("config", f"{kind}/{code}")
+        return entity
+
+    async def config_version(self, kind: str, code: str, *, tenant: str = "default") -> int:
+        """The stored version, also of an unreadable entity; 0: it is not stored."""
+        await self._pipeline.config.refresh(tenant)
+        return self._pipeline.config.of(tenant).version_of(f"{kind}/{code}")
+
+    async def event_webhooks(self, tenant: str = "default") -> list[Listening]:
+        """The tenant's webhook subscriptions, each with the error that stops it, if any."""
+        flow = self._pipeline.flows.get(WEBHOOK)
+        await self._pipeline.config.refresh(tenant)
+        return [] if flow is None else listening_of(self._pipeline.config.of(tenant), flow)
+
+    async def template(
+        self, code: str, locale: str | None = None, *, tenant: str = "default"
+    ) -> Entity:
+        """The template that an attempt would use now."""
+        self._pipeline.config.kind(TEMPLATE)
+        await self._pipeline.config.refresh(tenant)
+        found = Templates(
+            self._pipeline.config.of(tenant), self._pipeline.environment.renderer
+        ).find(code, locale)
+        if found is None:
+            raise NotFound("template", code)
+        return found
+
+    async def preview(
+        self,
+        code: str,
+        data: Mapping[str, Any],
+        locale: str | None = None,
+        *,
+        tenant: str = "default",
+    ) -> tuple[Entity, dict[str, str]]:
+        """The template that an attempt would use now, and the rendered parts.
+
+        Raises InvalidRequest with every missing variable, or with the error of the template.
+        """
+        found = await self.template(code, locale, tenant=tenant)
+        templates = Templates(self._pipeline.config.of(tenant), self._pipeline.environment.renderer)
+        if faults := await templates.missing(code, data, locale, field="variables"):
+            raise InvalidRequest(f"template {found.code}", faults)
+        assert isinstance(found.body, Template)
+        answer = await fill(self._pipeline.environment.renderer, found.body, data, tenant)
+        if isinstance(answer, RenderError):
+            raise InvalidRequest(f"template {found.code}", {answer.part: answer.text})
+        return found, answer
