@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 from gesta.flows.flow import Flow
 from gesta.maintenance.queue_alarms import standings
+from gesta.maintenance.unknown_money import unknown_money
 from gesta.ports.job_queue import by_flow
 from gesta.ports.stores import Stores
 from gesta.runtime.component import Process
@@ -30,11 +31,13 @@ class StoreMetrics:
         backlog = by_flow(await self._stores.job_inspection.backlog())
         unsettled = await self._stores.read_model.unsettled(now - round(keep_seconds * 1000))
         dead = {flow: count for (flow, status), count in unsettled.items() if status == "failed"}
+        unknown = [one for one in self._flows.values() if unsettled.get((one.name, "unknown"))]
         telemetry.queues_seen(standings(self._flows, backlog, dead, now))
         telemetry.store_seen(
             backlog=backlog,
             unsettled=unsettled,
             processes=await self._stores.leases.processes(),
             pauses=await self._pausing.paused(None),
+            unknown_money=await unknown_money(unknown, self._stores.read_model, now),
             now_ms=now,
         )
