@@ -320,7 +320,9 @@ class Pipeline:
 
     def _wire_sweeper(self) -> None:
         flows, stores, process = self.flows, self.environment.stores, self.process
-        retention = Retention(self.retention, flows=flows, stores=stores, process=process)
+        retention = Retention(
+            self.retention, flows=flows, stores=stores, records=self.records, process=process
+        )
         lease_expiry = LeaseExpiry(
             flows=flows,
             stores=stores,

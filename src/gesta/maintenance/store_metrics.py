@@ -6,6 +6,7 @@ from gesta.errors import StoreError
 from gesta.flows.flow import Flow
 from gesta.intake.inbound.queue_age import QueueAge
 from gesta.maintenance.queue_alarms import INBOUND, inbound_standings, standings
+from gesta.maintenance.unknown_money import unknown_money
 from gesta.ports.boundary_queue import BoundaryQueue
 from gesta.ports.job_queue import Backlog, by_flow
 from gesta.ports.stores import Stores
@@ -36,6 +37,7 @@ class StoreMetrics:
         backlog = by_flow(await self._stores.job_inspection.backlog())
         unsettled = await self._stores.read_model.unsettled(now - round(keep_seconds * 1000))
         dead = {flow: count for (flow, status), count in unsettled.items() if status == "failed"}
+        unknown = [one for one in self._flows.values() if unsettled.get((one.name, "unknown"))]
         telemetry.queues_seen(standings(self._flows, backlog, dead, now))
         processes = await self._stores.leases.processes()
         if self._inbound is not None:
@@ -53,6 +55,7 @@ class StoreMetrics:
             unsettled=unsettled,
             processes=processes,
             pauses=await self._pausing.paused(None),
+            unknown_money=await unknown_money(unknown, self._stores.read_model, now),
             now_ms=now,
         )
 

@@ -6,8 +6,7 @@ import pytest
 
 from gesta.runtime.clock import SystemRuntime
 from gesta.testing.moto_server import CREDENTIALS, MotoServer
-from tests.cli.conftest import cli as cli
-from tests.cli.conftest import folder as folder
+from tests.cli.conftest import cli, folder  # noqa: F401 -- fixtures
 
 
 @pytest.fixture(scope="session")

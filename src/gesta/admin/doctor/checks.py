@@ -40,6 +40,7 @@ from gesta.ports.outbox import OutboxStanding
 from gesta.ports.read_model import Quarantined
 from gesta.ports.stores import Health
 from gesta.projector.partitions import CHECKPOINT, checkpoints_of
+from gesta.runtime.metrics import UnknownMoney
 from gesta.runtime.redaction import scrub
 from gesta.tenants.pauses import Pause
 
@@ -57,6 +58,8 @@ FREE_LOW, FREE_OUT = 1024 * MIB, 100 * MIB
 #: A write-ahead log grows to this size when a process reads for hours.
 LOG_LARGE = 1024 * MIB
 BEHIND = 10_000
+#: Milliseconds. A transaction that is unknown for longer was not found by the first look-ups.
+UNKNOWN_OLD_MS = 3_600_000
 
 
 _ADD_WORKERS = "all slots are busy: add slots or processes"
@@ -125,6 +128,8 @@ class Facts(msgspec.Struct, frozen=True):
     #: Transaction of this tenant → what is wrong with its postings; and how many were checked.
     unbalanced: Mapping[str, Sequence[str]] = {}
     transactions: int = 0
+    #: (flow, currency) → unknown transactions of all tenants.
+    unknown_money: Mapping[tuple[str, str], UnknownMoney] = {}
 
 
 def diagnose(facts: Facts) -> list[Finding]:
@@ -143,6 +148,7 @@ def diagnose(facts: Facts) -> list[Finding]:
         *_subscriptions(facts),
         *_schedules(facts),
         *_ledger(facts),
+        *_unknown_money(facts),
         *_notifications(facts),
         *(Finding("warn", "settings", odd, "correct or unset it") for odd in facts.odd_settings),
     ]
@@ -161,6 +167,24 @@ def _ledger(facts: Facts) -> Iterator[Finding]:
         )
     elif facts.transactions:
         yield Finding("ok", "ledger", f"the postings of {checked} sum to zero")
+
+
+def _unknown_money(facts: Facts) -> Iterator[Finding]:
+    """Unknown transactions: a lost answer is found within minutes, unless something is wrong."""
+    for (flow, currency), one in sorted(facts.unknown_money.items()):
+        is_old = one.oldest_seconds * 1_000 > UNKNOWN_OLD_MS
+        yield Finding(
+            "warn" if is_old else "ok",
+            f"unknown in {flow}",
+            f"{count_of(one.count, 'transaction')} of {one.amount} {currency} in total, the"
+            f" oldest for {span(int(one.oldest_seconds * 1_000))}; no more money moves in"
+            f" {verb(one.count, 'it', 'them')}",
+            "look at the gateway, then "
+            + facts.place.command("resolve ID --succeeded --evidence TEXT")
+            + f"; {facts.place.command('tx unknown')} lists those that wait for a person"
+            if is_old
+            else "",
+        )
 
 
 _MORE_WORKERS = "start more workers, or find out why they are slow"

@@ -14,6 +14,7 @@ from gesta.engine.pipeline import Pipeline
 from gesta.flows.webhook import NAME as WEBHOOK
 from gesta.maintenance.queue_alarms import standings
 from gesta.maintenance.sweeper import ROLE as SWEEP
+from gesta.maintenance.unknown_money import unknown_money
 from gesta.payments.ledger import errors_of
 from gesta.ports.boundary_queue import BoundaryCounts
 from gesta.ports.event_store import Recorded
@@ -80,6 +81,7 @@ async def examine(pipeline: Pipeline, tenant: str, place: Target = HERE) -> Fact
         schedules=await _schedules(pipeline),
         unbalanced={state.id: errors for state in moved if (errors := errors_of(state))},
         transactions=len(moved),
+        unknown_money=await unknown_money(pipeline.flows.values(), stores.read_model, now),
         moved_jobs={} if stores.job_counts is None else await stores.job_counts.moved(),
         boundary=await _boundary(pipeline),
     )
