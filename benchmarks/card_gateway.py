@@ -10,6 +10,7 @@ import msgspec
 from gesta.domain.money import Money
 from gesta.flows.payment.descriptor import GatewayDescriptor
 from gesta.flows.payment.gateway import (
+    OTHER_ACCOUNT,
     CallAnswer,
     CallNotFound,
     CallSucceeded,
@@ -22,6 +23,19 @@ from gesta.flows.payment.gateway import (
 )
 
 TYPE = "bench"
+#: The same one each time: what it takes to make an answer is nothing of ours.
+ANSWER = msgspec.json.encode(
+    {
+        "id": "pi_1",
+        "object": "payment_intent",
+        "amount": 4990,
+        "amount_received": 4990,
+        "currency": "eur",
+        "status": "succeeded",
+        "latest_charge": "ch_1",
+        "metadata": {"gesta": "default:payment.card:0198c0de:sale:1"},
+    }
+)
 
 
 class YesGateway:
@@ -61,9 +75,18 @@ class YesGateway:
             resend_seconds=82_800.0,
         )
 
-    async def execute(self, call: GatewayCall, _: Connection) -> CallAnswer:
+    async def execute(self, call: GatewayCall, connection: Connection) -> CallAnswer:
+        """What a real gateway does beside the exchange itself: compare the account, read the
+        answer.
+        """
+        if call.account != connection.fingerprint():
+            return OTHER_ACCOUNT
         self.keys.add(call.key)
-        return CallSucceeded(call.key[-40:], call.amount or Money("0.00", "EUR"))
+        answer = msgspec.json.decode(ANSWER)
+        assert call.amount is not None
+        assert answer["status"] == "succeeded"
+        amount = Money.of_minor(call.amount.minor, answer["currency"].upper())
+        return CallSucceeded(call.key[-40:], amount, answer["latest_charge"])
 
     async def look_up(self, *_: Any) -> LookUpAnswer:
         return CallNotFound()

@@ -9,6 +9,7 @@ import os
 import runpy
 import socket
 import sys
+import tempfile
 import time
 from importlib import import_module
 from pathlib import Path
@@ -67,7 +68,7 @@ def _forked() -> bytes | None:
 
 
 def become(start: dict[str, Any], streams: list[int]) -> None:
-    """Do what `python -m` does with these arguments."""
+    """Do what `python` does with these arguments."""
     if start["new_session"]:
         os.setsid()
     for number, stream in enumerate(streams):
@@ -76,14 +77,19 @@ def become(start: dict[str, Any], streams: list[int]) -> None:
     os.environ.clear()
     os.environ.update(start["environment"])
     time.tzset()
+    tempfile.tempdir = None
     os.chdir(start["folder"])
     _open_streams()
     sys.dont_write_bytecode = bool(os.environ.get("PYTHONDONTWRITEBYTECODE"))
     named = os.environ.get("PYTHONPATH", "")
-    sys.path[:] = [str(Path.cwd()), *filter(None, named.split(os.pathsep)), *LIBRARIES]
-    name, *arguments = start["arguments"]
-    sys.argv[:] = [name, *arguments]
-    runpy.run_module(name, run_name="__main__", alter_sys=True)
+    sys.path[1:] = [*filter(None, named.split(os.pathsep)), *LIBRARIES]
+    first, *others = start["arguments"]
+    if first == "-m":
+        sys.path[0], sys.argv[:] = str(Path.cwd()), others
+        runpy.run_module(others[0], run_name="__main__", alter_sys=True)
+    else:
+        sys.path[0], sys.argv[:] = str(Path(first).absolute().parent), [first, *others]
+        runpy.run_path(first, run_name="__main__")
 
 
 def _open_streams() -> None:

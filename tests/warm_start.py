@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[1]
-#: What `python -m` may be asked for. Everything else is started as ever.
+#: What `python -m` may be asked for, beside files of a test. Everything else is started as ever.
 PACKAGES = ("gesta", "tests", "benchmarks")
 #: These mean the same to a fork. Whoever sets another one of the interpreter wants a new one.
 UNDERSTOOD = {"PYTHONPATH", "PYTHONUNBUFFERED", "PYTHONDONTWRITEBYTECODE"}
@@ -49,7 +49,7 @@ class Popen(_cold_popen[Any]):
         ends = ("p2cread", "c2pwrite", "errwrite")
         streams = [number if told[end] == -1 else told[end] for number, end in enumerate(ends)]
         message = {
-            "arguments": [os.fsdecode(one) for one in told["args"]][2:],
+            "arguments": [os.fsdecode(one) for one in told["args"]][1:],
             "folder": os.fsdecode(told["cwd"] or Path.cwd()),
             "environment": {
                 os.fsdecode(name): os.fsdecode(value)
@@ -73,10 +73,14 @@ def _is_understood(told: dict[str, Any]) -> bool:
         return False
     if told["preexec_fn"] or told["executable"] not in (None, sys.executable, arguments[0]):
         return False
-    words = [os.fsdecode(one) for one in arguments[:3]]
-    if len(words) < 3 or words[:2] != [sys.executable, "-m"]:
-        return False
-    if words[2].partition(".")[0] not in PACKAGES:
+    match [os.fsdecode(one) for one in arguments[:3]]:
+        case [sys.executable, "-m", module]:
+            is_known = module.partition(".")[0] in PACKAGES
+        case [sys.executable, file, *_]:
+            is_known = file.endswith(".py")
+        case _:
+            is_known = False
+    if not is_known:
         return False
     changed = {} if environment is None else environment
     return not any(

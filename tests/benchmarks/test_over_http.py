@@ -5,6 +5,7 @@ asks.
 import msgspec
 import pytest
 
+from benchmarks import over_http
 from benchmarks.command import run_http_bench
 
 RATES = "single single_keyed single_beside single_beside_keyed batch batch_keyed".split()
@@ -35,9 +36,24 @@ def test_it_prints_every_rate_beside_its_bound_and_counts_every_request(tmp_path
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.slow
-def test_people_get_a_table(tmp_path, capsys):
+def test_people_get_a_table(tmp_path, capsys, monkeypatch):
+    rate = over_http.Rate(requests_per_second=10.0, ratio=0.5, p50_ms=1.0, p99_ms=2.0)
+    figures = over_http.HttpFigures(
+        requests=64,
+        connections=64,
+        bare_runs=[20.0, 20.0],
+        in_process_runs=[20.0, 20.0],
+        in_process_keyed_runs=[20.0, 20.0],
+        faults=[],
+        **dict.fromkeys(RATES, rate),
+    )
+
+    async def measured(*_: object) -> over_http.HttpFigures:
+        return figures
+
+    monkeypatch.setattr(over_http, "measure_http", measured)
     assert run_http_bench(requests=64, folder=str(tmp_path)) == 0
     printed = capsys.readouterr().out
     assert "beside the stations" in printed
+    assert "10 per second, 0.50 of it" in printed
     assert "every request done once" in printed

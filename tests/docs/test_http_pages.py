@@ -42,7 +42,7 @@ def server(tmp_path):
         heard += line
     yield found[1], environment
     process.terminate()
-    process.communicate(timeout=30)
+    process.communicate(timeout=60)
 
 
 def run(script, folder, environment):

@@ -63,11 +63,11 @@ def engine(tmp_path) -> Iterator[Engine]:
 def test_submit_outcome_and_find(engine):
     request = engine.submit(Note(7), key="order-7")
     assert (request.verdict, request.flow, request.tenant) == ("created", "test.note", "default")
-    assert request.outcome(timeout=20) == Done(id="7")
+    assert request.outcome(timeout=60) == Done(id="7")
     assert engine.submit(Note(7), key="order-7").verdict == "duplicate"
     assert (request.status(), engine.outcome(request.id)) == ("completed", Done(id="7"))
     assert [view.state.id for view in engine.find(key="order-7")] == [request.id]
-    assert engine.submit(Note(-1)).outcome(timeout=20) == Rejected("negative")
+    assert engine.submit(Note(-1)).outcome(timeout=60) == Rejected("negative")
 
 
 def test_errors_are_raised_in_the_calling_thread(engine):
@@ -133,7 +133,7 @@ def test_an_executor_that_calls_it_is_refused_instead_of_blocked(tmp_path):
 
     opened = Engine(settings=settings(tmp_path), flows=[nested])
     with opened:
-        assert opened.submit(Note()).outcome(timeout=20) == Done()
+        assert opened.submit(Note()).outcome(timeout=60) == Done()
     assert errors == ["this thread runs the event loop of gesta; use gesta.Engine here"]
 
 

@@ -27,10 +27,10 @@ async def test_slack_by_its_own_client_over_http(tmp_path, caplog):
             }
             await engine.admin.put_config("slack.workspace", "default", fields)
             first = await engine.submit(slack.Message(channel="C012AB3CD", text="grüße 😀"))
-            sent = await first.outcome(timeout=20)
+            sent = await first.outcome(timeout=60)
             server.sandbox.slack.next(error="is_archived")
             second = await engine.submit(slack.Message(channel="C012AB3CD", text="b"))
-            refused = await second.outcome(timeout=20)
+            refused = await second.outcome(timeout=60)
     [effect] = server.sandbox.slack.effects
     assert (sent, effect.text) == (Done(effect.id, "C012AB3CD"), "grüße 😀")
     assert isinstance(refused, Rejected)
@@ -63,6 +63,6 @@ async def test_twilio_over_http(tmp_path):
             request = await engine.submit(
                 sms.Message(to="+4915155501234", body="grüße & mehr + 😀")
             )
-            sent = await request.outcome(timeout=20)
+            sent = await request.outcome(timeout=60)
     [effect] = server.sandbox.twilio.effects
     assert (sent, effect.text) == (Done(effect.id, detail="1 segment, UCS-2"), "grüße & mehr + 😀")

@@ -20,7 +20,7 @@ PATHS = f"{ROOT / 'src'}{os.pathsep}{ROOT}"
 #: `valid_data_is_accepted` of search_hooks.py knows more than `positive_data_acceptance`.
 #: Another tenant's things are what test_tenant_walk.py is about.
 LEFT_OUT = "positive_data_acceptance,object_level_authorization"
-FEW, MANY = 3, 60
+FEW, MANY = 1, 60
 pytestmark = pytest.mark.slow
 
 
@@ -76,7 +76,7 @@ def serving(store_url: str, folder: Path, *plants: str) -> Iterator[tuple[str, s
             yield line[0], line[1]
         finally:
             process.terminate()
-            process.communicate(timeout=30)
+            process.communicate(timeout=60)
 
 
 def test_a_search_over_the_whole_api_finds_nothing(store_url, tmp_path, crash_seed, request):

@@ -67,7 +67,7 @@ async def test_created_queued_executed_recorded_projected(tmp_path):
             request = await engine.submit(
                 webhook.Message(type="order.paid", data={"order": 7}), key="order-7"
             )
-            outcome = await request.outcome(timeout=10)
+            outcome = await request.outcome(timeout=60)
             assert isinstance(outcome, Done)
             history = await engine.history(request.id)
         # R1-52, R1-1: Created → queued → executed → outcome event → projected.
@@ -96,7 +96,7 @@ async def test_a_lost_answer_is_asked_for_again_under_the_same_key_and_has_one_e
         server.sandbox.http.next(drop=True)
         server.sandbox.http.next(status=429, retry_after=0)
         request = await engine.submit(Note())
-        assert isinstance(await request.outcome(timeout=10), Done)
+        assert isinstance(await request.outcome(timeout=60), Done)
         history = [name.split(".")[-2] for name, _, _ in await engine.history(request.id)]
     # R1-27: lost, throttled, answered.
     assert history == ["RequestCreated", "OutcomeUnknown", "OutcomeUnknown", "Completed"]
@@ -117,7 +117,7 @@ async def test_two_engines_on_one_file_execute_each_request_once(tmp_path):
         requests = await asyncio.gather(
             *((first if n % 2 else second).submit(Note(str(n))) for n in range(60))
         )
-        outcomes = await asyncio.gather(*(request.outcome(timeout=20) for request in requests))
+        outcomes = await asyncio.gather(*(request.outcome(timeout=60) for request in requests))
     assert sorted(outcome.id for outcome in outcomes if isinstance(outcome, Done)) == sorted(
         str(n) for n in range(60)
     )
@@ -130,7 +130,7 @@ async def test_what_one_process_accepts_another_executes(tmp_path):
         engine_at(tmp_path, note_flow(say_done)),
     ):
         request = await asking.submit(Note("over there"))
-        assert await request.outcome(timeout=10) == Done("over there")
+        assert await request.outcome(timeout=60) == Done("over there")
 
 
 async def test_nothing_is_lost_when_an_engine_is_stopped_and_started_under_load(tmp_path):
@@ -143,7 +143,7 @@ async def test_nothing_is_lost_when_an_engine_is_stopped_and_started_under_load(
     async with engine_at(tmp_path, note_flow(say_done)) as engine:
         for request in requests:
             handle = await engine.request(request.id)
-            assert isinstance(await handle.outcome(timeout=20), Done)
+            assert isinstance(await handle.outcome(timeout=60), Done)
         # Stopped in order, so nothing was ever in doubt.
         assert {(await engine.get(request.id)).state.attempts for request in requests} == {1}
 
@@ -170,9 +170,9 @@ async def test_views_folded_live_are_the_views_folded_from_the_file(tmp_path):
             if not isinstance(one, Conflict)
         ]
         for request in requests:
-            await request.outcome(timeout=10)
+            await request.outcome(timeout=60)
         await requests[1].redrive(actor=Actor("u"))
-        await requests[1].outcome(timeout=10)
+        await requests[1].outcome(timeout=60)
     async with engine_at(tmp_path, note_flow(execute), work=False) as engine:
         before = await engine.find(limit=100)
         assert {view.state.status for view in before} == {"completed", "failed"}
@@ -210,7 +210,7 @@ async def test_a_full_disk_refuses_clearly_and_work_goes_on_when_there_is_room(t
         await limit_pages(engine, 100_000)
         request = await engine.submit(Note("x" * 20_000), key="k-1")
         assert request.verdict == "created"
-        assert isinstance(await request.outcome(timeout=10), Done)
+        assert isinstance(await request.outcome(timeout=60), Done)
 
 
 async def test_an_outcome_learned_while_the_disk_was_full_is_recorded_afterwards(tmp_path):
@@ -235,7 +235,7 @@ async def test_an_outcome_learned_while_the_disk_was_full_is_recorded_afterwards
             await asyncio.sleep(0.01)
         assert await request.status() == "queued"
         await limit_pages(engine, 100_000)
-        outcome = await request.outcome(timeout=10)
+        outcome = await request.outcome(timeout=60)
         assert isinstance(outcome, Done)
         assert outcome.id == "known only to us"
     assert calls == [1]

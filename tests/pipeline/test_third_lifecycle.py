@@ -191,7 +191,7 @@ async def test_authorize_then_capture_runs_through_the_whole_pipeline(url):
     gateway = Gateway(authorize=[Retry("busy")], capture=[Unknown("timeout")])
     async with engine_at(url, gateway) as engine:
         request = await engine.submit(Charge())
-        assert isinstance(await request.outcome(timeout=20), Done)
+        assert isinstance(await request.outcome(timeout=60), Done)
         authorized = await state_at(request, "authorized")
         assert (authorized.phase, authorized.attempts, authorized.wants) == ("idle", 2, None)
         await capture(engine, request)

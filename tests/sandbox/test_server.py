@@ -107,4 +107,4 @@ async def test_the_sandbox_runs_as_a_process_and_prints_its_port():
             assert answer.status == 401
     finally:
         process.terminate()
-    assert await asyncio.wait_for(process.wait(), 20) == 0
+    assert await asyncio.wait_for(process.wait(), 60) == 0

@@ -291,4 +291,4 @@ async def test_a_file_that_was_locked_during_a_poll_is_watched_again(tmp_path, m
             await asyncio.sleep(0.01)
         watched.on_commit(told.set)
         await other.submit(Note())
-        await asyncio.wait_for(told.wait(), 5)
+        await asyncio.wait_for(told.wait(), 60)

@@ -81,5 +81,5 @@ async def test_a_clean_stop_lets_a_handler_finish_and_calls_it_once(tmp_path):
         async with engine:
             if not ended:
                 await engine.submit(Order(1))
-                await asyncio.wait_for(begun.wait(), 10)
+                await asyncio.wait_for(begun.wait(), 60)
     assert ended == ["created"]

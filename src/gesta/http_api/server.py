@@ -231,7 +231,9 @@ REMEDY = "choose another one with --port or GESTA_API_PORT; `gesta serve --no-ap
 def bind(host: str, port: int, what: str = "port", remedy: str = REMEDY) -> socket.socket:
     """A listening socket; raises BadInput."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listener = socket.socket(family, socket.SOCK_STREAM)
+    # With its protocol named: else asyncio leaves Nagle's algorithm on, and an answer in two parts
+    # waits for a delayed acknowledgement.
+    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listener.bind((host, port))

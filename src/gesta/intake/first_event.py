@@ -19,6 +19,9 @@ from gesta.ports.event_store import Append, Claim, Known, NewEvent
 from gesta.runtime.redaction import scrubbed_name
 from gesta.security.keyed_digests import KeyedDigests
 
+#: The first operation of the lifecycle, without facts.
+NO_OPENING: tuple[str, dict[str, Any]] = ("", {})
+
 
 class Draft(msgspec.Struct, frozen=True, gc=False):
     """A validated request that is not stored yet. Its personal fields are still in clear."""
@@ -42,7 +45,7 @@ def first_append(draft: Draft, stored: bytes, identity: KeyedDigests) -> Append:
     """What to append for a draft, with its payload as it is `stored`."""
     flow, options, raw_id, request_id = draft.flow, draft.options, draft.raw_id, draft.request_id
     ttl = flow.ttl_seconds if options.ttl is None else options.ttl.total_seconds()
-    deliver_at = options.deliver_at
+    deliver_at, (operation, facts) = options.deliver_at, draft.opening or NO_OPENING
     command = Create(
         request_id,
         flow.name,
@@ -55,10 +58,9 @@ def first_append(draft: Draft, stored: bytes, identity: KeyedDigests) -> Append:
         test=options.test,
         external=flow.is_external,
         own=draft.is_own and options.key == request_id,
+        operation=operation,
+        facts=facts,
     )
-    if draft.opening is not None:
-        operation, facts = draft.opening
-        command = replace(command, operation=operation, facts=facts)
     correlation_id, causation_id = options.correlation_id, options.causation_id
     meta = Meta(
         options.tenant,

@@ -104,7 +104,7 @@ class Recorder:
         lifecycle = lifecycle_of(view.state.flow)
         for tries in count(1):
             events = lifecycle.decide(view.state, command, rules)
-            after, append = self._append(view.state, events, cause, causation_id, origin)
+            after, append = self._append(view.state, events, cause, causation_id, origin, lifecycle)
             settlement, dropped = settle(view.state, after), None
             if isinstance(settlement, Drop):
                 if append is None:
@@ -186,6 +186,7 @@ class Recorder:
         cause: bytes,
         causation_id: str,
         origin: Origin,
+        lifecycle: Lifecycle,
     ) -> tuple[State, Append | None]:
         if not events:
             return state, None
@@ -200,10 +201,9 @@ class Recorder:
             origin.actor,
         )
         stored_meta, name_of = encode(meta), event_types(state.flow).name_of
-        evolve = lifecycle_of(state.flow).evolve
         expected, after, new = state.version, state, []
         for ordinal, event in enumerate(events):
-            after = evolve(after, event, meta)
+            after = lifecycle.evolve(after, event, meta)
             new.append(
                 NewEvent(
                     event_id(cause, ordinal),

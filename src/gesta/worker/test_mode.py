@@ -7,7 +7,7 @@ suppressed.
 """
 
 import base64
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Concatenate, ParamSpec, TypeVar
 
 from gesta.flows.flow import ConfigBody, Flow
@@ -120,9 +120,21 @@ class UnchangedRecords(TenantRecords):
     __slots__ = ()
 
     async def put(
-        self, kind: str, name: str, version: int, value: bytes, *, about: str | None = None
+        self,
+        kind: str,
+        name: str,
+        version: int,
+        value: bytes,
+        *,
+        about: str | None = None,
+        new_keys: bool = True,
     ) -> bool:
         return True
+
+    async def put_many(
+        self, kind: str, names: Sequence[str], version: int, value: bytes
+    ) -> list[bool]:
+        return [True] * len(names)
 
     async def forget(self, kind: str, name: str, *, upto: int) -> None:
         """It stays."""

@@ -106,7 +106,10 @@ class CancelsUnderARunningAttempt(MemoryTransactions):
         return Recording(self._events.append_one(entry.append), "active")
 
 
-@breaks(Record.test_a_refused_entry_does_not_touch_the_others)
+@breaks(
+    Record.test_a_refused_entry_does_not_touch_the_others,
+    Record.test_a_refused_journal_refuses_no_other_entry_of_its_batch,
+)
 class RefusesAllForOne(MemoryTransactions):
     async def record(self, entries, projection=None):
         recordings = []

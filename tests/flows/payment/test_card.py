@@ -12,6 +12,7 @@ from gesta.domain.transaction.funds import Funds, funds_of
 from gesta.flows import card, settlement, transfer
 from gesta.outbound.http import AttemptEnded
 from gesta.testing.plugin import Harness
+from tests.flows.payment.plain_gateway import OPTIONS, URL
 
 EUR = "EUR"
 ACCOUNT = {"type": "stripe", "account": "acct_1", "api_key": "sk_test_1"}
@@ -253,7 +254,7 @@ async def test_a_settlement_pays_a_closed_set_out_and_checks_the_total(gesta):
     async with shop:
         await shop.admin.put_config("payment.gateway", "stripe-eu", ACCOUNT)
         first, second = await captured(shop, "49.90", "a"), await captured(shop, "10.10", "b")
-        ids = (first.id, second.id)
+        third, ids = await captured(shop, "10.10", "c"), (first.id, second.id)
         wrong = await shop.submit(settlement.Settle(Money("59.99", EUR), ids, "stripe-eu"))
         outcome = await wrong.outcome(timeout=20)
         assert isinstance(outcome, Rejected)
@@ -273,7 +274,19 @@ async def test_a_settlement_pays_a_closed_set_out_and_checks_the_total(gesta):
         outcome = await twice.outcome(timeout=20)
         assert isinstance(outcome, Rejected)
         assert outcome.reason == "settled_elsewhere"
+        mixed = await shop.submit(
+            settlement.Settle(net, (third.id, first.id), "stripe-eu", fees=fees)
+        )
+        outcome = await mixed.outcome(timeout=20)
+        assert isinstance(outcome, Rejected)
+        assert outcome.reason == "settled_elsewhere"
         assert kinds(gesta).count("payout") == 1
+        # The refused settlement has claimed nothing.
+        alone = settlement.Settle(
+            Money("9.51", EUR), (third.id,), "stripe-eu", fees=Money("0.59", EUR)
+        )
+        assert isinstance(await (await shop.submit(alone)).outcome(timeout=20), Done)
+        assert kinds(gesta).count("payout") == 2
 
 
 async def test_a_transfer_is_reserved_and_posted(gesta):
@@ -325,3 +338,22 @@ async def test_a_failure_before_the_journal_does_not_lose_the_journal(gesta, sho
     await gesta.settle(days=0.01)
     assert await tx.status() == "completed"
     assert len(gesta.sandbox.stripe.effects) == 1
+
+
+async def test_a_test_request_of_a_gateway_without_a_fake_fails_and_nothing_is_sent(gesta):
+    """The sandbox plays Stripe. What another gateway would answer, no fake can say."""
+    account = {
+        "type": "http",
+        "account": "shop 1",
+        "api_key": "k",
+        "api_url": URL,
+        "options": OPTIONS,
+    }
+    async with engine() as shop:
+        await shop.admin.put_config("payment.gateway", "stripe-eu", account)
+        tx = await shop.submit(sale(), test=True)
+        outcome = await tx.outcome(timeout=20)
+        assert isinstance(outcome, Rejected)
+        assert outcome.reason == "no_fake"
+        assert "nothing was sent" in outcome.detail
+        assert await tx.status() == "failed"

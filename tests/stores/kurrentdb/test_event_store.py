@@ -133,7 +133,7 @@ async def test_another_process_is_woken_by_an_append(open_events):
     waiting = asyncio.create_task(ports.events.changed(60))
     await asyncio.sleep(0)
     await other.events.append([fresh_append()])
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         await waiting
         while not await ports.events.follow(0, 10):
             await ports.events.changed(60)

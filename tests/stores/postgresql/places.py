@@ -61,7 +61,7 @@ async def connected(url: str) -> AsyncIterator[tuple[Connection, Database]]:
 
 async def drained(engine: Engine, request_id: str, tenant: str = "default") -> Request:
     """A handle on what may not have been taken out of the outbox yet."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while True:
             try:
                 return await engine.request(request_id, tenant=tenant)
@@ -71,7 +71,7 @@ async def drained(engine: Engine, request_id: str, tenant: str = "default") -> R
 
 async def projected(engine: Engine) -> None:
     """Until the views show every event: an outcome is told from the stream itself."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while await engine.admin.unseen():
             await asyncio.sleep(0.02)
 

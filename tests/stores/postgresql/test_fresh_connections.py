@@ -74,5 +74,5 @@ async def test_the_pipeline_needs_no_session_state(monkeypatch):
     monkeypatch.setattr(postgresql, "Connections", FreshConnections)
     async with engine_at(await fresh_url(listen="off")) as engine:
         request = await engine.submit(Note("one"), key="one")
-        assert await request.outcome(timeout=20) == Done("one")
+        assert await request.outcome(timeout=60) == Done("one")
         assert (await engine.submit(Note("one"), key="one")).id == request.id

@@ -74,7 +74,7 @@ async def test_a_schema_one_migration_ahead_is_accepted(caplog):
         await connection.fetch(database.sql("note_migration"), KNOWN + 1, "next.sql", KNOWN)
     async with engine_at(url) as engine:
         request = await engine.submit(Note("beside"))
-        assert await request.outcome(timeout=20) == Done("beside")
+        assert await request.outcome(timeout=60) == Done("beside")
         await engine.admin.rebuild()
         assert (await engine.get(request.id)).state.status == "completed"
     assert f"schema {KNOWN + 1}, this gesta knows {KNOWN}" in caplog.text

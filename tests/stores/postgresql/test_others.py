@@ -310,7 +310,7 @@ async def test_the_listener_survives_an_internal_error_of_the_client_library(mon
     monkeypatch.setattr("gesta.stores.postgresql.notifications.POLL_SECONDS", LONG_SECONDS)
     url = await fresh_url(listen="on")
     async with opened(url) as one, opened(url) as other:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             waiting = asyncio.create_task(other.events.changed(LONG_SECONDS))
             while not waiting.done():
                 await one.events.append([fresh_append()])

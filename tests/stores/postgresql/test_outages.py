@@ -28,7 +28,7 @@ async def _submitted(engine, note):
 async def test_an_engine_outlives_its_server(listen):
     async with PostgresServer() as server, engine_at(f"{server.url}?listen={listen}") as engine:
         before = await engine.submit(Note("before"))
-        assert await before.outcome(timeout=20) == Done("before")
+        assert await before.outcome(timeout=60) == Done("before")
         for number, end in enumerate((server.kill, server.halt)):
             end()
             with pytest.raises(StoreError, match=r"cannot be reached|connection was lost"):

@@ -34,7 +34,7 @@ async def test_a_submit_appends_the_right_event_with_its_metadata():
         request = await engine.submit(
             Note("hello"), key="k", tenant="acme", correlation_id="order-7"
         )
-        await request.outcome(timeout=20)
+        await request.outcome(timeout=60)
         history = await engine.history(request.id, tenant="acme")
         # R1-49: the right events, in order, and their metadata.
         assert [type(event) for _, event, _ in history] == [Created, Completed]
@@ -60,7 +60,7 @@ async def test_the_projection_is_right_dispatches_once_and_keeps_its_indexes():
         assert await engine.pipeline.environment.stores.job_inspection.jobs("", 10) == jobs
     async with engine_at(url, FLOW) as engine:
         for one in (sent, refused):
-            await (await engine.request(one.id)).outcome(timeout=20)
+            await (await engine.request(one.id)).outcome(timeout=60)
         await projected(engine)
         views = {view.state.id: view for view in await engine.find()}
         # R1-50: the snapshot is right, and an id is under one status only.

@@ -98,7 +98,15 @@ def used_bytes(server):
     return next(int(line.split(":")[1]) for line in lines if line.startswith("used_memory:"))
 
 
-@pytest.mark.parametrize("count", [10, 1_000])
+async def test_a_worker_with_many_free_slots_comes_again_at_once_for_the_rest(ports):
+    await ports.queue.put([fresh_job(SLACK) for _ in range(700)])
+    leased, next_due = await ports.queue.take("t", {SLACK: 1_000}, 10.0, durable=False)
+    assert (len(leased), next_due) == (500, 0)
+    leased, next_due = await ports.queue.take("t", {SLACK: 500}, 10.0, durable=False)
+    assert (len(leased), next_due) == (200, None)
+
+
+@pytest.mark.parametrize("count", [10, 500])
 async def test_a_call_carries_many_jobs(ports, raw, count):
     async def scripts():
         stats = await raw.command("INFO", "commandstats")

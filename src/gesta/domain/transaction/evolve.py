@@ -6,7 +6,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from gesta.domain import events as e
-from gesta.domain.operation.evolve import FOLDS, Fold
+from gesta.domain.operation.evolve import FOLDS, Fold, known
 from gesta.domain.state import State
 from gesta.domain.transaction import events as t
 from gesta.domain.transaction.funds import SINGLE, Asked, Funds, funds_of, status_of, with_funds
@@ -40,44 +40,46 @@ def moved(
     funds: Funds, operation: str, intent: int, amount: int, posting: tuple[Leg, ...]
 ) -> Funds:
     """The amounts after an operation moved `amount`."""
-    after = replace(
+    changes: dict[str, int]
+    match _effect(funds, operation):
+        case "void":
+            changes = {"released": funds.released + amount}
+        case "refund":
+            changes = {"refunded": funds.refunded + amount}
+        case "capture" | "posting":
+            rest = funds.capturable - amount if funds.is_final else 0
+            changes = {"captured": funds.captured + amount, "released": funds.released + rest}
+        case first if first in SINGLE:
+            changes = {
+                "authorized": funds.authorized + amount,
+                "captured": funds.captured + amount,
+            }
+        case _:
+            changes = {"authorized": funds.authorized + amount}
+    return replace(
         funds,
         moved={**funds.moved, f"{operation}:{intent}": amount},
         balances=posted(funds.balances, posting),
+        **changes,
     )
-    match _effect(funds, operation):
-        case "void":
-            return replace(after, released=funds.released + amount)
-        case "refund":
-            return replace(after, refunded=funds.refunded + amount)
-        case "capture" | "posting":
-            rest = funds.capturable - amount if funds.is_final else 0
-            return replace(after, captured=funds.captured + amount, released=funds.released + rest)
-        case first if first in SINGLE:
-            return replace(
-                after, authorized=funds.authorized + amount, captured=funds.captured + amount
-            )
-        case _:
-            return replace(after, authorized=funds.authorized + amount)
 
 
-def _at_rest(state: State, funds: Funds, otherwise: str) -> State:
+def _at_rest(state: State, funds: Funds, otherwise: str, **changes: Any) -> State:
     """No operation is open: the status follows from the amounts."""
     return with_funds(
-        replace(
-            state,
-            status=status_of(funds) or otherwise,
-            phase="idle" if funds.capturable else "ended",
-            expires_at=funds.capture_before if funds.capturable else None,
-            due_at=None,
-            started=None,
-            in_doubt=False,
-            policy="",
-            asked=0,
-            journal="",
-            cancel_requested=False,
-        ),
+        state,
         funds,
+        status=status_of(funds) or otherwise,
+        phase="idle" if funds.capturable else "ended",
+        expires_at=funds.capture_before if funds.capturable else None,
+        due_at=None,
+        started=None,
+        in_doubt=False,
+        policy="",
+        asked=0,
+        journal="",
+        cancel_requested=False,
+        **changes,
     )
 
 
@@ -88,15 +90,16 @@ def _call_started(state: State, event: t.CallStarted, version: int, at: int) -> 
     # number of the attempt.
     if not is_first:
         return state
+    before = funds_of(state)
     funds = replace(
-        funds_of(state),
-        gateway=event.gateway or funds_of(state).gateway,
+        before,
+        gateway=event.gateway or before.gateway,
         key_seconds=event.key_seconds,
         can_look_up=event.can_look_up,
         visible_seconds=event.visible_seconds,
         multiple_captures=event.multiple_captures,
     )
-    return with_funds(replace(state, journal=event.call), funds)
+    return with_funds(state, funds, journal=event.call)
 
 
 def succeeded(operation: str) -> Fold:
@@ -110,8 +113,10 @@ def succeeded(operation: str) -> Fold:
             funds = replace(funds, capture_before=event.capture_before)
         if not funds.payment_id:
             funds = replace(funds, payment_id=event.provider_id)
-        state = replace(
+        return _at_rest(
             state,
+            funds,
+            "completed",
             version=version,
             updated_at=at,
             attempts=event.attempts,
@@ -121,7 +126,6 @@ def succeeded(operation: str) -> Fold:
             detail=event.detail,
             first_attempt_at=state.first_attempt_at or at,
         )
-        return _at_rest(state, funds, "completed")
 
     return fold
 
@@ -168,53 +172,24 @@ def requested(operation: str) -> Fold:
 
 
 def _resolved(state: State, event: t.Resolved, version: int, at: int) -> State:
-    state = replace(
-        state,
-        version=version,
-        updated_at=at,
-        status="queued",
-        phase="open",
-        in_doubt=False,
-        started=None,
-        due_at=event.next_attempt_at or at,
-        policy="",
-        asked=0,
-        reason="",
-        detail=event.evidence,
-        # Where it is to be sent again, this opens it; otherwise its end follows in the same append.
-        dispatch_version=version,
-    )
+    state = known(state, event, version, at)
     return with_funds(state, replace(funds_of(state), absent=0))
 
 
 def _failed(state: State, event: e.Failed, version: int, at: int) -> State:
     """The operation failed: what succeeded before stays."""
-    state = replace(
-        state,
-        version=version,
-        updated_at=at,
-        attempts=event.attempts,
-        reason=event.reason,
-        detail=event.last_error,
-        purged=False,
-    )
-    return _at_rest(state, funds_of(state), "failed")
+    return _at_rest(FOLDS[e.Failed](state, event, version, at), funds_of(state), "failed")
 
 
 def _cancelled(state: State, event: e.Cancelled, version: int, at: int) -> State:
-    state = replace(
-        state,
-        version=version,
-        updated_at=at,
-        reason=event.reason or "cancelled",
-        detail=event.detail,
-    )
-    return _at_rest(state, funds_of(state), "cancelled")
+    after = FOLDS[e.Cancelled](state, event, version, at)
+    after = replace(after, reason=event.reason or "cancelled", detail=event.detail)
+    return _at_rest(after, funds_of(state), "cancelled")
 
 
-def _expired(state: State, _: e.Expired, version: int, at: int) -> State:
-    state = replace(state, version=version, updated_at=at, reason="expired")
-    return _at_rest(state, funds_of(state), "expired")
+def _expired(state: State, event: e.Expired, version: int, at: int) -> State:
+    after = replace(FOLDS[e.Expired](state, event, version, at), reason="expired")
+    return _at_rest(after, funds_of(state), "expired")
 
 
 def _lapsed(state: State, event: t.Lapsed, version: int, at: int) -> State:
@@ -237,19 +212,7 @@ def _unknown(state: State, event: e.OutcomeUnknown, version: int, at: int) -> St
         doubt_at=at if called else funds.doubt_at,
     )
     state = replace(
-        state,
-        version=version,
-        updated_at=at,
-        status="unknown",
-        phase="unknown",
-        attempts=event.attempt,
-        started=None,
-        due_at=event.next_at,
-        in_doubt=True,
-        policy=event.policy,
-        reason=event.reason,
-        detail=event.detail,
-        first_attempt_at=min(at, state.attempted_from),
+        FOLDS[e.OutcomeUnknown](state, event, version, at),
         # A resend and a look-up alternate, so each has a job of its own.
         dispatch_version=version,
         asked=state.asked + 1 if was_unknown else 0,

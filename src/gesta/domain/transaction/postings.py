@@ -42,7 +42,7 @@ def undo(kind: str, amount: int) -> tuple[Leg, ...]:
 
 
 def is_balanced(posting: Iterable[Leg]) -> bool:
-    return sum(minor for _, minor in posting) == 0
+    return sum([minor for _, minor in posting]) == 0
 
 
 def posted(balances: Mapping[str, int], posting: Iterable[Leg]) -> dict[str, int]:

@@ -6,6 +6,7 @@ refunded must add up to the amount. Otherwise nothing is sent.
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Annotated, Any, Final
 
 import msgspec
@@ -14,23 +15,22 @@ from gesta.domain.ids import REQUEST_ID
 from gesta.domain.money import Money
 from gesta.domain.outcome import Rejected, Retry
 from gesta.domain.state import State
-from gesta.domain.transaction.funds import funds_of, opening_facts
+from gesta.domain.transaction.funds import funds_of
 from gesta.errors import StoreError
 from gesta.flows.attempt import Attempt
 from gesta.flows.flow import Flow, Payload, Rendered
-from gesta.flows.payment.card import (
+from gesta.flows.payment.card import NAME as CARD
+from gesta.flows.payment.execution import ALARMS, REASONS, Execution
+from gesta.flows.payment.gateway import Gateway
+from gesta.flows.payment.transaction_flow import (
     DEFAULT,
-    RULES,
-    SANDBOX_ACCOUNT,
     Code,
     Text,
     amount_errors,
-    known_gateways,
+    transaction_flow,
 )
-from gesta.flows.payment.card import NAME as CARD
-from gesta.flows.payment.execution import ALARMS, REASONS, Execution
-from gesta.flows.payment.gateway import GATEWAY, Gateway, GatewayAccount
 from gesta.outbound.http import AttemptEnded
+from gesta.tenants.flow_records import TenantRecords
 
 __all__ = ["NAME", "Settle", "flow"]
 
@@ -64,41 +64,26 @@ class Settle(Payload, frozen=True):
 def flow(gateways: Sequence[Gateway] | None = None, *, timeout_seconds: float = 30.0) -> Flow:
     """The flow. `gateways`: those that it can speak to; by default all that gesta has."""
     execution = Execution(
-        known_gateways() if gateways is None else gateways,
-        lambda one: {"description": one.description},
-        timeout_seconds=timeout_seconds,
+        gateways, lambda one: {"description": one.description}, timeout_seconds=timeout_seconds
     )
 
     async def render(one: Settle, attempt: Attempt) -> Rendered:
         await _check_total(one, attempt)
         return await execution.render(one, attempt)
 
-    return Flow(
+    made = transaction_flow(
         NAME,
         Settle,
-        execution.execute,
-        RULES,
-        execution.look_up,
-        timeout_seconds=timeout_seconds + 5.0,
-        config={GATEWAY: GatewayAccount},
-        credential=lambda one: f"{GATEWAY}/{one.gateway}",
+        execution,
+        first=lambda _: "settlement",
         check=_check,
-        tags=lambda one, _: {"gateway": one.gateway},
-        reasons=REASONS | _REASONS,
-        alarms=ALARMS | {"total_mismatch"},
-        clear_texts=True,
-        effects="attempt",
-        stand_ins=lambda _: {GATEWAY: SANDBOX_ACCOUNT},
         example={
-            "amount": {"amount": "49.90", "currency": "EUR"},
             "transactions": ["0198c0de-0000-7000-8000-000000000000"],
             "gateway": "stripe-eu",
         },
-        opens=lambda one: (
-            "settlement",
-            opening_facts(one.amount, "settlement", one.gateway),
-        ),
-        render=render,
+    )
+    return replace(
+        made, render=render, reasons=REASONS | _REASONS, alarms=ALARMS | {"total_mismatch"}
     )
 
 
@@ -128,18 +113,30 @@ async def _check_total(one: Settle, attempt: Attempt) -> None:
         captured = Money.of_minor(total, one.amount.currency)
         text = f"{captured} was captured, and {asked} is asked for"
         raise AttemptEnded(Rejected("total_mismatch", text))
-    own = attempt.request_id.encode()
     try:
-        for name in one.transactions:
-            if await attempt.records.put(_SETTLED, name, 1, own):
-                continue
-            known = await attempt.records.get(_SETTLED, name)
-            if known is not None and known.value != own:
-                raise AttemptEnded(
-                    Rejected("settled_elsewhere", f"{name} belongs to another settlement")
-                )
+        await _claim(one, attempt.records, attempt.request_id.encode())
     except StoreError as error:
         raise AttemptEnded(Retry("vault_unavailable", str(error))) from None
+
+
+async def _claim(one: Settle, records: TenantRecords, own: bytes) -> None:
+    """Make the transactions ours, or end the attempt. If one belongs to another settlement, none is
+    claimed, unless that one claims it at this very moment.
+    """
+    free = await _unclaimed(one.transactions, records, own)
+    if free and not all(await records.put_many(_SETTLED, free, 1, own)):
+        await _unclaimed(free, records, own)
+
+
+async def _unclaimed(names: Sequence[str], records: TenantRecords, own: bytes) -> list[str]:
+    """Those that no settlement has claimed. Ends the attempt if another one has claimed any."""
+    known = await records.get_many([(_SETTLED, name) for name in names])
+    for name, record in zip(names, known, strict=True):
+        if record is not None and record.value != own:
+            raise AttemptEnded(
+                Rejected("settled_elsewhere", f"{name} belongs to another settlement")
+            )
+    return [name for name, record in zip(names, known, strict=True) if record is None]
 
 
 def _refusal(one: Settle, state: State | None, name: str) -> Rejected | None:

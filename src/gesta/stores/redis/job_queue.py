@@ -52,6 +52,9 @@ KEEP_COMPLETED = 100
 KEEP_FAILED = 50
 #: Jobs per script: longer scripts hold up every other client of the server.
 BATCH = 1_000
+#: Jobs of one flow that one call leases. Their lease runs from the call on, so they must be at work
+#: long before it ends, also on a slow server.
+TAKEN = 500
 #: The priority of a request that asks for none.
 USUAL_PRIORITY = 5
 #: A job whose request is locked by another live job comes back after this.
@@ -152,13 +155,17 @@ class RedisJobQueue:
         self, token: str, flows: dict[str, int], lease_seconds: float, *, durable: bool
     ) -> tuple[list[LeasedJob], int | None]:
         """`durable` changes nothing: how soon Redis writes to disk is a setting of the server."""
+        asked = {flow: min(free, TAKEN) for flow, free in flows.items()}
         try:
-            leased, next_due = await self._take(token, flows, lease_seconds)
+            leased, next_due = await self._take(token, asked, lease_seconds)
         except QueueRefused:
-            leased, next_due = await self._take_by_flow(token, flows, lease_seconds)
+            leased, next_due = await self._take_by_flow(token, asked, lease_seconds)
         taken = Counter(one.job.flow for one in leased)
         hungry = [flow for flow, free in flows.items() if taken[flow] < free]
         self.wake_up.listen_for(hungry, has_found=bool(leased))
+        if any(taken[flow] == TAKEN < free for flow, free in flows.items()):
+            # More may be ready: the worker comes again at once.
+            next_due = 0
         return await self._lock(leased), next_due
 
     async def _take(

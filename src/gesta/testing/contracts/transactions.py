@@ -328,9 +328,27 @@ class RecordContract(Contract):
         jobs = [fresh_job(flow) for _ in range(300)]
         await harness.queue.put(jobs)
         await take(harness, flow, token, free=300)
-        entries = [Entry(fresh_append(), Ack(job.id, token)) for job in jobs]
-        assert await harness.transactions.record(entries) == [Recording(Appended(1), "done")] * 300
-        assert await harness.unique_jobs.find([job.id for job in jobs]) == set()
+        # Outcomes, and journals of attempts that go on: their jobs stay.
+        entries = [
+            Entry(fresh_append(), Ack(job.id, token) if number % 2 else None)
+            for number, job in enumerate(jobs)
+        ]
+        journalled, ended = Recording(Appended(1), None), Recording(Appended(1), "done")
+        assert await harness.transactions.record(entries) == [journalled, ended] * 150
+        left = await harness.unique_jobs.find([job.id for job in jobs])
+        assert left == {job.id for job in jobs[::2]}
+
+    async def test_a_refused_journal_refuses_no_other_entry_of_its_batch(
+        self, harness: Harness
+    ) -> None:
+        job, token = await held_job(harness)
+        taken, other = fresh_append(), fresh_append()
+        await harness.events.append([fresh_append(taken.stream)])
+        recordings = await harness.transactions.record(
+            [Entry(taken, None), Entry(other, Ack(job.id, token))]
+        )
+        assert recordings == [Recording(Stale(1), None), Recording(Appended(1), "done")]
+        assert await _count(harness, other.stream) == 1
 
     async def test_recorded_events_wake_the_follower(self, harness: Harness) -> None:
         waiting = await wait_for_all(harness.events.changed(600))
