@@ -423,8 +423,7 @@ class Telemetry:
         """The alarms about queues as the sweeper sees them."""
         for one in alarms:
             self.metrics.queue_alarms[one.flow, one.alarm] = int(one.is_raised)
-            # A dead letter alerts by itself, with its reason.
-            if one.is_raised and one.alarm != "dead_letters" and self.alarm is not None:
+            if one.is_raised and one.alerts and self.alarm is not None:
                 value, limit = round(one.value), round(one.limit)
                 self.alarm(f"queue_{one.alarm}", one.flow, f"{value} (limit {limit})")
 

@@ -19,7 +19,6 @@ from gesta.admin.wording import (
     span,
     verb,
 )
-from gesta.domain.event_message import DEAD_LETTERS_ALARM, DEPTH_ALARM
 from gesta.domain.ids import (
     FLOW,
     TENANT,
@@ -29,7 +28,7 @@ from gesta.domain.ids import (
     own_job_id,
 )
 from gesta.domain.stream_names import checkpoint_of
-from gesta.maintenance.queue_alarms import Standing
+from gesta.maintenance.queue_alarms import Standing, inbound_standings
 from gesta.maintenance.schedules import CHECKPOINT as SCHEDULE
 from gesta.maintenance.schedules import ROLE as SCHEDULES
 from gesta.maintenance.sweeper import ROLE as SWEEP
@@ -188,6 +187,17 @@ def _unknown_money(facts: Facts) -> Iterator[Finding]:
         )
 
 
+_MORE_WORKERS = "start more workers, or find out why they are slow"
+_INBOUND_ALARMS: Mapping[str, tuple[str, str]] = {
+    "depth": ("{value} events wait, more than {limit}", _MORE_WORKERS),
+    "age": ("the oldest event has waited for {value} s, longer than {limit} s", _MORE_WORKERS),
+    "dead_letters": (
+        "dead letters: {value}",
+        "read them, remove the cause and redrive them: `gesta dlq inbound`; see docs/sqs.md",
+    ),
+}
+
+
 def _brokers(facts: Facts) -> Iterator[Finding]:
     """Queues that a broker keeps: jobs it has given up, and the events that pass through one."""
     for flow, count in sorted(facts.moved_jobs.items()):
@@ -202,21 +212,14 @@ def _brokers(facts: Facts) -> Iterator[Finding]:
     counts = facts.boundary
     if counts is None:
         return
-    if counts.waiting > DEPTH_ALARM:
-        yield Finding(
-            "warn",
-            "inbound queue",
-            f"{counts.waiting} events wait",
-            "start more workers, or find out why they are slow",
-        )
-    if counts.dead >= DEAD_LETTERS_ALARM:
-        yield Finding(
-            "warn",
-            "inbound queue",
-            f"{count_of(counts.dead, 'dead letter')}",
-            "read them, remove the cause and redrive them; see docs/sqs.md",
-        )
-    if counts.waiting <= DEPTH_ALARM and not counts.dead:
+    events = Backlog(ready=counts.waiting, oldest_ready_ms=counts.oldest_ms)
+    alarms = inbound_standings(events, counts.dead, facts.now_ms)
+    raised = [one for one in alarms if one.is_raised]
+    for one in raised:
+        status, action = _INBOUND_ALARMS[one.alarm]
+        text = status.format(value=round(one.value), limit=round(one.limit))
+        yield Finding("warn", "inbound queue", text, action)
+    if not raised:
         waiting = count_of(counts.waiting, "event")
         yield Finding("ok", "inbound queue", f"{waiting} waiting, no dead letter")
 
