@@ -15,6 +15,7 @@ from benchmarks.command import (
     run_processes_bench,
 )
 from benchmarks.figures import Plan
+from benchmarks.job_store import main as run_jobs_bench
 from gesta.errors import GestaError
 from gesta.testing.scratch_store import ChosenStore, chosen_url
 
@@ -26,15 +27,17 @@ def main(arguments: list[str] | None = None) -> None:
     parser = _parser()
     options = parser.parse_args(arguments)
     special = [
-        name for name in ("crash", "processes", "flood", "http", "ingest") if getattr(options, name)
+        name
+        for name in ("crash", "processes", "flood", "http", "ingest", "jobs")
+        if getattr(options, name)
     ]
     if len(special) > 1:
-        parser.error("one at a time: --crash, --processes, --flood, --http or --ingest")
+        parser.error("one at a time: --crash, --processes, --flood, --http, --ingest or --jobs")
     has_load = options.rounds or options.history or options.batch or options.keyed
     if special and (has_load or options.flow != "plain" or options.peer is not None):
         parser.error(
-            "--crash, --processes, --flood, --http and --ingest bring their own load; leave the"
-            " other options out"
+            "--crash, --processes, --flood, --http, --ingest and --jobs bring their own load; leave"
+            " the other options out"
         )
     logging.getLogger("gesta").handlers[:] = [logging.NullHandler()]
     try:
@@ -50,6 +53,8 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def _run(options: argparse.Namespace) -> int:
+    if options.jobs:
+        return run_jobs_bench()
     url, folder, json = (
         chosen_url(options.url, options.events_url),
         options.folder,
@@ -110,6 +115,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--batch", action="store_true", help="submit many at once")
     add("--keyed", action="store_true", help="every request carries a random key")
     add("--flow", default="plain", help="what is executed (default: plain, which returns at once)")
+    add("--jobs", action="store_true", help="the hash job store: bytes, round trips, claims")
     add("--peer", metavar="NAME", help="measure another system in the same run: bullmq")
     add(
         "--flood",
@@ -130,11 +136,7 @@ def _parser() -> argparse.ArgumentParser:
         ),
     )
     add("--http", action="store_true", help="measure the HTTP API, beside what bounds it")
-    add(
-        "--ingest",
-        action="store_true",
-        help="measure Slack events beside a route that only checks their signature",
-    )
+    add("--ingest", action="store_true", help="Slack events beside a route that only verifies them")
     add(
         "--url",
         help=(

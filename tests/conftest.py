@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import faulthandler
+import gc
 import os
 import signal
 from collections.abc import Iterator
@@ -18,6 +19,9 @@ from tests import warm_start
 pytest.register_assert_rewrite("gesta.testing.contracts", "tests.contracts.random_walk")
 
 warm_start.install()
+
+# Thousands of tests stay from here to the end. The search for cycles need not look at them.
+gc.disable()
 
 # Every `gesta serve` of a test answers on a free port.
 os.environ["GESTA_API_PORT"] = "0"
@@ -159,6 +163,11 @@ def told_how_to_replay(request: pytest.FixtureRequest) -> None:
             f"replay: .venv/bin/python -m pytest {request.node.nodeid!r} --seeds 1 --first-seed"
             f" {seed}"
         )
+
+
+def pytest_collection_finish() -> None:
+    gc.freeze()
+    gc.enable()
 
 
 @pytest.hookimpl(trylast=True)

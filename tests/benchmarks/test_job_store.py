@@ -7,7 +7,8 @@ from gesta.testing.harnesses.redis import SharedServer
 async def test_a_life_in_hashes_takes_fewer_bytes_and_round_trips():
     before, after = await costs(f"{await SharedServer.url()}/7")
     assert (before.store, after.store) == ("string", "hash")
-    assert after.round_trips < before.round_trips  # R4-19
+    # R4-19; counted on the wire: create, claim, complete and read are one round trip each.
+    assert (before.round_trips, after.round_trips) == (11, 4)
     assert after.bytes < before.bytes  # R4-19
 
 

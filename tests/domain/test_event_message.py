@@ -11,43 +11,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gesta.domain import event_message as m
+from tests.domain.event_document import ATTRIBUTES, DOCUMENT
 
 AT_MS = 1_750_933_800_000  # 2025-06-26T10:30:00Z
 
-LITERAL: dict[str, Any] = {
-    "messageId": "slack-T123ABC-Ev1",
-    "timestamp": "2025-06-26T10:30:00Z",
-    "source": "slack-event-ingest",
-    "eventType": "slack.message",
-    "data": {
-        "slackEvent": {
-            "type": "message",
-            "channel": "C123ABC",
-            "user": "U123ABC",
-            "text": "Backlog登録希望 タスクの説明",
-            "ts": "1234567890.123456",
-            "team": "T123ABC",
-        },
-        "metadata": {
-            "receivedAt": "2025-06-26T10:30:00Z",
-            "apiGatewayRequestId": "request-id",
-            "signature": "v0=a2114d57…",
-            "signatureTimestamp": "1234567890",
-            "eventId": "Ev1",
-        },
-    },
-    "retryCount": 0,
-}
-
 
 def message(**changes: Any) -> m.EventMessage:
-    return m.decode_message(json.dumps(LITERAL | changes).encode())
+    return m.decode_message(json.dumps(DOCUMENT | changes).encode())
 
 
 def test_a_message_has_the_fields_of_the_document_and_no_other() -> None:
     written = json.loads(m.encode_message(message()))
     # R3-1, R3-3, R3-4
-    assert written == LITERAL
+    assert written == DOCUMENT
     # R3-2
     assert (m.SLACK_SOURCE, m.SLACK_MESSAGE) == ("slack-event-ingest", "slack.message")
     # S3-23: a float would lose the last digits
@@ -55,13 +31,7 @@ def test_a_message_has_the_fields_of_the_document_and_no_other() -> None:
 
 
 def test_a_message_says_what_it_is_in_four_attributes() -> None:
-    # R3-5
-    assert m.encode_attributes(m.attributes_of(message())) == {
-        "eventType": {"DataType": "String", "StringValue": "slack.message"},
-        "priority": {"DataType": "Number", "StringValue": "3"},
-        "source": {"DataType": "String", "StringValue": "slack-event-ingest"},
-        "version": {"DataType": "String", "StringValue": "1.0"},
-    }
+    assert m.encode_attributes(m.attributes_of(message())) == ATTRIBUTES  # R3-5
 
 
 @pytest.mark.parametrize("priority", [0, 6, -1])
@@ -81,12 +51,12 @@ def test_attributes_survive_the_queue_and_unreadable_ones_have_their_default() -
 @pytest.mark.parametrize("version", ["2.0", "0.9", "x", ""])
 def test_another_major_version_is_not_read(version: str) -> None:
     with pytest.raises(m.BadMessage) as refused:
-        m.decode_message(json.dumps(LITERAL).encode(), version)
+        m.decode_message(json.dumps(DOCUMENT).encode(), version)
     assert refused.value.error_type == "UnsupportedVersion"  # S3-24
 
 
 def test_a_newer_minor_version_is_read() -> None:
-    body = json.dumps(LITERAL | {"added": {"later": True}}).encode()
+    body = json.dumps(DOCUMENT | {"added": {"later": True}}).encode()
     assert m.decode_message(body, "1.7") == message()  # S3-24
 
 
@@ -97,10 +67,10 @@ def test_a_newer_minor_version_is_read() -> None:
         b"{",
         b"[]",
         b'{"messageId": 7}',
-        json.dumps(LITERAL | {"data": {"metadata": LITERAL["data"]["metadata"]}}).encode(),
-        json.dumps(LITERAL | {"timestamp": "yesterday"}).encode(),
-        json.dumps(LITERAL | {"retryCount": -1}).encode(),
-        json.dumps(LITERAL | {"messageId": ""}).encode(),
+        json.dumps(DOCUMENT | {"data": {"metadata": DOCUMENT["data"]["metadata"]}}).encode(),
+        json.dumps(DOCUMENT | {"timestamp": "yesterday"}).encode(),
+        json.dumps(DOCUMENT | {"retryCount": -1}).encode(),
+        json.dumps(DOCUMENT | {"messageId": ""}).encode(),
         b"[" * 100_000,
     ],
 )
@@ -119,10 +89,10 @@ def test_any_bytes_are_a_message_a_bad_message_and_always_a_dead_letter(body: by
 
 
 def test_the_size_is_measured_in_utf_8() -> None:
-    event = LITERAL["data"]["slackEvent"]
+    event = DOCUMENT["data"]["slackEvent"]
 
     def of(text: str) -> m.EventMessage:
-        return message(data=LITERAL["data"] | {"slackEvent": event | {"text": text}})
+        return message(data=DOCUMENT["data"] | {"slackEvent": event | {"text": text}})
 
     assert not m.is_too_large(of("a" * 40_000))
     large = of("課" * 40_000)  # 40,000 characters are 120,000 bytes.
@@ -152,7 +122,7 @@ def test_a_dead_letter_has_the_body_of_the_document() -> None:
     letter = m.wrapped(body, error, at_ms=AT_MS + 360_000, queue_arn="arn:aws:sqs:q", receives=3)
     written = json.loads(m.encode_dead_letter(letter))
     assert written == {  # R3-10
-        "originalMessage": LITERAL,
+        "originalMessage": DOCUMENT,
         "errorInfo": {  # R3-11
             "errorType": "ProcessingError",
             "errorMessage": "Failed to create Backlog issue",

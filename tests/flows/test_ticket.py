@@ -15,7 +15,8 @@ from gesta.flows.ticket.issue import Issue, issue_of
 from gesta.flows.ticket.message import Ticket
 from gesta.intake.inbound.slack_text import after_keyword, plain
 from gesta.testing.plugin import Harness
-from tests.domain.test_event_message import LITERAL, message
+from tests.domain.event_document import DOCUMENT
+from tests.domain.test_event_message import message
 
 KEYWORD = "Backlog登録希望"
 
@@ -28,8 +29,8 @@ async def set_up(engine: Engine, **space: Any) -> None:
 
 
 def slack_ticket(text: str, **event: str) -> Ticket:
-    changed = LITERAL["data"]["slackEvent"] | {"text": text} | event
-    return Ticket(event=message(data=LITERAL["data"] | {"slackEvent": changed}))
+    changed = DOCUMENT["data"]["slackEvent"] | {"text": text} | event
+    return Ticket(event=message(data=DOCUMENT["data"] | {"slackEvent": changed}))
 
 
 async def run(gesta: Harness, one: Ticket) -> Any:

@@ -50,8 +50,34 @@ jobs = st.builds(
 def test_a_job_survives_its_fields_and_its_row(job):
     fields = fields_of(job)
     assert set(fields) <= set(FIELDS)
-    assert job_of(fields) == job  # R4-5, S4-16: the sketch's contract, as code that runs
+    assert job_of(fields) == job  # R4-5
     assert job_of(fields_of_row(row_of(fields, 0))) == job  # R4-5
+
+
+def test_a_hash_as_the_document_writes_it_is_read_and_written_as_it_is():
+    written = {
+        "Id": "0a1b2c3d-0000-4000-8000-000000000001",
+        "Name": "reports",
+        "Status": "200",
+        "Headers": '{"accept":["a",null]}',
+        "RouteParams": '{"n":7}',
+        "QueryParams": '[{"key":"q","value":["1","2"]}]',
+        "Payload": '{"title":"q1"}',
+        "Result": "",
+        "Error": '{"code":"BUSY","message":"later"}',
+        "RetryCount": "1",
+        "MaxRetries": "3",
+        "RetryDelayUntil": "2026-11-18T07:00:00.0000000Z",
+        "WorkerId": "0a1b2c3d-0000-4000-8000-000000000002",
+        "CreatedAt": "2026-11-18T06:59:00.1234560+00:00",
+        "StartedAt": "2026-11-18T06:59:01.0000000+00:00",
+        "CompletedAt": "2026-11-18T06:59:02.0000000+00:00",
+        "LastUpdatedAt": "2026-11-18T06:59:03.0000000+00:00",
+    }
+    assert set(written) == set(FIELDS)
+    job = job_of(written)
+    assert fields_of(job) == written  # S4-16, R4-2, R4-3: both directions, as code that runs
+    assert (job.status, job.retry_count, job.query_params) == (200, 1, [("q", ["1", "2"])])
 
 
 @given(st.dictionaries(st.sampled_from(FIELDS) | text, text, max_size=20))

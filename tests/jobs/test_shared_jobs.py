@@ -12,7 +12,8 @@ from fastapi import FastAPI
 
 from gesta import Engine
 from gesta.domain.stored_job import job_at
-from gesta.jobs import JobFailed
+from gesta.errors import BadSettings, NotFound
+from gesta.jobs import JobFailed, shared
 from gesta.jobs.fastapi import Endpoints
 from gesta.runtime.clock import SystemRuntime
 from gesta.stores.redis import open_jobs
@@ -23,17 +24,24 @@ NAME = "reports.build"
 ID = "0a1b2c3d-0000-4000-8000-0000000000{:02x}"
 
 
+async def fresh_url():
+    prefix = f"f{SystemRuntime().random_bytes(6).hex()}"
+    return f"{await SharedServer.url()}?layout=shared&prefix={prefix}"
+
+
 @asynccontextmanager
-async def open_shop(tmp_path):
+async def open_shop(tmp_path, *, acme=None, **options):
     """An engine beside a Redis of which other services use the same keys, and the calls made."""
     runtime, calls = SystemRuntime(), []
-    url = f"{await SharedServer.url()}?layout=shared&prefix=f{runtime.random_bytes(6).hex()}"
+    url = await fresh_url()
     engine = Engine(f"sqlite:///{tmp_path}/gesta.db")
-    jobs, app = Endpoints(engine, jobs_url=url), FastAPI()
+    jobs_url = url if acme is None else {"default": url, "acme": acme}
+    jobs = Endpoints(engine, jobs_url=jobs_url, tenant=lambda one: one.get("x-tenant", "default"))
+    app = FastAPI()
     app.mount("/jobs", jobs.app)
 
     @app.post("/reports/{copies}", status_code=202)
-    @jobs.endpoint(NAME, on_unknown="resend", headers=["X-Trace"])
+    @jobs.endpoint(NAME, on_unknown="resend", headers=["X-Trace"], **options)
     async def build(report: Report, copies: int = 1) -> dict[str, int]:
         calls.append((report.title, copies))
         if report.title == "reject":
@@ -132,3 +140,67 @@ async def test_an_engine_that_stops_gives_its_jobs_back(tmp_path):
         found = (await store.get([ID.format(7)]))[0].value
         # S4-26, S4-31: without a lost retry.
         assert (found.status, found.retry_count, found.worker_id) == (200, 0, None)
+
+
+async def test_another_service_cancels_a_job_that_is_held_here(tmp_path, monkeypatch):
+    monkeypatch.setattr(shared, "BEAT_SECONDS", 0.05)
+    async with open_shop(tmp_path) as (engine, store, _, calls):
+        await engine.admin.pause(flow=NAME)
+        await store.create([foreign(8)])
+        while not await engine.find(flow=NAME):
+            await asyncio.sleep(0.02)
+        (answer,) = await store.cancel([ID.format(8)])
+        assert answer.value == "requested"
+        # S4-31: the heartbeat says so, the request is cancelled, and the hash follows it.
+        assert (await ended(store, ID.format(8))).status == 600
+        assert (await engine.get(ID.format(8))).state.status == "cancelled"
+        assert calls == []
+
+
+async def test_each_tenant_has_its_jobs_at_its_own_url(tmp_path):
+    place = await fresh_url()
+    other = await open_jobs(place, SystemRuntime())
+    async with open_shop(tmp_path, acme=place) as (engine, store, app, _):
+        await other.job_store.create([foreign(9)])
+        assert (await ended(other.job_store, ID.format(9))).status == 400
+        assert (await engine.get(ID.format(9), tenant="acme")).state.status == "completed"
+        with pytest.raises(NotFound):
+            await engine.get(ID.format(9))
+        transport = httpx.ASGITransport(app)
+        async with httpx.AsyncClient(transport=transport, base_url="http://shop") as client:
+            headers = {"X-Tenant": "acme"}
+            answer = await client.post("/reports/2", json={"title": "q"}, headers=headers)
+            ours = await client.post("/reports/2", json={"title": "q"})
+        await ended(other.job_store, answer.json()["id"])
+        await ended(store, ours.json()["id"])
+        # Neither tenant's services can read the other's.
+        ids = [ID.format(9), answer.json()["id"]]
+        assert {one.code for one in await store.get(ids)} == {"JOB_NOT_FOUND"}
+        (hidden,) = await other.job_store.get([ours.json()["id"]])
+        assert hidden.code == "JOB_NOT_FOUND"
+    await other.close()
+
+
+async def test_tenants_take_turns_however_many_jobs_one_has(tmp_path):
+    place = await fresh_url()
+    other = await open_jobs(place, SystemRuntime())
+    async with open_shop(tmp_path, acme=place, concurrency=1) as (engine, store, _, calls):
+        await engine.admin.pause(flow=NAME)
+        await store.create([foreign(n, body={"title": "many"}) for n in range(16, 28)])
+        await other.job_store.create([foreign(n, body={"title": "few"}) for n in range(32, 35)])
+        for tenant, count in (("default", 12), ("acme", 3)):
+            while len(await engine.find(flow=NAME, tenant=tenant)) < count:
+                await asyncio.sleep(0.02)
+        await engine.admin.resume(flow=NAME)
+        for n in range(32, 35):
+            await ended(other.job_store, ID.format(n))
+        titles = "".join(title[0] for title, _ in calls)
+        before_the_last = titles[: titles.rindex("f")]
+        assert "mmmm" not in before_the_last, titles  # S4-30: at most three in a row
+    await other.close()
+
+
+def test_two_tenants_cannot_share_a_url(tmp_path):
+    engine = Engine(f"sqlite:///{tmp_path}/gesta.db")
+    with pytest.raises(BadSettings, match="'a' and 'b' have the same URL"):
+        Endpoints(engine, jobs_url={"a": "redis://h/1", "b": "redis://h/1"})

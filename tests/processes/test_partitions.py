@@ -54,9 +54,9 @@ class Load:
         while not self._is_over:
             n = len(self.accepted)
             self.accepted.append(await self.engine.submit(Mail(n) if n % 2 else Card(n)))
-            await asyncio.sleep(0.005)
+            await asyncio.sleep(0.02)
 
-    async def goes_on(self, count: int = 100) -> None:
+    async def goes_on(self, count: int = 40) -> None:
         """Until so many more requests have come."""
         end = len(self.accepted) + count
         await until(lambda: more_than(self.accepted, end), "some more requests")

@@ -250,7 +250,7 @@ CONTRACT = {
     "captured",
     "reversed",
 }
-LABELS = {"flow", "status", "reason", "role", "subscription", "what"}
+LABELS = {"currency", "flow", "status", "reason", "role", "subscription", "what"}
 
 
 async def test_metrics_beyond_the_contract_are_called_gesta_and_use_base_units(gesta):

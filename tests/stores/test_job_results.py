@@ -113,7 +113,7 @@ async def test_a_claimed_job_that_cannot_be_read_fails_and_is_not_leased_again()
     (result,) = answer.value
     assert result.code == "JOB_CONSTRUCTION_ERROR"  # R4-16
     assert result.error.message.startswith("Error constructing job object: ")
-    assert store.table.rows[ID].status == 500  # S4-1: it does not stay in progress
+    assert store.table.stored[ID].status == 500  # S4-1: it does not stay in progress
 
 
 @pytest.mark.parametrize("kind", [Slow, Swallows])
@@ -172,4 +172,4 @@ async def test_a_job_that_cannot_be_stored_is_refused_and_nothing_is_stored(bad)
         assert (await store.get([ID]))[0].is_success
     else:
         assert result.code == "JOB_STORE_ERROR"
-        assert store.table.rows == {}
+        assert store.table.stored == {}

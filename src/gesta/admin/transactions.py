@@ -29,7 +29,7 @@ def transaction_representation(state: State) -> TransactionRepresentation:
         capturable=funds.money(funds.capturable),
         refundable=funds.money(funds.refundable),
         unknown=funds.money(funds.pending) if is_unknown else None,
-        unknown_since=iso(funds.doubt_at) if is_unknown else None,
+        unknown_since=iso(state.attempted_from) if is_unknown else None,
         reason=state.reason or None,
         capture_before=None if funds.capture_before is None else iso(funds.capture_before),
         balances=funds.balances,

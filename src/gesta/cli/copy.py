@@ -110,6 +110,7 @@ async def copy(
                 "claims": report.claims,
                 "secrets": report.secrets,
                 "jobs": report.jobs,
+                "storedJobs": report.stored_jobs,
                 "possiblyExecuted": report.possibly_executed,
                 "from": giving.url,
                 "to": taking.url,
@@ -234,9 +235,10 @@ def _tell_what_is_next(report: CopyReport, taking: Home, tenant: str | None, key
             if report.possibly_executed
             else ""
         )
+        stored = f", {report.stored_jobs} jobs of slow endpoints" if report.stored_jobs else ""
         tell(
             f"events copied and verified, {report.claims} keys, {report.secrets} secrets,"
-            f" {report.jobs} live jobs{doubt}; the source takes no more writes"
+            f" {report.jobs} live jobs{doubt}{stored}; the source takes no more writes"
         )
     else:
         tell("was copied there before; nothing was changed")

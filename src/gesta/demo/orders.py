@@ -11,8 +11,10 @@ import msgspec
 from gesta.engine.engine import Engine
 from gesta.engine.request import Request
 from gesta.errors import MissingExtra
-from gesta.flows import email, slack, sms, ticket, webhook
+from gesta.flows import card, email, settlement, slack, sms, ticket, webhook
 from gesta.flows.flow import Flow, Payload
+from gesta.flows.payment.gateway import GATEWAY
+from gesta.flows.payment.gateways import installed
 from gesta.flows.slack.message import CHANNEL, DEFAULT, WORKSPACE
 from gesta.flows.sms.message import ACCOUNT
 from gesta.flows.sms.message import NAME as SMS
@@ -57,7 +59,7 @@ class Tally:
 
     @property
     def is_right(self) -> bool:
-        return self.status in ("sent", "completed") and self.effects == 1
+        return self.status in ("sent", "completed", "captured") and self.effects == 1
 
 
 @dataclass(frozen=True)
@@ -149,6 +151,8 @@ def installed_flows() -> list[Flow]:
             flows.append(make())
         except MissingExtra:
             continue
+    if any(gateway.type == "stripe" for gateway in installed()):
+        flows += [card.flow(), settlement.flow()]
     return flows
 
 
@@ -212,6 +216,14 @@ async def store_config(engine: Engine, server: SandboxServer) -> None:
             "api_url": f"{server.url}/twilio",
         }
         await put(ACCOUNT, DEFAULT, fields)
+    if card.NAME in engine.flows:
+        fields = {
+            "type": "stripe",
+            "account": "acct_1",
+            "api_key": "sk_test_demo",
+            "api_url": f"{server.url}/stripe",
+        }
+        await put(GATEWAY, DEFAULT, fields)
     if {slack.NAME, email.NAME, SMS} & engine.flows.keys():
         texts = {
             "subject": "Order {{ order }}",

@@ -26,6 +26,7 @@ from gesta.runtime.clock import Runtime
 from gesta.runtime.redaction import scrub
 from gesta.sandbox import Sandbox
 from gesta.sandbox.server import SandboxServer
+from gesta.sandbox.stripe import FakeStripe
 from gesta.testing.scratch_store import ScratchStore
 
 #: The shop's two endpoints: one works, one has moved.
@@ -39,6 +40,8 @@ class Stage:
     receiver: OrderReceiver
     #: The fakes of Slack, a mail server and an SMS provider.
     doors: Mapping[str, Door]
+    #: The fake of Stripe.
+    stripe: FakeStripe
     #: The address of all of them.
     url: str
     #: The same with the path of the receiver's webhooks.
@@ -78,7 +81,15 @@ async def set_up(
         await worker.start()
         screen.say(f"The worker runs in a process of its own: {worker.pid}.")
         yield Stage(
-            engine, receiver, doors_of(sandbox), server.url, address, worker, screen, runtime
+            engine=engine,
+            receiver=receiver,
+            doors=doors_of(sandbox),
+            stripe=sandbox.stripe,
+            url=server.url,
+            address=address,
+            worker=worker,
+            screen=screen,
+            runtime=runtime,
         )
 
 

@@ -4,6 +4,7 @@ from collections.abc import Awaitable, Callable, Sequence
 
 from gesta.admin.wording import describe, event_name
 from gesta.demo import slack_story
+from gesta.demo.card_story import CardStory
 from gesta.demo.orders import (
     NEW_TOKEN,
     OLD_TOKEN,
@@ -18,7 +19,7 @@ from gesta.demo.worker_process import Stuck, until
 from gesta.domain.state import State
 from gesta.engine.request import Request
 from gesta.errors import Conflict
-from gesta.flows import email, slack, webhook
+from gesta.flows import card, email, slack, webhook
 from gesta.flows.sms.message import NAME as SMS
 from gesta.sandbox import Fault
 
@@ -28,6 +29,7 @@ class Shop:
         self.stage = stage
         self.orders: list[Order] = []
         self.others: list[Order] = []
+        self.payments: list[Order] = []
 
     async def pay(
         self, shows: str, mishap: Fault | None = None, *, endpoint: str = WAREHOUSE
@@ -95,17 +97,23 @@ class Story:
         await self._same_key_twice()
         busy = await self._too_many_requests()
         lost = await self._lost_answer()
+        payments = CardStory(self, self._shop) if card.NAME in self.stage.engine.flows else None
+        if payments is not None:
+            await payments.begin()
         await self._dead_letter()
         await self._other_channels()
         await slack_story.tell(self, self._shop)
         await self._revoked_token()
+        if payments is not None:
+            await payments.end()
         killed, late = await self._killed_worker()
         await self._endings(busy, lost, killed, late)
         await self._record(killed)
 
     async def count(self) -> OrderResult:
         """The status of every request, beside the counts of the receiver."""
-        tallies = [await tally(order) for order in (*self._shop.orders, *self._shop.others)]
+        shop = self._shop
+        tallies = [await tally(one) for one in (*shop.orders, *shop.others, *shop.payments)]
         return OrderResult(tallies, self._broken, self.stage.screen.seconds)
 
     async def _plain_sailing(self) -> None:

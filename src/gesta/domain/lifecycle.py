@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from gesta.domain import events as e
 from gesta.domain.commands import Command, CommandRefused, Create, Rules
+from gesta.domain.money import Money
 from gesta.domain.operation import Operation, Operations
 from gesta.domain.operation.decide import DECISIONS, Decide
 from gesta.domain.operation.decide import created as first_event
@@ -68,6 +69,8 @@ class Lifecycle:
     needs: Mapping[str, type] = field(default_factory=dict)
     #: How a request of such a payload begins: operation and facts. None: with the first operation.
     opens: Callable[[Any], tuple[str, dict[str, Any]]] | None = None
+    #: How much money the open operation may have moved. None: its requests move no money.
+    in_doubt: Callable[[State], Money | None] | None = None
 
     @cached_property
     def success(self) -> frozenset[str]:

@@ -4,7 +4,7 @@ Names, numbers and formats are those that .NET services with AsyncEndpoints writ
 is an absent field; an adapter that has no absent fields writes an empty text.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from enum import IntEnum
 from typing import Any, TypeVar
@@ -258,22 +258,28 @@ IN_A_ROW = 3
 
 
 def rotate(
-    due: Mapping[str, Sequence[T]], turns: Mapping[str, int], limit: int
+    due: Mapping[str, Sequence[T]],
+    turns: Mapping[str, int],
+    limit: int,
+    urgent: Collection[str] = (),
 ) -> tuple[list[T], list[str]]:
     """Which of the due jobs are claimed, and the names in the order of their last turn.
 
-    The name that has waited longest for a turn is first. A turn is up to IN_A_ROW jobs.
+    Jobs of urgent names come before all others. Among the rest, and among those, the name that has
+    waited longest for a turn is first. A turn is up to IN_A_ROW jobs.
     """
-    line = sorted((name for name in due if due[name]), key=lambda name: (turns.get(name, 0), name))
-    left = {name: list(due[name]) for name in line}
     chosen: list[T] = []
     served: list[str] = []
-    while line and len(chosen) < limit:
-        name = line.pop(0)
-        count = min(IN_A_ROW, limit - len(chosen))
-        chosen += left[name][:count]
-        left[name] = left[name][count:]
-        served = [*(one for one in served if one != name), name]
-        if left[name]:
-            line.append(name)
+    for is_urgent in (True, False):
+        band = (name for name in due if due[name] and (name in urgent) is is_urgent)
+        line = sorted(band, key=lambda name: (turns.get(name, 0), name))
+        left = {name: list(due[name]) for name in line}
+        while line and len(chosen) < limit:
+            name = line.pop(0)
+            count = min(IN_A_ROW, limit - len(chosen))
+            chosen += left[name][:count]
+            left[name] = left[name][count:]
+            served = [*(one for one in served if one != name), name]
+            if left[name]:
+                line.append(name)
     return chosen, served

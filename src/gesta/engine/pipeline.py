@@ -27,6 +27,7 @@ from gesta.intake.flow_checks import FlowChecks
 from gesta.intake.inbound.boundary import Consumer, Publisher
 from gesta.intake.inbound.boundary_dead_letters import BoundaryDeadLetters
 from gesta.intake.inbound.inbox import Inbox
+from gesta.intake.inbound.queue_age import QueueAge
 from gesta.intake.job_contract import JobReading
 from gesta.intake.outbox_drain import OutboxDrain
 from gesta.intake.provider_reports import Reach, Reports, report_address
@@ -222,12 +223,14 @@ class Pipeline:
         self.boundary_consumer: Consumer | None = None
         self.boundary_dead_letters: BoundaryDeadLetters | None = None
         if queue is not None:
+            self.inbound_age = QueueAge(self.environment.stores.checkpoints, self.runtime)
             self.inbox.publish = Publisher(queue, self.records, tenant).publish
             self.boundary_consumer = Consumer(
                 queue,
                 inbox=self.inbox,
                 records=self.records,
                 tenant=tenant,
+                age=self.inbound_age,
                 process=self.process,
             )
             self.boundary_dead_letters = BoundaryDeadLetters(
@@ -317,7 +320,9 @@ class Pipeline:
 
     def _wire_sweeper(self) -> None:
         flows, stores, process = self.flows, self.environment.stores, self.process
-        retention = Retention(self.retention, flows=flows, stores=stores, process=process)
+        retention = Retention(
+            self.retention, flows=flows, stores=stores, records=self.records, process=process
+        )
         lease_expiry = LeaseExpiry(
             flows=flows,
             stores=stores,
@@ -325,7 +330,14 @@ class Pipeline:
             recorder=self.recorder,
             process=process,
         )
-        metrics = StoreMetrics(flows=flows, stores=stores, pausing=self.pausing, process=process)
+        boundary = self.environment.boundary
+        self.store_metrics = StoreMetrics(
+            flows=flows,
+            stores=stores,
+            pausing=self.pausing,
+            inbound=None if boundary is None else (boundary, self.inbound_age),
+            process=process,
+        )
         self.sweep = Sweeper(
             flows=flows,
             stores=stores,
@@ -336,7 +348,7 @@ class Pipeline:
                 Chore(EXPIRED_PERIOD_SECONDS, lease_expiry.step),
                 Chore(HELD_PERIOD_SECONDS, self.pausing.let_go_of_all),
                 Chore(STORE_PERIOD_SECONDS, partial(stores.token_buckets.forget, BUCKETS)),
-                Chore(STORE_PERIOD_SECONDS, metrics.step),
+                Chore(STORE_PERIOD_SECONDS, self.store_metrics.step),
             ],
             process=process,
         )

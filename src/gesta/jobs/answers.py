@@ -14,6 +14,7 @@ _TITLES = {
     404: "Not found",
     405: "Method not allowed",
     409: "Conflict",
+    410: "Gone",
     413: "Content too large",
     503: "Service unavailable",
 }

@@ -25,13 +25,12 @@ class Parameters:
     types: Mapping[str, Any]
     #: The annotations as they are written.
     hints: Mapping[str, Any]
-    decode: Callable[[Any, Any], Any]
 
     def restored(self, call: EndpointCall) -> dict[str, Any]:
         """The arguments of a stored call. Raises JobFailed if they no longer fit the handler."""
         try:
             found = {
-                name: self.decode(call.arguments[name], kind)
+                name: decode_value(call.arguments[name], kind)
                 for name, kind in self.types.items()
                 if name in call.arguments
             }
@@ -53,15 +52,33 @@ class Parameters:
         }
 
 
-def parameters_of(
-    name: str,
-    handler: Callable[..., Any],
-    request_type: type,
-    decode: Callable[[Any, Any], Any],
-) -> Parameters:
+def sign(
+    accept: Callable[..., Any], parameters: Parameters, request: inspect.Parameter, returns: Any
+) -> None:
+    """Give a function the handler's own parameters, so that the framework parses and documents
+    them, and the request.
+    """
+    kept = [
+        one.replace(annotation=parameters.hints[one.name], kind=one.KEYWORD_ONLY)
+        for one in parameters.signature.parameters.values()
+        if one.name != parameters.request
+    ]
+    taken = [*kept, request]
+    accept.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+        taken, return_annotation=returns
+    )
+    accept.__annotations__ = {one.name: one.annotation for one in taken} | {"return": returns}
+    del accept.__wrapped__  # type: ignore[attr-defined]
+
+
+def parameters_of(name: str, handler: Callable[..., Any], request_type: type) -> Parameters:
     """Raises BadFlow for a parameter that cannot be stored."""
     if not inspect.iscoroutinefunction(handler):
-        raise BadFlow(name, "the handler of a slow endpoint must be an `async def` function")
+        raise BadFlow(
+            name,
+            "the handler of a slow endpoint must be an `async def` function; call code that blocks"
+            " with `await asyncio.to_thread(function, …)`",
+        )
     signature = inspect.signature(handler)
     try:
         hints = get_type_hints(handler, include_extras=True)
@@ -82,9 +99,8 @@ def parameters_of(
             raise BadFlow(name, "the handler must name its parameters")
         else:
             types[parameter.name] = get_args(hint)[0] if get_origin(hint) is Annotated else hint
-    names = signature.parameters
     return Parameters(
-        signature, request, types, {one: hints.get(one, Any) for one in names}, decode
+        signature, request, types, {one: hints.get(one, Any) for one in signature.parameters}
     )
 
 

@@ -9,7 +9,7 @@ import msgspec
 
 from gesta.domain.stored_job import EMPTY_ID, is_id
 from gesta.errors import BadFlow
-from gesta.flows.flow import Payload
+from gesta.flows.flow import Payload, Personal
 
 #: The client's id of a job.
 ID_HEADER = "x-async-request-id"
@@ -38,6 +38,19 @@ class EndpointCall(Payload, frozen=True):
     query_params: list[tuple[str, list[str | None]]] = msgspec.field(default_factory=list)
     #: The body as it came, where the handler takes the request itself.
     body: str = ""
+
+
+class PersonalCall(EndpointCall, frozen=True):
+    """The payload of an endpoint that names a data subject: erasing that person erases the call and
+    its result.
+    """
+
+    subject: str = ""
+    arguments: Personal[dict[str, Any]] = msgspec.field(default_factory=dict)
+    headers: Personal[dict[str, list[str | None]]] = msgspec.field(default_factory=dict)
+    route_params: Personal[dict[str, Any]] = msgspec.field(default_factory=dict)
+    query_params: Personal[list[tuple[str, list[str | None]]]] = msgspec.field(default_factory=list)
+    body: Personal[str] = ""
 
 
 class JobRequest:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import msgspec
@@ -12,14 +12,13 @@ from gesta.domain.commands import Rules
 from gesta.domain.outcome import Done, Outcome, Rejected, Retry, UnknownPolicy
 from gesta.domain.retry_policy import RetryPolicy
 from gesta.domain.stored_job import StoredJob
-from gesta.errors import BadFlow
+from gesta.errors import BadFlow, Erased
 from gesta.flows.attempt import Attempt
 from gesta.flows.flow import Flow
-from gesta.jobs.call import EndpointCall, checked_headers
+from gesta.jobs.arguments import encode_result
+from gesta.jobs.call import EndpointCall, PersonalCall, checked_headers
 from gesta.jobs.outcomes import JobFailed, TryAgain
 
-#: The kind under which results are kept, encrypted, in the vault.
-RESULTS = "jobs.result"
 #: The largest result, in bytes.
 RESULT_BYTES_MAX = 1_048_576
 #: The longest wait between two attempts. The waits have full jitter.
@@ -42,23 +41,39 @@ class EndpointOptions:
     concurrency: int = 10
     #: Names of headers that are stored and given to the handler. None by default.
     headers: Iterable[str] = ()
+    #: (the call) → the person it is about. Erasing that person erases the call and its result.
+    subject: Callable[[EndpointCall], str] | None = None
+    #: (the call) → 1, most urgent, to 10; among the jobs of this endpoint and tenant.
+    priority: Callable[[EndpointCall], int] | None = None
 
 
 @dataclass(frozen=True)
 class Endpoint:
     name: str
     flow: Flow
-    call: type[EndpointCall]
-    max_retries: int
+    call_type: type[EndpointCall]
+    options: EndpointOptions
     headers: frozenset[str]
     #: The handler's arguments from a job that another service created. Raises ValueError.
     arguments: Callable[[StoredJob], dict[str, Any]]
+
+    @property
+    def is_personal(self) -> bool:
+        return self.options.subject is not None
+
+    def call(self, **fields: Any) -> EndpointCall:
+        call = self.call_type(**fields)
+        if self.options.subject is None:
+            return call
+        return msgspec.structs.replace(call, subject=self.options.subject(call))
+
+    def priority(self, call: EndpointCall) -> int:
+        return 5 if self.options.priority is None else self.options.priority(call)
 
 
 def endpoint_of(
     name: str,
     handler: Handler,
-    encode: Callable[[Any], bytes],
     arguments: Callable[[StoredJob], dict[str, Any]],
     options: EndpointOptions,
 ) -> Endpoint:
@@ -66,7 +81,10 @@ def endpoint_of(
     if options.on_unknown not in ("resend", "manual"):
         raise BadFlow(name, "on_unknown must be 'resend' (run the handler again) or 'manual'")
     call: type[EndpointCall] = msgspec.defstruct(  # type: ignore[assignment]
-        f"Call_{name.replace('.', '_')}", [], bases=(EndpointCall,), frozen=True
+        f"Call_{name.replace('.', '_')}",
+        [],
+        bases=(EndpointCall if options.subject is None else PersonalCall,),
+        frozen=True,
     )
     retry = RetryPolicy(
         attempts=options.max_retries + 1, base_seconds=BASE_SECONDS, cap_seconds=CAP_SECONDS
@@ -79,7 +97,7 @@ def endpoint_of(
             return Rejected(failed.code, failed.message)
         except TryAgain as again:
             return Retry(again.code, again.message, again.after_seconds)
-        return await _keep(value, encode, attempt)
+        return await _keep(value, payload, attempt)
 
     flow = Flow(
         name,
@@ -91,18 +109,17 @@ def endpoint_of(
         # The start of an attempt is on record: clients see InProgress.
         journal=True,
         request_id=lambda payload: payload.id,
+        reasons=frozenset({"BAD_ARGUMENTS", "RESULT_NOT_STORABLE", "RESULT_TOO_LARGE"}),
     )
-    return Endpoint(
-        name, flow, call, options.max_retries, checked_headers(name, options.headers), arguments
-    )
+    return Endpoint(name, flow, call, options, checked_headers(name, options.headers), arguments)
 
 
-async def _keep(value: Any, encode: Callable[[Any], bytes], attempt: Attempt) -> Outcome:
+async def _keep(value: Any, call: EndpointCall, attempt: Attempt) -> Outcome:
     """Keep the result before the outcome is recorded: a completed job has its result."""
     if value is None:
         return Done()
     try:
-        result = encode(value)
+        result = encode_result(value)
     except Exception as error:  # noqa: BLE001 -- types of any library
         text = f"{type(value).__name__} cannot be JSON: {type(error).__name__}"
         return Rejected("RESULT_NOT_STORABLE", text)
@@ -110,15 +127,22 @@ async def _keep(value: Any, encode: Callable[[Any], bytes], attempt: Attempt) ->
         text = f"the result has {len(result):,} bytes, and {RESULT_BYTES_MAX:,} is the maximum"
         return Rejected("RESULT_TOO_LARGE", text)
     assert attempt.records is not None
-    await attempt.records.change(RESULTS, attempt.request_id, lambda _: result)
+    about = call.subject if isinstance(call, PersonalCall) else None
+    try:
+        await attempt.records.put_result(attempt.request_id, result, about=about)
+    except Erased:
+        return Rejected("subject_erased", "the person it is about was erased while it ran")
     return Done()
 
 
-def options_of(given: Mapping[str, Any]) -> EndpointOptions:
-    try:
-        return EndpointOptions(**given)
-    except TypeError as error:
-        raise TypeError(
-            f"{error}; endpoint() takes on_unknown ('resend' or 'manual'), max_retries,"
-            " timeout_seconds, concurrency and headers"
-        ) from None
+def options_of(name: str, given: Mapping[str, Any]) -> EndpointOptions:
+    known = [field.name for field in fields(EndpointOptions)]
+    if unknown := given.keys() - set(known):
+        raise TypeError(f"endpoint() has no option {min(unknown)!r}; it takes {', '.join(known)}")
+    if "on_unknown" not in given:
+        raise BadFlow(
+            name,
+            "choose on_unknown: what follows when the handler raises, takes too long or its process"
+            " dies. 'resend' runs it again; 'manual' stops until a person decides",
+        )
+    return EndpointOptions(**given)

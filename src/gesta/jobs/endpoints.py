@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
+from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import msgspec
 
-from gesta.domain.stored_job import StoredJob, is_id
+from gesta.domain.stored_job import is_id
 from gesta.errors import NotFound, OutcomeTimeout
-from gesta.jobs.answers import Answer, JobProblem
-from gesta.jobs.call import EndpointCall
-from gesta.jobs.endpoint import RESULTS, Endpoint, Handler, endpoint_of, options_of
+from gesta.jobs.answers import Answer, JobProblem, problem_of
+from gesta.jobs.arguments import Parameters, encode_value, parameters_of, sign
+from gesta.jobs.call import ID_HEADER, EndpointCall, allowed_headers, gathered, job_id_of
+from gesta.jobs.endpoint import Endpoint, endpoint_of, options_of
 from gesta.jobs.representation import JobRepresentation, representation
-from gesta.jobs.shared import SharedJobs
+from gesta.jobs.shared import SharedJobs, shared_jobs
 from gesta.runtime.clock import sleep
 
 if TYPE_CHECKING:
+    from gesta.domain.status_events import Event
     from gesta.engine.engine import Engine
     from gesta.engine.request import Request
 
@@ -35,8 +40,14 @@ def one_tenant(_: Mapping[str, str]) -> str:
     return "default"
 
 
-class EndpointsCore:
-    """What the modules of the frameworks share."""
+class EndpointsCore(ABC):
+    """What the modules of the frameworks share. Their requests have the same attributes."""
+
+    #: The classes of the framework.
+    request_type: ClassVar[type]
+    response_type: ClassVar[Any]
+    #: The parameter by which the framework gives us the request.
+    request_name: ClassVar[str]
 
     def __init__(
         self,
@@ -44,43 +55,101 @@ class EndpointsCore:
         *,
         path: str = "/jobs",
         tenant: TenantOf = one_tenant,
-        jobs_url: str | None = None,
+        jobs_url: str | Mapping[str, str] | None = None,
     ) -> None:
-        """`path`: where `app` is mounted. `tenant`: who calls, from the headers. `jobs_url`: the
-        Redis server where other services read the jobs of tenant `default`, and create jobs.
+        """`path`: where the jobs are mounted. `tenant`: who calls, from the headers. `jobs_url`:
+        the Redis server where other services read and create jobs, of tenant `default`, or one for
+        each tenant. Raises BadSettings if two tenants would share one.
         """
         self.engine, self.path, self.tenant = engine, f"/{path.strip('/')}", tenant
         self._endpoints: dict[str, Endpoint] = {}
-        self._shared = None if jobs_url is None else SharedJobs(jobs_url, self._endpoints)
-        if self._shared is not None:
-            engine.add_component("jobs", self._shared.run)
+        self._shared: Mapping[str, SharedJobs] = shared_jobs(jobs_url, self._endpoints)
+        for name, shared in self._shared.items():
+            engine.add_component(f"jobs {name}", shared.run)
 
-    def declare(
+    @abstractmethod
+    def response_of(self, answer: Answer) -> Any:
+        """The answer as the framework's response."""
+
+    def endpoint(self, name: str, **options: Any) -> Callable[[Callable[..., Any]], Any]:
+        """Answer calls of the handler below with 202, and execute it as a job."""
+
+        def wrap(handler: Callable[..., Any]) -> Callable[..., Any]:
+            parameters = parameters_of(name, handler, self.request_type)
+            endpoint = self._declare(name, handler, parameters, options)
+
+            @functools.wraps(handler)
+            async def accept(*args: Any, **given: Any) -> Any:
+                # Starlette calls with the request alone, the others by name.
+                request = args[0] if args else given.pop(self.request_name)
+                try:
+                    answer = await self._accept(endpoint, parameters, request, given)
+                except Exception as error:
+                    problem = problem_of(error)
+                    if problem is None:
+                        raise
+                    answer = problem.answer()
+                return self.response_of(answer)
+
+            request = inspect.Parameter(
+                self.request_name, inspect.Parameter.KEYWORD_ONLY, annotation=self.request_type
+            )
+            sign(accept, parameters, request, self.response_type)
+            return accept
+
+        return wrap
+
+    def _declare(
         self,
         name: str,
-        handler: Handler,
-        encode: Callable[[Any], bytes],
-        arguments: Callable[[StoredJob], dict[str, Any]],
+        handler: Callable[..., Any],
+        parameters: Parameters,
         given: Mapping[str, Any],
     ) -> Endpoint:
-        endpoint = endpoint_of(name, handler, encode, arguments, options_of(given))
+        async def execute(call: EndpointCall) -> Any:
+            return await handler(**parameters.restored(call))
+
+        endpoint = endpoint_of(name, execute, parameters.of_job, options_of(name, given))
         self.engine.add(endpoint.flow)
         self._endpoints[name] = endpoint
-        if self._shared is not None:
-            self.engine.on(name, "created", name=f"jobs {name}", since="beginning")(
-                self._shared.mirror
-            )
+        if self._shared and not endpoint.is_personal:
+            subscribe = self.engine.on(name, "created", name=f"jobs {name}", since="beginning")
+            subscribe(self._mirror)
         return endpoint
 
-    async def submit(self, endpoint: Endpoint, call: EndpointCall, tenant: str) -> Answer:
+    async def _mirror(self, event: Event) -> None:
+        if event.tenant in self._shared:
+            await self._shared[event.tenant].mirror(event)
+
+    async def _accept(
+        self, endpoint: Endpoint, parameters: Parameters, request: Any, given: dict[str, Any]
+    ) -> Answer:
         """202 with the job and where to ask for it; the same call under the same id again."""
+        try:
+            job_id = job_id_of(request.headers.get(ID_HEADER))
+        except ValueError as error:
+            raise JobProblem(400, "bad_job_id", f"{ID_HEADER}: {error}") from None
+        call = endpoint.call(
+            id=job_id,
+            arguments={name: encode_value(value) for name, value in given.items()},
+            headers=allowed_headers(request.headers.items(), endpoint.headers),
+            route_params={name: encode_value(one) for name, one in request.path_params.items()},
+            query_params=gathered(request.query_params.multi_items()),
+            body="" if parameters.request is None else await _text(request),
+        )
         size = len(msgspec.json.encode(call))
         if size > CALL_BYTES_MAX:
             text = f"The call has {size:,} bytes, and {CALL_BYTES_MAX:,} is the maximum"
             raise JobProblem(413, "too_large", text)
-        request = await self.engine.submit(call, tenant=tenant)
-        body = msgspec.json.encode(await self._read(request, endpoint))
-        return Answer(202, body, headers={"Location": f"{self.path}/{request.id}"})
+        made = await self.engine.submit(
+            call, tenant=self.tenant(request.headers), priority=endpoint.priority(call)
+        )
+        try:
+            body = msgspec.json.encode(await self.read(made))
+        except NotFound:
+            text = "The job of this id has ended and was removed; it is not executed again"
+            raise JobProblem(410, "gone", text) from None
+        return Answer(202, body, headers={"Location": f"{self.path}/{made.id}"})
 
     async def find(self, job_id: str, tenant: str) -> Request:
         """Raises NotFound, also for requests that are no jobs of these endpoints."""
@@ -93,7 +162,14 @@ class EndpointsCore:
         return await self.engine.request(view.state.id, flow=view.state.flow, tenant=tenant)
 
     async def read(self, request: Request) -> JobRepresentation:
-        return await self._read(request, self._endpoints[request.flow])
+        pipeline, endpoint = self.engine.pipeline, self._endpoints[request.flow]
+        view = await request.view()
+        state, result = view.state, None
+        if state.status == "completed" and not (
+            endpoint.is_personal and await pipeline.subjects.erased(view)
+        ):
+            result = await pipeline.records.of(state.tenant).result(state.id)
+        return representation(state, result, endpoint.options.max_retries)
 
     async def wait(self, request: Request, seconds: float) -> None:
         """Until the job ends, at most so long."""
@@ -119,10 +195,15 @@ class EndpointsCore:
                 yield None
                 silent = 0.0
 
-    async def _read(self, request: Request, endpoint: Endpoint) -> JobRepresentation:
-        state = (await request.view()).state
-        result = None
-        if state.status == "completed":
-            kept = await self.engine.pipeline.records.of(state.tenant).get(RESULTS, state.id)
-            result = None if kept is None else kept.value
-        return representation(state, result, endpoint.max_retries)
+
+async def _text(request: Any) -> str:
+    """The body, of which no more is read than may be stored."""
+    body = b""
+    async for part in request.stream():
+        body += part
+        if len(body) > CALL_BYTES_MAX:
+            raise JobProblem(413, "too_large", f"{CALL_BYTES_MAX:,} bytes is the maximum")
+    try:
+        return body.decode()
+    except UnicodeDecodeError:
+        raise JobProblem(400, "bad_body", "The body must be UTF-8 text") from None

@@ -17,9 +17,9 @@ import msgspec
 from gesta.domain.ids import id_text
 from gesta.domain.status_events import Event
 from gesta.domain.stored_job import JobError, StoredJob, job_at
-from gesta.errors import Conflict, InvalidRequest, NotFound, Refused, StoreError
+from gesta.errors import BadSettings, Conflict, InvalidRequest, NotFound, Refused, StoreError
 from gesta.jobs.call import EndpointCall
-from gesta.jobs.endpoint import RESULTS, Endpoint
+from gesta.jobs.endpoint import Endpoint
 from gesta.jobs.representation import error_of
 from gesta.ports.job_store import Claim, ClaimedJob, Completion, Failing, Held, Jobs, Postponement
 from gesta.ports.stores import JobPorts
@@ -38,16 +38,34 @@ LEASE_SECONDS, BEAT_SECONDS = 60.0, 15.0
 BUSY_SECONDS, IDLE_SECONDS = 0.1, 1.0
 #: Jobs that one process holds at most.
 HELD_MAX = 50
-#: Hashes have no tenant.
-TENANT = "default"
 _log = logging.getLogger("gesta.jobs")
 
 
-class SharedJobs:
-    """The jobs at a URL, for the endpoints of one engine."""
+def shared_jobs(
+    jobs_url: str | Mapping[str, str] | None, endpoints: Mapping[str, Endpoint]
+) -> dict[str, SharedJobs]:
+    """The jobs of each tenant. Raises BadSettings if two tenants have the same URL: a hash has no
+    tenant, so each would read and execute the other's jobs.
+    """
+    urls = {"default": jobs_url} if isinstance(jobs_url, str) else dict(jobs_url or {})
+    tenants: dict[str, str] = {}
+    for tenant, url in urls.items():
+        other = tenants.setdefault(url, tenant)
+        if other != tenant:
+            raise BadSettings(
+                f"jobs_url: tenants {other!r} and {tenant!r} have the same URL; give each a server,"
+                " a database (/1) or a prefix (?prefix=acme) of its own"
+            )
+    return {
+        tenant: SharedJobs(url, tenant=tenant, endpoints=endpoints) for tenant, url in urls.items()
+    }
 
-    def __init__(self, url: str, endpoints: Mapping[str, Endpoint]) -> None:
-        self._url, self._endpoints = url, endpoints
+
+class SharedJobs:
+    """The jobs at a URL, which all belong to one tenant: a hash has none."""
+
+    def __init__(self, url: str, *, tenant: str, endpoints: Mapping[str, Endpoint]) -> None:
+        self._url, self._tenant, self._endpoints = url, tenant, endpoints
         #: The engine that runs, which `gesta worker` makes of the flows of the program's own.
         self._engine: Engine | None = None
         self._ports: JobPorts | None = None
@@ -90,10 +108,10 @@ class SharedJobs:
 
     async def mirror(self, event: Event) -> None:
         """A handler of `created`: the hash of a request. One that another service made stays."""
-        if event.tenant != TENANT or event.flow not in self._endpoints:
-            return
         try:
-            request = await self.engine.request(event.request_id, flow=event.flow)
+            request = await self.engine.request(
+                event.request_id, flow=event.flow, tenant=self._tenant
+            )
             call = await request.payload()
         except NotFound:
             return
@@ -106,7 +124,7 @@ class SharedJobs:
             route_params=call.route_params,
             query_params=call.query_params,
             payload=call.body or msgspec.json.encode(call.arguments).decode(),
-            max_retries=self._endpoints[event.flow].max_retries,
+            max_retries=self._endpoints[event.flow].options.max_retries,
         )
         (created,) = await self.store.create([job])
         if created.error is not None and created.error.reason != "DUPLICATE":
@@ -122,6 +140,7 @@ class SharedJobs:
                 names=tuple(self._endpoints),
                 limit=HELD_MAX - len(self._held),
                 lease_seconds=LEASE_SECONDS,
+                adopts=True,
             )
         )
         if claimed.error is not None:
@@ -138,11 +157,14 @@ class SharedJobs:
         """Submit the job as a request of its own id, unless that exists."""
         job, held = claimed.job, claimed.held
         try:
-            request = await self.engine.request(job.id, flow=job.name, tenant=TENANT)
+            request = await self.engine.request(job.id, flow=job.name, tenant=self._tenant)
         except NotFound:
             try:
-                request = await self.engine.submit(self._call(job), tenant=TENANT)
-            except (Conflict, InvalidRequest, ValueError) as error:
+                call = self._call(job)
+                request = await self.engine.submit(
+                    call, tenant=self._tenant, priority=self._endpoints[job.name].priority(call)
+                )
+            except (Conflict, InvalidRequest, LookupError, TypeError, ValueError) as error:
                 code = "DUPLICATE_JOB" if isinstance(error, Conflict) else "PARSE_ERROR"
                 _log.warning("Job %s cannot be adopted: %s", job.id, error)
                 text = "The job does not fit the endpoint"
@@ -188,8 +210,8 @@ class SharedJobs:
                 continue
             error = error_of(state) or JobError(state.status, "")
             if state.status == "completed":
-                kept = await pipeline.records.of(TENANT).get(RESULTS, job_id)
-                text = None if kept is None or kept.value is None else kept.value.decode()
+                result = await pipeline.records.of(self._tenant).result(job_id)
+                text = None if result is None else result.decode()
                 (answer,) = await self.store.complete([Completion(held, text)])
             elif state.status == "cancelled":
                 await self.store.cancel([job_id])

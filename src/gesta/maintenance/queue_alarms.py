@@ -7,10 +7,14 @@ from typing import Literal
 
 import msgspec
 
-from gesta.flows.flow import Flow
+from gesta.domain.event_message import AGE_ALARM_SECONDS, DEAD_LETTERS_ALARM, DEPTH_ALARM
+from gesta.flows.flow import Flow, QueueAlarms
 from gesta.ports.job_queue import Backlog
 
 Alarm = Literal["depth", "age", "dead_letters"]
+#: What metrics and alarms call the boundary queue. It is no name of a flow.
+INBOUND = "inbound"
+INBOUND_ALARMS = QueueAlarms(DEPTH_ALARM, AGE_ALARM_SECONDS, DEAD_LETTERS_ALARM)
 
 
 class Standing(msgspec.Struct, frozen=True):
@@ -21,6 +25,8 @@ class Standing(msgspec.Struct, frozen=True):
     value: float
     limit: float
     is_raised: bool
+    #: False: each occurrence alerts by itself, with its reason.
+    alerts: bool = True
 
 
 def standings(
@@ -31,13 +37,26 @@ def standings(
 ) -> Iterator[Standing]:
     """Every alarm of every flow that has some, so that one that is over shows as such."""
     for name, flow in sorted(flows.items()):
-        limits, jobs = flow.queue_alarms, backlog.get(name, Backlog())
-        if limits is None:
-            continue
-        depth = jobs.ready + jobs.waiting + jobs.held
-        oldest_ms = jobs.oldest_ready_ms
-        age = 0.0 if oldest_ms is None else max(0.0, (now_ms - oldest_ms) / 1000)
-        dead = dead_letters.get(name, 0)
-        yield Standing(name, "depth", depth, limits.depth, depth > limits.depth)
-        yield Standing(name, "age", age, limits.age_seconds, age > limits.age_seconds)
-        yield Standing(name, "dead_letters", dead, limits.dead_letters, dead >= limits.dead_letters)
+        if flow.queue_alarms is not None:
+            jobs, dead = backlog.get(name, Backlog()), dead_letters.get(name, 0)
+            yield from _standings(name, flow.queue_alarms, jobs, dead, now_ms)
+
+
+def inbound_standings(events: Backlog, dead_letters: int, now_ms: int) -> Iterator[Standing]:
+    """The alarms of the boundary queue."""
+    for one in _standings(INBOUND, INBOUND_ALARMS, events, dead_letters, now_ms):
+        # Its dead letters are no requests, so nothing else alerts.
+        yield msgspec.structs.replace(one, alerts=True)
+
+
+def _standings(
+    name: str, limits: QueueAlarms, jobs: Backlog, dead: int, now_ms: int
+) -> Iterator[Standing]:
+    depth = jobs.ready + jobs.waiting + jobs.held
+    oldest_ms = jobs.oldest_ready_ms
+    age = 0.0 if oldest_ms is None else max(0.0, (now_ms - oldest_ms) / 1000)
+    yield Standing(name, "depth", depth, limits.depth, depth > limits.depth)
+    yield Standing(name, "age", age, limits.age_seconds, age > limits.age_seconds)
+    yield Standing(
+        name, "dead_letters", dead, limits.dead_letters, dead >= limits.dead_letters, alerts=False
+    )

@@ -1,5 +1,8 @@
 """Removes old requests, events and view together, in small commits. Their keys stay claimed.
 
+The result of a request goes first: a crash in between leaves a request that the next walk
+removes, and no result without one.
+
 Events that a consumer of the log has not read yet stay.
 """
 
@@ -15,6 +18,7 @@ from gesta.ports.stores import Stores
 from gesta.projector.rebuild import ROLE as REBUILD
 from gesta.requests.dead_letters import failure_of
 from gesta.runtime.component import Process
+from gesta.tenants.flow_records import RESULT, Records
 
 #: Requests looked at per step, each step one commit.
 BATCH = 500
@@ -26,11 +30,17 @@ _START: ViewPosition = ("", "", "")
 
 class Retention:
     def __init__(
-        self, keep: timedelta | None, *, flows: Mapping[str, Flow], stores: Stores, process: Process
+        self,
+        keep: timedelta | None,
+        *,
+        flows: Mapping[str, Flow],
+        stores: Stores,
+        records: Records,
+        process: Process,
     ) -> None:
         self._keep_ms = None if keep is None else _milliseconds(keep)
         self._flows, self._requests, self._leases = flows, stores.sweep_index, stores.leases
-        self._transactions = stores.transactions
+        self._transactions, self._records = stores.transactions, records
         self._runtime, self._telemetry = process.runtime, process.telemetry
         #: Flows whose ids tell nothing about their age.
         self._foreign = frozenset(
@@ -57,6 +67,7 @@ class Retention:
             if failure_of(state, self._flows.get(state.flow), now) is None
         ]
         if leaving:
+            await self._records.remove([(state.tenant, RESULT, state.id) for _, state in leaving])
             self._telemetry.removed(await self._transactions.remove(leaving))
         if place is None:
             self._rests_until = self._runtime.monotonic() + PAUSE_SECONDS

@@ -2,9 +2,13 @@
 
 from collections.abc import Mapping
 
+from gesta.errors import StoreError
 from gesta.flows.flow import Flow
-from gesta.maintenance.queue_alarms import standings
-from gesta.ports.job_queue import by_flow
+from gesta.intake.inbound.queue_age import QueueAge
+from gesta.maintenance.queue_alarms import INBOUND, inbound_standings, standings
+from gesta.maintenance.unknown_money import unknown_money
+from gesta.ports.boundary_queue import BoundaryQueue
+from gesta.ports.job_queue import Backlog, by_flow
 from gesta.ports.stores import Stores
 from gesta.runtime.component import Process
 from gesta.tenants.pause_control import PauseControl
@@ -17,9 +21,12 @@ class StoreMetrics:
         flows: Mapping[str, Flow],
         stores: Stores,
         pausing: PauseControl,
+        inbound: tuple[BoundaryQueue, QueueAge] | None,
         process: Process,
     ) -> None:
+        """`inbound`: the boundary queue, where inbound events pass through one."""
         self._flows, self._stores, self._pausing, self._process = flows, stores, pausing, process
+        self._inbound = inbound
 
     async def step(self) -> None:
         now, telemetry = self._process.runtime.now_ms(), self._process.telemetry
@@ -30,11 +37,34 @@ class StoreMetrics:
         backlog = by_flow(await self._stores.job_inspection.backlog())
         unsettled = await self._stores.read_model.unsettled(now - round(keep_seconds * 1000))
         dead = {flow: count for (flow, status), count in unsettled.items() if status == "failed"}
+        unknown = [one for one in self._flows.values() if unsettled.get((one.name, "unknown"))]
         telemetry.queues_seen(standings(self._flows, backlog, dead, now))
+        processes = await self._stores.leases.processes()
+        if self._inbound is not None:
+            has_workers = any("worker" in one.roles for one in processes)
+            try:
+                events, letters = await _boundary(*self._inbound, has_workers=has_workers)
+            except StoreError as error:
+                # The broker is out of reach. What our own store shows is shown all the same.
+                telemetry.store_failed(INBOUND, error)
+            else:
+                telemetry.queues_seen(inbound_standings(events, letters, now))
+                backlog[INBOUND], unsettled[INBOUND, "failed"] = events, letters
         telemetry.store_seen(
             backlog=backlog,
             unsettled=unsettled,
-            processes=await self._stores.leases.processes(),
+            processes=processes,
             pauses=await self._pausing.paused(None),
+            unknown_money=await unknown_money(unknown, self._stores.read_model, now),
             now_ms=now,
         )
+
+
+async def _boundary(
+    queue: BoundaryQueue, age: QueueAge, *, has_workers: bool
+) -> tuple[Backlog, int]:
+    """The events of the boundary queue in the form of jobs, and its dead letters."""
+    counts = await queue.counts()
+    oldest_ms = await age.watch(counts, has_workers=has_workers)
+    events = Backlog(ready=counts.waiting, leased=counts.in_flight, oldest_ready_ms=oldest_ms)
+    return events, counts.dead

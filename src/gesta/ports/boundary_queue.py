@@ -38,6 +38,8 @@ class BoundaryCounts(msgspec.Struct, frozen=True):
     waiting: int
     in_flight: int
     dead: int
+    #: When the oldest waiting message was sent, as far as gesta knows: see queue_age.py.
+    oldest_ms: int | None = None
 
 
 class BoundaryQueue(Protocol):

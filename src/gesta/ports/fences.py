@@ -29,7 +29,8 @@ class Fences(Protocol):
 
     left: every write, except putting a version of a secret that exists, and reports of processes.
     Of one tenant: its events and its secrets.
-    filling: jobs are neither put, undispatched nor leased. All other writes fill the store.
+    filling: jobs are neither put, undispatched nor leased, and jobs of slow endpoints not claimed.
+    All other writes fill the store.
     """
 
     async def put_up(self, fence: Fence) -> None:

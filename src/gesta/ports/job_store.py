@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Generic, Literal, Protocol, TypeVar
+from typing import Any, Generic, Literal, Protocol, TypeVar
 
 import msgspec
 
@@ -55,8 +55,13 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True):
 
     worker_id: str
     names: tuple[str, ...] = ()
+    #: Those of the names whose due jobs come before all others.
+    urgent: tuple[str, ...] = ()
     limit: int = 1
     lease_seconds: float = LEASE_SECONDS
+    #: The jobs become requests, which count their own attempts and outlive the worker: if it dies,
+    #: the claim costs no retry.
+    adopts: bool = False
 
 
 class Held(msgspec.Struct, frozen=True):
@@ -173,6 +178,21 @@ class JobClaims(Protocol):
         """Bring back jobs whose claim expired; each counts as a retry. Any number of processes may
         call it at any time.
         """
+
+
+class JobRows(Protocol):
+    """All jobs of a store with their claims, for copying it. The stores that have this share the
+    form of the rows.
+    """
+
+    async def rows(self, after: int, limit: int) -> Sequence[tuple[int, tuple[Any, ...]]]:
+        """(number, row) of jobs behind a number, in the order in which they were created."""
+
+    async def names(self) -> list[tuple[Any, ...]]:
+        """For each name of a job its last turn, and how many there ever were."""
+
+    async def fill(self, rows: Sequence[tuple[Any, ...]], names: Sequence[tuple[Any, ...]]) -> None:
+        """Write both as they are, in place of what is there under the same ids and names."""
 
 
 class Jobs(JobStore, JobClaims, Protocol):

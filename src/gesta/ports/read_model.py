@@ -103,6 +103,11 @@ class ReadModel(Protocol):
         that failed since then and were not purged.
         """
 
+    async def unknown(self, flow: str, limit: int) -> list[State]:
+        """The requests of a flow, of all tenants, whose outcome is unknown; the one that has not
+        changed for longest comes first.
+        """
+
     async def quarantined(self, tenant: str | None, limit: int) -> list[Quarantined]:
         """Quarantined events and jobs of one tenant or all, newest first."""
 

@@ -21,7 +21,7 @@ from gesta.ports.job_queue import (
     JobQueue,
     UniqueJobs,
 )
-from gesta.ports.job_store import Jobs, JobStore
+from gesta.ports.job_store import JobRows, Jobs, JobStore
 from gesta.ports.leases import Leases
 from gesta.ports.outbox import Outbox
 from gesta.ports.read_model import ReadModel, SweepIndex
@@ -84,6 +84,8 @@ class QueuePorts:
     foreign_jobs: ForeignJobs | None = None
     #: None: it cannot hold jobs that other services create and read.
     job_store: Jobs | None = None
+    #: None: such jobs are not copied with the store.
+    job_rows: JobRows | None = None
 
     @property
     def capabilities(self) -> frozenset[str]:
@@ -208,6 +210,7 @@ PORTS: dict[str, type] = {
     "fences": Fences,
     "outbox": Outbox,
     "job_store": JobStore,
+    "job_rows": JobRows,
 }
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -100,6 +101,16 @@ _FLOW_COUNTERS = (
 )
 
 
+class UnknownMoney(msgspec.Struct, frozen=True, gc=False):
+    """Transactions of one flow and currency whose outcome is unknown."""
+
+    count: int = 0
+    #: In the currency's own unit, e.g. euros.
+    amount: Decimal = Decimal(0)
+    #: Since the first call of the oldest one.
+    oldest_seconds: float = 0.0
+
+
 class StoreGauges(msgspec.Struct, frozen=True, gc=False):
     """The store as the sweeper saw it last, which one process does once a minute."""
 
@@ -108,6 +119,8 @@ class StoreGauges(msgspec.Struct, frozen=True, gc=False):
     unsettled: Mapping[tuple[str, str], int] = {}
     #: Role → live processes that run it.
     processes: Mapping[str, int] = {}
+    #: (flow, currency) → transactions whose outcome is unknown.
+    unknown_money: Mapping[tuple[str, str], UnknownMoney] = {}
     #: How long the oldest refused credential has held jobs.
     refused_seconds: float = 0.0
     now_ms: int = 0
@@ -288,6 +301,19 @@ def _of_store(store: StoreGauges) -> Iterator[Metric]:
         ),
     ):
         yield _family(GaugeMetricFamily, name, text, labels, values)
+    yield from _of_unknown_money(store.unknown_money)
+
+
+def _of_unknown_money(found: Mapping[tuple[str, str], UnknownMoney]) -> Iterator[Metric]:
+    for name, text, field in (
+        ("transactions", "Transactions whose outcome is unknown", "count"),
+        ("amount", "Money that they may have moved, in the unit of its currency", "amount"),
+        ("oldest_seconds", "Since the first call of the oldest one", "oldest_seconds"),
+    ):
+        values = {labels: float(getattr(one, field)) for labels, one in found.items()}
+        yield _family(
+            GaugeMetricFamily, f"gesta_unknown_{name}", text, ["flow", "currency"], values
+        )
 
 
 def _family(

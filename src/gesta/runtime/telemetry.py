@@ -19,7 +19,7 @@ from prometheus_client import CollectorRegistry
 from gesta.domain.outcome import Done, Outcome, clear_text
 from gesta.domain.state import State
 from gesta.errors import MissingExtra
-from gesta.runtime.metrics import Metrics, StoreGauges
+from gesta.runtime.metrics import Metrics, StoreGauges, UnknownMoney
 from gesta.runtime.redaction import hide, scrub
 
 if TYPE_CHECKING:
@@ -403,6 +403,7 @@ class Telemetry:
         unsettled: Mapping[tuple[str, str], int],
         processes: Iterable[LiveProcess],
         pauses: Iterable[Pause],
+        unknown_money: Mapping[tuple[str, str], UnknownMoney],
         now_ms: int,
     ) -> None:
         """The store as the sweeper sees it. A value that is gone shows 0, so that an alert ends."""
@@ -413,6 +414,7 @@ class Telemetry:
             dict.fromkeys(before.unsettled, 0) | dict(unsettled),
             dict.fromkeys(before.processes, 0)
             | Counter(role for process in processes for role in process.roles),
+            dict.fromkeys(before.unknown_money, UnknownMoney()) | dict(unknown_money),
             (now_ms - min(refused_since, default=now_ms)) / 1000,
             now_ms,
         )
@@ -421,8 +423,7 @@ class Telemetry:
         """The alarms about queues as the sweeper sees them."""
         for one in alarms:
             self.metrics.queue_alarms[one.flow, one.alarm] = int(one.is_raised)
-            # A dead letter alerts by itself, with its reason.
-            if one.is_raised and one.alarm != "dead_letters" and self.alarm is not None:
+            if one.is_raised and one.alerts and self.alarm is not None:
                 value, limit = round(one.value), round(one.limit)
                 self.alarm(f"queue_{one.alarm}", one.flow, f"{value} (limit {limit})")
 

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from gesta.domain.events import Event
 from gesta.domain.outcome import ENCRYPTED_TEXT, Rejected, Retry
-from gesta.errors import StoreError
+from gesta.errors import Erased, StoreError
 from gesta.flows.personal_fields import Plan
 from gesta.ports.read_model import Key, View, key_of
 from gesta.ports.vault import Encrypted, Vault
@@ -96,15 +96,19 @@ class SubjectKeys:
             runtime,
         )
 
-    async def encrypt(self, payloads: Sequence[Clear]) -> list[bytes]:
+    async def encrypt(self, payloads: Sequence[Clear], *, new_keys: bool = True) -> list[bytes]:
         """The payloads with their personal data encrypted.
 
-        New keys are durable when this returns. A key that is never used does no harm.
+        New keys are durable when this returns. A key that is never used does no harm. Without
+        `new_keys`, raises Erased if a data subject has no key now.
         """
         parts = [(one, raw, path) for one in payloads for raw, path in _personal_parts(one)]
-        keys = await self._keys_to_encrypt(
-            {self._subject(one, raw, path) for one, raw, path in parts}
-        )
+        subjects = {self._subject(one, raw, path) for one, raw, path in parts}
+        if not new_keys:
+            held = await self._vault.newest([(tenant, _name(one)) for tenant, one in subjects])
+            if sum(bool(one.box) for one in held.values()) < len(subjects):
+                raise Erased(payloads[0].request_id)
+        keys = await self._keys_to_encrypt(subjects)
         return [
             one.plan.replace(one.body, "", partial(self._encrypted, keys, one)) for one in payloads
         ]

@@ -29,6 +29,7 @@ from gesta.ports.job_store import (
     Update,
 )
 from gesta.runtime.clock import Runtime, is_cancelled
+from gesta.stores.job_codes import ADOPTED
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -108,7 +109,7 @@ class JobResults:
         ]
 
     async def claim(self, claim: Claim) -> MethodResult[list[MethodResult[ClaimedJob]]]:
-        token = self._token()
+        token = self._token(claim)
         if not claim.names or claim.limit < 1:
             return MethodResult([])
         try:
@@ -120,7 +121,7 @@ class JobResults:
         return MethodResult(results)
 
     async def claim_by_id(self, ids: Sequence[str], claim: Claim) -> list[MethodResult[ClaimedJob]]:
-        token = self._token()
+        token = self._token(claim)
         good = [one for one in ids if _id_error(one) is None]
         try:
             found = iter(await self.table.claim_by_id(good, claim, token) if good else [])
@@ -186,8 +187,8 @@ class JobResults:
         ]
         await self.fail(bad)
 
-    def _token(self) -> str:
-        return id_text(self._runtime.random_bytes(16))
+    def _token(self, claim: Claim) -> str:
+        return (ADOPTED if claim.adopts else "") + id_text(self._runtime.random_bytes(16))
 
     def _row(
         self, act: str, job: StoredJob | None, refused: Callable[[StoredJob], StoreFailure | None]

@@ -4,7 +4,7 @@ The functions are pure: an adapter reads rows under a lock, applies them and wri
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any, NamedTuple
 
@@ -22,7 +22,7 @@ from gesta.domain.stored_job import (
     moment,
 )
 from gesta.ports.job_store import KEEP_SECONDS, Claim, Completion, Failing, Held, Postponement
-from gesta.stores.job_codes import CONFISCATED_SECONDS, WORKER_LOST
+from gesta.stores.job_codes import ADOPTED, CONFISCATED_SECONDS, WORKER_LOST
 
 
 class JobRow(NamedTuple):
@@ -46,6 +46,12 @@ class JobRow(NamedTuple):
     def fields(self) -> Fields:
         return msgspec.json.decode(self.body, type=Fields)
 
+
+WIDTH = len(JobRow._fields)
+#: What is counted of each name, in the order of the columns.
+COUNTED = ("created", "completed", "failed", "canceled")
+#: Ended jobs that one call removes at most.
+FORGET = 1_000
 
 #: What an operation answers, and the row to write; None: nothing changes.
 Change = tuple[str, JobRow | None]
@@ -220,11 +226,57 @@ def cancel(row: JobRow, now_ms: int) -> Change:
 def reap(row: JobRow, now_ms: int) -> Change:
     if row.is_canceled:
         return "canceled", _finished(row, now_ms, JobStatus.CANCELED, {})[1]
+    if row.claim is not None and f" {ADOPTED}" in row.claim:
+        return "again", _again(row, now_ms, now_ms, {})[1]
     retries = _retries(row)
     if retries is None:
         error = {"Error": error_text(*WORKER_LOST)}
         return "failed", _finished(row, now_ms, JobStatus.FAILED, error)[1]
     return "again", _again(row, now_ms, now_ms, retries)[1]
+
+
+def created(
+    rows: Sequence[JobRow], written: Iterable[str]
+) -> tuple[list[str], dict[str, Counter[str]]]:
+    """OK or DUPLICATE for each, and how many of each name are new. `written`: ids of new rows."""
+    new = Counter(written)
+    codes: list[str] = []
+    names: dict[str, Counter[str]] = {}
+    for row in rows:
+        is_new = new[row.id] > 0
+        # The same id again in the same call is a duplicate.
+        new[row.id] = 0
+        codes.append("OK" if is_new else "DUPLICATE")
+        if is_new:
+            names.setdefault(row.name, Counter())["created"] += 1
+    return codes, names
+
+
+def applied(
+    rows: Iterable[JobRow], changes: Sequence[tuple[str, Decide]], now_ms: int
+) -> tuple[list[str], list[tuple[JobRow, JobRow]]]:
+    """The answer to each change, one after the other, and the rows before and after."""
+    found = {row.id: row for row in rows if not is_gone(row, now_ms)}
+    codes, made = [], []
+    for job_id, decide in changes:
+        row = found.get(job_id)
+        if row is None:
+            codes.append("NOT_FOUND")
+            continue
+        code, new = decide(row, now_ms)
+        codes.append(code)
+        if new is not None:
+            made.append((row, new))
+            found[job_id] = new
+    return codes, made
+
+
+def found_fields(
+    rows: Iterable[JobRow], ids: Sequence[str], now_ms: int
+) -> list[Mapping[str, str] | str]:
+    """The fields of each id, or NOT_FOUND."""
+    found = {row.id: fields_of_row(row) for row in rows if not is_gone(row, now_ms)}
+    return [found.get(one, "NOT_FOUND") for one in ids]
 
 
 def ended(changes: Iterable[tuple[JobRow, JobRow]]) -> dict[str, Counter[str]]:

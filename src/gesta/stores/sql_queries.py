@@ -158,6 +158,9 @@ class SqlReadModel(ABC):
         rows = await self._sql.ask("count_unsettled_views", failed_since_ms)
         return {(flow, status): count for flow, status, count in rows}
 
+    async def unknown(self, flow: str, limit: int) -> list[State]:
+        return [state_of(row[0]) for row in await self._sql.ask("unknown_views", flow, limit)]
+
     async def quarantined(self, tenant: str | None, limit: int) -> list[Quarantined]:
         return [Quarantined(*row) for row in await self._sql.ask("list_quarantined", tenant, limit)]
 

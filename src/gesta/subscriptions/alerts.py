@@ -60,6 +60,10 @@ SENTENCES: Mapping[str, tuple[str, str]] = {
         "a request of {reason} has been waiting for too long, in seconds",
         "gesta doctor; {example}",
     ),
+    "queue_dead_letters": (
+        "the {reason} queue has dead letters",
+        "gesta dlq inbound; {example}",
+    ),
     "quarantined": (
         "{count} events or jobs could not be processed ({reason}) and are quarantined",
         "gesta list --quarantined; {example}",

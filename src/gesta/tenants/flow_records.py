@@ -18,6 +18,9 @@ from gesta.security.envelope_encryption import KeyRing
 from gesta.security.keyed_digests import KeyedDigests
 from gesta.security.subject_keys import Clear, Stored, SubjectKeys
 
+#: The kind of records that are results of requests, named by their ids. Retention removes them with
+#: the request, also in a process that does not know its flow.
+RESULT = "result"
 #: In place of a tenant, for things that must belong to one tenant only.
 OWNERS = "_owners"
 #: Above every version of a record.
@@ -51,6 +54,21 @@ class Records:
     def of(self, tenant: str) -> TenantRecords:
         return TenantRecords(self, tenant)
 
+    def vault_name(self, tenant: str, kind: str, name: str) -> str:
+        return f"record/{kind}/{self.identity.name(tenant, kind, name).hex()}"
+
+    async def remove(self, records: Sequence[tuple[str, str, str]]) -> None:
+        """Delete every version of records by tenant, kind and name, with one read and one write."""
+        names = [(tenant, self.vault_name(tenant, kind, name)) for tenant, kind, name in records]
+        refs = [
+            (newest.tenant, newest.name, version)
+            for newest in (await self.vault.newest(names) if names else {}).values()
+            if newest.box
+            for version in range(1, newest.version + 1)
+        ]
+        if refs:
+            await self.vault.delete(refs)
+
 
 class TenantRecords:
     """One tenant's records. Every call raises StoreError when the vault cannot be reached."""
@@ -82,11 +100,19 @@ class TenantRecords:
         return None if encrypted is None else await self._open(kind, encrypted)
 
     async def put(
-        self, kind: str, name: str, version: int, value: bytes, *, about: str | None = None
+        self,
+        kind: str,
+        name: str,
+        version: int,
+        value: bytes,
+        *,
+        about: str | None = None,
+        new_keys: bool = True,
     ) -> bool:
         """Write a version, one above the newest that was read.
 
-        False: another process was first, and nothing was written.
+        False: another process was first, and nothing was written. Without `new_keys`, raises
+        Erased if the data subject has no key now.
         """
         if about is None:
             return (await self.put_many(kind, [name], version, value))[0]
@@ -94,7 +120,8 @@ class TenantRecords:
         # As text, because values under a subject's key are JSON.
         text = msgspec.json.encode(value)
         (stored,) = await self._all.subjects.encrypt(
-            [Clear(self._tenant, kind, f"{key}/{version}", WHOLE, text, about)]
+            [Clear(self._tenant, kind, f"{key}/{version}", WHOLE, text, about)],
+            new_keys=new_keys,
         )
         return (await self._put([key], version, _PERSONAL + stored))[0]
 
@@ -111,11 +138,18 @@ class TenantRecords:
         )
 
     async def change(
-        self, kind: str, name: str, decide: Callable[[bytes | None], bytes | None]
+        self,
+        kind: str,
+        name: str,
+        decide: Callable[[bytes | None], bytes | None],
+        *,
+        about: str | None = None,
+        new_keys: bool = True,
     ) -> FlowRecord | None:
         """Write what `decide` returns for the newest value; None leaves it. Returns the record.
 
-        If another process is first, the record is read again and `decide` called again.
+        If another process is first, the record is read again and `decide` called again. `about` and
+        `new_keys` as in `put`.
         """
         for _ in range(TRIES):
             record = await self.get(kind, name)
@@ -123,9 +157,18 @@ class TenantRecords:
             if value is None:
                 return record
             version = 1 if record is None else record.version + 1
-            if await self.put(kind, name, version, value):
+            if await self.put(kind, name, version, value, about=about, new_keys=new_keys):
                 return FlowRecord(version, value)
         raise StoreError(f"a record of {kind} changed {TRIES} times at the same moment; try again")
+
+    async def put_result(self, request_id: str, value: bytes, *, about: str | None) -> None:
+        """Keep the result of a request. Raises Erased if the data subject was erased."""
+        await self.change(RESULT, request_id, lambda _: value, about=about, new_keys=False)
+
+    async def result(self, request_id: str) -> bytes | None:
+        """None: it has none, or its data subject was erased."""
+        kept = await self.get(RESULT, request_id)
+        return None if kept is None else kept.value
 
     async def forget(self, kind: str, name: str, *, upto: int) -> None:
         """Delete every version up to this one. A later `put` continues above it."""
@@ -195,7 +238,7 @@ class TenantRecords:
         return self._all.runtime.random_bytes(count)
 
     def _name(self, kind: str, name: str, tenant: str | None = None) -> str:
-        return f"record/{kind}/{self._all.identity.name(tenant or self._tenant, kind, name).hex()}"
+        return self._all.vault_name(tenant or self._tenant, kind, name)
 
     async def _open(self, kind: str, encrypted: Encrypted) -> bytes | None:
         """The value of one version; None: it was removed, or its subject was erased."""

@@ -120,7 +120,14 @@ class UnchangedRecords(TenantRecords):
     __slots__ = ()
 
     async def put(
-        self, kind: str, name: str, version: int, value: bytes, *, about: str | None = None
+        self,
+        kind: str,
+        name: str,
+        version: int,
+        value: bytes,
+        *,
+        about: str | None = None,
+        new_keys: bool = True,
     ) -> bool:
         return True
 

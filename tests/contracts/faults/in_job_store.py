@@ -9,6 +9,7 @@ from gesta.ports.job_store import Held, MethodResult
 from gesta.stores import job_rows
 from gesta.stores.job_results import JobResults
 from gesta.stores.memory.stored_jobs import MemoryStoredJobs
+from gesta.testing.contracts.job_store import JobRowsContract as Rows
 from gesta.testing.contracts.job_store import JobStoreAfterRestartContract as AfterRestart
 from gesta.testing.contracts.job_store import JobStoreContract as Jobs
 from gesta.testing.harnesses.memory import Harness
@@ -60,9 +61,10 @@ class SaysYesToEverything(JobResults):
     Jobs.test_an_existing_job_is_not_overwritten,
 )
 class Overwrites(MemoryStoredJobs):
-    def _create(self, row):
-        self.rows.pop(row.id, None)
-        return super()._create(row)
+    async def create(self, rows):
+        for row in rows:
+            self.stored.pop(row["Id"], None)
+        return await super().create(rows)
 
 
 @breaks(
@@ -80,9 +82,9 @@ class Overwrites(MemoryStoredJobs):
 )
 class ClaimsWithoutATrace(MemoryStoredJobs):
     async def claim(self, claim, token):
-        before = dict(self.rows)
+        before = dict(self.stored)
         answer = await super().claim(claim, token)
-        self.rows = before
+        self.stored = before
         return answer
 
 
@@ -101,25 +103,30 @@ class FailsWithoutWork(JobResults):
 class DropsWhatIsNotDue(MemoryStoredJobs):
     """As the document does: a job that is scheduled for later is never queued."""
 
-    def _create(self, row):
-        return super()._create(self._dropped(row))
+    async def create(self, rows):
+        codes = await super().create(rows)
+        self._drop()
+        return codes
 
     async def change(self, changes):
         codes = await super().change(changes)
-        self.rows = {one: self._dropped(row) for one, row in self.rows.items()}
+        self._drop()
         return codes
 
-    def _dropped(self, row):
-        return row._replace(due_ms=2**60, delay_us=None) if row.delay_us else row
+    def _drop(self):
+        self.stored = {
+            one: row._replace(due_ms=2**60, delay_us=None) if row.delay_us else row
+            for one, row in self.stored.items()
+        }
 
 
 @breaks(Jobs.test_an_update_refreshes_the_time_and_takes_the_job_out_of_the_queue)
 class KeepsTheTime(MemoryStoredJobs):
     async def change(self, changes):
-        times = {one: row.updated_us for one, row in self.rows.items()}
+        times = {one: row.updated_us for one, row in self.stored.items()}
         codes = await super().change(changes)
         for one, at in times.items():
-            self.rows[one] = self.rows[one]._replace(updated_us=at)
+            self.stored[one] = self.stored[one]._replace(updated_us=at)
         return codes
 
 
@@ -130,7 +137,7 @@ class KeepsTheTime(MemoryStoredJobs):
 class OverwritesWhateverIsThere(MemoryStoredJobs):
     async def update(self, rows):
         for row, _ in rows:
-            self.rows[row["Id"]] = job_rows.row_of(row, self._runtime.now_ms())
+            self.stored[row["Id"]] = job_rows.row_of(row, self._runtime.now_ms())
         return ["OK"] * len(rows)
 
 
@@ -138,7 +145,7 @@ class OverwritesWhateverIsThere(MemoryStoredJobs):
 class LetsTheWorkerIdDecide(MemoryStoredJobs):
     def due(self, claim):
         return {
-            name: [one for one in ids if self.rows[one].worker_id is None]
+            name: [one for one in ids if self.stored[one].worker_id is None]
             for name, ids in super().due(claim).items()
         }
 
@@ -156,10 +163,37 @@ class KnowsNoTurns(MemoryStoredJobs):
         return await super().claim(replace(claim, names=(name,)), token)
 
 
+@breaks(Jobs.test_jobs_of_urgent_names_come_first)
+class KnowsNoUrgency(MemoryStoredJobs):
+    async def claim(self, claim, token):
+        return await super().claim(replace(claim, urgent=()), token)
+
+
+@breaks(Jobs.test_a_lost_claim_of_an_adopted_job_costs_no_retry)
+class CountsEveryLostClaim(MemoryStoredJobs):
+    async def claim(self, claim, token):
+        return await super().claim(claim, token.removeprefix("adopted-"))
+
+
+@breaks(
+    Rows.test_a_store_that_was_left_changes_no_job,
+    Rows.test_a_store_that_is_being_filled_gives_no_job_to_a_worker,
+)
+class KnowsNoFence(MemoryStoredJobs):
+    def __init__(self, runtime, _):
+        super().__init__(runtime)
+
+
+@breaks(Rows.test_jobs_are_copied_with_their_claims_and_counts)
+class CopiesNoClaims(MemoryStoredJobs):
+    async def fill(self, rows, names):
+        await super().fill([row._replace(claim=None) for row in rows], names)
+
+
 @breaks(Jobs.test_jobs_of_names_that_the_worker_does_not_know_stay)
 class ClaimsEveryName(MemoryStoredJobs):
     async def claim(self, claim, token):
-        names = tuple(Counter(row.name for row in self.rows.values()))
+        names = tuple(Counter(row.name for row in self.stored.values()))
         return await super().claim(replace(claim, names=names), token)
 
 
@@ -169,7 +203,7 @@ class AsksForNoToken(MemoryStoredJobs):
         return await super().complete([replace(one, held=self._newest(one.held)) for one in ends])
 
     def _newest(self, held):
-        worker, _, token = (self.rows[held.id].claim or " ").partition(" ")
+        worker, _, token = (self.stored[held.id].claim or " ").partition(" ")
         return Held(held.id, worker, token)
 
 
@@ -200,7 +234,7 @@ class LeavesLostJobsInProgress(MemoryStoredJobs):
 )
 class ForgetsCancels(MemoryStoredJobs):
     async def cancel(self, ids):
-        status = {one: self.rows[one].status for one in ids if one in self.rows}
+        status = {one: self.stored[one].status for one in ids if one in self.stored}
         is_busy = JobStatus.IN_PROGRESS in status.values()
         return ["requested" if is_busy else "canceled"] * len(ids)
 
@@ -208,5 +242,6 @@ class ForgetsCancels(MemoryStoredJobs):
 @breaks(AfterRestart.test_jobs_and_claims_are_there_again)
 class StartsEmpty(Harness):
     async def open_ports(self):
-        self.database.job_store = JobResults(MemoryStoredJobs(self.runtime), self.runtime)
+        self.database.stored_jobs = MemoryStoredJobs(self.runtime)
+        self.database.job_store = JobResults(self.database.stored_jobs, self.runtime)
         return self.database.stores()

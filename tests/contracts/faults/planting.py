@@ -56,9 +56,10 @@ class Fault:
         elif issubclass(self.kind, MemoryTokenBuckets):
             database.token_buckets = self.kind(runtime)
         elif issubclass(self.kind, MemoryStoredJobs):
-            database.job_store = JobResults(self.kind(runtime), runtime)
+            database.stored_jobs = self.kind(runtime, database.fences)
+            database.job_store = JobResults(database.stored_jobs, runtime)
         elif issubclass(self.kind, JobResults):
-            database.job_store = self.kind(MemoryStoredJobs(runtime), runtime)
+            database.job_store = self.kind(database.stored_jobs, runtime)
         elif issubclass(self.kind, MemoryVault):
             database.vault = self.kind()
         commits = self.kind if issubclass(self.kind, MemoryTransactions) else MemoryTransactions

@@ -12,6 +12,7 @@ from gesta.domain.transaction.funds import Funds, funds_of
 from gesta.flows import card, settlement, transfer
 from gesta.outbound.http import AttemptEnded
 from gesta.testing.plugin import Harness
+from tests.flows.payment.plain_gateway import OPTIONS, URL
 
 EUR = "EUR"
 ACCOUNT = {"type": "stripe", "account": "acct_1", "api_key": "sk_test_1"}
@@ -337,3 +338,22 @@ async def test_a_failure_before_the_journal_does_not_lose_the_journal(gesta, sho
     await gesta.settle(days=0.01)
     assert await tx.status() == "completed"
     assert len(gesta.sandbox.stripe.effects) == 1
+
+
+async def test_a_test_request_of_a_gateway_without_a_fake_fails_and_nothing_is_sent(gesta):
+    """The sandbox plays Stripe. What another gateway would answer, no fake can say."""
+    account = {
+        "type": "http",
+        "account": "shop 1",
+        "api_key": "k",
+        "api_url": URL,
+        "options": OPTIONS,
+    }
+    async with engine() as shop:
+        await shop.admin.put_config("payment.gateway", "stripe-eu", account)
+        tx = await shop.submit(sale(), test=True)
+        outcome = await tx.outcome(timeout=20)
+        assert isinstance(outcome, Rejected)
+        assert outcome.reason == "no_fake"
+        assert "nothing was sent" in outcome.detail
+        assert await tx.status() == "failed"

@@ -25,9 +25,12 @@ from gesta import (
 from gesta.domain.commands import Rules
 from gesta.domain.events import Actor
 from gesta.domain.state import State
+from gesta.domain.stored_job import job_at
 from gesta.engine.environment import open_ports
-from gesta.maintenance.store_copy.copy import Copy, CopyReport
+from gesta.errors import Fenced
+from gesta.maintenance.store_copy.copy import Copy, CopyReport, unfence
 from gesta.maintenance.store_copy.plan import CopyPlan, Home
+from gesta.ports.job_store import Claim, Completion, Held
 from gesta.ports.stores import Stores
 from gesta.runtime.clock import SystemRuntime
 from gesta.runtime.settings import Settings
@@ -119,6 +122,40 @@ class Stage:
                 tell=self.told.append,
             )
             return await copy.run(wait_seconds, OPERATOR)
+
+    async def unfence(self, name: str) -> None:
+        async with self.stores(name) as (stores,):
+            assert await unfence(Home(stores, self.url(name)), None)
+
+
+JOB = "0a1b2c3d-0000-4000-8000-00000000000{}"
+WORKER = "0a0a0a0a-0000-4000-8000-000000000001"
+
+
+async def put_stored_jobs(stores: Stores) -> Held:
+    """A completed job of a slow endpoint, one that a worker holds and one that waits."""
+    assert stores.job_store is not None
+    jobs = [job_at(stores.now_ms(), id=JOB.format(n), name="a.b") for n in range(3)]
+    await stores.job_store.create(jobs)
+    claimed = await stores.job_store.claim(Claim(worker_id=WORKER, names=("a.b",), limit=2))
+    first, second = (one.value.held for one in claimed.value or () if one.value)
+    await stores.job_store.complete([Completion(first, "1")])
+    return second
+
+
+async def check_stored_jobs(source: Stores, target: Stores, held: Held) -> None:
+    """The target has them as they were; the source changes nothing any more."""
+    assert source.job_store is not None
+    assert target.job_store is not None
+    (refused,) = await source.job_store.complete([Completion(held)])
+    assert refused.error is not None
+    assert isinstance(refused.error.exception, Fenced)
+    found = await target.job_store.get([JOB.format(n) for n in range(3)])
+    assert [one.value and int(one.value.status) for one in found] == [400, 300, 100]
+    assert await target.job_store.counts() == await source.job_store.counts()
+    assert await target.job_store.heartbeat([held]) == ["held"]
+    claimed = await target.job_store.claim(Claim(worker_id=WORKER, names=("a.b",), limit=9))
+    assert [one.value and one.value.job.id for one in claimed.value or ()] == [JOB.format(2)]
 
 
 async def eventually(condition: Callable[[], object]) -> None:

@@ -15,7 +15,16 @@ from gesta.ports import event_store
 from gesta.ports.fences import Fence
 from gesta.ports.job_queue import Job
 from gesta.tenants.pauses import EVERYTHING
-from tests.maintenance.store_copy.stage import KEY, OPERATOR, Letter, Stage, ended, eventually
+from tests.maintenance.store_copy.stage import (
+    KEY,
+    OPERATOR,
+    Letter,
+    Stage,
+    check_stored_jobs,
+    ended,
+    eventually,
+    put_stored_jobs,
+)
 
 ADA = "ada@example.com"
 
@@ -57,6 +66,24 @@ async def test_the_copy_is_on_hold_and_then_does_what_waited_once_and_nothing_ag
 
 async def _held(engine, count):
     return sum(one.count for one in await engine.admin.held()) == count
+
+
+async def test_jobs_of_slow_endpoints_and_their_claims_go_along_and_stay_refused_in_the_source(
+    stage,
+):
+    async with stage.engine("source") as engine:
+        await ended(engine, (await engine.submit(Letter(1))).id)
+    async with stage.stores("source") as (source,):
+        held = await put_stored_jobs(source)
+    assert (await stage.copy()).stored_jobs == 3
+    async with stage.stores("source", "target") as (source, target):
+        await check_stored_jobs(source, target, held)
+    # A target that has such jobs of its own is not overwritten.
+    async with stage.stores("used") as (used,):
+        await put_stored_jobs(used)
+        await stage.unfence("source")
+    with pytest.raises(BadInput, match="jobs of slow endpoints already"):
+        await stage.copy(target="used")
 
 
 async def test_a_key_that_was_used_before_leads_to_the_same_request(stage):

@@ -8,7 +8,15 @@ from gesta.errors import Fenced, StoreError
 from gesta.maintenance.store_copy import copy as copying
 from gesta.maintenance.store_copy import roles
 from gesta.stores.postgresql.address import address_of
-from tests.maintenance.store_copy.stage import OPERATOR, Letter, Stage, ended, eventually
+from tests.maintenance.store_copy.stage import (
+    OPERATOR,
+    Letter,
+    Stage,
+    check_stored_jobs,
+    ended,
+    eventually,
+    put_stored_jobs,
+)
 from tests.stores.postgresql.places import fresh_url
 
 
@@ -33,11 +41,15 @@ async def test_what_was_done_is_not_done_again_and_what_waits_is_done_once(stage
         await eventually(lambda: _attempted(engine, later))
     async with stage.engine("source", work=False) as engine:
         waiting = [(await engine.submit(Letter(n), key=str(n))).id for n in range(5, 8)]
+    async with stage.stores("source") as (stores,):
+        held = await put_stored_jobs(stores)
     report = await stage.copy()
     assert (report.claims, report.jobs, report.possibly_executed) == (7, 1, 0)
     async with stage.engine("source", work=False) as engine:
         with pytest.raises(Fenced):
             await engine.submit(Letter(9))
+    async with stage.stores("source", "target") as (source, target):
+        await check_stored_jobs(source, target, held)
     async with stage.engine("target") as engine:
         await eventually(lambda: _held(engine, 3))
         assert sum(stage.effects.values()) == 4

@@ -25,41 +25,11 @@ from gesta.sandbox.slack_events import message_event, signed
 from gesta.stores.sqs.address import address_of
 from gesta.stores.sqs.client import Sqs
 from gesta.testing.moto_server import MotoServer
+from tests.domain.event_document import ATTRIBUTES, DOCUMENT
 
 SECRET = "8f742231b10e8888abcd99yyyzzz85a5"
 #: The literal of the document.
 KEYWORD = "Backlog登録希望"
-#: The example of the document, byte by byte, with the event id that deduplication needs.
-DOCUMENT: dict[str, Any] = {
-    "messageId": "unique-message-id",
-    "timestamp": "2025-06-26T10:30:00Z",
-    "source": "slack-event-ingest",
-    "eventType": "slack.message",
-    "data": {
-        "slackEvent": {
-            "type": "message",
-            "channel": "C123ABC",
-            "user": "U123ABC",
-            "text": "Backlog登録希望 タスクの説明",
-            "ts": "1234567890.123456",
-            "team": "T123ABC",
-        },
-        "metadata": {
-            "receivedAt": "2025-06-26T10:30:00Z",
-            "apiGatewayRequestId": "request-id",
-            "signature": "v0=...",
-            "signatureTimestamp": "1234567890",
-            "eventId": "Ev123ABC",
-        },
-    },
-    "retryCount": 0,
-}
-ATTRIBUTES = {
-    "eventType": {"DataType": "String", "StringValue": "slack.message"},
-    "priority": {"DataType": "Number", "StringValue": "3"},
-    "source": {"DataType": "String", "StringValue": "slack-event-ingest"},
-    "version": {"DataType": "String", "StringValue": "1.0"},
-}
 
 
 class Issue(Payload, frozen=True):

@@ -6,6 +6,7 @@ import pytest
 
 from gesta.runtime.clock import SystemRuntime
 from gesta.testing.moto_server import CREDENTIALS, MotoServer
+from tests.cli.conftest import cli, folder  # noqa: F401 -- fixtures
 
 
 @pytest.fixture(scope="session")

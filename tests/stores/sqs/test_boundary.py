@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import sys
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -13,7 +12,10 @@ import pytest
 from gesta.errors import StoreError
 from gesta.intake.inbound.boundary_dead_letters import Choice
 from gesta.stores.sqs.client import Sqs
-from tests.stores.sqs.boundary_stage import DOCUMENT, KEYWORD, boundary_stage
+from gesta.testing.moto_server import MotoServer
+from tests.cli.running import Cli
+from tests.domain.event_document import ATTRIBUTES, DOCUMENT
+from tests.stores.sqs.boundary_stage import KEYWORD, boundary_stage
 
 
 async def test_a_published_event_has_the_body_and_the_attributes_of_the_document(
@@ -41,12 +43,7 @@ async def test_a_published_event_has_the_body_and_the_attributes_of_the_document
     assert {"receivedAt", "apiGatewayRequestId", "signature", "signatureTimestamp"} <= set(
         metadata
     )  # R3-4
-    assert message["attributes"] == {
-        "eventType": {"DataType": "String", "StringValue": "slack.message"},
-        "priority": {"DataType": "Number", "StringValue": "3"},
-        "source": {"DataType": "String", "StringValue": "slack-event-ingest"},
-        "version": {"DataType": "String", "StringValue": "1.0"},
-    }  # R3-5
+    assert message["attributes"] == ATTRIBUTES  # R3-5
 
 
 async def test_the_queues_are_created_as_the_document_says(moto, prefix, tmp_path):
@@ -264,59 +261,51 @@ async def test_an_outage_of_the_store_is_none_of_the_three_tries(
 
 async def test_a_message_stays_hidden_while_it_is_processed(moto, prefix, tmp_path, monkeypatch):
     async with boundary_stage(moto, prefix, tmp_path, visibility_seconds=2) as stage:
-        process, calls = stage.pipeline.inbox.process, 0
+        process, calls, hide = stage.pipeline.inbox.process, 0, stage.boundary.hide
+        let_go, extended, extensions = asyncio.Event(), asyncio.Event(), 0
 
         async def slow(*args: Any) -> Any:
             nonlocal calls
             calls += 1
-            await asyncio.sleep(5)
+            await let_go.wait()
             return await process(*args)
 
+        async def counted(*args: Any) -> None:
+            nonlocal extensions
+            await hide(*args)
+            extensions += 1
+            if extensions == 2:
+                # Two seconds have passed: without the first extension it would be visible.
+                extended.set()
+
         monkeypatch.setattr(stage.pipeline.inbox, "process", slow)
+        monkeypatch.setattr(stage.boundary, "hide", counted)
         await stage.send()
-        await asyncio.sleep(3)
-        assert await stage.receive() == []
+        await asyncio.wait_for(extended.wait(), 20)
+        assert await stage.receive() == []  # S3-9
+        let_go.set()
         await stage.until(stage.issues)
         await stage.until(stage.is_empty)
         assert calls == 1
 
 
-async def gesta_command(tmp_path, url: str, *arguments: str) -> tuple[int | None, Any]:
-    """The exit code of a command in a process of its own, and its answer."""
-    process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-m",
-        "gesta",
-        *arguments,
-        "--json",
-        env={
-            **os.environ,
-            "GESTA_URL": f"sqlite:///{tmp_path}/gesta.db",
-            "GESTA_INBOUND_QUEUE_URL": url,
-        },
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-    )
-    out, err = await asyncio.wait_for(process.communicate(), 60)
-    return process.returncode, msgspec.json.decode(out) if out else err.decode()
+def test_commands_list_and_redrive_the_letters(
+    moto: MotoServer, prefix: str, cli: Cli, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def one_dead_letter() -> None:
+        async with boundary_stage(moto, prefix, folder, consumes=False) as stage:
+            await stage.send()
+            await stage.boundary.bury([one.envelope for one in await received(stage.boundary, 1)])
 
-
-async def test_commands_list_and_redrive_the_letters(moto, prefix, tmp_path):
-    url = moto.queue_url(prefix)
-    async with boundary_stage(moto, prefix, tmp_path, consumes=False) as stage:
-        await stage.send()
-        await stage.boundary.bury([one.envelope for one in await received(stage.boundary, 1)])
-    code, answer = await gesta_command(tmp_path, url, "dlq", "inbound")
-    assert code == 0, answer
-    (letter,) = answer["items"]
+    asyncio.run(one_dead_letter())
+    monkeypatch.setenv("GESTA_INBOUND_QUEUE_URL", moto.queue_url(prefix))
+    (letter,) = cli("dlq", "inbound", "--json").items
     assert (letter["messageId"], letter["shape"]) == ("unique-message-id", "native")
-    code, answer = await gesta_command(tmp_path, url, "dlq", "redrive-inbound", "--all")
-    assert (code, [one["result"] for one in answer["items"]]) == (0, ["redriven"])
-    code, answer = await gesta_command(tmp_path, url, "doctor")
+    redriven = cli("dlq", "redrive-inbound", "--all", "--json")
+    assert [one["result"] for one in redriven.items] == ["redriven"]
     assert {
         "level": "ok",
         "about": "inbound queue",
         "status": "1 event waiting, no dead letter",
-    } in (answer["items"])
-    code, answer = await gesta_command(tmp_path, url, "dlq", "redrive-inbound")
-    assert code == 2
+    } in cli("doctor", "--json").items
+    assert cli("dlq", "redrive-inbound", "--json").code == 2

@@ -10,9 +10,10 @@ from gesta import Done, Engine, Payload, Retry, RetryPolicy, flow
 from gesta.ports.job_queue import Ack, Job, Release
 from gesta.runtime.clock import ManualRuntime, SystemRuntime
 from gesta.runtime.settings import load
-from gesta.stores.sqs import open_queue
+from gesta.stores.sqs import open_queue, open_queue_at
 from gesta.stores.sqs.address import address_of
 from gesta.stores.sqs.client import Outgoing, Sqs
+from gesta.stores.sqs.job_queue import SqsJobQueue
 from gesta.stores.sqs.queues import Queues
 
 SOON = RetryPolicy(attempts=5, base_seconds=0.1, cap_seconds=0.1)
@@ -117,10 +118,12 @@ async def test_a_copy_that_another_worker_takes_during_the_call_is_deleted(moto,
     url = f"sqlite:///{tmp_path}/gesta.db"
     settings = load({"url": url, "queue_url": moto.queue_url(prefix, 120)})
     async with Engine(flows=[send], settings=settings) as first:
+        queue = first.pipeline.environment.stores.job_counts
+        assert isinstance(queue, SqsJobQueue)
+        # No call of the first worker waits at SQS when the copy comes.
+        queue._long_poll._is_on = False
         request = await first.submit(Parcel(number=1))
         await asyncio.wait_for(called.wait(), 60)
-        queue = first.pipeline.environment.stores.job_counts
-        assert queue is not None
         async with Engine(flows=[send], settings=settings) as second:
             # Only the second worker asks for more: the first has no free slot.
             first.pipeline.pool._free["test.parcel"] = 0
@@ -180,5 +183,30 @@ async def test_a_job_that_is_due_later_than_sqs_can_delay_comes_when_it_is_due(m
     assert (await ports.queue.take("t", {"test.parcel": 5}, 4.0, durable=False))[0] == []
     counts = await Queues(sqs).counts(f"{prefix}-test-parcel")
     assert (counts.delayed, counts.ready, counts.in_flight) == (2, 0, 0)
+    await sqs.close()
+    await ports.close()
+
+
+async def test_a_message_that_is_delivered_twice_to_one_worker_is_one_lease(moto, prefix):
+    """It was taken for a lost lease, which cut every running call of the worker."""
+    ports = await open_queue_at(
+        address_of(moto.queue_url(prefix, 20)), SystemRuntime(), is_polling=False
+    )
+    queue, flows = ports.queue, {"test.parcel": 5}
+    assert isinstance(queue, SqsJobQueue)
+    await queue.put([Job("r-1", "acme", "test.parcel", "r", 1)])
+    (leased,), _ = await queue.take("t", flows, 4.0, durable=False)
+    sqs = Sqs(address_of(moto.queue_url(prefix)), SystemRuntime())
+    url = await Queues(sqs).url(f"{prefix}-test-parcel")
+    await sqs.hide(url, [queue._held["r-1"].receipt], 0)
+    assert await queue.take("t", flows, 4.0, durable=False) == ([], None)
+    assert [one.job for one in await queue.leased_by("t")] == [leased.job]
+    assert await queue.extend("t", 4.0)
+    # Under another token the lease was lost, and whether it was executed is for the journal to say.
+    await sqs.hide(url, [queue._held["r-1"].receipt], 0)
+    (again,), _ = await queue.take("u", flows, 4.0, durable=False)
+    assert again.is_possibly_executed
+    assert await queue.settle([Ack("r-1", "u")]) == ["done"]
+    assert (await Queues(sqs).counts(f"{prefix}-test-parcel")).live == 0
     await sqs.close()
     await ports.close()

@@ -34,9 +34,9 @@ async def run_until_killed(point: str, folder: Path, url: str) -> None:
 @pytest.mark.parametrize(
     ("point", "is_refused", "effects_before"),
     [
-        ("enqueued, still undispatched", False, 0),  # K-3
-        ("leased, nothing done", False, 0),  # K-4
-        ("recorded, not deleted", False, 1),  # K-9
+        ("enqueued, still undispatched", False, 0),
+        ("leased, nothing done", False, 0),
+        ("recorded, not deleted", False, 1),
         ("copied, not deleted", True, 0),
     ],
 )
@@ -58,7 +58,7 @@ async def test_a_request_has_one_effect_wherever_its_process_is_killed(
             while await stores.job_inspection.count(10):
                 await asyncio.sleep(0.2)
         assert await request.status() == "completed"
-    assert effects_in(tmp_path) == ["7"]
+    assert effects_in(tmp_path) == ["7"]  # K-3, K-4, K-9
 
 
 async def test_a_call_that_was_cut_short_is_not_made_again_where_a_person_decides(

@@ -19,7 +19,6 @@ from gesta.admin.wording import (
     span,
     verb,
 )
-from gesta.domain.event_message import DEAD_LETTERS_ALARM, DEPTH_ALARM
 from gesta.domain.ids import (
     FLOW,
     TENANT,
@@ -29,7 +28,7 @@ from gesta.domain.ids import (
     own_job_id,
 )
 from gesta.domain.stream_names import checkpoint_of
-from gesta.maintenance.queue_alarms import Standing
+from gesta.maintenance.queue_alarms import Standing, inbound_standings
 from gesta.maintenance.schedules import CHECKPOINT as SCHEDULE
 from gesta.maintenance.schedules import ROLE as SCHEDULES
 from gesta.maintenance.sweeper import ROLE as SWEEP
@@ -41,6 +40,7 @@ from gesta.ports.outbox import OutboxStanding
 from gesta.ports.read_model import Quarantined
 from gesta.ports.stores import Health
 from gesta.projector.partitions import CHECKPOINT, checkpoints_of
+from gesta.runtime.metrics import UnknownMoney
 from gesta.runtime.redaction import scrub
 from gesta.tenants.pauses import Pause
 
@@ -58,6 +58,8 @@ FREE_LOW, FREE_OUT = 1024 * MIB, 100 * MIB
 #: A write-ahead log grows to this size when a process reads for hours.
 LOG_LARGE = 1024 * MIB
 BEHIND = 10_000
+#: Milliseconds. A transaction that is unknown for longer was not found by the first look-ups.
+UNKNOWN_OLD_MS = 3_600_000
 
 
 _ADD_WORKERS = "all slots are busy: add slots or processes"
@@ -126,6 +128,8 @@ class Facts(msgspec.Struct, frozen=True):
     #: Transaction of this tenant → what is wrong with its postings; and how many were checked.
     unbalanced: Mapping[str, Sequence[str]] = {}
     transactions: int = 0
+    #: (flow, currency) → unknown transactions of all tenants.
+    unknown_money: Mapping[tuple[str, str], UnknownMoney] = {}
 
 
 def diagnose(facts: Facts) -> list[Finding]:
@@ -144,6 +148,7 @@ def diagnose(facts: Facts) -> list[Finding]:
         *_subscriptions(facts),
         *_schedules(facts),
         *_ledger(facts),
+        *_unknown_money(facts),
         *_notifications(facts),
         *(Finding("warn", "settings", odd, "correct or unset it") for odd in facts.odd_settings),
     ]
@@ -164,6 +169,35 @@ def _ledger(facts: Facts) -> Iterator[Finding]:
         yield Finding("ok", "ledger", f"the postings of {checked} sum to zero")
 
 
+def _unknown_money(facts: Facts) -> Iterator[Finding]:
+    """Unknown transactions: a lost answer is found within minutes, unless something is wrong."""
+    for (flow, currency), one in sorted(facts.unknown_money.items()):
+        is_old = one.oldest_seconds * 1_000 > UNKNOWN_OLD_MS
+        yield Finding(
+            "warn" if is_old else "ok",
+            f"unknown in {flow}",
+            f"{count_of(one.count, 'transaction')} of {one.amount} {currency} in total, the"
+            f" oldest for {span(int(one.oldest_seconds * 1_000))}; no more money moves in"
+            f" {verb(one.count, 'it', 'them')}",
+            "look at the gateway, then "
+            + facts.place.command("resolve ID --succeeded --evidence TEXT")
+            + f"; {facts.place.command('tx unknown')} lists those that wait for a person"
+            if is_old
+            else "",
+        )
+
+
+_MORE_WORKERS = "start more workers, or find out why they are slow"
+_INBOUND_ALARMS: Mapping[str, tuple[str, str]] = {
+    "depth": ("{value} events wait, more than {limit}", _MORE_WORKERS),
+    "age": ("the oldest event has waited for {value} s, longer than {limit} s", _MORE_WORKERS),
+    "dead_letters": (
+        "dead letters: {value}",
+        "read them, remove the cause and redrive them: `gesta dlq inbound`; see docs/sqs.md",
+    ),
+}
+
+
 def _brokers(facts: Facts) -> Iterator[Finding]:
     """Queues that a broker keeps: jobs it has given up, and the events that pass through one."""
     for flow, count in sorted(facts.moved_jobs.items()):
@@ -178,21 +212,14 @@ def _brokers(facts: Facts) -> Iterator[Finding]:
     counts = facts.boundary
     if counts is None:
         return
-    if counts.waiting > DEPTH_ALARM:
-        yield Finding(
-            "warn",
-            "inbound queue",
-            f"{counts.waiting} events wait",
-            "start more workers, or find out why they are slow",
-        )
-    if counts.dead >= DEAD_LETTERS_ALARM:
-        yield Finding(
-            "warn",
-            "inbound queue",
-            f"{count_of(counts.dead, 'dead letter')}",
-            "read them, remove the cause and redrive them; see docs/sqs.md",
-        )
-    if counts.waiting <= DEPTH_ALARM and not counts.dead:
+    events = Backlog(ready=counts.waiting, oldest_ready_ms=counts.oldest_ms)
+    alarms = inbound_standings(events, counts.dead, facts.now_ms)
+    raised = [one for one in alarms if one.is_raised]
+    for one in raised:
+        status, action = _INBOUND_ALARMS[one.alarm]
+        text = status.format(value=round(one.value), limit=round(one.limit))
+        yield Finding("warn", "inbound queue", text, action)
+    if not raised:
         waiting = count_of(counts.waiting, "event")
         yield Finding("ok", "inbound queue", f"{waiting} waiting, no dead letter")
 

@@ -3,6 +3,8 @@
 from collections import Counter
 from collections.abc import AsyncIterator
 
+from msgspec.structs import replace
+
 from gesta.admin.doctor.checks import Facts, suspicious_fields
 from gesta.admin.doctor.explain import RequestFacts
 from gesta.admin.wording import HERE, Target
@@ -12,7 +14,9 @@ from gesta.engine.pipeline import Pipeline
 from gesta.flows.webhook import NAME as WEBHOOK
 from gesta.maintenance.queue_alarms import standings
 from gesta.maintenance.sweeper import ROLE as SWEEP
+from gesta.maintenance.unknown_money import unknown_money
 from gesta.payments.ledger import errors_of
+from gesta.ports.boundary_queue import BoundaryCounts
 from gesta.ports.event_store import Recorded
 from gesta.ports.foreign_jobs import JobTexts
 from gesta.ports.job_queue import Backlog, QueueStanding, by_flow
@@ -77,11 +81,18 @@ async def examine(pipeline: Pipeline, tenant: str, place: Target = HERE) -> Fact
         schedules=await _schedules(pipeline),
         unbalanced={state.id: errors for state in moved if (errors := errors_of(state))},
         transactions=len(moved),
+        unknown_money=await unknown_money(pipeline.flows.values(), stores.read_model, now),
         moved_jobs={} if stores.job_counts is None else await stores.job_counts.moved(),
-        boundary=None
-        if pipeline.environment.boundary is None
-        else await pipeline.environment.boundary.counts(),
+        boundary=await _boundary(pipeline),
     )
+
+
+async def _boundary(pipeline: Pipeline) -> BoundaryCounts | None:
+    queue = pipeline.environment.boundary
+    if queue is None:
+        return None
+    counts = await queue.counts()
+    return replace(counts, oldest_ms=await pipeline.inbound_age.oldest_ms(counts))
 
 
 async def _transactions(pipeline: Pipeline, tenant: str) -> list[State]:
@@ -110,7 +121,10 @@ async def _schedules(pipeline: Pipeline) -> dict[str, int]:
 
 def _databases(settings: Settings) -> dict[str, str]:
     """Nothing to say where all parts are in one database."""
-    found = {part: scrub(url) for part, url in settings.databases.items()}
+    parts = settings.databases
+    if settings.inbound_queue_url is not None:
+        parts["inbound events"] = settings.inbound_queue_url
+    found = {part: scrub(url) for part, url in parts.items()}
     return found if len(set(found.values())) > 1 else {}
 
 

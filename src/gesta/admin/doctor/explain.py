@@ -279,8 +279,8 @@ def how_to_put(scope: Scope, place: Target) -> str:
 
 def how_to_change(scope: Scope, place: Target) -> str:
     return (
-        f"{how_to_put(scope, place)} with the new secret; if the provider accepts the old one again:"
-        f" {how_to_resume(scope, place)}"
+        f"{how_to_put(scope, place)} with the new secret; if the provider accepts the old one"
+        f" again: {how_to_resume(scope, place)}"
     )
 
 

@@ -5,7 +5,7 @@ function per event; a lifecycle uses this table as it is, or replaces and adds e
 """
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Protocol
 
 from msgspec.structs import replace
 
@@ -15,6 +15,15 @@ from gesta.domain.state import State
 
 #: (state, event, the version of the event, when it occurred) → the state after it.
 Fold = Callable[[State, Any, int, int], State]
+
+
+class Resolution(Protocol):
+    """What every event says that resolves an unknown outcome."""
+
+    @property
+    def evidence(self) -> str: ...
+    @property
+    def next_attempt_at(self) -> int | None: ...
 
 
 def created(event: e.Created, meta: e.Meta) -> State:
@@ -77,39 +86,42 @@ def resolved(operations: Mapping[str, Operation]) -> Fold:
     return fold
 
 
-def _resolved(
-    state: State, event: e.OutcomeResolved, version: int, at: int, operation: Operation
-) -> State:
-    common = replace(
+def known(state: State, event: Resolution, version: int, at: int) -> State:
+    """An outcome that was unknown is known, and the operation is due again. Where it is over, its
+    end follows.
+    """
+    return replace(
         state,
         version=version,
         updated_at=at,
+        status="queued",
+        phase="open",
         in_doubt=False,
         started=None,
-        due_at=None,
+        due_at=event.next_attempt_at or at,
         policy="",
+        asked=0,
         reason="",
         detail=event.evidence,
-        asked=0,
+        dispatch_version=version,
     )
-    match event.result:
-        case "executed":
-            return replace(
-                common,
-                status=operation.status,
-                phase="ended" if operation.is_last else "idle",
-                provider_id=event.provider_message_id,
-            )
-        case "rejected":
-            return replace(common, status="failed", phase="ended", reason="rejected", purged=False)
-        case _:
-            return replace(
-                common,
-                status="queued",
-                phase="open",
-                due_at=event.next_attempt_at or at,
-                dispatch_version=version,
-            )
+
+
+def _resolved(
+    state: State, event: e.OutcomeResolved, version: int, at: int, operation: Operation
+) -> State:
+    again = known(state, event, version, at)
+    if event.result == "not_executed":
+        return again
+    over = replace(again, phase="ended", due_at=None, dispatch_version=state.dispatch_version)
+    if event.result == "rejected":
+        return replace(over, status="failed", reason="rejected", purged=False)
+    return replace(
+        over,
+        status=operation.status,
+        phase="ended" if operation.is_last else "idle",
+        provider_id=event.provider_message_id,
+    )
 
 
 def _started(state: State, event: e.AttemptStarted, version: int, at: int) -> State:

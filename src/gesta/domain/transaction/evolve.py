@@ -6,7 +6,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from gesta.domain import events as e
-from gesta.domain.operation.evolve import FOLDS, Fold
+from gesta.domain.operation.evolve import FOLDS, Fold, known
 from gesta.domain.state import State
 from gesta.domain.transaction import events as t
 from gesta.domain.transaction.funds import SINGLE, Asked, Funds, funds_of, status_of, with_funds
@@ -172,53 +172,24 @@ def requested(operation: str) -> Fold:
 
 
 def _resolved(state: State, event: t.Resolved, version: int, at: int) -> State:
-    state = replace(
-        state,
-        version=version,
-        updated_at=at,
-        status="queued",
-        phase="open",
-        in_doubt=False,
-        started=None,
-        due_at=event.next_attempt_at or at,
-        policy="",
-        asked=0,
-        reason="",
-        detail=event.evidence,
-        # Where it is to be sent again, this opens it; otherwise its end follows in the same append.
-        dispatch_version=version,
-    )
+    state = known(state, event, version, at)
     return with_funds(state, replace(funds_of(state), absent=0))
 
 
 def _failed(state: State, event: e.Failed, version: int, at: int) -> State:
     """The operation failed: what succeeded before stays."""
-    state = replace(
-        state,
-        version=version,
-        updated_at=at,
-        attempts=event.attempts,
-        reason=event.reason,
-        detail=event.last_error,
-        purged=False,
-    )
-    return _at_rest(state, funds_of(state), "failed")
+    return _at_rest(FOLDS[e.Failed](state, event, version, at), funds_of(state), "failed")
 
 
 def _cancelled(state: State, event: e.Cancelled, version: int, at: int) -> State:
-    state = replace(
-        state,
-        version=version,
-        updated_at=at,
-        reason=event.reason or "cancelled",
-        detail=event.detail,
-    )
-    return _at_rest(state, funds_of(state), "cancelled")
+    after = FOLDS[e.Cancelled](state, event, version, at)
+    after = replace(after, reason=event.reason or "cancelled", detail=event.detail)
+    return _at_rest(after, funds_of(state), "cancelled")
 
 
-def _expired(state: State, _: e.Expired, version: int, at: int) -> State:
-    state = replace(state, version=version, updated_at=at, reason="expired")
-    return _at_rest(state, funds_of(state), "expired")
+def _expired(state: State, event: e.Expired, version: int, at: int) -> State:
+    after = replace(FOLDS[e.Expired](state, event, version, at), reason="expired")
+    return _at_rest(after, funds_of(state), "expired")
 
 
 def _lapsed(state: State, event: t.Lapsed, version: int, at: int) -> State:
@@ -241,19 +212,7 @@ def _unknown(state: State, event: e.OutcomeUnknown, version: int, at: int) -> St
         doubt_at=at if called else funds.doubt_at,
     )
     state = replace(
-        state,
-        version=version,
-        updated_at=at,
-        status="unknown",
-        phase="unknown",
-        attempts=event.attempt,
-        started=None,
-        due_at=event.next_at,
-        in_doubt=True,
-        policy=event.policy,
-        reason=event.reason,
-        detail=event.detail,
-        first_attempt_at=min(at, state.attempted_from),
+        FOLDS[e.OutcomeUnknown](state, event, version, at),
         # A resend and a look-up alternate, so each has a job of its own.
         dispatch_version=version,
         asked=state.asked + 1 if was_unknown else 0,

@@ -89,6 +89,12 @@ def funds_of(state: State) -> Funds:
     return msgspec.convert(state.facts, Funds)
 
 
+def in_doubt(state: State) -> Money | None:
+    """What the open operation may have moved."""
+    funds = funds_of(state)
+    return funds.money(funds.pending) if funds.currency else None
+
+
 def opening_facts(amount: Money, operation: str, gateway: str = "") -> dict[str, Any]:
     """What the first event of a transaction keeps beside its payload."""
     minor = amount.minor

@@ -32,6 +32,8 @@ class GatewayDescriptor(msgspec.Struct, frozen=True, kw_only=True):
     look_up_by: tuple[Literal["reference", "id", "key"], ...]
     #: A look-up may miss a call this long after it was made.
     visible_after_seconds: float = 60.0
+    #: The sandbox has a fake of it, which test requests reach. Without one they are refused.
+    has_fake: bool = False
     verbs: frozenset[str]
     #: One authorization can be captured several times.
     multiple_captures: bool = False

@@ -42,6 +42,7 @@ from gesta.flows.payment.gateway import (
     Unrenderable,
     Verb,
 )
+from gesta.flows.payment.gateways import installed
 from gesta.outbound.http import AttemptEnded
 from gesta.outbound.rate_limits import Limit
 from gesta.tenants.config import TenantConfig
@@ -61,8 +62,8 @@ VERBS: Final[Mapping[str, Verb]] = {
 #: Reasons that may be labels of a metric.
 REASONS: Final = frozenset(
     """account_changed amount_mismatch bad_journal conflicted contradicted declined
-    declined_retryable gateway_type_missing in_progress key_forgotten needs_customer not_executed
-    not_found not_supported pending refused refused_in_doubt stored_failure throttled
+    declined_retryable gateway_type_missing in_progress key_forgotten needs_customer no_fake
+    not_executed not_found not_supported pending refused refused_in_doubt stored_failure throttled
     unrenderable""".split()
 )
 ALARMS: Final = frozenset({"account_changed", "amount_mismatch", "conflicted"})
@@ -70,6 +71,10 @@ _BURST: Final = 20
 _THROTTLED_SECONDS: Final = 2.0
 _call_decoder = msgspec.json.Decoder(GatewayCall)
 _MOVED_AWAY: Final = "the code names another account than the call was made for; nothing was sent"
+_NO_FAKE: Final = (
+    "a test request reaches fakes only, and the sandbox has none of the gateway type {!r}; nothing"
+    " was sent. Use an account of type 'stripe' for test requests"
+)
 
 
 class _Account(NamedTuple):
@@ -90,17 +95,20 @@ class _Ready(NamedTuple):
 
 
 class Execution:
-    """What a flow does at gateways. `details` reads source, destination and text of a payload."""
+    """What a flow does at gateways; None: all that gesta has.
+
+    `details` reads source, destination and text of a payload.
+    """
 
     def __init__(
         self,
-        gateways: Sequence[Gateway],
+        gateways: Sequence[Gateway] | None,
         details: Callable[[Any], Mapping[str, str]],
         *,
         timeout_seconds: float,
     ) -> None:
-        self._gateways = {one.type: one for one in gateways}
-        self._details, self._timeout_seconds = details, timeout_seconds
+        self._gateways = {one.type: one for one in (installed() if gateways is None else gateways)}
+        self._details, self.timeout_seconds = details, timeout_seconds
 
     async def render(self, payload: Any, attempt: Attempt) -> Rendered:
         """The call of a new intent, with what the lifecycle has to know about its gateway."""
@@ -108,6 +116,8 @@ class Execution:
         code = funds.gateway
         (gateway, account, limit), connection = await self._connect(code, attempt)
         descriptor = gateway.descriptor(account)
+        if attempt.test and not descriptor.has_fake:
+            raise AttemptEnded(Rejected("no_fake", _NO_FAKE.format(account.type)))
         verb = VERBS[funds.undoes if attempt.operation == "reversal" else attempt.operation]
         if verb not in descriptor.verbs:
             raise AttemptEnded(Rejected("not_supported", f"{account.type} has no {verb}"))
@@ -188,7 +198,7 @@ class Execution:
         if not keys:
             detail = "the vault has no api_key"
             raise CredentialRefused(f"{GATEWAY}/{code}", SECRET_MISSING, detail)
-        connection = Connection(attempt.http, code, known.account, keys[0], self._timeout_seconds)
+        connection = Connection(attempt.http, code, known.account, keys[0], self.timeout_seconds)
         return known, connection
 
 

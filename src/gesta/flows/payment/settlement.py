@@ -6,6 +6,7 @@ refunded must add up to the amount. Otherwise nothing is sent.
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Annotated, Any, Final
 
 import msgspec
@@ -14,22 +15,20 @@ from gesta.domain.ids import REQUEST_ID
 from gesta.domain.money import Money
 from gesta.domain.outcome import Rejected, Retry
 from gesta.domain.state import State
-from gesta.domain.transaction.funds import funds_of, opening_facts
+from gesta.domain.transaction.funds import funds_of
 from gesta.errors import StoreError
 from gesta.flows.attempt import Attempt
 from gesta.flows.flow import Flow, Payload, Rendered
-from gesta.flows.payment.card import (
+from gesta.flows.payment.card import NAME as CARD
+from gesta.flows.payment.execution import ALARMS, REASONS, Execution
+from gesta.flows.payment.gateway import Gateway
+from gesta.flows.payment.transaction_flow import (
     DEFAULT,
-    RULES,
-    SANDBOX_ACCOUNT,
     Code,
     Text,
     amount_errors,
-    known_gateways,
+    transaction_flow,
 )
-from gesta.flows.payment.card import NAME as CARD
-from gesta.flows.payment.execution import ALARMS, REASONS, Execution
-from gesta.flows.payment.gateway import GATEWAY, Gateway, GatewayAccount
 from gesta.outbound.http import AttemptEnded
 from gesta.tenants.flow_records import TenantRecords
 
@@ -65,41 +64,26 @@ class Settle(Payload, frozen=True):
 def flow(gateways: Sequence[Gateway] | None = None, *, timeout_seconds: float = 30.0) -> Flow:
     """The flow. `gateways`: those that it can speak to; by default all that gesta has."""
     execution = Execution(
-        known_gateways() if gateways is None else gateways,
-        lambda one: {"description": one.description},
-        timeout_seconds=timeout_seconds,
+        gateways, lambda one: {"description": one.description}, timeout_seconds=timeout_seconds
     )
 
     async def render(one: Settle, attempt: Attempt) -> Rendered:
         await _check_total(one, attempt)
         return await execution.render(one, attempt)
 
-    return Flow(
+    made = transaction_flow(
         NAME,
         Settle,
-        execution.execute,
-        RULES,
-        execution.look_up,
-        timeout_seconds=timeout_seconds + 5.0,
-        config={GATEWAY: GatewayAccount},
-        credential=lambda one: f"{GATEWAY}/{one.gateway}",
+        execution,
+        first=lambda _: "settlement",
         check=_check,
-        tags=lambda one, _: {"gateway": one.gateway},
-        reasons=REASONS | _REASONS,
-        alarms=ALARMS | {"total_mismatch"},
-        clear_texts=True,
-        effects="attempt",
-        stand_ins=lambda _: {GATEWAY: SANDBOX_ACCOUNT},
         example={
-            "amount": {"amount": "49.90", "currency": "EUR"},
             "transactions": ["0198c0de-0000-7000-8000-000000000000"],
             "gateway": "stripe-eu",
         },
-        opens=lambda one: (
-            "settlement",
-            opening_facts(one.amount, "settlement", one.gateway),
-        ),
-        render=render,
+    )
+    return replace(
+        made, render=render, reasons=REASONS | _REASONS, alarms=ALARMS | {"total_mismatch"}
     )
 
 

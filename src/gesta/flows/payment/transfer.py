@@ -5,25 +5,23 @@ part or all of it later.
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Annotated, Any, Final, Literal
 
 import msgspec
 
 from gesta.domain.money import Money
-from gesta.domain.transaction.funds import opening_facts
 from gesta.flows.flow import Flow, Payload
-from gesta.flows.payment.card import (
+from gesta.flows.payment.execution import Execution
+from gesta.flows.payment.gateway import Gateway
+from gesta.flows.payment.transaction_flow import (
     DEFAULT,
-    RULES,
-    SANDBOX_ACCOUNT,
     Code,
     Text,
     amount_errors,
-    known_gateways,
+    transaction_flow,
 )
-from gesta.flows.payment.execution import ALARMS, REASONS, Execution
-from gesta.flows.payment.gateway import GATEWAY, Gateway, GatewayAccount
 
 __all__ = ["NAME", "Movement", "Reserve", "Transfer", "flow"]
 
@@ -55,7 +53,7 @@ def flow(
 ) -> Flow:
     """The flow. `gateways`: those that it can speak to; by default all that gesta has."""
     execution = Execution(
-        known_gateways() if gateways is None else gateways,
+        gateways,
         lambda one: {
             "source": one.source,
             "destination": one.destination,
@@ -63,35 +61,15 @@ def flow(
         },
         timeout_seconds=timeout_seconds,
     )
-    return Flow(
+    made = transaction_flow(
         NAME,
         Movement,
-        execution.execute,
-        RULES,
-        execution.look_up,
-        timeout_seconds=timeout_seconds + 5.0,
-        concurrency=concurrency,
-        config={GATEWAY: GatewayAccount},
-        credential=lambda one: f"{GATEWAY}/{one.gateway}",
+        execution,
+        first=lambda one: _FIRST[one.operation],
         check=_check,
-        tags=lambda one, _: {"gateway": one.gateway},
-        reasons=REASONS,
-        alarms=ALARMS,
-        clear_texts=True,
-        effects="attempt",
-        stand_ins=lambda _: {GATEWAY: SANDBOX_ACCOUNT},
-        example={
-            "amount": {"amount": "49.90", "currency": "EUR"},
-            "source": "pm_1",
-            "destination": "acct_2",
-            "gateway": "stripe-eu",
-        },
-        opens=lambda one: (
-            _FIRST[one.operation],
-            opening_facts(one.amount, _FIRST[one.operation], one.gateway),
-        ),
-        render=execution.render,
+        example={"source": "pm_1", "destination": "acct_2", "gateway": "stripe-eu"},
     )
+    return replace(made, concurrency=concurrency)
 
 
 async def _check(one: Any, *_: object) -> Mapping[str, str]:

@@ -28,6 +28,7 @@ from gesta.domain.event_message import (
 from gesta.domain.ids import TENANT
 from gesta.errors import InvalidRequest, Overloaded, StoreError, UnknownFlow
 from gesta.intake.inbound.inbox import Inbox
+from gesta.intake.inbound.queue_age import QueueAge
 from gesta.ports.boundary_queue import BoundaryQueue, Delivery, Envelope
 from gesta.runtime.clock import sleep, spawn
 from gesta.runtime.component import Process, repeat
@@ -96,11 +97,12 @@ class Consumer:
         inbox: Inbox,
         records: Records,
         tenant: str,
+        age: QueueAge,
         process: Process,
     ) -> None:
         """`tenant`: of messages that name none."""
         self._queue, self._inbox, self._records, self._tenant = queue, inbox, records, tenant
-        self._seconds, self._process = queue.visibility_seconds, process
+        self._seconds, self._age, self._process = queue.visibility_seconds, age, process
         self._runtime, self._telemetry = process.runtime, process.telemetry
         #: Message → how often it was processed, here or, as far as the broker tells, elsewhere.
         self._tries: dict[bytes, int] = {}
@@ -119,6 +121,8 @@ class Consumer:
             await self._deal_with(deliveries)
         finally:
             keeping.cancel()
+        # After the work: an error here must not cost the messages a try.
+        await self._age.received(min(one.sent_ms for one in deliveries))
         return len(deliveries)
 
     async def _keep(self, deliveries: Sequence[Delivery]) -> None:

@@ -6,7 +6,8 @@
    views are folded along without dispatching.
 4. The source is paused, on its own record, so that the target, which gets that record, starts on
    hold. Then the source is fenced (`left`).
-5. The rest is copied; comparison.py compares counts and hashes of both.
+5. The rest is copied, also jobs of slow endpoints; comparison.py compares counts and hashes of
+   both.
 6. Live jobs are put into the target in the commit in which its fence goes down.
 
 A crash between any two steps leaves something that repeating the command goes on from.

@@ -7,6 +7,7 @@ from gesta.domain.state import State
 from gesta.domain.stream_names import request_stream
 from gesta.errors import StoreError
 from gesta.maintenance.store_copy.plan import PAGE, CopyPlan, Home, meta_of, ref_of
+from gesta.maintenance.store_copy.transfer import STORED_JOBS
 from gesta.ports.event_store import Recorded
 from gesta.projector.batch_fold import CONFIG
 from gesta.requests.loader import Loader
@@ -85,6 +86,29 @@ class Comparison:
                 f"{self._target.url} does not have the secrets that {self._source.url} has; it"
                 " stays on hold"
             )
+
+    async def check_stored_jobs(self) -> None:
+        """The target may have more: services that use it already may create jobs."""
+        ids: set[str] = set()
+        expected = await self._stored_jobs(self._source, ids.add, lambda _: True)
+        if expected != await self._stored_jobs(self._target, bool, ids.__contains__):
+            raise StoreError(
+                f"{self._target.url} does not have the jobs of slow endpoints that"
+                f" {self._source.url} has; it stays on hold"
+            )
+
+    async def _stored_jobs(
+        self, home: Home, note: Callable[[str], object], is_copied: Callable[[str], bool]
+    ) -> Tally:
+        tally, after, jobs = Tally(), 0, home.stores.job_rows
+        while jobs is not None and (page := await jobs.rows(after, STORED_JOBS)):
+            after = page[-1][0]
+            for _, row in page:
+                note(row[0])
+                if is_copied(row[0]):
+                    tally.add(repr(tuple(row)).encode())
+            await self._looked(0)
+        return tally
 
     async def _events(self, home: Home, ours: set[str], others: set[str]) -> Tally:
         """The events that are copied; on the way, the ids of requests whose tenant is copied and of

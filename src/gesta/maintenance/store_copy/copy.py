@@ -44,7 +44,7 @@ Tell = Callable[[str], None]
 class CopyReport:
     """What the target has from the source, now or since an earlier run (`is_new`).
 
-    `possibly_executed`: jobs that may have been executed.
+    `possibly_executed`: jobs that may have been executed. `stored_jobs`: jobs of slow endpoints.
     """
 
     is_new: bool
@@ -52,6 +52,7 @@ class CopyReport:
     claims: int = 0
     secrets: int = 0
     jobs: int = 0
+    stored_jobs: int = 0
     possibly_executed: int = 0
 
 
@@ -260,7 +261,10 @@ class Copy:
         await comparison.check_events(expected)
         await comparison.check_claims()
         await comparison.check_secrets()
+        stored_jobs = 0
         if self._plan.tenant is None:
+            stored_jobs = await self._transfer.stored_jobs()
+            await comparison.check_stored_jobs()
             await self._copy_subscriptions()
         jobs = await self._jobs()
         if leased:
@@ -275,6 +279,7 @@ class Copy:
             claims=claims,
             secrets=secrets,
             jobs=len(jobs),
+            stored_jobs=stored_jobs,
             possibly_executed=sum(job.possibly_executed for job in jobs),
         )
 

@@ -116,6 +116,7 @@ async def check(plan: CopyPlan, master: MasterKey) -> Start:
         )
     stream = await _first_stream(plan)
     if stream is None:
+        await _check_stored_jobs(plan)
         return "fresh"
     if is_left:
         return "done"
@@ -154,6 +155,16 @@ async def _check_source(plan: CopyPlan) -> bool:
                 f" gesta copy --unfence --tenant {fence.tenant}"
             )
     return left_fence in fences
+
+
+async def _check_stored_jobs(plan: CopyPlan) -> None:
+    """Jobs of slow endpoints have no tenant, so they go with a whole store only."""
+    jobs = plan.target.stores.job_rows
+    if plan.tenant is None and jobs is not None and await jobs.rows(0, 1):
+        raise BadInput(
+            f"{plan.target.url} has jobs of slow endpoints already; name a new store. Nothing was"
+            " changed"
+        )
 
 
 async def _first_stream(plan: CopyPlan) -> str | None:

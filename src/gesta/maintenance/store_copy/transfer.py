@@ -9,6 +9,8 @@ from gesta.projector.partitions import checkpoints_of, positions_of
 #: What a checkpoint is called that says how far a copy has come; the source's URL and the tenant
 #: follow.
 CHECKPOINT = "copy/"
+#: Jobs of slow endpoints that are copied at once: one may have a megabyte.
+STORED_JOBS = 100
 
 
 class Transfer:
@@ -122,6 +124,20 @@ class Transfer:
             if gone:
                 await vault.delete(gone)
             count += len(chosen)
+        return count
+
+    async def stored_jobs(self) -> int:
+        """Copy the jobs of slow endpoints with their claims; how many. A worker of the source loses
+        its claims there, so that they expire in the target.
+        """
+        giving, taking = self._source.stores.job_rows, self._target.stores.job_rows
+        names, count, after = [] if giving is None else await giving.names(), 0, 0
+        while giving is not None and (page := await giving.rows(after, STORED_JOBS)):
+            if taking is None:
+                raise StoreError(f"{self._target.url} cannot hold jobs of slow endpoints")
+            after = page[-1][0]
+            await taking.fill([row for _, row in page], names)
+            count += len(page)
         return count
 
     def _worked_on(self) -> StoreError:

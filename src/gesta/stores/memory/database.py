@@ -26,7 +26,8 @@ class MemoryDatabase:
         self.read_model = MemoryReadModel(runtime, self.fences)
         self.vault = MemoryVault(self.fences)
         self.token_buckets = MemoryTokenBuckets(runtime)
-        self.job_store = JobResults(MemoryStoredJobs(runtime), runtime)
+        self.stored_jobs = MemoryStoredJobs(runtime, self.fences)
+        self.job_store = JobResults(self.stored_jobs, runtime)
         self.transactions = MemoryTransactions(self.events, self.queue, self.read_model)
 
     def stores(self) -> Stores:
@@ -50,6 +51,7 @@ class MemoryDatabase:
             fences=self.fences,
             token_buckets=self.token_buckets,
             job_store=self.job_store,
+            job_rows=self.stored_jobs,
             close=_close,
             now_ms=self._runtime.now_ms,
             partitions=self._partitions,

@@ -211,6 +211,11 @@ class MemoryReadModel:
             )
         )
 
+    async def unknown(self, flow: str, limit: int) -> list[State]:
+        states = (row.state for row in self._rows.values())
+        found = [one for one in states if (one.flow, one.status) == (flow, "unknown")]
+        return sorted(found, key=lambda one: one.updated_at)[:limit]
+
     async def quarantined(self, tenant: str | None, limit: int) -> list[Quarantined]:
         rows = (row for row in self._quarantined.values() if tenant in (None, row.tenant))
         return heapq.nlargest(limit, rows, key=lambda row: row.at_ms)

@@ -4,7 +4,6 @@ several machines.
 
 import asyncio
 from collections.abc import Callable, Coroutine
-from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -58,10 +57,8 @@ async def open_at(
     async def close() -> None:
         for task in background:
             task.cancel()
-        for task in background:
-            # Whatever its error, the others and the connections must be closed.
-            with suppress(asyncio.CancelledError, Exception):
-                await task
+        # Whatever their errors, the connections must be closed.
+        await asyncio.gather(*background, return_exceptions=True)
         await database.close()
 
     def keep_running(run: Coroutine[Any, Any, None], name: str) -> None:
@@ -104,7 +101,8 @@ async def open_at(
             database, events=events, views=views, queue=queue, runtime=runtime
         ),
         fences=PostgresqlFences(database, queue),
-        job_store=JobResults(PostgresqlStoredJobs(database, on_clock), on_clock),
+        job_rows=(stored_jobs := PostgresqlStoredJobs(database, on_clock)),
+        job_store=JobResults(stored_jobs, on_clock),
         token_buckets=PostgresqlTokenBuckets(database, on_clock),
         close=close,
         now_ms=now_ms,

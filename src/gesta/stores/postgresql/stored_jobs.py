@@ -1,27 +1,27 @@
-"""Jobs of slow endpoints in PostgreSQL. Implements gesta.ports.job_store.JobTable."""
+"""Jobs of slow endpoints in PostgreSQL. Implements gesta.ports.job_store.JobTable and JobRows."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import cast
+from typing import Any, cast
 
 from gesta.domain.stored_job import IN_A_ROW
-from gesta.ports.job_store import (
-    Claim,
-    JobCounts,
-    Reaped,
-    ReapedEnd,
-)
+from gesta.ports.job_store import Claim, JobCounts, Reaped, ReapedEnd
 from gesta.runtime.clock import Runtime
 from gesta.stores import job_rows
-from gesta.stores.job_rows import Decide, JobRow, claim_text, fields_of_row, is_gone, row_of
+from gesta.stores.job_rows import (
+    COUNTED,
+    FORGET,
+    WIDTH,
+    Decide,
+    JobRow,
+    claim_text,
+    fields_of_row,
+    row_of,
+)
 from gesta.stores.job_table import RowTable
 from gesta.stores.postgresql.connections import Connection
 from gesta.stores.postgresql.database import Database
 from gesta.stores.postgresql.read_model import columns_of
-
-WIDTH = len(JobRow._fields)
-#: Ended jobs that one call removes at most.
-FORGET = 1_000
 
 
 class PostgresqlStoredJobs(RowTable):
@@ -35,26 +35,16 @@ class PostgresqlStoredJobs(RowTable):
         async def create(connection: Connection) -> list[str]:
             sql = self._database.sql
             await connection.fetch(sql("forget_stored_jobs"), now, FORGET)
-            answer = await connection.fetch(sql("create_stored_jobs"), *columns_of(new, WIDTH))
-            written = Counter(row[0] for row in answer)
-            codes, names = [], Counter[str]()
-            for row in new:
-                is_new = written[row.id] > 0
-                written[row.id] = 0
-                names[row.name] += is_new
-                codes.append("OK" if is_new else "DUPLICATE")
-            await self._note(
-                connection, {name: Counter(created=count) for name, count in names.items()}
-            )
+            written = await connection.fetch(sql("create_stored_jobs"), *columns_of(new, WIDTH))
+            codes, counts = job_rows.created(new, (row[0] for row in written))
+            await self._note(connection, counts)
             return codes
 
         return await self._database.transact(create, durable=True)
 
     async def get(self, ids: Sequence[str]) -> list[Mapping[str, str] | str]:
-        now = self._runtime.now_ms()
         rows = [JobRow(*row) for row in await self._database.ask("read_stored_jobs", list(ids))]
-        found = {row.id: fields_of_row(row) for row in rows if not is_gone(row, now)}
-        return [found.get(one, "NOT_FOUND") for one in ids]
+        return job_rows.found_fields(rows, ids, self._runtime.now_ms())
 
     async def claim(self, claim: Claim, token: str) -> list[tuple[str, Mapping[str, str] | str]]:
         now = self._runtime.now_ms()
@@ -68,6 +58,7 @@ class PostgresqlStoredJobs(RowTable):
             claim_text(claim.worker_id, token),
             now + round(claim.lease_seconds * 1000),
             IN_A_ROW,
+            list(claim.urgent),
         )
         taken = sorted((row[0], JobRow(*list(row)[1:])) for row in rows)
         return [(row.id, fields_of_row(row)) for _, row in taken]
@@ -98,25 +89,29 @@ class PostgresqlStoredJobs(RowTable):
             lambda connection: self._apply(connection, changes, now), durable=True
         )
 
+    async def rows(self, after: int, limit: int) -> Sequence[tuple[int, tuple[Any, ...]]]:
+        found = await self._database.ask("list_stored_jobs", after, limit)
+        return [(row[0], JobRow(*list(row)[1:])) for row in found]
+
+    async def names(self) -> list[tuple[Any, ...]]:
+        return [tuple(row) for row in await self._database.ask("list_stored_job_names")]
+
+    async def fill(self, rows: Sequence[tuple[Any, ...]], names: Sequence[tuple[Any, ...]]) -> None:
+        async def fill(connection: Connection) -> None:
+            sql = self._database.sql
+            await connection.fetch(sql("remove_stored_jobs"), [row[0] for row in rows])
+            await connection.fetch(sql("create_stored_jobs"), *columns_of(rows, WIDTH))
+            columns = columns_of(names, 2 + len(COUNTED))
+            await connection.fetch(sql("set_stored_job_names"), *columns)
+
+        await self._database.transact(fill, durable=True)
+
     async def _apply(
         self, connection: Connection, changes: Sequence[tuple[str, Decide]], now: int
     ) -> list[str]:
         sql = self._database.sql
-        ids = [one for one, _ in changes]
-        found = await connection.fetch(sql("lock_stored_jobs"), ids)
-        read = [JobRow(*one) for one in found]
-        rows = {one.id: one for one in read if not is_gone(one, now)}
-        codes, made = [], []
-        for job_id, decide in changes:
-            row = rows.get(job_id)
-            if row is None:
-                codes.append("NOT_FOUND")
-                continue
-            code, new = decide(row, now)
-            codes.append(code)
-            if new is not None:
-                made.append((row, new))
-                rows[job_id] = new
+        found = await connection.fetch(sql("lock_stored_jobs"), [one for one, _ in changes])
+        codes, made = job_rows.applied([JobRow(*one) for one in found], changes, now)
         if made:
             last = {new.id: new for _, new in made}
             await connection.fetch(sql("save_stored_jobs"), *columns_of([*last.values()], WIDTH))
@@ -124,9 +119,8 @@ class PostgresqlStoredJobs(RowTable):
         return codes
 
     async def _note(self, connection: Connection, counts: Mapping[str, Counter[str]]) -> None:
-        kinds = ("created", "completed", "failed", "canceled")
         if counts:
             # In the order of their names: another transaction may count the same ones.
             names = sorted(counts)
-            numbers = [[counts[name][kind] for name in names] for kind in kinds]
+            numbers = [[counts[name][kind] for name in names] for kind in COUNTED]
             await connection.fetch(self._database.sql("note_stored_jobs"), names, *numbers)

@@ -91,13 +91,15 @@ class RedisJobHashes:
         return _texts(await self._call("job_update", [row["Id"] for row, _ in rows], args))
 
     async def claim(self, claim: Claim, token: str) -> list[tuple[str, Mapping[str, str] | str]]:
-        args = [*self._claim(claim, token), len(claim.names), *claim.names]
+        urgent = [name for name in claim.names if name in claim.urgent]
+        rest = [name for name in claim.names if name not in claim.urgent]
+        args = [*self._claim(claim, token), len(claim.names), len(urgent), *urgent, *rest]
         return [self._claimed(one) for one in await self._call("job_claim", [], args)]
 
     async def claim_by_id(
         self, ids: Sequence[str], claim: Claim, token: str
     ) -> list[tuple[str, Mapping[str, str] | str]]:
-        args = [*self._claim(claim, token), 0, *ids]
+        args = [*self._claim(claim, token), 0, 0, *ids]
         return [self._claimed(one) for one in await self._call("job_claim", ids, args)]
 
     async def complete(self, ends: Sequence[Completion]) -> list[str]:

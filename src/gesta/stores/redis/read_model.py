@@ -277,22 +277,29 @@ class RedisReadModel:
 
     async def unsettled(self, failed_since_ms: int) -> dict[tuple[str, str], int]:
         found = {key: count for key, count in (await self.counts()).items() if key[1] == "unknown"}
+        async for state in self._in_status("failed"):
+            if not state.purged and state.updated_at >= failed_since_ms:
+                found[state.flow, "failed"] = found.get((state.flow, "failed"), 0) + 1
+        return found
+
+    async def unknown(self, flow: str, limit: int) -> list[State]:
+        found = [state async for state in self._in_status("unknown", flow)]
+        return sorted(found, key=lambda one: one.updated_at)[:limit]
+
+    async def _in_status(self, status: str, only: str | None = None) -> AsyncIterator[State]:
+        """The requests of all tenants in a status, of one flow or of all."""
         answers = await self._redis.commands(
             ["ZRANGE", shard.flows, "0", "-1"] for shard in self._shards
         )
         for owner, flow in (one.split("\0") for one in chain.from_iterable(answers)):
+            if only not in (None, flow):
+                continue
             keys = IndexKeys(flow, owner)
-            [ids] = await self._redis.commands([["SMEMBERS", keys.by_status("failed")]])
+            [ids] = await self._redis.commands([["SMEMBERS", keys.by_status(status)]])
             for start in range(0, len(ids), PAGE):
                 for view in await self._views_of(keys, list(ids)[start : start + PAGE]):
-                    state = view.state
-                    if (
-                        state.status == "failed"
-                        and not state.purged
-                        and state.updated_at >= failed_since_ms
-                    ):
-                        found[flow, "failed"] = found.get((flow, "failed"), 0) + 1
-        return found
+                    if view.state.status == status:
+                        yield view.state
 
     async def quarantined(self, tenant: str | None, limit: int) -> NoReturn:
         raise StoreError("quarantined events are kept in the durable store, not beside views")

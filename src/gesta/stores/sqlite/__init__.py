@@ -40,6 +40,7 @@ async def open_stores(url: str, runtime: Runtime) -> Stores:
     events = SqliteEventStore(database, runtime)
     views = SqliteReadModel(database, runtime)
     queue = SqliteJobQueue(database, runtime)
+    stored_jobs = SqliteStoredJobs(database, runtime)
     return Stores(
         events=events,
         key_claims=events,
@@ -56,7 +57,8 @@ async def open_stores(url: str, runtime: Runtime) -> Stores:
         vault=SqliteVault(database),
         transactions=SqliteTransactions(database, events=events, views=views, queue=queue),
         fences=SqliteFences(database, queue),
-        job_store=JobResults(SqliteStoredJobs(database, runtime), runtime),
+        job_store=JobResults(stored_jobs, runtime),
+        job_rows=stored_jobs,
         token_buckets=SqliteTokenBuckets(database, runtime),
         close=database.close,
         # A file is on one machine, whose clock is the clock of the store.

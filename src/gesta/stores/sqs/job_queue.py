@@ -64,6 +64,18 @@ class _Held:
     #: Its copy was sent; only the deletion is left.
     is_copied: bool = False
 
+    def is_again(self, other: "_Held", now: float) -> bool:
+        """Whether the other is the next delivery of this message, to the same holder and while its
+        lease lasts. No other worker had the message in between: it would have been counted.
+        """
+        return (
+            other.message_id == self.message_id
+            and other.leased.token == self.leased.token
+            and other.leased.takes == self.leased.takes + 1
+            and not self.is_leaving
+            and self.until > now
+        )
+
 
 class SqsJobQueue:
     """Implements JobQueue and JobCounts."""
@@ -249,7 +261,8 @@ class SqsJobQueue:
         self, flow: str, token: str, received: Sequence[Received], lease_seconds: float
     ) -> list[LeasedJob]:
         """The leases. A job that is not due yet goes back, and a copy of a job that this process
-        has is deleted.
+        has is deleted. A message that SQS delivers to us a second time while our lease lasts is
+        still the same lease.
         """
         received = await self._with_time_left(flow, received, lease_seconds)
         now, now_ms = self._runtime.monotonic(), self._runtime.now_ms()
@@ -269,6 +282,10 @@ class SqsJobQueue:
             ours = self._held.get(job.id)
             if job.due_ms > now_ms:
                 early.append((replace(job, possibly_executed=one.is_possibly_executed), held))
+            elif ours is not None and ours.is_again(held, now):
+                # Only the newest receipt is sure to work.
+                ours.receipt, ours.until = message.receipt, until
+                ours.leased = replace(ours.leased, takes=one.takes)
             elif (
                 ours is not None
                 and not ours.is_leaving

@@ -11,7 +11,7 @@ from gesta.ports.checkpoints import Checkpoints
 from gesta.ports.event_store import EventStore, KeyClaims
 from gesta.ports.fences import Fences
 from gesta.ports.job_queue import ExternalLeases, JobHolds, JobInspection, JobQueue, UniqueJobs
-from gesta.ports.job_store import Jobs
+from gesta.ports.job_store import JobRows, Jobs
 from gesta.ports.leases import Leases
 from gesta.ports.read_model import ReadModel, SweepIndex
 from gesta.ports.stores import EventPorts, QueuePorts
@@ -44,6 +44,7 @@ Capability = Literal[
     "token_buckets",
     "fences",
     "job_store",
+    "job_rows",
     "inline_projection",
     "eager_dispatch",
     "large_events",
@@ -80,6 +81,7 @@ class Harness(ABC):
     token_buckets: TokenBuckets
     fences: Fences
     job_store: Jobs
+    job_rows: JobRows
 
     def __init__(self, folder: Path) -> None:
         """`folder` is empty and belongs to this test, for stores that keep files."""

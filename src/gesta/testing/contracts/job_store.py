@@ -1,11 +1,14 @@
 """What every job store promises: results with codes, one claim for each job, nothing lost."""
 
+from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
 
+import pytest
 from msgspec.structs import replace
 
 from gesta.domain.stored_job import JobError, JobStatus, StoredJob, job_at, moment
+from gesta.errors import Fenced
 from gesta.ports.job_store import (
     Claim,
     ClaimedJob,
@@ -17,6 +20,7 @@ from gesta.ports.job_store import (
     Update,
 )
 from gesta.testing.contracts.concurrency import race
+from gesta.testing.contracts.fences import FILLING, LEFT
 from gesta.testing.contracts.harness import Harness, reopen
 from gesta.testing.contracts.samples import fresh_id, fresh_name
 from gesta.testing.contracts.suite import Contract
@@ -285,6 +289,18 @@ class JobStoreContract(Contract):
         next_one = _only(await claim(harness, many, few))
         assert next_one.job.name == few  # S4-30
 
+    async def test_jobs_of_urgent_names_come_first(self, harness: Harness) -> None:
+        calm, urgent = fresh_name("a"), fresh_name("b")
+        await harness.job_store.create([fresh_stored_job(harness, calm) for _ in range(6)])
+        await harness.job_store.create([fresh_stored_job(harness, urgent) for _ in range(5)])
+        answer = await harness.job_store.claim(
+            Claim(worker_id=WORKER, names=(calm, urgent), urgent=(urgent,), limit=7)
+        )
+        assert answer.value is not None
+        names = ["a" if _value(one).job.name == calm else "b" for one in answer.value]
+        # S4-12: a band of its own; within it the times when they are due decide.
+        assert names == list("bbbbbaa")
+
     async def test_jobs_of_names_that_the_worker_does_not_know_stay(self, harness: Harness) -> None:
         foreign, own = await create(harness), await create(harness)
         claimed = await claim(harness, own.name, limit=9)
@@ -390,6 +406,19 @@ class JobStoreContract(Contract):
         assert found.started_at == claimed.job.started_at
         assert (await claim_one(harness, job.name, OTHER)).job.id == job.id
 
+    async def test_a_lost_claim_of_an_adopted_job_costs_no_retry(self, harness: Harness) -> None:
+        job = await create(harness, max_retries=0)
+        for worker in (WORKER, OTHER):
+            answer = await harness.job_store.claim(
+                Claim(worker_id=worker, names=(job.name,), lease_seconds=30, adopts=True)
+            )
+            assert answer.value is not None
+            assert _value(_only(answer.value)).job.id == job.id
+            harness.runtime.advance(30)
+            assert _only(await harness.job_store.reap()).end == "again"
+            found = await read(harness, job.id)
+            assert (found.status, found.retry_count, found.worker_id) == (200, 0, None)
+
     async def test_a_heartbeat_keeps_the_claim(self, harness: Harness) -> None:
         job = await create(harness)
         claimed = _only(await claim(harness, job.name, lease=30))
@@ -465,6 +494,68 @@ class JobStoreContract(Contract):
         assert after.completed - before.completed == 1  # S4-23
         assert after.failed - before.failed == 1
         assert after.canceled - before.canceled == 1
+
+
+class JobRowsContract(Contract):
+    needs = frozenset({"job_store", "job_rows", "fences"})
+
+    @pytest.fixture(autouse=True)
+    async def no_fence_is_left(self, harness: Harness) -> AsyncIterator[None]:
+        """A store may be one that other tests use afterwards."""
+        yield
+        for fence in await harness.fences.standing():
+            await harness.fences.take_down(fence)
+
+    async def test_jobs_are_copied_with_their_claims_and_counts(self, harness: Harness) -> None:
+        name = fresh_name()
+        jobs = [await create(harness, name, payload=str(n)) for n in range(3)]
+        claimed = await claim_one(harness, name)
+        names = [one for one in await harness.job_rows.names() if one[0] == name]
+        after, rows = 0, []
+        while page := await harness.job_rows.rows(after, 2):
+            after = page[-1][0]
+            rows += [row for _, row in page if row[0] in {job.id for job in jobs}]
+        assert [row[0] for row in rows] == [job.id for job in jobs]
+        counts = await harness.job_store.counts()
+        await harness.job_store.complete([Completion(claimed.held)])
+        await harness.job_store.cancel([jobs[2].id])
+        # As they were: this claim holds again, and what is counted is what was counted.
+        await harness.job_rows.fill(rows, names)
+        assert await harness.job_store.counts() == counts
+        assert await harness.job_store.heartbeat([claimed.held]) == ["held"]
+        assert await read(harness, claimed.held.id) == claimed.job
+        waiting = [one.job.id for one in await claim(harness, name, limit=9)]
+        assert waiting == [job.id for job in jobs[1:]]
+
+    async def test_a_store_that_was_left_changes_no_job(self, harness: Harness) -> None:
+        job, waiting = await create(harness), await create(harness)
+        claimed = await claim_one(harness, job.name)
+        await harness.fences.put_up(LEFT)
+        store = harness.job_store
+        answers: list[MethodResult[Any]] = [
+            *await store.create([fresh_stored_job(harness)]),
+            *await store.update([Update(waiting)]),
+            await store.claim(Claim(worker_id=WORKER, names=(waiting.name,))),
+            *await store.complete([Completion(claimed.held)]),
+            *await store.cancel([waiting.id]),
+        ]
+        errors = [one.error and one.error.exception for one in answers]
+        assert [type(one) for one in errors] == [Fenced] * 5
+        assert await read(harness, job.id) == claimed.job
+        with pytest.raises(Fenced):
+            await harness.job_rows.fill([row for _, row in await harness.job_rows.rows(0, 1)], [])
+
+    async def test_a_store_that_is_being_filled_gives_no_job_to_a_worker(
+        self, harness: Harness
+    ) -> None:
+        job = await create(harness)
+        rows = [row for _, row in await harness.job_rows.rows(0, 10_000) if row[0] == job.id]
+        await harness.fences.put_up(FILLING)
+        await harness.job_rows.fill(rows, [])
+        answer = await harness.job_store.claim(Claim(worker_id=WORKER, names=(job.name,)))
+        assert answer.code == "JOB_CLAIM_ERROR"
+        await harness.fences.take_down(FILLING)
+        assert (await claim_one(harness, job.name)).job.id == job.id
 
 
 def _as_id(digits: str) -> str:

@@ -39,6 +39,7 @@ STRIPE: Final = GatewayDescriptor(
     look_up_by=("reference", "id"),
     # Stripe's search is normally behind by less than a minute, and by up to an hour in an outage.
     visible_after_seconds=3_600,
+    has_fake=True,
     verbs=frozenset({"authorize", "sale", "capture", "void", "refund", "payout"}),
     multiple_captures=True,
     exponents={"MGA": 0, "ISK": 2, "UGX": 2},

@@ -41,6 +41,8 @@ create or replace trigger fence_left before insert or update on {schema}.vault f
 execute function {schema}.fence_secret('all');
 create or replace trigger fence_left before insert on {schema}.outbox for each row
 execute function {schema}.fence_row('left');
+create or replace trigger fence_left before insert or update or delete on {schema}.stored_jobs
+for each row execute function {schema}.fence_row('left');
 
 -- name: unfence_left
 -- Allow all writes again.
@@ -56,6 +58,7 @@ drop trigger if exists fence_left on {schema}.leaving;
 drop trigger if exists fence_left on {schema}.events;
 drop trigger if exists fence_left on {schema}.vault;
 drop trigger if exists fence_left on {schema}.outbox;
+drop trigger if exists fence_left on {schema}.stored_jobs;
 
 -- name: fence_tenant
 -- Refuse events and secrets of the tenants that have left.
@@ -81,9 +84,13 @@ create or replace trigger fence_filling before insert on {schema}.undispatched f
 execute function {schema}.fence_row('filling');
 create or replace trigger fence_filling_leases before update on {schema}.jobs
 for each row when (new.state = 2) execute function {schema}.fence_row('filling');
+create or replace trigger fence_filling before update on {schema}.stored_jobs
+for each row when (new.status = 300 and old.status <> 300)
+execute function {schema}.fence_row('filling');
 
 -- name: unfence_filling
 -- Allow jobs and leases again.
 drop trigger if exists fence_filling on {schema}.jobs;
 drop trigger if exists fence_filling on {schema}.undispatched;
 drop trigger if exists fence_filling_leases on {schema}.jobs;
+drop trigger if exists fence_filling on {schema}.stored_jobs;

@@ -41,9 +41,10 @@ from unnest($1::text[], $2::text[], $3::integer[], $4::text[], $5::text[], $6::b
 where j.id = w.id;
 
 -- name: claim_stored_jobs
--- Claim due jobs in one statement. Names take turns of up to $7 jobs, the one that has waited
--- longest first. Rows that another worker is claiming are passed over.
--- in: $1 names, $2 now, $3 limit, $4 worker, $5 claim, $6 end of the claim, $7 most in a row
+-- Claim due jobs in one statement: those of urgent names first. Names take turns of up to $7 jobs,
+-- the one that has waited longest first. Rows that another worker is claiming are passed over.
+-- in: $1 names, $2 now, $3 limit, $4 worker, $5 claim, $6 end of the claim, $7 most in a row,
+--     $8 urgent names
 -- out: place, then as read_stored_jobs
 with line as (
     select n.name, coalesce(t.turn, 0) as turn
@@ -63,7 +64,9 @@ rounds as (
     from due
 ),
 chosen as (
-    select id, name, row_number() over (order by round, turn, name, due_ms, seq) as place
+    select id, name, row_number() over (
+        order by name = any($8::text[]) desc, round, turn, name, due_ms, seq
+    ) as place
     from rounds order by place limit $3
 ),
 turns as (
@@ -98,6 +101,34 @@ order by lease_until limit $2 for update skip locked;
 delete from {schema}.stored_jobs where seq in (
     select seq from {schema}.stored_jobs where expires_ms <= $1 limit $2 for update skip locked
 );
+
+-- name: list_stored_jobs
+-- Jobs in the order in which they were created.
+-- in: $1 number to continue after, $2 limit
+-- out: seq, then as read_stored_jobs
+select seq, id, name, status, worker_id, claim, lease_until, is_canceled, due_ms, delay_us, started_us,
+    updated_us, expires_ms, body
+from {schema}.stored_jobs where seq > $1 order by seq limit $2;
+
+-- name: remove_stored_jobs
+-- Delete jobs, whatever their status.
+-- in: $1 ids
+delete from {schema}.stored_jobs where id = any($1);
+
+-- name: list_stored_job_names
+-- Turns and counts of all names.
+-- out: name, turn, created, completed, failed, canceled
+select name, turn, created, completed, failed, canceled from {schema}.stored_job_names
+order by name;
+
+-- name: set_stored_job_names
+-- Overwrite turns and counts of names.
+-- in: $1 names, $2 turn, $3 created, $4 completed, $5 failed, $6 canceled
+insert into {schema}.stored_job_names (name, turn, created, completed, failed, canceled)
+select * from unnest($1::text[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[],
+    $6::bigint[])
+on conflict (name) do update set turn = excluded.turn, created = excluded.created,
+    completed = excluded.completed, failed = excluded.failed, canceled = excluded.canceled;
 
 -- name: count_stored_jobs
 -- How many jobs there ever were.

@@ -1,12 +1,14 @@
 -- Claim jobs for a worker: due ones of these names, or those of these ids.
 -- KEYS: common; the jobs of the ids. ARGV: common; worker; token; ms of the claim; most jobs; most
---   jobs of one name in a row; members to look at; the number of names; the names; the ids.
+--   jobs of one name in a row; members to look at; the number of names; how many of them, the
+--   first, are urgent; the names; the ids.
 -- Returns for each claimed job its id and fields. With ids: for each its id, then its fields or
 --   NOT_FOUND, WRONG_TYPE, ALREADY_ASSIGNED, WRONG_STATUS or RETRY_DELAY.
 -- An id in the queue that is no job which waits is removed: it would be in the way for ever.
 --- include job_common
 local WORKER, TOKEN, LEASE_MS, LIMIT = ARGV[4], ARGV[5], tonumber(ARGV[6]), tonumber(ARGV[7])
 local IN_A_ROW, LOOK, NAMES = tonumber(ARGV[8]), tonumber(ARGV[9]), tonumber(ARGV[10])
+local URGENT = tonumber(ARGV[11])
 local PAGE = 100
 
 -- The status decides. A worker id that was left behind does not keep a waiting job from everyone.
@@ -38,24 +40,21 @@ end
 local answer = {}
 if NAMES == 0 then
   for n = FIRST, #KEYS do
-    local id = ARGV[11 + n - FIRST]
+    local id = ARGV[12 + n - FIRST]
     local why = refusal(KEYS[n])
     table.insert(answer, why and {id, why} or claimed(KEYS[n], id))
   end
   return answer
 end
 
-local line, turns, due, count = {}, {}, {}, {}
-for n = 11, 10 + NAMES do
+local names, urgent, rest, turns, due, count = {}, {}, {}, {}, {}, {}
+for n = 12, 11 + NAMES do
   local name = ARGV[n]
   due[name], count[name] = {}, 0
   turns[name] = tonumber(call('ZSCORE', TURNS, name) or 0)
-  table.insert(line, name)
+  table.insert(names, name)
+  table.insert(n < 12 + URGENT and urgent or rest, name)
 end
-table.sort(line, function(a, b)
-  if turns[a] == turns[b] then return a < b end
-  return turns[a] < turns[b]
-end)
 
 -- Look at a member of a queue: a job that can be claimed is noted, one that never can is removed.
 local function look_at(queue, id)
@@ -76,7 +75,7 @@ local function look_at(queue, id)
 end
 
 local function is_enough()
-  for _, name in ipairs(line) do
+  for _, name in ipairs(names) do
     if count[name] < LIMIT then return false end
   end
   return true
@@ -100,7 +99,7 @@ if SHARED then
   scan(QUEUE, '-inf', text_of(NOW / 1000))
   scan(QUEUE, text_of(SECONDS_MAX), '(' .. text_of(NOW + 1))
 else
-  for _, name in ipairs(line) do
+  for _, name in ipairs(names) do
     local queue = QUEUE .. ':' .. name
     local left = LOOK
     while left > 0 and count[name] < LIMIT do
@@ -116,18 +115,26 @@ end
 -- Names take turns; the one that has waited longest for a turn is first.
 local last = call('ZREVRANGE', TURNS, 0, 0, 'WITHSCORES')
 local turn = tonumber(last[2] or 0)
-while #line > 0 and #answer < LIMIT do
-  local name = table.remove(line, 1)
-  local taken = 0
-  while taken < IN_A_ROW and #answer < LIMIT and #due[name] > 0 do
-    local id = table.remove(due[name], 1)
-    table.insert(answer, claimed(JOB .. id, id))
-    taken = taken + 1
+local function serve(line)
+  table.sort(line, function(a, b)
+    if turns[a] == turns[b] then return a < b end
+    return turns[a] < turns[b]
+  end)
+  while #line > 0 and #answer < LIMIT do
+    local name = table.remove(line, 1)
+    local taken = 0
+    while taken < IN_A_ROW and #answer < LIMIT and #due[name] > 0 do
+      local id = table.remove(due[name], 1)
+      table.insert(answer, claimed(JOB .. id, id))
+      taken = taken + 1
+    end
+    if taken > 0 then
+      turn = turn + 1
+      call('ZADD', TURNS, turn, name)
+    end
+    if #due[name] > 0 then table.insert(line, name) end
   end
-  if taken > 0 then
-    turn = turn + 1
-    call('ZADD', TURNS, turn, name)
-  end
-  if #due[name] > 0 then table.insert(line, name) end
 end
+serve(urgent)
+serve(rest)
 return answer

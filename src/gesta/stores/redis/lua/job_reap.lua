@@ -1,4 +1,5 @@
--- Bring back jobs whose claim expired, some at a time. Each counts as a retry.
+-- Bring back jobs whose claim expired, some at a time. Each counts as a retry, unless its token
+-- begins with `adopted-`.
 -- KEYS: common. ARGV: common; most jobs; the error of a job without a retry left, as JSON.
 -- Returns for each its id and again, failed or canceled.
 -- Jobs that another service has in progress have scores in seconds and are left to it.
@@ -12,7 +13,7 @@ for _, id in ipairs(expired) do
   elseif call('HEXISTS', CLAIMS, id .. ':cancel') == 1 then
     finish(key, id, CANCELED)
     table.insert(answer, {id, 'canceled'})
-  elseif retry(key) then
+  elseif string.find(call('HGET', CLAIMS, id) or '', ' adopted-', 1, true) or retry(key) then
     requeue(key, id, NOW, false)
     table.insert(answer, {id, 'again'})
   else

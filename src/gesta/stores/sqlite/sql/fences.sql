@@ -61,6 +61,12 @@ when not exists (
 begin select raise(abort, 'gesta fence: left'); end;
 create trigger if not exists fence_left_vault_update before update on vault
 begin select raise(abort, 'gesta fence: left'); end;
+create trigger if not exists fence_left_stored_jobs_insert before insert on stored_jobs
+begin select raise(abort, 'gesta fence: left'); end;
+create trigger if not exists fence_left_stored_jobs_update before update on stored_jobs
+begin select raise(abort, 'gesta fence: left'); end;
+create trigger if not exists fence_left_stored_jobs_delete before delete on stored_jobs
+begin select raise(abort, 'gesta fence: left'); end;
 
 -- name: unfence_left
 -- Allow all writes again.
@@ -84,6 +90,9 @@ drop trigger if exists fence_left_roles_insert;
 drop trigger if exists fence_left_roles_update;
 drop trigger if exists fence_left_vault_insert;
 drop trigger if exists fence_left_vault_update;
+drop trigger if exists fence_left_stored_jobs_insert;
+drop trigger if exists fence_left_stored_jobs_update;
+drop trigger if exists fence_left_stored_jobs_delete;
 
 -- name: fence_tenant
 -- Refuse events and secrets of the tenants that have left. The metadata of an event names its
@@ -121,9 +130,13 @@ create trigger if not exists fence_filling_jobs_update before update on jobs whe
 begin select raise(abort, 'gesta fence: filling'); end;
 create trigger if not exists fence_filling_undispatched_insert before insert on undispatched
 begin select raise(abort, 'gesta fence: filling'); end;
+create trigger if not exists fence_filling_stored_jobs_update before update on stored_jobs
+when new.status = 300 and old.status <> 300
+begin select raise(abort, 'gesta fence: filling'); end;
 
 -- name: unfence_filling
 -- Allow jobs and leases again.
 drop trigger if exists fence_filling_jobs_insert;
 drop trigger if exists fence_filling_jobs_update;
 drop trigger if exists fence_filling_undispatched_insert;
+drop trigger if exists fence_filling_stored_jobs_update;

@@ -80,6 +80,14 @@ where status in ('unknown', 'failed') and status <> 'sent' and status <> 'comple
     )
 group by flow, status;
 
+-- name: unknown_views
+-- Requests of a flow, of all tenants, whose outcome is unknown, longest unchanged first.
+-- in: ?1 flow, ?2 limit
+-- out: state
+select state from requests
+where status = 'unknown' and status <> 'sent' and status <> 'completed' and flow = ?1
+order by updated_at limit ?2;
+
 -- name: due_views
 -- Requests that the sweeper must look at, earliest first, and a row without a state: when the next
 -- one is due.

@@ -46,6 +46,31 @@ delete from stored_jobs where seq in (
     select seq from stored_jobs where expires_ms is not null and expires_ms <= ?1 limit ?2
 );
 
+-- name: list_stored_jobs
+-- Jobs in the order in which they were created.
+-- in: ?1 number to continue after, ?2 limit
+-- out: seq, then as read_stored_jobs
+select seq, id, name, status, worker_id, claim, lease_until, is_canceled, due_ms, delay_us, started_us,
+    updated_us, expires_ms, body
+from stored_jobs where seq > ?1 order by seq limit ?2;
+
+-- name: remove_stored_jobs
+-- Delete jobs, whatever their status.
+-- in: rows: id
+with gone (id) as (values {rows})
+delete from stored_jobs where id in (select id from gone);
+
+-- name: list_stored_job_names
+-- Turns and counts of all names.
+-- out: name, turn, created, completed, failed, canceled
+select name, turn, created, completed, failed, canceled from stored_job_names order by name;
+
+-- name: set_stored_job_names
+-- Overwrite turns and counts of names.
+-- in: rows: name, turn, created, completed, failed, canceled
+insert or replace into stored_job_names (name, turn, created, completed, failed, canceled)
+values {rows};
+
 -- name: stored_job_turns
 -- When each name had its last turn.
 -- out: name, turn

@@ -1,0 +1,33 @@
+"""How much money unknown outcomes may have moved, over all tenants."""
+
+from collections.abc import Iterable
+from decimal import Decimal
+
+from gesta.flows.flow import Flow
+from gesta.ports.read_model import ReadModel
+from gesta.runtime.metrics import UnknownMoney
+
+#: Transactions of one flow that are added up: the oldest.
+LIMIT = 1_000
+
+
+async def unknown_money(
+    flows: Iterable[Flow], read_model: ReadModel, now_ms: int
+) -> dict[tuple[str, str], UnknownMoney]:
+    """(flow, currency) → its unknown transactions, without those of test requests."""
+    found: dict[tuple[str, str], UnknownMoney] = {}
+    for flow in flows:
+        amount_of = flow.lifecycle.in_doubt
+        if amount_of is None:
+            continue
+        for state in await read_model.unknown(flow.name, LIMIT):
+            money = amount_of(state)
+            if money is None or state.test:
+                continue
+            before = found.get((flow.name, money.currency), UnknownMoney())
+            found[flow.name, money.currency] = UnknownMoney(
+                before.count + 1,
+                before.amount + Decimal(money.amount),
+                max(before.oldest_seconds, (now_ms - state.attempted_from) / 1_000),
+            )
+    return found
