@@ -1,5 +1,5 @@
-"""Events in the KurrentDB double, views and jobs on Redis, the rest in a SQLite file: processes die,
-Redis loses what it had, the double dies and comes back, and no request is lost or doubled.
+"""Events in the KurrentDB double, views and jobs on Redis, the rest in a SQLite file. Processes
+die, Redis loses what it had, the double dies and comes back, and no request is lost or doubled.
 """
 
 from __future__ import annotations
