@@ -180,3 +180,13 @@ def test_a_key_that_rests_saves_up_no_more_than_its_burst():
     assert rates.take("a", 1, 0.0) == (9, 0)
     assert rates.take("a", 10, 3_600.0) == (0, 0)
     assert rates.take("a", 1, 3_600.0)[1] == 1
+
+
+def test_a_known_key_makes_no_other_key_forget_its_calls(monkeypatch):
+    monkeypatch.setattr("gesta.http_api.endpoint.KEYS_MAX", 2)
+    rates = KeyRates(1)
+    assert [rates.take(key, 2, 0.0) for key in ("a", "b")] == [(0, 0), (0, 0)]
+    assert rates.take("a", 1, 1.0) == (0, 0)
+    assert rates.take("b", 2, 1.0) == (0, 1)
+    # A third one does: the process remembers so many.
+    assert rates.take("c", 2, 1.0) == rates.take("b", 2, 1.0) == (0, 0)

@@ -214,3 +214,20 @@ async def test_the_client_without_a_loop_reports_progress(api_here):
             return [one.finished for one in client.bulk(asked)]
 
     assert await asyncio.to_thread(work) == [True]
+
+
+async def test_a_key_that_is_revoked_ends_its_run(api_here):
+    admin = await api_here.key()
+    made = await api_here.call("POST", "/v1/keys", {"name": "x", "scopes": ["operate"]}, key=admin)
+    for _ in range(3):
+        await ended(api_here, "refuse")
+    async with api_here.session.post(
+        f"{api_here.address}/v1/bulk",
+        json={**REDRIVE, "rate": 1},
+        headers={"Authorization": f"Bearer {made.body['key']}"},
+    ) as running:
+        await running.content.readline()
+        await api_here.call("DELETE", f"/v1/keys/{made.body['id']}", key=admin)
+        lines = [msgspec.json.decode(line) async for line in running.content]
+    assert not any(line["progress"]["finished"] for line in lines)
+    assert api_here.web.bulk_runs["default"] == 0

@@ -133,6 +133,13 @@ async def test_a_condition_that_cannot_be_read_is_refused(api_here, headers, cod
     assert await api_here.engine.admin.list_config() == []
 
 
+async def test_what_must_not_exist_cannot_be_deleted(api_here):
+    answer = await api_here.call(
+        "DELETE", HERE, key=await api_here.key(), headers={"If-None-Match": "*"}
+    )
+    assert (answer.status, answer.body["code"]) == (400, "bad_header")
+
+
 @pytest.mark.parametrize(
     ("path", "body", "status", "faults"),
     [

@@ -112,7 +112,7 @@ BODIES = {
     "POST /v1/requests/{id}/void": "key",
     "POST /v1/requests/{id}/reverse": "key",
     "POST /v1/bulk": (
-        "action flow status reason target template since until dryRun rate outcome "
+        "action flow status reason target template deadLetters since until dryRun rate outcome "
         "evidence ttlSeconds again"
     ),
     "POST /v1/bulk/{id}/resume": "rate",

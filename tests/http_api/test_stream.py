@@ -115,3 +115,13 @@ async def test_one_tenant_does_not_take_all_streams(api_here, monkeypatch):
         )
         async with following(api_here, theirs):
             pass
+
+
+async def test_all_tenants_together_open_no_more_streams_than_a_process_bears(
+    api_here, monkeypatch
+):
+    monkeypatch.setattr("gesta.http_api.stream.STREAMS_MAX", 1)
+    mine, theirs = await api_here.key("read"), await api_here.key("read", tenant="acme")
+    async with following(api_here, mine):
+        refused = await api_here.call("GET", "/v1/stream", key=theirs)
+        assert (refused.status, refused.body["code"]) == (503, "too_many_streams")

@@ -224,5 +224,18 @@ def test_a_handler_that_cannot_be_a_job_is_refused_when_it_is_declared(tmp_path)
     jobs = Endpoints(Engine(f"sqlite:///{tmp_path}/gesta.db"))
     with pytest.raises(BadFlow, match="async def"):
         jobs.endpoint("a.b", on_unknown="resend")(lambda: None)
-    with pytest.raises(TypeError, match="on_unknown"):
+    with pytest.raises(BadFlow, match="choose on_unknown"):
         jobs.endpoint("a.b")(test_an_id_that_is_no_guid_is_refused)
+    with pytest.raises(TypeError, match="no option 'retries'; it takes on_unknown, max_retries"):
+        jobs.endpoint("a.b", retries=3)(test_an_id_that_is_no_guid_is_refused)
+
+
+async def test_retries_wait_longer_and_longer_up_to_five_minutes_with_full_jitter(tmp_path):
+    async with open_shop(SHOPS["fastapi"], tmp_path, max_retries=20) as (_, __, engine):
+        policy = engine.pipeline.flows[NAME].rules.retry
+        # S4-27: 2 s, 4 s, … 300 s are the ceilings, and a wait is anything below.
+        longest = [policy.delay_seconds(n, 0.999999) for n in (1, 2, 8, 9, 20)]
+        assert longest == pytest.approx([2, 4, 256, 300, 300], rel=1e-5)
+        assert policy.delay_seconds(9, 0.0) == 0
+        assert policy.delay_seconds(9, 0.5) == 150
+        assert policy.delay_seconds(21, 0.5) is None

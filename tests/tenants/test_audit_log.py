@@ -18,7 +18,7 @@ from gesta.flows.flow import ConfigBody, Payload, Personal, Secret
 from gesta.ports.event_store import Append, NewEvent
 from gesta.runtime.redaction import without_credentials
 from gesta.runtime.settings import Settings
-from gesta.tenants.audit_log import WORDS
+from gesta.tenants.audit_log import WORDS, _diff, _value
 from tests.world import URL, Provider, note_flow
 
 ADA, BOB = Actor("ada"), Actor("bob")
@@ -270,3 +270,15 @@ async def test_the_version_of_an_entity_counts_its_own_changes_and_goes_on_after
         assert (await admin.put_config(KIND, "main", fields, expected=0)).version == 3
     async with engine_here() as engine:
         assert (await engine.admin.get_config(KIND, "main")).version == 3
+
+
+def test_a_field_that_is_set_to_nothing_differs_from_one_that_is_absent():
+    assert _diff({"a": None, "b": 1}, {"b": 1, "c": None}) == {
+        "a": {"before": None},
+        "c": {"after": None},
+    }
+
+
+@pytest.mark.parametrize(("length", "shown"), [(200, "x" * 200), (201, "x" * 200 + "…")])
+def test_a_value_is_cut_after_200_characters(length, shown):
+    assert _value("x" * length) == shown

@@ -72,7 +72,8 @@ async def test_an_address_that_is_suppressed_again_is_listed_at_the_end_of_any_p
     channel = Addresses("list", str, str)
     for address in ("a", "b", "c"):
         await suppress(ours, channel, address, "first", 1)
-        await unsuppress(ours, channel, address)
+        assert await unsuppress(ours, channel, address)
+        assert not await unsuppress(ours, channel, address)
         await suppress(ours, channel, address, "again", 2)
     for limit in (1, 2, 3, 100):
         shown: list[str] = []

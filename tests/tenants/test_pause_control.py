@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+import msgspec
 import pytest
 
 from gesta import Actor, Done, Engine, NotFound, Unknown
@@ -11,7 +12,8 @@ from gesta.domain.codec import decode_meta
 from gesta.errors import BadScope, StoreError
 from gesta.flows import webhook
 from gesta.ports.job_queue import HeldJob
-from gesta.tenants.pauses import Scope
+from gesta.ports.read_model import View
+from gesta.tenants.pauses import NOT_SET, Pause, PauseBook, Refusal, Resumed, Scope
 from gesta.worker.release import JobRelease
 from tests.world import (
     FLOW,
@@ -221,3 +223,71 @@ async def test_an_endpoint_is_disabled_during_a_pause(gesta):
         await config.disable("webhook.endpoint", "shop", "gone")
         stored = await engine.admin.get_config("webhook.endpoint", "shop")
         assert getattr(stored.body, "disabled", None) is True
+
+
+ACCOUNT = "shop.account/main"
+REFUSED = Scope(None, "default", ACCOUNT, is_refused=True)
+
+
+def charging(provider: Provider) -> Engine:
+    return Engine(URL, flows=[note_flow(provider, credential=lambda _note: ACCOUNT)], work=False)
+
+
+async def test_the_end_of_a_refusal_leaves_the_pause_of_a_person(gesta):
+    async with charging(Provider()) as engine:
+        await engine.admin.pause(tenant="default", credential=ACCOUNT)
+        await engine.pipeline.pausing.refuse("default", ACCOUNT, 0, "revoked")
+        assert [one.kind for one in await engine.admin.paused("default")] == ["pause", "credential"]
+        await engine.pipeline.config_writer.note(
+            "default", Resumed(None, ACCOUNT, refusal=True), None
+        )
+        assert [one.kind for one in await engine.admin.paused("default")] == ["pause"]
+
+
+@pytest.mark.parametrize(
+    ("declared", "is_held"),
+    [
+        ({ACCOUNT: "refused"}, True),
+        ({ACCOUNT: "another"}, False),
+        ({ACCOUNT: NOT_SET}, True),
+        ({}, True),
+    ],
+)
+def test_a_refused_secret_holds_only_processes_that_may_not_have_a_better_one(declared, is_held):
+    book = PauseBook(declared)
+    pause = Pause(REFUSED, "revoked", 0, "gesta", Refusal(0, ("refused",)))
+    book._by_owner["default"] = {REFUSED: pause}
+    assert book.covering("default", FLOW, lambda: ACCOUNT) == (pause if is_held else None)
+
+
+async def test_of_the_refused_secrets_the_last_eight_are_remembered(gesta):
+    async with charging(Provider()) as engine:
+        pauses = engine.pipeline.config.pauses
+        for n in range(10):
+            pauses.declared = {ACCOUNT: f"digest {n}"}
+            await engine.pipeline.pausing.refuse("default", ACCOUNT, 0, "revoked")
+        pause = pauses.get(REFUSED)
+        assert pause is not None
+        assert pause.refusal is not None
+        assert pause.refusal.declared == tuple(f"digest {n}" for n in range(2, 10))
+
+
+async def test_a_test_request_is_not_held_by_the_credential_of_live_ones(gesta):
+    async with charging(Provider()) as engine:
+        await engine.admin.pause(tenant="default", credential=ACCOUNT)
+        view = await (await engine.submit(Note())).view()
+        test = View(msgspec.structs.replace(view.state, test=True), view.payload)
+        live, of_test = await engine.admin.pauses_of([view, test])
+        assert live is not None
+        assert of_test is None
+
+
+async def test_more_held_jobs_than_one_commit_releases_are_all_released(gesta, monkeypatch):
+    monkeypatch.setattr("gesta.tenants.pause_control.UNHOLD_BATCH", 2)
+    provider = Provider()
+    async with engine_of(provider) as engine:
+        await engine.admin.pause(flow=FLOW)
+        for _ in range(5):
+            await engine.submit(Note())
+        await let_run(gesta)
+        assert await engine.admin.resume(flow=FLOW) == 5

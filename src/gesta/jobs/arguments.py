@@ -74,7 +74,11 @@ def sign(
 def parameters_of(name: str, handler: Callable[..., Any], request_type: type) -> Parameters:
     """Raises BadFlow for a parameter that cannot be stored."""
     if not inspect.iscoroutinefunction(handler):
-        raise BadFlow(name, "the handler of a slow endpoint must be an `async def` function")
+        raise BadFlow(
+            name,
+            "the handler of a slow endpoint must be an `async def` function; call code that blocks"
+            " with `await asyncio.to_thread(function, …)`",
+        )
     signature = inspect.signature(handler)
     try:
         hints = get_type_hints(handler, include_extras=True)

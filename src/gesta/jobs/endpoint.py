@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import msgspec
@@ -135,11 +135,14 @@ async def _keep(value: Any, call: EndpointCall, attempt: Attempt) -> Outcome:
     return Done()
 
 
-def options_of(given: Mapping[str, Any]) -> EndpointOptions:
-    try:
-        return EndpointOptions(**given)
-    except TypeError as error:
-        raise TypeError(
-            f"{error}; endpoint() takes on_unknown ('resend' or 'manual'), max_retries,"
-            " timeout_seconds, concurrency, headers, subject and priority"
-        ) from None
+def options_of(name: str, given: Mapping[str, Any]) -> EndpointOptions:
+    known = [field.name for field in fields(EndpointOptions)]
+    if unknown := given.keys() - set(known):
+        raise TypeError(f"endpoint() has no option {min(unknown)!r}; it takes {', '.join(known)}")
+    if "on_unknown" not in given:
+        raise BadFlow(
+            name,
+            "choose on_unknown: what follows when the handler raises, takes too long or its process"
+            " dies. 'resend' runs it again; 'manual' stops until a person decides",
+        )
+    return EndpointOptions(**given)

@@ -109,7 +109,7 @@ class EndpointsCore(ABC):
         async def execute(call: EndpointCall) -> Any:
             return await handler(**parameters.restored(call))
 
-        endpoint = endpoint_of(name, execute, parameters.of_job, options_of(given))
+        endpoint = endpoint_of(name, execute, parameters.of_job, options_of(name, given))
         self.engine.add(endpoint.flow)
         self._endpoints[name] = endpoint
         if self._shared and not endpoint.is_personal:
