@@ -43,7 +43,7 @@ def test_the_example_keeps_what_its_description_says(tmp_path):
                 "run",
                 f"{base}/openapi.json",
                 "--max-examples",
-                "5",
+                "2",
                 "--seed",
                 "1",
                 "--phases",
