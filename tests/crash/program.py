@@ -49,7 +49,8 @@ from gesta.outbound.http.aiohttp_transport import AioHttpTransport
 from gesta.ports.stores import Stores
 from gesta.runtime.clock import SystemRuntime
 from gesta.runtime.settings import Settings, load
-from gesta.stores import open_queue, open_stores, open_views
+from gesta.stores import open_events, open_queue, open_stores, open_views
+from gesta.stores.separate_events import with_separate_events
 from gesta.stores.separate_queue import with_separate_queue
 from gesta.stores.separate_views import with_separate_views
 from gesta.stores.sqlite.database import Database
@@ -77,7 +78,8 @@ class Plan:
     #: One file, the queue in a second file, or the database server of `url`.
     layout: Layout
     url: str = ""
-    #: Jobs and views elsewhere.
+    #: Events, jobs and views elsewhere.
+    events_url: str | None = None
     queue_url: str | None = None
     views_url: str | None = None
     seed: int = 0
@@ -111,6 +113,8 @@ class Plan:
         )
         if self.layout == "apart":
             urls["queue_url"] = f"sqlite:///{self.folder}/queue.db"
+        if self.events_url is not None:
+            urls["events_url"] = self.events_url
         if self.queue_url is not None:
             urls["queue_url"] = self.queue_url
         if self.views_url is not None:
@@ -289,6 +293,9 @@ async def wire(plan: Plan, settings: Settings, watch: Watch) -> Environment:
         watch,
         *opened.capabilities - {"vault", "transactions", "fences", "token_buckets", "outbox"},
     )
+    if settings.events_url is not None:
+        events = await open_events(settings.events_url, runtime)
+        stores = with_separate_events(stores, events, runtime)
     if settings.views_url is not None:
         stores = with_separate_views(stores, await open_views(settings.views_url, runtime))
     if settings.queue_url is not None and plan.queue_url is not None:

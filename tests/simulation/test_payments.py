@@ -35,9 +35,14 @@ SOMETIMES = frozenset(
     user_capture user_refund user_void user_reverse rest_completed rest_failed rest_cancelled
     rest_unknown rest_authorized""".split()
 )
-#: Within so many seeds a planted bug has to be found. These are tried first.
+#: Within so many seeds a planted bug has to be found.
 SEEDS_MAX = 150
-PINNED = (0, 1, 5, 53)
+#: The seed that is tried first for each bug.
+PINNED = {
+    "fresh config on resend": 36,
+    "resend after the key's lifetime": 2,
+    "trusted webhook order": 15,
+}
 
 
 @pytest.mark.slow
@@ -144,7 +149,7 @@ def test_the_simulation_finds(name, monkeypatch):
     for command, decide in TRANSACTION.decisions.items():
         if decide is original:
             monkeypatch.setitem(cast("dict[Any, Any]", TRANSACTION.decisions), command, bug)
-    for seed in (*PINNED, *range(SEEDS_MAX)):
+    for seed in (PINNED.get(name, 0), *range(SEEDS_MAX)):
         try:
             simulate_payments(seed)
         except Failed as failed:

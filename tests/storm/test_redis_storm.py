@@ -9,6 +9,7 @@ import os
 import random
 import signal
 import tempfile
+from collections.abc import Awaitable, Callable
 from contextlib import ExitStack
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -28,6 +29,9 @@ ACTIONS = 10
 class RedisStorm:
     """Slot 0 reaches Redis directly, the others through a wire that can be cut."""
 
+    #: By how much the clocks of the processes are ahead, ms.
+    CLOCKS: tuple[int, ...] = (0, 300_000, -300_000)
+
     def __init__(self, on: Stage, server: ValkeyServer, proxy: Proxy, seed: int) -> None:
         self._on, self._server, self._proxy = on, server, proxy
         self._dice = random.Random(f"redis storm {seed}")
@@ -41,7 +45,14 @@ class RedisStorm:
     async def run(self, actions: int) -> None:
         for slot in range(SLOTS):
             self._start(slot)
-        choices = (
+        for _ in range(actions):
+            await asyncio.sleep(self._dice.uniform(0.1, 0.6))
+            action = self._dice.choice(self.choices())
+            self.story.append(action.__name__)
+            await action()
+
+    def choices(self) -> tuple[Callable[[], Awaitable[None]], ...]:
+        return (
             self._kill,
             self._kill,
             self._freeze,
@@ -54,11 +65,6 @@ class RedisStorm:
             self._flush_all,
             self._flush_scripts,
         )
-        for _ in range(actions):
-            await asyncio.sleep(self._dice.uniform(0.1, 0.6))
-            action = self._dice.choice(choices)
-            self.story.append(action.__name__)
-            await action()
 
     def close(self) -> None:
         self._stack.close()
@@ -71,7 +77,7 @@ class RedisStorm:
                 views_url=url,
                 numbers=self.numbers(slot),
                 seed=self._dice.randrange(1000),
-                ahead_ms=self._dice.choice((0, 300_000, -300_000)),
+                ahead_ms=self._dice.choice(self.CLOCKS),
                 greedy=self._dice.random() < 0.5,
             )
         )

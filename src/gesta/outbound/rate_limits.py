@@ -286,7 +286,7 @@ class Tokens:
         return given
 
     def _wanted(self, name: Name, asked: list[_Asked]) -> Wanted:
-        """A token for each waiting attempt, and in advance four times as many as were wanted lately.
+        """A token per waiting attempt, and in advance four times as many as were wanted lately.
         A lone request reserves none in advance.
         """
         tap, limit, waiting = self._tap(name), asked[0].limit, sum([one.tokens for one in asked])

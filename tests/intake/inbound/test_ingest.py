@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import json
 import time
@@ -286,3 +287,22 @@ async def test_what_is_stored_is_the_message_of_the_document(here: Stage) -> Non
     assert len(metadata["apiGatewayRequestId"]) == 36
     assert metadata["receivedAt"].endswith("Z")
     assert metadata["signatureTimestamp"].isdecimal()
+
+
+async def test_events_at_once_read_the_config_once(
+    here: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config, reads = here.api.engine.pipeline.config, 0
+    refresh = config.refresh
+
+    async def counted(tenant: str) -> None:
+        nonlocal reads
+        reads += 1
+        await refresh(tenant)
+
+    monkeypatch.setattr(config, "refresh", counted)
+    here.api.engine.pipeline.inbox._read_at.clear()
+    events = [here.event(f"{KEYWORD} {n}") for n in range(10)]
+    answers = await asyncio.gather(*(here.post(event) for event in events))
+    assert [answer.status for answer in answers] == [200] * 10
+    assert reads <= 2
