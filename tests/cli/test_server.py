@@ -84,7 +84,7 @@ def test_a_named_store_is_used(server, start):
             1,
             "unknown, wrong, revoked or expired",
         ),
-        ({"GESTA_SERVER": "localhost"}, 2, "an address like"),
+        ({"GESTA_SERVER": "localhost"}, 2, "begin it with http:// or https://"),
     ],
 )
 def test_a_wrong_server_and_a_wrong_key_are_reported(

@@ -351,7 +351,7 @@ async def insist(plan: Plan, act: Callable[[], Awaitable[T]]) -> T:
         try:
             return await act()
         except StoreError:
-            if not plan.url:
+            if not (plan.url or plan.events_url):
                 raise
             await asyncio.sleep(0.05)
 

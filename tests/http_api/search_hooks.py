@@ -32,7 +32,7 @@ STATE_CODES = {"bad_cursor", "malformed_http"}
 #: Operation → fields that depend on stored config, on the flow, or on each other.
 BEYOND_A_SCHEMA = {
     "authorize": {"flow", "payload", "key", "amount"},
-    "bulk": {"flow", "status", "outcome", "evidence", "ttlSeconds", "again"},
+    "bulk": {"flow", "status", "deadLetters", "outcome", "evidence", "ttlSeconds", "again"},
     # Which currencies there are, and how many digits each has; what a transaction has left.
     "capture": {"amount", "key"},
     "create_key": {"scopes", "expiresAt"},

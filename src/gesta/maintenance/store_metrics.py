@@ -55,7 +55,7 @@ class StoreMetrics:
             unsettled=unsettled,
             processes=processes,
             pauses=await self._pausing.paused(None),
-            unknown_money=await unknown_money(unknown, self._stores.read_model, now),
+            unknown_money=await unknown_money(unknown, self._stores.sweep_index, now),
             now_ms=now,
         )
 

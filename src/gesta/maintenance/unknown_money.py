@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from decimal import Decimal
 
 from gesta.flows.flow import Flow
-from gesta.ports.read_model import ReadModel
+from gesta.ports.read_model import SweepIndex
 from gesta.runtime.metrics import UnknownMoney
 
 #: Transactions of one flow that are added up: the oldest.
@@ -12,7 +12,7 @@ LIMIT = 1_000
 
 
 async def unknown_money(
-    flows: Iterable[Flow], read_model: ReadModel, now_ms: int
+    flows: Iterable[Flow], sweep_index: SweepIndex, now_ms: int
 ) -> dict[tuple[str, str], UnknownMoney]:
     """(flow, currency) → its unknown transactions, without those of test requests."""
     found: dict[tuple[str, str], UnknownMoney] = {}
@@ -20,7 +20,7 @@ async def unknown_money(
         amount_of = flow.lifecycle.in_doubt
         if amount_of is None:
             continue
-        for state in await read_model.unknown(flow.name, LIMIT):
+        for state in await sweep_index.unknown(flow.name, LIMIT):
             money = amount_of(state)
             if money is None or state.test:
                 continue

@@ -103,11 +103,6 @@ class ReadModel(Protocol):
         that failed since then and were not purged.
         """
 
-    async def unknown(self, flow: str, limit: int) -> list[State]:
-        """The requests of a flow, of all tenants, whose outcome is unknown; the one that has not
-        changed for longest comes first.
-        """
-
     async def quarantined(self, tenant: str | None, limit: int) -> list[Quarantined]:
         """Quarantined events and jobs of one tenant or all, newest first."""
 
@@ -140,7 +135,7 @@ class Shadow(Protocol):
 
 
 class SweepIndex(Protocol):
-    """The requests that the sweeper and retention have to look at."""
+    """The requests that the sweeper, retention and alarms have to look at."""
 
     async def due(self, now_ms: int, limit: int) -> tuple[list[View], int | None]:
         """Requests whose `sweep_at` has passed, earliest first, and the next `sweep_at`."""
@@ -170,4 +165,9 @@ class SweepIndex(Protocol):
 
         Ids contain their creation time, so newer requests are skipped; except in `foreign` flows,
         whose ids callers may choose.
+        """
+
+    async def unknown(self, flow: str, limit: int) -> list[State]:
+        """The requests of a flow, of all tenants, whose outcome is unknown; the one that has not
+        changed for longest comes first.
         """

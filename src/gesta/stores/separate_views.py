@@ -161,7 +161,6 @@ class SeparateReadModel:
         self.counts = views.read_model.counts
         self.undecided = views.read_model.undecided
         self.unsettled = views.read_model.unsettled
-        self.unknown = views.read_model.unknown
         self.quarantined = stores.read_model.quarantined
 
     async def save(

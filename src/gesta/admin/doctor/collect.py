@@ -81,7 +81,7 @@ async def examine(pipeline: Pipeline, tenant: str, place: Target = HERE) -> Fact
         schedules=await _schedules(pipeline),
         unbalanced={state.id: errors for state in moved if (errors := errors_of(state))},
         transactions=len(moved),
-        unknown_money=await unknown_money(pipeline.flows.values(), stores.read_model, now),
+        unknown_money=await unknown_money(pipeline.flows.values(), stores.sweep_index, now),
         moved_jobs={} if stores.job_counts is None else await stores.job_counts.moved(),
         boundary=await _boundary(pipeline),
     )

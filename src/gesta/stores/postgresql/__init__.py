@@ -3,7 +3,8 @@ several machines.
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -55,10 +56,7 @@ async def open_at(
     background: list[asyncio.Task[None]] = []
 
     async def close() -> None:
-        for task in background:
-            task.cancel()
-        # Whatever their errors, the connections must be closed.
-        await asyncio.gather(*background, return_exceptions=True)
+        await _end(background)
         await database.close()
 
     def keep_running(run: Coroutine[Any, Any, None], name: str) -> None:
@@ -122,3 +120,12 @@ async def _health_of(database: Database) -> Health:
     return Health(
         schema=number, faults=(), is_whole=True, size=size, log_size=0, free=None, open_to_others=()
     )
+
+
+async def _end(tasks: Sequence[asyncio.Task[None]]) -> None:
+    """Whatever their errors: the connections have to be closed after them."""
+    for task in tasks:
+        task.cancel()
+    for task in tasks:
+        with suppress(asyncio.CancelledError, Exception):
+            await task

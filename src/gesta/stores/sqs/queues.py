@@ -18,9 +18,6 @@ DEAD_LETTERS = "-dlq"
 RECEIVES_MAX = 3
 #: R3-17: 14 days, the longest that SQS keeps a message.
 RETENTION_SECONDS = 14 * 86_400
-#: S3-15: on a standard queue the age counts from the first send, also after SQS moved the message.
-#: So a message stays in its dead-letter queue for at least ten days.
-SOURCE_RETENTION_SECONDS = 4 * 86_400
 COUNTS = (
     "ApproximateNumberOfMessages",
     "ApproximateNumberOfMessagesNotVisible",

@@ -351,7 +351,7 @@ async def _saved(harness: Harness, **fields: object) -> View:
 
 
 class UndecidedViewsContract(Contract):
-    needs = frozenset({"read_model"})
+    needs = frozenset({"read_model", "sweep_index"})
 
     async def test_what_waits_for_a_person_is_counted_with_the_time_of_the_oldest(
         self, harness: Harness
@@ -382,10 +382,10 @@ class UndecidedViewsContract(Contract):
             await _saved(
                 harness, **{"flow": flow, "status": status, "updated_at": MADE_MS} | fields
             )
-        found = await harness.read_model.unknown(flow, 10)
+        found = await harness.sweep_index.unknown(flow, 10)
         assert [state.updated_at for state in found] == [MADE_MS - 1, MADE_MS]
         assert {(state.flow, state.status) for state in found} == {(flow, "unknown")}
-        assert await harness.read_model.unknown(flow, 1) == found[:1]
+        assert await harness.sweep_index.unknown(flow, 1) == found[:1]
         counted = await harness.read_model.unsettled(MADE_MS)
         assert {key: count for key, count in counted.items() if key[0] == flow} == {
             (flow, "unknown"): 2,

@@ -15,16 +15,16 @@ on conflict (id) do nothing returning id;
 -- in: $1 ids
 -- out: id, name, status, worker_id, claim, lease_until, is_canceled, due_ms, delay_us, started_us,
 --      updated_us, expires_ms, body
-select id, name, status, worker_id, claim, lease_until, is_canceled, due_ms, delay_us, started_us,
-    updated_us, expires_ms, body
+select id, name, status, worker_id, claim, lease_until, is_canceled, due_ms, delay_us,
+    started_us, updated_us, expires_ms, body
 from {schema}.stored_jobs where id = any($1);
 
 -- name: lock_stored_jobs
 -- The same, locked until the commit, in the order of their ids.
 -- in: $1 ids
 -- out: as read_stored_jobs
-select id, name, status, worker_id, claim, lease_until, is_canceled, due_ms, delay_us, started_us,
-    updated_us, expires_ms, body
+select id, name, status, worker_id, claim, lease_until, is_canceled, due_ms, delay_us,
+    started_us, updated_us, expires_ms, body
 from {schema}.stored_jobs where id = any($1) order by id for update;
 
 -- name: save_stored_jobs
@@ -106,8 +106,8 @@ delete from {schema}.stored_jobs where seq in (
 -- Jobs in the order in which they were created.
 -- in: $1 number to continue after, $2 limit
 -- out: seq, then as read_stored_jobs
-select seq, id, name, status, worker_id, claim, lease_until, is_canceled, due_ms, delay_us, started_us,
-    updated_us, expires_ms, body
+select seq, id, name, status, worker_id, claim, lease_until, is_canceled, due_ms, delay_us,
+    started_us, updated_us, expires_ms, body
 from {schema}.stored_jobs where seq > $1 order by seq limit $2;
 
 -- name: remove_stored_jobs

@@ -13,8 +13,8 @@ on conflict (id) do nothing returning id;
 -- out: id, name, status, worker_id, claim, lease_until, is_canceled, due_ms, delay_us, started_us,
 --      updated_us, expires_ms, body
 with wanted (id) as (values {rows})
-select j.id, name, status, worker_id, claim, lease_until, is_canceled, due_ms, delay_us, started_us,
-    updated_us, expires_ms, body
+select j.id, name, status, worker_id, claim, lease_until, is_canceled, due_ms, delay_us,
+    started_us, updated_us, expires_ms, body
 from wanted cross join stored_jobs j on j.id = wanted.id;
 
 -- name: save_stored_job
@@ -50,8 +50,8 @@ delete from stored_jobs where seq in (
 -- Jobs in the order in which they were created.
 -- in: ?1 number to continue after, ?2 limit
 -- out: seq, then as read_stored_jobs
-select seq, id, name, status, worker_id, claim, lease_until, is_canceled, due_ms, delay_us, started_us,
-    updated_us, expires_ms, body
+select seq, id, name, status, worker_id, claim, lease_until, is_canceled, due_ms, delay_us,
+    started_us, updated_us, expires_ms, body
 from stored_jobs where seq > ?1 order by seq limit ?2;
 
 -- name: remove_stored_jobs
