@@ -85,6 +85,7 @@ def test_a_status_that_the_decision_does_not_apply_to_is_refused(cli, failed):
         ("some-id", "--dry-run"),
         ("--dry-run",),
         ("--status", "failed", "--resume", "1"),
+        ("--resume", "1", "--dry-run"),
         ("--status", "nonsense"),
         ("--since", "yesterday"),
         ("--since", "2030-01-01T00:00:00"),

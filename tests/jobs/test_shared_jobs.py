@@ -100,6 +100,19 @@ async def test_a_failure_is_written_as_code_and_message(tmp_path):
         assert len(calls) == 1  # S4-27
 
 
+async def test_a_job_at_which_the_programs_own_function_fails_blocks_no_other(tmp_path):
+    def priority(call):
+        if call.id == ID.format(1):
+            raise AttributeError("a bug of the program")
+        return 3
+
+    async with open_shop(tmp_path, priority=priority) as (_, store, __, calls):
+        await store.create([foreign(1), foreign(2)])
+        first, second = await ended(store, ID.format(1)), await ended(store, ID.format(2))
+        assert (first.status, first.error.code, second.status) == (500, "PARSE_ERROR", 400)
+        assert len(calls) == 1
+
+
 @pytest.mark.parametrize("payload", ["{", "[]", '{"pages": "many"}'])
 async def test_a_job_that_does_not_fit_fails_and_the_next_one_runs(tmp_path, payload):
     async with open_shop(tmp_path) as (_, store, __, calls):

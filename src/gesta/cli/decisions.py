@@ -109,6 +109,8 @@ class Choice:
             )
         if self.request_id is not None and (self.dry_run or self.rate is not None):
             raise typer.BadParameter("--dry-run and --rate need a filter, not an ID")
+        if self.resume is not None and self.dry_run:
+            raise typer.BadParameter("--dry-run needs a filter; --resume goes on with a run")
 
 
 async def retry(call: Invocation, choice: Choice, by: By = None, as_json: Json = False) -> None:

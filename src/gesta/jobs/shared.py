@@ -161,16 +161,23 @@ class SharedJobs:
         except NotFound:
             try:
                 call = self._call(job)
-                request = await self.engine.submit(
-                    call, tenant=self._tenant, priority=self._endpoints[job.name].priority(call)
-                )
+                priority = self._endpoints[job.name].priority(call)
+            except Exception as error:  # noqa: BLE001 -- `subject` and `priority` are the program's
+                await self._refuse(held, error)
+                return
+            try:
+                request = await self.engine.submit(call, tenant=self._tenant, priority=priority)
             except (Conflict, InvalidRequest, LookupError, TypeError, ValueError) as error:
-                code = "DUPLICATE_JOB" if isinstance(error, Conflict) else "PARSE_ERROR"
-                _log.warning("Job %s cannot be adopted: %s", job.id, error)
-                text = "The job does not fit the endpoint"
-                await self.store.fail([Failing(held, JobError(code, text))])
+                await self._refuse(held, error)
                 return
         self._held[job.id] = held, request
+
+    async def _refuse(self, held: Held, error: Exception) -> None:
+        """Fail a job that cannot be adopted, so that it blocks no other."""
+        code = "DUPLICATE_JOB" if isinstance(error, Conflict) else "PARSE_ERROR"
+        _log.warning("Job %s cannot be adopted: %r", held.id, error)
+        text = "The job does not fit the endpoint"
+        await self.store.fail([Failing(held, JobError(code, text))])
 
     def _call(self, job: StoredJob) -> EndpointCall:
         endpoint = self._endpoints[job.name]
