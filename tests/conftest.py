@@ -165,6 +165,11 @@ def told_how_to_replay(request: pytest.FixtureRequest) -> None:
         )
 
 
+def pytest_unconfigure() -> None:
+    """Nothing is left running."""
+    warm_start.end()
+
+
 def pytest_collection_finish() -> None:
     gc.freeze()
     gc.enable()
