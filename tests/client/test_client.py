@@ -157,7 +157,7 @@ async def test_a_request_that_takes_longer_is_reported_as_not_finished(client):
 
 
 async def test_a_list_comes_page_by_page(client, monkeypatch):
-    monkeypatch.setattr("gesta.client.requests.PAGE_MAX", 2)
+    monkeypatch.setattr("gesta.client.connection.PAGE_MAX", 2)
     ids = [
         (await client.submit("shop.note", {"text": str(number)}, wait=20)).id for number in range(5)
     ]

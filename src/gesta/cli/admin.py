@@ -11,7 +11,7 @@ import typer
 
 from gesta.cli.arguments import field_value
 from gesta.cli.invocation import By, Invocation, tell_of_odd_variables
-from gesta.cli.output import Json, print_json, print_list, progress_bar, say, show, table, tell
+from gesta.cli.output import Json, print_answer, print_json, print_list, progress_bar, show, table
 from gesta.errors import BadSettings
 
 if TYPE_CHECKING:
@@ -27,11 +27,7 @@ async def rebuild(call: Invocation, as_json: Json = False) -> None:
     async with call.opened() as engine:
         with progress_bar("events") as report:
             folded = await engine.admin.rebuild(report)
-    if as_json:
-        print_json({"events": folded})
-    else:
-        say(str(folded))
-        tell("events read into new views")
+    print_answer({"events": folded}, str(folded), "events read into new views", as_json=as_json)
 
 
 async def erase(
@@ -53,20 +49,14 @@ async def erase(
     name = field_value("subject", subject) if subject == "-" else subject
     async with call.backend() as backend:
         destroyed = await backend.client.erase(name, by=call.actor(by).user_id)
-    if as_json:
-        print_json({"keys": destroyed})
-        return
-    say(str(destroyed))
-    if destroyed:
-        tell(
-            "destroyed; what was encrypted with it can no longer be read. Copies of the store"
-            " hold it as long as they are kept"
-        )
-    else:
-        tell(
-            "no key of this subject is left, or ever was; write it letter by letter as it was"
-            " submitted"
-        )
+    note = (
+        "destroyed; what was encrypted with it can no longer be read. Copies of the store"
+        " hold it as long as they are kept"
+        if destroyed
+        else "no key of this subject is left, or ever was; write it letter by letter as it was"
+        " submitted"
+    )
+    print_answer({"keys": destroyed}, str(destroyed), note, as_json=as_json)
 
 
 def list_settings(call: Invocation, as_json: Json = False) -> None:

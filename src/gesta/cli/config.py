@@ -13,16 +13,7 @@ import typer
 
 from gesta.cli.arguments import assignments, field_value, referred
 from gesta.cli.invocation import By, Invocation
-from gesta.cli.output import (
-    Json,
-    facts,
-    print_json,
-    print_list,
-    say,
-    show,
-    table,
-    tell,
-)
+from gesta.cli.output import Json, facts, print_json, print_list, say, show, table, tell
 from gesta.errors import BadConfig, BadInput, InvalidRequest
 
 if TYPE_CHECKING:

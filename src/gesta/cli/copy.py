@@ -13,7 +13,7 @@ import typer
 
 from gesta.cli.arguments import duration
 from gesta.cli.invocation import By, Invocation, refuse_missing_file, tell_of_odd_variables
-from gesta.cli.output import Json, print_json, say, tell
+from gesta.cli.output import Json, print_answer, progress_bar, tell
 from gesta.errors import NotFound, WrongMasterKey
 from gesta.runtime.redaction import scrub
 
@@ -102,23 +102,19 @@ async def copy(
         await check_used(giving)
         key = await _same_key(settings, giving, taking, runtime)
         report = await _copied(call, giving, taking, tenant, wait or timedelta(0), by, runtime)
-    if as_json:
-        print_json(
-            {
-                "new": report.is_new,
-                "events": report.events,
-                "claims": report.claims,
-                "secrets": report.secrets,
-                "jobs": report.jobs,
-                "storedJobs": report.stored_jobs,
-                "possiblyExecuted": report.possibly_executed,
-                "from": giving.url,
-                "to": taking.url,
-                "tenant": tenant,
-            }
-        )
-    else:
-        say(str(report.events))
+    document = {
+        "new": report.is_new,
+        "events": report.events,
+        "claims": report.claims,
+        "secrets": report.secrets,
+        "jobs": report.jobs,
+        "storedJobs": report.stored_jobs,
+        "possiblyExecuted": report.possibly_executed,
+        "from": giving.url,
+        "to": taking.url,
+        "tenant": tenant,
+    }
+    print_answer(document, str(report.events), as_json=as_json)
     _tell_what_is_next(report, taking, tenant, key)
     for name in PARTS:
         if (url := getattr(target, name)) is not None:
@@ -203,26 +199,17 @@ async def _copied(
     by: str | None,
     runtime: Runtime,
 ) -> CopyReport:
-    from rich.console import Console
-    from rich.progress import Progress
-
     from gesta.engine.environment import master_key
     from gesta.maintenance.store_copy.copy import Copy
     from gesta.maintenance.store_copy.plan import CopyPlan
 
     master, _ = await master_key(call.settings, giving.stores, runtime)
-    screen = Console(stderr=True)
-    with Progress(console=screen, transient=True, disable=not screen.is_terminal) as progress:
-        task = progress.add_task("events", total=None)
-
-        def show(what: str, done: int, total: int) -> None:
-            progress.update(task, description=what, completed=done, total=total)
-
+    with progress_bar("events") as report:
         return await Copy(
             CopyPlan(giving, taking, tenant),
             master,
             runtime=runtime,
-            progress=show,
+            progress=lambda what, done, total: report(done, total, what),
             tell=tell,
         ).run(wait.total_seconds(), call.actor(by))
 

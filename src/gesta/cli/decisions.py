@@ -12,7 +12,17 @@ import typer
 from gesta.cli.arguments import Ttl, time_or_age
 from gesta.cli.command import FAILED
 from gesta.cli.invocation import By, Invocation
-from gesta.cli.output import Json, Status, print_json, progress_bar, say, show, table, tell
+from gesta.cli.output import (
+    Json,
+    Status,
+    print_answer,
+    print_json,
+    progress_bar,
+    say,
+    show,
+    table,
+    tell,
+)
 
 if TYPE_CHECKING:
     from gesta.api_types.bulk import BulkAction, BulkProgress, BulkRefusal, BulkSample
@@ -230,11 +240,8 @@ async def decide_about(
             await decide_about_many(backend, choice, action, by=by, as_json=as_json, **more)
             return
         decided, text = await decide(backend, await backend.decidable(choice.request_id))
-        if as_json:
-            print_json({"id": decided.id, "status": decided.status})
-        else:
-            say(decided.status)
-            tell(text)
+        document = {"id": decided.id, "status": decided.status}
+        print_answer(document, decided.status, text, as_json=as_json)
         if decided.status == "queued":
             await backend.warn_if_idle()
 

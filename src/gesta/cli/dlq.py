@@ -11,7 +11,7 @@ from gesta.api_types.requests import Decided
 from gesta.cli.arguments import Cursor, Id, Ttl
 from gesta.cli.decisions import Again, DryRun, Rate, Resume, decide_about
 from gesta.cli.invocation import By, Invocation
-from gesta.cli.output import Json, facts, print_json, print_list, show, table, tell
+from gesta.cli.output import Json, facts, print_items, print_json, show, tell
 
 if TYPE_CHECKING:
     from gesta.api_types.decisions import DeadLetter
@@ -86,18 +86,22 @@ async def list_letters(
             limit=limit,
             cursor=cursor,
         )
-        if as_json:
-            print_list(letters, following)
-        elif letters:
-            _show(letters)
-        else:
-            tell("no dead letters")
+        print_items(
+            letters,
+            ("id", "flow", "failed (UTC)", "key", "why"),
+            _row,
+            folded=("key", "why"),
+            nothing="no dead letters",
+            next_=following,
+            as_json=as_json,
+        )
 
 
 async def show_letter(call: Invocation, request_id: Id, as_json: Json = False) -> None:
     """Show a dead letter: its reason, its attempts and until when it is kept."""
     async with call.backend() as backend:
-        letter = await _letter(backend, request_id)
+        request = await backend.request(request_id)
+        letter = await backend.client.dead_letter(request.id, flow=request.flow)
         if as_json:
             print_json(letter)
             return
@@ -157,26 +161,9 @@ async def purge_letters(
     await decide_about(call, choice, "purge", decide, by=person, as_json=as_json)
 
 
-async def _letter(backend: Backend, named: str) -> DeadLetter:
-    request = await backend.request(named)
-    return await backend.client.dead_letter(request.id, flow=request.flow)
-
-
-def _show(letters: list[DeadLetter]) -> None:
+def _row(letter: DeadLetter) -> tuple[str, ...]:
     from gesta.admin.wording import count_of, joined
 
-    rows = [
-        (
-            letter.id,
-            letter.flow,
-            letter.failure.at[:16].replace("T", " "),
-            letter.key or "",
-            joined(
-                letter.failure.reason,
-                letter.failure.detail or "",
-                count_of(letter.failure.attempts, "attempt"),
-            ),
-        )
-        for letter in letters
-    ]
-    show(table(("id", "flow", "failed (UTC)", "key", "why"), rows, folded=("key", "why")))
+    failure = letter.failure
+    why = joined(failure.reason, failure.detail or "", count_of(failure.attempts, "attempt"))
+    return letter.id, letter.flow, failure.at[:16].replace("T", " "), letter.key or "", why

@@ -8,7 +8,7 @@ import typer
 
 from gesta.cli.command import FAILED, exit_code
 from gesta.cli.invocation import Invocation
-from gesta.cli.output import Json, print_json, print_list, say, show, table, tell
+from gesta.cli.output import Json, print_answer, print_list, show, table, tell
 from gesta.errors import GestaError
 
 if TYPE_CHECKING:
@@ -75,10 +75,8 @@ async def _tell_why(engine: Engine, request_id: str, call: Invocation, *, as_jso
         view.state,
         why_not_sent(await examine_request(engine.pipeline, view, call.place)),
     )
-    if as_json:
-        print_json({"id": state.id, "status": state.status, "why": sentence})
-    else:
-        say(f"{state.status}: {sentence}")
+    document = {"id": state.id, "status": state.status, "why": sentence}
+    print_answer(document, f"{state.status}: {sentence}", as_json=as_json)
 
 
 async def _search_jobs(engine: Engine) -> list[Finding]:

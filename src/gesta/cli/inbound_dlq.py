@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from gesta.cli.invocation import By, Invocation
-from gesta.cli.output import Json, print_list, show, table, tell
+from gesta.cli.output import Json, print_items, print_list, tell
 from gesta.errors import BadInput
 
 if TYPE_CHECKING:
@@ -25,25 +25,22 @@ async def list_inbound(call: Invocation, error: OfError = None, as_json: Json = 
 
     async with call.opened() as engine:
         letters = await _letters_of(engine).letters(Choice(error_type=error))
-    if as_json:
-        print_list(letters)
-    elif letters:
-        rows = [
-            (
-                one.message_id,
-                one.shape,
-                one.since[:16].replace("T", " "),
-                str(one.attempt_count),
-                str(one.receive_count),
-                str(one.retry_count),
-                f"{one.error_type}: {one.error_message}" if one.error_type else "",
-            )
-            for one in letters
-        ]
-        heads = ("message", "shape", "since (UTC)", "attempts", "receives", "redriven", "error")
-        show(table(heads, rows, folded=("error",)))
-    else:
-        tell("no dead letters")
+    print_items(
+        letters,
+        ("message", "shape", "since (UTC)", "attempts", "receives", "redriven", "error"),
+        lambda one: (
+            one.message_id,
+            one.shape,
+            one.since[:16].replace("T", " "),
+            str(one.attempt_count),
+            str(one.receive_count),
+            str(one.retry_count),
+            f"{one.error_type}: {one.error_message}" if one.error_type else "",
+        ),
+        folded=("error",),
+        nothing="no dead letters",
+        as_json=as_json,
+    )
 
 
 async def redrive_inbound(

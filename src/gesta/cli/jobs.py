@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from gesta.cli.invocation import Invocation
-from gesta.cli.output import Json, print_json, say, tell
+from gesta.cli.output import Json, print_answer, progress_bar, tell
 from gesta.errors import BadInput
 
 
@@ -22,9 +22,6 @@ async def migrate_jobs(
     """Turn jobs that are stored as JSON texts into hashes, while services use them. Run it again
     after an interruption: it goes on where it was.
     """
-    from rich.console import Console
-    from rich.progress import Progress
-
     from gesta.jobs.migration import migrate
     from gesta.stores.redis.connection import Redis
     from gesta.stores.redis.job_hashes import RedisJobHashes, jobs_address
@@ -33,19 +30,15 @@ async def migrate_jobs(
         raise BadInput("URL: only jobs on one Redis server were ever texts; write redis://host")
     address, layout, prefix = jobs_address(jobs_url)
     redis = Redis(address)
-    screen = Console(stderr=True)
     try:
         table = RedisJobHashes(redis, layout=layout, prefix=prefix)
         total = await redis.command("DBSIZE")
-        with Progress(console=screen, transient=True, disable=not screen.is_terminal) as progress:
-            task = progress.add_task("jobs", total=total)
-            done = await migrate(table, lambda seen, _: progress.update(task, completed=seen))
+        with progress_bar("jobs") as report:
+            done = await migrate(table, lambda seen, _: report(seen, total))
     finally:
         await redis.close()
-    if as_json:
-        print_json({"hashes": done.hashes, "left": done.left})
-    else:
-        say(str(done.hashes))
+    document = {"hashes": done.hashes, "left": done.left}
+    print_answer(document, str(done.hashes), as_json=as_json)
     for one in done.left:
         tell(f"{one} is not a job that can be read; it was left as it is")
     if done.left:

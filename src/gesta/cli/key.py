@@ -9,7 +9,7 @@ import typer
 
 from gesta.cli.arguments import duration
 from gesta.cli.invocation import By, Invocation
-from gesta.cli.output import Json, print_json, print_list, say, show, table, tell
+from gesta.cli.output import Json, print_answer, print_items
 from gesta.errors import BadInput
 
 if TYPE_CHECKING:
@@ -62,14 +62,11 @@ async def create(
             test=test,
             by=call.actor(by).user_id,
         )
-        if as_json:
-            print_json(made)
-            return
-        say(made.key)
-        tell(
+        note = (
             f"{_described(made)}; it is not shown again. End it with:"
             f" {call.place.command(f'key revoke {made.id}')}"
         )
+        print_answer(made, made.key, note, as_json=as_json)
 
 
 async def list_keys(call: Invocation, as_json: Json = False) -> None:
@@ -78,26 +75,23 @@ async def list_keys(call: Invocation, as_json: Json = False) -> None:
 
     async with call.backend() as backend:
         keys = await backend.client.keys()
-        if as_json:
-            print_list(keys)
-        elif keys:
-            now = backend.now_ms()
-            rows = [
-                (
-                    one.id,
-                    one.name,
-                    ", ".join(one.scopes) + (" (test)" if one.test else ""),
-                    moment(ms_of(one.created_at)),
-                    one.created_by or "",
-                    "" if one.expires_at is None else moment(ms_of(one.expires_at)),
-                    _standing(one, now),
-                )
-                for one in keys
-            ]
-            columns = ("id", "name", "scopes", "made (UTC)", "by", "expires (UTC)", "")
-            show(table(columns, rows, folded=("name", "scopes", "by")))
-        else:
-            tell(f"no API keys yet; make one with: {call.place.command('key create')}")
+        now = backend.now_ms()
+        print_items(
+            keys,
+            ("id", "name", "scopes", "made (UTC)", "by", "expires (UTC)", ""),
+            lambda one: (
+                one.id,
+                one.name,
+                ", ".join(one.scopes) + (" (test)" if one.test else ""),
+                moment(ms_of(one.created_at)),
+                one.created_by or "",
+                "" if one.expires_at is None else moment(ms_of(one.expires_at)),
+                _standing(one, now),
+            ),
+            folded=("name", "scopes", "by"),
+            nothing=f"no API keys yet; make one with: {call.place.command('key create')}",
+            as_json=as_json,
+        )
 
 
 async def revoke(
@@ -111,11 +105,8 @@ async def revoke(
     """Revoke an API key permanently."""
     async with call.backend() as backend:
         ended = await backend.client.revoke_key(key_id, by=call.actor(by).user_id)
-        if as_json:
-            print_json(ended)
-        else:
-            say(ended.id)
-            tell("revoked; within a second it opens nothing anywhere")
+        note = "revoked; within a second it opens nothing anywhere"
+        print_answer(ended, ended.id, note, as_json=as_json)
 
 
 def _described(key: KeyRepresentation) -> str:

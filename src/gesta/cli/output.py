@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from shutil import get_terminal_size
-from typing import TYPE_CHECKING, Annotated, Literal, TextIO
+from typing import TYPE_CHECKING, Annotated, Literal, TextIO, TypeVar
 
 import msgspec
 import typer
@@ -15,6 +15,8 @@ import typer
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
     from rich.table import Table
+
+T = TypeVar("T")
 
 #: Where no terminal says how wide it is, nothing has to be wrapped.
 WIDTH_OF_A_PIPE = 200
@@ -89,6 +91,35 @@ def print_list(items: Iterable[object], next_: str | None = None) -> None:
     print_json({"items": list(items), "next": next_})
 
 
+def print_answer(document: object, line: str, note: str = "", *, as_json: bool) -> None:
+    """The answer of a command: a JSON document, or a line of data and what to say about it."""
+    if as_json:
+        print_json(document)
+        return
+    say(line)
+    if note:
+        tell(note)
+
+
+def print_items(
+    items: Sequence[T],
+    columns: Sequence[str],
+    row: Callable[[T], Sequence[str]],
+    *,
+    nothing: str,
+    folded: Sequence[str] = (),
+    next_: str | None = None,
+    as_json: bool,
+) -> None:
+    """A list: JSON, a table with a row for each item, or `nothing` where there are none."""
+    if as_json:
+        print_list(items, next_)
+    elif items:
+        show(table(columns, map(row, items), folded=folded))
+    else:
+        tell(nothing)
+
+
 def print_json_line(record: object) -> None:
     _print_json(msgspec.json.encode(record))
 
@@ -123,15 +154,21 @@ def print_markdown(text: str) -> None:
 
 
 @contextmanager
-def progress_bar(what: str) -> Iterator[Callable[[int, int], None]]:
-    """A bar on stderr where that is a terminal; the body reports (done, total)."""
+def progress_bar(what: str) -> Iterator[Callable[..., None]]:
+    """A bar on stderr where that is a terminal; the body reports (done, total), and another text
+    when it goes on with something else.
+    """
     from rich.console import Console
     from rich.progress import Progress
 
     screen = Console(stderr=True)
     with Progress(console=screen, transient=True, disable=not screen.is_terminal) as progress:
         task = progress.add_task(what, total=None)
-        yield lambda done, total: progress.update(task, completed=done, total=total)
+
+        def report(done: int, total: int, what: str = what) -> None:
+            progress.update(task, description=what, completed=done, total=total)
+
+        yield report
 
 
 def show(*parts: RenderableType) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from gesta.cli.invocation import By, Invocation
-from gesta.cli.output import Json, print_json, print_list, say, show, table, tell
+from gesta.cli.output import Json, print_answer, print_items
 from gesta.domain.events import Actor
 from gesta.errors import BadInput, NotFound
 
@@ -77,14 +77,8 @@ async def pause(
             made = await backend.client.pause(
                 flow=flow, credential=credential, reason=reason, by=person
             )
-        if as_json:
-            print_json(made)
-        else:
-            say(made.scope)
-            tell(
-                "paused: running attempts go on, nothing else begins; requests are accepted and"
-                " wait"
-            )
+        note = "paused: running attempts go on, nothing else begins; requests are accepted and wait"
+        print_answer(made, made.scope, note, as_json=as_json)
 
 
 async def resume(
@@ -114,11 +108,8 @@ async def resume(
                 held = await backend.client.resume(flow=flow, credential=credential, by=person)
         except NotFound:
             raise await _not_paused(backend, Scope(flow, tenant, credential), call.place) from None
-        if as_json:
-            print_json({"held": held})
-        else:
-            say(str(held))
-            tell("jobs were held and go on" if held else "it goes on; no job was held")
+        note = "jobs were held and go on" if held else "it goes on; no job was held"
+        print_answer({"held": held}, str(held), note, as_json=as_json)
 
 
 async def _pause_everybody(
@@ -204,21 +195,18 @@ async def _list(backend: Backend, place: Target, *, as_json: bool) -> None:
     from gesta.admin.wording import moment, ms_of
 
     found = await backend.client.pauses()
-    if as_json:
-        print_list(found)
-    elif found:
-        rows = [
-            (one.scope, moment(ms_of(one.since)), one.by or "", one.reason or "", str(one.held))
-            for one in found
-        ]
-        show(
-            table(
-                ("paused", "since (UTC)", "by", "reason", "held"),
-                rows,
-                folded=("paused", "by", "reason"),
-            )
-        )
-    else:
-        other = place.process("pause --list --tenant NAME")
-        nothing = f"nothing is paused for everybody or for tenant {backend.tenant}"
-        tell(f"{nothing}, and no jobs are held; of another tenant: {other}")
+    print_items(
+        found,
+        ("paused", "since (UTC)", "by", "reason", "held"),
+        lambda one: (
+            one.scope,
+            moment(ms_of(one.since)),
+            one.by or "",
+            one.reason or "",
+            str(one.held),
+        ),
+        folded=("paused", "by", "reason"),
+        nothing=f"nothing is paused for everybody or for tenant {backend.tenant}, and no jobs are"
+        f" held; of another tenant: {place.process('pause --list --tenant NAME')}",
+        as_json=as_json,
+    )

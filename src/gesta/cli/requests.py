@@ -15,6 +15,7 @@ from gesta.cli.invocation import Invocation
 from gesta.cli.output import (
     Json,
     Status,
+    print_items,
     print_json,
     print_list,
     say,
@@ -220,13 +221,11 @@ async def _list_quarantined(backend: Backend, limit: int, *, as_json: bool) -> N
     from gesta.admin.wording import moment, ms_of
 
     found = await backend.client.quarantined(min(limit, QUARANTINED_MAX))
-    if as_json:
-        print_list(found)
-    elif found:
-        rows = [
-            (moment(ms_of(one.at)), one.what, one.name, str(one.version), one.error)
-            for one in found
-        ]
-        show(table(("time", "what", "name", "version", "error"), rows, folded=("name", "error")))
-    else:
-        tell("nothing is quarantined")
+    print_items(
+        found,
+        ("time", "what", "name", "version", "error"),
+        lambda one: (moment(ms_of(one.at)), one.what, one.name, str(one.version), one.error),
+        folded=("name", "error"),
+        nothing="nothing is quarantined",
+        as_json=as_json,
+    )

@@ -13,7 +13,6 @@ from gesta.cli.output import Json, print_json, say, tell
 from gesta.errors import BadInput
 
 if TYPE_CHECKING:
-    from gesta.tenants.templates.renderer import Renderer
     from gesta.tenants.templates.templates import Template
 
 #: Ending of a file's name → the part that is in it.
@@ -73,7 +72,8 @@ async def preview(
             raise BadInput(f"part: this template has {', '.join(parts)}")
         parts = {part: parts[part]}
     if html is not None:
-        _write(html, await _page(parts))
+        html.write_text(await _page(parts), encoding="utf-8")
+        say(str(html))
         return
     if as_json:
         print_json({**about, "parts": parts})
@@ -83,11 +83,6 @@ async def preview(
             tell(f"── {name}", "dim")
         for line in text.split("\n"):
             say(line)
-
-
-def _write(path: Path, text: str) -> None:
-    path.write_text(text, encoding="utf-8")
-    say(str(path))
 
 
 async def _page(parts: dict[str, str]) -> str:
@@ -110,22 +105,17 @@ async def _page(parts: dict[str, str]) -> str:
 
 
 async def _filled(template: Template, fields: dict[str, Any]) -> dict[str, str]:
+    """The parts of the template with these fields in them; raises what an attempt would end by."""
     from gesta.runtime.clock import SystemRuntime
     from gesta.tenants.templates.child_renderer import ChildRenderer
-
-    renderer = ChildRenderer(SystemRuntime())
-    try:
-        return await filled(renderer, template, fields)
-    finally:
-        await renderer.close()
-
-
-async def filled(renderer: Renderer, template: Template, fields: dict[str, Any]) -> dict[str, str]:
-    """The parts of the template with these fields in them; raises what an attempt would end by."""
     from gesta.tenants.templates.press import RenderError
     from gesta.tenants.templates.templates import fill
 
-    answer = await fill(renderer, template, fields, "")
+    renderer = ChildRenderer(SystemRuntime())
+    try:
+        answer = await fill(renderer, template, fields, "")
+    finally:
+        await renderer.close()
     if isinstance(answer, RenderError):
         raise BadInput(
             f"{answer.part}: {answer.text}. An attempt would end as template_render_failed"

@@ -4,23 +4,31 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, TypedDict
 
 import typer
 
 from gesta.cli.arguments import Id
 from gesta.cli.invocation import By, Invocation
-from gesta.cli.output import Json, facts, print_json, print_list, say, show, table, tell
+from gesta.cli.output import Json, facts, print_answer, print_json, print_list, show, table, tell
 from gesta.domain.money import InvalidMoney, Money
 
 if TYPE_CHECKING:
     from gesta.api_types.decisions import UnknownOutcome
-    from gesta.api_types.requests import Decided, Whole
+    from gesta.api_types.requests import Decided
     from gesta.api_types.transactions import TransactionRepresentation
-    from gesta.cli.backend import Backend
+    from gesta.client import Client
 
 #: Unknown transactions that one command lists.
 MANY = 1_000
+
+
+class Named(TypedDict):
+    """The transaction, and who decides about it."""
+
+    request_id: str
+    flow: str
+    by: str
 
 
 def _money(text: str) -> Money:
@@ -72,11 +80,8 @@ async def authorize(call: Invocation, payment: Payment, as_json: Json = False) -
     }
     async with call.backend(create=True) as backend:
         submitted = await backend.client.submit("payment.card", fields, key=payment.key)
-        if as_json:
-            print_json({"id": submitted.id, "verdict": submitted.verdict})
-        else:
-            say(submitted.id)
-            tell(submitted.verdict)
+        document = {"id": submitted.id, "verdict": submitted.verdict}
+        print_answer(document, submitted.id, submitted.verdict, as_json=as_json)
         await backend.warn_if_idle()
 
 
@@ -137,14 +142,11 @@ async def capture(
     as_json: Json = False,
 ) -> None:
     """Take part or all of what was authorized."""
-    person = call.actor(by).user_id
 
-    async def act(backend: Backend, one: Whole) -> Decided:
-        return await backend.client.capture(
-            one.id, amount, key=key, final=not keep_rest, flow=one.flow, by=person
-        )
+    def act(client: Client, named: Named) -> Awaitable[Decided]:
+        return client.capture(amount=amount, key=key, final=not keep_rest, **named)
 
-    await _open(call, request_id, act, as_json=as_json)
+    await _open(call, request_id, act, by=by, as_json=as_json)
 
 
 async def post(
@@ -156,14 +158,11 @@ async def post(
     as_json: Json = False,
 ) -> None:
     """Transfer part or all of what was reserved."""
-    person = call.actor(by).user_id
 
-    async def act(backend: Backend, one: Whole) -> Decided:
-        return await backend.client.post_reservation(
-            one.id, amount, key=key, flow=one.flow, by=person
-        )
+    def act(client: Client, named: Named) -> Awaitable[Decided]:
+        return client.post_reservation(amount=amount, key=key, **named)
 
-    await _open(call, request_id, act, as_json=as_json)
+    await _open(call, request_id, act, by=by, as_json=as_json)
 
 
 async def refund(
@@ -175,46 +174,40 @@ async def refund(
     as_json: Json = False,
 ) -> None:
     """Give part or all of what was captured back."""
-    person = call.actor(by).user_id
 
-    async def act(backend: Backend, one: Whole) -> Decided:
-        return await backend.client.refund(one.id, amount, key=key, flow=one.flow, by=person)
+    def act(client: Client, named: Named) -> Awaitable[Decided]:
+        return client.refund(amount=amount, key=key, **named)
 
-    await _open(call, request_id, act, as_json=as_json)
+    await _open(call, request_id, act, by=by, as_json=as_json)
 
 
 async def void(call: Invocation, request_id: Id, by: By = None, as_json: Json = False) -> None:
     """Release what was authorized and not captured."""
-    person = call.actor(by).user_id
-
-    async def act(backend: Backend, one: Whole) -> Decided:
-        return await backend.client.void(one.id, flow=one.flow, by=person)
-
-    await _open(call, request_id, act, as_json=as_json)
+    await _open(
+        call, request_id, lambda client, named: client.void(**named), by=by, as_json=as_json
+    )
 
 
 async def reverse(call: Invocation, request_id: Id, by: By = None, as_json: Json = False) -> None:
     """Take a transaction back: void it, or refund it where it was captured."""
-    person = call.actor(by).user_id
-
-    async def act(backend: Backend, one: Whole) -> Decided:
-        return await backend.client.reverse(one.id, flow=one.flow, by=person)
-
-    await _open(call, request_id, act, as_json=as_json)
+    await _open(
+        call, request_id, lambda client, named: client.reverse(**named), by=by, as_json=as_json
+    )
 
 
 async def _open(
     call: Invocation,
     request_id: str,
-    act: Callable[[Backend, Whole], Awaitable[Decided]],
+    act: Callable[[Client, Named], Awaitable[Decided]],
     *,
+    by: str | None,
     as_json: bool,
 ) -> None:
+    person = call.actor(by).user_id
     async with call.backend() as backend:
-        decided = await act(backend, await backend.decidable(request_id))
-        if as_json:
-            print_json({"id": decided.id, "status": decided.status})
-        else:
-            say(decided.status)
+        one = await backend.decidable(request_id)
+        decided = await act(backend.client, Named(request_id=one.id, flow=one.flow, by=person))
+        document = {"id": decided.id, "status": decided.status}
+        print_answer(document, decided.status, as_json=as_json)
         if decided.status == "queued":
             await backend.warn_if_idle()

@@ -22,7 +22,7 @@ from gesta.api_types.config import ConfigKindRepresentation, EntityRepresentatio
 from gesta.api_types.decisions import DeadLetter, UnknownOutcome
 from gesta.api_types.keys import ChangeRepresentation, KeyRepresentation, MadeKey, Myself
 from gesta.api_types.requests import ACTOR, Submitted
-from gesta.api_types.structs import PAGE_MAX, ListOf
+from gesta.api_types.structs import ListOf
 from gesta.api_types.subscriptions import (
     HandlerSubscription,
     SuppressedRepresentation,
@@ -34,15 +34,13 @@ from gesta.errors import Unreachable
 
 
 class AdminCalls(Calls):
-    async def config(self, *, kind: str | None = None) -> AsyncIterator[EntityRepresentation]:
-        async for one in self.pages(
+    def config(self, *, kind: str | None = None) -> AsyncIterator[EntityRepresentation]:
+        return self.pages(
             "config",
             answer=ListOf[EntityRepresentation],
             query={"kind": kind},
             limit=None,
-            page=PAGE_MAX,
-        ):
-            yield one
+        )
 
     async def config_kinds(self) -> list[ConfigKindRepresentation]:
         """The kinds of config that can be stored, with the schema of their fields."""
@@ -139,15 +137,12 @@ class AdminCalls(Calls):
             "templates", code, "test", answer=Submitted, body=body, headers=headers, repeat=True
         )
 
-    async def dead_letters(
+    def dead_letters(
         self, *, flow: str | None = None, reason: str | None = None, limit: int | None = None
     ) -> AsyncIterator[DeadLetter]:
         """Requests that failed finally, newest first."""
         query = {"flow": flow, "reason": reason}
-        async for one in self.pages(
-            "dead-letters", answer=ListOf[DeadLetter], query=query, limit=limit, page=PAGE_MAX
-        ):
-            yield one
+        return self.pages("dead-letters", answer=ListOf[DeadLetter], query=query, limit=limit)
 
     async def dead_letter(self, request_id: str, *, flow: str | None = None) -> DeadLetter:
         query = {"flow": flow}
@@ -206,18 +201,16 @@ class AdminCalls(Calls):
             repeat=False,
         )
 
-    async def unknown(
+    def unknown(
         self, *, flow: str | None = None, limit: int | None = None
     ) -> AsyncIterator[UnknownOutcome]:
         """Requests whose unknown outcome a person has to resolve."""
-        async for one in self.pages(
+        return self.pages(
             "unknown",
             answer=ListOf[UnknownOutcome],
             query={"flow": flow},
             limit=limit,
-            page=PAGE_MAX,
-        ):
-            yield one
+        )
 
     async def pauses(self) -> list[PauseRepresentation]:
         return (await self.read("pauses", answer=ListOf[PauseRepresentation])).items
@@ -300,26 +293,21 @@ class AdminCalls(Calls):
         """Revoke a key. Safe to repeat."""
         return await self.change("DELETE", "keys", key_id, answer=KeyRepresentation, by=by)
 
-    async def audit(self, *, limit: int | None = None) -> AsyncIterator[ChangeRepresentation]:
+    def audit(self, *, limit: int | None = None) -> AsyncIterator[ChangeRepresentation]:
         """The audit log, newest first."""
-        async for one in self.pages(
-            "audit", answer=ListOf[ChangeRepresentation], query={}, limit=limit, page=PAGE_MAX
-        ):
-            yield one
+        return self.pages("audit", answer=ListOf[ChangeRepresentation], query={}, limit=limit)
 
-    async def suppressed(
+    def suppressed(
         self, flow: str, *, limit: int | None = None
     ) -> AsyncIterator[SuppressedRepresentation]:
         """Suppressed addresses of a flow, masked."""
-        async for one in self.pages(
+        return self.pages(
             "suppression",
             flow,
             answer=ListOf[SuppressedRepresentation],
             query={},
             limit=limit,
-            page=PAGE_MAX,
-        ):
-            yield one
+        )
 
     async def suppress(
         self, flow: str, address: str, *, reason: str = "by hand", by: str | None = None

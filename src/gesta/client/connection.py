@@ -6,6 +6,7 @@ connection, 429 and 5xx. Any other call is repeated only where it certainly had 
 """
 
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from errno import ECONNREFUSED
 from math import inf
@@ -16,7 +17,7 @@ import aiohttp
 import msgspec
 
 from gesta.api_types.requests import ACTOR
-from gesta.api_types.structs import ListOf
+from gesta.api_types.structs import PAGE_MAX, ListOf
 from gesta.client.clock import Clock, sleep
 from gesta.client.problems import NOTHING_DONE, error_of, read_problem
 from gesta.errors import BadInput, GestaError, Unreachable
@@ -100,20 +101,11 @@ class Connection:
 
     async def exchange(self, ask: Ask) -> bytes:
         """One call without repetition; returns the body of the answer."""
-        headers, data = content_of(ask)
         limit = aiohttp.ClientTimeout(
             total=self.timeout_seconds + ask.wait_seconds, sock_connect=CONNECT_SECONDS
         )
         try:
-            async with self._opened().request(
-                ask.method,
-                self.server + ask.path,
-                params=query_of(ask),
-                data=data,
-                headers=self._authorized(headers),
-                timeout=limit,
-                allow_redirects=False,
-            ) as answer:
+            async with self._request(ask, limit) as answer:
                 raw = await _bounded(answer)
                 status, after = answer.status, _seconds(answer.headers.get("Retry-After"))
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
@@ -145,20 +137,11 @@ class Connection:
 
     async def stream(self, ask: Ask) -> AsyncGenerator[bytes]:
         """A long answer in parts, as they arrive; raises like `exchange`, also in the middle."""
-        headers, data = content_of(ask)
         limit = aiohttp.ClientTimeout(
             total=None, sock_connect=CONNECT_SECONDS, sock_read=SILENCE_SECONDS
         )
         try:
-            async with self._opened().request(
-                ask.method,
-                self.server + ask.path,
-                params=query_of(ask),
-                data=data,
-                headers=self._authorized(headers),
-                timeout=limit,
-                allow_redirects=False,
-            ) as answer:
+            async with self._request(ask, limit) as answer:
                 if answer.status != 200:
                     after = _seconds(answer.headers.get("Retry-After"))
                     raise self.refusal(answer.status, await _bounded(answer), after)
@@ -167,16 +150,24 @@ class Connection:
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise _lost(self.server, ask, error) from None
 
-    def _opened(self) -> aiohttp.ClientSession:
-        """Created by the first call, inside its event loop."""
+    def _request(
+        self, ask: Ask, limit: aiohttp.ClientTimeout
+    ) -> AbstractAsyncContextManager[aiohttp.ClientResponse]:
         if self._session is None:
+            # Here, since it belongs to the event loop of the first call.
             self._session = aiohttp.ClientSession(
                 headers={"User-Agent": "gesta-client"}, cookie_jar=aiohttp.DummyCookieJar()
             )
-        return self._session
-
-    def _authorized(self, headers: Mapping[str, str]) -> dict[str, str]:
-        return {"Authorization": f"Bearer {self._key}", **headers}
+        headers, data = content_of(ask)
+        return self._session.request(
+            ask.method,
+            self.server + ask.path,
+            params=query_of(ask),
+            data=data,
+            headers={"Authorization": f"Bearer {self._key}", **headers},
+            timeout=limit,
+            allow_redirects=False,
+        )
 
     async def close(self) -> None:
         session, self._session = self._session, None
@@ -341,14 +332,13 @@ class Calls:
         *parts: str,
         answer: type[ListOf[T]],
         query: Mapping[str, Any],
-        limit: int | None,
-        page: int,
+        limit: int | None = None,
     ) -> AsyncIterator[T]:
         """Item by item; each page is read when the one before is used up."""
         cursor: str | None = None
         left = limit
         while left is None or left > 0:
-            size = page if left is None else min(page, left)
+            size = PAGE_MAX if left is None else min(PAGE_MAX, left)
             got = await self.read(
                 *parts, answer=answer, query={**query, "limit": size, "cursor": cursor}
             )

@@ -20,7 +20,7 @@ from gesta.api_types.requests import (
     Submitted,
     Whole,
 )
-from gesta.api_types.structs import PAGE_MAX, ListOf
+from gesta.api_types.structs import ListOf
 from gesta.api_types.transactions import TransactionRepresentation
 from gesta.api_types.work import LEASE, Extended, Recorded, Work
 from gesta.client.connection import Ask, Calls, Json, path_of
@@ -150,7 +150,7 @@ class RequestCalls(Calls):
                     request_id, shown, timeout, cause=held and f"it is held: {held}"
                 )
 
-    async def find(
+    def find(
         self,
         *,
         flow: str | None = None,
@@ -160,14 +160,12 @@ class RequestCalls(Calls):
     ) -> AsyncIterator[RequestRepresentation]:
         """The tenant's requests, newest first. `key` selects the requests that this key led to."""
         query = {"flow": flow, "status": status, "key": key}
-        async for one in self.pages(
+        return self.pages(
             "requests",
             answer=ListOf[RequestRepresentation],
             query=query,
             limit=limit,
-            page=PAGE_MAX,
-        ):
-            yield one
+        )
 
     async def events(
         self, request_id: str, *, flow: str | None = None
