@@ -59,10 +59,7 @@ class WakeUps(LogConsumer):
             if not await self._deliver(batch[0].position, first[2], lambda: self._wake(wakes)):
                 return 0
             self._telemetry.handled(self.name, len(wakes))
-        if batch:
-            self._delivered = batch[-1].position
-        await self._move()
-        return len(batch)
+        return await self._pass(batch)
 
     async def _wake(self, wakes: Mapping[Key, Sequence[Wake]]) -> None:
         found, _ = await self._loader.load(list(wakes))

@@ -145,6 +145,13 @@ class LogConsumer(ABC):
         )
         self._quarantined.clear()
 
+    async def _pass(self, batch: Sequence[Recorded]) -> int:
+        """Move the checkpoint behind a batch that was delivered as a whole; its length."""
+        if batch:
+            self._delivered = batch[-1].position
+        await self._move()
+        return len(batch)
+
     def _words(self, batch: Sequence[Recorded], covers: Callable[[str], bool]) -> Words:
         """The events of the batch that report a status, of the flows that `covers` accepts."""
         words: Words = {}

@@ -17,7 +17,6 @@ from gesta.domain.durations import iso
 from gesta.domain.ids import KEY_LENGTH_MAX, covers
 from gesta.domain.state import State
 from gesta.domain.status_events import OWN_SOURCES, STATUS_WEBHOOKS, Event
-from gesta.domain.stream_names import config_stream
 from gesta.errors import Conflict, Fenced, InvalidRequest
 from gesta.flows.flow import Flow, Payload
 from gesta.flows.webhook import SUBSCRIPTION, Message, WebhookSubscription, endpoint_error
@@ -106,10 +105,7 @@ class StatusWebhooks(OnDemandConsumer):
             ):
                 return 0
             self._telemetry.handled(self.name, len(requests))
-        if batch:
-            self._delivered = batch[-1].position
-        await self._move()
-        return len(batch)
+        return await self._pass(batch)
 
     def _is_silent(self, state: State) -> bool:
         return state.source in OWN_SOURCES
@@ -118,10 +114,7 @@ class StatusWebhooks(OnDemandConsumer):
         """Tenant → its working subscriptions; one call reads the events of all their configs."""
         if not tenants:
             return {}
-        heads = [
-            (config_stream(tenant), self._config.version(tenant)) for tenant in sorted(tenants)
-        ]
-        self._config.apply(await self._events.read(heads))
+        await self._config.refresh(*sorted(tenants))
         found: dict[str, list[Listening]] = {}
         for tenant in tenants:
             version, known = self._config.version(tenant), self._known.get(tenant)

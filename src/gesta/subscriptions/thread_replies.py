@@ -7,13 +7,12 @@ reply, the issue is never created again. A ticket that failed, was redriven and 
 replies. A reply that Slack refuses for good is logged and is no dead letter: the issue exists.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
 from gesta.domain.commands import Purge
 from gesta.domain.status_events import REPLIES, Event
-from gesta.domain.stream_names import config_stream
 from gesta.errors import Conflict, GestaError, InvalidRequest, StoreError
 from gesta.flows import ticket
 from gesta.flows.flow import Flow, Payload
@@ -71,15 +70,12 @@ class ThreadReplies(OnDemandConsumer):
                 first.position, first.request_id, lambda: self._handle(list(events.values()))
             ):
                 return 0
-        if batch:
-            self._delivered = batch[-1].position
-        await self._move()
-        return len(batch)
+        return await self._pass(batch)
 
     async def _handle(self, events: list[Event]) -> None:
         keys: list[Key] = [(one.flow, one.tenant, one.request_id) for one in events]
         views, _ = await self._loader.load(keys)
-        await self._refresh({one.tenant for one in events})
+        await self._config.refresh(*sorted({one.tenant for one in events}))
         replies = []
         for event, key in zip(events, keys, strict=True):
             view = views.get(key)
@@ -92,10 +88,6 @@ class ThreadReplies(OnDemandConsumer):
         if replies:
             self._note(await self._intake.submit_each(replies))
             self._telemetry.handled(self.name, len(replies))
-
-    async def _refresh(self, tenants: Collection[str]) -> None:
-        heads = [(config_stream(one), self._config.version(one)) for one in sorted(tenants)]
-        self._config.apply(await self._events.read(heads))
 
     def _reply(self, event: Event, view: View) -> tuple[Payload, Options] | None:
         """The reply to a ticket, always the same for the same outcome; None: there is none."""

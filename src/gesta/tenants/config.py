@@ -240,9 +240,11 @@ class ConfigCache:
             self._tenants[config_stream(tenant)] = tenant
         return known
 
-    async def refresh(self, tenant: str) -> None:
-        """Read what is new in the tenant's stream."""
-        self.apply(await self._events.read([(config_stream(tenant), self.version(tenant))]))
+    async def refresh(self, *tenants: str) -> None:
+        """Read what is new in the streams of these tenants."""
+        self.apply(
+            await self._events.read([(config_stream(one), self.version(one)) for one in tenants])
+        )
 
     def apply(self, changes: list[Recorded]) -> list[tuple[Recorded, Exception]]:
         """Fold newer events of config streams that `version` was called for.

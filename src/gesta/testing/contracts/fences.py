@@ -30,7 +30,17 @@ LEFT = Fence("left", "another store")
 FILLING = Fence("filling", "another store")
 
 
-class FencesContract(Contract):
+class FencedContract(Contract):
+    """Puts up fences. The store may be one that other tests use afterwards."""
+
+    @pytest.fixture(autouse=True)
+    async def no_fence_is_left(self, harness: Harness) -> AsyncIterator[None]:
+        yield
+        for fence in await harness.fences.standing():
+            await harness.fences.take_down(fence)
+
+
+class FencesContract(FencedContract):
     needs = frozenset(
         {
             "events",
@@ -46,13 +56,6 @@ class FencesContract(Contract):
             "fences",
         }
     )
-
-    @pytest.fixture(autouse=True)
-    async def no_fence_is_left(self, harness: Harness) -> AsyncIterator[None]:
-        """A store may be one that other tests use afterwards."""
-        yield
-        for fence in await harness.fences.standing():
-            await harness.fences.take_down(fence)
 
     async def test_a_store_that_was_left_refuses_every_write(self, harness: Harness) -> None:
         flow, token, view, encrypted = (
@@ -201,7 +204,7 @@ class FencesContract(Contract):
         assert await harness.fences.standing() == [Fence("left", "a third store")]
 
 
-class FencesAfterRestartContract(Contract):
+class FencesAfterRestartContract(FencedContract):
     needs = frozenset({"events", "fences", "durable"})
 
     async def test_a_fence_is_kept_over_a_restart(self, harness: Harness) -> None:
@@ -209,19 +212,12 @@ class FencesAfterRestartContract(Contract):
         await reopen(harness)
         assert await harness.fences.standing() == [LEFT]
         assert await _is_refused(harness.events.append([fresh_append()]))
-        await harness.fences.take_down(LEFT)
 
 
-class QueueFencesContract(Contract):
+class QueueFencesContract(FencedContract):
     """For a queue in a database of its own. Fences of one tenant are the event store's."""
 
     needs = frozenset({"queue", "fences"})
-
-    @pytest.fixture(autouse=True)
-    async def no_fence_is_left(self, harness: Harness) -> AsyncIterator[None]:
-        yield
-        for fence in await harness.fences.standing():
-            await harness.fences.take_down(fence)
 
     async def test_a_queue_that_was_left_refuses_every_write(self, harness: Harness) -> None:
         flow, token = fresh_name(), fresh_name("token")
@@ -262,7 +258,7 @@ class QueueFencesContract(Contract):
         assert await harness.fences.standing() == [FILLING, Fence("left", "a third store")]
 
 
-class QueueFencesAfterRestartContract(Contract):
+class QueueFencesAfterRestartContract(FencedContract):
     needs = frozenset({"queue", "fences", "durable"})
 
     async def test_a_fence_of_a_queue_is_kept_over_a_restart(self, harness: Harness) -> None:
@@ -270,7 +266,6 @@ class QueueFencesAfterRestartContract(Contract):
         await reopen(harness)
         assert await harness.fences.standing() == [LEFT]
         assert await _is_refused(harness.queue.put([fresh_job(fresh_name())]))
-        await harness.fences.take_down(LEFT)
 
 
 async def _is_refused(write: Coroutine[Any, Any, object]) -> bool:

@@ -1,6 +1,5 @@
 """What every job store promises: results with codes, one claim for each job, nothing lost."""
 
-from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
 
@@ -20,7 +19,7 @@ from gesta.ports.job_store import (
     Update,
 )
 from gesta.testing.contracts.concurrency import race
-from gesta.testing.contracts.fences import FILLING, LEFT
+from gesta.testing.contracts.fences import FILLING, LEFT, FencedContract
 from gesta.testing.contracts.harness import Harness, reopen
 from gesta.testing.contracts.samples import fresh_id, fresh_name
 from gesta.testing.contracts.suite import Contract
@@ -496,15 +495,8 @@ class JobStoreContract(Contract):
         assert after.canceled - before.canceled == 1
 
 
-class JobRowsContract(Contract):
+class JobRowsContract(FencedContract):
     needs = frozenset({"job_store", "job_rows", "fences"})
-
-    @pytest.fixture(autouse=True)
-    async def no_fence_is_left(self, harness: Harness) -> AsyncIterator[None]:
-        """A store may be one that other tests use afterwards."""
-        yield
-        for fence in await harness.fences.standing():
-            await harness.fences.take_down(fence)
 
     async def test_jobs_are_copied_with_their_claims_and_counts(self, harness: Harness) -> None:
         name = fresh_name()
