@@ -15,6 +15,8 @@ from gesta.domain.state import State
 CAPTURING = {"authorization": "capture", "reservation": "posting"}
 #: Operations that move the money in one step.
 SINGLE = frozenset({"sale", "transfer", "settlement"})
+#: The reason where the gateway stored a failure with the key and answers it to every resend.
+STORED = "stored_failure"
 
 
 class Asked(msgspec.Struct, frozen=True, gc=False, array_like=True):
@@ -55,6 +57,8 @@ class Funds(msgspec.Struct, frozen=True, omit_defaults=True):
     key_seconds: float | None = None
     can_look_up: bool = False
     visible_seconds: float = 0.0
+    #: The gateway stored a failure with the key of this intent: a resend is useless.
+    is_stored: bool = False
     #: Look-ups in a row that found nothing.
     absent: int = 0
     #: When the last call of this intent ended without an answer.
