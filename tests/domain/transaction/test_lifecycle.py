@@ -5,6 +5,7 @@ from __future__ import annotations
 from random import Random
 
 import pytest
+from msgspec.structs import replace
 
 from gesta.domain import events as e
 from gesta.domain.commands import (
@@ -42,8 +43,9 @@ class Tx:
 
     def tell(self, command: Command) -> list[e.Event]:
         events = TRANSACTION.decide(self.state, command, RULES)
+        meta = replace(META, occurred_at=getattr(command, "at", None) or AT)
         for event in events:
-            self.state = TRANSACTION.evolve(self.state, event, META)
+            self.state = TRANSACTION.evolve(self.state, event, meta)
         return events
 
     def run(self, outcome: object) -> list[e.Event]:
@@ -176,14 +178,24 @@ def test_a_failure_that_the_gateway_stored_with_the_key_is_looked_up_and_not_rep
 
 def test_a_stored_failure_that_no_look_up_finds_fails_and_is_not_sent_again():
     tx = unanswered("stored_failure")
-    not_found(tx, at=AT + 10_000)
-    events = tx.tell(Reconciled(Retry("not_found"), AT + HOUR_MS))
+    not_found(tx, at=AT + HOUR_MS)
+    events = tx.tell(Reconciled(Retry("not_found"), AT + 2 * HOUR_MS))
     assert [type(one) for one in events] == [t.Resolved, e.Failed]
     state = tx.state
     assert (state.status, state.reason, state.wants) == ("failed", "not_executed", None)  # S1-4
     # A new charge needs a new key, and so a command.
-    tx.tell(Redrive(AT + HOUR_MS))
+    tx.tell(Redrive(AT + 2 * HOUR_MS))
     assert (tx.state.wants, tx.state.intent) == ("execute", 2)
+
+
+def test_a_look_up_before_the_gateway_can_see_the_call_does_not_count():
+    """A new key after one blind look-up and one that saw nothing could charge twice."""
+    tx = unanswered("stored_failure")
+    not_found(tx, at=AT + 10_000)
+    event = not_found(tx, at=AT + HOUR_MS)  # S1-4
+    assert event.next_at is not None
+    assert event.next_at > AT + HOUR_MS
+    assert isinstance(tx.tell(Reconciled(Retry("not_found"), event.next_at))[-1], e.Failed)
 
 
 def test_a_stored_failure_without_look_ups_is_given_to_a_person():

@@ -251,19 +251,18 @@ def _reconciled(
 
 
 def _absent(state: State, outcome: Retry, command: Reconciled, rules: Rules) -> list[e.Event]:
-    """The gateway does not know the call. It counts twice, and after the visibility delay.
+    """The gateway does not know the call. This counts twice, both after the visibility delay.
 
     Until then the same call is sent again while its key protects: that decides sooner than waiting.
     """
     funds = funds_of(state)
-    visible_at = funds.doubt_at + ceil(funds.visible_seconds * 1000)
-    if funds.absent + 1 >= ABSENT_TIMES and command.at >= visible_at:
+    if funds.absent + 1 >= ABSENT_TIMES and command.at >= funds.visible_at:
         evidence = outcome.detail or "the gateway has no trace"
         return _not_executed(state, "lookup", evidence, command.at)
     not_found = Unknown("not_found", outcome.detail, outcome.after_seconds)
     event = _unknown(state, not_found, state.attempts, command, rules)
     if event.policy == "reconcile" and event.next_at is not None:
-        event = replace(event, next_at=max(event.next_at, visible_at))
+        event = replace(event, next_at=max(event.next_at, funds.visible_at))
     return [event]
 
 

@@ -215,9 +215,10 @@ def _lapsed(state: State, event: t.Lapsed, version: int, at: int) -> State:
 def _unknown(state: State, event: e.OutcomeUnknown, version: int, at: int) -> State:
     funds, was_unknown = funds_of(state), state.phase == "unknown"
     called = not was_unknown or state.started is not None
+    is_absent = event.reason == "not_found" and at >= funds.visible_at
     funds = replace(
         funds,
-        absent=funds.absent + 1 if event.reason == "not_found" else 0,
+        absent=funds.absent + 1 if is_absent else 0,
         is_stored=funds.is_stored or event.reason == STORED,
         doubt_at=at if called else funds.doubt_at,
     )

@@ -3,6 +3,7 @@
 `State.facts` holds them. Two partial captures, or a partial refund, need no status of their own.
 """
 
+from math import ceil
 from typing import Any
 
 import msgspec
@@ -59,7 +60,7 @@ class Funds(msgspec.Struct, frozen=True, omit_defaults=True):
     visible_seconds: float = 0.0
     #: The gateway stored a failure with the key of this intent: a resend is useless.
     is_stored: bool = False
-    #: Look-ups in a row that found nothing.
+    #: Look-ups in a row that found nothing, after the gateway could see the call.
     absent: int = 0
     #: When the last call of this intent ended without an answer.
     doubt_at: int = 0
@@ -81,6 +82,11 @@ class Funds(msgspec.Struct, frozen=True, omit_defaults=True):
     @property
     def refundable(self) -> int:
         return self.captured - self.refunded
+
+    @property
+    def visible_at(self) -> int:
+        """From then on, a look-up that finds nothing says something."""
+        return self.doubt_at + ceil(self.visible_seconds * 1000)
 
     def money(self, minor: int) -> Money:
         return Money.of_minor(minor, self.currency)
