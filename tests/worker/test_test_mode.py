@@ -37,6 +37,7 @@ from gesta.outbound.http import HttpRequest, HttpResponse
 from gesta.outbound.rate_limits import Limit
 from gesta.outbound.smtp import Envelope, MailAnswer, MailServer
 from gesta.runtime.settings import Settings
+from gesta.worker import attempt as attempts
 from gesta.worker.test_mode import KEPT, STAND_IN
 from tests.world import URL, Note, Provider, events_of, fields, note_flow
 
@@ -456,3 +457,12 @@ async def test_a_test_is_asked_for_by_a_truth_and_nothing_else(gesta):
         for odd in ("yes", 1, None):
             with pytest.raises(InvalidRequest, match="test: true or false"):
                 await engine.submit(Note(), test=odd)  # type: ignore[arg-type]
+
+
+async def test_what_is_kept_ready_for_tenants_does_not_grow_for_ever(gesta, monkeypatch):
+    monkeypatch.setattr(attempts, "TENANTS_KEPT", 2)
+    async with Engine(URL, flows=[note_flow(Provider())]) as engine:
+        for number in range(5):
+            await engine.submit(Note(), tenant=f"tenant-{number}")
+        await gesta.settle()
+        assert len(engine.pipeline.pool._attempts.tools._of_tenants) <= 2
