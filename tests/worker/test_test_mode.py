@@ -31,7 +31,7 @@ from gesta.engine.environment import Environment, Wiring
 from gesta.engine.pipeline import Pipeline
 from gesta.flows import email, slack, sms, webhook
 from gesta.flows.deferrals import CredentialRefused
-from gesta.flows.flow import ConfigBody, Secret
+from gesta.flows.flow import ConfigBody, Rendered, Secret
 from gesta.intake.submit_options import Options
 from gesta.outbound.http import HttpRequest, HttpResponse
 from gesta.outbound.rate_limits import Limit
@@ -466,3 +466,17 @@ async def test_what_is_kept_ready_for_tenants_does_not_grow_for_ever(gesta, monk
             await engine.submit(Note(), tenant=f"tenant-{number}")
         await gesta.settle()
         assert len(engine.pipeline.pool._attempts.tools._of_tenants) <= 2
+
+
+async def test_a_credential_refused_while_a_test_is_rendered_holds_nothing(gesta):
+    async def refuse(payload: Note, attempt: Attempt) -> Rendered:
+        raise CredentialRefused("shop.account/default", "no_account")
+
+    provider = Provider()
+    declared = note_flow(provider, effects="attempt")
+    async with Engine(URL, flows=[replace(declared, render=refuse, journal=True)]) as engine:
+        outcome = await (await engine.submit(Note(), test=True)).outcome()
+        assert isinstance(outcome, Rejected)
+        assert outcome.reason == "no_account"
+        assert await engine.admin.paused(None) == []
+    assert provider.calls == []
