@@ -7,7 +7,7 @@ VENV    ?= .venv
 # Test processes at a time; 0 runs all tests in one process. One more than cores: they often wait.
 WORKERS ?= 3
 # A process without tests takes some of another one's.
-PARALLEL := -n $(WORKERS) --dist worksteal
+PARALLEL = -n $(WORKERS) --dist worksteal
 # Seeds for each test that takes `seed` in `make test-long`, and the first of them.
 SEEDS      ?= 200
 FIRST_SEED ?= 0
@@ -29,7 +29,7 @@ help:
 	@echo 'make demo       see a request go the whole road, with faults on the way   (ARGS=--stay)'
 	@echo 'make test       everything that has to be green: lint, types, all tests'
 	@echo 'make retest     the tests that failed last time, one after the other'
-	@echo 'make quick      the same without the slow tests, below a minute'
+	@echo 'make quick      the same without what needs a server or a process, about a minute'
 	@echo 'make test-long  the tests that take seeds, with many of them              (SEEDS=$(SEEDS) FIRST_SEED=$(FIRST_SEED))'
 	@echo 'make simulate   replay one simulated run, or make many                    (SEED=$(SEED) RUNS=$(RUNS))'
 	@echo 'make bench      measure                                                   (ARGS="--url postgresql --peer bullmq")'
@@ -53,6 +53,8 @@ retest: $(VENV)/.dev
 	$(BIN)/python -m pytest -n 0 -m "not long" --last-failed --last-failed-no-failures none $(ARGS)
 	@$(BIN)/python -m tests.trace.report --missing
 
+# These do not wait: one process for each of two cores.
+quick: WORKERS = 2
 quick: check
 	$(BIN)/python -m pytest $(PARALLEL) -m "not slow and not long" --hypothesis-profile=quick $(ARGS)
 

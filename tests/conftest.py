@@ -8,6 +8,7 @@ import os
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -64,6 +65,8 @@ FROM_OUTSIDE = (
     "tests/subscriptions/test_end_to_end.py",
     "tests/testing/test_plugin.py",
 )
+#: Whole folders of these. What imports them is slow, too.
+NOT_IMPORTED = (*(one for one in FROM_OUTSIDE if one.endswith("/")), "tests/interop/")
 
 
 #: These have the tests that take longest, the longest first. They are started first: then no
@@ -185,6 +188,13 @@ def pytest_unconfigure() -> None:
 def pytest_collection_finish() -> None:
     gc.freeze()
     gc.enable()
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """What `make quick` leaves out as a whole is not even imported."""
+    name = f"{collection_path.relative_to(config.rootpath).as_posix()}/"
+    is_quick = "not slow" in config.getoption("markexpr")
+    return True if is_quick and name.startswith(NOT_IMPORTED) else None
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:

@@ -7,6 +7,7 @@ import io
 import json
 import os
 import runpy
+import signal
 import socket
 import sys
 import tempfile
@@ -27,6 +28,8 @@ IMPORTED = """concurrent.futures.thread pydantic.type_adapter uvloop
 
 
 def main(channel: socket.socket) -> None:
+    # A shell that starts the tests in the background has SIGINT ignored.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     for name in IMPORTED:
         import_module(name)
     gc.collect()

@@ -23,7 +23,11 @@ class Module:
     #: Dotted: `gesta.flows.webhook`; a package is called after its folder.
     name: str
     text: str
-    tree: ast.Module
+
+    @property
+    def tree(self) -> ast.Module:
+        tree: ast.Module = _parse(self.text, str(self.path))
+        return tree
 
     @property
     def is_package(self) -> bool:
@@ -44,9 +48,7 @@ def modules(root: Path, folder: str = "src") -> list[Module]:
             continue
         name = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
         text = path.read_text(encoding="utf-8")
-        found.append(
-            Module(path, path.relative_to(root).as_posix(), name, text, _parse(text, str(path)))
-        )
+        found.append(Module(path, path.relative_to(root).as_posix(), name, text))
     return found
 
 

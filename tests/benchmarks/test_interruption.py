@@ -28,7 +28,7 @@ def test_a_signal_ends_a_bench_in_order(tmp_path, number, url):
         "-m",
         "benchmarks",
         "--requests",
-        "1000000",
+        "200000",
         "--folder",
         str(tmp_path),
     ]

@@ -115,7 +115,7 @@ class Shop:
     async def kill_at(self, point: str, operation: str, ready: dict[str, list[Request]]) -> None:
         tx, key = await self.ask(operation, ready)
         if point == NOT_ANSWERED:
-            await self.stripe.control("faults", match=key, slow_seconds=20, times=1)
+            await self.stripe.control("faults", match=key, slow_seconds=4, times=1)
         if point == WEBHOOK:
             await self.stripe.control("faults", match=key, drop=True, times=1)
             await self.stripe.control("faults", match="sk_test_1", status=500)

@@ -1,4 +1,6 @@
-"""Every channel keeps the flow contract, on every store."""
+"""Every channel keeps the flow contract on SQLite. No channel knows its store: one with personal
+data and one without keep the contract on every store.
+"""
 
 from __future__ import annotations
 
@@ -10,16 +12,25 @@ from gesta.testing.contracts.flow import FlowContract, FlowHarness
 from tests.flows.channels import CHANNELS
 from tests.stores.postgresql.places import fresh_url
 
+CASES = [(channel, "sqlite") for channel in CHANNELS] + [
+    (channel, store) for channel in ("email", "webhook") for store in ("memory", "postgresql")
+]
+
 
 class TestChannels(FlowContract):
-    @pytest.fixture(params=list(CHANNELS.values()), ids=list(CHANNELS))
-    def channel(self, request: pytest.FixtureRequest) -> FlowHarness:
-        made: FlowHarness = request.param()
+    @pytest.fixture(params=CASES, ids="-".join)
+    def case(self, request: pytest.FixtureRequest) -> tuple[str, str]:
+        """A channel and a store."""
+        made: tuple[str, str] = request.param
         return made
 
-    @pytest.fixture(params=["memory", pytest.param("sqlite", marks=pytest.mark.slow), "postgresql"])
-    async def store_url(self, request: pytest.FixtureRequest, tmp_path) -> AsyncIterator[str]:
-        match request.param:
+    @pytest.fixture
+    def channel(self, case: tuple[str, str]) -> FlowHarness:
+        return CHANNELS[case[0]]()
+
+    @pytest.fixture
+    async def store_url(self, case: tuple[str, str], tmp_path) -> AsyncIterator[str]:
+        match case[1]:
             case "memory":
                 yield "memory:contract"
             case "sqlite":

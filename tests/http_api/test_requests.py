@@ -137,7 +137,8 @@ async def test_errors_of_the_flow_are_reported_with_errors_beside_the_payload(ap
         (b"[]", 422, "invalid"),
         (b"", 400, "malformed_json"),
         (
-            b'{"flow":"shop.note","payload":' + b'{"a":' * 5_000 + b"1" + b"}" * 5_001,
+            # Python 3.12 and newer read 5,000.
+            b'{"flow":"shop.note","payload":' + b"[" * 50_000 + b"]" * 50_000 + b"}",
             400,
             "too_deep",
         ),

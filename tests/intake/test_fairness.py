@@ -8,8 +8,10 @@ import pytest
 
 from gesta import Engine, Options, Request
 from gesta.errors import PartlyAccepted, StoreError
+from gesta.intake.batch_throttle import WAIT_SECONDS_MAX, BatchThrottle
 from gesta.runtime import clock as runtime
-from tests.world import FLOW, Gate, Note, Provider, engine_of, let_run, note_flow
+from gesta.runtime.clock import spawn
+from tests.world import FLOW, Gate, Note, Provider, engine_of, let_run, note_flow, pass_time
 
 FLOOD = 2_000
 SLOTS = 16
@@ -170,3 +172,16 @@ async def test_the_slots_of_a_flow_are_not_all_filled_by_one_take(gesta, ports):
         await let_run(gesta)
         assert max(asked) == slots // 8
         gate.opened.set()
+
+
+async def test_a_batch_waits_at_most_a_second_between_two_parts_however_long_one_took(gesta):
+    async def not_far_behind(_: float) -> None: ...
+
+    throttle = BatchThrottle(gesta.runtime, not_far_behind)
+    began = gesta.runtime.monotonic()
+    gesta.advance(5)
+    waiting = spawn(throttle.give_way(began), "test")
+    await let_run(gesta)
+    await pass_time(gesta, WAIT_SECONDS_MAX)
+    await let_run(gesta)
+    assert waiting.done()

@@ -6,20 +6,27 @@ import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from decimal import Decimal
 from typing import cast
 
+import msgspec
 import pytest
 
-from gesta import Engine
+from gesta import Engine, Money
 from gesta.admin.doctor.checks import diagnose
 from gesta.admin.doctor.collect import examine
 from gesta.domain.event_message import Attributes
+from gesta.domain.state import State
+from gesta.domain.transaction.funds import opening_facts
 from gesta.engine.environment import Environment, Wiring
-from gesta.flows import slack, ticket
+from gesta.errors import StoreError
+from gesta.flows import card, slack, ticket
 from gesta.intake.inbound import slack as slack_events
 from gesta.maintenance.queue_alarms import standings
+from gesta.maintenance.unknown_money import unknown_money
 from gesta.ports.boundary_queue import BoundaryCounts, BoundaryQueue, Delivery, Envelope
 from gesta.ports.job_queue import Backlog
+from gesta.ports.read_model import SweepIndex
 from gesta.runtime.clock import Runtime, sleep
 from gesta.runtime.settings import Settings
 from gesta.testing.plugin import Harness
@@ -168,3 +175,48 @@ async def test_events_that_wait_while_no_worker_runs_grow_old(
         await engine.pipeline.inbound_age.received(gesta.runtime.now_ms())
         await engine.pipeline.store_metrics.step()
         assert inbound_alarms(engine) == set()
+
+
+async def test_a_broker_out_of_reach_hides_nothing_of_our_own_store(
+    gesta: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with engine_with_boundary(gesta, monkeypatch, work=True) as (engine, queue):
+
+        async def fail() -> BoundaryCounts:
+            raise StoreError("the broker is out of reach")
+
+        monkeypatch.setattr(queue, "counts", fail)
+        await engine.admin.pause(flow="notification.slack")
+        await engine.submit(slack.Message(channel="C0PS", text="hello"))
+        for _ in range(3):
+            gesta.advance(70)
+            await gesta.settle(days=0)
+        shown = engine.metrics().decode()
+        assert 'gesta_queue_depth{flow="notification.slack",status="held"} 1.0' in shown
+        assert inbound_alarms(engine) == set()
+
+
+async def test_the_money_of_test_requests_is_not_in_doubt() -> None:
+    flow = card.flow()
+    facts = opening_facts(Money("4.00", "EUR"), "sale")
+    live = State(
+        "r",
+        "default",
+        flow.name,
+        "unknown",
+        1,
+        0,
+        0,
+        phase="unknown",
+        operation="sale",
+        facts=facts,
+    )
+
+    class Index:
+        async def unknown(self, *_: object) -> list[State]:
+            return [live, msgspec.structs.replace(live, test=True)]
+
+    found = await unknown_money([flow], cast("SweepIndex", Index()), NOW)
+    assert {key: (one.count, one.amount) for key, one in found.items()} == {
+        (flow.name, "EUR"): (1, Decimal("4.00"))
+    }

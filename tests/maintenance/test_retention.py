@@ -12,6 +12,7 @@ from gesta import Conflict, Engine, Event, NotFound, Rejected, Retry
 from gesta.domain.commands import Rules
 from gesta.errors import BadSettings
 from gesta.flows.flow import Flow
+from gesta.projector.rebuild import ROLE as REBUILD
 from gesta.runtime.settings import load
 from gesta.stores.sqlite.database import open_connection
 from tests.world import FLOW, URL, Note, Provider, all_events, let_run, note_flow, pass_time
@@ -207,4 +208,18 @@ async def test_a_callers_own_id_that_looks_old_is_kept_as_long_as_any_other(gest
         await days_pass(gesta, 20)
         assert [view.state.id for view in await engine.find()] == [own]
         await days_pass(gesta, 11)
+        assert await engine.find() == []
+
+
+async def test_nothing_goes_while_a_rebuild_runs(gesta):
+    async with keeping(Provider(), 30) as engine:
+        old = await engine.submit(Note("one"))
+        await gesta.settle()
+        leases = engine.pipeline.environment.stores.leases
+        gesta.advance(31 * DAY_SECONDS)
+        for _ in range(120):
+            assert await leases.claim(REBUILD, "another process", 120.0)
+            await pass_time(gesta, 60, step_seconds=60)
+        assert [view.state.id for view in await engine.find()] == [old.id]
+        await pass_time(gesta, 2 * 3700, step_seconds=60)
         assert await engine.find() == []

@@ -210,3 +210,17 @@ def test_two_schedules_of_one_name_are_refused():
     engine = engine_of(Provider())
     with pytest.raises(BadSchedule, match="declared already"):
         engine.every("0 * * * *", name="hourly")(note)
+
+
+async def test_a_function_that_goes_on_raising_is_called_less_and_less_often(gesta):
+    calls = []
+
+    async def raising(due: datetime) -> Note:
+        calls.append(due)
+        raise RuntimeError("no")
+
+    async with engine_of(Provider(), raising):
+        await pass_time(gesta, 3540, step_seconds=60)
+        await pass_time(gesta, 60 + 120, step_seconds=1)
+    # After 1, 2, 4, 8 … seconds, each within a look of the timer.
+    assert 5 <= len(calls) <= 9

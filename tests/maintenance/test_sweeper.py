@@ -1,12 +1,13 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
 from gesta import Done, Engine, Flow, Payload, Rejected, Retry, Unknown
-from gesta.errors import Fenced
+from gesta.errors import Fenced, StoreError
 from gesta.maintenance import sweeper as sweep
 from gesta.ports.job_queue import Job
 from gesta.testing.plugin import Harness
@@ -443,3 +444,17 @@ async def test_the_sweeper_forgets_token_buckets_that_are_full(gesta):
         await buckets.close([(("default", "a limit"), 1_000)])
         await pass_time(gesta, 65, 0.5)
         assert await buckets.forget(10) == 0
+
+
+async def test_a_chore_that_fails_is_not_tried_again_before_its_period():
+    tries = []
+
+    async def fail() -> None:
+        tries.append(1)
+        raise StoreError("out of reach")
+
+    chore = sweep.Chore(60.0, fail)
+    for now in (0.0, 59.0, 60.0):
+        with suppress(StoreError):
+            await chore.do(now)
+    assert len(tries) == 2

@@ -81,6 +81,7 @@ async def test_another_tenants_sends_are_delivered_while_twenty_names_hang(monke
         assert {(await one.view()).state.status for one in hanging} == {"queued"}
 
 
+@pytest.mark.slow
 async def test_a_name_without_an_answer_fails_attempts_of_its_own_request(monkeypatch):
     async with world(monkeypatch) as (_, receiver), Engine("memory:", flows=[call]) as engine:
         request = await engine.submit(Call(f"http://n.dead:{receiver.port}/"))

@@ -71,6 +71,12 @@ def results(kind):
     return JobResults(kind(runtime), runtime)
 
 
+@pytest.fixture(autouse=True)
+def every_level(caplog):
+    """Whatever level a test before this one has set."""
+    caplog.set_level(logging.DEBUG, "gesta")
+
+
 def lines(caplog):
     return [(one.levelname, one.getMessage()) for one in caplog.records]
 

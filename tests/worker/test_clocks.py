@@ -5,7 +5,7 @@ from __future__ import annotations
 from gesta.domain.commands import Rules
 from gesta.domain.state import QUEUE_HORIZON_MS, State
 from gesta.ports.job_queue import Ack, Job, LeasedJob, Release
-from gesta.worker.preflight import examine, settled
+from gesta.worker.preflight import _not_yet, examine, settled
 
 DUE_MS = 1_800_000_000_000
 FIVE_MINUTES_MS = 300_000
@@ -58,3 +58,15 @@ def test_a_scheduled_job_that_comes_early_by_our_clock_is_kept_and_one_with_a_fa
     assert settled(LeasedJob(job, "token", 1, DUE_MS - QUEUE_HORIZON_MS - 1), state, state) == Ack(
         "r-1", "token"
     )
+
+
+def test_a_job_that_is_due_by_the_queues_clock_only_is_not_released_until_a_time_that_has_come():
+    """It would be taken again at once, and again, until our clock says so, too."""
+    state = State("r", "default", "test.note", "queued", 1, 0, 0, dispatch_version=1, due_at=DUE_MS)
+    job = Job("r-1", "default", "test.note", "r", 1, due_ms=DUE_MS)
+    leased = LeasedJob(job, "token", 1, DUE_MS)
+    released = _not_yet(leased, state, now_ms=DUE_MS - FIVE_MINUTES_MS)
+    assert isinstance(released, Release)
+    assert released.due_ms > DUE_MS
+    nearly = _not_yet(leased, state, now_ms=DUE_MS - 7)
+    assert nearly == Release("r-1", "token", DUE_MS + 7)

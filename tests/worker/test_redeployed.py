@@ -4,9 +4,11 @@ today.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from gesta import Done, Engine, OutcomeTimeout, Retry, Unknown
+from gesta import Done, Engine, OutcomeTimeout, Payload, Retry, Unknown
 from tests.world import URL, Note, Provider, engine_of, let_run, note_flow
 
 
@@ -88,3 +90,21 @@ async def test_a_clock_that_was_set_back_does_not_stop_the_work(tmp_path, gesta)
     stores = await open_stores(url, early)
     assert await stores.leases.claim("projector", "second", 4)
     await stores.close()
+
+
+async def test_a_question_that_cannot_be_asked_leaves_the_outcome_unknown(gesta):
+    """The payload no longer fits: that says nothing about the call that was made."""
+
+    class Stricter(Payload, frozen=True):
+        text: int
+
+    provider, asked = Provider(Unknown("no_answer")), Provider(Unknown("not_yet"))
+    async with engine_of(provider, on_unknown="reconcile", reconcile=asked) as engine:
+        request = await engine.submit(Note())
+        await let_run(gesta)
+    declared = note_flow(provider, on_unknown="reconcile", reconcile=asked)
+    async with Engine(URL, flows=[replace(declared, payload=Stricter)]) as engine:
+        await gesta.settle()
+        state = (await engine.get(request.id)).state
+    assert (state.status, state.reason) == ("unknown", "bad_payload")
+    assert (len(provider.calls), asked.calls) == (1, [])

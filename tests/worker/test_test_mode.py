@@ -31,12 +31,13 @@ from gesta.engine.environment import Environment, Wiring
 from gesta.engine.pipeline import Pipeline
 from gesta.flows import email, slack, sms, webhook
 from gesta.flows.deferrals import CredentialRefused
-from gesta.flows.flow import ConfigBody, Secret
+from gesta.flows.flow import ConfigBody, Rendered, Secret
 from gesta.intake.submit_options import Options
 from gesta.outbound.http import HttpRequest, HttpResponse
 from gesta.outbound.rate_limits import Limit
 from gesta.outbound.smtp import Envelope, MailAnswer, MailServer
 from gesta.runtime.settings import Settings
+from gesta.worker import attempt as attempts
 from gesta.worker.test_mode import KEPT, STAND_IN
 from tests.world import URL, Note, Provider, events_of, fields, note_flow
 
@@ -456,3 +457,26 @@ async def test_a_test_is_asked_for_by_a_truth_and_nothing_else(gesta):
         for odd in ("yes", 1, None):
             with pytest.raises(InvalidRequest, match="test: true or false"):
                 await engine.submit(Note(), test=odd)  # type: ignore[arg-type]
+
+
+async def test_what_is_kept_ready_for_tenants_does_not_grow_for_ever(gesta, monkeypatch):
+    monkeypatch.setattr(attempts, "TENANTS_KEPT", 2)
+    async with Engine(URL, flows=[note_flow(Provider())]) as engine:
+        for number in range(5):
+            await engine.submit(Note(), tenant=f"tenant-{number}")
+        await gesta.settle()
+        assert len(engine.pipeline.pool._attempts.tools._of_tenants) <= 2
+
+
+async def test_a_credential_refused_while_a_test_is_rendered_holds_nothing(gesta):
+    async def refuse(payload: Note, attempt: Attempt) -> Rendered:
+        raise CredentialRefused("shop.account/default", "no_account")
+
+    provider = Provider()
+    declared = note_flow(provider, effects="attempt")
+    async with Engine(URL, flows=[replace(declared, render=refuse, journal=True)]) as engine:
+        outcome = await (await engine.submit(Note(), test=True)).outcome()
+        assert isinstance(outcome, Rejected)
+        assert outcome.reason == "no_account"
+        assert await engine.admin.paused(None) == []
+    assert provider.calls == []

@@ -13,13 +13,13 @@ import msgspec
 
 from gesta.domain import events as e
 from gesta.domain.codec import encode, event_types
-from gesta.domain.commands import Command, Rules
+from gesta.domain.commands import Command, HoldRequest, Rules
 from gesta.domain.ids import event_id
 from gesta.domain.lifecycle import Lifecycle
 from gesta.domain.lifecycles import lifecycle_of
 from gesta.domain.state import State
 from gesta.domain.stream_names import request_stream
-from gesta.errors import Busy, StoreError
+from gesta.errors import Busy, Fenced, StoreError
 from gesta.ports.event_store import Append, Appended, AppendVerdict, Known, NewEvent, Stale
 from gesta.ports.job_queue import Drop, Settled, Settlement
 from gesta.ports.read_model import View
@@ -116,10 +116,12 @@ class Recorder:
             entry = Entry(append, settlement, dropped, changed)
             try:
                 recording = await self._commit.add(entry)
-            except StoreError:
+            except StoreError as error:
                 if not insist:
                     raise
-                recording = await self._again(entry)
+                raise_if_gone = partial(_raise_if_gone, command)
+                raise_if_gone(error)
+                recording = await self._again(entry, raise_if_gone)
             if (
                 append is None
                 or isinstance(recording.verdict, Appended)
@@ -160,7 +162,7 @@ class Recorder:
         except StoreError:
             if not insist:
                 raise
-            return (await self._again(entry)).settled
+            return (await self._again(entry, lambda _: None)).settled
 
     async def states(self, tenant: str, names: Sequence[tuple[str, str]]) -> list[State]:
         """Requests of a tenant by flow and id, as they are now; those that exist."""
@@ -174,10 +176,10 @@ class Recorder:
         fresh = await (self._store_retry.insist(read) if insist else read())
         return view if fresh is None else fresh
 
-    async def _again(self, entry: Entry) -> Recording:
+    async def _again(self, entry: Entry, failed: Callable[[StoreError], None]) -> Recording:
         # The same events with the same ids: the store recognises them if it has written them.
         settlements = () if entry.settlement is None else (entry.settlement,)
-        return await self._store_retry.again(lambda: self._commit.add(entry), settlements)
+        return await self._store_retry.again(lambda: self._commit.add(entry), settlements, failed)
 
     def _append(
         self,
@@ -216,6 +218,12 @@ class Recorder:
         return after, Append(
             request_stream(state.flow, state.tenant, state.id), expected, tuple(new)
         )
+
+
+def _raise_if_gone(command: Command, error: StoreError) -> None:
+    """Raise where no repetition helps: a job is to be held, and its tenant has left the store."""
+    if isinstance(command, HoldRequest) and isinstance(error, Fenced) and error.tenant is not None:
+        raise error
 
 
 def drop_job(before: State, _: State) -> Settlement:

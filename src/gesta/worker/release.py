@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from gesta.domain.commands import Cancel, Command, CommandRefused, HoldRequest, Postpone
 from gesta.domain.outcome import Retry
 from gesta.domain.state import QUEUE_HORIZON_MS
-from gesta.errors import BadScope, Busy, StoreError
+from gesta.errors import BadScope, Busy, Fenced, StoreError
 from gesta.flows.deferrals import ConfigMissing, CredentialRefused, Postponed
 from gesta.flows.flow import Flow
 from gesta.ports.job_queue import Hold, LeasedJob, Release, Settlement
@@ -127,15 +127,22 @@ class JobRelease:
             self._telemetry.store_failed("worker", error)
 
     async def hold(self, leased: LeasedJob, hold: Hold, view: View, *, insist: bool) -> None:
-        """Hold a job that a pause covers, on record."""
-        await self._recorder.apply(
-            view,
-            HoldRequest(hold.scope),
-            self._flows[view.state.flow].rules,
-            lambda _, __: hold,
-            causation_id=leased.job.id,
-            insist=insist,
-        )
+        """Hold a job that a pause covers, on record.
+
+        Of a tenant that was copied to another store, the job alone is held: the tenant's pause
+        stands as long as its fence, and until then the job must not keep a slot.
+        """
+        try:
+            await self._recorder.apply(
+                view,
+                HoldRequest(hold.scope),
+                self._flows[view.state.flow].rules,
+                lambda _, __: hold,
+                causation_id=leased.job.id,
+                insist=insist,
+            )
+        except Fenced:
+            await self._recorder.settle(hold, insist=insist)
 
     async def _settle(self, run: Running, command: Command, settlement: Settlement) -> None:
         await self._recorder.apply(

@@ -1,11 +1,12 @@
 """One tenant's part of a store into another: the others stay where they are and go on."""
 
 import asyncio
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
 
-from gesta import Erased
+from gesta import Engine, Erased
 from gesta.errors import BadInput, Fenced, Forbidden, StoreError
 from gesta.maintenance.store_copy import copy as copying
 from gesta.maintenance.store_copy import roles
@@ -86,6 +87,25 @@ async def test_what_the_tenant_had_to_expire_does_not_stop_the_sweep_for_the_oth
         request = await engine.submit(Letter(2), tenant="globex", ttl=timedelta(seconds=2))
         (state,) = await ended(engine, request.id, tenant="globex")
     assert (state.status, stage.effects) == ("expired", {})
+
+
+@pytest.mark.slow
+async def test_jobs_of_a_tenant_that_left_keep_no_slot_from_the_others(stage):
+    async with stage.engine("source", work=False) as engine:
+        for number in range(3):
+            await engine.submit(Letter(number), tenant="acme")
+        await stage.copy("acme")
+    flow = replace(stage.flow(), concurrency=2)
+    async with Engine(flows=[flow], settings=stage.settings("source")) as engine:
+        inspection = engine.pipeline.environment.stores.job_inspection
+
+        async def are_held() -> bool:
+            return sum(one.held for one in (await inspection.backlog()).values()) == 3
+
+        await eventually(are_held)
+        request = await engine.submit(Letter(9), tenant="globex")
+        await ended(engine, request.id, tenant="globex")
+    assert stage.effects == {9: 1}
 
 
 @pytest.mark.slow

@@ -31,34 +31,43 @@ async def run_until_killed(point: str, folder: Path, url: str) -> None:
             await process.wait()
 
 
-@pytest.mark.parametrize(
-    ("point", "is_refused", "effects_before"),
-    [
-        ("enqueued, still undispatched", False, 0),
-        ("leased, nothing done", False, 0),
-        ("recorded, not deleted", False, 1),
-        ("copied, not deleted", True, 0),
-    ],
+#: Point, whether the first call is refused, and the effects before the kill.
+POINTS = (
+    ("enqueued, still undispatched", False, 0),
+    ("leased, nothing done", False, 0),
+    ("recorded, not deleted", False, 1),
+    ("copied, not deleted", True, 0),
 )
-async def test_a_request_has_one_effect_wherever_its_process_is_killed(
-    moto, prefix, tmp_path, point, is_refused, effects_before
-):
-    url = moto.queue_url(prefix, VISIBILITY_SECONDS)
-    settings = settings_of(tmp_path, url)
-    async with Engine(flows=[parcels(tmp_path)], settings=settings, work=False) as engine:
+
+
+async def test_a_request_has_one_effect_wherever_its_process_is_killed(moto, prefix, tmp_path):
+    """At all points at once: each spends its time waiting until SQS shows a message again."""
+    async with asyncio.TaskGroup() as group:
+        for number, (point, is_refused, effects_before) in enumerate(POINTS):
+            folder = tmp_path / str(number)
+            folder.mkdir()
+            url = moto.queue_url(f"{prefix}n{number}", VISIBILITY_SECONDS)
+            group.create_task(check_point(point, folder, url, is_refused, effects_before))
+
+
+async def check_point(
+    point: str, folder: Path, url: str, is_refused: bool, effects_before: int
+) -> None:
+    settings = settings_of(folder, url)
+    async with Engine(flows=[parcels(folder)], settings=settings, work=False) as engine:
         request_id = (await engine.submit(Parcel(number=7, is_refused=is_refused))).id
-    await run_until_killed(point, tmp_path, url)
-    assert len(effects_in(tmp_path)) == effects_before
-    async with Engine(flows=[parcels(tmp_path)], settings=settings) as engine:
+    await run_until_killed(point, folder, url)
+    assert len(effects_in(folder)) == effects_before, point
+    async with Engine(flows=[parcels(folder)], settings=settings) as engine:
         request = await engine.request(request_id)
-        assert isinstance(await request.outcome(timeout=40), Done)
+        assert isinstance(await request.outcome(timeout=40), Done), point
         stores = engine.pipeline.environment.stores
         async with asyncio.timeout(40):
             # Copies that are left find the request ended, and are deleted without a call.
             while await stores.job_inspection.count(10):
                 await asyncio.sleep(0.2)
-        assert await request.status() == "completed"
-    assert effects_in(tmp_path) == ["7"]  # K-3, K-4, K-9
+        assert await request.status() == "completed", point
+    assert effects_in(folder) == ["7"], point  # K-3, K-4, K-9
 
 
 async def test_a_call_that_was_cut_short_is_not_made_again_where_a_person_decides(

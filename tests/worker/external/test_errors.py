@@ -7,13 +7,13 @@ import asyncio
 import pytest
 
 from gesta import Engine, Request
-from gesta.errors import LeaseLost, StoreError
+from gesta.errors import LeaseLost, Overloaded, StoreError
 from gesta.ports.job_queue import Drop, Job
 from gesta.runtime.clock import spawn
 from gesta.runtime.settings import Settings
 from gesta.stores.memory.job_queue import MemoryJobQueue
 from gesta.testing.plugin import Harness
-from gesta.worker.external import RecordFailed, RecordSent
+from gesta.worker.external import RecordFailed, RecordSent, long_poll
 from tests.worker.external.leased import (
     FLOW,
     LEASE_SECONDS,
@@ -300,3 +300,26 @@ async def test_an_expired_lease_on_a_request_that_is_gone_leaves_no_job(gesta):
         assert await stores.external_leases.lease_external("token", job.flow, 1, LEASE_SECONDS)
         await pass_time(gesta, LEASE_SECONDS + NOTICED_SECONDS)
         assert await stores.job_inspection.count(10) == 0
+
+
+async def test_a_release_is_given_up_when_every_lease_has_ended(gesta, ports):
+    async with warehouse() as engine:
+        await engine.submit(Pick())
+        item = await take_one(engine, gesta)
+        ports.queue.fail("settle", times=1_000_000)
+        giving_back = spawn(engine.external.give_back([item]), "test")
+        await pass_time(gesta, 2 * LEASE_SECONDS)
+        assert giving_back.done()
+
+
+async def test_callers_beyond_the_places_of_a_process_are_refused(gesta, monkeypatch):
+    monkeypatch.setattr(long_poll, "WAITING_MAX", 1)
+    async with warehouse() as engine:
+        first = spawn(engine.external.take(FLOW, tenant="acme", wait_seconds=20), "test")
+        await let_run(gesta)
+        # Of another tenant, so its external queue is another one.
+        second = spawn(engine.external.take(FLOW, tenant="globex", wait_seconds=20), "test")
+        await pass_time(gesta, 21)
+        assert first.result() == []
+        with pytest.raises(Overloaded):
+            second.result()

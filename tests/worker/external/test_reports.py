@@ -211,6 +211,7 @@ async def test_a_text_that_cannot_be_compared_with_the_payload_is_not_kept(gesta
         (RecordSent(attempts=1, correlation_id="\ud800"), "correlationId"),
         (RecordSent(attempts=1, actor=Actor("")), "actor"),
         (RecordSent(attempts=1, actor=Actor("a", ("x",) * 51)), "actor"),
+        (RecordSent(attempts=1, actor=Actor("a", ("x" * 513,))), "actor"),
     ],
 )
 async def test_a_report_that_cannot_be_is_refused_with_the_field_and_the_lease_stays(
@@ -445,3 +446,14 @@ async def test_a_token_of_an_earlier_opening_speaks_of_that_one_only(gesta):
         assert (
             await engine.external.report(FLOW, new.id, new.token, RecordSent(attempts=2))
         ).status == "completed"
+
+
+async def test_a_token_is_good_for_its_tenant_flow_and_request_only(gesta):
+    async with warehouse() as engine:
+        await engine.submit(Pick())
+        item = await take_one(engine, gesta)
+        read = engine.external._lease_tokens.read
+        assert read("default", FLOW, item.id, item.token) is not None
+        assert read("acme", FLOW, item.id, item.token) is None
+        assert read("default", "other.flow", item.id, item.token) is None
+        assert read("default", FLOW, item.id[::-1], item.token) is None
