@@ -80,4 +80,5 @@ _BY_CODE: Mapping[str, type[e.GestaError]] = {
     "bad_cursor": e.BadCursor,
     "conflict": e.Conflict,
     "in_doubt": e.InDoubt,
+    "ledger_unavailable": e.ListingFailed,
 }
