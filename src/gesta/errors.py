@@ -24,6 +24,7 @@ GestaError
 ├── Erased                 the person it is about was erased
 ├── PartlyAccepted         the store failed during a batch; it has the answers so far
 ├── Overloaded             too many requests wait, or the disk is nearly full; nothing was written
+├── ListingFailed          the ledger of a gateway cannot be read now
 ├── RendererDown           no template can be rendered now
 ├── PoisonEvent            a stored event cannot be read; it is quarantined
 └── StoreError             the store cannot be used
@@ -306,6 +307,14 @@ class RendererDown(GestaError):
 
     def __init__(self, fault: str) -> None:
         super().__init__(f"no template can be rendered: {fault}")
+
+
+class ListingFailed(GestaError):
+    """A page of a gateway's ledger could not be read. Ask again later; nothing was changed."""
+
+    def __init__(self, reason: str, detail: str = "", after_seconds: float = 0.0) -> None:
+        super().__init__(f"the ledger cannot be read: {reason}" + (detail and f": {detail}"))
+        self.reason, self.detail, self.after_seconds = reason, detail, after_seconds
 
 
 class PoisonEvent(GestaError):

@@ -19,7 +19,7 @@ from tests.cli.shop import note
 #: What commands ask of a server when one is named.
 SERVED = frozenset(
     """submit show list tail retry cancel redrive resolve dlq config template key pause resume
-    erase tx""".split()
+    erase tx reconcile""".split()
 )
 
 

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from gesta.domain.money import Money
+from gesta.errors import ListingFailed
 from tests.payments.test_reconciliation import Listing, row
 
+ON_THE_STORE_ONLY: frozenset[str] = frozenset()
 WINDOW = ("--from", "2027-01-01", "--to", "2027-01-31T12:00:00+01:00")
 
 
@@ -22,8 +26,9 @@ def rows(cli, monkeypatch):
         "api_key=sk_test_1",
     )
     assert put.code == 0, put.err
-    listing = Listing(row(), row(id="txn_2", kind="fee", amount=Money("-1.00", "EUR")))
+    listing: Any = Listing(row(), row(id="txn_2", kind="fee", amount=Money("-1.00", "EUR")))
     monkeypatch.setattr("gesta.admin.admin.installed", lambda: [listing])
+    return listing
 
 
 def test_differences_are_printed_as_table_json_and_csv(cli, rows):
@@ -50,3 +55,14 @@ def test_a_wrong_gateway_or_window_is_refused(cli, rows):
         "reconcile", "--gateway", "stripe-eu", "--from", "2027-02-01", "--to", "2027-01-01"
     )
     assert (turned.code, "at most 92 days" in " ".join(turned.err.split())) == (2, True)
+
+
+def test_a_gateway_that_does_not_list_is_an_error_and_no_traceback(cli, rows, monkeypatch):
+    async def fails(*_: object) -> None:
+        raise ListingFailed("throttled", "Stripe asks to wait", 1.0)
+
+    monkeypatch.setattr(rows, "list", fails)
+    answer = cli("reconcile", "--gateway", "stripe-eu", *WINDOW)
+    assert answer.code == 1, answer
+    assert "the ledger cannot be read: throttled: Stripe asks to wait" in answer.err
+    assert "Traceback" not in answer.err

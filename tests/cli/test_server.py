@@ -35,7 +35,6 @@ def test_every_command_asks_the_server_or_says_that_it_works_on_the_store(
         ["doctor"],
         ["copy", "--to", "sqlite:///other.db"],
         ["config", "apply", "config.toml"],
-        ["reconcile", "--gateway", "main"],
     ):
         answer = cli(*arguments, "--server", server.address)
         assert answer.code == 2, answer
@@ -53,7 +52,6 @@ def test_every_command_asks_the_server_or_says_that_it_works_on_the_store(
         "copy",
         "settings",
         "jobs",
-        "reconcile",
         "sandbox",
     }
 

@@ -84,6 +84,7 @@ def test_the_table_of_errors_lists_every_code_with_its_status():
     others = {
         (409, "beyond_authorization"),
         (409, "beyond_capture"),
+        (503, "ledger_unavailable"),
         (503, "overloaded"),
         (503, "renderer_unavailable"),
         (503, "store_unavailable"),

@@ -42,6 +42,8 @@ BEYOND_A_SCHEMA = {
     "post_reservation": {"amount", "key"},
     "preview_template": {"variables"},
     "put_config": {"fields"},
+    # The window ends after it begins.
+    "reconcile": {"to"},
     "refund": {"amount", "key"},
     "report_outcome": {"id", "tenant", "reason", "retryable", "lastError", "retryAfterSec"}
     | {"providerMessageId", "targetId", "amount", "providerTxnId"},

@@ -156,6 +156,7 @@ class Planted:
             "cursor": self.requests[-1][1],
             "token": self.token,
             "address": NUMBER,
+            "gateway": CODE,
         }
 
     def headers(self) -> dict[str, str]:
@@ -193,6 +194,12 @@ async def plant(api: Served) -> Planted:
     planted.requests.append((COMMON, waits.id))
     await admin.put_config(
         "webhook.endpoint", CODE, {**ENDPOINT, "url": f"https://{MARK}.example/hooks"}, tenant=OWNER
+    )
+    await admin.put_config(
+        "payment.gateway",
+        CODE,
+        {"type": "stripe", "account": f"acct_{MARK}", "api_key": "sk_test_1"},
+        tenant=OWNER,
     )
     # At no status that anything here comes to: what is told is a request, too.
     told = {"endpoint": f"{MARK} endpoint", "statuses": ["complained"]}

@@ -47,6 +47,7 @@ NAMES: dict[str, tuple[str | None, str]] = {
     "POST /v1/requests/{id}/refund": ("submit", "flow"),
     "POST /v1/requests/{id}/void": ("submit", "flow"),
     "POST /v1/requests/{id}/reverse": ("submit", "flow"),
+    "POST /v1/reconciliations": ("operate", ""),
     "GET /v1/dead-letters": ("read", "cursor limit flow reason"),
     "GET /v1/dead-letters/{id}": ("read", "flow"),
     "DELETE /v1/dead-letters/{id}": ("operate", "flow"),
@@ -111,6 +112,7 @@ BODIES = {
     "POST /v1/requests/{id}/refund": "key amount",
     "POST /v1/requests/{id}/void": "key",
     "POST /v1/requests/{id}/reverse": "key",
+    "POST /v1/reconciliations": "gateway from to",
     "POST /v1/bulk": (
         "action flow status reason target template deadLetters since until dryRun rate outcome "
         "evidence ttlSeconds again"

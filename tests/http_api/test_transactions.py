@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from gesta import Money
 from gesta.flows import card
 from tests.http_api.served import served
 from tests.stores.postgresql.places import fresh_url
@@ -130,3 +131,24 @@ async def test_metrics_count_what_moved(api):
     assert found["authorized_total"] == 1  # R1-47
     assert found["captured_total"] == 1  # R1-47
     assert found["reversed_total"] == 1  # R1-47
+
+
+async def test_reconciliation_over_http(api):
+    account = {"type": "stripe", "account": "acct_1", "api_key": "sk_test_1"}
+    await api.engine.admin.put_config("payment.gateway", "default", account)
+    operator = await api.key("operate")
+    refused = await api.call(
+        "POST", "/v1/reconciliations", {"gateway": "default"}, key=await api.key("submit")
+    )
+    assert refused.status == 403
+    wrong = {"gateway": "default", "from": "2027-02-01T00:00:00Z", "to": "2027-01-01T00:00:00Z"}
+    answer = await api.call("POST", "/v1/reconciliations", wrong, key=operator)
+    assert (answer.status, list(answer.body["errors"])) == (422, ["to"])
+    answer = await api.call("POST", "/v1/reconciliations", {"gateway": "no"}, key=operator)
+    assert answer.status == 404
+    request = await api.engine.submit(card.Sale(Money("49.90", "EUR"), source="pm_1"))
+    await request.outcome(timeout=20)
+    answer = await api.call("POST", "/v1/reconciliations", {"gateway": "default"}, key=operator)
+    assert answer.status == 200, answer
+    assert (answer.body["counts"]["matched"], answer.body["corrections"]) == (1, 0)  # R1-40
+    assert answer.body["from"] < answer.body["to"]

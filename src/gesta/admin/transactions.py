@@ -1,11 +1,16 @@
 """Transactions as the API shows them."""
 
-from gesta.api_types.transactions import TransactionRepresentation
+from gesta.api_types.transactions import (
+    FindingRepresentation,
+    ReconciliationRepresentation,
+    TransactionRepresentation,
+)
 from gesta.domain.durations import iso
 from gesta.domain.lifecycles import lifecycle_of
 from gesta.domain.state import State
 from gesta.domain.transaction.funds import funds_of
 from gesta.errors import NotFound
+from gesta.payments.reconcile import Report
 
 
 def transaction_representation(state: State) -> TransactionRepresentation:
@@ -33,4 +38,30 @@ def transaction_representation(state: State) -> TransactionRepresentation:
         reason=state.reason or None,
         capture_before=None if funds.capture_before is None else iso(funds.capture_before),
         balances=funds.balances,
+    )
+
+
+def reconciliation_representation(report: Report) -> ReconciliationRepresentation:
+    findings = [
+        FindingRepresentation(
+            kind=one.kind,
+            row=one.row,
+            request_id=one.request_id,
+            flow=one.flow,
+            operation=one.operation,
+            intent=one.intent,
+            found=one.found,
+            recorded=one.recorded,
+            corrected=one.corrected,
+        )
+        for one in report.findings
+    ]
+    return ReconciliationRepresentation(
+        gateway=report.gateway,
+        since=iso(report.from_ms),
+        until=iso(report.to_ms),
+        rows=report.rows,
+        counts=report.counts,
+        findings=findings,
+        corrections=report.corrections,
     )

@@ -4,6 +4,7 @@ from typing import Annotated, Any
 
 import msgspec
 
+from gesta.api_types.bulk import Moment
 from gesta.api_types.structs import Asked, Representation
 from gesta.domain.ids import KEY_LENGTH_MAX
 from gesta.domain.lifecycles import Status
@@ -73,3 +74,47 @@ class TransactionRepresentation(Representation, frozen=True):
     capture_before: str | None
     #: Account → balance in the smallest unit of the currency; they sum to zero.
     balances: dict[str, int]
+
+
+class Reconcile(Asked, frozen=True):
+    """Compare a gateway's ledger with the record. `gateway`: the code of its config.
+
+    Rows created from `from` on and before `to`. Without `to` until now; without `from` three days.
+    """
+
+    gateway: Annotated[str, msgspec.Meta(min_length=1, max_length=64)]
+    since: Moment | None = msgspec.field(default=None, name="from")
+    until: Moment | None = msgspec.field(default=None, name="to")
+
+
+class FindingRepresentation(Representation, frozen=True):
+    """A row of the ledger or a movement on record, and how the two sides compare."""
+
+    kind: str = msgspec.field(name="class")
+    #: The gateway's id of the row; empty: it has none.
+    row: str
+    #: The transaction; empty: none was found.
+    request_id: str
+    flow: str
+    operation: str
+    intent: int
+    #: What the gateway says, and what is on record.
+    found: Money | None
+    recorded: Money | None
+    #: An event was appended to the transaction, by this run or an earlier one.
+    corrected: bool
+
+
+class ReconciliationRepresentation(Representation, frozen=True):
+    """One run: what was compared, and everything that differs."""
+
+    gateway: str
+    since: str = msgspec.field(name="from")
+    until: str = msgspec.field(name="to")
+    #: Rows of the ledger in the window.
+    rows: int
+    #: Class → how many.
+    counts: dict[str, int]
+    findings: list[FindingRepresentation]
+    #: Corrective events that this run has appended.
+    corrections: int

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -13,11 +13,8 @@ from gesta.cli.invocation import By, Invocation
 from gesta.cli.output import Json, print_json, say, show, table, tell
 
 if TYPE_CHECKING:
-    from gesta.payments.reconcile import Report
-    from gesta.payments.reconciliation import Finding
+    from gesta.api_types.transactions import FindingRepresentation, ReconciliationRepresentation
 
-#: Without --from: windows of daily runs overlap by two days.
-DAYS = 3
 COLUMNS = ("class", "row", "request", "operation", "gateway", "record", "corrected")
 
 
@@ -37,7 +34,7 @@ Since = Annotated[
         "--from",
         metavar="TIME",
         parser=_moment,
-        help=f"Rows created from this time on; UTC unless it names an offset. Default: {DAYS} days"
+        help="Rows created from this time on; UTC unless it names an offset. Default: 3 days"
         " before --to.",
     ),
 ]
@@ -63,16 +60,8 @@ async def reconcile(
 
     Repeat it as often as you like: what is corrected once is not corrected again.
     """
-    async with call.opened() as engine:
-        now = datetime.fromtimestamp(engine.pipeline.runtime.now_ms() / 1000, UTC)
-        end = until or now
-        report = await engine.admin.reconcile(
-            gateway,
-            since or end - timedelta(days=DAYS),
-            end,
-            tenant=call.tenant_name,
-            actor=call.actor(by),
-        )
+    async with call.backend() as backend:
+        report = await backend.client.reconcile(gateway, since, until, by=call.actor(by).user_id)
     if as_json:
         print_json(report)
     elif as_csv:
@@ -84,7 +73,7 @@ async def reconcile(
     tell(f"{report.corrections} corrective events appended")
 
 
-def _row(one: Finding) -> list[str]:
+def _row(one: FindingRepresentation) -> list[str]:
     return [
         one.kind,
         one.row,
@@ -96,7 +85,7 @@ def _row(one: Finding) -> list[str]:
     ]
 
 
-def _print_csv(report: Report) -> None:
+def _print_csv(report: ReconciliationRepresentation) -> None:
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(COLUMNS)

@@ -144,6 +144,7 @@ class SyncClient:
     void = _done(Client.void)
     reverse = _done(Client.reverse)
     transaction = _done(Client.transaction)
+    reconcile = _done(Client.reconcile)
     config = _each(Client.config)
     config_kinds = _done(Client.config_kinds)
     get_config = _done(Client.get_config)

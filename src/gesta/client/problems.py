@@ -81,4 +81,5 @@ _BY_CODE: Mapping[str, type[e.GestaError]] = {
     "bulk_finished": e.BulkFinished,
     "conflict": e.Conflict,
     "in_doubt": e.InDoubt,
+    "ledger_unavailable": e.ListingFailed,
 }

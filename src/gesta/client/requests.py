@@ -21,7 +21,7 @@ from gesta.api_types.requests import (
     Whole,
 )
 from gesta.api_types.structs import ListOf
-from gesta.api_types.transactions import TransactionRepresentation
+from gesta.api_types.transactions import ReconciliationRepresentation, TransactionRepresentation
 from gesta.api_types.work import LEASE, Extended, Recorded, Work
 from gesta.client.connection import Ask, Calls, Json, path_of
 from gesta.client.events import follow
@@ -32,6 +32,8 @@ from gesta.errors import InvalidRequest, OutcomeTimeout
 ROUNDS = 5
 #: The approximate maximum size of the body of a batch.
 BATCH_BYTES = 4 * 1024 * 1024
+#: How much longer than other calls a reconciliation may take: it reads the ledger page by page.
+RECONCILE_SECONDS = 600.0
 
 
 class SubmitOptions(TypedDict, total=False):
@@ -320,6 +322,28 @@ class RequestCalls(Calls):
             "transactions", request_id, answer=TransactionRepresentation, query={"flow": flow}
         )
 
+    async def reconcile(
+        self,
+        gateway: str,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        *,
+        by: str | None = None,
+    ) -> ReconciliationRepresentation:
+        """Compare a gateway's ledger with the record, and correct the record. Safe to repeat.
+
+        Without `until` until now; without `since` three days.
+        """
+        body: Json = {"gateway": gateway, "from": _moment(since), "to": _moment(until)}
+        return await self.change(
+            "POST",
+            "reconciliations",
+            answer=ReconciliationRepresentation,
+            body=body,
+            by=by,
+            wait=RECONCILE_SECONDS,
+        )
+
     async def _decide(
         self,
         action: str,
@@ -477,6 +501,10 @@ def _slim(asked: Submit) -> Json:
 
 def _money(amount: Money | None) -> Json | None:
     return None if amount is None else {"amount": amount.amount, "currency": amount.currency}
+
+
+def _moment(given: datetime | None) -> str | None:
+    return None if given is None else given.isoformat()
 
 
 def _seconds(ttl: timedelta | None) -> float | None:

@@ -104,19 +104,24 @@ def problem_of(error: e.GestaError) -> Problem | None:
             return Problem(409, "lease_lost", str(error), request_id=error.request_id, now=now)
         case e.Erased():
             return Problem(410, "subject_erased", str(error), request_id=error.request_id)
-        case e.Overloaded() | e.RendererDown() | e.StoreError():
+        case e.Overloaded() | e.RendererDown() | e.ListingFailed() | e.StoreError():
             return _unavailable(error)
         case _:
             return None
 
 
-def _unavailable(error: e.Overloaded | e.RendererDown | e.StoreError) -> Problem:
+def _unavailable(
+    error: e.Overloaded | e.RendererDown | e.ListingFailed | e.StoreError,
+) -> Problem:
     """The caller may repeat the call after `Retry-After`."""
     match error:
         case e.Overloaded():
             status, code, text, seconds = 503, "overloaded", str(error), error.retry_after_seconds
         case e.RendererDown():
             status, code, text, seconds = 503, "renderer_unavailable", str(error), RETRY_SECONDS
+        case e.ListingFailed():
+            status, code, text = 503, "ledger_unavailable", str(error)
+            seconds = error.after_seconds or RETRY_SECONDS
         case e.StoreFull():
             text = "no room is left in the store; nothing was written"
             status, code, seconds = 507, "store_full", STORE_FULL_RETRY_SECONDS

@@ -1,23 +1,29 @@
-"""Transactions: authorize, capture, post, void, refund, reverse; their amounts."""
+"""Transactions: authorize, capture, post, void, refund, reverse; their amounts; reconciliation."""
 
 from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime, timedelta
 
-from gesta.admin.transactions import transaction_representation
+from gesta.admin.transactions import reconciliation_representation, transaction_representation
 from gesta.api_types.requests import Decided, Submit, Submitted
 from gesta.api_types.structs import Asked
 from gesta.api_types.transactions import (
     Authorize,
     Capture,
+    Reconcile,
+    ReconciliationRepresentation,
     Refund,
     TakeBack,
     TransactionRepresentation,
 )
 from gesta.engine.request import Request
-from gesta.http_api.problem import Problem
+from gesta.http_api.problem import Problem, invalid
 from gesta.http_api.requests import REQUEST_PATH, OfFlow, Wait, handle, submit, view_of
 from gesta.http_api.route import Answer, Call, Route
+from gesta.payments.reconcile import WINDOW_MAX, window_errors
 
 _FIRST = {"payment.transfer": "reserve"}
+#: The window of a reconciliation that names no start: those of daily runs overlap by two days.
+_WINDOW = timedelta(days=3)
 
 
 async def authorize(call: Call) -> Answer:
@@ -64,6 +70,20 @@ async def reverse(call: Call) -> Answer:
     """Take a transaction back: void it, or refund it where it was captured."""
     request, asked = await _transaction(call), call.body
     return _opened(request, await request.reverse(key=asked.key, actor=call.actor))
+
+
+async def reconcile(call: Call) -> Answer:
+    """Compare a gateway's ledger with the record, and correct the record. Safe to repeat."""
+    asked: Reconcile = call.body
+    now = datetime.fromtimestamp(call.pipeline.runtime.now_ms() / 1000, UTC)
+    until = asked.until or now
+    since = asked.since or until - _WINDOW
+    if window_errors(since, until):
+        raise invalid({"to": f"after `from`, by at most {WINDOW_MAX.days} days"})
+    report = await call.engine.admin.reconcile(
+        asked.gateway, since, until, tenant=call.tenant, actor=call.actor
+    )
+    return Answer(reconciliation_representation(report))
 
 
 async def _transaction(call: Call) -> Request:
@@ -142,5 +162,21 @@ ROUTES = [
             example=example,
         )
         for verb, handler, body, summary, example in _VERBS
+    ),
+    Route(
+        "POST",
+        "/v1/reconciliations",
+        reconcile,
+        "operate",
+        "Compare a gateway's ledger with the record",
+        "transactions",
+        body=Reconcile,
+        answer=ReconciliationRepresentation,
+        problems=(404, 503),
+        example={
+            "gateway": "stripe-eu",
+            "from": "2027-01-01T00:00:00Z",
+            "to": "2027-01-08T00:00:00Z",
+        },
     ),
 ]

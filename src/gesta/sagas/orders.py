@@ -36,7 +36,7 @@ VERBS: Mapping[Verb, tuple[type[c.OperationCommand], str]] = {
 #: Refusals that end by themselves.
 BUSY = ("in_doubt", "operation_open")
 #: What there is to void or to reverse is gone already.
-GONE = ("nothing_to_reverse", "invalid_amount")
+GONE = ("nothing_to_reverse", "nothing_left")
 
 
 class Order(msgspec.Struct, frozen=True):

@@ -118,6 +118,33 @@ def test_only_what_moved_can_be_reversed():
     assert refused.value.code == "nothing_to_reverse"  # R1-33
 
 
+def test_a_second_reversal_releases_what_a_capture_kept():
+    tx = Tx()
+    tx.run(done())
+    tx.tell(c.Capture(AT, 1000, "EUR", is_final=False))
+    tx.run(done())
+    tx.tell(c.Reverse(AT))
+    tx.run(done())
+    assert (tx.state.status, funds_of(tx.state).refunded) == ("captured", 1000)
+    tx.tell(c.Reverse(AT))
+    tx.run(done())
+    assert (tx.state.status, funds_of(tx.state).released) == ("reversed", 3990)
+    assert funds_of(tx.state).balances == {}  # R1-33
+
+
+def test_asking_for_the_rest_says_when_nothing_is_left():
+    """It said that the amount must be above zero, although the caller named none."""
+    tx = Tx()
+    tx.run(done())
+    refusals = {}
+    for name, command in (("refund", c.Refund(AT)), ("zero", c.Capture(AT, 0, "EUR"))):
+        with pytest.raises(CommandRefused) as refused:
+            tx.tell(command)
+        refusals[name] = (refused.value.code, str(refused.value))
+    assert refusals["refund"] == ("nothing_left", "nothing of it can be refunded")
+    assert refusals["zero"][0] == "invalid_amount"
+
+
 def test_late_evidence_of_a_failed_operation_is_noted_and_moves_nothing():
     tx = Tx()
     tx.run(done())

@@ -6,6 +6,7 @@ import msgspec
 import pytest
 
 from gesta.domain.money import Money
+from gesta.errors import ListingFailed
 from gesta.flows.payment.gateway import (
     AccountRefused,
     CallConflicted,
@@ -16,7 +17,6 @@ from gesta.flows.payment.gateway import (
     Connection,
     GatewayAccount,
     Instruction,
-    ListingFailed,
     Reference,
     Unrenderable,
     Window,

@@ -32,6 +32,8 @@ def _amount(command: c.OperationCommand, funds: Funds, left: int, code: str, of:
         raise CommandRefused(
             "wrong_currency", f"the transaction is in {funds.currency}, not {command.currency}"
         )
+    if command.amount is None and left == 0:
+        raise CommandRefused("nothing_left", f"nothing of it {of}")
     amount = left if command.amount is None else command.amount
     if amount <= 0:
         raise CommandRefused("invalid_amount", "the amount must be above zero")

@@ -330,14 +330,6 @@ class LedgerPage(msgspec.Struct, frozen=True):
     next: str | None = None
 
 
-class ListingFailed(Exception):
-    """A page of the ledger could not be read. Ask again later; nothing was changed."""
-
-    def __init__(self, reason: str, detail: str = "", after_seconds: float = 0.0) -> None:
-        super().__init__(f"{reason}: {detail}" if detail else reason)
-        self.reason, self.detail, self.after_seconds = reason, detail, after_seconds
-
-
 class Delivery(msgspec.Struct, frozen=True):
     """A posted webhook, not verified yet. Header names are in lower case."""
 

@@ -12,7 +12,7 @@ import msgspec
 
 from gesta.domain.money import InvalidMoney, Money
 from gesta.domain.outcome import Rejected, Retry
-from gesta.errors import InvalidSignature
+from gesta.errors import InvalidSignature, ListingFailed
 from gesta.flows.payment.descriptor import AmountNotSupported, GatewayDescriptor
 from gesta.flows.payment.gateway import (
     OTHER_ACCOUNT,
@@ -35,7 +35,6 @@ from gesta.flows.payment.gateway import (
     Instruction,
     LedgerPage,
     LedgerRow,
-    ListingFailed,
     LookUpAnswer,
     Reference,
     Unrenderable,

@@ -20,7 +20,7 @@ import msgspec
 import pytest
 
 from gesta.domain.money import Money
-from gesta.errors import InvalidSignature
+from gesta.errors import InvalidSignature, ListingFailed
 from gesta.flows.payment.gateway import (
     AccountRefused,
     CallConflicted,
@@ -38,7 +38,6 @@ from gesta.flows.payment.gateway import (
     GatewayCall,
     Instruction,
     LedgerRow,
-    ListingFailed,
     Reference,
     Unrenderable,
     Verb,

@@ -12,7 +12,7 @@ from urllib.parse import urlencode
 
 import msgspec
 
-from gesta.errors import InvalidSignature
+from gesta.errors import InvalidSignature, ListingFailed
 from gesta.flows.payment.descriptor import AmountNotSupported, GatewayDescriptor
 from gesta.flows.payment.gateway import (
     OTHER_ACCOUNT,
@@ -30,7 +30,6 @@ from gesta.flows.payment.gateway import (
     Instruction,
     LedgerPage,
     LedgerRow,
-    ListingFailed,
     LookUpAnswer,
     Reference,
     RowKind,
