@@ -6,46 +6,51 @@ applying every command to every state that can be reached.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from xml.sax.saxutils import escape
 
 from gesta.domain import commands as c
-from gesta.domain.events import Meta
+from gesta.domain.events import Event, Meta
 from gesta.domain.lifecycle import Lifecycle
+from gesta.domain.money import Money
 from gesta.domain.notification.lifecycle import NOTIFICATION
-from gesta.domain.outcome import Done, Rejected, Retry, Unknown, UnknownPolicy
+from gesta.domain.outcome import Done, Movement, Rejected, Retry, Unknown, UnknownPolicy
 from gesta.domain.retry_policy import RetryPolicy
 from gesta.domain.state import State
 from gesta.domain.task import TASK
+from gesta.domain.transaction import commands as t
+from gesta.domain.transaction.funds import funds_of, opening_facts
+from gesta.domain.transaction.lifecycle import TRANSACTION
 
 DOCS = Path(__file__).parents[2] / "docs"
-LIFECYCLES = {f"lifecycle-{one.name}.svg": one for one in (NOTIFICATION, TASK)}
+LIFECYCLES = {f"lifecycle-{one.name}.svg": one for one in (NOTIFICATION, TASK, TRANSACTION)}
 
 NOW = 1_000_000
 POLICIES: tuple[UnknownPolicy, ...] = ("manual", "reconcile", "resend")
 ATTEMPTS = 2
 #: From status, to status → what leads there.
 Transitions = dict[tuple[str, str], list[str]]
+#: What a call of a gateway leaves in the journal.
+JOURNAL = {"call": "c", "key_seconds": 82_800.0, "can_look_up": True}
 
-LEFT, COLUMN, TOP, ROW = 470, 110, 60, 30
+#: Pixels: of a letter of a label, and of the table.
+LETTER, COLUMN, TOP, ROW = 6, 110, 60, 30
 
 
 def transitions(lifecycle: Lifecycle) -> Transitions:
     found: Transitions = {}
     for policy in POLICIES:
         rules = c.Rules(retry=RetryPolicy(attempts=ATTEMPTS), on_unknown=policy)
-        create = c.Create("r", "shop.note", b"{}", NOW, ttl_ms=1)
-        first = _after(lifecycle, None, create, rules)
-        assert first is not None
-        seen, left = set[object](), [first]
+        created = [_after(lifecycle, None, (create,), rules) for create in _creates(lifecycle)]
+        seen, left = set[object](), [state for state in created if state is not None]
         while left:
             state = left.pop()
             if _key(state) in seen:
                 continue
             seen.add(_key(state))
-            for label, command in _commands(state):
-                then = _after(lifecycle, state, command, rules)
+            for label, *commands in _commands(lifecycle, state):
+                then = _after(lifecycle, state, commands, rules)
                 if then is None:
                     continue
                 left.append(then)
@@ -57,8 +62,20 @@ def transitions(lifecycle: Lifecycle) -> Transitions:
     return found
 
 
+def _creates(lifecycle: Lifecycle) -> Iterator[c.Create]:
+    if lifecycle is not TRANSACTION:
+        yield c.Create("r", "shop.note", b"{}", NOW, ttl_ms=1)
+        return
+    for first in ("sale", "authorization"):
+        facts = opening_facts(Money.of_minor(100, "EUR"), first, "g")
+        yield c.Create("r", "payment.card", b"{}", NOW, ttl_ms=1, operation=first, facts=facts)
+
+
 def _key(state: State) -> object:
+    funds = funds_of(state) if state.facts else None
     return (
+        state.operation,
+        funds and (funds.authorized, funds.captured, funds.refunded, funds.released),
         state.status,
         state.in_doubt,
         min(state.attempts - state.attempts_before, ATTEMPTS),
@@ -69,16 +86,23 @@ def _key(state: State) -> object:
     )
 
 
-def _commands(state: State) -> Iterator[tuple[str, c.Command]]:
+def _commands(lifecycle: Lifecycle, state: State) -> Iterator[tuple[str, *tuple[c.Command, ...]]]:
     attempt = state.attempts + 1
-    for outcome in (Done(), Retry("busy"), Rejected("bad"), Unknown("lost")):
+    moves_money = lifecycle is TRANSACTION
+    journal = (c.Start("key", JOURNAL),) if moves_money and state.phase == "open" else ()
+    done = Done("pi_1", movement=Movement(None)) if moves_money else Done()
+    for outcome in (done, Retry("busy"), Rejected("bad"), Unknown("lost")):
         name = type(outcome).__name__
         if state.phase != "ended" or isinstance(outcome, Done):
             label = f"attempt: {name}" if state.phase == "open" else f"late or resent: {name}"
-            yield label, c.RecordOutcome(outcome, attempt, NOW)
+            reported = c.RecordOutcome(
+                outcome, attempt, NOW, intent=state.intent, operation=state.operation
+            )
+            yield label, *journal, reported
         if state.status == "unknown":
-            yield f"reconcile: {name}", c.Reconciled(outcome, NOW)
-    yield "process died", c.Lose(NOW)
+            asked = c.Reconciled(outcome, NOW, operation=state.operation, intent=state.intent)
+            yield f"reconcile: {name}", asked
+    yield "process died", *journal, c.Lose(NOW)
     yield "expire", c.Expire(NOW + 10)
     yield "cancel", c.Cancel()
     yield "cancel", c.Cancel(active=True)
@@ -88,20 +112,25 @@ def _commands(state: State) -> Iterator[tuple[str, c.Command]]:
         ("--not-executed", "not_executed"),
         ("--failed", "rejected"),
     ):
-        yield f"resolve {option}", c.Resolve(result, "ada", "log")  # type: ignore[arg-type]
+        yield f"resolve: {option}", c.Resolve(result, "ada", "log")  # type: ignore[arg-type]
+    if moves_money:
+        for kind in (t.Capture, t.Void, t.Refund, t.Reverse):
+            yield kind.__name__.lower(), kind(NOW)
 
 
 def _after(
-    lifecycle: Lifecycle, state: State | None, command: c.Command, rules: c.Rules
+    lifecycle: Lifecycle, state: State | None, commands: Sequence[c.Command], rules: c.Rules
 ) -> State | None:
-    """The state after a command; None if it is refused or changes nothing."""
-    try:
-        events = lifecycle.decide(state, command, rules)
-    except c.CommandRefused:
-        return None
+    """The state after these commands; None if the last one is refused or changes nothing."""
     meta = Meta("default", "shop.note", "r", NOW, correlation_id="r", causation_id="r")
-    for event in events:
-        state = lifecycle.evolve(state, event, meta)
+    events: list[Event] = []
+    for command in commands:
+        try:
+            events = lifecycle.decide(state, command, rules)
+        except c.CommandRefused:
+            return None
+        for event in events:
+            state = lifecycle.evolve(state, event, meta)
     return state if events else None
 
 
@@ -112,9 +141,10 @@ def drawing(lifecycle: Lifecycle) -> str:
     statuses = [one for one in lifecycle.statuses if one in reached]
     # Success next to the states that lead to it, unknown next to queued.
     statuses.sort(key=lambda one: (one != "queued", one != "unknown"))
-    at = {status: LEFT + COLUMN * number for number, status in enumerate(statuses)}
+    left = 60 + LETTER * max(len(_joined(labels)) for labels in found.values())
+    at = {status: left + COLUMN * number for number, status in enumerate(statuses)}
     rows = sorted(found.items(), key=lambda one: (at[one[0][0]], at[one[0][1]]))
-    width, height = LEFT + COLUMN * len(statuses) - 40, TOP + ROW * len(rows) + 30
+    width, height = left + COLUMN * len(statuses) - 40, TOP + ROW * len(rows) + 30
     parts = [
         (
             f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}"'
