@@ -66,7 +66,7 @@ class InvalidRequest(BadInput):
     """
 
     def __init__(self, flow: str, fields: Mapping[str, str]) -> None:
-        lines = "; ".join(f"{name}: {fault}" for name, fault in fields.items())
+        lines = "; ".join(f"{name}: {error}" for name, error in fields.items())
         super().__init__(f"{flow}: {lines}")
         self.flow, self.fields = flow, dict(fields)
 
@@ -92,8 +92,8 @@ class UnknownFlow(BadInput):
 
 
 class BadFlow(BadInput):
-    def __init__(self, name: str, fault: str) -> None:
-        super().__init__(f"flow {name!r}: {fault}")
+    def __init__(self, name: str, error: str) -> None:
+        super().__init__(f"flow {name!r}: {error}")
 
 
 class MissingExtra(BadFlow):
@@ -109,13 +109,13 @@ class MissingExtra(BadFlow):
 
 
 class BadSubscription(BadInput):
-    def __init__(self, name: str, fault: str) -> None:
-        super().__init__(f"subscription {name!r}: {fault}")
+    def __init__(self, name: str, error: str) -> None:
+        super().__init__(f"subscription {name!r}: {error}")
 
 
 class BadSchedule(BadInput):
-    def __init__(self, name: str, fault: str) -> None:
-        super().__init__(f"schedule {name!r}: {fault}")
+    def __init__(self, name: str, error: str) -> None:
+        super().__init__(f"schedule {name!r}: {error}")
 
 
 class BadSettings(BadInput):
@@ -124,7 +124,7 @@ class BadSettings(BadInput):
 
 class BadConfig(BadInput):
     def __init__(self, kind: str, code: str, fields: Mapping[str, str]) -> None:
-        lines = "; ".join(f"{name}: {fault}" for name, fault in fields.items())
+        lines = "; ".join(f"{name}: {error}" for name, error in fields.items())
         super().__init__(f"config {kind}/{code}: {lines}")
         self.fields = dict(fields)
 
@@ -133,7 +133,7 @@ class BadScope(BadInput):
     """What to pause or resume is not valid. `fields` has every error: part → what is wrong."""
 
     def __init__(self, fields: Mapping[str, str]) -> None:
-        super().__init__("; ".join(f"{name}: {fault}" for name, fault in fields.items()))
+        super().__init__("; ".join(f"{name}: {error}" for name, error in fields.items()))
         self.fields = dict(fields)
 
 
@@ -147,8 +147,8 @@ class BadCursor(BadInput):
 class BadTransaction(BadInput):
     """`within=` is not a usable transaction; the text says why and what is accepted."""
 
-    def __init__(self, fault: str) -> None:
-        super().__init__(f"within: {fault}")
+    def __init__(self, error: str) -> None:
+        super().__init__(f"within: {error}")
 
 
 class Forbidden(GestaError):
@@ -305,8 +305,8 @@ class Overloaded(GestaError):
 class RendererDown(GestaError):
     """The rendering process cannot be started or is too busy. The template is not the cause."""
 
-    def __init__(self, fault: str) -> None:
-        super().__init__(f"no template can be rendered: {fault}")
+    def __init__(self, error: str) -> None:
+        super().__init__(f"no template can be rendered: {error}")
 
 
 class ListingFailed(GestaError):
@@ -320,9 +320,9 @@ class ListingFailed(GestaError):
 class PoisonEvent(GestaError):
     """A stored event cannot be read. It is not a StoreError: retrying would not help."""
 
-    def __init__(self, stream: str, version: int, fault: str) -> None:
+    def __init__(self, stream: str, version: int, error: str) -> None:
         super().__init__(
-            f"{stream} version {version} cannot be read ({fault}); it was written by other code, or"
+            f"{stream} version {version} cannot be read ({error}); it was written by other code, or"
             " changed in the store; see `gesta list --quarantined`"
         )
         self.stream, self.version = stream, version
@@ -364,9 +364,9 @@ class QueueRefused(StoreError):
 
 
 class NotOurs(StoreError):
-    def __init__(self, path: str, fault: str) -> None:
+    def __init__(self, path: str, error: str) -> None:
         super().__init__(
-            f"{path} is not a gesta store ({fault}); nothing was changed. Name another file"
+            f"{path} is not a gesta store ({error}); nothing was changed. Name another file"
         )
 
 

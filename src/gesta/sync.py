@@ -184,6 +184,11 @@ class Engine:
         self._engine = asynchronous.Engine(url, flows=flows, settings=settings, work=work)
         self._runner = Runner(self._engine)
 
+    @property
+    def async_engine(self) -> asynchronous.Engine:
+        """The engine that it runs. Commands read its flows and settings (`--app shop:engine`)."""
+        return self._engine
+
     def submit(self, payload: Payload, **options: Unpack[asynchronous.SubmitOptions]) -> Request:
         """Accept a request; when this returns it is on disk.
 

@@ -25,7 +25,7 @@ from tests.world import FLOW, Note, Provider, engine_of, let_run, pass_time
 
 NOW = 1_800_000_000_000
 SOUND = Health(
-    schema=2, faults=(), is_whole=True, size=5 * 2**20, log_size=0, free=2**40, open_to_others=()
+    schema=2, errors=(), is_whole=True, size=5 * 2**20, log_size=0, free=2**40, open_to_others=()
 )
 HELD = (
     RoleLease("projector", "host:7:x", NOW + 3_000),
@@ -69,7 +69,7 @@ def test_a_healthy_store_has_no_problems():
         (
             {
                 "health": (
-                    msgspec.structs.replace(SOUND, faults=("page 7 is lost",))
+                    msgspec.structs.replace(SOUND, errors=("page 7 is lost",))
                     if False
                     else Health(2, ("page 7 is lost",), True, 1, 0, 2**40, ())
                 )

@@ -152,6 +152,21 @@ def test_a_program_that_cannot_be_loaded_is_named_with_the_reason(cli, folder, a
     assert not (folder / "gesta.db").exists()
 
 
+def test_the_engine_of_a_synchronous_program_is_loaded(cli, folder, monkeypatch):
+    """`shop has no Engine called 'engine'` was the answer to every Flask and Django program."""
+    (folder / "flask_shop.py").write_text(
+        "from gesta.sync import Engine\n"
+        "from tests.cli.shop import note\n"
+        'engine = Engine("sqlite:///gesta.db", flows=[note])\n'
+    )
+    made = cli("submit", "shop.note", "{}", "--app", "flask_shop:engine")
+    assert made.code == 0, made.err
+    shown = cli("show", made.out.strip(), "--app", "flask_shop:engine", "--json")
+    assert shown.json["flow"] == "shop.note"
+    wrong = cli("list", "--app", "flask_shop:motor")
+    assert "has no Engine called 'motor'; it has: engine" in wrong.err
+
+
 def test_another_packages_flow_is_there_once_it_is_installed(cli, folder, monkeypatch):
     (folder / "pigeon.py").write_text(
         "from gesta import *\n\nclass Letter(Payload):\n    to: str\n\n"

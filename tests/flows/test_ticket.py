@@ -216,7 +216,7 @@ async def test_the_marker_is_searched_before_a_forced_redrive_creates_again(
 
 
 async def test_three_tries_are_made_and_no_more(gesta: Harness, monkeypatch: Any) -> None:
-    from gesta.outbound.http import TransportFault
+    from gesta.outbound.http import TransportError
     from gesta.sandbox import SandboxTransport
 
     tries = 0
@@ -224,7 +224,7 @@ async def test_three_tries_are_made_and_no_more(gesta: Harness, monkeypatch: Any
     async def refused(*_: Any) -> None:
         nonlocal tries
         tries += 1
-        raise TransportFault("refused", sent=False)
+        raise TransportError("refused", sent=False)
 
     monkeypatch.setattr(SandboxTransport, "send", refused)
     state = await run(gesta, Ticket("x"))

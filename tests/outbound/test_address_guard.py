@@ -17,7 +17,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from gesta.outbound.http import HttpRequest, PrivateAddressGuard, TransportFault
+from gesta.outbound.http import HttpRequest, PrivateAddressGuard, TransportError
 from gesta.outbound.http.aiohttp_transport import AioHttpTransport
 from tests.outbound.raw_server import Connection, ok, raw_server
 
@@ -54,7 +54,7 @@ async def opened(
 
 
 async def fault_of(transport: AioHttpTransport, url: str) -> str:
-    with pytest.raises(TransportFault) as caught:
+    with pytest.raises(TransportError) as caught:
         await transport.send(HttpRequest("POST", url, timeout_seconds=5))
     assert not caught.value.sent
     return caught.value.reason

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 import pytest
 from aiohttp.abc import AbstractResolver, ResolveResult
 
-from gesta.outbound.http import HttpRequest, PrivateAddressGuard, TransportFault
+from gesta.outbound.http import HttpRequest, PrivateAddressGuard, TransportError
 from gesta.outbound.http.aiohttp_transport import ANSWER_BYTES_MAX, AioHttpTransport
 from tests.outbound.raw_server import Connection, ok, raw_server
 
@@ -26,7 +26,7 @@ def post(url: str, timeout_seconds: float = 5.0) -> HttpRequest:
 
 
 async def fault_of(transport: AioHttpTransport, request: HttpRequest) -> tuple[str, bool]:
-    with pytest.raises(TransportFault) as caught:
+    with pytest.raises(TransportError) as caught:
         await transport.send(request)
     return caught.value.reason, caught.value.sent
 
@@ -250,7 +250,7 @@ async def test_a_call_that_is_cut_off_closes_its_connection(transport):
 
 
 async def test_no_error_shows_the_url_it_was_about(nameless):
-    with pytest.raises(TransportFault) as caught:
+    with pytest.raises(TransportError) as caught:
         await nameless.send(post("https://user:pass@nobody.example/hook?token=t0psecret"))
     seen = f"{caught.value!r} {caught.value} {caught.value.__cause__!r}"
     assert caught.value.__suppress_context__

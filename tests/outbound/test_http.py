@@ -12,7 +12,7 @@ from gesta.outbound.http import (
     Http,
     HttpRequest,
     HttpResponse,
-    TransportFault,
+    TransportError,
 )
 from gesta.runtime.clock import ManualRuntime
 
@@ -24,13 +24,13 @@ class Scripted:
     it was asked.
     """
 
-    def __init__(self, *results: HttpResponse | TransportFault) -> None:
+    def __init__(self, *results: HttpResponse | TransportError) -> None:
         self.results, self.asked = results, list[HttpRequest]()
 
     async def send(self, request: HttpRequest) -> HttpResponse:
         result = self.results[min(len(self.asked), len(self.results) - 1)]
         self.asked.append(request)
-        if isinstance(result, TransportFault):
+        if isinstance(result, TransportError):
             raise result
         return result
 
@@ -43,7 +43,7 @@ def response(status: int, body: bytes = b"{}", **headers: str) -> HttpResponse:
     )
 
 
-async def outcome_of(result: HttpResponse | TransportFault) -> Outcome:
+async def outcome_of(result: HttpResponse | TransportError) -> Outcome:
     with pytest.raises(AttemptEnded) as caught:
         await Http(Scripted(result), ManualRuntime()).post(URL, json={"card": "4242"})
     return caught.value.outcome
@@ -111,21 +111,21 @@ async def test_an_unknown_status_makes_no_new_reason():
 
 @pytest.mark.parametrize("reason", ["dns", "refused", "unreachable", "tls", "connect_timeout"])
 async def test_a_call_that_was_not_sent_is_a_retry(reason):
-    assert await outcome_of(TransportFault(reason, sent=False)) == Retry(
-        reason, TransportFault(reason, sent=False).detail
+    assert await outcome_of(TransportError(reason, sent=False)) == Retry(
+        reason, TransportError(reason, sent=False).detail
     )
 
 
 @pytest.mark.parametrize("reason", ["timeout", "reset", "bad_answer"])
 async def test_a_call_that_may_have_arrived_is_unknown(reason):
-    assert await outcome_of(TransportFault(reason, sent=True)) == Unknown(
+    assert await outcome_of(TransportError(reason, sent=True)) == Unknown(
         reason, "the request may have arrived"
     )
 
 
 @pytest.mark.parametrize("reason", ["private_address", "plain_http", "unsendable"])
 async def test_an_address_that_may_not_be_called_is_a_rejection(reason):
-    outcome = await outcome_of(TransportFault(reason, sent=False))
+    outcome = await outcome_of(TransportError(reason, sent=False))
     assert isinstance(outcome, Rejected)
     assert (outcome.reason, outcome.detail.startswith("nothing was sent")) == (
         reason,
@@ -202,7 +202,7 @@ async def test_an_exchange_hands_over_any_status_and_ends_only_without_an_answer
     http = Http(Scripted(response(500)), ManualRuntime())
     assert (await http.exchange("POST", URL)).status == 500
     with pytest.raises(AttemptEnded):
-        await Http(Scripted(TransportFault("reset", sent=True)), ManualRuntime()).exchange(
+        await Http(Scripted(TransportError("reset", sent=True)), ManualRuntime()).exchange(
             "POST", URL
         )
 

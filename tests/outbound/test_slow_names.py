@@ -16,10 +16,10 @@ from gesta.engine.environment import Environment, Wiring
 from gesta.errors import OutcomeTimeout
 from gesta.flows.deferrals import Postponed
 from gesta.outbound.address_guard import PrivateAddressGuard
-from gesta.outbound.http import AttemptEnded, Http, HttpRequest, TransportFault
+from gesta.outbound.http import AttemptEnded, Http, HttpRequest, TransportError
 from gesta.outbound.http.aiohttp_transport import AioHttpTransport
 from gesta.outbound.lookups import LOOKUP_TENANT, OPEN_MAX, AresResolver, Lookups
-from gesta.outbound.smtp import Envelope, MailFault, MailServer
+from gesta.outbound.smtp import Envelope, MailError, MailServer
 from gesta.outbound.smtp.smtp_transport import SmtpTransport
 from gesta.runtime.clock import SystemRuntime
 from gesta.runtime.settings import Settings
@@ -109,7 +109,7 @@ async def test_a_missing_name_and_an_impossible_name_give_different_errors():
         transport = AioHttpTransport(GUARD, AresResolver([names.address]))
         reasons = []
         for host in ("no.such.name", f"{'a' * 64}.good"):
-            with pytest.raises(TransportFault) as fault:
+            with pytest.raises(TransportError) as fault:
                 await transport.send(HttpRequest("GET", f"http://{host}/"))
             reasons.append(fault.value.reason)
         await transport.close()
@@ -141,7 +141,7 @@ async def test_mail_to_a_server_whose_name_hangs_is_postponed():
         envelope = Envelope("a@example.com", "b@example.com", message=b"hi")
         with pytest.raises(Postponed):
             await transport.send(MailServer("mail.dead", 25, "none"), envelope)
-        with pytest.raises(MailFault) as fault:
+        with pytest.raises(MailError) as fault:
             await transport.send(MailServer("mail.nowhere", 25, "none"), envelope)
         assert fault.value.reason == "dns"
         await transport.close()

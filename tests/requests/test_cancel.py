@@ -18,7 +18,7 @@ async def test_a_station_that_awaits_something_cancelled_is_started_again(gesta,
         await pass_time(gesta, 15)
         assert await request.status() == "completed"
         assert engine.pipeline.components.broken() == {}
-    assert "station crashed" in caplog.text
+    assert "component crashed" in caplog.text
 
 
 async def test_a_handler_that_awaits_something_cancelled_gets_the_same_event_again(gesta):

@@ -240,12 +240,18 @@ async def test_a_broken_key_of_a_store_with_secrets_is_not_replaced(an_empty_fol
         ("sqlite:///", "names no file"),
         ("oracle://host", "no store is called 'oracle'"),
         ("postgres://host/shop", "write postgresql:// instead of postgres://"),
-        ("memory:", "this store has no place for a key file"),
     ],
 )
 async def test_a_url_that_names_no_store_is_refused(url, text):
     with pytest.raises(BadSettings, match=text):
         await engine(url=url).start()
+
+
+async def test_a_store_in_memory_needs_no_master_key():
+    """`Engine("memory:")` was refused with "this store has no place for a key file"."""
+    async with engine(url="memory:") as opened:
+        request = await opened.submit(Note(), key="k")
+        assert (request.verdict, list(opened.notes)) == ("created", [])
 
 
 @pytest.mark.parametrize(("given", "value"), [("5000", 5000), ("1_000_000", 1_000_000), (7, 7)])

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator
 import aiohttp
 import pytest
 
-from gesta.outbound.http import Http, HttpRequest, PrivateAddressGuard, TransportFault
+from gesta.outbound.http import Http, HttpRequest, PrivateAddressGuard, TransportError
 from gesta.outbound.http.aiohttp_transport import AioHttpTransport
 from gesta.runtime.clock import SystemRuntime
 from gesta.sandbox.server import SandboxServer
@@ -69,7 +69,7 @@ async def test_accept_then_drop_is_a_reset_with_an_effect(server, transport):
     request = HttpRequest(
         "POST", f"{server.url}/webhook", {"webhook-id": "m"}, b'{"type": "a", "data": {}}'
     )
-    with pytest.raises(TransportFault) as caught:
+    with pytest.raises(TransportError) as caught:
         await transport.send(request)
     assert (caught.value.reason, caught.value.sent, len(server.sandbox.webhook.effects)) == (
         "reset",
@@ -82,7 +82,7 @@ async def test_accept_then_drop_is_a_reset_with_an_effect(server, transport):
 
 async def test_a_slow_answer_runs_into_the_callers_limit_and_has_its_effect(server, transport):
     server.sandbox.http.next(slow_seconds=30)
-    with pytest.raises(TransportFault, match="timeout"):
+    with pytest.raises(TransportError, match="timeout"):
         await transport.send(HttpRequest("POST", f"{server.url}/http", timeout_seconds=0.2))
     assert len(server.sandbox.http.effects) == 1
 

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from gesta.domain.outcome import Unknown
-from gesta.outbound.http import AttemptEnded, Http, HttpRequest, TransportFault
+from gesta.outbound.http import AttemptEnded, Http, HttpRequest, TransportError
 from gesta.runtime.clock import ManualRuntime, spawn
 from gesta.sandbox import SandboxTransport
 
@@ -68,6 +68,6 @@ async def test_an_answer_later_than_the_time_limit_is_a_time_out_at_the_limit(tr
     call = spawn(transport.send(HttpRequest("POST", URL, timeout_seconds=20)), "call")
     await settle()
     runtime.advance(20)
-    with pytest.raises(TransportFault) as caught:
+    with pytest.raises(TransportError) as caught:
         await call
     assert (caught.value.reason, caught.value.sent) == ("timeout", True)

@@ -18,7 +18,7 @@ from gesta.errors import Busy, Conflict, InvalidSignature, Refused, StoreError
 from gesta.flows import card
 from gesta.flows.payment import webhooks
 from gesta.flows.payment.gateway import GATEWAY
-from gesta.outbound.http import Headers, HttpRequest, HttpResponse, Transport, TransportFault
+from gesta.outbound.http import Headers, HttpRequest, HttpResponse, Transport, TransportError
 from gesta.ports.read_model import View
 from gesta.sandbox.stripe import FakeStripe
 from tests.simulation.checks import Broken, PromiseChecks
@@ -63,7 +63,7 @@ class GatewayLine:
         fate = world.fate(request)
         await world.loop.delay(world.random.random() * 0.3)
         if fate == "not_reached":
-            raise TransportFault("refused", sent=False)
+            raise TransportError("refused", sent=False)
         if world.chance(world.rates.crash_at_provider):
             world.crash(process, "before the call arrives")
             # The message has left: it arrives whatever became of its sender.
@@ -75,9 +75,9 @@ class GatewayLine:
         await world.loop.delay(world.random.random() * 0.3)
         if fate == "hangs":
             await world.loop.delay(request.timeout_seconds)
-            raise TransportFault("timeout", sent=True)
+            raise TransportError("timeout", sent=True)
         if reply.drop or fate == "lost":
-            raise TransportFault("reset", sent=True)
+            raise TransportError("reset", sent=True)
         body = b"<html>" if fate == "garbled" else reply.body
         return HttpResponse(reply.status, Headers(reply.headers.items()), body)
 

@@ -122,9 +122,9 @@ class Admin(ConfigAdmin):
 
         Safe to repeat, also after a crash.
         """
-        faults = subject_errors(subject, tenant) | actor_errors(actor)
-        if faults:
-            raise BadInput("; ".join(f"{name}: {fault}" for name, fault in faults.items()))
+        errors = subject_errors(subject, tenant) | actor_errors(actor)
+        if errors:
+            raise BadInput("; ".join(f"{name}: {error}" for name, error in errors.items()))
         # Keys first: after the log entry a reader could still fetch a key that exists.
         destroyed = await self._pipeline.subjects.destroy(tenant, subject)
         if destroyed is None:
@@ -280,8 +280,8 @@ class Admin(ConfigAdmin):
         Repeat it, also with overlapping windows: what is corrected once is not corrected again.
         """
         _check_actor(actor)
-        if faults := window_errors(since, until) | tenant_errors(tenant):
-            raise InvalidRequest("reconcile", faults)
+        if errors := window_errors(since, until) | tenant_errors(tenant):
+            raise InvalidRequest("reconcile", errors)
         window = Window(round(since.timestamp() * 1000), round(until.timestamp() * 1000))
         return await self._pipeline.reconciler.run(
             gateway,
@@ -329,5 +329,5 @@ class Admin(ConfigAdmin):
 
 def _check_actor(actor: Actor | None) -> None:
     # A program may pass anything, and it is stored in events.
-    if faults := actor_errors(actor):
-        raise InvalidRequest("config", faults)
+    if errors := actor_errors(actor):
+        raise InvalidRequest("config", errors)

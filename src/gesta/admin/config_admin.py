@@ -7,7 +7,7 @@ import msgspec
 
 from gesta.admin.request_queries import RequestQueries
 from gesta.domain.events import Actor
-from gesta.domain.ids import TENANT, covers, pattern_fault
+from gesta.domain.ids import TENANT, covers, pattern_error
 from gesta.errors import BadConfig, InvalidRequest, NotFound, StoreError
 from gesta.flows.flow import secret_fields
 from gesta.flows.webhook import NAME as WEBHOOK
@@ -63,7 +63,7 @@ class ConfigAdmin(RequestQueries):
         self, kind: str, code: str, fields: dict[str, Any], *, tenant: str = "default"
     ) -> None:
         """Raise what `put_config` would; nothing is written."""
-        faults = (
+        errors = (
             await self._unknown_flow(fields, tenant)
             if kind == SUBSCRIPTION and isinstance(fields, dict)
             else {}
@@ -71,15 +71,15 @@ class ConfigAdmin(RequestQueries):
         try:
             await self._pipeline.config_writer.check(tenant, kind, code, fields)
         except BadConfig as error:
-            raise BadConfig(kind, code, faults | error.fields) from None
-        if faults:
-            raise BadConfig(kind, code, faults)
+            raise BadConfig(kind, code, errors | error.fields) from None
+        if errors:
+            raise BadConfig(kind, code, errors)
 
     async def _unknown_flow(self, fields: dict[str, Any], tenant: str) -> dict[str, str]:
         """The error of a subscription to a flow that does not exist."""
         flow = fields.get("flow", "*")
         if (
-            pattern_fault(flow)
+            pattern_error(flow)
             or not TENANT.fullmatch(tenant)
             or any(covers(flow, name) for name in self._pipeline.flows)
         ):
@@ -166,8 +166,8 @@ class ConfigAdmin(RequestQueries):
         """
         found = await self.template(code, locale, tenant=tenant)
         templates = Templates(self._pipeline.config.of(tenant), self._pipeline.environment.renderer)
-        if faults := await templates.missing(code, data, locale, field="variables"):
-            raise InvalidRequest(f"template {found.code}", faults)
+        if errors := await templates.missing(code, data, locale, field="variables"):
+            raise InvalidRequest(f"template {found.code}", errors)
         assert isinstance(found.body, Template)
         answer = await fill(self._pipeline.environment.renderer, found.body, data, tenant)
         if isinstance(answer, RenderError):

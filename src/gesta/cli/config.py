@@ -169,14 +169,14 @@ async def _check_all(
     engine: Engine, tenant: str, entities: Mapping[tuple[str, str], Fields]
 ) -> None:
 
-    faults = []
+    errors = []
     for (kind, code), fields in entities.items():
         try:
             await engine.admin.check_config(kind, code, fields, tenant=tenant)
         except BadConfig as error:
-            faults.append(str(error))
-    if faults:
-        raise BadInput("; ".join(faults) + ". Nothing was written")
+            errors.append(str(error))
+    if errors:
+        raise BadInput("; ".join(errors) + ". Nothing was written")
 
 
 def _entities(source: Path, engine: Engine, call: Invocation) -> dict[tuple[str, str], Fields]:

@@ -11,6 +11,7 @@ from inspect import signature
 from pathlib import Path
 from typing import Any, get_type_hints
 
+from gesta import sync
 from gesta.engine.engine import Engine
 from gesta.errors import BadFlow, BadSettings, GestaError, MissingExtra
 from gesta.flows.channels import CHANNELS, flow_name, how_to_add, module_of
@@ -119,7 +120,7 @@ def settings_of_app(asked: Settings, file: str | None) -> Settings:
 
 
 def load_app(app: str, source: str) -> Engine:
-    """The Engine that `module:name` leads to."""
+    """The Engine that `module:name` leads to; of a `gesta.sync.Engine`, the one that it runs."""
     module_name, _, name = app.partition(":")
     where = f"app from {source}"
     if not module_name or not name:
@@ -137,8 +138,11 @@ def load_app(app: str, source: str) -> Engine:
             f"{where}: {module_name} cannot be imported: {type(error).__name__}: {error}"
         ) from error
     found = getattr(module, name, None)
+    if isinstance(found, sync.Engine):
+        return found.async_engine
     if not isinstance(found, Engine):
-        engines = [key for key, value in vars(module).items() if isinstance(value, Engine)]
+        kinds = (Engine, sync.Engine)
+        engines = [key for key, value in vars(module).items() if isinstance(value, kinds)]
         raise BadSettings(
             f"{where}: {module_name} has no Engine called {name!r}; it has:"
             f" {', '.join(engines) or 'none'}"

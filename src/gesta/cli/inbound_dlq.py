@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from gesta.intake.inbound.boundary_dead_letters import BoundaryDeadLetters
 
 OfError = Annotated[
-    str | None, typer.Option("--error", metavar="TYPE", help="Letters with this errorType.")
+    str | None, typer.Option("--error", metavar="TYPE", help="Dead letters with this errorType.")
 ]
 
 
@@ -48,7 +48,7 @@ async def redrive_inbound(
     message_id: Annotated[
         str | None, typer.Argument(metavar="MESSAGE", help="A messageId; or --all.")
     ] = None,
-    every: Annotated[bool, typer.Option("--all", help="All letters that fit.")] = False,
+    every: Annotated[bool, typer.Option("--all", help="All dead letters that fit.")] = False,
     error: OfError = None,
     per_second: Annotated[
         float, typer.Option(min=0.1, max=1000.0, metavar="N", help="At most so many per second.")

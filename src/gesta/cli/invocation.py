@@ -265,8 +265,8 @@ def refuse_missing_file(settings: Settings) -> None:
         return
     if not path.exists() or (path.is_file() and path.stat().st_size == 0):
         where = f"{path} (url from {settings.sources['url']})"
-        fault = "is empty" if path.exists() else "does not exist"
+        error = "is empty" if path.exists() else "does not exist"
         raise StoreError(
-            f"{where} {fault}; `gesta serve` and `gesta submit` create it. Or name another with"
+            f"{where} {error}; `gesta serve` and `gesta submit` create it. Or name another with"
             " --url or GESTA_URL"
         )

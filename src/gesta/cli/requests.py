@@ -107,7 +107,7 @@ async def _submitted(backend: Backend, flow: str, fields: object, delivery: Deli
 
 
 def _for_a_shell(error: InvalidRequest, deliver_at: datetime | None) -> InvalidRequest:
-    """The same faults; where Python code would be the answer, what to write here instead."""
+    """The same errors; where Python code would be the answer, what to write here instead."""
     if "deliver_at" not in error.fields or deliver_at is None or deliver_at.tzinfo is not None:
         return error
     return InvalidRequest(

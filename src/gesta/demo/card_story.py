@@ -68,7 +68,9 @@ class CardStory:
         )
         refused = await _is_refused(order.request)
         self._story.expect("no money moves while an outcome is unknown", is_so=refused)
-        self._say("A refund is refused meanwhile: nobody knows yet what there is to refund.")
+        self._say(
+            "A refund is refused meanwhile: the amount that can be refunded is not known yet."
+        )
 
     async def end(self) -> None:
         self._act("The capture is found, and a settlement pays out")

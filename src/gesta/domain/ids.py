@@ -102,7 +102,7 @@ def covers(pattern: str, flow: str) -> bool:
     return pattern in ("*", flow) or (pattern.endswith(".*") and flow.startswith(pattern[:-1]))
 
 
-def pattern_fault(flow: object) -> str:
+def pattern_error(flow: object) -> str:
     """What is wrong with a pattern of flows; empty when it is valid."""
     if not isinstance(flow, str) or not (
         flow == "*" or FLOW.fullmatch(flow.removesuffix(".*") + ".x")

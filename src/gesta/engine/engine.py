@@ -364,10 +364,10 @@ class Engine:
         and options at once.
         """
         declared = self.flow(flow)
-        payload, faults = decode_fields(declared.payload, fields)
-        faults |= option_errors(options)
-        if payload is None or faults:
-            raise InvalidRequest(flow, faults)
+        payload, errors = decode_fields(declared.payload, fields)
+        errors |= option_errors(options)
+        if payload is None or errors:
+            raise InvalidRequest(flow, errors)
         return payload
 
     def flow(self, name: str) -> Flow:
@@ -411,8 +411,8 @@ class Engine:
 
         With `key` the requests that this key led to, at most one for each flow, without lag.
         """
-        if faults := filter_errors(status, limit):
-            raise InvalidRequest("find", faults)
+        if errors := filter_errors(status, limit):
+            raise InvalidRequest("find", errors)
         if key is not None:
             found = await self.admin.by_key(key, tenant, flow)
             return [view for view in found if _fits(view.state, status, before_id)][:limit]

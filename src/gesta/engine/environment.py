@@ -189,6 +189,9 @@ async def master_key(
             ),
             (),
         )
+    if (settings.vault_url or settings.url) == "memory:":
+        # The secrets end with the process, so their key does, too.
+        return MasterKey(_fresh_key(runtime), "memory"), ()
     if not stores.folder:
         raise BadSettings(
             "master_key: this store has no place for a key file; set GESTA_MASTER_KEY to 32 bytes"
@@ -201,7 +204,7 @@ async def master_key(
     if await stores.vault.get([IDENTITY]) and not path.exists():
         # A new key could not decrypt what is stored.
         raise LostMasterKey(stores.name, str(path))
-    fresh = base64.b64encode(runtime.random_bytes(KEY_BYTES)).decode()
+    fresh = _fresh_key(runtime)
     if not _write_once(path, fresh + "\n", runtime):
         # Another process created it first.
         return await _key(_found(path), str(path), stores), ()
@@ -210,6 +213,10 @@ async def master_key(
         " it stored secrets cannot be read"
     )
     return MasterKey(fresh, str(path)), (note,)
+
+
+def _fresh_key(runtime: Runtime) -> str:
+    return base64.b64encode(runtime.random_bytes(KEY_BYTES)).decode()
 
 
 def key_file(stores: Stores) -> Path | None:

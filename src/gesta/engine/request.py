@@ -244,8 +244,8 @@ class Request:
 
         Raises Refused, also when a person it is about was erased.
         """
-        if faults := ttl_errors(ttl):
-            raise InvalidRequest(self.flow, faults)
+        if errors := ttl_errors(ttl):
+            raise InvalidRequest(self.flow, errors)
         ttl_ms = None if ttl is None else round(ttl.total_seconds() * 1000)
         return await self._reopen(
             commands.Redrive(self._pipeline.runtime.now_ms(), ttl_ms, again), actor
@@ -316,14 +316,14 @@ class Request:
         **more: bool,
     ) -> Status:
         """Open a further operation of a transaction."""
-        faults = {}
+        errors = {}
         if key is not None and not is_text(key):
-            faults["key"] = f"a string of 1 to {KEY_LENGTH_MAX} characters"
+            errors["key"] = f"a string of 1 to {KEY_LENGTH_MAX} characters"
         given: object = amount
         if given is not None and not isinstance(given, Money):
-            faults["amount"] = 'Money("49.90", "EUR")'
-        if faults:
-            raise InvalidRequest(self.flow, faults)
+            errors["amount"] = 'Money("49.90", "EUR")'
+        if errors:
+            raise InvalidRequest(self.flow, errors)
         state = (await self._stored()).state
         digest = ""
         if key is not None:
@@ -366,9 +366,9 @@ class Request:
     ) -> tuple[View, bool]:
         """The request after the command, and whether a running attempt prevented it."""
         # What a program passes is stored in events for ever, so annotations are not trusted.
-        faults = value_errors(command) | actor_errors(actor)
-        if faults:
-            raise InvalidRequest(self.flow, faults)
+        errors = value_errors(command) | actor_errors(actor)
+        if errors:
+            raise InvalidRequest(self.flow, errors)
         flow = self._pipeline.flows.get(self.flow)
         if flow is None:
             raise unknown_flow(self.flow, self._pipeline.flows)

@@ -133,7 +133,7 @@ def naive_times(value: object, path: str = "") -> dict[str, str]:
         parts = [(f"{path}[{key!r}]", item) for key, item in value.items()]
     elif isinstance(value, list | tuple | set | frozenset):
         parts = [(f"{path}[{number}]", item) for number, item in enumerate(value)]
-    return {name: fault for part, item in parts for name, fault in naive_times(item, part).items()}
+    return {name: error for part, item in parts for name, error in naive_times(item, part).items()}
 
 
 _PLAIN = frozenset({str, int, bool, type(None)})

@@ -32,7 +32,7 @@ from msgspec.structs import force_setattr
 
 from gesta.domain.commands import Rules
 from gesta.domain.durations import iso
-from gesta.domain.ids import id_bytes, pattern_fault
+from gesta.domain.ids import id_bytes, pattern_error
 from gesta.domain.outcome import Done, Outcome, Rejected, Retry, Unknown
 from gesta.domain.retry_policy import RetryPolicy
 from gesta.domain.status_events import WORDS
@@ -123,7 +123,7 @@ class WebhookSubscription(ConfigBody, frozen=True):
     statuses: list[str] = msgspec.field(default_factory=list)
 
     async def errors(self, code: str, renderer: Renderer) -> Mapping[str, str]:
-        errors = {"flow": fault} if (fault := pattern_fault(self.flow)) else {}
+        errors = {"flow": error} if (error := pattern_error(self.flow)) else {}
         if unknown := [status for status in self.statuses if status not in WORDS]:
             errors["statuses"] = f"{unknown[0]!r} is no status; known: {', '.join(WORDS)}"
         return errors
@@ -239,8 +239,8 @@ def _declared(url: str, secret: str | None) -> Endpoint:
     if not secret.startswith(_REFERENCE):
         try:
             signatures.secret_bytes(secret)
-        except ValueError as fault:
-            raise BadFlow(NAME, f"secret=: {fault}") from None
+        except ValueError as error:
+            raise BadFlow(NAME, f"secret=: {error}") from None
     return Endpoint(url, secret)
 
 
@@ -310,9 +310,9 @@ def _headers(message_id: str, attempt: Attempt, secrets: list[str], body: bytes)
     sent_at_seconds = attempt.at_ms // 1000
     try:
         signature = signatures.sign(secrets, message_id, sent_at_seconds, body)
-    except ValueError as fault:
+    except ValueError as error:
         # It may be corrected while the schedule runs.
-        raise AttemptEnded(Retry("secret_invalid", str(fault))) from None
+        raise AttemptEnded(Retry("secret_invalid", str(error))) from None
     return {
         "content-type": "application/json",
         "webhook-id": message_id,

@@ -97,7 +97,7 @@ class OutboxDrain:
         try:
             (made[row.request_id],) = await self._intake.prepare([row])
         except StoreError:
-            # The row is not at fault: it is read again.
+            # The row is not the cause: it is read again.
             raise
         except Exception as error:  # noqa: BLE001 -- see above
             self._broken.append(row.request_id)

@@ -73,7 +73,7 @@ class ReportContext:
     #: For a trial, where certificates may come from beside the provider's own hosts; empty:
     #: nowhere.
     scratch_url: str
-    #: One GET through the guard; raises TransportFault.
+    #: One GET through the guard; raises TransportError.
     fetch: Callable[[str], Awaitable[HttpResponse]]
 
 

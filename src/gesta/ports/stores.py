@@ -44,7 +44,7 @@ class Health:
     """The condition of a store. Sizes are in bytes."""
 
     schema: int
-    faults: tuple[str, ...]
+    errors: tuple[str, ...]
     #: Whether all of it was checked. The check of a large file ends after a few seconds.
     is_whole: bool
     size: int

@@ -95,7 +95,7 @@ class Components:
         ) and self._runtime.monotonic() < until:
             await ended.wait(until - self._runtime.monotonic())
         for name in left:
-            self._telemetry.log.error("station does not end", component=name)
+            self._telemetry.log.error("component does not stop", component=name)
 
     async def _keep_running(self, name: str, run: Run) -> None:
         while True:

@@ -515,7 +515,7 @@ class Telemetry:
         if self.alarm is not None:
             self.alarm("crashed", component, "")
         self.log.critical(
-            "station crashed, starting it again",
+            "component crashed, starting it again",
             component=component,
             error=f"{type(error).__name__}: {error}",
         )

@@ -8,7 +8,7 @@ them to `attempt.http` in the same process and on its clock, `server.py` on a po
 
 from collections.abc import Iterator
 
-from gesta.outbound.http import Headers, HttpRequest, HttpResponse, TransportFault
+from gesta.outbound.http import Headers, HttpRequest, HttpResponse, TransportError
 from gesta.runtime.clock import Runtime, sleep
 from gesta.sandbox.backlog import FakeBacklog
 from gesta.sandbox.http import FakeHttpApi
@@ -77,11 +77,11 @@ class SandboxTransport:
         reply = receiver.receive(request, self._runtime.now_ms())
         if reply.slow_seconds >= request.timeout_seconds:
             await sleep(self._runtime, request.timeout_seconds)
-            raise TransportFault("timeout", sent=True)
+            raise TransportError("timeout", sent=True)
         if reply.slow_seconds:
             await sleep(self._runtime, reply.slow_seconds)
         if reply.drop:
-            raise TransportFault("reset", sent=True)
+            raise TransportError("reset", sent=True)
         return HttpResponse(reply.status, Headers(reply.headers.items()), reply.body)
 
     async def close(self) -> None:

@@ -14,7 +14,7 @@ from email.policy import default
 from typing import Any, Final
 
 from gesta.outbound.http import HttpRequest
-from gesta.outbound.smtp import Envelope, MailAnswer, MailFault, MailReply, MailServer, Stage
+from gesta.outbound.smtp import Envelope, MailAnswer, MailError, MailReply, MailServer, Stage
 from gesta.runtime.clock import Runtime, sleep
 from gesta.sandbox.receiver import Call, Effect, Fault, Receiver, Reply
 
@@ -105,7 +105,7 @@ def call_of(envelope: Envelope) -> Call:
     }
     headers = {name.lower(): str(value) for name, value in email.items()}
     # Without its body, because a repeat has another Date.
-    return Call(known_as, "letter", data, headers, b"", text, (envelope.to, envelope.sender))
+    return Call(known_as, "email", data, headers, b"", text, (envelope.to, envelope.sender))
 
 
 def _part(email: EmailMessage, kind: str) -> str:
@@ -136,11 +136,11 @@ class SandboxMail:
         reply = self._fake.deliver(accepted, self._runtime.now_ms(), (server.user, server.password))
         if reply.slow_seconds >= server.timeout_seconds:
             await sleep(self._runtime, server.timeout_seconds)
-            raise MailFault("timeout", sent=True)
+            raise MailError("timeout", sent=True)
         if reply.slow_seconds:
             await sleep(self._runtime, reply.slow_seconds)
         if reply.drop:
-            raise MailFault("reset", sent=True)
+            raise MailError("reset", sent=True)
         stage = "data" if reply.status < 400 else stage_of(reply.status)
         return MailAnswer(stage, reply_of(reply), refused)
 

@@ -69,7 +69,7 @@ class JobResults:
             raise
         except Exception as error:  # noqa: BLE001 -- a result, by contract
             return [
-                _failed(row) if isinstance(row, StoreFailure) else _fault("creating", row, error)
+                _failed(row) if isinstance(row, StoreFailure) else _failure("creating", row, error)
                 for row in rows
             ]
         return [
@@ -85,7 +85,7 @@ class JobResults:
             _log.debug("Job get operation cancelled: %s", good)
             raise
         except Exception as error:  # noqa: BLE001 -- a result, by contract
-            return [_bad_id("retrieve", one) or _fault("retrieving", one, error) for one in ids]
+            return [_bad_id("retrieve", one) or _failure("retrieving", one, error) for one in ids]
         return [_bad_id("retrieve", one) or _read(one, next(found)) for one in ids]
 
     async def update(self, updates: Sequence[Update]) -> list[MethodResult[None]]:
@@ -100,7 +100,7 @@ class JobResults:
             raise
         except Exception as error:  # noqa: BLE001 -- a result, by contract
             return [
-                _failed(row) if isinstance(row, StoreFailure) else _fault("updating", row, error)
+                _failed(row) if isinstance(row, StoreFailure) else _failure("updating", row, error)
                 for row in rows
             ]
         return [
@@ -160,7 +160,7 @@ class JobResults:
         try:
             codes = iter(await _asked(self.table.cancel, good))
         except Exception as error:  # noqa: BLE001 -- a result, by contract
-            return [_bad_id("cancel", one) or _fault("canceling", one, error) for one in ids]
+            return [_bad_id("cancel", one) or _failure("canceling", one, error) for one in ids]
         return [_bad_id("cancel", one) or _cancelled(one, next(codes)) for one in ids]
 
     async def reap(self, limit: int = 100) -> list[Reaped]:
@@ -217,7 +217,7 @@ class JobResults:
         try:
             codes = await _asked(act, ends)
         except Exception as error:  # noqa: BLE001 -- a result, by contract
-            return [_fault(doing, one, error) for one in ids]
+            return [_failure(doing, one, error) for one in ids]
         return [_settled(one, code) for one, code in zip(ids, codes, strict=True)]
 
 
@@ -264,7 +264,7 @@ def _failed(failure: StoreFailure) -> MethodResult[Any]:
     return MethodResult(error=failure)
 
 
-def _fault(doing: str, job: str | Mapping[str, str], error: Exception) -> MethodResult[Any]:
+def _failure(doing: str, job: str | Mapping[str, str], error: Exception) -> MethodResult[Any]:
     job_id = job if isinstance(job, str) else job["Id"]
     text = f"Unexpected error {doing} job: {error}"
     _log.error("Job %s: %s", job_id, text, exc_info=error)
@@ -287,7 +287,7 @@ def _created(row: Mapping[str, str], code: str) -> MethodResult[None]:
         text = f"Failed to create job with ID {job_id}"
         _log.error(text)
     else:
-        # A repeated submit is no fault.
+        # A repeated submit is no error.
         _log.info(text)
     return _failed(StoreFailure("JOB_CREATE_FAILED", text, reason=code))
 
@@ -316,7 +316,7 @@ def _updated(job_id: str, code: str) -> MethodResult[None]:
     if code == "NOT_FOUND":
         return _absent(job_id)
     if code == "WRONG_TYPE":
-        return _fault("updating", job_id, ValueError(f"{job_id} is not a hash"))
+        return _failure("updating", job_id, ValueError(f"{job_id} is not a hash"))
     text = _UPDATE_REFUSED[code].format(id=job_id)
     _log.warning(text)
     return _failed(StoreFailure("JOB_UPDATE_FAILED", text, reason=code))

@@ -7,7 +7,7 @@ import inspect
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
-from gesta.domain.ids import covers, pattern_fault
+from gesta.domain.ids import covers, pattern_error
 from gesta.domain.status_events import WORDS, Event
 from gesta.domain.stream_names import checkpoint_of
 from gesta.errors import BadSubscription, StoreError
@@ -62,7 +62,7 @@ def _error(asked: Subscription) -> str:
         )
     if asked.name.startswith(OWN):
         return f"name= must not begin with {OWN!r}: the engine's own checkpoints use this prefix"
-    if error := pattern_fault(asked.flow):
+    if error := pattern_error(asked.flow):
         return error
     for status in asked.statuses:
         if status not in WORDS:

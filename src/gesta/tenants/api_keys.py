@@ -192,13 +192,13 @@ class ApiKeys:
         Raises InvalidRequest with every error.
         """
         now = self._runtime.now_ms()
-        faults = (
+        errors = (
             tenant_errors(tenant)
             | _actor_errors(actor)
             | _key_errors(name, scopes, expires_at, now, test=test)
         )
-        if faults:
-            raise InvalidRequest("API key", faults)
+        if errors:
+            raise InvalidRequest("API key", errors)
         key_id, text = self._texts.new(test=test)
         chosen = tuple(scope for scope in SCOPES if scope in scopes)
         expires_ms = None if expires_at is None else round(expires_at.timestamp() * 1000)
@@ -263,8 +263,8 @@ class ApiKeys:
 
         Raises NotFound, also for a key of another tenant.
         """
-        if faults := tenant_errors(tenant) | _actor_errors(actor):
-            raise InvalidRequest("API key", faults)
+        if errors := tenant_errors(tenant) | _actor_errors(actor):
+            raise InvalidRequest("API key", errors)
         kept = await self._newest(tenant, key_id) if self._texts.is_id(key_id) else None
         if kept is None:
             raise NotFound("API key", scrub(key_id, NAME_LENGTH_MAX))
@@ -392,24 +392,24 @@ def _actor_errors(actor: object) -> dict[str, str]:
 def _key_errors(
     name: object, scopes: Sequence[str], expires_at: object, now_ms: int, *, test: object
 ) -> dict[str, str]:
-    faults: dict[str, str] = {}
+    errors: dict[str, str] = {}
     if not isinstance(name, str) or not 0 < len(name) <= NAME_LENGTH_MAX or not name.isprintable():
-        faults["name"] = f"1 to {NAME_LENGTH_MAX} printable characters"
+        errors["name"] = f"1 to {NAME_LENGTH_MAX} printable characters"
     if isinstance(scopes, str) or not scopes or not set(scopes) <= set(SCOPES):
-        faults["scopes"] = f"one or more of {', '.join(SCOPES)}"
+        errors["scopes"] = f"one or more of {', '.join(SCOPES)}"
     elif test and not set(scopes) <= set(TEST_SCOPES):
-        faults["scopes"] = (
+        errors["scopes"] = (
             f"a test key has {' and '.join(TEST_SCOPES)} at most: the other scopes act on live"
             " requests"
         )
     if type(test) is not bool:
-        faults["test"] = "true or false"
+        errors["test"] = "true or false"
     if expires_at is not None:
         if not isinstance(expires_at, datetime) or expires_at.tzinfo is None:
-            faults["expiresAt"] = "a time with a time zone, for instance 2030-01-31T09:00:00Z"
+            errors["expiresAt"] = "a time with a time zone, for instance 2030-01-31T09:00:00Z"
         elif expires_at.timestamp() * 1000 <= now_ms:
-            faults["expiresAt"] = "is in the past"
+            errors["expiresAt"] = "is in the past"
         elif expires_at.year > YEARS[1]:
             # In UTC it might be in a year that cannot be shown.
-            faults["expiresAt"] = f"in the year {YEARS[1]} at the latest"
-    return faults
+            errors["expiresAt"] = f"in the year {YEARS[1]} at the latest"
+    return errors

@@ -111,19 +111,19 @@ class Pause(msgspec.Struct, frozen=True):
 
 def checked(scope: Scope, reason: str = "") -> Scope:
     """The scope; raises BadScope with every error."""
-    faults = {}
+    errors = {}
     if scope == EVERYTHING:
-        faults["scope"] = "give a flow, a tenant or a credential"
+        errors["scope"] = "give a flow, a tenant or a credential"
     if scope.flow is not None and not _is_name(scope.flow, FLOW):
-        faults["flow"] = f"{scope.flow!r} is not the name of a flow"
+        errors["flow"] = f"{scope.flow!r} is not the name of a flow"
     if scope.tenant is not None and not _is_name(scope.tenant, TENANT):
-        faults["tenant"] = f"{scope.tenant!r} is not the name of a tenant"
-    if scope.credential is not None and (wrong := _credential_faults(scope, str(scope.credential))):
-        faults["credential"] = "; ".join(wrong)
+        errors["tenant"] = f"{scope.tenant!r} is not the name of a tenant"
+    if scope.credential is not None and (wrong := _credential_errors(scope, str(scope.credential))):
+        errors["credential"] = "; ".join(wrong)
     if not isinstance(reason, str) or len(reason) > REASON_LENGTH_MAX or not reason.isprintable():
-        faults["reason"] = f"at most {REASON_LENGTH_MAX} printable characters"
-    if faults:
-        raise BadScope(faults)
+        errors["reason"] = f"at most {REASON_LENGTH_MAX} printable characters"
+    if errors:
+        raise BadScope(errors)
     return scope
 
 
@@ -132,8 +132,8 @@ def _is_name(given: object, pattern: re.Pattern[str]) -> bool:
     return isinstance(given, str) and pattern.fullmatch(given) is not None
 
 
-def _credential_faults(scope: Scope, credential: str) -> list[str]:
-    faults = []
+def _credential_errors(scope: Scope, credential: str) -> list[str]:
+    errors = []
     kind, _, code = credential.partition("/")
     if (
         not kind
@@ -141,12 +141,12 @@ def _credential_faults(scope: Scope, credential: str) -> list[str]:
         or len(credential) > CREDENTIAL_LENGTH_MAX
         or not credential.isprintable()
     ):
-        faults.append("write kind/code, for instance webhook.endpoint/shop")
+        errors.append("write kind/code, for instance webhook.endpoint/shop")
     if scope.tenant is None:
-        faults.append("it belongs to a tenant; give the tenant, too")
+        errors.append("it belongs to a tenant; give the tenant, too")
     if scope.flow is not None:
-        faults.append("its kind implies the flow; leave the flow out")
-    return faults
+        errors.append("its kind implies the flow; leave the flow out")
+    return errors
 
 
 class PauseBook:

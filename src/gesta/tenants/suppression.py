@@ -201,6 +201,6 @@ class SuppressionAudit:
 
     def _of(self, tenant: str, actor: Actor | None) -> TenantRecords:
         """The tenant's records, after the arguments were validated."""
-        if faults := actor_errors(actor) | tenant_errors(tenant):
-            raise BadInput("; ".join(f"{name}: {fault}" for name, fault in faults.items()))
+        if errors := actor_errors(actor) | tenant_errors(tenant):
+            raise BadInput("; ".join(f"{name}: {error}" for name, error in errors.items()))
         return self._records.of(tenant)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from gesta.outbound.http import PrivateAddressGuard
-from gesta.outbound.smtp import Envelope, MailFault, MailServer
+from gesta.outbound.smtp import Envelope, MailError, MailServer
 from gesta.outbound.smtp.smtp_transport import KEEP_SECONDS, SmtpTransport
 from gesta.runtime.clock import SystemRuntime
 from tests.flows.email.mail_server import Mailbox, certificate, real_server, scripted_server
@@ -42,7 +42,7 @@ def server_of(mailbox: Mailbox, tls: str = "none", **fields: object) -> MailServ
 
 
 async def error_of(transport: SmtpTransport, server: MailServer) -> tuple[str, bool]:
-    with pytest.raises(MailFault) as fault:
+    with pytest.raises(MailError) as fault:
         await transport.send(server, ENVELOPE)
     return fault.value.reason, fault.value.sent
 

@@ -10,8 +10,8 @@ import pytest
 from gesta import Done, Engine, Rejected, Retry, Unknown
 from gesta.flows import email
 from gesta.flows.deferrals import CredentialRefused
-from gesta.flows.email.sender import THROTTLED_SECONDS, SmtpVerdict, after_mail_fault, verdict_of
-from gesta.outbound.smtp import MailAnswer, MailFault, MailReply
+from gesta.flows.email.sender import THROTTLED_SECONDS, SmtpVerdict, after_mail_error, verdict_of
+from gesta.outbound.smtp import MailAnswer, MailError, MailReply
 
 SES = {
     "kind": "ses",
@@ -106,19 +106,19 @@ def test_an_answer_that_is_neither_yes_nor_no():
 @pytest.mark.parametrize(
     ("fault", "outcome"),
     [
-        (MailFault("reset", sent=True), Unknown),
-        (MailFault("timeout", sent=True), Unknown),
-        (MailFault("reset", sent=False), Retry),
-        (MailFault("refused", sent=False), Retry),
-        (MailFault("dns", sent=False), Retry),
-        (MailFault("tls", sent=False), Retry),
-        (MailFault("private_address", sent=False), Rejected),
-        (MailFault("plain_smtp", sent=False), Rejected),
-        (MailFault("unsendable", sent=False), Rejected),
+        (MailError("reset", sent=True), Unknown),
+        (MailError("timeout", sent=True), Unknown),
+        (MailError("reset", sent=False), Retry),
+        (MailError("refused", sent=False), Retry),
+        (MailError("dns", sent=False), Retry),
+        (MailError("tls", sent=False), Retry),
+        (MailError("private_address", sent=False), Rejected),
+        (MailError("plain_smtp", sent=False), Rejected),
+        (MailError("unsendable", sent=False), Rejected),
     ],
 )
 def test_no_answer_is_unknown_only_after_the_email_was_sent(fault, outcome):
-    assert type(after_mail_fault(fault)) is outcome  # D-11
+    assert type(after_mail_error(fault)) is outcome  # D-11
 
 
 @pytest.fixture

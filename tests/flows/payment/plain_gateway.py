@@ -13,7 +13,7 @@ import msgspec
 
 from gesta.flows.payment.gateway import Delivery, Gateway, GatewayAccount
 from gesta.flows.payment.http_gateway import HttpGateway
-from gesta.outbound.http import Headers, HttpRequest, HttpResponse, TransportFault
+from gesta.outbound.http import Headers, HttpRequest, HttpResponse, TransportError
 from gesta.outbound.signatures import sign
 from gesta.runtime.clock import Runtime
 from gesta.sandbox.receiver import Call, Effect, Receiver, Reply, retry_after_header
@@ -146,7 +146,7 @@ class PlainTransport:
     async def send(self, request: HttpRequest) -> HttpResponse:
         reply = self._fake.receive(request, self._runtime.now_ms())
         if reply.drop:
-            raise TransportFault("reset", sent=True)
+            raise TransportError("reset", sent=True)
         return HttpResponse(reply.status, Headers(reply.headers.items()), reply.body)
 
     async def close(self) -> None:

@@ -232,11 +232,11 @@ def _store(facts: Facts) -> Iterator[Finding]:
     if health is None:
         yield Finding("ok", "store", f"{facts.store} answers")
         return
-    if health.faults:
+    if health.errors:
         yield Finding(
             "bad",
             "store",
-            f"{facts.store} is damaged: {'; '.join(health.faults)}",
+            f"{facts.store} is damaged: {'; '.join(health.errors)}",
             "stop every process that uses it, move the file away and restore a backup",
         )
     else:

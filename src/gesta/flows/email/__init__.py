@@ -233,6 +233,6 @@ def _notice(address: str, notice: Notice) -> Payload:
 
 
 def _notice_error(address: str, config: TenantConfig) -> str:
-    if fault := address_error(address):
-        return f"the address {fault}"
+    if error := address_error(address):
+        return f"the address {error}"
     return "" if config.find(SENDER, DEFAULT) is not None else f"there is no {SENDER} {DEFAULT}"

@@ -117,7 +117,7 @@ def read_job(job: object) -> Asked:
     if data is None or opts is None or errors:
         raise InvalidRequest(NAME, errors)
     message = _message(data)
-    errors |= {f"data.{name}": fault for name, fault in errors_of(message).items()}
+    errors |= {f"data.{name}": error for name, error in errors_of(message).items()}
     errors |= _data_errors(data) | _opts_errors(opts, data)
     if errors:
         raise InvalidRequest(NAME, errors)
@@ -163,14 +163,14 @@ def _read(kind: type[WireT], given: object, where: str) -> tuple[WireT | None, d
     try:
         return msgspec.convert(given, kind), {}
     except msgspec.ValidationError:
-        errors = {f"{where}.{name}": fault for name, fault in field_errors(kind, given).items()}
+        errors = {f"{where}.{name}": error for name, error in field_errors(kind, given).items()}
     # The nested object has its own errors.
     inner = given.get("recipient") if kind is JobData else None
     if isinstance(inner, dict):
         errors.pop(f"{where}.recipient", None)
         errors |= {
-            f"{where}.recipient.{name}": fault
-            for name, fault in field_errors(Recipient, inner).items()
+            f"{where}.recipient.{name}": error
+            for name, error in field_errors(Recipient, inner).items()
         }
     return None, errors
 

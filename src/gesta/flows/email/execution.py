@@ -20,7 +20,7 @@ from gesta.flows.email.message import ADDRESSES, Message, ascii_address
 from gesta.flows.email.rules import errors_of
 from gesta.flows.email.sender import (
     Sender,
-    after_mail_fault,
+    after_mail_error,
     credential,
     limit_name,
     secret_of,
@@ -30,7 +30,7 @@ from gesta.flows.email.sender import (
 )
 from gesta.outbound.http import AttemptEnded
 from gesta.outbound.rate_limits import Limit
-from gesta.outbound.smtp import Envelope, MailFault, MailServer
+from gesta.outbound.smtp import Envelope, MailError, MailServer
 from gesta.runtime.redaction import scrub
 from gesta.tenants.flow_records import TenantRecords
 from gesta.tenants.suppression import suppress, suppressions
@@ -101,7 +101,7 @@ def _check_again(message: Message) -> None:
     """Validate again: other code may have accepted the request."""
     errors = errors_of(message)
     if errors:
-        text = "; ".join(f"{name}: {fault}" for name, fault in errors.items())
+        text = "; ".join(f"{name}: {error}" for name, error in errors.items())
         raise AttemptEnded(Rejected("invalid_email" if "to" in errors else "invalid_request", text))
 
 
@@ -173,8 +173,8 @@ async def _send(
     assert attempt.mail is not None
     try:
         answer = await attempt.mail.send(server, envelope)
-    except MailFault as fault:
-        return after_mail_fault(fault)
+    except MailError as error:
+        return after_mail_error(error)
     verdict = verdict_of(answer, message.sender)
     if verdict.close_seconds:
         await attempt.limits.close(limit_name(message.sender), verdict.close_seconds)

@@ -311,5 +311,5 @@ def _records(engine: Engine, tenant: str) -> TenantRecords:
 
 
 def _check_address(address: str) -> None:
-    if fault := address_error(normal(address)):
-        raise BadInput(f"address: {fault}")
+    if error := address_error(normal(address)):
+        raise BadInput(f"address: {error}")

@@ -50,12 +50,12 @@ _SEED_NAMES = {"external_id": "externalId", "nome": "nome", "razao_social": "raz
 def errors_of(message: Message) -> dict[str, str]:
     """Field → error, all at once; empty when the e-mail may be sent."""
     errors: dict[str, str] = {}
-    if fault := address_error(message.to):
-        errors["to"] = fault
+    if error := address_error(message.to):
+        errors["to"] = error
     for name in ("cc", "bcc"):
         errors |= _copies(name, getattr(message, name))
-    if message.reply_to is not None and (fault := address_error(message.reply_to)):
-        errors["replyTo"] = fault
+    if message.reply_to is not None and (error := address_error(message.reply_to)):
+        errors["replyTo"] = error
     if not is_subject(message.subject) and not (
         message.subject == "" and message.template is not None
     ):
@@ -104,9 +104,9 @@ def _copies(name: str, addresses: list[str]) -> dict[str, str]:
     if len(addresses) > COPIES_MAX:
         return {name: f"at most {COPIES_MAX} addresses"}
     return {
-        f"{name}[{n}]": fault
+        f"{name}[{n}]": error
         for n, address in enumerate(addresses)
-        if (fault := address_error(address))
+        if (error := address_error(address))
     }
 
 

@@ -35,7 +35,7 @@ from gesta.flows.email.aws import AwsAccount, AwsClients, AwsError
 from gesta.flows.flow import ConfigBody, Secret
 from gesta.outbound.http import AttemptEnded
 from gesta.outbound.rate_limits import PerSecond
-from gesta.outbound.smtp import Envelope, MailAnswer, MailFault, MailReply
+from gesta.outbound.smtp import Envelope, MailAnswer, MailError, MailReply
 
 SENDER = "email.sender"
 #: E-mails per second for one sender by default (R2-35).
@@ -149,14 +149,14 @@ class SmtpVerdict(msgspec.Struct, frozen=True):
     close_seconds: float = 0.0
 
 
-def after_mail_fault(fault: MailFault) -> Outcome:
+def after_mail_error(error: MailError) -> Outcome:
     """The outcome of an attempt without an answer."""
-    if fault.sent:
-        return Unknown(fault.reason, fault.detail)
+    if error.sent:
+        return Unknown(error.reason, error.detail)
     return (
-        Rejected(fault.reason, fault.detail)
-        if fault.reason in _HOPELESS
-        else Retry(fault.reason, fault.detail)
+        Rejected(error.reason, error.detail)
+        if error.reason in _HOPELESS
+        else Retry(error.reason, error.detail)
     )
 
 

@@ -21,7 +21,7 @@ from cryptography.x509 import load_pem_x509_certificate
 
 from gesta.errors import InvalidSignature, StoreError
 from gesta.intake.provider_reports import ReportContext
-from gesta.outbound.http import TransportFault
+from gesta.outbound.http import TransportError
 
 #: Must be a region, like us-gov-west-1: `sns.s3.amazonaws.com` and `sns.s3-eu-west-1.amazonaws.com`
 #: are buckets that anybody can own.
@@ -139,9 +139,9 @@ class Certificates:
         self._fetched_at.append(context.now_ms)
         try:
             answer = await context.fetch(url)
-        except TransportFault as fault:
+        except TransportError as error:
             raise StoreError(
-                f"a certificate of SNS cannot be fetched ({fault.reason}); it is tried again"
+                f"a certificate of SNS cannot be fetched ({error.reason}); it is tried again"
             ) from None
         if answer.status >= 500:
             raise StoreError(
@@ -232,9 +232,9 @@ async def confirm(posted: SnsMessage, context: ReportContext) -> None:
         raise InvalidSignature
     try:
         answer = await context.fetch(url)
-    except TransportFault as fault:
+    except TransportError as error:
         raise StoreError(
-            f"a subscription of SNS cannot be confirmed ({fault.reason}); it is tried again"
+            f"a subscription of SNS cannot be confirmed ({error.reason}); it is tried again"
         ) from None
     if not 200 <= answer.status < 300:
         raise StoreError(

@@ -305,7 +305,7 @@ async def _throttled(attempt: Attempt, key: Limit, seconds: float) -> NoReturn:
 def notices(*, is_declared: bool) -> Notices:
     """`is_declared`: the program declares the workspace `default`."""
 
-    def fault(channel: str, config: TenantConfig) -> str:
+    def error(channel: str, config: TenantConfig) -> str:
         if not PLACE.fullmatch(channel):
             found = getattr(config.find(CHANNEL, channel), "body", None)
             if not isinstance(found, Channel):
@@ -326,7 +326,7 @@ def notices(*, is_declared: bool) -> Notices:
             else f"there is no {WORKSPACE} {DEFAULT}"
         )
 
-    return Notices(_write, fault)
+    return Notices(_write, error)
 
 
 def _write(channel: str, notice: Notice) -> Payload:

@@ -279,7 +279,7 @@ async def _ending(
 
 
 def notices(declared: Account | None) -> Notices:
-    def fault(number: str, config: TenantConfig) -> str:
+    def error(number: str, config: TenantConfig) -> str:
         account = getattr(config.find(ACCOUNT, DEFAULT), "body", declared)
         if not isinstance(account, Account):
             return f"there is no {ACCOUNT} {DEFAULT}"
@@ -287,7 +287,7 @@ def notices(declared: Account | None) -> Notices:
             "" if e164(number, account.default_region) is not None else f"the number {NOT_A_NUMBER}"
         )
 
-    return Notices(_write, fault)
+    return Notices(_write, error)
 
 
 def _write(number: str, notice: Notice) -> Payload:

@@ -1,7 +1,7 @@
 """How long the oldest event has waited in the boundary queue, as far as gesta knows.
 
-SQS does not tell. A receive shows when a message was sent, and is one of its three tries, so nobody
-may look. Instead, consumers note when an old message was sent, and the sweeper notes since when
+SQS does not say. A receive would show when a message was sent, but it uses up one of the message's
+three tries. Instead, consumers note when an old message was sent, and the sweeper notes since when
 events wait while no worker runs. The note is a checkpoint in epoch milliseconds, which is beyond
 every position of the log.
 """

@@ -25,7 +25,7 @@ from aiohttp.abc import AbstractResolver, ResolveResult
 from yarl import URL
 
 from gesta.outbound.address_guard import PrivateAddressGuard
-from gesta.outbound.http.transport import Headers, HttpRequest, HttpResponse, TransportFault
+from gesta.outbound.http.transport import Headers, HttpRequest, HttpResponse, TransportError
 from gesta.outbound.lookups import AresResolver, Lookups
 
 #: Answers are read up to here; a longer one is cut.
@@ -67,7 +67,7 @@ class AioHttpTransport:
             # The last door, and the only one for URLs with an address instead of a name: aiohttp
             # does not resolve those.
             if refusal := self._guard.refusal(str(info[4][0]), scheme):
-                raise TransportFault(refusal, sent=False)
+                raise TransportError(refusal, sent=False)
             return socket.socket(info[0], info[1], info[2])
 
         connector = aiohttp.TCPConnector(
@@ -82,7 +82,7 @@ class AioHttpTransport:
             connector=connector,
             cookie_jar=aiohttp.DummyCookieJar(),
             auto_decompress=False,
-            middlewares=(_named_faults,),
+            middlewares=(_named_errors,),
         )
 
     async def send(self, request: HttpRequest) -> HttpResponse:
@@ -90,9 +90,9 @@ class AioHttpTransport:
             url = URL(request.url)
             session = self._sessions[url.scheme]
         except (ValueError, KeyError):
-            raise TransportFault("unsendable", sent=False) from None
+            raise TransportError("unsendable", sent=False) from None
         if any(_LINE_BREAK.search(name + value) for name, value in request.headers.items()):
-            raise TransportFault("unsendable", sent=False)
+            raise TransportError("unsendable", sent=False)
         total = request.timeout_seconds
         limits = aiohttp.ClientTimeout(
             total=total, connect=min(total * CONNECT_SHARE, CONNECT_SECONDS_MAX)
@@ -134,20 +134,20 @@ class _GuardedResolver(AbstractResolver):
             found = await self._inner.resolve(host, port, family)
         except UnicodeError:
             # Not a name at all: a part of it is too long, or has characters no name may have.
-            raise TransportFault("unsendable", sent=False) from None
+            raise TransportError("unsendable", sent=False) from None
         if not found:
             raise OSError(errno.EADDRNOTAVAIL, "the name has no address")
         refusals = [self._guard.refusal(entry["host"], self._scheme) for entry in found]
         passed = [entry for entry, refusal in zip(found, refusals, strict=True) if refusal is None]
         if not passed:
-            raise TransportFault(refusals[0] or "private_address", sent=False)
+            raise TransportError(refusals[0] or "private_address", sent=False)
         return passed
 
     async def close(self) -> None:
         """The inner resolver is shared and closed by the transport."""
 
 
-async def _named_faults(
+async def _named_errors(
     request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType
 ) -> aiohttp.ClientResponse:
     try:
@@ -168,29 +168,29 @@ async def _bounded(response: aiohttp.ClientResponse) -> tuple[bytes, bool]:
     return b"".join(parts), True
 
 
-def _named(error: Exception) -> TransportFault:
+def _named(error: Exception) -> TransportError:
     """The one place where aiohttp's exceptions get our names.
 
     Not sent: only what fails before there is a connection.
     """
     match error:
         case aiohttp.InvalidURL() | aiohttp.NonHttpUrlClientError():
-            return TransportFault("unsendable", sent=False)
+            return TransportError("unsendable", sent=False)
         case aiohttp.ClientConnectorDNSError():
-            return TransportFault("dns", sent=False)
+            return TransportError("dns", sent=False)
         case aiohttp.ClientSSLError():
-            return TransportFault("tls", sent=False)
+            return TransportError("tls", sent=False)
         case aiohttp.ClientConnectorError():
-            return TransportFault(
+            return TransportError(
                 "refused" if error.errno == errno.ECONNREFUSED else "unreachable", sent=False
             )
         case aiohttp.ConnectionTimeoutError():
-            return TransportFault("connect_timeout", sent=False)
+            return TransportError("connect_timeout", sent=False)
         case TimeoutError():
-            return TransportFault("timeout", sent=True)
+            return TransportError("timeout", sent=True)
         case aiohttp.ClientPayloadError() | aiohttp.ClientResponseError():
-            return TransportFault("bad_answer", sent=True)
+            return TransportError("bad_answer", sent=True)
         case _:
             # Also a kept connection that its receiver closed: whether it had read the request
             # before is not ours to know.
-            return TransportFault("reset", sent=True)
+            return TransportError("reset", sent=True)

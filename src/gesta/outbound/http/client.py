@@ -20,12 +20,12 @@ import msgspec
 from gesta.domain.outcome import Outcome, Rejected, Retry, Unknown
 from gesta.flows.deferrals import Postponed
 from gesta.outbound.http.transport import (
-    FaultReason,
     Headers,
     HttpRequest,
     HttpResponse,
     Transport,
-    TransportFault,
+    TransportError,
+    TransportErrorReason,
 )
 from gesta.runtime.clock import Runtime
 
@@ -61,7 +61,7 @@ def _seconds_until(http_date: str, now_ms: int) -> float | None:
 
 
 #: Asking again cannot help: the address itself is refused.
-_HOPELESS: Final[frozenset[FaultReason]] = frozenset(
+_HOPELESS: Final[frozenset[TransportErrorReason]] = frozenset(
     {"unsendable", "plain_http", "private_address"}
 )
 #: Where providers put the code of a failure, the most telling first, and what a code looks like.
@@ -254,9 +254,9 @@ class Http:
             response = await self._transport.send(
                 HttpRequest(method, url, sent, body, timeout_seconds or self._timeout_seconds)
             )
-        except TransportFault as fault:
-            self.has_sent = had_sent or fault.sent
-            raise AttemptEnded(self._in_all(after_fault(fault))) from None
+        except TransportError as error:
+            self.has_sent = had_sent or error.sent
+            raise AttemptEnded(self._in_all(after_transport_error(error))) from None
         except Postponed:
             self.has_sent = had_sent
             # The look-up was put off. After a call that had its effect, the attempt must end.
@@ -272,11 +272,11 @@ class Http:
         return retry_after_seconds(response.headers.get("retry-after"), self._runtime.now_ms())
 
 
-def after_fault(fault: TransportFault) -> Outcome:
+def after_transport_error(error: TransportError) -> Outcome:
     """What an attempt came to that got no answer."""
-    if fault.reason in _HOPELESS:
-        return Rejected(fault.reason, fault.detail)
-    return Unknown(fault.reason, fault.detail) if fault.sent else Retry(fault.reason, fault.detail)
+    if error.reason in _HOPELESS:
+        return Rejected(error.reason, error.detail)
+    return Unknown(error.reason, error.detail) if error.sent else Retry(error.reason, error.detail)
 
 
 def error_code(response: HttpResponse) -> str:

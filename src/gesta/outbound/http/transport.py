@@ -6,7 +6,7 @@ from typing import Literal, Protocol
 
 #: Why an exchange brought no answer. A closed set: it is the label of a metric and the reason in an
 #: event.
-FaultReason = Literal[
+TransportErrorReason = Literal[
     "unsendable",  # not a URL that can be called, or a header that may not be sent
     "plain_http",  # http:// to an address that the guard does not name
     "private_address",  # the guard refused the address
@@ -85,16 +85,16 @@ REMEDIES: dict[str, str] = {
 }
 
 
-class TransportFault(Exception):
+class TransportError(Exception):
     """There is no answer. `sent`: the receiver may have got the request."""
 
-    def __init__(self, reason: FaultReason, *, sent: bool) -> None:
+    def __init__(self, reason: TransportErrorReason, *, sent: bool) -> None:
         # The text names no URL: it goes into events and logs.
         remedy = REMEDIES.get(reason, "")
         #: What an event says beside the reason.
         self.detail = f"{'the request may have arrived' if sent else 'nothing was sent'}{remedy}"
         super().__init__(f"{reason}, {self.detail}")
-        self.reason: FaultReason = reason
+        self.reason: TransportErrorReason = reason
         self.sent = sent
 
 
@@ -104,7 +104,7 @@ class Transport(Protocol):
     async def send(self, request: HttpRequest) -> HttpResponse:
         """The answer, whatever its status; redirects are not followed.
 
-        Raises TransportFault when there is none.
+        Raises TransportError when there is none.
         """
 
     async def close(self) -> None: ...

@@ -23,7 +23,7 @@ from aiohttp.abc import AbstractResolver
 
 from gesta.outbound.http import PrivateAddressGuard
 from gesta.outbound.lookups import AresResolver, Lookups
-from gesta.outbound.smtp.transport import Envelope, MailAnswer, MailFault, MailReply, MailServer
+from gesta.outbound.smtp.transport import Envelope, MailAnswer, MailError, MailReply, MailServer
 from gesta.runtime.clock import Runtime, spawn, turn
 
 if TYPE_CHECKING:
@@ -33,17 +33,17 @@ if TYPE_CHECKING:
 async def allowed_addresses(
     resolver: AbstractResolver, guard: PrivateAddressGuard, host: str, *, is_plain: bool
 ) -> list[str]:
-    """The addresses of a name that may be reached. Raises MailFault when there is none."""
+    """The addresses of a name that may be reached. Raises MailError when there is none."""
     try:
         found = [entry["host"] for entry in await resolver.resolve(host, 0, socket.AF_UNSPEC)]
     except (OSError, UnicodeError):
-        raise MailFault("dns", sent=False) from None
+        raise MailError("dns", sent=False) from None
     if not found:
-        raise MailFault("dns", sent=False)
+        raise MailError("dns", sent=False)
     refusals = [guard.refusal(address, "http" if is_plain else "https") for address in found]
     passed = [address for address, refusal in zip(found, refusals, strict=True) if refusal is None]
     if not passed:
-        raise MailFault(
+        raise MailError(
             "plain_smtp" if refusals[0] == "plain_http" else "private_address", sent=False
         )
     return passed
@@ -54,10 +54,10 @@ async def connected_socket(
 ) -> socket.socket:
     """A connection to the first of these addresses that takes one.
 
-    Raises MailFault when none does in time.
+    Raises MailError when none does in time.
     """
     # A share each, so that one that swallows everything does not hide the others.
-    share, last = seconds / len(addresses), MailFault("unreachable", sent=False)
+    share, last = seconds / len(addresses), MailError("unreachable", sent=False)
     for address in addresses:
         family = socket.AF_INET6 if ":" in address else socket.AF_INET
         made = socket.socket(family, socket.SOCK_STREAM)
@@ -65,9 +65,9 @@ async def connected_socket(
         try:
             if await _connects(runtime, made, (address, port), share):
                 return made
-            last = MailFault("connect_timeout", sent=False)
+            last = MailError("connect_timeout", sent=False)
         except OSError as error:
-            last = MailFault(
+            last = MailError(
                 "refused" if error.errno == errno.ECONNREFUSED else "unreachable", sent=False
             )
         except BaseException:
@@ -230,19 +230,19 @@ class SmtpTransport:
         except SMTPResponseException as refusal:
             client.close()
             if refusal.code < 200:
-                raise MailFault("bad_answer", sent=False) from None
+                raise MailError("bad_answer", sent=False) from None
             return MailAnswer(
                 "login" if stage == "login" else "connect", MailReply(refusal.code, refusal.message)
             )
         except (SMTPException, OSError, ValueError) as error:
             _let_go(client, made)
-            fault = _named(error, sent=False)
+            named = _named(error, sent=False)
             # Before the login, what the library itself objects to is a server without STARTTLS;
             # then, one without AUTH.
             raise (
-                MailFault("tls", sent=False)
-                if fault.reason == "unsendable" and stage == "connect"
-                else fault
+                MailError("tls", sent=False)
+                if named.reason == "unsendable" and stage == "connect"
+                else named
             ) from None
         except BaseException:
             _let_go(client, made)
@@ -295,7 +295,7 @@ async def _conversation(client: SMTP, envelope: Envelope, *, is_kept: bool) -> M
         reply = await client.data(envelope.message)
     except SMTPResponseException as refusal:
         if refusal.code < 200:
-            raise MailFault("bad_answer", sent=True) from None
+            raise MailError("bad_answer", sent=True) from None
         return MailAnswer("data", MailReply(refusal.code, refusal.message), refused)
     except (SMTPException, OSError, ValueError) as error:
         raise _named(error, sent=True) from None
@@ -304,11 +304,11 @@ async def _conversation(client: SMTP, envelope: Envelope, *, is_kept: bool) -> M
 
 def _reply(refusal: SMTPResponseException) -> MailReply:
     if refusal.code < 200:
-        raise MailFault("bad_answer", sent=False)
+        raise MailError("bad_answer", sent=False)
     return MailReply(refusal.code, refusal.message)
 
 
-def _named(error: Exception, *, sent: bool) -> MailFault:
+def _named(error: Exception, *, sent: bool) -> MailError:
     """The one place where the library's exceptions get our names.
 
     Their texts may quote an address, so none is kept.
@@ -317,14 +317,14 @@ def _named(error: Exception, *, sent: bool) -> MailFault:
 
     causes = (error, error.__cause__)
     if any(isinstance(cause, ssl.SSLError) for cause in causes):
-        return MailFault("tls", sent=sent)
+        return MailError("tls", sent=sent)
     if isinstance(error, SMTPConnectTimeoutError):
-        return MailFault("connect_timeout", sent=sent)
+        return MailError("connect_timeout", sent=sent)
     if isinstance(error, TimeoutError):
-        return MailFault("timeout", sent=sent)
+        return MailError("timeout", sent=sent)
     if isinstance(error, SMTPConnectError | SMTPServerDisconnected | OSError):
-        return MailFault("reset", sent=sent)
-    return MailFault("unsendable", sent=sent)
+        return MailError("reset", sent=sent)
+    return MailError("unsendable", sent=sent)
 
 
 def _account(server: MailServer) -> _Account:

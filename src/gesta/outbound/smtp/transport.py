@@ -12,7 +12,7 @@ from gesta.runtime.clock import Runtime
 #: server answers for the whole message.
 Stage = Literal["connect", "login", "sender", "recipient", "data"]
 #: Why there is no answer. A closed set: it is the label of a metric and the reason in an event.
-MailFaultReason = Literal[
+MailErrorReason = Literal[
     "private_address",  # the guard refused the address
     "plain_smtp",  # no TLS to an address that the guard does not name
     "dns",
@@ -90,14 +90,14 @@ class MailAnswer:
         return self.stage == "data" and 200 <= self.reply.code < 300
 
 
-class MailFault(Exception):
+class MailError(Exception):
     """There is no answer. `sent`: the server may have the message."""
 
-    def __init__(self, reason: MailFaultReason, *, sent: bool) -> None:
+    def __init__(self, reason: MailErrorReason, *, sent: bool) -> None:
         done = "the message may have been accepted" if sent else "nothing was sent"
         self.detail = f"{done}{REMEDIES.get(reason, '')}"
         super().__init__(f"{reason}, {self.detail}")
-        self.reason: MailFaultReason = reason
+        self.reason: MailErrorReason = reason
         self.sent = sent
 
 
@@ -105,7 +105,7 @@ class MailTransport(Protocol):
     """Sends messages. One session for each call: the engine decides about retries."""
 
     async def send(self, server: MailServer, envelope: Envelope) -> MailAnswer:
-        """The server's answer. Raises MailFault when there is none."""
+        """The server's answer. Raises MailError when there is none."""
 
     async def close(self) -> None: ...
 
@@ -114,7 +114,7 @@ class NoMail:
     """Sends nothing, for environments without e-mail."""
 
     async def send(self, server: MailServer, envelope: Envelope) -> MailAnswer:
-        raise MailFault("unreachable", sent=False)
+        raise MailError("unreachable", sent=False)
 
     async def close(self) -> None:
         """Nothing is open."""
@@ -136,8 +136,8 @@ class Mail:
         had_sent, self.has_sent = self.has_sent, True
         try:
             self.last = answer = await self._transport.send(server, envelope)
-        except MailFault as fault:
-            self.has_sent = had_sent or fault.sent
+        except MailError as error:
+            self.has_sent = had_sent or error.sent
             raise
         except Postponed:
             self.has_sent = had_sent

@@ -89,11 +89,11 @@ class Client(AsyncKurrentDBClient):
                     call.cancel()
                     break
         except grpc.RpcError as error:
-            fault = handle_rpc_error(error)
-            if isinstance(fault, ServiceUnavailableError | NodeIsNotLeaderError):
+            failure = handle_rpc_error(error)
+            if isinstance(failure, ServiceUnavailableError | NodeIsNotLeaderError):
                 # Without this, the channel would wait before it tries to connect again.
                 await self.reconnect(connection_id=connection.connection_id)
-            raise fault from None
+            raise failure from None
         if len(answers) < len(writes):
             raise ServiceUnavailableError("the server ended the call without an answer")
         return [answers[number] for number in range(len(writes))]

@@ -118,7 +118,7 @@ async def _health_of(database: Database) -> Health:
     ((number, _),) = await database.ask("schema_version")
     ((size,),) = await database.ask("schema_size", database.address.schema)
     return Health(
-        schema=number, faults=(), is_whole=True, size=size, log_size=0, free=None, open_to_others=()
+        schema=number, errors=(), is_whole=True, size=size, log_size=0, free=None, open_to_others=()
     )
 
 

@@ -12,8 +12,8 @@ _PERHAPS = "it may have been written: the same again is recognised"
 _NOTHING = "nothing was written"
 
 
-def refused(place: str, fault: str, cure: str) -> StoreError:
-    return StoreError(f"{place}: {fault}; {_NOTHING}. {cure}")
+def refused(place: str, error: str, cure: str) -> StoreError:
+    return StoreError(f"{place}: {error}; {_NOTHING}. {cure}")
 
 
 def is_wrong_type(error: BaseException) -> bool:
@@ -32,13 +32,13 @@ def raise_as_store_error(place: str, error: BaseException) -> NoReturn:
 def wrong_type(place: str, wrong: Sequence[tuple[str, str, str]]) -> StoreError:
     """`wrong`: key, the type it has, the type it should have."""
     named = "; ".join(f"{key} is a {found}, not a {wanted}" for key, found, wanted in wrong)
-    fault = refused(
+    error = refused(
         place,
         f"another program uses a key of this queue ({named or 'which one is unknown'})",
         "Move that program to another prefix, or delete the key, or name another prefix in the URL:"
         " ?prefix=",
     )
-    return QueueRefused(str(fault))
+    return QueueRefused(str(error))
 
 
 def _own_error(place: str, reason: str) -> StoreError | None:
@@ -49,12 +49,12 @@ def _own_error(place: str, reason: str) -> StoreError | None:
         return Fenced(place, fence["kind"], other=fence["other"])
     if code == "GESTAVERSION":
         queue, version = text.split(" ")[:2]
-        fault = refused(
+        error = refused(
             place,
             f"queue {queue} belongs to {version}, whose layout this gesta does not know",
             "It knows bullmq 5 and 6; upgrade gesta, or name another prefix in the URL: ?prefix=",
         )
-        return QueueRefused(str(fault))
+        return QueueRefused(str(error))
     return None
 
 

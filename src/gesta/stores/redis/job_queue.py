@@ -257,7 +257,7 @@ class RedisJobQueue:
         settled: list[Settled] = []
         locks: list[Lock] = []
         for (kind, job_id, token, _), lock, answer in zip(batch, held, answers, strict=True):
-            # Queue and data are told of a job that another process has leased.
+            # The answer has queue and data for a job that another process has leased.
             verdict, queue, data = answer if isinstance(answer, list) else (answer, "", "")
             settled.append(verdict)
             if queue and verdict == "done" and kind != "drop":

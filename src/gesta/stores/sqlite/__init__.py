@@ -29,7 +29,7 @@ CHECK_SECONDS = 3.0
 #: Steps of SQLite between two readings of the clock.
 STEPS = 20_000
 #: The check ends after so many errors.
-FAULTS = 5
+ERRORS_MAX = 5
 
 
 async def open_stores(url: str, runtime: Runtime) -> Stores:
@@ -94,12 +94,12 @@ async def health_of(database: Database, runtime: Runtime) -> Health:
 
 
 def _health(db: apsw.Connection, path: Path, runtime: Runtime) -> Health:
-    faults, is_whole = _checked(db, runtime)
+    errors, is_whole = _checked(db, runtime)
     wal = path.with_name(f"{path.name}-wal")
     files = [one for one in (path, wal, path.with_suffix(".key")) if one.exists()]
     return Health(
         schema=int(db.execute("pragma user_version").get),
-        faults=faults,
+        errors=errors,
         is_whole=is_whole,
         size=path.stat().st_size,
         log_size=wal.stat().st_size if wal in files else 0,
@@ -113,7 +113,7 @@ def _checked(db: apsw.Connection, runtime: Runtime) -> tuple[tuple[str, ...], bo
     until = runtime.monotonic() + CHECK_SECONDS
     db.set_progress_handler(lambda: runtime.monotonic() > until, STEPS)
     try:
-        found = [str(row[0]) for row in db.execute(f"pragma quick_check({FAULTS})")]
+        found = [str(row[0]) for row in db.execute(f"pragma quick_check({ERRORS_MAX})")]
     except apsw.InterruptError:
         return (), False
     except apsw.Error as error:

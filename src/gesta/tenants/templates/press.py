@@ -87,8 +87,8 @@ class Press:
 
     def render(self, number: int, data: bytes) -> Sheet | RenderError:
         """Render every part with a JSON object."""
-        if (fault := self.check(number)) is not None:
-            return fault
+        if (found := self.check(number)) is not None:
+            return found
         try:
             variables = _decode_object(data)
         except (ValueError, RecursionError):
@@ -98,8 +98,8 @@ class Press:
             try:
                 # Without `_attempt`, because this is done for every message.
                 result = parts[part] = environment.render_template(name, **variables)
-            except Exception as error:  # noqa: BLE001 -- see `_fault`
-                return _fault(part, error)
+            except Exception as error:  # noqa: BLE001 -- see `_render_error`
+                return _render_error(part, error)
             if (objection := _objection(part, result)) is not None:
                 return RenderError(part, objection)
         if sum(map(len, parts.values())) > RESULT_LENGTH_MAX:
@@ -122,18 +122,18 @@ class Press:
                 )
             environment, name = self._environments[part], f"{number}.{part}"
             if isinstance(
-                fault := _attempt(part, partial(environment.add_template, name, source)),
+                error := _attempt(part, partial(environment.add_template, name, source)),
                 RenderError,
             ):
-                return fault
+                return error
             compiled.append((part, environment, name))
         self._compiled[number] = compiled
         return None
 
     def variables(self, number: int) -> Names | RenderError:
         """Names that the template uses and does not set; nested ones with dots."""
-        if (fault := self.check(number)) is not None:
-            return fault
+        if (error := self.check(number)) is not None:
+            return error
         found: set[str] = set()
         for part, source in self._sources[number].items():
             environment = self._environments[part]
@@ -252,11 +252,11 @@ def _attempt(part: str, act: Callable[[], Any]) -> Any:
     """What `act` returns, or its RenderError. It uses a source and no data."""
     try:
         return act()
-    except Exception as error:  # noqa: BLE001 -- see `_fault`
-        return _fault(part, error, is_source=True)
+    except Exception as error:  # noqa: BLE001 -- see `_render_error`
+        return _render_error(part, error, is_source=True)
 
 
-def _fault(part: str, error: Exception, *, is_source: bool = False) -> RenderError:
+def _render_error(part: str, error: Exception, *, is_source: bool = False) -> RenderError:
     """The RenderError of any exception. `is_source`: there was no data that its text could show."""
     from minijinja import TemplateError
 

@@ -43,7 +43,7 @@ from gesta.flows.payment.gateway import (
     Verb,
     Window,
 )
-from gesta.outbound.http import Http, HttpRequest, HttpResponse, Transport, TransportFault
+from gesta.outbound.http import Http, HttpRequest, HttpResponse, Transport, TransportError
 from gesta.runtime.clock import ManualRuntime
 
 CODE = "shop"
@@ -88,7 +88,7 @@ class Line:
     def __init__(self, harness: GatewayHarness) -> None:
         self._harness = harness
         self.sent: list[HttpRequest] = []
-        self.fault: TransportFault | None = None
+        self.fault: TransportError | None = None
         #: Replaces the next answer.
         self.answer: bytes | None = None
         self.is_changing_amounts = False
@@ -217,7 +217,7 @@ class GatewayContract:
         self, harness: GatewayHarness, connection: Connection, line: Line
     ) -> None:
         call = self.rendered(harness, connection, "sale")
-        line.fault = TransportFault("refused", sent=False)
+        line.fault = TransportError("refused", sent=False)
         answer = await harness.gateway.execute(call, connection)
         assert isinstance(answer, CallRetry)
         assert harness.movements() == []
@@ -225,7 +225,7 @@ class GatewayContract:
     async def test_a_time_limit_after_sending_is_unknown(
         self, harness: GatewayHarness, connection: Connection, line: Line
     ) -> None:
-        line.fault = TransportFault("timeout", sent=True)
+        line.fault = TransportError("timeout", sent=True)
         call = self.rendered(harness, connection, "sale")
         assert isinstance(await harness.gateway.execute(call, connection), CallUnknown)
 

@@ -279,4 +279,4 @@ class LeaseExpiry:
         except StoreError:
             raise
         except Exception as error:  # noqa: BLE001 -- the rest must go on; this one expires again
-            self._telemetry.quarantined("lapse", job.id, job.dispatch_version, error)
+            self._telemetry.quarantined("lease expiry", job.id, job.dispatch_version, error)
