@@ -92,7 +92,9 @@ def test_any_hash_is_a_job_or_a_value_error(fields):
     st.lists(
         st.tuples(
             st.sampled_from(["POST /reports/1", "GET /jobs/{}", "DELETE /jobs/{}", "PUT /jobs/{}"]),
-            st.binary(max_size=40) | st.just(b'{"title": "t", "pages": 2}'),
+            st.binary(max_size=40)
+            | st.just(b'{"title": "\\ud800"}')
+            | st.just(b'{"title": "t", "pages": 2}'),
             st.text(st.characters(min_codepoint=33, max_codepoint=126), max_size=40)
             | st.uuids().map(str),
         ),

@@ -25,7 +25,7 @@ from gesta.ports.job_store import Claim, ClaimedJob, Completion, Failing, Held, 
 from gesta.ports.stores import JobPorts
 from gesta.runtime.clock import sleep
 from gesta.runtime.component import repeat
-from gesta.stores import open_jobs
+from gesta.stores import job_places, open_jobs
 
 if TYPE_CHECKING:
     from gesta.engine.engine import Engine
@@ -44,18 +44,19 @@ _log = logging.getLogger("gesta.jobs")
 def shared_jobs(
     jobs_url: str | Mapping[str, str] | None, endpoints: Mapping[str, Endpoint]
 ) -> dict[str, SharedJobs]:
-    """The jobs of each tenant. Raises BadSettings if two tenants have the same URL: a hash has no
+    """The jobs of each tenant. Raises BadSettings if two tenants have the same place: a hash has no
     tenant, so each would read and execute the other's jobs.
     """
     urls = {"default": jobs_url} if isinstance(jobs_url, str) else dict(jobs_url or {})
-    tenants: dict[str, str] = {}
+    tenants: dict[tuple[object, ...], str] = {}
     for tenant, url in urls.items():
-        other = tenants.setdefault(url, tenant)
-        if other != tenant:
-            raise BadSettings(
-                f"jobs_url: tenants {other!r} and {tenant!r} have the same URL; give each a server,"
-                " a database (/1) or a prefix (?prefix=acme) of its own"
-            )
+        for place in job_places(url):
+            other = tenants.setdefault(place, tenant)
+            if other != tenant:
+                raise BadSettings(
+                    f"jobs_url: tenants {other!r} and {tenant!r} have the same jobs; give each a"
+                    " server, a database (/1) or a prefix (?prefix=acme) of its own"
+                )
     return {
         tenant: SharedJobs(url, tenant=tenant, endpoints=endpoints) for tenant, url in urls.items()
     }
@@ -212,7 +213,14 @@ class SharedJobs:
     async def _settle(self, pipeline: Pipeline) -> None:
         """Complete the hashes of requests that have ended."""
         for job_id, (held, request) in list(self._held.items()):
-            state = (await request.view()).state
+            try:
+                state = (await request.view()).state
+            except NotFound:
+                # Retention has removed the request, and it is not executed again.
+                gone = JobError("gone", "The job has ended and was removed")
+                await self.store.fail([Failing(held, gone)])
+                del self._held[job_id]
+                continue
             if not state.is_terminal:
                 continue
             error = error_of(state) or JobError(state.status, "")

@@ -51,7 +51,7 @@ class StatusApp:
         if scope["method"] not in ("GET", "HEAD", "DELETE"):
             raise JobProblem(405, "method_not_allowed", "Use GET to read and DELETE to cancel")
         job_id = scope["path"].rstrip("/").rpartition("/")[2]
-        request = await self._endpoints.find(job_id, self._endpoints.tenant(headers))
+        request = await self._endpoints.find(job_id, self._endpoints.tenant_of(headers))
         if scope["method"] == "DELETE":
             await request.cancel()
             return Answer(202, msgspec.json.encode(await self._endpoints.read(request)))
