@@ -15,7 +15,8 @@ from fastapi import Body, FastAPI
 
 from gesta import Engine
 from gesta.domain.commands import Lose
-from gesta.errors import BadFlow
+from gesta.errors import BadFlow, StoreError
+from gesta.jobs.endpoints import EndpointsCore
 from gesta.jobs.fastapi import Endpoints
 from gesta.requests.recorder import no_job
 from tests.jobs.shops import NAME, SHOPS, Work
@@ -204,6 +205,51 @@ async def test_a_stream_follows_the_job_to_its_end(shop, tmp_path):
         assert statuses[-1] == "Completed"
         assert "InProgress" in statuses
         assert jobs[-1]["result"] == {"title": "q1", "pages": 6}
+
+
+async def test_a_stream_whose_store_fails_says_so_and_ends(shop, tmp_path, monkeypatch):
+    async with open_shop(shop, tmp_path) as (client, work, _):
+        work.go.clear()
+        answer = await submit(client)
+        read, reads = EndpointsCore.read, []
+
+        async def read_once(endpoints, request):
+            reads.append(request)
+            if len(reads) > 1:
+                raise StoreError("hunter2")
+            return await read(endpoints, request)
+
+        monkeypatch.setattr(EndpointsCore, "read", read_once)
+        stream = await client.get(
+            answer.headers["location"], headers={"Accept": "text/event-stream"}
+        )
+        events = [line for line in stream.text.splitlines() if line.startswith("event: ")]
+        assert (stream.status_code, events) == (200, ["event: job", "event: problem"])
+        assert '"unavailable"' in stream.text
+        assert "hunter2" not in stream.text
+        work.go.set()
+
+
+async def test_an_id_that_another_endpoint_has_used_is_a_conflict(tmp_path):
+    engine, app = Engine(f"sqlite:///{tmp_path}/gesta.db"), FastAPI()
+    jobs = Endpoints(engine)
+    app.mount("/jobs", jobs.app)
+
+    @app.post("/one", status_code=202)
+    @jobs.endpoint("one.thing", on_unknown="manual")
+    async def one(n: int) -> int:
+        return n
+
+    @app.post("/two", status_code=202)
+    @jobs.endpoint("two.things", on_unknown="manual")
+    async def two(n: int) -> int:
+        return 2 * n
+
+    transport, header = httpx.ASGITransport(app), {"X-Async-Request-Id": str(uuid4())}
+    async with engine, httpx.AsyncClient(transport=transport, base_url="http://s") as client:
+        first = await client.post("/one?n=1", headers=header)
+        assert (await ended(client, first))["result"] == 1
+        assert (await client.post("/two?n=1", headers=header)).status_code == 409  # S4-25
 
 
 async def test_a_job_is_canceled_before_it_starts_and_not_after_its_end(shop, tmp_path):

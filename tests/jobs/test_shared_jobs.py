@@ -13,7 +13,7 @@ from fastapi import FastAPI
 from gesta import Engine
 from gesta.domain.stored_job import job_at
 from gesta.domain.stream_names import request_stream
-from gesta.errors import BadSettings, NotFound
+from gesta.errors import BadSettings, NotFound, StoreError
 from gesta.jobs import JobFailed, shared
 from gesta.jobs.fastapi import Endpoints
 from gesta.runtime.clock import SystemRuntime
@@ -259,3 +259,40 @@ async def test_a_job_whose_request_retention_removed_fails_and_blocks_no_other(t
             assert (await ended(store, ID.format(11))).status == 400
             assert (await ended(store, ID.format(10))).status in (500, 600)
         assert calls == [("q1", 3)]
+
+
+async def test_claimed_jobs_are_adopted_although_the_store_failed_at_the_first(
+    tmp_path, monkeypatch
+):
+    async with open_shop(tmp_path) as (engine, store, _, calls):
+        submit, failures = engine.submit, [StoreError("a moment"), StoreError("a moment")]
+
+        async def submit_later(*args, **given):
+            if failures:
+                raise failures.pop()
+            return await submit(*args, **given)
+
+        monkeypatch.setattr(engine, "submit", submit_later)
+        await store.create([foreign(n) for n in range(40, 45)])
+        # Long before the claims expire.
+        async with asyncio.timeout(shared.LEASE_SECONDS / 3):
+            for n in range(40, 45):
+                assert (await ended(store, ID.format(n))).status == 400
+        assert (failures, len(calls)) == ([], 5)
+
+
+async def test_a_held_job_that_another_program_overwrites_blocks_no_other(tmp_path):
+    async with open_shop(tmp_path) as (engine, store, _, __):
+        await engine.admin.pause(flow=NAME)
+        await store.create([foreign(50), foreign(51)])
+        while len(await engine.find(flow=NAME)) < 2:
+            await asyncio.sleep(0.02)
+        table = store.table
+        await table._redis.command("SET", table.keys.job(ID.format(50)), "text")
+        await engine.admin.resume(flow=NAME)
+        assert (await ended(store, ID.format(51))).status == 400
+        await store.create([foreign(52)])
+        assert (await ended(store, ID.format(52))).status == 400
+        (lost,) = await store.get([ID.format(50)])
+        assert lost.value is None
+        assert await table._redis.command("GET", table.keys.job(ID.format(50))) in ("text", b"text")

@@ -71,8 +71,8 @@ class SharedJobs:
         self._engine: Engine | None = None
         self._ports: JobPorts | None = None
         self._held: dict[str, tuple[Held, Request]] = {}
-        #: Claimed and not yet adopted.
-        self._claimed: list[Held] = []
+        #: Claimed and not yet adopted. They stay when the store fails in between.
+        self._claimed: list[ClaimedJob] = []
         self._beat_at = 0.0
         self._worker = ""
 
@@ -100,7 +100,10 @@ class SharedJobs:
             with suppress(Exception):
                 # The next process claims them at once, and no retry is lost.
                 await self.store.release(
-                    [*self._claimed, *(held for held, _ in self._held.values())]
+                    [
+                        *(one.held for one in self._claimed),
+                        *(held for held, _ in self._held.values()),
+                    ]
                 )
             self._held.clear()
             self._claimed.clear()
@@ -134,6 +137,7 @@ class SharedJobs:
     async def _step(self, pipeline: Pipeline) -> None:
         await self.store.reap()
         await self._beat(pipeline)
+        await self._adopt_claimed()
         await self._settle(pipeline)
         claimed = await self.store.claim(
             Claim(
@@ -146,13 +150,15 @@ class SharedJobs:
         )
         if claimed.error is not None:
             raise StoreError(claimed.error.message)
-        new = [one.value for one in claimed.value or () if one.value is not None]
-        self._claimed = [one.held for one in new]
-        for one in new:
-            await self._adopt(one)
-            self._claimed.remove(one.held)
+        self._claimed += [one.value for one in claimed.value or () if one.value is not None]
+        await self._adopt_claimed()
         is_busy = bool(self._held or claimed.value)
         await sleep(pipeline.runtime, BUSY_SECONDS if is_busy else IDLE_SECONDS)
+
+    async def _adopt_claimed(self) -> None:
+        while self._claimed:
+            await self._adopt(self._claimed[0])
+            del self._claimed[0]
 
     async def _adopt(self, claimed: ClaimedJob) -> None:
         """Submit the job as a request of its own id, unless that exists."""
