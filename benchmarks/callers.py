@@ -19,7 +19,7 @@ import msgspec
 
 from benchmarks.load import percentile, random_keys
 from gesta.runtime.clock import SystemRuntime, run, spawn
-from gesta.sandbox.slack_events import message_event, signed
+from gesta.sandbox.slack import message_event, signed
 
 
 class Task(msgspec.Struct, frozen=True):

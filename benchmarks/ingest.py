@@ -25,7 +25,7 @@ from gesta.engine.engine import Engine
 from gesta.flows import ticket
 from gesta.intake.inbound import slack
 from gesta.runtime.clock import SystemRuntime
-from gesta.sandbox.slack_events import TEAM
+from gesta.sandbox.slack import TEAM
 
 STAGES = ("bare route", "events", "bare again", "half of the rate", "count")
 PATH = "/inbound/slack/events"

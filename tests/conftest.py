@@ -37,18 +37,30 @@ settings.load_profile("test")
 #: What `--seeds` is when nobody says anything: enough for tests that take milliseconds. Where each
 #: seed takes seconds, one will do.
 FEW = 3
-#: Commands, calls and programs, each on an engine of its own.
+#: A test with one of these in its name or its folder needs a server.
+SERVERS = ("postgresql", "redis", "cluster", "kurrentdb", "sqs", "double", "tests/interop/")
+#: Commands, calls and programs, each on an engine of its own; searches and crashes.
 FROM_OUTSIDE = (
+    "tests/benchmarks/",
     "tests/cli/",
     "tests/client/",
+    "tests/crash/",
     "tests/demo/",
     "tests/docs/",
     "tests/engine/test_any_crash.py",
     "tests/flows/test_contract.py",
     "tests/http_api/",
+    "tests/jobs/test_fuzz.py",
+    "tests/jobs/test_killed_workers.py",
+    "tests/jobs/test_shared_jobs.py",
     "tests/maintenance/store_copy/",
     "tests/pipeline/",
+    "tests/power/",
+    "tests/processes/",
+    "tests/searches/",
+    "tests/simulation/",
     "tests/stores/test_bad_stores.py",
+    "tests/storm/",
     "tests/subscriptions/test_end_to_end.py",
     "tests/testing/test_plugin.py",
 )
@@ -165,19 +177,27 @@ def told_how_to_replay(request: pytest.FixtureRequest) -> None:
         )
 
 
+def pytest_unconfigure() -> None:
+    """Nothing is left running."""
+    warm_start.end()
+
+
 def pytest_collection_finish() -> None:
     gc.freeze()
     gc.enable()
 
 
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """`make quick` runs no test that needs a server or that goes the whole way from outside.
+
+    They are marked here, before `-m` chooses.
+    """
+    if item.nodeid.startswith(FROM_OUTSIDE) or any(one in item.nodeid for one in SERVERS):
+        item.add_marker(pytest.mark.slow)
+
+
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Whatever has to do with a server is slow, and so is what goes the whole way from outside:
-    `make quick` does neither.
-    """
-    for item in items:
-        if "postgresql" in item.nodeid or item.nodeid.startswith(FROM_OUTSIDE):
-            item.add_marker(pytest.mark.slow)
     items.sort(key=_rank)
 
 

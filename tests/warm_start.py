@@ -106,8 +106,20 @@ def _fork(message: dict[str, Any], streams: Sequence[int]) -> int:
     return int(answer)
 
 
+def end() -> None:
+    """Wait until the process that forks has ended. Those that it forked are not touched."""
+    global _forking
+    if _forking is None:
+        return
+    (process, channel), _forking = _forking, None
+    with channel:
+        # A fork of this process may hold a copy of the channel: closing ours is not enough.
+        channel.shutdown(socket.SHUT_RDWR)
+    process.wait(60)
+
+
 def _started() -> tuple[subprocess.Popen[bytes], socket.socket]:
-    """It ends with this process, whose end of the channel is the only one."""
+    """It ends when the channel does: see `end`."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     for end in (ours, theirs):
         end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, MESSAGE_MAX)

@@ -17,6 +17,7 @@ GestaError
 ├── NotFound               no such request, entity or dead letter
 ├── VersionConflict        config is not at the version that the caller has seen
 ├── Refused                the request's state does not allow it
+├── BulkFinished           a finished bulk run cannot be resumed
 ├── LeaseLost              another worker has the work, or its outcome is recorded
 ├── InvalidSignature       a report that the provider did not sign
 ├── OutcomeTimeout         no outcome within the time given
@@ -202,6 +203,17 @@ class Refused(GestaError):
 
 class InDoubt(Refused):
     """The outcome of an earlier operation is unknown: no more money is moved until it is known."""
+
+
+class BulkFinished(GestaError):
+    """The bulk run has finished; nothing was changed."""
+
+    def __init__(self, run_id: int, *, done: int, refused: int, at: str) -> None:
+        super().__init__(
+            f"bulk run {run_id} finished at {at}: {done} requests changed, {refused} refused;"
+            " start a new run instead of resuming this one"
+        )
+        self.run_id = run_id
 
 
 class LeaseLost(GestaError):

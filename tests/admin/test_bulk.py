@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from gesta import Actor, Engine, Payload, Rejected, Retry, Unknown
-from gesta.api_types.bulk import Bulk, BulkProgress
+from gesta.api_types.bulk import Bulk, BulkAction, BulkProgress
 from gesta.domain.retry_policy import RetryPolicy
-from gesta.errors import InvalidRequest, NotFound, StoreError
+from gesta.errors import BulkFinished, InvalidRequest, NotFound, StoreError
 from tests.world import FLOW, URL, Note, Provider, engine_of, let_run, note_flow
 
 ADA = Actor("ada", ("operator",))
@@ -24,6 +24,22 @@ class Mail(Payload, frozen=True):
 
 async def reports(engine: Engine, **asked: Any) -> list[BulkProgress]:
     return [one async for one in engine.admin.bulk(Bulk(**asked), actor=ADA)]
+
+
+async def resumed(
+    engine: Engine, run: int | None, action: BulkAction, **options: Any
+) -> list[BulkProgress]:
+    assert run is not None
+    return [one async for one in engine.admin.resume_bulk(run, action, actor=ADA, **options)]
+
+
+async def stopped_run(engine: Engine, **asked: Any) -> int:
+    """The number of a run that was stopped before its first change."""
+    run = engine.admin.bulk(Bulk(**asked), actor=ADA)
+    first = await anext(run)
+    await run.aclose()
+    assert first.id is not None
+    return first.id
 
 
 async def failed_requests(engine: Engine, gesta: Any, count: int) -> list[str]:
@@ -71,7 +87,7 @@ async def test_dead_letters_are_failed_requests_that_are_neither_purged_nor_too_
         assert found.matched == 2
         last = (await reports(engine, action="purge", dead_letters=True))[-1]
         assert (last.matched, last.done, last.refused) == (2, 2, 0)
-        (entry,) = await engine.admin.audit()
+        (_, entry) = await engine.admin.audit()
         assert entry.details == {"filter": {"deadLetters": True}, "matched": 2}
         assert await engine.admin.dead_letters() == []
         assert await statuses(engine) == ["failed"] * 3
@@ -85,13 +101,15 @@ async def test_a_dead_letter_that_is_kept_no_longer_is_not_redriven(gesta):
         assert found.matched == 0
 
 
-async def test_a_run_leaves_one_audit_entry_that_names_actor_filter_and_count(gesta):
+async def test_the_audit_log_names_actor_filter_and_counts_of_a_run(gesta):
     provider = Provider(*[Rejected("closed")] * 3)
     async with engine_of(provider) as engine:
         (first, *_) = await failed_requests(engine, gesta, 3)
         since = datetime(2027, 1, 1, tzinfo=UTC)
         run = await reports(engine, action="redrive", flow=FLOW, status="failed", since=since)
-        (entry,) = await engine.admin.audit()
+        (ended, entry) = await engine.admin.audit()
+        assert (ended.what, ended.about, ended.by) == ("bulk_finished", "redrive", "ada")
+        assert ended.details == {"run": entry.version, "done": 3, "refused": 0}
         assert (entry.what, entry.about, entry.by) == ("bulk_started", "redrive", "ada")
         assert entry.details == {
             "filter": {"flow": FLOW, "status": "failed", "since": "2027-01-01T00:00:00+00:00"},
@@ -145,11 +163,15 @@ async def test_a_stopped_run_is_resumed_without_changing_a_request_twice(gesta):
         # The two redriven requests fail again and must not be redriven a second time.
         await gesta.settle()
         assert len(provider.calls) == 8
-        rest = [one async for one in engine.admin.resume_bulk(progress.id or 0, rate=1_000.0)]
+        rest = await resumed(engine, progress.id, "redrive", rate=1_000.0)
         assert (rest[-1].matched, rest[-1].done, rest[-1].id) == (4, 4, progress.id)
         await gesta.settle()
         assert len(provider.calls) == 12
-        assert len(await engine.admin.audit()) == 1
+        audit = [(one.what, one.details) for one in await engine.admin.audit()]
+        assert audit == [
+            ("bulk_finished", {"run": progress.id, "done": 4, "refused": 0}),
+            ("bulk_started", {"filter": {"flow": FLOW}, "matched": 6}),
+        ]
 
 
 async def test_resuming_an_entry_that_is_no_bulk_run_is_refused(gesta):
@@ -157,7 +179,98 @@ async def test_resuming_an_entry_that_is_no_bulk_run_is_refused(gesta):
         await engine.admin.pause(flow=FLOW, tenant="default")
         for run_id in (0, 1, 7):
             with pytest.raises(NotFound):
-                await anext(engine.admin.resume_bulk(run_id))
+                await anext(engine.admin.resume_bulk(run_id, "redrive"))
+
+
+@pytest.mark.parametrize("action", ["purge", "cancel", "retry", "resolve", "explode"])
+async def test_a_redrive_resumed_as_another_action_changes_nothing(gesta, action):
+    provider = Provider(*[Rejected("closed")] * 2)
+    async with engine_of(provider) as engine:
+        await failed_requests(engine, gesta, 2)
+        run = await stopped_run(engine, action="redrive", flow=FLOW)
+        with pytest.raises(InvalidRequest) as refused:
+            await resumed(engine, run, action)
+        assert set(refused.value.fields) == {"action"}
+        await gesta.settle()
+        assert await statuses(engine) == ["failed"] * 2
+
+
+async def test_a_run_over_more_than_dead_letters_is_not_resumed_as_one_over_dead_letters(gesta):
+    async with engine_of(Provider(Rejected("closed"))) as engine:
+        await failed_requests(engine, gesta, 1)
+        run = await stopped_run(engine, action="redrive", flow=FLOW)
+        with pytest.raises(InvalidRequest) as refused:
+            await resumed(engine, run, "redrive", dead_letters=True)
+        assert set(refused.value.fields) == {"deadLetters"}
+        run = await stopped_run(engine, action="redrive", dead_letters=True)
+        assert (await resumed(engine, run, "redrive", dead_letters=True))[-1].done == 1
+
+
+async def test_a_run_of_one_tenant_is_not_resumed_for_another(gesta):
+    async with engine_of(Provider(Rejected("closed"))) as engine:
+        await failed_requests(engine, gesta, 1)
+        run = await stopped_run(engine, action="redrive", flow=FLOW)
+        with pytest.raises(NotFound):
+            await resumed(engine, run, "redrive", tenant="acme")
+        with pytest.raises(InvalidRequest) as refused:
+            await resumed(engine, run, "redrive", tenant="a b")
+        assert set(refused.value.fields) == {"tenant"}
+
+
+async def test_a_finished_cancellation_that_is_resumed_leaves_redriven_requests_alone(gesta):
+    async with engine_of(Provider()) as engine:
+        await engine.admin.pause(flow=FLOW)
+        request = await engine.submit(Note("1"), key="1")
+        await let_run(gesta)
+        run = (await reports(engine, action="cancel", flow=FLOW))[-1]
+        gesta.advance(1)
+        assert await request.redrive() == "queued"
+        await let_run(gesta)
+        with pytest.raises(BulkFinished) as refused:
+            await resumed(engine, run.id, "cancel")
+        assert refused.value.run_id == run.id
+        assert await statuses(engine) == ["queued"]
+
+
+async def test_a_request_is_changed_once_though_its_run_is_resumed_while_it_runs(gesta):
+    """The second run read the request before the first redrove it and it failed again."""
+    provider = Provider(*[Rejected("closed")] * 4)
+    async with engine_of(provider) as engine:
+        await failed_requests(engine, gesta, 2)
+        gesta.advance(1)
+        first = engine.admin.bulk(Bulk(action="redrive", flow=FLOW, rate=10.0), actor=ADA)
+        second = None
+        async for progress in passing_time(gesta, first):
+            if second is None:
+                gesta.advance(0.01)
+                second = engine.admin.resume_bulk(progress.id or 0, "redrive", rate=10.0)
+                assert (await anext(second)).matched == 2
+                # It has the page with both requests and has decided about the first one.
+                assert (await anext(second)).done == 1
+                await gesta.settle()
+        assert second is not None
+        last = [one async for one in passing_time(gesta, second)][-1]
+        await gesta.settle()
+        assert (progress.done, last.done, last.refused) == (1, 1, 1)
+        assert len(provider.calls) == 4
+
+
+async def test_a_finding_about_one_attempt_is_not_recorded_for_a_later_one(gesta):
+    """Between page and decision, a person resolved the request; the next attempt is unknown."""
+    provider = Provider(*[Unknown("timeout")] * 4)
+    async with engine_of(provider, on_unknown="manual") as engine:
+        newer = (await failed_requests(engine, gesta, 2))[1]
+        asked = Bulk(action="resolve", flow=FLOW, outcome="not_executed", evidence="log", rate=10.0)
+        run = engine.admin.bulk(asked, actor=ADA)
+        await anext(run)
+        decided = await anext(run)
+        assert decided.done == 1
+        older = next(view.state.id for view in await engine.find(limit=9) if view.state.id != newer)
+        await (await engine.request(older)).resolve("not_executed", by="bo", evidence="call")
+        await gesta.settle()
+        rest = [one async for one in passing_time(gesta, run)]
+        assert (rest[-1].done, rest[-1].refused) == (1, 1)
+        assert [one.code for report in rest for one in report.refusals] == ["changed"]
 
 
 async def test_a_store_failure_ends_the_run_and_the_run_can_be_resumed(gesta, ports):
@@ -169,8 +282,7 @@ async def test_a_store_failure_ends_the_run_and_the_run_can_be_resumed(gesta, po
         ports.read_model.fail("find")
         with pytest.raises(StoreError):
             await anext(run)
-        rest = [one async for one in engine.admin.resume_bulk(first.id or 0)]
-        assert rest[-1].done == 3
+        assert (await resumed(engine, first.id, "redrive"))[-1].done == 3
 
 
 async def test_cancel_by_filter_cancels_what_waits(gesta):

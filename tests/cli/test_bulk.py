@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from contextlib import aclosing
+from typing import Any
+
 import pytest
 
-from tests.cli.shop import APP
+from gesta import Engine
+from gesta.api_types.bulk import Bulk
+from gesta.runtime import clock as runtime
+from tests.cli.shop import APP, note
 
 #: All of them also run through a server.
 ON_THE_STORE_ONLY: frozenset[str] = frozenset()
@@ -64,12 +70,59 @@ def test_refused_requests_are_listed_and_the_exit_code_says_so(cli, failed):
     assert all(one in answer.out for one in failed)
 
 
+def stopped_run(**filters: Any) -> str:
+    """The number of a redrive that was stopped before its first change."""
+
+    async def start() -> str:
+        asked = Bulk(action="redrive", **filters)
+        async with (
+            Engine("sqlite:///gesta.db", flows=[note], work=False) as engine,
+            aclosing(engine.admin.bulk(asked)) as run,
+        ):
+            return str((await anext(run)).id)
+
+    return runtime.run(start())
+
+
 def test_a_run_is_continued_by_its_number(cli, failed):
-    run = cli("redrive", "--status", "failed", "--json", *PROGRAM).json["run"]
-    again = cli("redrive", "--resume", str(run), "--json", *PROGRAM)
-    # The requests are queued by now, so the second run may not redrive them once more.
-    assert (again.code, again.json["run"], again.json["done"]) == (1, run, 0)
+    run = stopped_run(status="failed")
+    again = cli("redrive", "--resume", run, "--json", *PROGRAM)
+    assert (again.code, again.json["run"], again.json["done"]) == (0, int(run), 3), again.err
     assert cli("redrive", "--resume", "99", *PROGRAM).code == 3
+    finished = cli("redrive", "--resume", run, *PROGRAM)
+    assert (finished.code, "start a new run" in finished.err) == (1, True)
+
+
+@pytest.mark.parametrize(
+    ("command", "field"),
+    [
+        (("dlq", "purge"), "action"),
+        (("cancel",), "action"),
+        (("retry",), "action"),
+        (("resolve",), "action"),
+        (("dlq", "redrive"), "deadLetters"),
+    ],
+)
+def test_a_redrive_that_is_resumed_by_another_command_changes_nothing(cli, failed, command, field):
+    run = stopped_run(status="failed")
+    answer = cli(*command, "--resume", run, *PROGRAM)
+    assert (answer.code, f"{field}: run {run} is" in answer.err) == (2, True), answer.err
+    assert [cli("show", one, "--json", *PROGRAM).json["status"] for one in failed] == ["failed"] * 3
+    assert len(cli("dlq", "list", "--json", *PROGRAM).items) == 3
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("redrive", "--again"),
+        ("redrive", "--ttl", "5s"),
+        ("resolve", "--failed", "--evidence", "log"),
+    ],
+    ids=" ".join,
+)
+def test_options_that_a_resumed_run_would_ignore_are_refused(cli, failed, command):
+    answer = cli(*command, "--resume", stopped_run(status="failed"), *PROGRAM)
+    assert (answer.code, command[1] in answer.err.partition("without")[2]) == (2, True), answer.err
 
 
 def test_a_status_that_the_decision_does_not_apply_to_is_refused(cli, failed):

@@ -69,6 +69,21 @@ def test_what_is_no_test_is_not_run_again(tmp_path):
 
 
 @pytest.mark.slow
+def test_quick_tests_need_no_server_and_do_not_go_the_whole_way():
+    files = ["tests/contracts/test_fences.py", "tests/pipeline/test_people.py"]
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "--collect-only", "-q", "-m", "not slow", *files],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert "[memory]" in done.stdout
+    assert "postgresql" not in done.stdout
+    assert "tests/pipeline" not in done.stdout
+
+
+@pytest.mark.slow
 def test_a_test_that_hangs_fails_and_shows_where():
     file = ROOT / "tests" / "gate" / "hanging.py"
     done = subprocess.run(

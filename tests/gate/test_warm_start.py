@@ -10,6 +10,8 @@ import sys
 
 import pytest
 
+from tests.architecture.source import ROOT
+
 #: What a process is given, and whether it had to import the engine itself.
 PROGRAM = """
 import json, os, sys
@@ -63,3 +65,16 @@ def test_a_fork_dies_of_a_signal_alone(tmp_path):
     assert pair[1].wait(60) == -signal.SIGTERM
     for one in pair:
         one.communicate()
+
+
+@pytest.mark.slow
+def test_nothing_is_left_running_when_the_tests_end():
+    one = f"{__file__}::test_a_fork_dies_of_a_signal_alone"
+    done = subprocess.run(
+        [sys.executable, "-X", "dev", "-m", "pytest", "-n", "0", "-p", "no:cacheprovider", one],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert (done.returncode, done.stderr) == (0, ""), done.stdout

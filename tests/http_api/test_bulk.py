@@ -10,7 +10,7 @@ import pytest
 
 from gesta.client import Bulk, Client, SyncClient
 from gesta.engine.request import Request
-from gesta.errors import Forbidden, InvalidRequest, NotFound, StoreError, Unreachable
+from gesta.errors import BulkFinished, Forbidden, InvalidRequest, NotFound, StoreError, Unreachable
 from gesta.http_api.bulk import RUNS_OF_TENANT_MAX
 from tests.http_api.served import Served
 from tests.http_api.test_dead_letters import ended
@@ -44,7 +44,7 @@ async def test_many_are_redriven_by_filter_and_the_audit_log_names_the_key(api):
     last = lines[-1]["progress"]
     assert (last["matched"], last["done"], last["refused"], last["finished"]) == (4, 4, 0, True)
     assert [(await api.engine.get(one)).state.intent for one in ids] == [2] * 4
-    (entry, *_) = (await api.call("GET", "/v1/audit", key=admin)).body["items"]
+    (_, entry, *_) = (await api.call("GET", "/v1/audit", key=admin)).body["items"]
     assert (entry["what"], entry["about"], entry["version"]) == (
         "bulk_started",
         "redrive",
@@ -117,7 +117,7 @@ async def test_a_store_error_in_the_middle_is_the_last_line_and_the_run_can_be_r
     assert "/secret/path" not in str(lines)
     stopped = lines[-2]["progress"]
     assert (stopped["done"], stopped["finished"]) == (2, False)
-    resumed = await run(api_here, key, {}, f"/v1/bulk/{stopped['id']}/resume")
+    resumed = await run(api_here, key, {"action": "redrive"}, f"/v1/bulk/{stopped['id']}/resume")
     assert resumed[-1]["progress"]["finished"]
     assert [(await api_here.engine.get(one)).state.intent for one in ids] == [2] * 3
 
@@ -149,8 +149,30 @@ async def test_only_a_run_of_the_tenant_can_be_resumed(api_here, run_id):
     await api_here.engine.admin.pause(tenant="default")
     path = f"/v1/bulk/{run_id}/resume"
     for tenant in ("default", "acme"):
-        answer = await api_here.call("POST", path, {}, key=await api_here.key(tenant=tenant))
+        key = await api_here.key(tenant=tenant)
+        answer = await api_here.call("POST", path, {"action": "redrive"}, key=key)
         assert (answer.status, answer.body["code"]) == (404, "not_found")
+
+
+async def test_a_redrive_is_not_resumed_as_a_purge_nor_after_its_end(api_here):
+    key = await api_here.key("operate")
+    dead = await ended(api_here, "refuse")
+    body = msgspec.json.encode({**REDRIVE, "rate": 0.1})
+    headers = {"Authorization": f"Bearer {key}", "Content-Type": "application/json"}
+    async with api_here.session.post(
+        f"{api_here.address}/v1/bulk", data=body, headers=headers
+    ) as running:
+        number = msgspec.json.decode(await running.content.readline())["progress"]["id"]
+        running.close()
+    path = f"/v1/bulk/{number}/resume"
+    wrong = {"action": "purge", "deadLetters": True}
+    answer = await api_here.call("POST", path, wrong, key=key)
+    assert (answer.status, set(answer.body["errors"])) == (422, {"action", "deadLetters"})
+    assert set((await api_here.call("POST", path, {}, key=key)).body["errors"]) == {"action"}
+    assert not (await api_here.engine.get(dead)).state.purged
+    await run(api_here, key, {"action": "redrive", "rate": 1_000}, path)
+    answer = await api_here.call("POST", path, {"action": "redrive"}, key=key)
+    assert (answer.status, answer.body["code"]) == (409, "bulk_finished")
 
 
 async def test_another_tenants_requests_are_not_changed(api):
@@ -174,16 +196,22 @@ async def test_the_client_reports_progress_stops_and_resumes(api_here):
         with pytest.raises(InvalidRequest):
             await anext(client.bulk(Bulk(action="redrive")))
         with pytest.raises(NotFound):
-            await anext(client.resume_bulk(999))
+            await anext(client.resume_bulk(999, "redrive"))
         async with aclosing(client.bulk(asked, by="ada")) as reports:
             first = await anext(reports)
         assert (first.matched, first.done, len(first.sample)) == (2, 0, 2)
         assert first.id is not None
-        last = [one async for one in client.resume_bulk(first.id, rate=1_000, by="ada")][-1]
-        assert last.finished
+        with pytest.raises(InvalidRequest) as wrong:
+            await anext(client.resume_bulk(first.id, "purge", dead_letters=True))
+        assert set(wrong.value.fields) == {"action", "deadLetters"}
+        resumed = client.resume_bulk(first.id, "redrive", rate=1_000, by="ada")
+        assert [one async for one in resumed][-1].finished
+        with pytest.raises(BulkFinished, match="start a new run"):
+            await anext(client.resume_bulk(first.id, "redrive"))
     assert [(await api_here.engine.get(one)).state.intent for one in ids] == [2, 2]
-    (entry, *_) = await api_here.engine.admin.audit()
-    assert (entry.what, entry.by) == ("bulk_started", "ada")
+    finished, started, *_ = await api_here.engine.admin.audit()
+    assert (finished.what, finished.by) == ("bulk_finished", "ada")
+    assert (started.what, started.by) == ("bulk_started", "ada")
     async with Client(api_here.address, await api_here.key("read")) as reader:
         with pytest.raises(Forbidden):
             await anext(reader.bulk(asked))

@@ -115,7 +115,7 @@ BODIES = {
         "action flow status reason target template deadLetters since until dryRun rate outcome "
         "evidence ttlSeconds again"
     ),
-    "POST /v1/bulk/{id}/resume": "rate",
+    "POST /v1/bulk/{id}/resume": "action deadLetters rate",
     "POST /v1/flows/{flow}/work": "limit waitSeconds leaseSeconds",
     "POST /v1/requests/{id}/lease": "token leaseSeconds",
     "POST /v1/requests/{id}/outcome": (

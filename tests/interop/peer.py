@@ -19,7 +19,7 @@ from urllib.parse import parse_qs, urlsplit
 import msgspec
 
 from benchmarks.node import find_node, install
-from gesta.testing.postgres_server import DIE_WITH_PARENT
+from gesta.testing.server_process import DIE_WITH_PARENT
 
 FOLDER = Path(__file__).parent
 PATIENCE_SECONDS = 60.0

@@ -12,7 +12,7 @@ import httpx
 import pytest
 
 from gesta.runtime.clock import SystemRuntime
-from gesta.testing.postgres_server import free_port
+from gesta.testing.server_process import free_port
 
 ROOT = Path(__file__).parents[2]
 

@@ -60,7 +60,9 @@ NOT_FOUND: dict[str, Act] = {
     "Admin.revoke_key": lambda engine, name: engine.admin.revoke_key(
         name, tenant=INTRUDER, actor=Actor("me")
     ),
-    "Admin.resume_bulk": lambda engine, _: anext(engine.admin.resume_bulk(1, tenant=INTRUDER)),
+    "Admin.resume_bulk": lambda engine, _: anext(
+        engine.admin.resume_bulk(1, "redrive", tenant=INTRUDER)
+    ),
     "Admin.unsuppress_entry": lambda engine, name: engine.admin.unsuppress_entry(
         "shop.letter", name, tenant=INTRUDER
     ),

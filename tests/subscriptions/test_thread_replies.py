@@ -12,7 +12,7 @@ from gesta.flows import slack, ticket
 from gesta.intake.inbound import slack as slack_events
 from gesta.intake.inbound.inbox import Receipt
 from gesta.runtime.settings import Settings
-from gesta.sandbox.slack_events import message_event, signed
+from gesta.sandbox.slack import message_event, signed
 from gesta.testing.plugin import Harness
 
 SECRET, TEAM, CHANNEL = "a-signing-secret", "T123ABC", "C123ABC"

@@ -7,7 +7,7 @@ import msgspec
 
 from gesta.admin.bulk import BulkRun, resume
 from gesta.admin.config_admin import ConfigAdmin
-from gesta.api_types.bulk import Bulk, BulkProgress
+from gesta.api_types.bulk import Bulk, BulkAction, BulkProgress
 from gesta.api_types.decisions import DeadLetter
 from gesta.domain.events import Actor
 from gesta.domain.ids import TENANT, TENANT_RULE
@@ -88,13 +88,27 @@ class Admin(ConfigAdmin):
     async def resume_bulk(
         self,
         run_id: int,
+        action: BulkAction,
         *,
+        dead_letters: bool = False,
         rate: float | None = None,
         tenant: str = "default",
         actor: Actor | None = None,
     ) -> AsyncGenerator[BulkProgress, None]:
-        """Continue a run that was stopped; `run_id` is `BulkProgress.id`. Raises NotFound."""
-        run = await resume(self._pipeline, tenant=tenant, run_id=run_id, rate=rate, actor=actor)
+        """Continue a run that was stopped; `run_id` is `BulkProgress.id`.
+
+        Raises InvalidRequest unless the run was started with this action and, with `dead_letters`,
+        over dead letters only; NotFound; BulkFinished.
+        """
+        run = await resume(
+            self._pipeline,
+            tenant=tenant,
+            run_id=run_id,
+            action=action,
+            dead_letters=dead_letters,
+            rate=rate,
+            actor=actor,
+        )
         async for progress in run.run():
             yield progress
 

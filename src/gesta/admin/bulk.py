@@ -1,7 +1,9 @@
 """Bulk decisions: resolve, retry, cancel, redrive or purge every request that fits a filter.
 
 The entry in the audit log is written first and is the durable record of the run. Resuming reads
-it back and continues with the requests that still fit, so a crash needs no other bookkeeping.
+it back and continues with the requests that still fit, so a crash needs no other bookkeeping. A
+second entry says that the run has finished; a finished run is not resumed. Several processes may
+run the rest of one run: a request that another one changed is refused.
 """
 
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
@@ -18,7 +20,15 @@ from gesta.domain.state import State
 from gesta.domain.stream_names import config_stream
 from gesta.engine.pipeline import Pipeline
 from gesta.engine.request import Request
-from gesta.errors import GestaError, InvalidRequest, NotFound, Refused, StoreError, UnknownFlow
+from gesta.errors import (
+    BulkFinished,
+    GestaError,
+    InvalidRequest,
+    NotFound,
+    Refused,
+    StoreError,
+    UnknownFlow,
+)
 from gesta.flows.personal_fields import decode_object
 from gesta.flows.validation import actor_errors, tenant_errors, value_errors
 from gesta.intake.submit import Accepted
@@ -26,7 +36,7 @@ from gesta.ports.read_model import Filter, View
 from gesta.requests.dead_letters import failure_of
 from gesta.runtime.clock import sleep, spawn
 from gesta.runtime.redaction import scrub
-from gesta.tenants.config import BULK_STARTED, BulkStarted
+from gesta.tenants.config import BULK_ENDED, BULK_STARTED, BulkEnded, BulkStarted
 
 SAMPLES = 10
 PAGE = 200
@@ -99,6 +109,7 @@ class BulkRun:
         yield self._progress(sample=sample)
         async for refusals in self._decide_about_all():
             yield self._progress(refusals=refusals)
+        await self._record_end()
         log.info("bulk run finished", done=self._done, refused=self._refused)
         yield self._progress(finished=True)
 
@@ -138,6 +149,11 @@ class BulkRun:
             return BulkStarted(self._asked.action, conditions, self._matched, asked)
 
         await writer.change(self._tenant, decide, self._actor)
+
+    async def _record_end(self) -> None:
+        assert self._id is not None
+        ended = BulkEnded(self._id, self._asked.action, self._done, self._refused)
+        await self._pipeline.config_writer.note(self._tenant, ended, self._actor)
 
     async def _matching(self) -> AsyncIterator[list[View]]:
         """The requests that fit, newest first, in pages."""
@@ -210,7 +226,11 @@ class BulkRun:
         asked, actor = self._asked, self._actor
         if actor is not None:
             actor = Actor(actor.user_id, (*actor.roles, f"bulk:{self._id}"))
-        request = Request(self._pipeline, Accepted(state.flow, self._tenant, state.id, "duplicate"))
+        # A cancellation applies whatever happened since. Any other decision was made about the
+        # request as it was found: evidence about one attempt says nothing about the next one.
+        version = None if asked.action == "cancel" else state.version
+        accepted = Accepted(state.flow, self._tenant, state.id, "duplicate")
+        request = Request(self._pipeline, accepted, version=version)
         try:
             match asked.action:
                 case "cancel":
@@ -256,20 +276,61 @@ class BulkRun:
 
 
 async def resume(
-    pipeline: Pipeline, *, tenant: str, run_id: int, rate: float | None, actor: Actor | None
+    pipeline: Pipeline,
+    *,
+    tenant: str,
+    run_id: int,
+    action: BulkAction,
+    dead_letters: bool,
+    rate: float | None,
+    actor: Actor | None,
 ) -> BulkRun:
-    """The rest of an earlier run. Raises NotFound when the audit log has no such run."""
-    stored = await pipeline.environment.stores.events.read_back(
-        config_stream(tenant), run_id + 1, 1
-    )
-    if not stored or stored[0].version != run_id or stored[0].type != BULK_STARTED:
+    """The rest of an earlier run.
+
+    Raises InvalidRequest unless it was started with this action and, with `dead_letters`, over dead
+    letters only. Raises NotFound when the audit log has no such run, and BulkFinished.
+    """
+    if errors := tenant_errors(tenant):
+        raise InvalidRequest("bulk", errors)
+    started = await _started(pipeline, tenant, run_id)
+    if started is None:
         raise NotFound("bulk run", str(run_id))
-    started = msgspec.json.decode(stored[0].data, type=BulkStarted)
-    asked = msgspec.json.decode(started.asked, type=Bulk)
+    at_ms, asked = started
+    if asked.action != action:
+        errors["action"] = f"run {run_id} is a {asked.action}; resume it as {asked.action}"
+    if dead_letters and not asked.dead_letters:
+        errors["deadLetters"] = f"run {run_id} is not limited to dead letters"
+    if errors:
+        raise InvalidRequest("bulk", errors)
+    await _refuse_finished(pipeline, tenant, run_id)
     if rate is not None:
         asked = msgspec.structs.replace(asked, rate=rate)
-    at_ms = decode_meta(stored[0].meta).occurred_at
     return BulkRun(pipeline, tenant=tenant, asked=asked, actor=actor, id=run_id, started_ms=at_ms)
+
+
+async def _started(pipeline: Pipeline, tenant: str, run_id: int) -> tuple[int, Bulk] | None:
+    """When the run was started and with what; None if the audit log has no such run."""
+    events = pipeline.environment.stores.events
+    stored = await events.read_back(config_stream(tenant), run_id + 1, 1)
+    if not stored or stored[0].version != run_id or stored[0].type != BULK_STARTED:
+        return None
+    started = msgspec.json.decode(stored[0].data, type=BulkStarted)
+    if started.action not in STATUSES:
+        # A redrive of messages in the boundary queue: it has no filter over requests.
+        return None
+    asked = msgspec.json.decode(started.asked, type=Bulk)
+    return decode_meta(stored[0].meta).occurred_at, asked
+
+
+async def _refuse_finished(pipeline: Pipeline, tenant: str, run_id: int) -> None:
+    stream = config_stream(tenant)
+    for recorded in await pipeline.environment.stores.events.read([(stream, run_id)]):
+        if recorded.type != BULK_ENDED:
+            continue
+        ended = msgspec.json.decode(recorded.data, type=BulkEnded)
+        if ended.run == run_id:
+            at = iso(decode_meta(recorded.meta).occurred_at)
+            raise BulkFinished(run_id, done=ended.done, refused=ended.refused, at=at)
 
 
 def _sample(state: State) -> BulkSample:

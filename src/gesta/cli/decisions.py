@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Protocol
 
@@ -195,7 +195,7 @@ async def resolve(
     """Resolve a request whose outcome is unknown: record what happened and the evidence for it."""
     person = call.actor(by).user_id
     if choice.resume is not None:
-        more: dict[str, Any] = {}
+        more = asdict(finding)
     else:
         more = {"outcome": finding.outcome, "evidence": finding.evidence}
 
@@ -245,7 +245,20 @@ async def decide_about_many(
     from gesta.api_types.bulk import Bulk
 
     if choice.resume is not None:
-        run = backend.client.resume_bulk(choice.resume, rate=choice.rate, by=by)
+        if given := [name for name, value in more.items() if value]:
+            names = ", ".join(
+                f"--{name.removesuffix('_seconds').replace('_', '-')}" for name in given
+            )
+            raise typer.BadParameter(
+                f"--resume continues the run as it was started, without {names}"
+            )
+        run = backend.client.resume_bulk(
+            choice.resume,
+            action,
+            dead_letters="dead_letters" in choice.conditions,
+            rate=choice.rate,
+            by=by,
+        )
     else:
         conditions = {name: _moment(backend, one) for name, one in choice.conditions.items()}
         if choice.rate is not None:

@@ -55,7 +55,7 @@ async def slack_event(
 
     from gesta.errors import BadInput
     from gesta.runtime.clock import SystemRuntime
-    from gesta.sandbox.slack_events import message_event, signed
+    from gesta.sandbox.slack import message_event, signed
 
     runtime = SystemRuntime()
     now, unique = runtime.now_ms(), runtime.random_bytes(4).hex()

@@ -17,7 +17,7 @@ from gesta.api_types.admin import (
     QuarantinedRepresentation,
     Resumed,
 )
-from gesta.api_types.bulk import Bulk, BulkLine, BulkProgress
+from gesta.api_types.bulk import Bulk, BulkAction, BulkLine, BulkProgress
 from gesta.api_types.config import ConfigKindRepresentation, EntityRepresentation, Previewed
 from gesta.api_types.decisions import DeadLetter, UnknownOutcome
 from gesta.api_types.keys import ChangeRepresentation, KeyRepresentation, MadeKey, Myself
@@ -164,10 +164,21 @@ class AdminCalls(Calls):
         return self._reports("bulk", body=body, by=by)
 
     def resume_bulk(
-        self, run_id: int, *, rate: float | None = None, by: str | None = None
+        self,
+        run_id: int,
+        action: BulkAction,
+        *,
+        dead_letters: bool = False,
+        rate: float | None = None,
+        by: str | None = None,
     ) -> AsyncGenerator[BulkProgress]:
-        """Continue a run that was stopped; `run_id` is `BulkProgress.id`."""
-        return self._reports("bulk", str(run_id), "resume", body={"rate": rate}, by=by)
+        """Continue a run that was stopped; `run_id` is `BulkProgress.id`.
+
+        Raises InvalidRequest unless the run was started with this action and, with `dead_letters`,
+        over dead letters only; NotFound; BulkFinished.
+        """
+        body = {"action": action, "deadLetters": dead_letters or None, "rate": rate}
+        return self._reports("bulk", str(run_id), "resume", body=body, by=by)
 
     async def _reports(
         self, *parts: str, body: Json, by: str | None
@@ -189,7 +200,9 @@ class AdminCalls(Calls):
         except Again as again:
             raise again.error from None
         if last is None or not last.finished:
-            resume = "" if last is None else f"; resume_bulk({last.id}) continues it"
+            resume = (
+                "" if last is None else f'; resume_bulk({last.id}, "{last.action}") continues it'
+            )
             raise Unreachable(f"{self.line.server} stopped the bulk run{resume}")
 
     async def purge(

@@ -78,6 +78,7 @@ _BY_CODE: Mapping[str, type[e.GestaError]] = {
     "http_404": e.Unreachable,
     "ambiguous_id": e.AmbiguousId,
     "bad_cursor": e.BadCursor,
+    "bulk_finished": e.BulkFinished,
     "conflict": e.Conflict,
     "in_doubt": e.InDoubt,
 }

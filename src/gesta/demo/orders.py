@@ -23,7 +23,7 @@ from gesta.outbound.http import HttpRequest
 from gesta.sandbox import Sandbox
 from gesta.sandbox.receiver import Call, Fault, Receiver, Reply
 from gesta.sandbox.server import SandboxServer
-from gesta.sandbox.slack_events import TEAM
+from gesta.sandbox.slack import TEAM
 from gesta.sandbox.webhook import FakeWebhookReceiver
 from gesta.tenants.templates.templates import TEMPLATE
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from gesta.demo.orders import SIGNING_SECRET, Order
 from gesta.flows import slack, ticket
 from gesta.intake.inbound.inbox import Receipt
-from gesta.sandbox.slack_events import message_event, signed
+from gesta.sandbox.slack import message_event, signed
 
 if TYPE_CHECKING:
     from gesta.demo.story import Shop, Story

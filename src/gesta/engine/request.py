@@ -35,6 +35,7 @@ from gesta.flows.payload_codec import decoder_of
 from gesta.flows.validation import actor_errors, value_errors
 from gesta.intake.submit import Accepted
 from gesta.intake.submit_options import is_text, ttl_errors
+from gesta.ports.job_queue import Settlement
 from gesta.ports.read_model import Key, View
 from gesta.requests.recorder import Origin, Settle, drop_job, no_job
 from gesta.requests.waiters import outcome_of
@@ -61,10 +62,13 @@ class Request:
     never after a rollback.
     """
 
-    __slots__ = ("_pipeline", "flow", "id", "tenant", "verdict", "warnings")
+    __slots__ = ("_pipeline", "_version", "flow", "id", "tenant", "verdict", "warnings")
 
-    def __init__(self, pipeline: Pipeline, accepted: Accepted) -> None:
-        self._pipeline = pipeline
+    def __init__(
+        self, pipeline: Pipeline, accepted: Accepted, *, version: int | None = None
+    ) -> None:
+        """`version`: commands are refused when the request is not at this version any more."""
+        self._pipeline, self._version = pipeline, version
         self.id, self.flow, self.tenant = accepted.request_id, accepted.flow, accepted.tenant
         self.verdict: Literal["created", "duplicate", "deferred"] = accepted.verdict
         #: Why the request will be held, as far as this process knows: code and message.
@@ -375,9 +379,21 @@ class Request:
                 " executed again"
             )
             raise Refused(self.id, commands.CommandRefused("subject_erased", text))
+
+        def settle_unchanged(before: State, after: State) -> Settlement | None:
+            # The recorder calls it with each state that the command is applied to.
+            if self._version not in (None, before.version):
+                raise commands.CommandRefused("changed", "it was changed meanwhile")
+            return settle(before, after)
+
         try:
             applied = await self._pipeline.recorder.apply(
-                view, command, flow.rules, settle, causation_id=self.id, origin=Origin(actor)
+                view,
+                command,
+                flow.rules,
+                settle_unchanged,
+                causation_id=self.id,
+                origin=Origin(actor),
             )
         except commands.CommandRefused as refused:
             kind = InDoubt if refused.code == "in_doubt" else Refused

@@ -5,10 +5,11 @@ reads it. It stops when the caller disconnects, and /v1/bulk/{id}/resume continu
 """
 
 from collections.abc import AsyncGenerator, AsyncIterator
+from typing import Literal
 
 import msgspec
 
-from gesta.api_types.bulk import Bulk, BulkLine, BulkProgress, Rate
+from gesta.api_types.bulk import Bulk, BulkAction, BulkLine, BulkProgress, Rate
 from gesta.api_types.structs import Asked
 from gesta.errors import GestaError, NotFound
 from gesta.http_api.problem import Problem, problem_of
@@ -20,6 +21,10 @@ RUNS_OF_TENANT_MAX = 2
 
 
 class Resume(Asked, frozen=True):
+    """`action` and `deadLetters` are those that the run was started with."""
+
+    action: BulkAction
+    dead_letters: Literal[True] | None = None
     #: Requests per second; without it the rate of the run that was stopped.
     rate: Rate | None = None
 
@@ -36,14 +41,22 @@ async def bulk(call: Call) -> Stream:
 
 
 async def resume_bulk(call: Call) -> Stream:
-    """Continue a run that was stopped, with the requests that still fit."""
+    """Continue a run that was stopped, with the requests that still fit.
+
+    422 when the run has another action, 409 `bulk_finished` when it has finished.
+    """
     run_id = call.params["id"]
     if not run_id.isascii() or not run_id.isdecimal() or len(run_id) > 15:
         raise NotFound("bulk run", run_id)
     return await _stream(
         call,
         call.engine.admin.resume_bulk(
-            int(run_id), rate=call.body.rate, tenant=call.tenant, actor=call.actor
+            int(run_id),
+            call.body.action,
+            dead_letters=call.body.dead_letters is not None,
+            rate=call.body.rate,
+            tenant=call.tenant,
+            actor=call.actor,
         ),
     )
 
@@ -105,7 +118,7 @@ ROUTES = [
         body=Resume,
         answer=BulkLine,
         gives=NDJSON,
-        problems=(404,),
-        example={},
+        problems=(404, 409),
+        example={"action": "redrive"},
     ),
 ]

@@ -93,6 +93,8 @@ def problem_of(error: e.GestaError) -> Problem | None:
             return Problem(404, "not_found", str(error))
         case e.Refused():
             return Problem(409, error.code, str(error), request_id=error.request_id)
+        case e.BulkFinished():
+            return Problem(409, "bulk_finished", str(error))
         case e.LeaseLost():
             now = {
                 "status": error.state.status,

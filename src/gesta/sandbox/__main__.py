@@ -4,15 +4,16 @@ Prints one JSON line once it listens; ends on SIGINT or SIGTERM.
 """
 
 import argparse
+import asyncio
+import signal
 import sys
+from urllib.parse import urlsplit
 
 import msgspec
-from aiohttp import web
 
-from gesta.runtime.clock import SystemRuntime
+from gesta.runtime.clock import run
 from gesta.sandbox import FakeWebhookReceiver, Sandbox
-from gesta.sandbox.server import HELP, SHUTDOWN_SECONDS, address, loopback_socket, sandbox_app
-from gesta.sandbox.smtp_server import SmtpFace
+from gesta.sandbox.server import HELP, SandboxServer
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -29,31 +30,19 @@ def main(arguments: list[str] | None = None) -> None:
         help="refuse webhooks that none of these secrets has signed",
     )
     options = parser.parse_args(arguments)
-    sandbox = Sandbox(FakeWebhookReceiver(options.secret))
-    listening = loopback_socket(options.port)
-    url = address(listening)
-    sandbox.ses.sns.url = f"{url}/ses"
+    run(_serve(Sandbox(FakeWebhookReceiver(options.secret)), options.port))
 
-    smtp = SmtpFace(sandbox.smtp, SystemRuntime(), loopback_socket())
 
-    async def announce(_: web.Application) -> None:
-        await smtp.start()
-        faces = {face.name: f"{url}/{face.name}" for face in sandbox} | {"smtp": smtp.url}
-        addresses = {"port": listening.getsockname()[1], "url": url} | faces
-        sys.stdout.write(msgspec.json.encode(addresses).decode() + "\n")
+async def _serve(sandbox: Sandbox, port: int) -> None:
+    stopped = asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, stopped.set)
+    async with SandboxServer(sandbox, port=port) as server:
+        faces = {face.name: f"{server.url}/{face.name}" for face in sandbox}
+        addresses = {"port": urlsplit(server.url).port, "url": server.url} | faces
+        sys.stdout.write(msgspec.json.encode(addresses | {"smtp": server.smtp_url}).decode() + "\n")
         sys.stdout.flush()
-
-    app = sandbox_app(sandbox, SystemRuntime())
-    app.on_startup.append(announce)
-    app.on_cleanup.append(lambda _: smtp.close())
-    web.run_app(
-        app,
-        sock=listening,
-        print=None,
-        access_log=None,
-        shutdown_timeout=SHUTDOWN_SECONDS,
-        handler_cancellation=True,
-    )
+        await stopped.wait()
 
 
 if __name__ == "__main__":

@@ -187,17 +187,20 @@ class Receiver(ABC):
         self.calls += 1
         self.now_ms = now_ms
         call = self.read(request, now_ms)
-        if isinstance(call, Reply):
-            return call
+        return call if isinstance(call, Reply) else self._handle(call)
+
+    def _handle(self, call: Call) -> Reply:
         fault = self._fault_of(call)
-        if fault.is_refusal:
-            return msgspec.structs.replace(
-                self.refusal(fault), slow_seconds=fault.slow_seconds, drop=fault.drop
-            )
-        reply = self.answer(call) or self._perform(call)
-        status = reply.status if fault.status is None else fault.status
         return msgspec.structs.replace(
-            reply, status=status, slow_seconds=fault.slow_seconds, drop=fault.drop
+            self._reply_to(call, fault), slow_seconds=fault.slow_seconds, drop=fault.drop
+        )
+
+    def _reply_to(self, call: Call, fault: Fault) -> Reply:
+        if fault.is_refusal:
+            return self.refusal(fault)
+        reply = self.answer(call) or self._perform(call)
+        return (
+            reply if fault.status is None else msgspec.structs.replace(reply, status=fault.status)
         )
 
     def _perform(self, call: Call) -> Reply:

@@ -52,11 +52,7 @@ class FakeMailServer(Receiver):
         self.calls += 1
         self.now_ms = now_ms
         call = call_of(envelope)
-        call = replace(call, names=(*call.names, *names))
-        fault = self._fault_of(call)
-        if fault.is_refusal:
-            return _late(self.refusal(fault), fault)
-        return _late(self._perform(call), fault)
+        return self._handle(replace(call, names=(*call.names, *names)))
 
     def refuses(self, *names: str) -> MailReply | None:
         """The refusal of an address or a login that a rule matches."""
@@ -115,10 +111,6 @@ def call_of(envelope: Envelope) -> Call:
 def _part(email: EmailMessage, kind: str) -> str:
     part = email.get_body((kind,))
     return "" if part is None else str(part.get_content()).replace("\r\n", "\n")
-
-
-def _late(reply: Reply, fault: Fault) -> Reply:
-    return Reply(reply.status, reply.body, {}, fault.slow_seconds, fault.drop)
 
 
 def reply_of(reply: Reply) -> MailReply:

@@ -9,6 +9,7 @@ from gesta.domain.stream_names import config_stream
 from gesta.ports.event_store import EventStore, Recorded
 from gesta.runtime.redaction import without_credentials
 from gesta.tenants.config import (
+    BULK_ENDED,
     BULK_STARTED,
     DELETED,
     ERASED,
@@ -35,11 +36,11 @@ WORDS = {
     UNSUPPRESSED: "unsuppressed",
     HANDLER_FORGOTTEN: "handler_forgotten",
     BULK_STARTED: "bulk_started",
+    BULK_ENDED: "bulk_finished",
 }
 #: The fields of an event that are shown as they are.
-_SHOWN = frozenset(
-    {"reason", "refusal", "name", "scopes", "test", "expiresAt", "filter", "matched"}
-)
+_COUNTS = frozenset({"matched", "run", "done", "refused"})
+_SHOWN = _COUNTS | {"reason", "refusal", "name", "scopes", "test", "expiresAt", "filter"}
 
 
 #: Longer values, such as the source of a template, are cut.
@@ -122,7 +123,7 @@ def _change_of(recorded: Recorded) -> tuple[Change, int]:
     details = {
         name: value
         for name, value in fields.items()
-        if name in _SHOWN and (value or name == "matched")
+        if name in _SHOWN and (value or name in _COUNTS)
     }
     if recorded.type == PUT and fields.get("secrets"):
         details["secrets"] = sorted(fields["secrets"])
@@ -140,7 +141,7 @@ def _about(type_name: str, fields: dict[str, Any]) -> str:
         return " ".join(f"{name}:{value}" for name, value in parts.items() if value) or "everything"
     if type_name in (SUPPRESSED, UNSUPPRESSED):
         return f"{fields.get('flow')}/{fields.get('id')}"
-    if type_name == BULK_STARTED:
+    if type_name in (BULK_STARTED, BULK_ENDED):
         return str(fields.get("action"))
     if type_name == HANDLER_FORGOTTEN:
         return str(fields.get("name"))

@@ -107,6 +107,19 @@ class BulkStarted(msgspec.Struct, frozen=True, rename="camel"):
     asked: msgspec.Raw
 
 
+class BulkEnded(msgspec.Struct, frozen=True, rename="camel"):
+    """A bulk run has decided about every request that it found.
+
+    `run` is the version of its `BulkStarted`. `done` and `refused` are those since it was started
+    or last resumed.
+    """
+
+    run: int
+    action: str
+    done: int
+    refused: int
+
+
 ConfigEvent = (
     EntityPut
     | EntityDeleted
@@ -119,13 +132,14 @@ ConfigEvent = (
     | HandlerForgotten
     | SubjectErased
     | BulkStarted
+    | BulkEnded
 )
 PUT, DELETED = "config.EntityPut.v1", "config.EntityDeleted.v1"
 KEY_CREATED, KEY_REVOKED = "config.KeyCreated.v1", "config.KeyRevoked.v1"
 SUPPRESSED, UNSUPPRESSED = "config.AddressSuppressed.v1", "config.AddressUnsuppressed.v1"
 HANDLER_FORGOTTEN = "config.HandlerForgotten.v1"
 ERASED = "config.SubjectErased.v1"
-BULK_STARTED = "config.BulkStarted.v1"
+BULK_STARTED, BULK_ENDED = "config.BulkStarted.v1", "config.BulkEnded.v1"
 #: Event → the type that it is stored under. The stream is also the audit log of what was done
 #: elsewhere: keys, suppressed addresses, handlers, data subjects, bulk runs.
 TYPES: Mapping[type[ConfigEvent], str] = {
@@ -140,6 +154,7 @@ TYPES: Mapping[type[ConfigEvent], str] = {
     HandlerForgotten: HANDLER_FORGOTTEN,
     SubjectErased: ERASED,
     BulkStarted: BULK_STARTED,
+    BulkEnded: BULK_ENDED,
 }
 
 

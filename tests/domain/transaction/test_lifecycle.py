@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from random import Random
+
 import pytest
+from msgspec.structs import replace
 
 from gesta.domain import events as e
 from gesta.domain.commands import (
@@ -20,6 +23,7 @@ from gesta.domain.outcome import Done, Movement, Rejected, Retry, Unknown
 from gesta.domain.state import State
 from gesta.domain.stream_names import request_stream
 from gesta.domain.transaction import commands as c
+from gesta.domain.transaction import events as t
 from gesta.domain.transaction.funds import funds_of, opening_facts
 from gesta.domain.transaction.lifecycle import TRANSACTION
 from gesta.domain.transaction.postings import ROUTES, is_balanced, legs, posted, undo
@@ -39,8 +43,9 @@ class Tx:
 
     def tell(self, command: Command) -> list[e.Event]:
         events = TRANSACTION.decide(self.state, command, RULES)
+        meta = replace(META, occurred_at=getattr(command, "at", None) or AT)
         for event in events:
-            self.state = TRANSACTION.evolve(self.state, event, META)
+            self.state = TRANSACTION.evolve(self.state, event, meta)
         return events
 
     def run(self, outcome: object) -> list[e.Event]:
@@ -169,6 +174,69 @@ def test_a_failure_that_the_gateway_stored_with_the_key_is_looked_up_and_not_rep
     tx = unanswered("stored_failure")
     event = not_found(tx, at=AT + 10_000)
     assert (event.policy, event.next_at) == ("reconcile", AT + HOUR_MS)  # S1-4
+
+
+def test_a_stored_failure_that_no_look_up_finds_fails_and_is_not_sent_again():
+    tx = unanswered("stored_failure")
+    not_found(tx, at=AT + HOUR_MS)
+    events = tx.tell(Reconciled(Retry("not_found"), AT + 2 * HOUR_MS))
+    assert [type(one) for one in events] == [t.Resolved, e.Failed]
+    state = tx.state
+    assert (state.status, state.reason, state.wants) == ("failed", "not_executed", None)  # S1-4
+    # A new charge needs a new key, and so a command.
+    tx.tell(Redrive(AT + 2 * HOUR_MS))
+    assert (tx.state.wants, tx.state.intent) == ("execute", 2)
+
+
+def test_a_look_up_before_the_gateway_can_see_the_call_does_not_count():
+    """A new key after one blind look-up and one that saw nothing could charge twice."""
+    tx = unanswered("stored_failure")
+    not_found(tx, at=AT + 10_000)
+    event = not_found(tx, at=AT + HOUR_MS)  # S1-4
+    assert event.next_at is not None
+    assert event.next_at > AT + HOUR_MS
+    assert isinstance(tx.tell(Reconciled(Retry("not_found"), event.next_at))[-1], e.Failed)
+
+
+def test_a_stored_failure_without_look_ups_is_given_to_a_person():
+    tx = Tx("sale")
+    tx.tell(Start("key", {**JOURNAL, "can_look_up": False}))
+    tx.run(Unknown("stored_failure"))
+    assert tx.state.waits_for_a_person  # S1-4
+
+
+def test_a_stored_failure_is_not_sent_again_after_a_look_up_that_failed():
+    tx = unanswered("stored_failure")
+    (event,) = tx.tell(Reconciled(Unknown("gateway_down"), AT + 10_000))
+    assert isinstance(event, e.OutcomeUnknown)
+    assert event.policy == "reconcile"  # S1-4
+
+
+def never_answered(seed: int) -> tuple[Tx, int]:
+    """The end of a sale and its calls. The key protects for a year, and no answer is clear."""
+    dice, calls, now = Random(seed), 0, AT
+    usual = dice.choice(["stored_failure", "timeout", "http_503"])
+    journal = {**JOURNAL, "key_seconds": 365 * 86_400.0, "visible_seconds": dice.choice([0, 60.0])}
+    tx = Tx("sale")
+    while tx.state.wants is not None and calls <= RULES.asking.attempts:
+        now = max(now + 1, tx.state.due_at or 0)
+        if tx.state.wants == "reconcile":
+            answer = Retry("not_found") if dice.random() < 0.9 else Unknown("gateway_down")
+            tx.tell(Reconciled(answer, now, dice.random()))
+            continue
+        tx.tell(Start("key", journal))
+        calls += 1
+        reason = usual if dice.random() < 0.9 else "timeout"
+        number = tx.state.attempts + 1
+        tx.tell(RecordOutcome(Unknown(reason), number, now, intent=1, operation="sale"))
+    return tx, calls
+
+
+def test_no_behaviour_of_a_gateway_makes_a_call_repeat_without_end():
+    for seed in range(200):
+        tx, calls = never_answered(seed)
+        assert calls <= RULES.asking.attempts, seed
+        assert tx.state.waits_for_a_person or tx.state.status == "failed", seed
 
 
 def test_a_row_of_the_gateways_ledger_corrects_a_failed_charge_once():

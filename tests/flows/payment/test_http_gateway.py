@@ -100,6 +100,19 @@ async def test_a_status_without_a_meaning_is_unknown():
     assert isinstance(await executed(DONE | {"status": "maybe"}), CallUnknown)
 
 
+@pytest.mark.parametrize(
+    ("status", "replays", "stored"),
+    [(500, "all", True), (503, "all", False), (504, "all", False), (500, "success", False)],
+)
+async def test_only_a_failure_of_the_gateway_itself_is_stored_with_the_key(status, replays, stored):
+    """502 to 504 also come from a proxy: the gateway may never have seen the key."""
+    reached = connection(Answers(status, {}), account(replays=replays))
+    gateway = HttpGateway()
+    answer = await gateway.execute(gateway.render(SALE, reached), reached)
+    assert isinstance(answer, CallUnknown)
+    assert answer.is_stored is stored
+
+
 async def test_a_status_that_waits_is_pending():
     assert await executed(DONE | {"status": "waiting"}) == CallPending("p1", "waiting")
 

@@ -80,6 +80,22 @@ async def test_nothing_is_sent_again_after_the_lifetime_of_the_key(gesta, shop):
     assert (state.status, state.reason) == ("failed", "not_executed")
 
 
+async def test_a_failure_that_the_gateway_stored_is_not_sent_again_every_hour(gesta, shop):
+    """Stripe repeats it to every resend, and no look-up finds a payment."""
+    stripe = gesta.sandbox.stripe
+    stripe.next(error="stored_500")
+    tx = await shop.submit(sale())
+    await gesta.settle(days=10)
+    state = (await tx.view()).state
+    assert (state.status, state.reason) == ("failed", "not_executed")  # S1-4
+    # Only the answer to the second call says that it is a replay.
+    assert len(await journal(shop, tx)) == 2
+    assert stripe.effects == []
+    await tx.redrive()
+    assert isinstance(await tx.outcome(timeout=20), Done)
+    assert [one.id for one in stripe.effects] == [f"default:{tx.id}:sale:2"]  # S1-4
+
+
 async def test_a_person_resolves_what_the_gateway_cannot_tell(gesta, shop):
     tx = await lost(gesta, shop)
     gesta.sandbox.stripe.api_keys.append("another")

@@ -18,7 +18,7 @@ from gesta.intake.inbound import slack as slack_events
 from gesta.intake.inbound import webhook as webhook_events
 from gesta.ports.read_model import View
 from gesta.runtime.clock import SystemRuntime
-from gesta.sandbox.slack_events import Posting, message_event, signed
+from gesta.sandbox.slack import Posting, message_event, signed
 from tests.http_api.served import Reply, Served, note, served
 
 SECRET = "8f742231b10e8888abcd99yyyzzz85a5"

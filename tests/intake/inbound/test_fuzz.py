@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from gesta.errors import GestaError, InvalidSignature
 from gesta.intake.inbound.source import Malformed
-from gesta.sandbox.slack_events import message_event, signed
+from gesta.sandbox.slack import message_event, signed
 from tests.intake.inbound.stage import CHANNEL, KEYWORD, SECRET, TEAM, Stage, stage
 
 JSON = st.recursive(

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from gesta.sandbox.slack_events import signed
+from gesta.sandbox.slack import signed
 from tests.intake.inbound.stage import CHANNEL, KEYWORD, PATH, SECRET, TEAM, Stage
 
 FORGED = "the signature is not valid for this address"

@@ -13,7 +13,7 @@ import pytest
 
 from gesta.errors import StoreError
 from gesta.intake.submit import Intake
-from gesta.sandbox.slack_events import signed
+from gesta.sandbox.slack import signed
 from tests.intake.inbound.stage import KEYWORD, SECRET, Stage, eventually
 
 MESSAGES = 25

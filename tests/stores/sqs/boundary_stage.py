@@ -21,7 +21,7 @@ from gesta.ports.boundary_queue import BoundaryCounts, BoundaryQueue
 from gesta.ports.read_model import Filter
 from gesta.runtime.clock import SystemRuntime
 from gesta.runtime.settings import load
-from gesta.sandbox.slack_events import message_event, signed
+from gesta.sandbox.slack import message_event, signed
 from gesta.stores.sqs.address import address_of
 from gesta.stores.sqs.client import Sqs
 from gesta.testing.moto_server import MotoServer

@@ -37,15 +37,13 @@ from gesta.domain.state import State
 from gesta.domain.transaction import commands as c
 from gesta.domain.transaction import events as t
 from gesta.domain.transaction.evolve import movement
-from gesta.domain.transaction.funds import Funds, funds_of
+from gesta.domain.transaction.funds import STORED, Funds, funds_of
 from gesta.domain.transaction.opening import OPENINGS
 from gesta.domain.transaction.postings import legs
 
 _FAILED_ENDS = (e.AttemptFailed, e.Failed, e.OutcomeUnknown)
 #: A look-up that found nothing counts when it is repeated with the same answer.
 ABSENT_TIMES = 2
-#: The reason where the gateway stored a failure with the key and answers it to every resend.
-STORED = "stored_failure"
 
 
 def _key_protects(state: State, funds: Funds, at: int) -> bool:
@@ -53,6 +51,11 @@ def _key_protects(state: State, funds: Funds, at: int) -> bool:
     if funds.key_seconds is None:
         return True
     return at < state.attempted_from + funds.key_seconds * 1000
+
+
+def _resends(state: State, funds: Funds, at: int) -> bool:
+    """Whether the same call may be sent then, and can have another end than before."""
+    return not funds.is_stored and _key_protects(state, funds, at)
 
 
 def _start(state: State, command: Start, *_: object) -> list[e.Event]:
@@ -185,6 +188,7 @@ def _unknown(
         at = _next_round(state, outcome, command, rules)
         asked = isinstance(command, Reconciled)
         if at is not None:
+            funds = replace(funds, is_stored=funds.is_stored or outcome.reason == STORED)
             policy = _way(state, funds, at, asked=asked, pending=outcome.reason == "pending")
             next_at = at if policy != "manual" else None
     return e.OutcomeUnknown(attempt, outcome.reason, policy, outcome.detail, next_at)
@@ -202,10 +206,9 @@ def _next_round(
 
 def _way(state: State, funds: Funds, at: int, *, asked: bool, pending: bool) -> str:
     """A look-up and a resend alternate while the key protects; after that, look-ups only."""
-    may_resend = _key_protects(state, funds, at) and not pending and not state.cancel_requested
-    # The gateway would only repeat what it stored, so look-ups decide: the second one follows.
-    is_useless = state.reason == STORED or funds.absent > 0
-    if may_resend and (not funds.can_look_up or (asked and not is_useless)):
+    may_resend = _resends(state, funds, at) and not pending and not state.cancel_requested
+    # After one look-up that found nothing, the second one follows.
+    if may_resend and (not funds.can_look_up or (asked and funds.absent == 0)):
         return "resend"
     return "reconcile" if funds.can_look_up else "manual"
 
@@ -248,29 +251,31 @@ def _reconciled(
 
 
 def _absent(state: State, outcome: Retry, command: Reconciled, rules: Rules) -> list[e.Event]:
-    """The gateway does not know the call. It counts twice, and after the visibility delay.
+    """The gateway does not know the call. This counts twice, both after the visibility delay.
 
     Until then the same call is sent again while its key protects: that decides sooner than waiting.
     """
     funds = funds_of(state)
-    visible_at = funds.doubt_at + ceil(funds.visible_seconds * 1000)
-    if funds.absent + 1 >= ABSENT_TIMES and command.at >= visible_at:
+    if funds.absent + 1 >= ABSENT_TIMES and command.at >= funds.visible_at:
         evidence = outcome.detail or "the gateway has no trace"
         return _not_executed(state, "lookup", evidence, command.at)
     not_found = Unknown("not_found", outcome.detail, outcome.after_seconds)
     event = _unknown(state, not_found, state.attempts, command, rules)
     if event.policy == "reconcile" and event.next_at is not None:
-        event = replace(event, next_at=max(event.next_at, visible_at))
+        event = replace(event, next_at=max(event.next_at, funds.visible_at))
     return [event]
 
 
 def _not_executed(state: State, by: str, evidence: str, at: int) -> list[e.Event]:
-    """Send the same call again while its key protects; otherwise the operation has failed."""
+    """Send the same call again if that can help and its key protects; else the operation failed.
+
+    The gateway would only repeat a failure that it stored with the key.
+    """
     funds = funds_of(state)
     (resolved,) = _found(state, "not_executed", by, evidence)
     if state.cancel_requested:
         return [resolved, e.Cancelled(state.attempts)]
-    if _key_protects(state, funds, at):
+    if _resends(state, funds, at):
         return [replace(resolved, next_attempt_at=at)]
     return [resolved, e.Failed("not_executed", state.attempts, retryable=True, last_error=evidence)]
 

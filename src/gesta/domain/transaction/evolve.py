@@ -9,7 +9,15 @@ from gesta.domain import events as e
 from gesta.domain.operation.evolve import FOLDS, Fold, known
 from gesta.domain.state import State
 from gesta.domain.transaction import events as t
-from gesta.domain.transaction.funds import SINGLE, Asked, Funds, funds_of, status_of, with_funds
+from gesta.domain.transaction.funds import (
+    SINGLE,
+    STORED,
+    Asked,
+    Funds,
+    funds_of,
+    status_of,
+    with_funds,
+)
 from gesta.domain.transaction.postings import Leg, legs, posted, undo
 
 #: Webhooks and rows of the ledger that are remembered by name.
@@ -146,6 +154,7 @@ def requested(operation: str) -> Fold:
             intents={**funds.intents, operation: event.intent},
             keys=keys,
             absent=0,
+            is_stored=False,
         )
         state = replace(
             state,
@@ -206,9 +215,11 @@ def _lapsed(state: State, event: t.Lapsed, version: int, at: int) -> State:
 def _unknown(state: State, event: e.OutcomeUnknown, version: int, at: int) -> State:
     funds, was_unknown = funds_of(state), state.phase == "unknown"
     called = not was_unknown or state.started is not None
+    is_absent = event.reason == "not_found" and at >= funds.visible_at
     funds = replace(
         funds,
-        absent=funds.absent + 1 if event.reason == "not_found" else 0,
+        absent=funds.absent + 1 if is_absent else 0,
+        is_stored=funds.is_stored or event.reason == STORED,
         doubt_at=at if called else funds.doubt_at,
     )
     state = replace(
@@ -226,7 +237,8 @@ def _updated(state: State, event: e.Updated, version: int, at: int) -> State:
         return after
     funds = funds_of(after)
     intents = {**funds.intents, after.operation: after.intent}
-    return with_funds(replace(after, journal=""), replace(funds, intents=intents, absent=0))
+    funds = replace(funds, intents=intents, absent=0, is_stored=False)
+    return with_funds(replace(after, journal=""), funds)
 
 
 def _named(state: State, report: str, version: int, at: int) -> State:

@@ -3,6 +3,7 @@
 `State.facts` holds them. Two partial captures, or a partial refund, need no status of their own.
 """
 
+from math import ceil
 from typing import Any
 
 import msgspec
@@ -15,6 +16,8 @@ from gesta.domain.state import State
 CAPTURING = {"authorization": "capture", "reservation": "posting"}
 #: Operations that move the money in one step.
 SINGLE = frozenset({"sale", "transfer", "settlement"})
+#: The reason where the gateway stored a failure with the key and answers it to every resend.
+STORED = "stored_failure"
 
 
 class Asked(msgspec.Struct, frozen=True, gc=False, array_like=True):
@@ -55,7 +58,9 @@ class Funds(msgspec.Struct, frozen=True, omit_defaults=True):
     key_seconds: float | None = None
     can_look_up: bool = False
     visible_seconds: float = 0.0
-    #: Look-ups in a row that found nothing.
+    #: The gateway stored a failure with the key of this intent: a resend is useless.
+    is_stored: bool = False
+    #: Look-ups in a row that found nothing, after the gateway could see the call.
     absent: int = 0
     #: When the last call of this intent ended without an answer.
     doubt_at: int = 0
@@ -77,6 +82,11 @@ class Funds(msgspec.Struct, frozen=True, omit_defaults=True):
     @property
     def refundable(self) -> int:
         return self.captured - self.refunded
+
+    @property
+    def visible_at(self) -> int:
+        """From then on, a look-up that finds nothing says something."""
+        return self.doubt_at + ceil(self.visible_seconds * 1000)
 
     def money(self, minor: int) -> Money:
         return Money.of_minor(minor, self.currency)

@@ -13,8 +13,7 @@ import msgspec
 
 from gesta.domain.money import Money
 from gesta.domain.outcome import Done, Movement, Outcome, Rejected, Retry, Unknown
-from gesta.domain.transaction.decide import STORED
-from gesta.domain.transaction.funds import Funds
+from gesta.domain.transaction.funds import STORED, Funds
 from gesta.flows.attempt import Attempt
 from gesta.flows.deferrals import SECRET_MISSING, ConfigMissing, CredentialRefused, Postponed
 from gesta.flows.flow import Rendered

@@ -273,7 +273,9 @@ def _refused(response: HttpResponse, described: Description, connection: Connect
         return CallDeclined(code or reason, code in described.soft_declines)
     if 300 <= status < 500 and status not in (408, 424):
         return CallRefused(code or reason, detail)
-    return CallUnknown(reason, detail, after or 0.0, is_stored=described.replays == "all")
+    # 502 to 504 may come from a proxy: the gateway may never have seen the key.
+    is_stored = status == 500 and described.replays == "all"
+    return CallUnknown(reason, detail, after or 0.0, is_stored=is_stored)
 
 
 def _read(found: Any, call: GatewayCall, described: Description) -> CallAnswer:

@@ -11,6 +11,8 @@ a 500 without an effect, `next(error="lost_500")` with one. The sources tok_500 
 they are called, for calls that no test can announce.
 """
 
+import hashlib
+import hmac
 import re
 from typing import Any, Final
 from urllib.parse import parse_qsl, urlsplit
@@ -20,7 +22,6 @@ import msgspec
 from gesta.outbound.http import HttpRequest
 from gesta.sandbox.receiver import Call, Effect, Fault, Receiver, Reply, retry_after_header
 from gesta.sandbox.stripe.books import Books, StripeRefusal, missing
-from gesta.sandbox.stripe.webhooks import webhook
 
 __all__ = ["KEY_SECONDS", "FakeStripe"]
 
@@ -107,10 +108,22 @@ class FakeStripe(Receiver):
     def webhook(
         self, url: str, secret: str, number: int = -1, late_seconds: int = 0
     ) -> HttpRequest:
-        """The signed delivery of one event, by default the latest."""
+        """The signed delivery of one event, by default the latest.
+
+        One at a time, so that a test chooses order, delay and repeats. A later delivery of the same
+        event is signed anew.
+        """
         if not self.events:
             raise LookupError("there is no event yet")
-        return webhook(self.events[number], url, secret, self.now - late_seconds)
+        body, at_seconds = msgspec.json.encode(self.events[number]), self.now - late_seconds
+        signed = f"{at_seconds}.".encode() + body
+        digest = hmac.digest(secret.encode(), signed, hashlib.sha256).hex()
+        headers = {
+            "Content-Type": "application/json; charset=utf-8",
+            "Stripe-Signature": f"t={at_seconds},v1={digest}",
+            "User-Agent": "Stripe/1.0",
+        }
+        return HttpRequest("POST", url, headers, body)
 
     def read(self, request: HttpRequest, now_ms: int) -> Call | Reply:
         headers = {name.lower(): value for name, value in request.headers.items()}
@@ -130,22 +143,13 @@ class FakeStripe(Receiver):
         key = None if is_read else headers.get("idempotency-key")
         return Call(key, act, data, headers, body, parts.path, names)
 
-    def receive(self, request: HttpRequest, now_ms: int) -> Reply:
-        self.calls += 1
-        self.now_ms = now_ms
-        call = self.read(request, now_ms)
-        if isinstance(call, Reply):
-            return call
-        fault = _SOURCES.get(call.names[1]) or self._fault_of(call)
+    def _fault_of(self, call: Call) -> Fault:
+        return _SOURCES.get(call.names[1]) or super()._fault_of(call)
+
+    def _reply_to(self, call: Call, fault: Fault) -> Reply:
         if fault.is_refusal and fault.error not in _STORED:
-            reply = self.refusal(fault)
-        elif call.type == "get":
-            reply = self._read_only(call)
-        else:
-            reply = self._executed(call, fault)
-        return msgspec.structs.replace(
-            reply, slow_seconds=fault.slow_seconds, drop=fault.drop or reply.drop
-        )
+            return self.refusal(fault)
+        return self._read_only(call) if call.type == "get" else self._executed(call, fault)
 
     def refusal(self, fault: Fault) -> Reply:
         status = fault.status or _STATUSES.get(fault.error or "", 400)

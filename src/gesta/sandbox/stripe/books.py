@@ -61,9 +61,7 @@ class Books:
     # Payment intents
 
     def create_intent(self, sent: dict[str, Any], now: int) -> dict[str, Any]:
-        amount = _amount(sent, "amount")
-        if amount is None:
-            raise StripeRefusal(400, "parameter_missing", "Missing required param: amount.")
+        amount = _required_amount(sent)
         intent: dict[str, Any] = {
             "id": self._id("pi"),
             "object": "payment_intent",
@@ -162,9 +160,7 @@ class Books:
     # Charges
 
     def create_charge(self, sent: dict[str, Any], now: int) -> dict[str, Any]:
-        amount = _amount(sent, "amount")
-        if amount is None:
-            raise StripeRefusal(400, "parameter_missing", "Missing required param: amount.")
+        amount = _required_amount(sent)
         how = str(sent.get("source", "")).removeprefix("tok_")
         of: dict[str, Any] = {"id": None, "amount": amount, "currency": _currency(sent)}
         of["metadata"] = dict(sent.get("metadata", {}))
@@ -262,9 +258,7 @@ class Books:
         return refund
 
     def create_payout(self, sent: dict[str, Any], now: int) -> dict[str, Any]:
-        amount, currency = _amount(sent, "amount"), _currency(sent)
-        if amount is None:
-            raise StripeRefusal(400, "parameter_missing", "Missing required param: amount.")
+        amount, currency = _required_amount(sent), _currency(sent)
         if amount > self.balance(currency):
             raise StripeRefusal(
                 400, "balance_insufficient", "You have insufficient funds in your Stripe account."
@@ -350,6 +344,13 @@ def _amount(sent: dict[str, Any], name: str) -> int | None:
     if int(text) < 1:
         raise StripeRefusal(400, "parameter_invalid_integer", "This value must be at least 1.")
     return int(text)
+
+
+def _required_amount(sent: dict[str, Any]) -> int:
+    amount = _amount(sent, "amount")
+    if amount is None:
+        raise StripeRefusal(400, "parameter_missing", "Missing required param: amount.")
+    return amount
 
 
 def _currency(sent: dict[str, Any]) -> str:

@@ -5,7 +5,7 @@ The server is started once per test process and ends with it.
 
 from __future__ import annotations
 
-import atexit
+from functools import partial
 from typing import ClassVar
 
 from gesta.ports.stores import Stores
@@ -16,21 +16,13 @@ from gesta.stores.postgresql.connections import Connections, connect, end
 from gesta.stores.postgresql.statements import Statements
 from gesta.testing.contracts import harness
 from gesta.testing.postgres_server import PostgresServer
+from gesta.testing.server_process import Shared
 
 
-class SharedServer:
-    """Started by the first who asks. What it holds is for tests, so it syncs nothing to disk."""
+class SharedServer(Shared):
+    """What it holds is for tests, so it syncs nothing to disk."""
 
-    _server: ClassVar[PostgresServer | None] = None
-
-    @classmethod
-    async def url(cls) -> str:
-        if cls._server is None:
-            server = PostgresServer(durable=False)
-            await server.__aenter__()
-            atexit.register(server.end)
-            cls._server = server
-        return cls._server.url
+    make = partial(PostgresServer, durable=False)
 
 
 class Harness(harness.Harness):

@@ -3,45 +3,24 @@
 The server is started once per test process and ends with it.
 """
 
-import atexit
 from dataclasses import replace
 from pathlib import Path
-from typing import ClassVar
 
 from gesta.ports.stores import QueuePorts
 from gesta.runtime.clock import SystemRuntime
 from gesta.stores.redis import open_jobs, open_queue_at
 from gesta.stores.redis.connection import address_of
 from gesta.testing.contracts import harness
+from gesta.testing.server_process import Shared
 from gesta.testing.valkey_server import ValkeyCluster, ValkeyServer
 
 
-class SharedServer:
-    """Started by the first test that asks."""
-
-    _server: ClassVar[ValkeyServer | None] = None
-
-    @classmethod
-    async def url(cls) -> str:
-        if cls._server is None:
-            server = await ValkeyServer().__aenter__()
-            atexit.register(server.end)
-            cls._server = server
-        return cls._server.url
+class SharedServer(Shared):
+    make = ValkeyServer
 
 
-class SharedCluster:
-    """Three primaries and their replicas, started by the first test that asks."""
-
-    _cluster: ClassVar[ValkeyCluster | None] = None
-
-    @classmethod
-    async def url(cls) -> str:
-        if cls._cluster is None:
-            cluster = await ValkeyCluster().__aenter__()
-            atexit.register(cluster.end)
-            cls._cluster = cluster
-        return cls._cluster.url
+class SharedCluster(Shared):
+    make = ValkeyCluster
 
 
 class Harness(harness.Harness):
