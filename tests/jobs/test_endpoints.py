@@ -14,11 +14,13 @@ import pytest
 from fastapi import Body, FastAPI
 
 from gesta import Engine
-from gesta.domain.commands import Lose
+from gesta.domain.commands import Cancel, Lose
 from gesta.errors import BadFlow, StoreError
 from gesta.jobs.endpoints import EndpointsCore
 from gesta.jobs.fastapi import Endpoints
+from gesta.ports.read_model import key_of
 from gesta.requests.recorder import no_job
+from gesta.worker.release import LateCancellation
 from tests.jobs.shops import NAME, SHOPS, Work
 
 
@@ -288,6 +290,20 @@ async def test_a_job_that_waits_for_a_retry_after_a_crash_can_be_canceled(shop, 
         assert (await client.delete(answer.headers["location"])).status_code == 202
         assert (await ended(client, answer))["status"] == "Canceled"
         assert work.calls == []
+
+
+async def test_a_job_canceled_while_a_pause_holds_it_after_a_crash_ends(tmp_path):
+    async with open_shop(SHOPS["fastapi"], tmp_path) as (client, _, engine):
+        await engine.admin.pause(flow=NAME)
+        answer = await submit(client, "crash")
+        pipeline = engine.pipeline
+        for command in (Lose(0), Cancel(active=True)):
+            # The job is leased meanwhile, and then held.
+            view, rules = await engine.get(answer.json()["id"]), pipeline.flows[NAME].rules
+            await pipeline.recorder.apply(view, command, rules, no_job, causation_id="t")
+        late = LateCancellation(pipeline.flows, pipeline.loader, pipeline.recorder)
+        await late.look([key_of(view.state)])
+        assert (await client.get(answer.headers["location"])).json()["status"] == "Canceled"
 
 
 async def test_a_job_whose_end_a_person_decides_is_not_said_to_have_ended(shop, tmp_path):

@@ -47,16 +47,13 @@ class LateCancellation:
         """
         found, _ = await self._loader.load(keys)
         for view in found.values():
-            state = view.state
-            if state.cancel_requested and state.wants == "execute" and not state.in_doubt:
+            state, rules = view.state, self._flows[view.state.flow].rules
+            may_end = not state.in_doubt or rules.cancels_unknown
+            if state.cancel_requested and state.wants == "execute" and may_end:
                 # Refused: another has ended it meanwhile, or it is unknown.
                 with suppress(CommandRefused):
                     await self._recorder.apply(
-                        view,
-                        Cancel(),
-                        self._flows[state.flow].rules,
-                        drop_job,
-                        causation_id=state.id,
+                        view, Cancel(), rules, drop_job, causation_id=state.id
                     )
 
 
