@@ -297,9 +297,10 @@ async def test_a_job_canceled_while_a_pause_holds_it_after_a_crash_ends(tmp_path
         await engine.admin.pause(flow=NAME)
         answer = await submit(client, "crash")
         pipeline = engine.pipeline
+        view, rules = await engine.get(answer.json()["id"]), pipeline.flows[NAME].rules
         for command in (Lose(0), Cancel(active=True)):
             # The job is leased meanwhile, and then held.
-            view, rules = await engine.get(answer.json()["id"]), pipeline.flows[NAME].rules
+            view = await engine.get(view.state.id)
             await pipeline.recorder.apply(view, command, rules, no_job, causation_id="t")
         late = LateCancellation(pipeline.flows, pipeline.loader, pipeline.recorder)
         await late.look([key_of(view.state)])

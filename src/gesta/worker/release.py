@@ -47,9 +47,11 @@ class LateCancellation:
         """
         found, _ = await self._loader.load(keys)
         for view in found.values():
-            state, rules = view.state, self._flows[view.state.flow].rules
-            may_end = not state.in_doubt or rules.cancels_unknown
-            if state.cancel_requested and state.wants == "execute" and may_end:
+            state = view.state
+            if not state.cancel_requested or state.wants != "execute":
+                continue
+            rules = self._flows[state.flow].rules
+            if not state.in_doubt or rules.cancels_unknown:
                 # Refused: another has ended it meanwhile, or it is unknown.
                 with suppress(CommandRefused):
                     await self._recorder.apply(
