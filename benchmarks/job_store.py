@@ -60,8 +60,10 @@ class Wire:
     async def to(self, url: str) -> AsyncIterator[str]:
         """The URL of the server through this wire."""
         parts = urlsplit(url)
+        serving: dict[asyncio.Task[None] | None, StreamWriter] = {}
 
         async def serve(reader: StreamReader, writer: StreamWriter) -> None:
+            serving[asyncio.current_task()] = writer
             there = await asyncio.open_connection(parts.hostname, parts.port)
             is_asked = [False]
             answers = spawn(self._pass(there[0], writer, is_asked, asks=False), "answers")
@@ -75,6 +77,9 @@ class Wire:
             yield parts._replace(netloc=f"127.0.0.1:{port}").geturl()
         finally:
             server.close()
+            for writer in serving.values():
+                writer.close()
+            await asyncio.gather(*filter(None, serving), return_exceptions=True)
 
     async def _pass(
         self, reader: StreamReader, writer: StreamWriter, is_asked: list[bool], *, asks: bool

@@ -4,7 +4,7 @@ nobody can tell from outside.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,7 +15,7 @@ from gesta.ports.event_store import Append, AppendVerdict
 from gesta.ports.job_queue import Job
 from gesta.ports.read_model import Quarantined, View
 from gesta.ports.stores import Stores
-from gesta.ports.transactions import Entry, Projection, Recording, Transactions
+from gesta.ports.transactions import NO_SECRETS, Entry, Projection, Recording, Transactions
 from gesta.projector.job_relay import Relay
 from gesta.projector.partitions import Partitions
 from gesta.runtime.clock import Ids
@@ -46,8 +46,10 @@ class Relaying:
             pass
         return moved
 
-    async def remove(self, ended: Sequence[tuple[str, State]]) -> int:
-        return await self._commits.remove(ended)
+    async def remove(
+        self, ended: Sequence[tuple[str, State]], secrets: Mapping[str, str] = NO_SECRETS
+    ) -> int:
+        return await self._commits.remove(ended, secrets)
 
     async def append(
         self, appends: Sequence[Append], projection: Projection

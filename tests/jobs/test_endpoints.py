@@ -4,21 +4,47 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 from contextlib import asynccontextmanager
+from typing import Annotated, Any
 from uuid import uuid4
 
 import httpx
 import pytest
+from fastapi import Body, FastAPI
 
 from gesta import Engine
-from gesta.errors import BadFlow
+from gesta.domain.commands import Cancel, Lose
+from gesta.errors import BadFlow, StoreError
+from gesta.jobs.endpoints import EndpointsCore
 from gesta.jobs.fastapi import Endpoints
+from gesta.ports.read_model import key_of
+from gesta.requests.recorder import no_job
+from gesta.worker.release import LateCancellation
 from tests.jobs.shops import NAME, SHOPS, Work
 
 
 @pytest.fixture(params=SHOPS)
 def shop(request):
     return SHOPS[request.param]
+
+
+class Kept(logging.Handler):
+    def __init__(self) -> None:
+        super().__init__()
+        self.records: list[logging.LogRecord] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.records.append(record)
+
+
+@pytest.fixture
+def logged():
+    """What the jobs log. Litestar replaces the handlers of the root logger."""
+    handler = Kept()
+    logging.getLogger("gesta.jobs").addHandler(handler)
+    yield handler.records
+    logging.getLogger("gesta.jobs").removeHandler(handler)
 
 
 @asynccontextmanager
@@ -32,6 +58,21 @@ async def open_shop(shop, tmp_path, **options):
         ) as client,
     ):
         yield client, work, engine
+
+
+@asynccontextmanager
+async def any_value(tmp_path):
+    """An endpoint that takes any JSON."""
+    engine, app = Engine(f"sqlite:///{tmp_path}/gesta.db"), FastAPI()
+    jobs = Endpoints(engine)
+
+    @app.post("/any", status_code=202)
+    @jobs.endpoint("any.value", on_unknown="manual")
+    async def handle(value: Annotated[Any, Body(embed=True)]): ...
+
+    transport = httpx.ASGITransport(app)
+    async with engine, httpx.AsyncClient(transport=transport, base_url="http://s") as client:
+        yield client, engine
 
 
 async def submit(client, title="q1", *, pages=2, copies=3, **headers):
@@ -168,6 +209,51 @@ async def test_a_stream_follows_the_job_to_its_end(shop, tmp_path):
         assert jobs[-1]["result"] == {"title": "q1", "pages": 6}
 
 
+async def test_a_stream_whose_store_fails_says_so_and_ends(shop, tmp_path, monkeypatch):
+    async with open_shop(shop, tmp_path) as (client, work, _):
+        work.go.clear()
+        answer = await submit(client)
+        read, reads = EndpointsCore.read, []
+
+        async def read_once(endpoints, request):
+            reads.append(request)
+            if len(reads) > 1:
+                raise StoreError("hunter2")
+            return await read(endpoints, request)
+
+        monkeypatch.setattr(EndpointsCore, "read", read_once)
+        stream = await client.get(
+            answer.headers["location"], headers={"Accept": "text/event-stream"}
+        )
+        events = [line for line in stream.text.splitlines() if line.startswith("event: ")]
+        assert (stream.status_code, events) == (200, ["event: job", "event: problem"])
+        assert '"unavailable"' in stream.text
+        assert "hunter2" not in stream.text
+        work.go.set()
+
+
+async def test_an_id_that_another_endpoint_has_used_is_a_conflict(tmp_path):
+    engine, app = Engine(f"sqlite:///{tmp_path}/gesta.db"), FastAPI()
+    jobs = Endpoints(engine)
+    app.mount("/jobs", jobs.app)
+
+    @app.post("/one", status_code=202)
+    @jobs.endpoint("one.thing", on_unknown="manual")
+    async def one(n: int) -> int:
+        return n
+
+    @app.post("/two", status_code=202)
+    @jobs.endpoint("two.things", on_unknown="manual")
+    async def two(n: int) -> int:
+        return 2 * n
+
+    transport, header = httpx.ASGITransport(app), {"X-Async-Request-Id": str(uuid4())}
+    async with engine, httpx.AsyncClient(transport=transport, base_url="http://s") as client:
+        first = await client.post("/one?n=1", headers=header)
+        assert (await ended(client, first))["result"] == 1
+        assert (await client.post("/two?n=1", headers=header)).status_code == 409  # S4-25
+
+
 async def test_a_job_is_canceled_before_it_starts_and_not_after_its_end(shop, tmp_path):
     async with open_shop(shop, tmp_path, concurrency=1) as (client, work, _):
         work.go.clear()
@@ -178,6 +264,56 @@ async def test_a_job_is_canceled_before_it_starts_and_not_after_its_end(shop, tm
         assert (await ended(client, first))["status"] == "Completed"
         assert (await ended(client, second))["status"] == "Canceled"
         assert (await client.delete(first.headers["location"])).status_code == 409
+
+
+async def test_a_job_whose_handler_failed_unexpectedly_can_be_canceled(shop, tmp_path):
+    async with open_shop(shop, tmp_path) as (client, work, _):
+        work.go.clear()
+        answer = await submit(client, "crash")
+        while not work.calls:
+            await asyncio.sleep(0.01)
+        assert (await client.delete(answer.headers["location"])).status_code == 202
+        work.go.set()
+        done = await ended(client, answer)
+        assert (done["status"], len(work.calls)) == ("Canceled", 1)
+
+
+async def test_a_job_that_waits_for_a_retry_after_a_crash_can_be_canceled(shop, tmp_path):
+    async with open_shop(shop, tmp_path) as (client, work, engine):
+        await engine.admin.pause(flow=NAME)
+        answer = await submit(client, "crash")
+        view = await engine.get(answer.json()["id"])
+        # The worker that had leased it is lost.
+        flow = engine.pipeline.flows[NAME]
+        lose = Lose(view.state.updated_at)
+        await engine.pipeline.recorder.apply(view, lose, flow.rules, no_job, causation_id="t")
+        assert (await client.delete(answer.headers["location"])).status_code == 202
+        assert (await ended(client, answer))["status"] == "Canceled"
+        assert work.calls == []
+
+
+async def test_a_job_canceled_while_a_pause_holds_it_after_a_crash_ends(tmp_path):
+    async with open_shop(SHOPS["fastapi"], tmp_path) as (client, _, engine):
+        await engine.admin.pause(flow=NAME)
+        answer = await submit(client, "crash")
+        pipeline = engine.pipeline
+        view, rules = await engine.get(answer.json()["id"]), pipeline.flows[NAME].rules
+        for command in (Lose(0), Cancel(active=True)):
+            # The job is leased meanwhile, and then held.
+            view = await engine.get(view.state.id)
+            await pipeline.recorder.apply(view, command, rules, no_job, causation_id="t")
+        late = LateCancellation(pipeline.flows, pipeline.loader, pipeline.recorder)
+        await late.look([key_of(view.state)])
+        assert (await client.get(answer.headers["location"])).json()["status"] == "Canceled"
+
+
+async def test_a_job_whose_end_a_person_decides_is_not_said_to_have_ended(shop, tmp_path):
+    async with open_shop(shop, tmp_path, on_unknown="manual") as (client, _, __):
+        answer = await submit(client, "crash")
+        assert (await ended(client, answer))["status"] == "Unknown"
+        refused = await client.delete(answer.headers["location"])
+        assert (refused.status_code, refused.json()["code"]) == (409, "unknown_outcome")
+        assert "ended" not in refused.json()["detail"]
 
 
 async def test_only_allowed_headers_are_stored(tmp_path):
@@ -203,6 +339,79 @@ async def test_a_call_that_is_too_large_is_refused_and_nothing_is_stored(shop, t
         answer = await submit(client, "x" * 300_000)
         assert answer.status_code == 413
         assert await engine.find() == []
+
+
+@pytest.mark.parametrize("value", ["\\ud800", "\\udfff x"])
+@pytest.mark.parametrize("name", ["fastapi", "litestar"])
+async def test_a_text_that_is_not_unicode_is_refused_and_nothing_is_stored(name, tmp_path, value):
+    async with open_shop(SHOPS[name], tmp_path) as (client, work, engine):
+        answer = await client.post(
+            "/reports/1",
+            content=f'{{"title": "{value}"}}',
+            headers={"Content-Type": "application/json"},
+        )
+        assert 400 <= answer.status_code < 500
+        assert await engine.find() == []
+        assert work.calls == []
+
+
+async def test_a_stored_body_that_is_no_json_fails_its_job_at_once(tmp_path):
+    async with open_shop(SHOPS["starlette"], tmp_path) as (client, work, _):
+        for body in ('{"title": "\\ud800"}', "{", ""):
+            done = await ended(client, await client.post("/reports/1", content=body))
+            assert (done["status"], done["error"]["code"]) == ("Failed", "BAD_ARGUMENTS")
+            assert done["retryCount"] == 0
+        assert work.calls == []
+
+
+async def test_a_tenant_function_that_raises_is_logged_and_a_500(tmp_path, logged):
+    engine, app = Engine(f"sqlite:///{tmp_path}/gesta.db"), FastAPI()
+    app.mount("/jobs", Endpoints(engine, tenant=lambda headers: headers["x-none"]).app)
+    transport = httpx.ASGITransport(app)
+    async with engine, httpx.AsyncClient(transport=transport, base_url="http://s") as client:
+        answer = await client.get(f"/jobs/{uuid4()}")
+        assert (answer.status_code, answer.json()["code"]) == (500, "internal_error")
+        assert "tenant= of Endpoints" in logged[0].getMessage()
+
+
+async def test_a_value_that_json_cannot_hold_is_refused_and_nothing_is_stored(tmp_path):
+    async with any_value(tmp_path) as (client, engine):
+        for body in ('"\\ud800"', '{"\\ud800": 1}', "NaN", "[Infinity]"):
+            answer = await client.post(
+                "/any",
+                content=f'{{"value": {body}}}',
+                headers={"Content-Type": "application/json"},
+            )
+            assert (answer.status_code, answer.json()["code"]) == (400, "bad_call"), body
+        assert await engine.find() == []
+
+
+@pytest.mark.parametrize("result", ["", 7, None])
+async def test_a_call_that_names_no_person_is_refused_and_nothing_is_stored(tmp_path, result):
+    subject = {"subject": lambda _: result}
+    async with open_shop(SHOPS["fastapi"], tmp_path, **subject) as (client, work, engine):
+        answer = await submit(client)
+        assert (answer.status_code, answer.json()["code"]) == (400, "no_subject")
+        assert await engine.find() == []
+        assert work.calls == []
+
+
+@pytest.mark.parametrize("option", ["subject", "priority"])
+async def test_a_function_of_the_program_that_raises_is_logged_and_a_500(
+    shop, tmp_path, option, logged
+):
+    def broken(call):
+        raise KeyError("hunter2")
+
+    async with open_shop(shop, tmp_path, **{option: broken}) as (client, work, engine):
+        answer = await submit(client)
+        assert (answer.status_code, answer.json()["code"]) == (500, "internal_error")
+        assert answer.headers["content-type"].startswith("application/problem+json")
+        assert "hunter2" not in answer.text
+        assert f"{option}= of the endpoint {NAME}" in logged[0].getMessage()
+        assert logged[0].exc_info[0] is KeyError
+        assert await engine.find() == []
+        assert work.calls == []
 
 
 @pytest.mark.parametrize("wait", ["-1", "61", "soon", "1e9", ""])

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from urllib.parse import quote
 
 import httpx
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -88,34 +87,45 @@ def test_any_hash_is_a_job_or_a_value_error(fields):
         return
 
 
-@given(
-    st.lists(
-        st.tuples(
-            st.sampled_from(["POST /reports/1", "GET /jobs/{}", "DELETE /jobs/{}", "PUT /jobs/{}"]),
-            st.binary(max_size=40) | st.just(b'{"title": "t", "pages": 2}'),
-            st.text(st.characters(min_codepoint=33, max_codepoint=126), max_size=40)
-            | st.uuids().map(str),
-        ),
-        min_size=1,
-        max_size=6,
+calls_of_clients = st.lists(
+    st.tuples(
+        st.sampled_from(["POST /reports/1", "GET /jobs/{}", "DELETE /jobs/{}", "PUT /jobs/{}"]),
+        st.binary(max_size=40)
+        | st.just(b'{"title": "\\ud800"}')
+        | st.just(b'{"title": "t", "pages": 2}'),
+        st.text(st.characters(min_codepoint=33, max_codepoint=126), max_size=40)
+        | st.uuids().map(str),
     ),
-    st.sampled_from(sorted(SHOPS)),
+    min_size=1,
+    max_size=6,
 )
-def test_no_call_is_answered_with_a_server_error(calls, shop):
-    async def run() -> None:
-        with TemporaryDirectory() as folder:
-            engine = Engine(f"sqlite:///{Path(folder) / 'gesta.db'}")
-            app = SHOPS[shop](engine, Work(), on_unknown="manual")
-            transport = httpx.ASGITransport(app)
-            async with engine, httpx.AsyncClient(transport=transport, base_url="http://s") as web:
-                for call, body, job_id in calls:
-                    method, _, path = call.partition(" ")
-                    answer = await web.request(
-                        method,
-                        path.format(quote(job_id, safe="")),
-                        content=body,
-                        headers={"X-Async-Request-Id": job_id, "Content-Type": "application/json"},
-                    )
-                    assert answer.status_code < 500, answer.text
 
-    asyncio.run(run())
+
+@pytest.mark.parametrize("shop", SHOPS)
+def test_no_call_is_answered_with_a_server_error(shop, tmp_path):
+    engine = Engine(f"sqlite:///{tmp_path}/gesta.db")
+    transport = httpx.ASGITransport(SHOPS[shop](engine, Work(), on_unknown="manual"))
+
+    async def run(calls: list[tuple[str, bytes, str]]) -> None:
+        async with httpx.AsyncClient(transport=transport, base_url="http://s") as web:
+            for call, body, job_id in calls:
+                method, _, path = call.partition(" ")
+                answer = await web.request(
+                    method,
+                    path.format(quote(job_id, safe="")),
+                    content=body,
+                    headers={"X-Async-Request-Id": job_id, "Content-Type": "application/json"},
+                )
+                assert answer.status_code < 500, answer.text
+
+    with asyncio.Runner() as runner:
+
+        @given(calls_of_clients)
+        def check(calls: list[tuple[str, bytes, str]]) -> None:
+            runner.run(run(calls))
+
+        runner.run(engine.start())
+        try:
+            check()
+        finally:
+            runner.run(engine.stop())

@@ -15,6 +15,7 @@ from gesta.maintenance import retention
 from gesta.runtime.clock import OnClock
 from gesta.runtime.component import Process
 from gesta.runtime.settings import Settings
+from gesta.tenants.flow_records import TenantRecords
 from tests.jobs.shops import Report
 from tests.stores.postgresql.places import fresh_url
 
@@ -86,6 +87,38 @@ async def test_the_result_of_a_job_is_removed_with_its_request(url, monkeypatch)
         assert await secrets(engine) == []
         again = await client.post("/reports", json={"title": "q1"}, headers=own)
         assert (again.status_code, again.json()["code"]) == (410, "gone")
+
+
+async def test_a_job_that_stays_for_a_consumer_of_the_log_keeps_its_result(url, monkeypatch):
+    monkeypatch.setattr(retention, "PAUSE_SECONDS", 0.0)
+    engine, client = shop(url)
+    async with engine, client:
+        answer = await client.post("/reports", json={"title": "q1"})
+        await ended(client, answer)
+        # A consumer that has read nothing yet: retention leaves all requests to it.
+        await engine.pipeline.environment.stores.checkpoints.begin("behind", 0)
+        walk = walk_of(engine, days=2)
+        for _ in range(3):
+            await walk.step()
+        polled = await client.get(answer.headers["location"])
+        assert (polled.status_code, polled.json()["result"]) == (200, {"of": "q1"})
+
+
+async def test_a_job_removed_while_it_is_read_is_not_shown_without_its_result(url, monkeypatch):
+    engine, client = shop(url)
+    async with engine, client:
+        answer = await client.post("/reports", json={"title": "q1"})
+        await ended(client, answer)
+        read, walk = TenantRecords.result, walk_of(engine, days=2)
+        monkeypatch.setattr(retention, "PAUSE_SECONDS", 0.0)
+
+        async def removed_first(records, request_id):
+            while await secrets(engine):
+                await walk.step()
+            return await read(records, request_id)
+
+        monkeypatch.setattr(TenantRecords, "result", removed_first)
+        assert (await client.get(answer.headers["location"])).status_code == 404
 
 
 async def test_erasing_a_person_erases_the_calls_and_results_about_them(url):

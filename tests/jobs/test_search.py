@@ -25,7 +25,13 @@ def test_the_example_keeps_what_its_description_says(tmp_path):
         "GESTA_URL": f"sqlite:///{tmp_path}/gesta.db",
         "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}",
     }
-    command = ("uvicorn", "examples.fastapi_reports:app", "--port", str(port))
+    command = (
+        "tests.jobs.short_program",
+        "uvicorn",
+        "examples.fastapi_reports:app",
+        "--port",
+        str(port),
+    )
     server = subprocess.Popen([sys.executable, "-m", *command], cwd=tmp_path, env=env)
     base = f"http://127.0.0.1:{port}"
     try:

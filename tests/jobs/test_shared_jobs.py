@@ -12,7 +12,8 @@ from fastapi import FastAPI
 
 from gesta import Engine
 from gesta.domain.stored_job import job_at
-from gesta.errors import BadSettings, NotFound
+from gesta.domain.stream_names import request_stream
+from gesta.errors import BadSettings, NotFound, StoreError
 from gesta.jobs import JobFailed, shared
 from gesta.jobs.fastapi import Endpoints
 from gesta.runtime.clock import SystemRuntime
@@ -213,7 +214,85 @@ async def test_tenants_take_turns_however_many_jobs_one_has(tmp_path):
     await other.close()
 
 
-def test_two_tenants_cannot_share_a_url(tmp_path):
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ("redis://127.0.0.1/1", "redis://127.0.0.1/1"),
+        ("redis://127.0.0.1/0", "redis://127.0.0.1:6379"),
+        ("redis://127.0.0.1", "redis://LocalHost/"),
+        ("redis://127.0.0.1", "redis://[::1]?layout=shared&prefix=ae"),
+        ("rediss://user:one@h", "rediss://other:two@H:6379/0"),
+        ("rediss+cluster://h1,h2", "rediss+cluster://h2,h3"),
+        ("sqlite:///jobs.db", "sqlite:///./jobs.db"),
+        ("postgresql://localhost/a", "postgresql://user@127.0.0.1:5432/a?schema=gesta"),
+    ],
+)
+def test_two_tenants_cannot_have_the_same_jobs_however_the_url_is_written(tmp_path, first, second):
     engine = Engine(f"sqlite:///{tmp_path}/gesta.db")
-    with pytest.raises(BadSettings, match="'a' and 'b' have the same URL"):
-        Endpoints(engine, jobs_url={"a": "redis://h/1", "b": "redis://h/1"})
+    with pytest.raises(BadSettings, match="'a' and 'b' have the same jobs"):
+        Endpoints(engine, jobs_url={"a": first, "b": second})
+
+
+@pytest.mark.parametrize("second", ["redis://127.0.0.1/1", "redis://127.0.0.1:6380"])
+def test_tenants_with_places_of_their_own_are_accepted(tmp_path, second):
+    engine = Engine(f"sqlite:///{tmp_path}/gesta.db")
+    Endpoints(engine, jobs_url={"a": "redis://127.0.0.1", "b": second})
+
+
+async def test_a_job_whose_request_retention_removed_fails_and_blocks_no_other(tmp_path):
+    async with open_shop(tmp_path) as (engine, store, _, calls):
+        await engine.admin.pause(flow=NAME)
+        await store.create([foreign(10)])
+        while not await engine.find(flow=NAME):
+            await asyncio.sleep(0.02)
+        request = await engine.request(ID.format(10), flow=NAME)
+        stream = request_stream(NAME, "default", request.id)
+        transactions, removed = engine.pipeline.environment.stores.transactions, 0
+        async with asyncio.timeout(20):
+            # Between the end of the request and the next look at the hash.
+            await request.cancel()
+            state = (await request.view()).state
+            while not removed and (await store.get([request.id]))[0].value.completed_at is None:
+                removed = await transactions.remove([(stream, state)])
+            await engine.admin.resume(flow=NAME)
+            await store.create([foreign(11)])
+            assert (await ended(store, ID.format(11))).status == 400
+            assert (await ended(store, ID.format(10))).status in (500, 600)
+        assert calls == [("q1", 3)]
+
+
+async def test_claimed_jobs_are_adopted_although_the_store_failed_at_the_first(
+    tmp_path, monkeypatch
+):
+    async with open_shop(tmp_path) as (engine, store, _, calls):
+        submit, failures = engine.submit, [StoreError("a moment"), StoreError("a moment")]
+
+        async def submit_later(*args, **given):
+            if failures:
+                raise failures.pop()
+            return await submit(*args, **given)
+
+        monkeypatch.setattr(engine, "submit", submit_later)
+        await store.create([foreign(n) for n in range(40, 45)])
+        # Long before the claims expire.
+        async with asyncio.timeout(shared.LEASE_SECONDS / 3):
+            for n in range(40, 45):
+                assert (await ended(store, ID.format(n))).status == 400
+        assert (failures, len(calls)) == ([], 5)
+
+
+async def test_a_held_job_that_another_program_overwrites_blocks_no_other(tmp_path):
+    async with open_shop(tmp_path) as (engine, store, _, __):
+        await engine.admin.pause(flow=NAME)
+        await store.create([foreign(50), foreign(51)])
+        while len(await engine.find(flow=NAME)) < 2:
+            await asyncio.sleep(0.02)
+        table = store.table
+        await table._redis.command("SET", table.keys.job(ID.format(50)), "text")
+        await engine.admin.resume(flow=NAME)
+        assert (await ended(store, ID.format(51))).status == 400
+        await store.create([foreign(52)])
+        assert (await ended(store, ID.format(52))).status == 400
+        (lost,) = await store.get([ID.format(50)])
+        assert lost.value is None
+        assert await table._redis.command("GET", table.keys.job(ID.format(50))) in ("text", b"text")

@@ -151,9 +151,9 @@ async def test_long_walks_are_made_in_small_commits_that_go_on_where_the_last_en
         sizes: list[int] = []
         looked: list[tuple[str, str, str]] = []
 
-        async def remove(original, ended):
+        async def remove(original, ended, secrets):
             sizes.append(len(ended))
-            return await original(ended)
+            return await original(ended, secrets)
 
         async def old(original, before_ms, after, *rest):
             looked.append(after)

@@ -30,6 +30,9 @@ class Rules(msgspec.Struct, frozen=True, gc=False):
     #: How often a provider that cannot tell yet is asked again: for about four hours, then a person
     #: decides.
     asking: RetryPolicy = RetryPolicy(attempts=30, base_seconds=10.0, cap_seconds=900.0)
+    #: Whether a cancel ends a request of which an attempt may have been executed. For work that may
+    #: run any number of times, and of which nothing left the program.
+    cancels_unknown: bool = False
 
 
 class Command(msgspec.Struct, frozen=True, gc=False):

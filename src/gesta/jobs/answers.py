@@ -1,7 +1,9 @@
 """Answers of endpoints and their jobs, without a framework."""
 
-from collections.abc import Mapping
+import logging
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 import msgspec
 
@@ -9,6 +11,9 @@ from gesta import errors as e
 from gesta.api_types.problem import ProblemRepresentation
 
 JSON, PROBLEM = "application/json", "application/problem+json"
+A = TypeVar("A")
+T = TypeVar("T")
+_log = logging.getLogger("gesta.jobs")
 _TITLES = {
     400: "Bad request",
     404: "Not found",
@@ -16,6 +21,7 @@ _TITLES = {
     409: "Conflict",
     410: "Gone",
     413: "Content too large",
+    500: "Internal server error",
     503: "Service unavailable",
 }
 
@@ -47,6 +53,19 @@ class JobProblem(Exception):
         return Answer(self.status, msgspec.json.encode(problem), PROBLEM, headers)
 
 
+def of_program(what: str, function: Callable[[A], T], argument: A) -> T:
+    """The answer of a function that the program gave. Its errors are logged, and not the caller's
+    to see: raises JobProblem.
+    """
+    try:
+        return function(argument)
+    except JobProblem:
+        raise
+    except Exception:  # noqa: BLE001 -- the program's function
+        _log.exception("%s failed; the call is answered with 500, and nothing is stored", what)
+        raise JobProblem(500, "internal_error", "The server failed to read the call") from None
+
+
 def problem_of(error: Exception) -> JobProblem | None:
     """The answer to an error of gesta; None: the error is not the caller's to see."""
     match error:
@@ -58,6 +77,9 @@ def problem_of(error: Exception) -> JobProblem | None:
             return JobProblem(400, "invalid_request", str(error))
         case e.NotFound():
             return JobProblem(404, "not_found", "There is no such job")
+        case e.Refused(code="in_doubt"):
+            text = "It is unknown what the handler did; a person has to decide about the job"
+            return JobProblem(409, "unknown_outcome", text)
         case e.Refused():
             return JobProblem(409, "refused", "The job has ended")
         case e.StoreError() | e.Overloaded():

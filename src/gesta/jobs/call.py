@@ -10,9 +10,12 @@ import msgspec
 from gesta.domain.stored_job import EMPTY_ID, is_id
 from gesta.errors import BadFlow
 from gesta.flows.flow import Payload, Personal
+from gesta.jobs.outcomes import JobFailed
 
 #: The client's id of a job.
 ID_HEADER = "x-async-request-id"
+#: The largest call that is stored, in bytes.
+CALL_BYTES_MAX = 256 * 1024
 #: Never stored: a reader of the store could act as the caller.
 SECRET_HEADERS = frozenset(
     {
@@ -53,6 +56,10 @@ class PersonalCall(EndpointCall, frozen=True):
     body: Personal[str] = ""
 
 
+class BadBody(JobFailed, ValueError):
+    """The stored body is not JSON, however often it is read."""
+
+
 class JobRequest:
     """What a handler that takes the request itself gets: the call as it was stored."""
 
@@ -70,8 +77,11 @@ class JobRequest:
         return self._call.body.encode()
 
     async def json(self) -> Any:
-        """Raises JSON's ValueError."""
-        return msgspec.json.decode(self._call.body)
+        """Raises BadBody, a ValueError, which fails the job unless the handler catches it."""
+        try:
+            return msgspec.json.decode(self._call.body)
+        except ValueError:
+            raise BadBody("BAD_ARGUMENTS", "The body of the call is not JSON") from None
 
 
 def checked_headers(endpoint: str, allowed: Iterable[str]) -> frozenset[str]:

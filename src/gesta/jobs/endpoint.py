@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any
@@ -15,8 +16,9 @@ from gesta.domain.stored_job import StoredJob
 from gesta.errors import BadFlow, Erased
 from gesta.flows.attempt import Attempt
 from gesta.flows.flow import Flow
+from gesta.jobs.answers import JobProblem, of_program
 from gesta.jobs.arguments import encode_result
-from gesta.jobs.call import EndpointCall, PersonalCall, checked_headers
+from gesta.jobs.call import CALL_BYTES_MAX, EndpointCall, PersonalCall, checked_headers
 from gesta.jobs.outcomes import JobFailed, TryAgain
 
 #: The largest result, in bytes.
@@ -62,13 +64,35 @@ class Endpoint:
         return self.options.subject is not None
 
     def call(self, **fields: Any) -> EndpointCall:
+        """Raises JobProblem if it cannot be stored."""
         call = self.call_type(**fields)
+        check_storable(call)
         if self.options.subject is None:
             return call
-        return msgspec.structs.replace(call, subject=self.options.subject(call))
+        subject = of_program(f"subject= of the endpoint {self.name}", self.options.subject, call)
+        if not isinstance(subject, str) or not subject:
+            # Without a person the call and its result could not be encrypted.
+            raise JobProblem(400, "no_subject", "The call does not name the person it is about")
+        return msgspec.structs.replace(call, subject=subject)
 
     def priority(self, call: EndpointCall) -> int:
-        return 5 if self.options.priority is None else self.options.priority(call)
+        if self.options.priority is None:
+            return 5
+        return of_program(f"priority= of the endpoint {self.name}", self.options.priority, call)
+
+
+def check_storable(call: EndpointCall) -> None:
+    """Raises JobProblem for a call that is too large, or no JSON."""
+    try:
+        # JSON has no NaN and no Infinity, which msgspec would write as null.
+        json.dumps(call.arguments, allow_nan=False)
+        size = len(msgspec.json.encode(call))
+    except (ValueError, TypeError, OverflowError, RecursionError):
+        text = "The call has a text that is not Unicode or a number that JSON does not have"
+        raise JobProblem(400, "bad_call", text) from None
+    if size > CALL_BYTES_MAX:
+        text = f"The call has {size:,} bytes, and {CALL_BYTES_MAX:,} is the maximum"
+        raise JobProblem(413, "too_large", text)
 
 
 def endpoint_of(
@@ -103,7 +127,8 @@ def endpoint_of(
         name,
         call,
         execute,
-        Rules(retry, options.on_unknown),
+        # A handler that may run again may also be left half done.
+        Rules(retry, options.on_unknown, cancels_unknown=options.on_unknown == "resend"),
         timeout_seconds=options.timeout_seconds,
         concurrency=options.concurrency,
         # The start of an attempt is on record: clients see InProgress.

@@ -12,9 +12,16 @@ import msgspec
 
 from gesta.domain.stored_job import is_id
 from gesta.errors import NotFound, OutcomeTimeout
-from gesta.jobs.answers import Answer, JobProblem, problem_of
+from gesta.jobs.answers import Answer, JobProblem, of_program, problem_of
 from gesta.jobs.arguments import Parameters, encode_value, parameters_of, sign
-from gesta.jobs.call import ID_HEADER, EndpointCall, allowed_headers, gathered, job_id_of
+from gesta.jobs.call import (
+    CALL_BYTES_MAX,
+    ID_HEADER,
+    EndpointCall,
+    allowed_headers,
+    gathered,
+    job_id_of,
+)
 from gesta.jobs.endpoint import Endpoint, endpoint_of, options_of
 from gesta.jobs.representation import JobRepresentation, representation
 from gesta.jobs.shared import SharedJobs, shared_jobs
@@ -25,8 +32,6 @@ if TYPE_CHECKING:
     from gesta.engine.engine import Engine
     from gesta.engine.request import Request
 
-#: The largest call that is stored, in bytes.
-CALL_BYTES_MAX = 256 * 1024
 #: The longest a poll waits, and how often a stream looks for changes.
 WAIT_SECONDS_MAX, LOOK_SECONDS = 60.0, 0.25
 #: A stream says at least so often that it is alive.
@@ -137,12 +142,8 @@ class EndpointsCore(ABC):
             query_params=gathered(request.query_params.multi_items()),
             body="" if parameters.request is None else await _text(request),
         )
-        size = len(msgspec.json.encode(call))
-        if size > CALL_BYTES_MAX:
-            text = f"The call has {size:,} bytes, and {CALL_BYTES_MAX:,} is the maximum"
-            raise JobProblem(413, "too_large", text)
         made = await self.engine.submit(
-            call, tenant=self.tenant(request.headers), priority=endpoint.priority(call)
+            call, tenant=self.tenant_of(request.headers), priority=endpoint.priority(call)
         )
         try:
             body = msgspec.json.encode(await self.read(made))
@@ -150,6 +151,10 @@ class EndpointsCore(ABC):
             text = "The job of this id has ended and was removed; it is not executed again"
             raise JobProblem(410, "gone", text) from None
         return Answer(202, body, headers={"Location": f"{self.path}/{made.id}"})
+
+    def tenant_of(self, headers: Mapping[str, str]) -> str:
+        """Raises JobProblem."""
+        return of_program("tenant= of Endpoints", self.tenant, headers)
 
     async def find(self, job_id: str, tenant: str) -> Request:
         """Raises NotFound, also for requests that are no jobs of these endpoints."""
@@ -169,6 +174,9 @@ class EndpointsCore(ABC):
             endpoint.is_personal and await pipeline.subjects.erased(view)
         ):
             result = await pipeline.records.of(state.tenant).result(state.id)
+            if result is None:
+                # Retention may have removed both since: raises NotFound.
+                await request.view()
         return representation(state, result, endpoint.options.max_retries)
 
     async def wait(self, request: Request, seconds: float) -> None:

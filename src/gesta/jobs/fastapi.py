@@ -43,6 +43,7 @@ class Endpoints(_Endpoints):
                 for status, text in (
                     (409, "The id was used for another call"),
                     (413, "Content too large"),
+                    (500, "A function of the program failed"),
                     (503, "Service unavailable"),
                 )
             },

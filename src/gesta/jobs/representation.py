@@ -51,7 +51,7 @@ def error_of(state: State) -> JobError | None:
     """Code and message for clients. The text of an unexpected exception is not for them."""
     if state.status == "completed" or not state.reason:
         return None
-    if state.reason in ("unexpected_error", "worker_lost", "timeout"):
+    if state.reason in ("unexpected_error", "lease_lost", "timeout"):
         return JobError(state.reason, "The handler ended unexpectedly")
     return JobError(state.reason, state.detail)
 

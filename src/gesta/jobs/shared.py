@@ -25,7 +25,7 @@ from gesta.ports.job_store import Claim, ClaimedJob, Completion, Failing, Held, 
 from gesta.ports.stores import JobPorts
 from gesta.runtime.clock import sleep
 from gesta.runtime.component import repeat
-from gesta.stores import open_jobs
+from gesta.stores import job_places, open_jobs
 
 if TYPE_CHECKING:
     from gesta.engine.engine import Engine
@@ -44,18 +44,19 @@ _log = logging.getLogger("gesta.jobs")
 def shared_jobs(
     jobs_url: str | Mapping[str, str] | None, endpoints: Mapping[str, Endpoint]
 ) -> dict[str, SharedJobs]:
-    """The jobs of each tenant. Raises BadSettings if two tenants have the same URL: a hash has no
+    """The jobs of each tenant. Raises BadSettings if two tenants have the same place: a hash has no
     tenant, so each would read and execute the other's jobs.
     """
     urls = {"default": jobs_url} if isinstance(jobs_url, str) else dict(jobs_url or {})
-    tenants: dict[str, str] = {}
+    tenants: dict[tuple[object, ...], str] = {}
     for tenant, url in urls.items():
-        other = tenants.setdefault(url, tenant)
-        if other != tenant:
-            raise BadSettings(
-                f"jobs_url: tenants {other!r} and {tenant!r} have the same URL; give each a server,"
-                " a database (/1) or a prefix (?prefix=acme) of its own"
-            )
+        for place in job_places(url):
+            other = tenants.setdefault(place, tenant)
+            if other != tenant:
+                raise BadSettings(
+                    f"jobs_url: tenants {other!r} and {tenant!r} have the same jobs; give each a"
+                    " server, a database (/1) or a prefix (?prefix=acme) of its own"
+                )
     return {
         tenant: SharedJobs(url, tenant=tenant, endpoints=endpoints) for tenant, url in urls.items()
     }
@@ -70,8 +71,8 @@ class SharedJobs:
         self._engine: Engine | None = None
         self._ports: JobPorts | None = None
         self._held: dict[str, tuple[Held, Request]] = {}
-        #: Claimed and not yet adopted.
-        self._claimed: list[Held] = []
+        #: Claimed and not yet adopted. They stay when the store fails in between.
+        self._claimed: list[ClaimedJob] = []
         self._beat_at = 0.0
         self._worker = ""
 
@@ -99,7 +100,10 @@ class SharedJobs:
             with suppress(Exception):
                 # The next process claims them at once, and no retry is lost.
                 await self.store.release(
-                    [*self._claimed, *(held for held, _ in self._held.values())]
+                    [
+                        *(one.held for one in self._claimed),
+                        *(held for held, _ in self._held.values()),
+                    ]
                 )
             self._held.clear()
             self._claimed.clear()
@@ -133,6 +137,7 @@ class SharedJobs:
     async def _step(self, pipeline: Pipeline) -> None:
         await self.store.reap()
         await self._beat(pipeline)
+        await self._adopt_claimed()
         await self._settle(pipeline)
         claimed = await self.store.claim(
             Claim(
@@ -145,13 +150,15 @@ class SharedJobs:
         )
         if claimed.error is not None:
             raise StoreError(claimed.error.message)
-        new = [one.value for one in claimed.value or () if one.value is not None]
-        self._claimed = [one.held for one in new]
-        for one in new:
-            await self._adopt(one)
-            self._claimed.remove(one.held)
+        self._claimed += [one.value for one in claimed.value or () if one.value is not None]
+        await self._adopt_claimed()
         is_busy = bool(self._held or claimed.value)
         await sleep(pipeline.runtime, BUSY_SECONDS if is_busy else IDLE_SECONDS)
+
+    async def _adopt_claimed(self) -> None:
+        while self._claimed:
+            await self._adopt(self._claimed[0])
+            del self._claimed[0]
 
     async def _adopt(self, claimed: ClaimedJob) -> None:
         """Submit the job as a request of its own id, unless that exists."""
@@ -212,7 +219,14 @@ class SharedJobs:
     async def _settle(self, pipeline: Pipeline) -> None:
         """Complete the hashes of requests that have ended."""
         for job_id, (held, request) in list(self._held.items()):
-            state = (await request.view()).state
+            try:
+                state = (await request.view()).state
+            except NotFound:
+                # Retention has removed the request, and it is not executed again.
+                gone = JobError("gone", "The job has ended and was removed")
+                await self.store.fail([Failing(held, gone)])
+                del self._held[job_id]
+                continue
             if not state.is_terminal:
                 continue
             error = error_of(state) or JobError(state.status, "")

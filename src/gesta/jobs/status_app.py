@@ -51,7 +51,7 @@ class StatusApp:
         if scope["method"] not in ("GET", "HEAD", "DELETE"):
             raise JobProblem(405, "method_not_allowed", "Use GET to read and DELETE to cancel")
         job_id = scope["path"].rstrip("/").rpartition("/")[2]
-        request = await self._endpoints.find(job_id, self._endpoints.tenant(headers))
+        request = await self._endpoints.find(job_id, self._endpoints.tenant_of(headers))
         if scope["method"] == "DELETE":
             await request.cancel()
             return Answer(202, msgspec.json.encode(await self._endpoints.read(request)))
@@ -77,11 +77,18 @@ class StatusApp:
                 if job is not None:
                     text = b"event: job\ndata: %b\n\n" % msgspec.json.encode(job)
                 await send({"type": "http.response.body", "body": text, "more_body": True})
-            await send({"type": "http.response.body", "body": b"", "more_body": False})
+        except Exception as error:
+            # The answer has begun: the problem becomes its last event.
+            problem = problem_of(error)
+            if problem is None:
+                raise
+            text = b"event: problem\ndata: %b\n\n" % problem.answer().body
+            await send({"type": "http.response.body", "body": text, "more_body": True})
         finally:
             gone.cancel()
             with suppress(CancelledError, Exception):
                 await gone
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
 def wait_of(query: bytes) -> float:

@@ -1,7 +1,5 @@
-"""Removes old requests, events and view together, in small commits. Their keys stay claimed.
-
-The result of a request goes first: a crash in between leaves a request that the next walk
-removes, and no result without one.
+"""Removes old requests: events, view and result together, in small commits. Their keys stay
+claimed.
 
 Events that a consumer of the log has not read yet stay.
 """
@@ -67,8 +65,11 @@ class Retention:
             if failure_of(state, self._flows.get(state.flow), now) is None
         ]
         if leaving:
-            await self._records.remove([(state.tenant, RESULT, state.id) for _, state in leaving])
-            self._telemetry.removed(await self._transactions.remove(leaving))
+            secrets = {
+                stream: self._records.vault_name(state.tenant, RESULT, state.id)
+                for stream, state in leaving
+            }
+            self._telemetry.removed(await self._transactions.remove(leaving, secrets))
         if place is None:
             self._rests_until = self._runtime.monotonic() + PAUSE_SECONDS
         self._place = place or _START

@@ -6,6 +6,7 @@ database, stores/separate_queue.py does the same in ordered steps.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Protocol
 
 import msgspec
@@ -16,6 +17,9 @@ from gesta.ports.eager_dispatch import FreeSlots
 from gesta.ports.event_store import Append, AppendVerdict
 from gesta.ports.job_queue import Job, Settled, Settlement
 from gesta.ports.read_model import Quarantined, View
+
+#: No request that is removed has a secret in the vault.
+NO_SECRETS: Mapping[str, str] = MappingProxyType({})
 
 
 class Entry(msgspec.Struct, frozen=True, gc=False):
@@ -83,8 +87,13 @@ class Transactions(Protocol):
         False: another projector moved one of the checkpoints; nothing was written.
         """
 
-    async def remove(self, ended: Sequence[tuple[str, State]]) -> int:
+    async def remove(
+        self, ended: Sequence[tuple[str, State]], secrets: Mapping[str, str] = NO_SECRETS
+    ) -> int:
         """Remove the events and view of each request, in one commit; how many were removed.
+
+        `secrets`: stream → the name in the vault, of the request's tenant, of a secret of which the
+        same commit destroys every version.
 
         Keys stay claimed. A request stays that has changed since its given state, or that has an
         event which some checkpoint has not passed.

@@ -109,6 +109,17 @@ async def open_jobs(url: str, runtime: Runtime) -> JobPorts:
     )
 
 
+def job_places(url: str) -> frozenset[tuple[object, ...]]:
+    """Where the jobs of a URL are. URLs with a place in common name the same jobs, however they are
+    written. Raises BadSettings.
+    """
+    adapter = _adapter_of(url)
+    if not hasattr(adapter, "job_places"):
+        return frozenset({(url,)})
+    places: frozenset[tuple[object, ...]] = adapter.job_places(url)
+    return places
+
+
 async def open_boundary(url: str, runtime: Runtime) -> BoundaryQueue:
     """Open the boundary queue that a URL names."""
     adapter = _adapter_of(url)

@@ -7,7 +7,7 @@ first, then the job (stores/separate_queue.py). Removal: the events first. A cra
 view, which the next walk of retention removes.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from hashlib import sha256
 
@@ -19,6 +19,7 @@ from gesta.ports.fences import Fence, Fences
 from gesta.ports.job_queue import Job
 from gesta.ports.read_model import Quarantined, View
 from gesta.ports.stores import EventPorts, Missing, Stores, required
+from gesta.ports.transactions import NO_SECRETS
 from gesta.ports.undispatched_jobs import UndispatchedJobs
 from gesta.runtime.clock import Runtime, Signal
 from gesta.stores.separate_queue import SeparateTransactions
@@ -83,7 +84,9 @@ class SeparateEventTransactions(SeparateTransactions):
     ) -> bool:
         return await self._own.transactions.project(views, jobs, quarantined, moves, free_slots)
 
-    async def remove(self, ended: Sequence[tuple[str, State]]) -> int:
+    async def remove(
+        self, ended: Sequence[tuple[str, State]], secrets: Mapping[str, str] = NO_SECRETS
+    ) -> int:
         """The durable store removes a view together with events of its own: it gets some for the
         purpose, as many as the request had.
         """
@@ -93,7 +96,7 @@ class SeparateEventTransactions(SeparateTransactions):
         gone = [one for one, is_gone in zip(ended, answers, strict=True) if is_gone]
         if gone:
             await self._own.events.append([_placeholder(*one) for one in gone])
-        return await self._own.transactions.remove(gone) if gone else 0
+        return await self._own.transactions.remove(gone, secrets) if gone else 0
 
     async def _passed(self) -> int:
         """Up to where every consumer of the log has read. `dispatched` follows nothing."""

@@ -33,7 +33,7 @@ from gesta.ports.job_queue import (
 )
 from gesta.ports.read_model import Quarantined, View, key_of
 from gesta.ports.stores import Missing, QueuePorts, Stores, required
-from gesta.ports.transactions import Entry, Projection, Recording
+from gesta.ports.transactions import NO_SECRETS, Entry, Projection, Recording
 from gesta.ports.undispatched_jobs import UndispatchedJobs
 from gesta.runtime.clock import Runtime, Signal
 from gesta.stores.waiting_room import with_waiting_room
@@ -127,8 +127,10 @@ class SeparateTransactions:
             self._written.set()
         return moved
 
-    async def remove(self, ended: Sequence[tuple[str, State]]) -> int:
-        return await self._transactions.remove(ended)
+    async def remove(
+        self, ended: Sequence[tuple[str, State]], secrets: Mapping[str, str] = NO_SECRETS
+    ) -> int:
+        return await self._transactions.remove(ended, secrets)
 
     async def record(
         self, entries: Sequence[Entry], projection: Projection | None = None

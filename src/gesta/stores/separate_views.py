@@ -8,7 +8,7 @@ lost them. The projector then folds again from the position, and dispatches noth
 checkpoint.
 """
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -21,7 +21,7 @@ from gesta.ports.event_store import Append, AppendVerdict
 from gesta.ports.job_queue import Job
 from gesta.ports.read_model import Quarantined, Shadow, View, key_of
 from gesta.ports.stores import Missing, Stores, ViewPorts, required
-from gesta.ports.transactions import Entry, Projection, Recording
+from gesta.ports.transactions import NO_SECRETS, Entry, Projection, Recording
 from gesta.ports.undispatched_jobs import UndispatchedJobs
 
 #: Writes jobs, quarantined events and moves into the durable store.
@@ -274,7 +274,9 @@ class SeparateViewTransactions:
     ) -> list[Recording]:
         return await self._durable.record(entries)
 
-    async def remove(self, ended: Sequence[tuple[str, State]]) -> int:
+    async def remove(
+        self, ended: Sequence[tuple[str, State]], secrets: Mapping[str, str] = NO_SECRETS
+    ) -> int:
         """The durable store removes events together with a view of its own: it gets one for the
         purpose. A crash before the last step leaves a view, which the next walk removes.
         """
@@ -285,7 +287,7 @@ class SeparateViewTransactions:
             if (view := seen.get(key_of(state))) is not None and view.state.version == state.version
         ]
         await self._own_views.save([View(state, b"{}") for _, state in same], [])
-        count = await self._durable.remove(same)
+        count = await self._durable.remove(same, secrets)
         left = await self._own_views.get([key_of(state) for _, state in same])
         await self._views.positions.remove([one for _, one in same if key_of(one) not in left])
         return count

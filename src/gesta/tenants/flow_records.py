@@ -57,18 +57,6 @@ class Records:
     def vault_name(self, tenant: str, kind: str, name: str) -> str:
         return f"record/{kind}/{self.identity.name(tenant, kind, name).hex()}"
 
-    async def remove(self, records: Sequence[tuple[str, str, str]]) -> None:
-        """Delete every version of records by tenant, kind and name, with one read and one write."""
-        names = [(tenant, self.vault_name(tenant, kind, name)) for tenant, kind, name in records]
-        refs = [
-            (newest.tenant, newest.name, version)
-            for newest in (await self.vault.newest(names) if names else {}).values()
-            if newest.box
-            for version in range(1, newest.version + 1)
-        ]
-        if refs:
-            await self.vault.delete(refs)
-
 
 class TenantRecords:
     """One tenant's records. Every call raises StoreError when the vault cannot be reached."""
@@ -119,17 +107,19 @@ class TenantRecords:
         key = self._name(kind, name)
         # As text, because values under a subject's key are JSON.
         text = msgspec.json.encode(value)
-        (stored,) = await self._all.subjects.encrypt(
-            [Clear(self._tenant, kind, f"{key}/{version}", WHOLE, text, about)],
-            new_keys=new_keys,
-        )
-        return (await self._put([key], version, _PERSONAL + stored))[0]
+        clear = Clear(self._tenant, kind, f"{key}/{version}", WHOLE, text, about)
+        return (await self._put([key], version, await self._personal_box(clear, new_keys)))[0]
 
     async def put_many(
         self, kind: str, names: Sequence[str], version: int, value: bytes
     ) -> list[bool]:
         """As `put`, the same value under several names with one write of the vault."""
         return await self._put([self._name(kind, name) for name in names], version, _PLAIN + value)
+
+    async def _personal_box(self, clear: Clear, new_keys: bool) -> bytes:  # noqa: FBT001
+        """The value under its subject's key, which is made if there is none."""
+        (stored,) = await self._all.subjects.encrypt([clear], new_keys=new_keys)
+        return _PERSONAL + stored
 
     async def _put(self, keys: Sequence[str], version: int, box: bytes) -> list[bool]:
         encrypt = self._all.key_ring.encrypt

@@ -48,15 +48,14 @@ class LateCancellation:
         found, _ = await self._loader.load(keys)
         for view in found.values():
             state = view.state
-            if state.cancel_requested and state.wants == "execute" and not state.in_doubt:
+            if not state.cancel_requested or state.wants != "execute":
+                continue
+            rules = self._flows[state.flow].rules
+            if not state.in_doubt or rules.cancels_unknown:
                 # Refused: another has ended it meanwhile, or it is unknown.
                 with suppress(CommandRefused):
                     await self._recorder.apply(
-                        view,
-                        Cancel(),
-                        self._flows[state.flow].rules,
-                        drop_job,
-                        causation_id=state.id,
+                        view, Cancel(), rules, drop_job, causation_id=state.id
                     )
 
 

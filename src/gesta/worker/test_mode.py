@@ -17,6 +17,7 @@ from gesta.outbound.smtp import Mail
 from gesta.runtime.clock import Runtime
 from gesta.sandbox import Sandbox, SandboxTransport
 from gesta.sandbox.smtp import SandboxMail
+from gesta.security.subject_keys import Clear
 from gesta.tenants.config import Entity, TenantConfig
 from gesta.tenants.flow_records import Records, TenantRecords
 
@@ -119,22 +120,12 @@ class UnchangedRecords(TenantRecords):
 
     __slots__ = ()
 
-    async def put(
-        self,
-        kind: str,
-        name: str,
-        version: int,
-        value: bytes,
-        *,
-        about: str | None = None,
-        new_keys: bool = True,
-    ) -> bool:
-        return True
+    async def _personal_box(self, clear: Clear, new_keys: bool) -> bytes:  # noqa: FBT001
+        # No key is made for the subject.
+        return b""
 
-    async def put_many(
-        self, kind: str, names: Sequence[str], version: int, value: bytes
-    ) -> list[bool]:
-        return [True] * len(names)
+    async def _put(self, keys: Sequence[str], version: int, box: bytes) -> list[bool]:
+        return [True] * len(keys)
 
     async def forget(self, kind: str, name: str, *, upto: int) -> None:
         """It stays."""

@@ -1,6 +1,7 @@
 """Stores with one thing wrong in finding old requests and removing them."""
 
 from gesta.ports.event_store import Stale
+from gesta.ports.transactions import NO_SECRETS
 from gesta.stores.memory.event_store import MemoryEventStore
 from gesta.stores.memory.read_model import MemoryReadModel
 from gesta.stores.memory.transactions import MemoryTransactions
@@ -13,6 +14,7 @@ from tests.contracts.faults.planting import breaks
 
 @breaks(
     Removal.test_an_ended_request_goes_with_its_events_and_its_view,
+    Removal.test_its_secret_is_destroyed_with_it_and_no_other,
     Removal.test_a_large_batch_of_requests_is_removed,
     Removal.test_quarantined_events_are_removed_with_their_request,
     Removal.test_a_late_append_to_what_is_gone_is_refused,
@@ -20,8 +22,14 @@ from tests.contracts.faults.planting import breaks
     LogRemovalContract.test_removed_events_are_not_in_the_log,
 )
 class RemovesNothing(MemoryTransactions):
-    async def remove(self, ended):
+    async def remove(self, ended, secrets=NO_SECRETS):
         return 0
+
+
+@breaks(Removal.test_its_secret_is_destroyed_with_it_and_no_other)
+class KeepsTheSecret(MemoryTransactions):
+    async def remove(self, ended, secrets=NO_SECRETS):
+        return await super().remove(ended)
 
 
 @breaks(Removal.test_its_key_stays_claimed)

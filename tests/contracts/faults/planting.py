@@ -63,7 +63,12 @@ class Fault:
         elif issubclass(self.kind, MemoryVault):
             database.vault = self.kind()
         commits = self.kind if issubclass(self.kind, MemoryTransactions) else MemoryTransactions
-        database.transactions = commits(database.events, database.queue, database.read_model)
+        database.transactions = commits(
+            events=database.events,
+            queue=database.queue,
+            views=database.read_model,
+            vault=database.vault,
+        )
         return harness
 
 

@@ -28,6 +28,8 @@ from gesta.domain.state import State
 from gesta.domain.stored_job import job_at
 from gesta.engine.environment import open_ports
 from gesta.errors import Fenced
+from gesta.maintenance.store_copy import copy as copying
+from gesta.maintenance.store_copy import roles
 from gesta.maintenance.store_copy.copy import Copy, CopyReport, unfence
 from gesta.maintenance.store_copy.plan import CopyPlan, Home
 from gesta.ports.job_store import Claim, Completion, Held
@@ -179,3 +181,17 @@ async def ended(engine: Engine, *requests: str, tenant: str = "default") -> list
 
     await eventually(is_over)
     return await states()
+
+
+async def has_attempts(engine, request_id, count=1, tenant="default"):
+    return (await engine.get(request_id, tenant=tenant)).state.attempts == count
+
+
+def shorten_leases(monkeypatch):
+    monkeypatch.setattr(roles, "LEASE_SECONDS", 1.0)
+    monkeypatch.setattr(copying, "LEASE_SECONDS", 0.2)
+
+
+async def is_held(engine, count):
+    """Whether so many requests wait for a resume."""
+    return sum(one.count for one in await engine.admin.held()) == count

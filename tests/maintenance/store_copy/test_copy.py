@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from gesta import Conflict, Erased, Event
 from gesta.errors import BadInput, Fenced, StoreError, WrongMasterKey
 from gesta.maintenance.store_copy import copy as copying
-from gesta.maintenance.store_copy import roles, transfer
+from gesta.maintenance.store_copy import transfer
 from gesta.maintenance.store_copy.plan import Home
 from gesta.maintenance.sweeper import ROLE
 from gesta.ports import event_store
@@ -23,7 +23,10 @@ from tests.maintenance.store_copy.stage import (
     check_stored_jobs,
     ended,
     eventually,
+    has_attempts,
+    is_held,
     put_stored_jobs,
+    shorten_leases,
 )
 
 ADA = "ada@example.com"
@@ -31,8 +34,7 @@ ADA = "ada@example.com"
 
 @pytest.fixture
 def stage(tmp_path, monkeypatch):
-    monkeypatch.setattr(roles, "LEASE_SECONDS", 1.0)
-    monkeypatch.setattr(copying, "LEASE_SECONDS", 0.2)
+    shorten_leases(monkeypatch)
     return Stage(tmp_path)
 
 
@@ -56,16 +58,12 @@ async def test_the_copy_is_on_hold_and_then_does_what_waited_once_and_nothing_ag
     async with stage.engine("target") as engine:
         (pause,) = await engine.admin.paused()
         assert (pause.scope, "copied to" in pause.reason) == (EVERYTHING, True)
-        await eventually(lambda: _held(engine, 3))
+        await eventually(lambda: is_held(engine, 3))
         assert sum(stage.effects.values()) == 5
         assert await resume(engine) == 3
         states = await ended(engine, *done, *waiting)
     assert {state.status for state in states} == {"completed"}
     assert stage.effects == dict.fromkeys(range(8), 1)
-
-
-async def _held(engine, count):
-    return sum(one.count for one in await engine.admin.held()) == count
 
 
 async def test_jobs_of_slow_endpoints_and_their_claims_go_along_and_stay_refused_in_the_source(
@@ -101,7 +99,7 @@ async def test_a_key_that_was_used_before_leads_to_the_same_request(stage):
 async def test_a_job_never_leased_is_copied_clean_and_a_leased_one_possibly_executed(stage):
     async with stage.engine("source") as engine:
         later = (await engine.submit(Letter(1, "later"))).id
-        await eventually(lambda: _attempts(engine, later, 1))
+        await eventually(lambda: has_attempts(engine, later, 1))
         stuck = (await engine.submit(Letter(2, "stuck"))).id
         await stage.is_stuck.wait()
         report = await stage.copy()
@@ -119,10 +117,6 @@ async def test_a_job_never_leased_is_copied_clean_and_a_leased_one_possibly_exec
         jobs = await engine.pipeline.environment.stores.job_inspection.jobs("", 10)
         assert [(one.job.request_id, one.job.possibly_executed) for one in jobs] == [(later, False)]
     assert stage.effects == {2: 1}
-
-
-async def _attempts(engine, request_id, count):
-    return (await engine.get(request_id)).state.attempts == count
 
 
 @pytest.mark.slow

@@ -6,7 +6,6 @@ import pytest
 from gesta import Erased
 from gesta.errors import Fenced, StoreError
 from gesta.maintenance.store_copy import copy as copying
-from gesta.maintenance.store_copy import roles
 from gesta.stores.postgresql.address import address_of
 from tests.maintenance.store_copy.stage import (
     OPERATOR,
@@ -15,15 +14,17 @@ from tests.maintenance.store_copy.stage import (
     check_stored_jobs,
     ended,
     eventually,
+    has_attempts,
+    is_held,
     put_stored_jobs,
+    shorten_leases,
 )
 from tests.stores.postgresql.places import fresh_url
 
 
 @pytest.fixture(params=["to a server", "from a server"])
 async def stage(tmp_path, monkeypatch, request):
-    monkeypatch.setattr(roles, "LEASE_SECONDS", 1.0)
-    monkeypatch.setattr(copying, "LEASE_SECONDS", 0.2)
+    shorten_leases(monkeypatch)
     return Stage(
         tmp_path, {"target" if request.param == "to a server" else "source": await fresh_url()}
     )
@@ -38,7 +39,7 @@ async def test_what_was_done_is_not_done_again_and_what_waits_is_done_once(stage
         await ended(engine, *done)
         await engine.erase("ada@example.com")
         later = (await engine.submit(Letter(4, "later"))).id
-        await eventually(lambda: _attempted(engine, later))
+        await eventually(lambda: has_attempts(engine, later))
     async with stage.engine("source", work=False) as engine:
         waiting = [(await engine.submit(Letter(n), key=str(n))).id for n in range(5, 8)]
     async with stage.stores("source") as (stores,):
@@ -51,7 +52,7 @@ async def test_what_was_done_is_not_done_again_and_what_waits_is_done_once(stage
     async with stage.stores("source", "target") as (source, target):
         await check_stored_jobs(source, target, held)
     async with stage.engine("target") as engine:
-        await eventually(lambda: _held(engine, 3))
+        await eventually(lambda: is_held(engine, 3))
         assert sum(stage.effects.values()) == 4
         await engine.admin.resume_everything(OPERATOR)
         states = await ended(engine, *done, *waiting)
@@ -62,14 +63,6 @@ async def test_what_was_done_is_not_done_again_and_what_waits_is_done_once(stage
     assert {state.status for state in states} == {"completed"}
     assert stage.effects == dict.fromkeys([*range(4), *range(5, 8)], 1)
     assert not (await stage.copy()).is_new
-
-
-async def _attempted(engine, request_id):
-    return (await engine.get(request_id)).state.attempts == 1
-
-
-async def _held(engine, count):
-    return sum(one.count for one in await engine.admin.held()) == count
 
 
 @pytest.mark.slow

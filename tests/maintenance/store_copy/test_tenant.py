@@ -9,15 +9,21 @@ import pytest
 from gesta import Engine, Erased
 from gesta.errors import BadInput, Fenced, Forbidden, StoreError
 from gesta.maintenance.store_copy import copy as copying
-from gesta.maintenance.store_copy import roles
 from gesta.maintenance.store_copy.plan import Home
-from tests.maintenance.store_copy.stage import OPERATOR, Letter, Stage, ended, eventually
+from tests.maintenance.store_copy.stage import (
+    OPERATOR,
+    Letter,
+    Stage,
+    ended,
+    eventually,
+    has_attempts,
+    shorten_leases,
+)
 
 
 @pytest.fixture
 def stage(tmp_path, monkeypatch):
-    monkeypatch.setattr(roles, "LEASE_SECONDS", 1.0)
-    monkeypatch.setattr(copying, "LEASE_SECONDS", 0.2)
+    shorten_leases(monkeypatch)
     return Stage(tmp_path)
 
 
@@ -28,7 +34,7 @@ async def test_the_tenant_goes_on_in_the_copy_and_the_others_in_the_source(stage
         other = (await engine.submit(Letter(3), key="k", tenant="globex")).id
         await ended(engine, sent, tenant="acme")
         await ended(engine, other, tenant="globex")
-        await eventually(lambda: _attempted(engine, later))
+        await eventually(lambda: has_attempts(engine, later, tenant="acme"))
         report = await stage.copy("acme")
         assert (report.jobs, report.possibly_executed, report.claims) == (1, 0, 1)
         # The source goes on with everybody else, also where both come at once.
@@ -62,10 +68,6 @@ async def test_a_key_goes_along_although_another_tenant_has_brought_the_id_it_le
     async with stage.engine("target") as engine:
         assert await engine.admin.counts() == {("copy.letter", "completed"): 1}
         assert (await engine.submit(Letter(1), key="k", tenant="acme")).verdict == "duplicate"
-
-
-async def _attempted(engine, request_id):
-    return (await engine.get(request_id, tenant="acme")).state.attempts == 1
 
 
 async def test_requests_that_come_together_with_those_of_a_tenant_that_left_are_accepted(stage):

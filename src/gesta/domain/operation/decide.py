@@ -116,7 +116,7 @@ def _not_done(
         # The attempt was declared lost, or its intent was given up: its failures no longer count.
         return []
     if isinstance(outcome, Unknown):
-        return [_unknown(state, outcome, attempt, command, rules)]
+        return _unknown_or_cancelled(state, outcome, attempt, command, rules)
     if state.is_terminal:
         return []
     return _failed_attempt(state, outcome, attempt, command, rules)
@@ -151,15 +151,8 @@ def _failed_attempt(
         return [e.Failed(outcome.reason, attempt, retryable=False, last_error=outcome.detail)]
     if state.in_doubt:
         # An earlier attempt may have had its effect: giving up must not look like a failure.
-        return [
-            _unknown(
-                state,
-                Unknown(outcome.reason, outcome.detail, outcome.after_seconds),
-                attempt,
-                command,
-                rules,
-            )
-        ]
+        unknown = Unknown(outcome.reason, outcome.detail, outcome.after_seconds)
+        return _unknown_or_cancelled(state, unknown, attempt, command, rules)
     next_at = next_attempt_at(state, attempt, outcome.after_seconds, command, rules)
     ending = ending_of(state, attempt, next_at, outcome.reason)
     return [
@@ -199,6 +192,15 @@ def next_attempt_at(
     first = max(state.first_attempt_at or command.at, state.reopened_at or 0)
     limit = rules.retry.elapsed_seconds
     return None if limit is not None and next_at > first + limit * 1000 else next_at
+
+
+def _unknown_or_cancelled(
+    state: State, outcome: Unknown, attempt: int, command: RecordOutcome | Lose, rules: Rules
+) -> list[e.Event]:
+    unknown = _unknown(state, outcome, attempt, command, rules)
+    if rules.cancels_unknown and state.cancel_requested and not state.is_terminal:
+        return [unknown, e.Cancelled(attempt)]
+    return [unknown]
 
 
 def _unknown(
@@ -250,7 +252,7 @@ def _lose(state: State, command: Lose, rules: Rules, _: object) -> list[e.Event]
     if state.started is None and state.due_at is not None and command.at < state.due_at:
         # The lost attempt has a recorded end: no attempt begins before it is due.
         return []
-    return [_unknown(state, Unknown(command.reason), state.attempts + 1, command, rules)]
+    return _unknown_or_cancelled(state, Unknown(command.reason), state.attempts + 1, command, rules)
 
 
 def _reconciled(
@@ -330,14 +332,14 @@ def _resolve(state: State, command: Resolve, _: object, operation: Operation) ->
     return [resolved, e.Cancelled(state.attempts)] if state.cancel_requested else [resolved]
 
 
-def _cancel(state: State, command: Cancel, *_: object) -> list[e.Event]:
+def _cancel(state: State, command: Cancel, rules: Rules, _: object) -> list[e.Event]:
     if state.status == "cancelled":
         return []
     if state.is_terminal:
         raise CommandRefused(
             "already_ended", f"the request is {state.status}; it can no longer be cancelled"
         )
-    if state.status == "unknown" or state.in_doubt:
+    if (state.status == "unknown" or state.in_doubt) and not rules.cancels_unknown:
         advice = (
             "resolve the outcome first"
             if state.status == "unknown"

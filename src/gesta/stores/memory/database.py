@@ -28,7 +28,9 @@ class MemoryDatabase:
         self.token_buckets = MemoryTokenBuckets(runtime)
         self.stored_jobs = MemoryStoredJobs(runtime, self.fences)
         self.job_store = JobResults(self.stored_jobs, runtime)
-        self.transactions = MemoryTransactions(self.events, self.queue, self.read_model)
+        self.transactions = MemoryTransactions(
+            events=self.events, queue=self.queue, views=self.read_model, vault=self.vault
+        )
 
     def stores(self) -> Stores:
         """The ports of an engine. Closing them closes nothing."""

@@ -1,6 +1,6 @@
 """Transactions across the ports of one database in memory, without an await in between."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from gesta.domain.state import State
 from gesta.ports.checkpoints import Move
@@ -8,19 +8,26 @@ from gesta.ports.eager_dispatch import FreeSlots
 from gesta.ports.event_store import Append, Appended, AppendVerdict
 from gesta.ports.job_queue import Drop, Job
 from gesta.ports.read_model import Quarantined, View
-from gesta.ports.transactions import Entry, Projection, Recording
+from gesta.ports.transactions import NO_SECRETS, Entry, Projection, Recording
 from gesta.stores.memory.event_store import MemoryEventStore
 from gesta.stores.memory.job_queue import MemoryJobQueue
 from gesta.stores.memory.read_model import MemoryReadModel
+from gesta.stores.memory.vault import MemoryVault
 
 
 class MemoryTransactions:
     def __init__(
-        self, events: MemoryEventStore, queue: MemoryJobQueue, views: MemoryReadModel
+        self,
+        *,
+        events: MemoryEventStore,
+        queue: MemoryJobQueue,
+        views: MemoryReadModel,
+        vault: MemoryVault,
     ) -> None:
         self._events = events
         self._queue = queue
         self._views = views
+        self._vault = vault
         self._fences = events.fences
 
     async def append(
@@ -57,7 +64,9 @@ class MemoryTransactions:
         self._queue.put_eager(jobs, free_slots)
         return True
 
-    async def remove(self, ended: Sequence[tuple[str, State]]) -> int:
+    async def remove(
+        self, ended: Sequence[tuple[str, State]], secrets: Mapping[str, str] = NO_SECRETS
+    ) -> int:
         self._fences.check()
         passed = self._views.passed_by_all()
         gone = [
@@ -67,6 +76,8 @@ class MemoryTransactions:
         ]
         for stream, state in gone:
             self._views.remove(state, stream)
+            if stream in secrets:
+                self._vault.destroy(state.tenant, secrets[stream])
         return len(gone)
 
     async def record(

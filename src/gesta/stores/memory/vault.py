@@ -47,6 +47,12 @@ class MemoryVault:
             if ref in self._boxes:
                 self._boxes[ref] = Encrypted(*ref, b"")
 
+    def destroy(self, tenant: str, name: str) -> None:
+        """Destroy every version of a secret."""
+        for version in range(1, self._versions.get((tenant, name), 0) + 1):
+            if (tenant, name, version) in self._boxes:
+                self._boxes[tenant, name, version] = Encrypted(tenant, name, version, b"")
+
     def _put_one(self, box: Encrypted) -> bool:
         ref = box.tenant, box.name, box.version
         if self._boxes.setdefault(ref, box) is not box:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any
+from urllib.parse import urlsplit
 
 from gesta.ports.stores import Health, Stores
 from gesta.runtime.clock import OnClock, Runtime, spawn
@@ -111,6 +112,14 @@ async def open_at(
         outbox=PostgresqlOutbox(database, events, on_clock),
         health=partial(_health_of, database),
     )
+
+
+def job_places(url: str) -> frozenset[tuple[object, ...]]:
+    address = address_of(url)
+    server = urlsplit(address.server)
+    host = (server.hostname or "localhost").lower()
+    host = "localhost" if host in ("127.0.0.1", "::1") else host
+    return frozenset({(host, server.port or 5432, server.path.strip("/"), address.schema)})
 
 
 async def _health_of(database: Database) -> Health:

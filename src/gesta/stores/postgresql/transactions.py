@@ -1,6 +1,6 @@
 """Transactions across the ports of one schema. Implements gesta.ports.transactions."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from gesta.domain.state import State
 from gesta.ports.checkpoints import Move
@@ -8,8 +8,9 @@ from gesta.ports.eager_dispatch import FreeSlots, chosen_of
 from gesta.ports.event_store import Append, AppendVerdict
 from gesta.ports.job_queue import Drop, Job, LeasedJob, Release
 from gesta.ports.read_model import Quarantined, View
-from gesta.ports.transactions import Entry, Projection, Recording
+from gesta.ports.transactions import NO_SECRETS, Entry, Projection, Recording
 from gesta.runtime.clock import Runtime
+from gesta.stores.postgresql.connections import Connection, Row
 from gesta.stores.postgresql.database import Database
 from gesta.stores.postgresql.errors import Between
 from gesta.stores.postgresql.event_store import PostgresqlEventStore
@@ -83,11 +84,29 @@ class PostgresqlTransactions:
             self._queue.wake()
         return moved
 
-    async def remove(self, ended: Sequence[tuple[str, State]]) -> int:
+    async def remove(
+        self, ended: Sequence[tuple[str, State]], secrets: Mapping[str, str] = NO_SECRETS
+    ) -> int:
         rows = [(stream, one.tenant, one.flow, one.id, one.version) for stream, one in ended]
-        ((count,),) = await self._database.ask("remove_requests", *columns_of(rows, 5))
+        secret = [
+            (one.tenant, secrets[stream], one.flow, one.id)
+            for stream, one in ended
+            if stream in secrets
+        ]
+
+        async def remove(connection: Connection) -> tuple[int, list[Row]]:
+            sql = self._database.sql
+            ((count,),) = await connection.fetch(sql("remove_requests"), *columns_of(rows, 5))
+            if not count or not secret:
+                return int(count), []
+            text = sql("delete_secrets_of_removed")
+            return int(count), await connection.fetch(text, *columns_of(secret, 4))
+
+        count, destroyed = await self._database.transact(remove, durable=True)
+        if destroyed:
+            await self._database.run_outside("clean_vault")
         self._events.forget_own()
-        return int(count)
+        return count
 
     async def record(
         self, entries: Sequence[Entry], projection: Projection | None = None

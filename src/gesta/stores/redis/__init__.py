@@ -9,7 +9,7 @@ from contextlib import suppress
 from gesta.ports.stores import JobPorts, QueuePorts, ViewPorts
 from gesta.runtime.clock import Runtime, spawn
 from gesta.stores.job_results import JobResults
-from gesta.stores.redis.connection import Address, Redis, ServerClock, address_of
+from gesta.stores.redis.connection import Address, Redis, ServerClock, address_of, host_name
 from gesta.stores.redis.fences import RedisFences
 from gesta.stores.redis.job_hashes import RedisJobHashes, jobs_address
 from gesta.stores.redis.job_queue import RedisJobQueue
@@ -82,6 +82,14 @@ async def open_views(url: str, _: Runtime) -> ViewPorts:
         positions=model,
         close=redis.close,
         name=redis.address.name,
+    )
+
+
+def job_places(url: str) -> frozenset[tuple[object, ...]]:
+    """Each node of a Cluster is a way to the same jobs."""
+    address, layout, prefix = jobs_address(url)
+    return frozenset(
+        (host_name(host), port, address.database, layout, prefix) for host, port in address.nodes
     )
 
 

@@ -109,6 +109,11 @@ def _with_tls_or_loopback(address: Address) -> Address:
     return address
 
 
+def host_name(host: str) -> str:
+    """The host in one spelling: this machine has several."""
+    return "127.0.0.1" if _is_loopback(host.lower()) else host.lower().rstrip(".")
+
+
 def _is_loopback(host: str) -> bool:
     try:
         return ip_address(host).is_loopback

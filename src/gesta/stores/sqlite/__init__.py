@@ -77,6 +77,10 @@ def _free_bytes(folder: Path) -> int:
     return disk.f_bavail * disk.f_frsize
 
 
+def job_places(url: str) -> frozenset[tuple[object, ...]]:
+    return frozenset({(file_of(url).resolve(),)})
+
+
 def file_of(url: str) -> Path:
     """The path in a SQLite URL."""
     prefix = "sqlite:///"

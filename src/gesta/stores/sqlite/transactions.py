@@ -1,6 +1,6 @@
 """Transactions across the ports of one file. Implements gesta.ports.transactions."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import apsw
@@ -11,7 +11,7 @@ from gesta.ports.eager_dispatch import FreeSlots
 from gesta.ports.event_store import Append, Appended, AppendVerdict
 from gesta.ports.job_queue import Ack, Drop, Job, LeasedJob, Release
 from gesta.ports.read_model import Quarantined, View
-from gesta.ports.transactions import Entry, Projection, Recording
+from gesta.ports.transactions import NO_SECRETS, Entry, Projection, Recording
 from gesta.stores.recent_views import Saved
 from gesta.stores.sqlite.database import Database
 from gesta.stores.sqlite.event_store import (
@@ -24,6 +24,7 @@ from gesta.stores.sqlite.event_store import (
 from gesta.stores.sqlite.job_queue import SqliteJobQueue, put_eager, settle_step
 from gesta.stores.sqlite.read_model import SqliteReadModel, save_step
 from gesta.stores.sqlite.statements import run_many, sql
+from gesta.stores.sqlite.vault import empty_log, overwriting
 
 
 class SqliteTransactions:
@@ -103,9 +104,15 @@ class SqliteTransactions:
         self._leased(jobs, free_slots, leased)
         return saved.moved
 
-    async def remove(self, ended: Sequence[tuple[str, State]]) -> int:
+    async def remove(
+        self, ended: Sequence[tuple[str, State]], secrets: Mapping[str, str] = NO_SECRETS
+    ) -> int:
         # Durable: what was reported as removed must not return after a power loss.
-        count = await self._database.write(lambda db: _remove_step(db, ended), durable=True)
+        count, destroyed = await self._database.write(
+            lambda db: _remove_step(db, ended, secrets), durable=True
+        )
+        if destroyed:
+            await empty_log(self._database)
         self._events.forget_own()
         return count
 
@@ -181,14 +188,23 @@ def _end(db: apsw.Connection) -> int:
     return int(db.execute(sql("end_of_log")).get or 0)
 
 
-def _remove_step(db: apsw.Connection, ended: Sequence[tuple[str, State]]) -> int:
+def _remove_step(
+    db: apsw.Connection, ended: Sequence[tuple[str, State]], secrets: Mapping[str, str]
+) -> tuple[int, int]:
+    """How many requests were removed, and how many versions of secrets destroyed."""
     flat: list[Any] = []
     for stream, state in ended:
         flat += (stream, state.tenant, state.flow, state.id, state.version)
     count = run_many(db, "name_leaving", 5, flat)
-    if count:
-        db.execute(sql("remove_leaving")).fetchall()
-    return count
+    if not count:
+        return 0, 0
+    db.execute(sql("remove_leaving")).fetchall()
+    flat = []
+    for stream, state in ended:
+        if stream in secrets:
+            flat += (state.tenant, secrets[stream], state.flow, state.id)
+    with overwriting(db):
+        return count, run_many(db, "delete_secrets_of_removed", 4, flat)
 
 
 def _ack_all(db: apsw.Connection, acks: Sequence[Ack]) -> bool:

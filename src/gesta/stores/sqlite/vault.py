@@ -26,7 +26,7 @@ class SqliteVault:
         flat = [value for one in encrypted for value in structs.astuple(one)]
 
         def put(db: apsw.Connection) -> list[Any]:
-            with _overwriting(db):
+            with overwriting(db):
                 return ask_many(db, "put_secrets", 4, flat)
 
         return which_written(refs, await self._database.write(put, durable=True))
@@ -50,16 +50,20 @@ class SqliteVault:
         flat: list[Any] = [value for ref in refs for value in ref]
 
         def delete(db: apsw.Connection) -> None:
-            with _overwriting(db):
+            with overwriting(db):
                 run_many(db, "delete_secrets", 3, flat)
 
         await self._database.write(delete, durable=True)
-        # The write-ahead log has older pages of the table until it is emptied.
-        await self._database.empty_log(CHECKPOINT_MS)
+        await empty_log(self._database)
+
+
+async def empty_log(database: Database) -> None:
+    """The write-ahead log has older pages of the table until it is emptied."""
+    await database.empty_log(CHECKPOINT_MS)
 
 
 @contextmanager
-def _overwriting(db: apsw.Connection) -> Iterator[None]:
+def overwriting(db: apsw.Connection) -> Iterator[None]:
     """Overwrite deleted content with zeros.
 
     A write needs it, too: a page that is split keeps a copy of the half that moved.

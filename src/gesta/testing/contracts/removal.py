@@ -7,6 +7,7 @@ from msgspec.structs import replace
 from gesta.ports.checkpoints import Move
 from gesta.ports.event_store import Append, Claim, Claimed, Stale
 from gesta.ports.read_model import Filter, View
+from gesta.ports.vault import Encrypted
 from gesta.testing.contracts.harness import Harness, reopen
 from gesta.testing.contracts.samples import (
     OLD_MS,
@@ -24,7 +25,7 @@ from gesta.testing.contracts.suite import Contract
 
 
 class RemovalContract(Contract):
-    needs = frozenset({"events", "read_model", "checkpoints", "transactions"})
+    needs = frozenset({"events", "read_model", "checkpoints", "transactions", "vault"})
 
     async def test_an_ended_request_goes_with_its_events_and_its_view(
         self, harness: Harness
@@ -38,6 +39,24 @@ class RemovalContract(Contract):
         assert await harness.read_model.get([key_of(view)]) == {}
         assert await harness.read_model.counts(view.state.tenant) == {(view.state.flow, "sent"): 1}
         assert len(await harness.events.read([(kept, 0)])) == 2
+
+    async def test_its_secret_is_destroyed_with_it_and_no_other(self, harness: Harness) -> None:
+        stream, view, _ = await _ended(harness)
+        stays, other, _ = await _ended(harness, tenant=view.state.tenant)
+        await harness.events.append([fresh_append(stays, expected=2)])
+        await _pass(harness)
+        tenant, first, second = view.state.tenant, fresh_name(), fresh_name()
+        boxes = [Encrypted(tenant, first, 1, b"1"), Encrypted(tenant, first, 2, b"2")]
+        boxes.append(Encrypted(tenant, second, 1, b"3"))
+        assert await harness.vault.put(boxes) == [True] * 3
+        ended = [(stream, view.state), (stays, other.state)]
+        secrets = {stream: first, stays: second}
+        assert await harness.transactions.remove(ended, secrets) == 1
+        newest = await harness.vault.newest([(tenant, first), (tenant, second)])
+        assert newest[tenant, first] == Encrypted(tenant, first, 2, b"")
+        assert await harness.vault.get([(tenant, first, 1), (tenant, second, 1)]) == {
+            (tenant, second, 1): boxes[2]
+        }
 
     async def test_its_key_stays_claimed(self, harness: Harness) -> None:
         stream, view, claim = await _ended(harness)

@@ -14,6 +14,15 @@ where (select version from events where stream = column1 order by version desc l
 and (select position from events where stream = column1 order by version desc limit 1)
     <= (select coalesce(min(position), 0) from checkpoints where name not like 'dispatched%');
 
+-- name: delete_secrets_of_removed
+-- Destroy every version of secrets whose request is gone.
+-- in: rows: tenant, name of the secret, flow, id of the request
+with gone (tenant, name, flow, id) as (values {rows})
+update vault set box = x'' from gone
+where vault.tenant = gone.tenant and vault.name = gone.name and vault.box <> x''
+and not exists (select 1 from requests r
+    where r.tenant = gone.tenant and r.flow = gone.flow and r.id = gone.id);
+
 -- name: remove_leaving
 -- Remove what was named from everywhere but the claims, and count it for a rebuild that may have
 -- seen it.
