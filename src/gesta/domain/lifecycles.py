@@ -25,8 +25,17 @@ _OF_KIND = {
     "inbound": INBOUND,
 }
 _ALL = (NOTIFICATION, TASK, TRANSACTION, SAGA, INBOUND)
-#: Flow → its lifecycle: those that differ from their kind's, and those that were asked for.
-_OF_FLOW: dict[str, Lifecycle] = {"notification.slack": SLACK}
+
+
+class _OfFlow(dict[str, Lifecycle]):
+    """Flow → its lifecycle: those that differ from their kind's, and those that were asked for."""
+
+    def __missing__(self, flow: str) -> Lifecycle:
+        found = self[flow] = _OF_KIND.get(flow.partition(".")[0], TASK)
+        return found
+
+
+_OF_FLOW = _OfFlow({"notification.slack": SLACK})
 
 #: Every public status that gesta itself uses.
 STATUSES = tuple(dict.fromkeys(status for one in _ALL for status in one.statuses))
@@ -37,12 +46,9 @@ else:
     Status = Literal[STATUSES]
 
 
-def lifecycle_of(flow: str) -> Lifecycle:
-    """The lifecycle of a flow, whether this process declares the flow or not."""
-    found = _OF_FLOW.get(flow)
-    if found is None:
-        found = _OF_FLOW[flow] = _OF_KIND.get(flow.partition(".")[0], TASK)
-    return found
+#: The lifecycle of a flow, whether this process declares the flow or not. Asked several times per
+#: request, so it is the look-up itself and not a function around it.
+lifecycle_of = _OF_FLOW.__getitem__
 
 
 def declare(flow: str, lifecycle: Lifecycle) -> None:

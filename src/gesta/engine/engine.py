@@ -325,7 +325,7 @@ class Engine:
         """
         if not TAKEN.issuperset(given):
             raise TypeError(f"submit() takes {', '.join(sorted(TAKEN))} and within")
-        options = Options(**given)
+        options = Options(**given) if given else NO_OPTIONS
         if within is not None:
             stores = self.pipeline.environment.stores
             if stores.outbox is None:

@@ -110,7 +110,7 @@ class Intake:
         if self._plans and draft.flow.name in self._plans:
             append, verdict = await self._encrypted_commit.add(draft, len(draft.body))
         else:
-            append = self._append(draft, draft.body)
+            append = first_append(draft, draft.body, self._identity)
             verdict = await self._commit.add(append, len(draft.body))
         return _answer(verdict, append, draft)
 

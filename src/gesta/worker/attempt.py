@@ -45,7 +45,7 @@ from gesta.tenants.flow_records import Records, TenantRecords
 from gesta.tenants.templates.templates import Templates
 from gesta.worker.deadlines import Deadlines
 from gesta.worker.lease import Lease
-from gesta.worker.outcome_sanitizer import discreet, protected, sound
+from gesta.worker.outcome_sanitizer import discreet, has_private_texts, protected, sound
 from gesta.worker.preflight import Finding, Guard, examine, settle_of, settled
 from gesta.worker.release import JobRelease, unusable
 
@@ -253,11 +253,16 @@ class Attempts:
             return
         latency_ms = (self._runtime.monotonic() - started) * 1000
         outcome = discreet(outcome, run.payload, run.config.opened)
-        outcome = await protected(outcome, run.flow, run.view, self._subject_keys)
+        if has_private_texts(run.flow):
+            outcome = await protected(outcome, run.flow, run.view, self._subject_keys)
         # Recorded first, then logged: an error in logging must not lose an outcome. The job of an
         # abandoned attempt was settled then, and another worker may hold it.
         settle = no_job if run.is_abandoned else settle_of(run.leased)
-        facts = await self._facts(run, outcome, started_ms)
+        facts: dict[str, Any] = {"started_at": started_ms, **self._here}
+        if run.http is not None and (answer := run.http.last) is not None:
+            facts["http_status"] = answer.status
+        if not isinstance(outcome, Done):
+            facts |= await self._texts(run)
         applied = await self._record(run, outcome, settle, called=run.obstacle is None, facts=facts)
         self._report(run, outcome, applied, latency_ms)
 
@@ -400,39 +405,34 @@ class Attempts:
                 prepared=run.rendered.prepared,
             )
         run.http, run.mail, limits, records = self.tools.of(state)
+        # By position: so many keywords would take a microsecond.
         return Attempt(
-            tenant=state.tenant,
-            flow=run.flow.name,
-            request_id=state.id,
-            number=run.number,
-            key=run.key,
-            correlation_id=state.correlation_id,
-            at_ms=started_ms,
-            http=run.http,
-            config=run.config,
-            limits=limits,
-            templates=self.tools.templates(run.config),
-            first_ms=state.attempted_from if run.asking else started_ms,
-            mail=run.mail,
-            records=records,
-            test=state.test,
-            report_to=self.tools.report_to,
-            operation=state.operation,
-            intent=state.intent,
-            in_doubt=state.in_doubt,
-            facts=state.facts,
-            call=run.call,
-            read=partial(self._recorder.states, state.tenant),
+            state.tenant,
+            run.flow.name,
+            state.id,
+            run.number,
+            run.key,
+            state.correlation_id,
+            started_ms,
+            run.http,
+            run.config,
+            limits,
+            self.tools.templates(run.config),
+            state.attempted_from if run.asking else started_ms,
+            run.mail,
+            records,
+            state.test,
+            self.tools.report_to,
+            state.operation,
+            state.intent,
+            state.in_doubt,
+            state.facts,
+            partial(self._recorder.states, state.tenant),
+            run.call,
         )
 
-    async def _facts(self, run: Running, outcome: Outcome, started_ms: int) -> dict[str, Any]:
-        """What is recorded of the attempt beside its outcome (events.AttemptEnd)."""
-        facts: dict[str, Any] = {"started_at": started_ms, **self._here}
-        answer = None if run.http is None else run.http.last
-        if answer is not None:
-            facts["http_status"] = answer.status
-        if isinstance(outcome, Done):
-            return facts
+    async def _texts(self, run: Running) -> dict[str, str]:
+        """What is recorded of an attempt that did not succeed (events.AttemptEnd)."""
         try:
             code, text = _answer_of(run)
             traceback = "" if run.error is None else run.log_context.traceback(run.error)
@@ -444,10 +444,10 @@ class Attempts:
             if any(texts) and personal_fields(run.flow.payload):
                 # Texts of other programs may quote any personal field.
                 texts = await self._subject_keys.encrypt_texts(run.view, texts)
-            return {**facts, "provider_code": code, "answer": texts[0], "traceback": texts[1]}
+            return {"provider_code": code, "answer": texts[0], "traceback": texts[1]}
         except Exception as error:  # noqa: BLE001 -- no outcome is lost for its texts
             self._telemetry.crashed("attempt record", error)
-            return facts
+            return {}
 
     async def _call(self, run: Running, executor: Executor, attempt: Attempt) -> Outcome:
         """The outcome, whatever the executor does.

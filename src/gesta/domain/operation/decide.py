@@ -50,10 +50,10 @@ def created(command: Create, operation: str) -> e.Created:
     """The first event of a request, which opens its first operation."""
     starts_at = max(command.at, command.deliver_at or 0)
     return e.Created(
-        id=command.id,
-        flow=command.flow,
-        payload=msgspec.Raw(command.payload),
-        operation=command.operation or operation,
+        command.id,
+        command.flow,
+        msgspec.Raw(command.payload),
+        command.operation or operation,
         key=command.key,
         deliver_at=command.deliver_at,
         expires_at=None if command.ttl_ms is None else starts_at + command.ttl_ms,

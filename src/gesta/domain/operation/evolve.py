@@ -28,16 +28,18 @@ class Resolution(Protocol):
 
 def created(event: e.Created, meta: e.Meta) -> State:
     """The state after the first event."""
+    # By position as far as possible: once per request, keywords are expensive.
     return State(
-        id=event.id,
-        tenant=meta.tenant,
-        flow=event.flow,
-        status="queued",
-        version=1,
-        created_at=meta.occurred_at,
-        updated_at=meta.occurred_at,
-        operation=event.operation,
-        intent=event.intent,
+        event.id,
+        meta.tenant,
+        event.flow,
+        "queued",
+        1,
+        meta.occurred_at,
+        meta.occurred_at,
+        "open",
+        event.operation,
+        event.intent,
         dispatch_version=1,
         due_at=event.deliver_at,
         expires_at=event.expires_at,
