@@ -26,6 +26,7 @@ from gesta.intake.batch_throttle import BatchThrottle
 from gesta.intake.flow_checks import FlowChecks
 from gesta.intake.inbound.boundary import Consumer, Publisher
 from gesta.intake.inbound.boundary_dead_letters import BoundaryDeadLetters
+from gesta.intake.inbound.event_ids import EventIds
 from gesta.intake.inbound.inbox import Inbox
 from gesta.intake.inbound.queue_age import QueueAge
 from gesta.intake.job_contract import JobReading
@@ -196,6 +197,7 @@ class Pipeline:
             process=self.process,
         )
         self.inbox = Inbox(
+            event_ids=EventIds(self.environment.stores.key_claims, self.identity),
             flows=self.flows,
             config=self.config,
             intake=self.intake,
