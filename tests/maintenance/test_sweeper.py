@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from gesta import Done, Engine, Flow, Payload, Rejected, Retry, Unknown
-from gesta.errors import Fenced
+from gesta.errors import Fenced, StoreError
 from gesta.maintenance import sweeper as sweep
 from gesta.ports.job_queue import Job
 from gesta.testing.plugin import Harness
@@ -37,6 +37,33 @@ async def lose_the_queue(engine: Engine) -> None:
     queue._rows.clear()  # type: ignore[attr-defined]
     queue._queues.clear()  # type: ignore[attr-defined]
     queue._leases.clear()  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("error", [RuntimeError("no"), StoreError("no")])
+async def test_a_chore_that_fails_keeps_no_other_from_being_done_and_is_tried_again(gesta, error):
+    done = []
+
+    async def fails() -> None:
+        done.append("fails")
+        raise error
+
+    async def works() -> None:
+        done.append("works")
+
+    async with engine_of(Provider()) as engine:
+        sweeper = engine.pipeline.sweep
+        sweeper._chores = [sweep.Chore("first", 0.0, fails), sweep.Chore("second", 0.0, works)]
+        await sweeper.step()
+        assert done == ["fails", "works"]
+        assert engine.pipeline.process.telemetry.metrics.chores_failed == {("first",): 1}
+        await sweeper.step()
+        # A failing chore pauses.
+        assert done == ["fails", "works", "works"]
+        await pass_time(gesta, sweep.FAILED_SECONDS)
+        done.clear()
+        await sweeper.step()
+        assert "works" in done
+        assert engine.pipeline.process.telemetry.metrics.chores_failed[("first",)] > 1
 
 
 async def test_a_request_scheduled_for_later_is_executed_then_and_not_before(gesta):

@@ -346,11 +346,15 @@ class Pipeline:
             loader=self.loader,
             recorder=self.recorder,
             chores=[
-                Chore(0.0, retention.step),
-                Chore(EXPIRED_PERIOD_SECONDS, lease_expiry.step),
-                Chore(HELD_PERIOD_SECONDS, self.pausing.let_go_of_all),
-                Chore(STORE_PERIOD_SECONDS, partial(stores.token_buckets.forget, BUCKETS)),
-                Chore(STORE_PERIOD_SECONDS, self.store_metrics.step),
+                Chore("retention", 0.0, retention.step),
+                Chore("lease_expiry", EXPIRED_PERIOD_SECONDS, lease_expiry.step),
+                Chore("held_jobs", HELD_PERIOD_SECONDS, self.pausing.let_go_of_all),
+                Chore(
+                    "token_buckets",
+                    STORE_PERIOD_SECONDS,
+                    partial(stores.token_buckets.forget, BUCKETS),
+                ),
+                Chore("store_metrics", STORE_PERIOD_SECONDS, self.store_metrics.step),
             ],
             process=process,
         )
