@@ -31,6 +31,18 @@ async def test_an_event_is_posted_and_its_repeat_is_a_duplicate(tmp_path, capfd)
         assert ["accepted" in lines[0], *("duplicate" in one for one in lines[1:])] == [True] * 3
 
 
+async def test_an_event_id_that_is_posted_again_leads_to_nothing_new(tmp_path, capfd) -> None:
+    async with stage(f"sqlite:///{tmp_path / 'gesta.db'}") as made:
+        assert await run(made, "--event-id", "Ev0AGAIN") == 0
+        await made.ended("completed")
+        assert await run(made, "--event-id", "Ev0AGAIN") == 0
+        assert await run(made, "--event-id", "Ev0AGAIN", "--ts", "1700000000.000100") == 0
+        lines = capfd.readouterr().out.splitlines()
+        assert ["accepted" in lines[0], *("duplicate" in one for one in lines[1:])] == [True] * 3
+        assert len(await made.of("ticket.backlog")) == 1  # R3-6
+        assert made.issues == ["from the command line"]
+
+
 async def test_a_wrong_secret_is_reported(tmp_path, capfd) -> None:
     async with stage(f"sqlite:///{tmp_path / 'gesta.db'}") as made:
         assert await run(made, secret="other") == 1

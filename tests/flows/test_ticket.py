@@ -236,7 +236,27 @@ async def test_three_tries_are_made_and_no_more(gesta: Harness, monkeypatch: Any
 
 async def test_the_waits_between_tries_are_those_of_the_contract() -> None:
     retry = ticket.flow().rules.retry
-    assert (retry.attempts, retry.schedule_seconds) == (3, (1.0, 3.0, 9.0))  # R3-9
+    assert retry.attempts == 3  # R3-9
+    waits = [retry.delay_seconds(made, 0.0) for made in (1, 2, 3)]
+    # R3-8: as long as an undeleted message stays hidden, and longer before the last try
+    assert waits == [60.0, 300.0, None]
+
+
+async def test_an_outage_of_backlog_of_five_minutes_makes_no_dead_letter(
+    gesta: Harness, monkeypatch: Any
+) -> None:
+    from gesta.outbound.http import TransportError
+    from gesta.sandbox import SandboxTransport
+
+    send, until = SandboxTransport.send, gesta.runtime.now_ms() + 300_000
+
+    async def refused(self: SandboxTransport, request: Any) -> Any:
+        if gesta.runtime.now_ms() < until:
+            raise TransportError("refused", sent=False)
+        return await send(self, request)
+
+    monkeypatch.setattr(SandboxTransport, "send", refused)
+    assert (await run(gesta, Ticket("x"))).status == "completed"
 
 
 async def test_a_rate_limit_is_waited_for_and_uses_up_no_attempt(gesta: Harness) -> None:
@@ -279,6 +299,17 @@ async def test_a_permanent_error_of_backlog_is_a_dead_letter(
     assert (state.status, state.reason, state.attempts) == ("failed", reason, 1)  # D-18
 
 
+async def test_the_fake_refuses_with_an_error_by_its_name(gesta: Harness) -> None:
+    gesta.sandbox.backlog.next(error="no_resource")
+    state = await run(gesta, Ticket("x"))
+    assert (state.status, state.reason) == ("failed", "no_resource")
+
+
+async def test_the_fake_answers_an_error_that_backlog_does_not_have(gesta: Harness) -> None:
+    gesta.sandbox.backlog.next(error="who_knows")
+    assert (await run(gesta, Ticket("x"))).status == "failed"
+
+
 async def test_the_api_key_is_in_no_event_and_no_dead_letter(gesta: Harness) -> None:
     gesta.sandbox.backlog.next(error="7")
     async with Engine("sqlite:///t.db", flows=[ticket.flow()]) as engine:
@@ -289,17 +320,21 @@ async def test_the_api_key_is_in_no_event_and_no_dead_letter(gesta: Harness) -> 
     assert "very-secret-key" not in repr(history)  # S3-13
 
 
-async def test_a_missing_project_is_a_dead_letter_that_says_what_to_do(gesta: Harness) -> None:
+async def test_a_ticket_without_its_project_is_held_until_the_project_is_stored(
+    gesta: Harness,
+) -> None:
     async with Engine("sqlite:///t.db", flows=[ticket.flow()]) as engine:
         await set_up(engine)
         request = await engine.submit(Ticket("x", project="shop"))
         await gesta.settle()
         state = (await request.view()).state
-        assert (state.status, state.reason) == ("failed", "project_missing")
-        assert "gesta config put backlog.project shop" in state.detail
+        assert (state.status, state.attempts) == ("queued", 0)
+        (held,) = await engine.admin.paused()
+        assert held.scope.credential == "backlog.project/shop"
+        assert held.reason.startswith("project_missing: ")
+        assert "gesta config put backlog.project shop" in held.reason
         project = {"project_id": 1, "issue_type_id": 2}
         await engine.admin.put_config("backlog.project", "shop", project)
-        await request.redrive()
         await gesta.settle()
         assert (await request.view()).state.status == "completed"
 

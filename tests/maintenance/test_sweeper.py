@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -38,6 +37,33 @@ async def lose_the_queue(engine: Engine) -> None:
     queue._rows.clear()  # type: ignore[attr-defined]
     queue._queues.clear()  # type: ignore[attr-defined]
     queue._leases.clear()  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("error", [RuntimeError("no"), StoreError("no")])
+async def test_a_chore_that_fails_keeps_no_other_from_being_done_and_is_tried_again(gesta, error):
+    done = []
+
+    async def fails() -> None:
+        done.append("fails")
+        raise error
+
+    async def works() -> None:
+        done.append("works")
+
+    async with engine_of(Provider()) as engine:
+        sweeper = engine.pipeline.sweep
+        sweeper._chores = [sweep.Chore("first", 0.0, fails), sweep.Chore("second", 0.0, works)]
+        await sweeper.step()
+        assert done == ["fails", "works"]
+        assert engine.pipeline.process.telemetry.metrics.chores_failed == {("first",): 1}
+        await sweeper.step()
+        # A failing chore pauses.
+        assert done == ["fails", "works", "works"]
+        await pass_time(gesta, sweep.FAILED_SECONDS)
+        done.clear()
+        await sweeper.step()
+        assert "works" in done
+        assert engine.pipeline.process.telemetry.metrics.chores_failed[("first",)] > 1
 
 
 async def test_a_request_scheduled_for_later_is_executed_then_and_not_before(gesta):
@@ -453,8 +479,7 @@ async def test_a_chore_that_fails_is_not_tried_again_before_its_period():
         tries.append(1)
         raise StoreError("out of reach")
 
-    chore = sweep.Chore(60.0, fail)
-    for now in (0.0, 59.0, 60.0):
-        with suppress(StoreError):
-            await chore.do(now)
+    chore = sweep.Chore("fails", 60.0, fail)
+    errors = [await chore.do(now) for now in (0.0, 59.0, 60.0)]
+    assert [type(error) for error in errors] == [StoreError, type(None), StoreError]
     assert len(tries) == 2

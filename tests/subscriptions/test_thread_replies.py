@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from gesta import Engine
+from gesta.engine.request import Request
 from gesta.errors import BadConfig
 from gesta.flows import slack, ticket
 from gesta.intake.inbound import slack as slack_events
@@ -118,6 +119,67 @@ async def test_a_dead_letter_is_reported_once_without_details(gesta: Harness) ->
         await gesta.settle()
     assert [text for text, _, _ in replies(gesta)] == [FAILED, CREATED]
     assert len(gesta.sandbox.backlog.effects) == 1
+
+
+async def reply_of(engine: Engine, status: str) -> Request:
+    (view,) = await engine.find(flow="notification.slack", status=status)
+    return await engine.request(view.state.id)
+
+
+async def test_a_redriven_failure_reply_is_not_sent_after_the_ticket_succeeded(
+    gesta: Harness,
+) -> None:
+    async with engine_of() as engine:
+        await set_up(engine)
+        gesta.sandbox.backlog.next(error="7")
+        gesta.sandbox.slack.next(error="service_unavailable", times=5)
+        receipt = await post(engine, gesta, f"{KEYWORD} x")
+        await gesta.settle()
+        reply = await reply_of(engine, "failed")
+        assert receipt.request is not None
+        await (await engine.request(receipt.request.request_id)).redrive()
+        await gesta.settle()
+        await reply.redrive()
+        await gesta.settle()
+        assert [text for text, _, _ in replies(gesta)] == [CREATED]  # S3-28: the last word is true
+        view = await engine.get(reply.id)
+    assert (view.state.status, view.state.reason) == ("cancelled", "outdated")
+
+
+async def test_a_failure_reply_that_waits_is_not_sent_once_the_ticket_has_succeeded(
+    gesta: Harness,
+) -> None:
+    async with engine_of() as engine:
+        await set_up(engine)
+        gesta.sandbox.backlog.next(error="7")
+        await engine.admin.pause(flow="notification.slack")
+        receipt = await post(engine, gesta, f"{KEYWORD} x")
+        await gesta.settle()
+        assert receipt.request is not None
+        await (await engine.request(receipt.request.request_id)).redrive()
+        await gesta.settle()
+        await engine.admin.resume(flow="notification.slack")
+        await gesta.settle()
+    assert [text for text, _, _ in replies(gesta)] == [CREATED]
+
+
+async def test_a_failure_reply_waits_while_its_ticket_is_under_way(gesta: Harness) -> None:
+    async with engine_of() as engine:
+        await set_up(engine)
+        gesta.sandbox.backlog.next(error="7", times=2)
+        gesta.sandbox.slack.next(error="service_unavailable", times=5)
+        receipt = await post(engine, gesta, f"{KEYWORD} x")
+        await gesta.settle()
+        reply = await reply_of(engine, "failed")
+        await engine.admin.pause(flow="ticket.backlog")
+        assert receipt.request is not None
+        await (await engine.request(receipt.request.request_id)).redrive()
+        await reply.redrive()
+        await gesta.settle(days=0.01)
+        assert replies(gesta) == []
+        await engine.admin.resume(flow="ticket.backlog")
+        await gesta.settle()
+    assert [text for text, _, _ in replies(gesta)] == [FAILED]  # S3-28: it failed again
 
 
 async def test_a_lost_checkpoint_causes_no_second_reply(gesta: Harness) -> None:

@@ -29,7 +29,9 @@ class Posted:
     )
     event_id: Annotated[
         str | None,
-        typer.Option("--event-id", metavar="ID", help="Post an event again: a duplicate."),
+        typer.Option(
+            "--event-id", metavar="ID", help="Of the event. The same id again is a duplicate."
+        ),
     ] = None
     ts: Annotated[
         str | None, typer.Option("--ts", metavar="TS", help="Of the message: 1700000000.000100.")

@@ -133,9 +133,13 @@ class Resolve(Command, frozen=True, gc=False):
 
 
 class Cancel(Command, frozen=True, gc=False):
-    """`active`: an attempt is running, so its outcome decides."""
+    """`active`: an attempt is running, so its outcome decides. `reason`: a short, stable code where
+    the engine cancels.
+    """
 
     active: bool = False
+    reason: str = ""
+    detail: str = ""
 
 
 class Withdraw(Command, frozen=True, gc=False):

@@ -36,9 +36,31 @@ STATUS_WEBHOOKS, ALERTING = "gesta/webhooks", "gesta/alerts"
 #: The steps of sagas carry this, followed by the flow and id of the saga. Unlike those above they
 #: are reported as any other request.
 OF_SAGA = "gesta/saga/"
-#: Replies in the thread of a Slack message that asked for an issue.
+#: Replies in the thread of a Slack message that asked for an issue. A reply that the issue could
+#: not be created carries this, followed by `/` and the flow and id of the ticket (`about_failed`).
 REPLIES = "gesta/replies"
-OWN_SOURCES = frozenset({STATUS_WEBHOOKS, ALERTING, REPLIES})
+
+
+def is_own(source: str) -> bool:
+    """Whether the engine submitted the request to report another one."""
+    return source in (STATUS_WEBHOOKS, ALERTING) or is_reply(source)
+
+
+def is_reply(source: str) -> bool:
+    return source == REPLIES or source.startswith(f"{REPLIES}/")
+
+
+def about_failed(flow: str, request_id: str) -> str:
+    """The source of a reply that is true only as long as that request has not succeeded."""
+    return f"{REPLIES}/{flow}/{request_id}"
+
+
+def premise_of(source: str) -> tuple[str, str] | None:
+    """Flow and id of the request that must not have succeeded; None: it is sent in any case."""
+    if not source.startswith(f"{REPLIES}/"):
+        return None
+    flow, _, request_id = source.removeprefix(f"{REPLIES}/").partition("/")
+    return flow, request_id
 
 
 class Event(msgspec.Struct, frozen=True, gc=False):

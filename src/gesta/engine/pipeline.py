@@ -26,6 +26,7 @@ from gesta.intake.batch_throttle import BatchThrottle
 from gesta.intake.flow_checks import FlowChecks
 from gesta.intake.inbound.boundary import Consumer, Publisher
 from gesta.intake.inbound.boundary_dead_letters import BoundaryDeadLetters
+from gesta.intake.inbound.event_ids import EventIds
 from gesta.intake.inbound.inbox import Inbox
 from gesta.intake.inbound.queue_age import QueueAge
 from gesta.intake.job_contract import JobReading
@@ -196,6 +197,7 @@ class Pipeline:
             process=self.process,
         )
         self.inbox = Inbox(
+            event_ids=EventIds(self.environment.stores.key_claims, self.identity),
             flows=self.flows,
             config=self.config,
             intake=self.intake,
@@ -344,11 +346,15 @@ class Pipeline:
             loader=self.loader,
             recorder=self.recorder,
             chores=[
-                Chore(0.0, retention.step),
-                Chore(EXPIRED_PERIOD_SECONDS, lease_expiry.step),
-                Chore(HELD_PERIOD_SECONDS, self.pausing.let_go_of_all),
-                Chore(STORE_PERIOD_SECONDS, partial(stores.token_buckets.forget, BUCKETS)),
-                Chore(STORE_PERIOD_SECONDS, self.store_metrics.step),
+                Chore("retention", 0.0, retention.step),
+                Chore("lease_expiry", EXPIRED_PERIOD_SECONDS, lease_expiry.step),
+                Chore("held_jobs", HELD_PERIOD_SECONDS, self.pausing.let_go_of_all),
+                Chore(
+                    "token_buckets",
+                    STORE_PERIOD_SECONDS,
+                    partial(stores.token_buckets.forget, BUCKETS),
+                ),
+                Chore("store_metrics", STORE_PERIOD_SECONDS, self.store_metrics.step),
             ],
             process=process,
         )

@@ -26,6 +26,8 @@ BATCH = 200
 LOOK_AGAIN_MS = 60_000
 #: How often, and how long untouched, before a request that wants a job is checked for having one.
 LOST_PERIOD_SECONDS = 60.0
+#: A chore that failed is tried again after this, or after its period if that is longer.
+FAILED_SECONDS = 5.0
 LOST_BATCH = 2_000
 LOST_AGE_MS = 60_000
 #: A queue without UniqueJobs cannot say whether it has a job. A request that wants one and has not
@@ -38,15 +40,23 @@ UNSEEN_TIMES_MAX = 16
 class Chore:
     """Something that the sweeper does at most once in a period."""
 
-    def __init__(self, period_seconds: float, step: Callable[[], Awaitable[object]]) -> None:
-        self._period_seconds, self._step = period_seconds, step
-        self._done_at = float("-inf")
+    def __init__(
+        self, name: str, period_seconds: float, step: Callable[[], Awaitable[object]]
+    ) -> None:
+        self.name, self._period_seconds, self._step = name, period_seconds, step
+        self._next_at = float("-inf")
 
-    async def do(self, now: float) -> None:
-        if now - self._done_at >= self._period_seconds:
-            # Also if it fails: it must not keep the sweeper from the rest until the store is back.
-            self._done_at = now
+    async def do(self, now: float) -> Exception | None:
+        """The error if it fails: a failing chore keeps no other from being done."""
+        if now < self._next_at:
+            return None
+        self._next_at = now + self._period_seconds
+        try:
             await self._step()
+        except Exception as error:  # noqa: BLE001 -- the other chores must go on
+            self._next_at = now + max(self._period_seconds, FAILED_SECONDS)
+            return error
+        return None
 
 
 class Sweeper:
@@ -67,7 +77,7 @@ class Sweeper:
             stores.live_jobs,
         )
         self._has_unique_jobs = stores.unique_jobs is not None
-        self._chores = [*chores, Chore(LOST_PERIOD_SECONDS, self._restore_lost_jobs)]
+        self._chores = [*chores, Chore("lost_jobs", LOST_PERIOD_SECONDS, self._restore_lost_jobs)]
         self._process, self._runtime, self._telemetry = process, process.runtime, process.telemetry
         self.role = Role(ROLE, owner=process.owner, leases=stores.leases, runtime=process.runtime)
         #: When the next request has to be looked at, for tests that own the clock.
@@ -91,7 +101,9 @@ class Sweeper:
                 break
         now = self._runtime.monotonic()
         for chore in self._chores:
-            await chore.do(now)
+            error = await chore.do(now)
+            if error is not None:
+                self._telemetry.chore_failed(chore.name, error)
 
     async def _deal_with(self, due: list[View]) -> None:
         """Bounded batches: what was dealt with is postponed, so the next batch is another one."""

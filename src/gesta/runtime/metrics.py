@@ -139,6 +139,8 @@ class Metrics(Collector):
         self.moved: dict[tuple[str, str], int] = {}
         #: (source, verdict) → inbound events, refused ones included.
         self.inbound: dict[tuple[str, str], int] = {}
+        #: (chore of the sweeper,) → how often it failed.
+        self.chores_failed: dict[tuple[str], int] = {}
         #: Requests that retention has removed.
         self.removed = 0
         #: (flow, alarm) → 1 while it is raised.
@@ -180,6 +182,13 @@ class Metrics(Collector):
             "Inbound events by what became of them",
             ["source", "verdict"],
             self.inbound,
+        )
+        yield _family(
+            CounterMetricFamily,
+            "gesta_chores_failed",
+            "Chores of the sweeper that failed and are tried again",
+            ["chore"],
+            self.chores_failed,
         )
         yield CounterMetricFamily(
             "gesta_requests_removed", "Old requests that retention removed", value=self.removed

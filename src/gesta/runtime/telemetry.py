@@ -508,6 +508,12 @@ class Telemetry:
     def store_failed(self, component: str, error: Exception) -> None:
         self.log.error("store failed, trying again", component=component, error=str(error))
 
+    def chore_failed(self, chore: str, error: Exception) -> None:
+        counts = self.metrics.chores_failed
+        counts[chore,] = counts.get((chore,), 0) + 1
+        text = f"{type(error).__name__}: {error}"
+        self.log.error("chore failed, trying again", chore=chore, error=text)
+
     def channel_left_out(self, missing: MissingExtra) -> None:
         self.log.info("channel left out", namespace=missing.name, error=str(missing))
 

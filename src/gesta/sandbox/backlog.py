@@ -18,6 +18,24 @@ _REQUIRED: Final = ("projectId", "summary", "issueTypeId", "priorityId")
 _SUMMARY_LENGTH_MAX: Final = 255
 #: The status of a code, where it is not 400.
 _STATUSES: Final = {"1": 500, "4": 403, "5": 403, "6": 404, "11": 401, "13": 429}
+#: Backlog's codes by gesta's reasons for them.
+_NAMED: Final = {
+    "internal_error": "1",
+    "licence_error": "2",
+    "licence_expired": "3",
+    "access_denied": "4",
+    "unauthorized_operation": "5",
+    "no_resource": "6",
+    "invalid_request": "7",
+    "space_over_capacity": "8",
+    "resource_overflow": "9",
+    "too_large": "10",
+    "authentication_error": "11",
+    "mfa_required": "12",
+    "rate_limited": "13",
+}
+#: A code that Backlog does not have, for errors that have neither number nor name.
+_UNKNOWN_CODE: Final = "999"
 _CODES: Final = {401: "11", 403: "5", 404: "6", 429: "13", 500: "1"}
 #: What a space may do in a minute, as Backlog reports it.
 _LIMIT: Final = 600
@@ -26,8 +44,9 @@ _LIMIT: Final = 600
 class FakeBacklog(Receiver):
     """The fake behind a space of Backlog.
 
-    `on("key-1", error="11")` refuses an API key, `on("7", error="6")` a project. `remaining` is
-    what the rate-limit headers say; `reset_seconds` when the limit begins anew.
+    `on("key-1", error="11")` refuses an API key, `on("7", error="no_resource")` a project: by the
+    number of Backlog's code, or by gesta's reason for it. `remaining` is what the rate-limit
+    headers say; `reset_seconds` when the limit begins anew.
     """
 
     name = "backlog"
@@ -72,6 +91,9 @@ class FakeBacklog(Receiver):
 
     def refusal(self, fault: Fault) -> Reply:
         code = fault.error or _CODES.get(fault.status or 0, "")
+        code = _NAMED.get(code, code)
+        if code and not code.isdecimal():
+            code = _UNKNOWN_CODE
         status = fault.status or _STATUSES.get(code, 400)
         refused, wait = self._error(status, code), retry_after_header(fault)
         headers = dict(refused.headers) | wait

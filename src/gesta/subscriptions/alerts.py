@@ -16,7 +16,7 @@ import msgspec
 
 from gesta.domain import events as e
 from gesta.domain.codec import decode_meta, event_types
-from gesta.domain.status_events import ALERTING, REPLIES
+from gesta.domain.status_events import ALERTING, is_reply
 from gesta.errors import Conflict, GestaError, Overloaded, StoreError
 from gesta.flows.flow import Flow, Notice, Payload
 from gesta.intake.submit import Intake
@@ -288,7 +288,7 @@ class Alerting(LogConsumer):
             else known.event
         )
         if isinstance(event, e.Failed):
-            if meta.source == REPLIES and not event.retryable:
+            if is_reply(meta.source) and not event.retryable:
                 # The issue exists; that Slack refused the reply is logged.
                 return None
             kind = "dead_letter"

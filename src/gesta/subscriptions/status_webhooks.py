@@ -3,7 +3,7 @@
 For each event and each `webhook.subscription` of its tenant that covers it, this submits a request
 of `notification.webhook`. The key is made of the subscription's code and the event's id, so a
 crash between submit and checkpoint causes no second one. Events of these requests are not sent
-(`OWN_SOURCES`).
+(`is_own`).
 
 One process at a time does this for all tenants, and none until a tenant subscribes for the first
 time.
@@ -16,7 +16,7 @@ import msgspec
 from gesta.domain.durations import iso
 from gesta.domain.ids import KEY_LENGTH_MAX, covers
 from gesta.domain.state import State
-from gesta.domain.status_events import OWN_SOURCES, STATUS_WEBHOOKS, Event
+from gesta.domain.status_events import STATUS_WEBHOOKS, Event, is_own
 from gesta.errors import Conflict, Fenced, InvalidRequest
 from gesta.flows.flow import Flow, Payload
 from gesta.flows.webhook import SUBSCRIPTION, Message, WebhookSubscription, endpoint_error
@@ -79,9 +79,7 @@ class StatusWebhooks(OnDemandConsumer):
         position = await self._begin()
         batch = await self._events.follow(position, BATCH)
         words = {
-            at: one
-            for at, one in self._words(batch, _every).items()
-            if one[1].source not in OWN_SOURCES
+            at: one for at, one in self._words(batch, _every).items() if not is_own(one[1].source)
         }
         subscribed = await self._subscribed({meta.tenant for _, meta in words.values()})
         events = await self._status_events(
@@ -108,7 +106,7 @@ class StatusWebhooks(OnDemandConsumer):
         return await self._pass(batch)
 
     def _is_silent(self, state: State) -> bool:
-        return state.source in OWN_SOURCES
+        return is_own(state.source)
 
     async def _subscribed(self, tenants: Collection[str]) -> Mapping[str, Sequence[Listening]]:
         """Tenant → its working subscriptions; one call reads the events of all their configs."""

@@ -4,7 +4,8 @@ none.
 The reply is a request of `notification.slack` of its own. Its key is made of the ticket and its
 outcome, so a crash between submit and checkpoint causes no second one, and whatever happens to the
 reply, the issue is never created again. A ticket that failed, was redriven and succeeded gets both
-replies. A reply that Slack refuses for good is logged and is no dead letter: the issue exists.
+replies, in this order: the worker does not send a failure that is no longer true. A reply that
+Slack refuses for good is logged and is no dead letter: the issue exists.
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,7 +13,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from gesta.domain.commands import Purge
-from gesta.domain.status_events import REPLIES, Event
+from gesta.domain.status_events import REPLIES, Event, about_failed, is_reply
 from gesta.errors import Conflict, GestaError, InvalidRequest, StoreError
 from gesta.flows import ticket
 from gesta.flows.flow import Flow, Payload
@@ -61,7 +62,7 @@ class ThreadReplies(OnDemandConsumer):
             at: (word, meta)
             for at, (word, meta) in self._words(batch, (ticket.NAME, SLACK).__contains__).items()
             if (meta.flow == ticket.NAME and word in ("completed", "failed"))
-            or (meta.flow == SLACK and word == "failed" and meta.source == REPLIES)
+            or (meta.flow == SLACK and word == "failed" and is_reply(meta.source))
         }
         events = await self._status_events(batch, words)
         if events:
@@ -116,7 +117,7 @@ class ThreadReplies(OnDemandConsumer):
             correlation_id=event.correlation_id,
             causation_id=event.request_id,
             test=event.test,
-            source=REPLIES,
+            source=REPLIES if is_done else about_failed(event.flow, event.request_id),
         )
         return message, options
 

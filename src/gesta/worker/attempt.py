@@ -47,6 +47,7 @@ from gesta.worker.deadlines import Deadlines
 from gesta.worker.lease import Lease
 from gesta.worker.outcome_sanitizer import discreet, has_private_texts, protected, sound
 from gesta.worker.preflight import Finding, Guard, examine, settle_of, settled
+from gesta.worker.premise import OF_CALLERS, check_premise
 from gesta.worker.release import JobRelease, unusable
 
 if TYPE_CHECKING:
@@ -230,6 +231,8 @@ class Attempts:
         self._prepare(run)
         started_ms, started = self._runtime.now_ms(), self._runtime.monotonic()
         try:
+            if run.view.state.source != OF_CALLERS and not run.asking:
+                await check_premise(run.view.state, self._recorder)
             if run.flow.render is not None and run.obstacle is None:
                 await self._render(run, run.flow.render, started_ms)
             if run.flow.journal and not await self._journal(run):

@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from gesta.errors import StoreError
+from gesta.intake.submit import Intake
 from gesta.sandbox.slack import signed
 from tests.intake.inbound.stage import CHANNEL, KEYWORD, PATH, SECRET, TEAM, Stage
 
@@ -257,6 +259,36 @@ async def test_two_events_about_one_message_create_one_issue(slack_to_backlog: S
     assert again.body["events"][0]["verdict"] == "duplicate"
     await stage.ended("completed")
     assert stage.issues == ["once"]  # S3-2
+
+
+async def test_an_event_id_that_comes_with_another_message_creates_nothing(
+    slack_to_backlog: Stage,
+) -> None:
+    stage = slack_to_backlog
+    first = stage.event(f"{KEYWORD} once", event_id="Ev0SAME")
+    other = stage.event(f"{KEYWORD} twice", event_id="Ev0SAME")
+    verdicts = [
+        (await stage.post(one)).body["events"][0]["verdict"] for one in (first, other, first)
+    ]
+    assert verdicts == ["accepted", "duplicate", "duplicate"]  # R3-6
+    await stage.ended("completed")
+    assert stage.issues == ["once"]
+
+
+async def test_an_event_whose_id_was_claimed_before_a_crash_is_accepted_when_it_comes_again(
+    slack_to_backlog: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stage, event = slack_to_backlog, slack_to_backlog.event(f"{KEYWORD} once")
+
+    async def lost(*_: object) -> None:
+        raise StoreError("the disk is gone")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(Intake, "submit", lost)
+        assert (await stage.post(event)).status == 503  # S3-18
+    assert (await stage.post(event)).body["events"][0]["verdict"] == "accepted"
+    await stage.ended("completed")
+    assert stage.issues == ["once"]
 
 
 async def test_what_is_stored_is_the_message_of_the_document(here: Stage) -> None:

@@ -348,7 +348,7 @@ def _cancel(state: State, command: Cancel, rules: Rules, _: object) -> list[e.Ev
         raise CommandRefused("in_doubt", f"the effect may have happened; {advice}")
     if command.active or state.started is not None:
         return [] if state.cancel_requested else [e.Updated("cancel_requested")]
-    return [e.Cancelled(state.attempts)]
+    return [e.Cancelled(state.attempts, command.reason, command.detail)]
 
 
 def _withdraw(state: State, command: Withdraw, *_: object) -> list[e.Event]:

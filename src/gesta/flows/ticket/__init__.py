@@ -10,6 +10,7 @@ Backlog's answer, and the outcome:
 - Codes 2 to 10: Rejected with a reason of gesta.
 - Code 1, 5xx, a lost answer: Unknown. Backlog is searched for the marker in the description.
 - No connection: Retry, three attempts in all.
+- No space or no project is stored: the request is held until it is.
 
 Backlog has no idempotency key. The marker is searched before an issue is created again, whatever
 the reason. The window for a duplicate: the issue was created, its answer was lost, and a person
@@ -27,8 +28,9 @@ from gesta.domain.event_message import (
     DEAD_LETTERS_ALARM,
     DEPTH_ALARM,
     TRIES_MAX,
+    VISIBILITY_SECONDS,
 )
-from gesta.domain.outcome import Done, Outcome, Rejected, Retry, Unknown
+from gesta.domain.outcome import Done, Outcome, Retry, Unknown
 from gesta.domain.retry_policy import RetryPolicy
 from gesta.flows.attempt import Attempt
 from gesta.flows.deferrals import SECRET_MISSING, ConfigMissing, CredentialRefused, Postponed
@@ -55,9 +57,9 @@ from gesta.flows.ticket.message import (
     project_codes,
 )
 from gesta.intake.inbound.slack import TEAM, Team
-from gesta.outbound.http import AttemptEnded, HttpResponse
+from gesta.outbound.http import HttpResponse
 from gesta.outbound.rate_limits import Limit
-from gesta.tenants.config import TenantConfig, not_stored
+from gesta.tenants.config import TenantConfig
 
 __all__ = ["NAME", "Project", "Space", "Ticket", "flow"]
 
@@ -65,8 +67,10 @@ __all__ = ["NAME", "Project", "Space", "Ticket", "flow"]
 ASK_AFTER_SECONDS: Final = 30.0
 #: A try ends before the visibility of its message would.
 DEADLINE_SECONDS: Final = 45.0
-#: Three tries in all, and the waits between them.
-RETRY: Final = RetryPolicy(attempts=TRIES_MAX, schedule_seconds=(1.0, 3.0, 9.0))
+#: Three tries in all, and the waits between them: an outage of five minutes makes no dead letters.
+RETRY: Final = RetryPolicy(
+    attempts=TRIES_MAX, schedule_seconds=(float(VISIBILITY_SECONDS), 5.0 * VISIBILITY_SECONDS)
+)
 _REASONS: Final = frozenset(
     {
         *(reason for _, reason in MEANINGS.values()),
@@ -170,7 +174,7 @@ def _project(ticket: Ticket, attempt: Attempt) -> Project:
         if stored is not None:
             assert isinstance(stored.body, Project)
             return stored.body
-    raise AttemptEnded(Rejected("project_missing", not_stored(PROJECT, codes[-1])))
+    raise ConfigMissing(PROJECT, codes[-1], "project_missing")
 
 
 def _limit(ticket: Ticket, space: Space) -> Limit:

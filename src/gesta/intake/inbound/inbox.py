@@ -2,8 +2,7 @@
 
 An accepted event is a request of the flow that it leads to. Its key is that of the action, so a
 repeated, late or doubled event leads to nothing more. An event about a request that exists is a
-command to it. An ignored event is a request of the source's
-own flow that ends as `ignored`.
+command to it. An ignored event is a request of the source's own flow that ends as `ignored`.
 """
 
 from __future__ import annotations
@@ -27,6 +26,7 @@ from gesta.errors import (
     UnknownFlow,
 )
 from gesta.flows.flow import Flow, Payload
+from gesta.intake.inbound.event_ids import EventIds
 from gesta.intake.inbound.source import (
     Action,
     Challenge,
@@ -80,9 +80,11 @@ class Inbox:
         intake: Intake,
         loader: Loader,
         recorder: Recorder,
+        event_ids: EventIds,
         process: Process,
     ) -> None:
         self._flows, self._config, self._intake = flows, config, intake
+        self._event_ids = event_ids
         self._loader, self._recorder = loader, recorder
         self._runtime, self._ids = process.runtime, process.ids
         self._telemetry = process.telemetry
@@ -195,6 +197,10 @@ class Inbox:
         target = self._flows.get(action.flow)
         if target is None:
             raise UnknownFlow(repr(action.flow), name=action.flow, known=self._flows)
+        if action.claims_event and not await self._event_ids.claim(
+            tenant, flow.name, one.id, action.key
+        ):
+            return Receipt(one.id, "duplicate")
         options = Options(action.key, tenant, priority=action.priority, correlation_id=one.id)
         try:
             accepted = await self._intake.submit(action.payload(target.payload), options)

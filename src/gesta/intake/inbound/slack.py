@@ -301,7 +301,11 @@ def _of(message: EventMessage, team: Team, facts: Mapping[str, str]) -> Received
         return kind(event=message, **more)
 
     action = Action(
-        team.flow, payload, message_key(team_id, event.channel, event.ts), team.priority * 2
+        team.flow,
+        payload,
+        message_key(team_id, event.channel, event.ts),
+        claims_event=bool(metadata.event_id),
+        priority=team.priority * 2,
     )
     return Received(message.message_id, action, facts, message)
 

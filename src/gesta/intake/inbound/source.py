@@ -71,6 +71,9 @@ class Action(msgspec.Struct, frozen=True):
     payload: Callable[[type[Payload]], Payload]
     #: The same for every event that must lead to this request only once.
     key: str
+    #: Whether an event with the same id and another key leads to nothing. Not needed where the key
+    #: is made of the id.
+    claims_event: bool = False
     #: Of the request: 1 to 10.
     priority: int = 5
 
