@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 
 import pytest
@@ -13,14 +14,21 @@ from tests.http_api.served import note, served
 
 
 async def ended(api, key: str, text: str) -> str:
+    """The address of a request that has ended; one with the text "later" waits for a retry."""
+    if text == "later":
+        return await retrying(api, key)
     body = {"flow": "shop.note", "payload": {"text": text}}
-    made = await api.call(
-        "POST",
-        "/v1/requests?wait=500ms" if text == "later" else "/v1/requests?wait=20s",
-        body,
-        key=key,
-    )
+    made = await api.call("POST", "/v1/requests?wait=20s", body, key=key)
     return str(made.headers["Location"])
+
+
+async def retrying(api, key: str) -> str:
+    """The address of a request whose first attempt has failed."""
+    here = f"/v1/requests/{(await api.submit(key, 'later')).body['id']}"
+    async with asyncio.timeout(20):
+        while (await api.call("GET", here, key=key)).body["attemptCount"] == 0:
+            await asyncio.sleep(0.02)
+    return here
 
 
 async def test_a_waiting_request_is_cancelled_by_the_key_on_record(api):
@@ -149,7 +157,7 @@ async def test_an_id_that_two_flows_use_needs_the_flow_and_the_conflict_names_bo
     flows = [note, replace(ticket, request_id=lambda payload: payload.id)]
     async with served(store_url, flows=flows) as api:
         key = await api.key()
-        own = (await api.submit(key, "later")).body["id"]
+        own = (await retrying(api, key)).rsplit("/", 1)[1]
         body = {"flow": "shop.ticket", "payload": {"id": own}}
         assert (await api.call("POST", "/v1/requests", body, key=key)).status == 202
         for method, path in (

@@ -22,6 +22,7 @@ from gesta.engine.environment import Environment, Wiring
 from gesta.errors import StoreError
 from gesta.flows import card, slack, ticket
 from gesta.intake.inbound import slack as slack_events
+from gesta.intake.inbound.queue_age import QueueAge
 from gesta.maintenance.queue_alarms import standings
 from gesta.maintenance.unknown_money import unknown_money
 from gesta.ports.boundary_queue import BoundaryCounts, BoundaryQueue, Delivery, Envelope
@@ -173,6 +174,23 @@ async def test_events_that_wait_while_no_worker_runs_grow_old(
             assert inbound_alarms(engine) == expected  # R3-16
         # A consumer that receives a young message knows better.
         await engine.pipeline.inbound_age.received(gesta.runtime.now_ms())
+        await engine.pipeline.store_metrics.step()
+        assert inbound_alarms(engine) == set()
+
+
+async def test_the_age_alarm_ends_when_the_consumer_that_noted_it_has_stopped(
+    gesta: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with engine_with_boundary(gesta, monkeypatch, work=False) as (engine, queue):
+        queue.found = BoundaryCounts(waiting=1, in_flight=0, dead=0)
+        checkpoints = engine.pipeline.environment.stores.checkpoints
+        stopping, going_on = (QueueAge(checkpoints, gesta.runtime) for _ in range(2))
+        await going_on.received(gesta.runtime.now_ms())
+        await stopping.received(gesta.runtime.now_ms() - 601_000)
+        await engine.pipeline.store_metrics.step()
+        assert inbound_alarms(engine) == {"age"}
+        gesta.advance(61)
+        await going_on.received(gesta.runtime.now_ms())
         await engine.pipeline.store_metrics.step()
         assert inbound_alarms(engine) == set()
 

@@ -197,7 +197,7 @@ async def test_amazons_ways_lead_to_the_sandbox_as_well(gesta, wire):
         assert wire.used == []
         trial = engine.pipeline.pool._attempts.tools.sandbox_mode
         assert trial is not None
-        assert [one.type for one in trial.sandbox.ses.effects] == ["letter"]
+        assert [one.type for one in trial.sandbox.ses.effects] == ["email"]
 
 
 async def test_a_code_that_is_none_of_those_stored_fails_a_test_as_it_would_a_live_request(

@@ -23,8 +23,6 @@ class QueueAge:
         self._noted_at = float("-inf")
         #: When the oldest message since the last note was sent.
         self._oldest_ms: int | None = None
-        #: There may be a note, of an earlier process, too.
-        self._may_be_noted = True
 
     async def received(self, sent_ms: int) -> None:
         """A consumer has received a message that was sent then."""
@@ -34,12 +32,11 @@ class QueueAge:
             self._oldest_ms = oldest
             return
         self._noted_at, self._oldest_ms = now, None
-        is_old = self._runtime.now_ms() - oldest >= OLD_SECONDS * 1000
-        if is_old:
+        if self._runtime.now_ms() - oldest >= OLD_SECONDS * 1000:
             await self._note(oldest)
-        elif self._may_be_noted:
+        elif await self._checkpoints.position(CHECKPOINT):
+            # Also the note of another consumer, which may have stopped since.
             await self._checkpoints.forget(CHECKPOINT)
-        self._may_be_noted = is_old
 
     async def watch(self, counts: BoundaryCounts, *, has_workers: bool) -> int | None:
         """As `oldest_ms`. Notes that events wait for a worker, and removes a note that is over."""
