@@ -85,7 +85,7 @@ async def test_a_request_expires_when_its_time_to_live_is_over(gesta):
             Note(), ttl=timedelta(seconds=90), deliver_at=moment(gesta, seconds=10)
         )
         await let_run(gesta)
-    # Nobody works while it expires.
+    # No worker runs while it expires.
     gesta.advance(200)
     async with engine_of(provider) as engine:
         await gesta.settle()
