@@ -5,6 +5,7 @@ from typing import Any
 import apsw
 import pytest
 
+from gesta.domain.lifecycles import STATUSES
 from tests.cli.running import events_in, work
 from tests.cli.shop import APP
 
@@ -154,6 +155,20 @@ def test_list_filters_and_says_why(cli, shop):
     assert "bad_address" in table
     assert "my-key" in table
     assert "--limit" in cli("list", "--limit", "1").err
+
+
+@pytest.mark.parametrize("status", STATUSES)
+def test_list_filters_by_every_status_that_a_request_may_have(cli, shop, status):
+    """`ignored` and the statuses of payments were refused."""
+    shop("done")
+    answer = cli("list", "--status", status, "--json")
+    assert (answer.code, len(answer.items)) == (0, int(status == "completed")), answer.err
+
+
+def test_a_status_that_does_not_exist_is_refused_with_those_that_do(cli, shop):
+    answer = cli("list", "--status", "done")
+    assert answer.code == 2
+    assert "'ignored'" in answer.err
 
 
 def test_what_a_key_led_to_is_listed_before_a_worker_ran(cli):
