@@ -1,5 +1,5 @@
-"""What the tests of the stations share: a provider that plays a script, ports that fail on demand,
-the death of a process.
+"""What the tests of the components share: a provider that plays a script, ports that fail on
+demand, the death of a process.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from gesta.requests.waiters import outcome_of
 from gesta.testing.plugin import Harness
 
 FLOW = "test.note"
-URL = "memory:stations"
+URL = "memory:components"
 
 Play = Outcome | BaseException | Callable[[Any, Attempt], Awaitable[object]]
 
@@ -171,7 +171,7 @@ async def append_raw(
     *,
     flow: str = FLOW,
 ) -> None:
-    """Write an event as another process, another version of the code, or a fault would have written
+    """Write an event as another process, another version of the code, or a bug would have written
     it.
     """
     names = {
