@@ -19,7 +19,7 @@ from gesta.domain.ids import event_id
 from gesta.domain.outcome import Outcome, UnknownPolicy
 from gesta.domain.retry_policy import RetryPolicy
 from gesta.errors import StoreError
-from gesta.ports.event_store import Append, NewEvent, Recorded
+from gesta.ports.event_store import Append, Appended, NewEvent, Recorded
 from gesta.requests.waiters import outcome_of
 from gesta.testing.plugin import Harness
 
@@ -189,9 +189,10 @@ async def append_raw(
     event = NewEvent(
         event_id(engine.pipeline.process.ids.new_bytes(), 0), f"{flow}.{type_name}", data, meta
     )
-    await engine.pipeline.environment.stores.events.append(
+    (verdict,) = await engine.pipeline.environment.stores.events.append(
         [Append(f"{flow}.request-default-{request_id}", expected, (event,))]
     )
+    assert isinstance(verdict, Appended), verdict
 
 
 async def all_events(engine: Engine) -> list[Recorded]:
