@@ -118,7 +118,7 @@ class LeaseReconciliation:
         self._queue, self._lease, self._store_retry = queue, lease, store_retry
         self._runtime = runtime
         self._lost_until = NEVER
-        #: Jobs of which only the queue knows whether they are ours.
+        #: Jobs of which only the queue knows whether this process holds them.
         self._uncertain: set[str] = set()
         self._next_look = 0.0
         self._is_looking = False
@@ -135,7 +135,7 @@ class LeaseReconciliation:
         )
 
     @property
-    def has_uncertain(self) -> bool:
+    def should_look(self) -> bool:
         now = self._runtime.monotonic()
         return (now < self._lost_until or bool(self._uncertain)) and now >= self._next_look
 
@@ -174,7 +174,7 @@ class LeaseReconciliation:
         return sure
 
     async def look(self, known: Iterable[str]) -> list[LeasedJob]:
-        """What is ours beside the jobs that are `known`.
+        """The jobs of this process beside the jobs that are `known`.
 
         Raises StoreError; then it has to be asked again.
         """
