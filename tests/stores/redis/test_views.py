@@ -246,3 +246,55 @@ async def test_the_snapshot_shows_the_final_status_and_the_worker_reads_it(tmp_p
 
         await until(sent)
     assert executed == [8]  # R1-22
+
+
+WHOLE = {"workspaceCode": "w", "templateCode": "t", "channelCode": "c", "data": {"n": 1}}
+
+
+async def test_a_view_whose_first_version_was_lost_is_written_whole(valkey):
+    first = view_of("notification.slack", WHOLE)
+    second = view_of("notification.slack", WHOLE, version=2, updated_at=2000)
+    stored = client_of(valkey)
+    key = f"notification.slack:v1:{{acme}}:message-request:{ID}"
+    async with opened(valkey) as views:
+        await views.save([first], [])
+        await views.save([second], [])
+        expected = stored.hgetall(key)
+        assert expected["data"] == '{"n":1}'
+    stored.flushall()
+    async with opened(valkey) as views:
+        await views.save([first], [])
+        stored.flushall()
+        await views.save([second], [])
+    assert stored.hgetall(key) == expected
+    assert stored.smembers("notification.slack:v1:{acme}:idx:message-request:by-status:queued") == {
+        ID
+    }
+
+
+async def test_a_view_that_another_process_changed_meanwhile_is_written_whole(valkey):
+    views_of = [view_of("notification.slack", WHOLE, version=n, updated_at=n) for n in range(1, 5)]
+    other = view_of("notification.slack", {**WHOLE, "recipient": "r"}, version=2, updated_at=2)
+    stored = client_of(valkey)
+    key = f"notification.slack:v1:{{acme}}:message-request:{ID}"
+    async with opened(valkey) as views, opened(valkey) as others:
+        await views.save([views_of[0]], [])
+        await others.save([other], [])
+        await views.save([views_of[2]], [])
+        assert stored.hget(key, "version") == "3"
+        assert not stored.hexists(key, "recipient")
+        await others.save([other], [])
+        assert stored.hget(key, "version") == "3"
+        assert not stored.hexists(key, "recipient")
+
+
+async def test_an_event_writes_only_the_fields_that_it_changes(valkey):
+    views_of = [view_of("notification.slack", WHOLE, version=n, updated_at=n) for n in (1, 2)]
+    stored = client_of(valkey)
+    async with opened(valkey) as views:
+        await views.save([views_of[0]], [])
+        stored.hset(f"notification.slack:v1:{{acme}}:message-request:{ID}", "data", "untouched")
+        await views.save([views_of[1]], [])
+    found = stored.hgetall(f"notification.slack:v1:{{acme}}:message-request:{ID}")
+    assert found["version"] == "2"
+    assert found["data"] == "untouched"
