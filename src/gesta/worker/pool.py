@@ -109,7 +109,7 @@ class Pool:
             for flow, slots in self._free.items()
             if slots > 0
         }
-        if self._ours.is_in_doubt and not self.eager_dispatcher.on_their_way:
+        if self._ours.has_uncertain and not self.eager_dispatcher.on_their_way:
             self._begin_all(await self._ours.look(self._holding.keys() | self._again.keys()))
         elif free:
             await self._take(free)
@@ -186,7 +186,7 @@ class Pool:
             and settlement.token == again.token
         ):
             self._forget_again(settlement.job_id)
-            self._ours.doubt(settlement.job_id)
+            self._ours.mark_uncertain(settlement.job_id)
 
     def _forget_again(self, job_id: str) -> None:
         if (again := self._again.pop(job_id, None)) is not None:
