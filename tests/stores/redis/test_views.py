@@ -341,7 +341,7 @@ async def test_a_key_of_another_type_is_an_error_and_the_other_flows_are_saved(v
         assert [*(await views.get([key_of(ours.state)])).values()] == [ours]
 
 
-async def test_a_user_that_may_not_run_scripts_is_told_what_to_grant(valkey):
+async def test_the_error_of_a_user_that_may_not_run_scripts_names_what_to_grant(valkey):
     valkey.command("ACL", "SETUSER", "reader", "on", ">right", "~*", "+@all", "-@scripting")
     views = await open_views(f"redis://reader:right@127.0.0.1:{valkey.port}", SystemRuntime())
     with pytest.raises(StoreError, match=r"lacks a permission.*ACL SETUSER"):
