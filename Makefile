@@ -26,7 +26,7 @@ UV  := .venv-lock/bin/uv
 .PHONY: help demo bench test retest quick test-long simulate check format missing requirements-doc wheel lock clean FORCE
 
 help:
-	@echo 'make demo       see a request go the whole road, with faults on the way   (ARGS=--stay)'
+	@echo 'make demo       see a request go through the whole pipeline, with faults on the way  (ARGS=--stay)'
 	@echo 'make test       everything that has to be green: lint, types, all tests'
 	@echo 'make retest     the tests that failed last time, one after the other'
 	@echo 'make quick      the same without what needs a server or a process, about a minute'

@@ -196,7 +196,7 @@ async def call(task: Task) -> Called:
 
 def main() -> None:
     called = run(call(msgspec.json.decode(sys.stdin.buffer.read(), type=Task)))
-    # A line each: whoever reads lines has a limit for one.
+    # A line each: the reader has a limit for a line.
     sys.stdout.writelines(f"{one}\n" for one in called.ids)
     sys.stdout.write(msgspec.json.encode(msgspec.structs.replace(called, ids=[])).decode() + "\n")
 

@@ -48,14 +48,16 @@ class Part(NamedTuple):
 
 async def errors_of(parts: Sequence[Part], subject: Subject) -> list[str]:
     """What is wrong with any part of a run, whose engines are closed."""
-    told: list[str] = []
+    errors: list[str] = []
     for part in parts:
         async with Engine(settings=part.settings, flows=[subject.flow], work=False) as engine:
-            told += await faults(engine, subject, part.since, part.ids, part.expected, part.effects)
-    return told
+            errors += await count_errors(
+                engine, subject, part.since, part.ids, part.expected, part.effects
+            )
+    return errors
 
 
-async def faults(
+async def count_errors(
     engine: Engine, subject: Subject, since: Mark, ids: Sequence[str], expected: int, effects: int
 ) -> list[str]:
     """What is wrong with the requests since then; nothing when each of them has one event of
@@ -70,10 +72,14 @@ async def faults(
         "have more than one event of success": sum(count > 1 for count in events),
         "have a view without success": len(ids) - await _successful_views(engine, subject, ids),
     }
-    told = [f"{count:,} of {expected:,} requests {what}" for what, count in found.items() if count]
+    errors = [
+        f"{count:,} of {expected:,} requests {what}" for what, count in found.items() if count
+    ]
     if subject.has_outside and effects - since.effects != expected:
-        told.append(f"the outside world saw {effects - since.effects:,} effects, not {expected:,}")
-    return told
+        errors.append(
+            f"the outside world saw {effects - since.effects:,} effects, not {expected:,}"
+        )
+    return errors
 
 
 async def _successes(engine: Engine, flow: str, after: int) -> Counter[str]:

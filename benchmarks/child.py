@@ -17,8 +17,8 @@ from gesta.errors import GestaError
 #: The checkout: where `python -m benchmarks…` finds these modules.
 ROOT = Path(__file__).parents[1]
 
-#: Of what a program that failed has written, this much is told.
-TOLD_CHARACTERS = 2_000
+#: The error shows this many characters of what the failed program wrote.
+ERROR_CHARACTERS = 2_000
 
 
 async def run_module(
@@ -42,7 +42,7 @@ async def run_program(
     given: str = "",
     tell: Callable[[str], None] | None = None,
 ) -> str:
-    """The last line that a program prints; each line is told.
+    """The last line that a program prints; each line is printed.
 
     Raises when it fails, with what it has written to stderr.
     """
@@ -69,8 +69,8 @@ async def run_program(
                 await process.wait()
         if process.returncode:
             errors.seek(0)
-            told = errors.read().decode(errors="replace").strip()[-TOLD_CHARACTERS:]
+            reported = errors.read().decode(errors="replace").strip()[-ERROR_CHARACTERS:]
             raise GestaError(
-                f"{' '.join(command[:4])} failed with code {process.returncode}:\n{told}"
+                f"{' '.join(command[:4])} failed with code {process.returncode}:\n{reported}"
             )
     return last

@@ -48,7 +48,7 @@ def run_bench(
 
     figures = _run(work, STAGES, folder)
     print_figures(f"bench: {figures.flow}", figures, rows(figures), json=json)
-    return _verdict(figures.faults)
+    return _verdict(figures.errors)
 
 
 def run_crash_bench(
@@ -67,7 +67,7 @@ def run_crash_bench(
     _check_is_fresh(url)
     figures = _run(work, crash.STAGES, folder)
     print_figures("bench: crash", figures, crash_rows(figures), json=json)
-    return _verdict(figures.faults)
+    return _verdict(figures.errors)
 
 
 def run_processes_bench(
@@ -130,7 +130,7 @@ def run_http_bench(
     _check_is_fresh(url)
     figures = _run(work, over_http.STAGES, folder)
     print_figures("bench: over HTTP", figures, over_http.http_rows(figures), json=json)
-    return _verdict(figures.faults)
+    return _verdict(figures.errors)
 
 
 def run_ingest_bench(
@@ -148,7 +148,7 @@ def run_ingest_bench(
     _check_is_fresh(url)
     figures = _run(work, ingest.STAGES, folder)
     print_figures("bench: events in", figures, ingest.ingest_rows(figures), json=json)
-    return _verdict(figures.faults)
+    return _verdict(figures.errors)
 
 
 def _run(
@@ -179,10 +179,10 @@ async def _unless_interrupted(work: Coroutine[Any, Any, T]) -> T | signal.Signal
             return signal.Signals(interruption.number)
 
 
-def _verdict(faults: Sequence[str]) -> int:
-    for fault in faults:
-        sys.stderr.write(f"wrong count: {fault}\n")
-    return COUNT_IS_WRONG if faults else 0
+def _verdict(errors: Sequence[str]) -> int:
+    for error in errors:
+        sys.stderr.write(f"wrong count: {error}\n")
+    return COUNT_IS_WRONG if errors else 0
 
 
 def _check(plan: Plan, flow: str) -> None:

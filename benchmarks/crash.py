@@ -52,11 +52,11 @@ class CrashFigures(msgspec.Struct, frozen=True, kw_only=True):
     seconds: float
 
     @property
-    def faults(self) -> list[str]:
-        told = {"have no effect": self.lost, "have more than one effect": self.doubled}
+    def errors(self) -> list[str]:
+        counts = {"have no effect": self.lost, "have more than one effect": self.doubled}
         return [
             f"{count:,} of {self.requests:,} requests {what}"
-            for what, count in told.items()
+            for what, count in counts.items()
             if count
         ]
 
@@ -95,7 +95,7 @@ async def measure_crashes(kills: int, store: BenchStore, tell: Tell) -> CrashFig
 
 
 async def _submit(members: Crew) -> None:
-    """On the beat, for ever, whoever is dead."""
+    """At a fixed rate, for ever, also while processes are dead."""
     number, start = 0, time.perf_counter()
     while True:
         await sleep(members.runtime, max(0.0, start + number / RATE - time.perf_counter()))
@@ -140,7 +140,7 @@ async def _kill_one(members: Crew, callers: set[int]) -> list[float]:
 
 
 async def _kill_all(members: Crew, _: set[int]) -> list[float]:
-    """Nobody lives; all are started again at once."""
+    """No process lives; all are started again together."""
     pids = {worker.pid for worker in members.workers}
     killed_at = time.perf_counter()
     for worker in members.workers:

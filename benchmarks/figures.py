@@ -60,7 +60,7 @@ class Measured(msgspec.Struct, frozen=True, kw_only=True):
     rss_idle_mb: float
     idle_cpu_percent: float
     #: What the count found wrong; nothing when every request was done once.
-    faults: list[str]
+    errors: list[str]
 
 
 class PeerFigures(msgspec.Struct, frozen=True, kw_only=True):
@@ -93,7 +93,7 @@ class Figures(Measured, frozen=True, kw_only=True):
     of_plain: float | None
     #: Another system in the same run, where one was asked for.
     peer: PeerFigures | None
-    #: The median of writing 4 KB and syncing them in the same folder. Nobody knows it of another's
+    #: The median of writing 4 KB and syncing them in the same folder. It is unknown for another's
     #: server, nor its file system.
     fsync_ms: float | None
     flow: str

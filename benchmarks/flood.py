@@ -69,7 +69,7 @@ class FloodFigures(msgspec.Struct, frozen=True, kw_only=True):
     flood_requests: int
     flood_done: int
     samples: int
-    #: Of the store's disk; nobody knows it of another's server.
+    #: Of the store's disk; unknown for a server elsewhere.
     fsync_ms: float | None
     file_system: str | None
     python: str

@@ -7,7 +7,7 @@ leaves: two events, a view, no job, and a checkpoint that is past all of them.
 
     python -m benchmarks.history
 
-is told by its first line of input what to copy, and prints how many it has. It is a process of its
+reads from its first line of input what to copy, and prints how many it has. It is a process of its
 own, so that the bench's memory stays the engine's.
 """
 
@@ -32,7 +32,7 @@ from gesta.stores import open_stores
 #: Requests per commit.
 BATCH = 1_000
 
-#: Told how many of how many are written.
+#: Called with how many of how many are written.
 Progress = Callable[[int, int], None]
 
 
@@ -101,10 +101,10 @@ async def _save(stores: Stores, views: Sequence[View]) -> None:
     )
     span = positions.next_span(again=False)
     assert span is not None
-    assert len(span.numbers) == stores.partitions, "somebody else is at work on the store"
+    assert len(span.numbers) == stores.partitions, "another process uses the store"
     moves = positions.moves(span, await stores.events.end())
     is_saved = await stores.transactions.project(views, [], [], moves)
-    assert is_saved, "somebody else is at work on the store"
+    assert is_saved, "another process uses the store"
 
 
 if __name__ == "__main__":

@@ -41,7 +41,7 @@ class IngestFigures(msgspec.Struct, frozen=True, kw_only=True):
     ingest: Rate
     #: At half of the rate above.
     half: Rate
-    faults: list[str]
+    errors: list[str]
 
 
 async def measure_ingest(events: int, store: BenchStore, tell: Tell) -> IngestFigures:
@@ -63,7 +63,7 @@ async def measure_ingest(events: int, store: BenchStore, tell: Tell) -> IngestFi
             half = await call_from_outside(_task(port, events, 2, per_second=rate / 2))
     async with Engine(settings=store.settings, flows=flows) as engine:
         tell("count", 0, 1)
-        faults = await _faults(engine, 2 * events)
+        errors = await _count_errors(engine, 2 * events)
     bound = statistics.mean(bare)
     return IngestFigures(
         events=events,
@@ -71,11 +71,11 @@ async def measure_ingest(events: int, store: BenchStore, tell: Tell) -> IngestFi
         bare_runs=[round(one) for one in bare],
         ingest=rate_of(events, called.seconds, called, bound),
         half=rate_of(events, half.seconds, half, bound),
-        faults=faults,
+        errors=errors,
     )
 
 
-async def _faults(engine: Engine, expected: int) -> list[str]:
+async def _count_errors(engine: Engine, expected: int) -> list[str]:
     """Every event is one request, no more and no fewer."""
     await engine.pipeline.projector.finish(engine.pipeline.runtime.monotonic() + 60)
     counts = await engine.admin.counts()
@@ -116,7 +116,7 @@ async def _bare(events: int) -> float:
 
 
 def ingest_rows(figures: IngestFigures) -> dict[str, str]:
-    def told(rate: Any) -> str:
+    def described(rate: Any) -> str:
         return (
             f"{rate.requests_per_second:,.0f} per second, {rate.ratio:.2f} of it, p50"
             f" {rate.p50_ms:.1f} ms, p99 {rate.p99_ms:.1f} ms"
@@ -129,7 +129,7 @@ def ingest_rows(figures: IngestFigures) -> dict[str, str]:
             f"{bare} per second over {figures.connections} connections: it checks the same"
             " signature and answers"
         ),
-        "events in": told(figures.ingest),
-        "at half of that": told(figures.half),
-        "count": "; ".join(figures.faults) or "every event is one request",
+        "events in": described(figures.ingest),
+        "at half of that": described(figures.half),
+        "count": "; ".join(figures.errors) or "every event is one request",
     }

@@ -4,7 +4,7 @@ Single submits beside a bare route that only validates, batches beside the same 
 
 The server, bare or ours, runs in this process; the callers run in another one. Single submits are
 measured twice: where the process is the
-API alone, as in `gesta api`, and where all stations do their work in it, too, as in `gesta serve`.
+API alone, as in `gesta api`, and where all components run in it, too, as in `gesta serve`.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from gesta.http_api.server import bind, serving
 from gesta.runtime.clock import sleep
 
 SINGLE = ("single", "single, keyed")
-BESIDE = ("single beside the stations", "single beside the stations, keyed")
+BESIDE = ("single beside the pipeline", "single beside the pipeline, keyed")
 BATCHES = ("batches", "batches, keyed")
 (SUCCESS,) = PLAIN.flow.lifecycle.success
 STAGES = (
@@ -76,7 +76,7 @@ class HttpFigures(msgspec.Struct, frozen=True, kw_only=True):
     bare_runs: list[float]
     single: Rate
     single_keyed: Rate
-    #: The same, where all stations are at work in the server's process.
+    #: The same, where all components run in the server's process.
     single_beside: Rate
     single_beside_keyed: Rate
     #: What batches are held against, those with keys against others with keys.
@@ -84,7 +84,7 @@ class HttpFigures(msgspec.Struct, frozen=True, kw_only=True):
     in_process_keyed_runs: list[float]
     batch: Rate
     batch_keyed: Rate
-    faults: list[str]
+    errors: list[str]
 
 
 async def measure_http(requests: int, store: BenchStore, tell: Tell) -> HttpFigures:
@@ -130,7 +130,7 @@ async def measure_http(requests: int, store: BenchStore, tell: Tell) -> HttpFigu
     tell("count", 0, 1)
     async with Engine(settings=settings, flows=[PLAIN.flow], work=False) as engine:
         rounds = (*SINGLE, *BESIDE, *BATCHES, *inside[False], *inside[True])
-        faults = await check.faults(engine, PLAIN, mark, ids, len(rounds) * requests, 0)
+        errors = await check.count_errors(engine, PLAIN, mark, ids, len(rounds) * requests, 0)
     door = [
         rate_of(requests, runs[stage][0].seconds, runs[stage][0], statistics.mean(bare))
         for stage in (*SINGLE, *BESIDE)
@@ -151,7 +151,7 @@ async def measure_http(requests: int, store: BenchStore, tell: Tell) -> HttpFigu
         in_process_keyed_runs=[round(one) for one in inside[True]],
         batch=batches[0],
         batch_keyed=batches[1],
-        faults=faults,
+        errors=errors,
     )
 
 
@@ -250,7 +250,7 @@ def rate_of(requests: int, seconds: float, called: Called, bound: float) -> Rate
 
 
 def http_rows(figures: HttpFigures) -> dict[str, str]:
-    def told(rate: Rate) -> str:
+    def described(rate: Rate) -> str:
         return (
             f"{rate.requests_per_second:,.0f} per second, {rate.ratio:.2f} of it, p50"
             f" {rate.p50_ms:.1f} ms, p99 {rate.p99_ms:.1f} ms"
@@ -266,12 +266,12 @@ def http_rows(figures: HttpFigures) -> dict[str, str]:
             f"{bare} per second over {figures.connections} connections: it validates the same body"
             " and answers"
         ),
-        "single": told(figures.single),
-        "single with keys": told(figures.single_keyed),
-        "beside the stations": told(figures.single_beside),
-        "beside, with keys": told(figures.single_beside_keyed),
+        "single": described(figures.single),
+        "single with keys": described(figures.single_keyed),
+        "beside the pipeline": described(figures.single_beside),
+        "beside, with keys": described(figures.single_beside_keyed),
         "in process": f"{inside} per second by submit_many, until all are done; {keyed} with keys",
-        "batches": f"{told(figures.batch)} a call",
-        "batches with keys": f"{told(figures.batch_keyed)} a call",
-        "count": "; ".join(figures.faults) or "every request done once",
+        "batches": f"{described(figures.batch)} a call",
+        "batches with keys": f"{described(figures.batch_keyed)} a call",
+        "count": "; ".join(figures.errors) or "every request done once",
     }

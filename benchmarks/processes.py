@@ -38,7 +38,7 @@ async def measure_processes(
     """On a fresh store."""
     tell("start", 0, 1)
     async with crew(store) as members:
-        # One request there and back: every station is at work.
+        # One request there and back: every component runs.
         await members.submit(-1)
         await until(
             members.runtime, lambda: -1 in members.backend.first_at, "the first request to start"

@@ -4,7 +4,7 @@ one connection.
 A request costs two event rows, a view insert and a view update, a job insert, a take and a delete.
 Each of the five commits per batch
 of 1,000 is one statement with arrays (`unnest`), so it is one round trip; synced to disk as the
-server is told to, which by default
+server is configured to, which by default
 it does. Tables are in a schema of their own, which is dropped afterwards. Nothing in here may be
 made slower to look better.
 

@@ -163,7 +163,7 @@ async def _measure_gesta(
     tell("raw again", 0, 1)
     await beside.run()
     tell("count", 0, 1)
-    faults = await check.errors_of(run.parts, subject)
+    errors = await check.errors_of(run.parts, subject)
     tell("count", 1, 1)
     return Measured(
         requests=plan.requests,
@@ -175,7 +175,7 @@ async def _measure_gesta(
         rss_mb=round(rss_mb, 1),
         rss_idle_mb=round(rss_idle_mb, 1),
         idle_cpu_percent=round(idle_cpu_percent, 2),
-        faults=faults,
+        errors=errors,
     )
 
 
@@ -220,7 +220,7 @@ async def _opened(settings: Settings, subject: Subject) -> AsyncIterator[Engine]
 
 
 async def _first(engine: Engine, subject: Subject) -> Request:
-    """One request, done: every station is at work, also where a former process still held its roles
+    """One request, done: every component runs, also where a former process still held its roles
     for some seconds.
     """
     if subject.set_up is not None:

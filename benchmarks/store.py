@@ -76,7 +76,7 @@ async def bench_store(chosen: ChosenStore, folder: Path) -> AsyncIterator[BenchS
     runtime = SystemRuntime()
     async with scratch_store(chosen, folder, "bench", runtime) as trial:
         if trial.is_ours:
-            # Nothing of the environment counts, and nobody has to know the key: it is of no use
+            # Nothing of the environment counts, and the key is not shown: it is of no use
             # when the store is gone.
             key = trial.master_key or fresh_master_key(runtime)
             settings = Settings(

@@ -32,7 +32,7 @@ TEXT = "x" * 300
 #: A webhook is a round trip to another process; the rate is known long before 20,000 of them are
 #: through.
 WEBHOOKS_MAX = 2_000
-#: Known to everybody: it protects nothing but the sandbox of one run.
+#: Not secret: it protects nothing but the sandbox of one run.
 WEBHOOK_SECRET = "whsec_Z2VzdGEgYmVuY2gsIG5vdCBhIHNlY3JldCBhdCBhbGw="  # noqa: S105 -- see above
 
 

@@ -118,7 +118,7 @@ def rows(figures: Figures) -> dict[str, str]:
             f"gc threshold {figures.gc_threshold:,}, switch interval"
             f" {figures.switch_interval_ms:g} ms"
         ),
-        "count": "; ".join(figures.faults) or "every request done once",
+        "count": "; ".join(figures.errors) or "every request done once",
     }
 
 

@@ -35,7 +35,7 @@ settings.register_profile("test", max_examples=100, derandomize=True, **_SHARED)
 settings.register_profile("long", max_examples=2000, print_blob=True, **_SHARED)
 settings.load_profile("test")
 
-#: What `--seeds` is when nobody says anything: enough for tests that take milliseconds. Where each
+#: The default of `--seeds`: enough for tests that take milliseconds. Where each
 #: seed takes seconds, one will do.
 FEW = 3
 #: A test with one of these in its name or its folder needs a server.
@@ -170,7 +170,7 @@ def _limited(item: pytest.Item) -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True)
-def told_how_to_replay(request: pytest.FixtureRequest) -> None:
+def explain_replay(request: pytest.FixtureRequest) -> None:
     """Shown when the test fails."""
     if "crash_seed" in request.fixturenames:
         seed = request.getfixturevalue("crash_seed")

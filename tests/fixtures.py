@@ -67,7 +67,7 @@ def ports(gesta: Harness) -> Iterator[Ports]:
     Wiring.wire = staticmethod(before)
 
 
-@pytest.fixture(params=["together", "apart"])
+@pytest.fixture(params=["together", "separate"])
 def calls(gesta: Harness, request: pytest.FixtureRequest) -> Iterator[Calls]:
     """With all ports in one database, and with the queue in another: then each step of a commit is
     a call of its own.

@@ -33,7 +33,7 @@ def main(channel: socket.socket) -> None:
     for name in IMPORTED:
         import_module(name)
     gc.collect()
-    # A fork shares the pages of what nobody touches.
+    # A fork shares the pages of what no test touches.
     gc.freeze()
     while True:
         message, streams, _, _ = socket.recv_fds(channel, MESSAGE_MAX, 3)

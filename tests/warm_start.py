@@ -22,7 +22,7 @@ from typing import Any
 ROOT = Path(__file__).parents[1]
 #: What `python -m` may be asked for, beside files of a test. Everything else is started as ever.
 PACKAGES = ("gesta", "tests", "benchmarks")
-#: These mean the same to a fork. Whoever sets another one of the interpreter wants a new one.
+#: These mean the same to a fork. A test that sets another one of the interpreter wants a new one.
 UNDERSTOOD = {"PYTHONPATH", "PYTHONUNBUFFERED", "PYTHONDONTWRITEBYTECODE"}
 #: In bytes: arguments and environment.
 MESSAGE_MAX = 1 << 17
@@ -42,36 +42,40 @@ def install() -> None:
 class Popen(_cold_popen[Any]):
     def _execute_child(self, *given: Any) -> None:
         start = super()._execute_child  # type: ignore[misc]
-        told = inspect.signature(start).bind(*given).arguments
-        if not _is_understood(told):
+        options = inspect.signature(start).bind(*given).arguments
+        if not _is_understood(options):
             start(*given)
             return
         ends = ("p2cread", "c2pwrite", "errwrite")
-        streams = [number if told[end] == -1 else told[end] for number, end in enumerate(ends)]
+        streams = [
+            number if options[end] == -1 else options[end] for number, end in enumerate(ends)
+        ]
         message = {
-            "arguments": [os.fsdecode(one) for one in told["args"]][1:],
-            "folder": os.fsdecode(told["cwd"] or Path.cwd()),
+            "arguments": [os.fsdecode(one) for one in options["args"]][1:],
+            "folder": os.fsdecode(options["cwd"] or Path.cwd()),
             "environment": {
                 os.fsdecode(name): os.fsdecode(value)
-                for name, value in (os.environ if told["env"] is None else told["env"]).items()
+                for name, value in (
+                    os.environ if options["env"] is None else options["env"]
+                ).items()
             },
-            "new_session": bool(told["start_new_session"]),
+            "new_session": bool(options["start_new_session"]),
         }
         self.pid = _fork(message, streams)
         self._child_created = True
         self._close_pipe_fds(  # type: ignore[attr-defined]
             *(
-                told[end]
+                options[end]
                 for end in ("p2cread", "p2cwrite", "c2pread", "c2pwrite", "errread", "errwrite")
             )
         )
 
 
-def _is_understood(told: dict[str, Any]) -> bool:
-    arguments, environment = told["args"], told["env"]
-    if isinstance(arguments, str | bytes | os.PathLike) or told["shell"] or told["pass_fds"]:
+def _is_understood(options: dict[str, Any]) -> bool:
+    arguments, environment = options["args"], options["env"]
+    if isinstance(arguments, str | bytes | os.PathLike) or options["shell"] or options["pass_fds"]:
         return False
-    if told["preexec_fn"] or told["executable"] not in (None, sys.executable, arguments[0]):
+    if options["preexec_fn"] or options["executable"] not in (None, sys.executable, arguments[0]):
         return False
     match [os.fsdecode(one) for one in arguments[:3]]:
         case [sys.executable, "-m", module]:
@@ -95,7 +99,7 @@ def _fork(message: dict[str, Any], streams: Sequence[int]) -> int:
     if _forking is None:
         _forking = _started()
     _, channel = _forking
-    # What is forked loses its parent at once and becomes ours; nobody else does.
+    # What is forked loses its parent at once and becomes ours; no other process does.
     _libc.prctl(PR_SET_CHILD_SUBREAPER, 1)
     try:
         socket.send_fds(channel, [json.dumps(message).encode()], streams)

@@ -1,5 +1,5 @@
-"""What the tests of the stations share: a provider that plays a script, ports that fail on demand,
-the death of a process.
+"""What the tests of the components share: a provider that plays a script, ports that fail on
+demand, the death of a process.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from gesta.domain.ids import event_id
 from gesta.domain.outcome import Outcome, UnknownPolicy
 from gesta.domain.retry_policy import RetryPolicy
 from gesta.errors import StoreError
-from gesta.ports.event_store import Append, NewEvent, Recorded
+from gesta.ports.event_store import Append, Appended, NewEvent, Recorded
 from gesta.requests.waiters import outcome_of
 from gesta.testing.plugin import Harness
 
 FLOW = "test.note"
-URL = "memory:stations"
+URL = "memory:components"
 
 Play = Outcome | BaseException | Callable[[Any, Attempt], Awaitable[object]]
 
@@ -171,7 +171,7 @@ async def append_raw(
     *,
     flow: str = FLOW,
 ) -> None:
-    """Write an event as another process, another version of the code, or a fault would have written
+    """Write an event as another process, another version of the code, or a bug would have written
     it.
     """
     names = {
@@ -189,9 +189,10 @@ async def append_raw(
     event = NewEvent(
         event_id(engine.pipeline.process.ids.new_bytes(), 0), f"{flow}.{type_name}", data, meta
     )
-    await engine.pipeline.environment.stores.events.append(
+    (verdict,) = await engine.pipeline.environment.stores.events.append(
         [Append(f"{flow}.request-default-{request_id}", expected, (event,))]
     )
+    assert isinstance(verdict, Appended), verdict
 
 
 async def all_events(engine: Engine) -> list[Recorded]:

@@ -280,8 +280,8 @@ def test_the_projector_of_every_partition_is_listed_and_missing_ones_reported():
             WELL, partitions=4, roles=held("host:7:x", "host:9:y", "host:7:x", "host:9:y")
         )
     )
-    told = [one.status for one in shared if one.about == "projector"]
-    assert told == [
+    reported = [one.status for one in shared if one.about == "projector"]
+    assert reported == [
         "process 7 on host is the projector for 2 of 4 partitions",
         "process 9 on host is the projector for 2 of 4 partitions",
     ]
@@ -573,10 +573,10 @@ async def test_the_facts_describe_the_running_engine(gesta):
             await examine_request(engine.pipeline, view)
         )
         await engine.admin.pause(flow=FLOW, reason="they are down")
-        told = why_not_sent(await examine_request(engine.pipeline, view))
-        assert told.startswith(f"flow:{FLOW} is paused since 2027-01-15 08:00")
-        assert "(they are down) (and it is not due before " in told
-        assert told.endswith(f"; to resume: gesta resume --flow {FLOW}")
+        explanation = why_not_sent(await examine_request(engine.pipeline, view))
+        assert explanation.startswith(f"flow:{FLOW} is paused since 2027-01-15 08:00")
+        assert "(they are down) (and it is not due before " in explanation
+        assert explanation.endswith(f"; to resume: gesta resume --flow {FLOW}")
 
 
 async def test_the_age_of_the_oldest_ready_job_is_a_gauge(gesta):

@@ -14,7 +14,7 @@ from tests.architecture.source import Module, aliases, dotted, imports, programs
 RUNTIME = "src/gesta/runtime/clock.py"
 SETTINGS = "src/gesta/runtime/settings.py"
 
-#: Modules that may not be imported at all: whoever has them has time, chance or a thread.
+#: Modules that may not be imported at all: a module that has them has time, chance or a thread.
 MODULES = frozenset(
     "time random secrets threading _thread sched multiprocessing concurrent".split()
 )

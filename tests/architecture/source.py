@@ -1,7 +1,7 @@
 """Python sources as trees.
 
 Every check takes the root of a checkout, so that a test can feed it a small one with a planted
-fault.
+error.
 """
 
 from __future__ import annotations

@@ -1,11 +1,25 @@
 import pytest
 
 from tests.architecture.source import ROOT
-from tests.architecture.texts import check_texts
+from tests.architecture.texts import check_texts, check_words
 
 
 def test_no_file_names_a_registry_or_a_path_of_a_machine():
     assert check_texts(ROOT) == []
+
+
+def test_no_name_comment_or_docstring_has_a_private_word():
+    assert check_words(ROOT) == []
+
+
+@pytest.mark.parametrize(
+    "line", ["# Who" + "ever asks.", "def is_to" + "ld(): ...", '"""It is no' + 'body\'s."""']
+)
+def test_a_private_word_is_found(tmp_path, line):
+    (tmp_path / "module.py").write_text(f"{line}\n")
+    assert len(check_words(tmp_path)) == 1
+    (tmp_path / "module.py").write_text(f"text = {line!r}\n")
+    assert check_words(tmp_path) == []
 
 
 @pytest.mark.parametrize(

@@ -17,9 +17,9 @@ from gesta.testing.scratch_store import ChosenStore
 
 MEASURED = """requests seconds requests_per_second raw_requests_per_second ratio p50_ms p99_ms
     rss_mb rss_idle_mb idle_cpu_percent fsync_ms""".split()
-TOLD = (
+DESCRIBED = (
     "runs flow history batch keyed light_samples raw_runs plain_runs of_plain file_system python"
-    " cores store raw_store peer gc_threshold switch_interval_ms faults".split()
+    " cores store raw_store peer gc_threshold switch_interval_ms errors".split()
 )
 
 
@@ -37,9 +37,9 @@ def small_run(tmp_path, **options):
 def test_it_prints_every_figure_and_removes_its_files(tmp_path, capsys, options):
     assert small_run(tmp_path, **options) == 0
     figures = msgspec.json.decode(capsys.readouterr().out)
-    assert set(figures) == {*MEASURED, *TOLD}
+    assert set(figures) == {*MEASURED, *DESCRIBED}
     assert all(figures[name] > 0 for name in MEASURED)
-    assert (figures["requests"], figures["faults"], len(figures["raw_runs"])) == (500, [], 2)
+    assert (figures["requests"], figures["errors"], len(figures["raw_runs"])) == (500, [], 2)
     assert {name: figures[name] for name in options} == options
     assert list(tmp_path.iterdir()) == []
 
@@ -67,7 +67,7 @@ def test_people_get_a_table(tmp_path, capsys):
 def test_webhooks_go_to_a_sandbox_that_counts_them(tmp_path, capsys):
     assert small_run(tmp_path, flow="webhook", requests=50) == 0
     figures = msgspec.json.decode(capsys.readouterr().out)
-    assert (figures["flow"], figures["requests"], figures["faults"]) == (
+    assert (figures["flow"], figures["requests"], figures["errors"]) == (
         "notification.webhook",
         50,
         [],
@@ -78,7 +78,7 @@ def test_webhooks_go_to_a_sandbox_that_counts_them(tmp_path, capsys):
 def test_slack_is_held_against_the_plain_flow_in_the_same_run(tmp_path, capsys):
     assert small_run(tmp_path, flow="notification.slack", requests=200, rounds=2) == 0
     figures = msgspec.json.decode(capsys.readouterr().out)
-    assert (figures["flow"], figures["faults"]) == ("notification.slack", [])
+    assert (figures["flow"], figures["errors"]) == ("notification.slack", [])
     assert [len(figures[name]) for name in ("runs", "raw_runs", "plain_runs")] == [2, 3, 3]
     assert figures["of_plain"] == pytest.approx(
         held_against(figures["runs"], figures["plain_runs"]), abs=0.001
@@ -105,12 +105,12 @@ def test_a_lost_request_is_printed_and_the_exit_code_says_so(tmp_path, capsys, m
     subject = Subject(forgetful, lambda number: Note(number, "x"))
     monkeypatch.setattr("benchmarks.command.subject_of", lambda _: nullcontext(subject))
     assert small_run(tmp_path, stall_seconds=0.5) == 1
-    told = capsys.readouterr()
-    assert msgspec.json.decode(told.out)["faults"] == [
+    printed = capsys.readouterr()
+    assert msgspec.json.decode(printed.out)["errors"] == [
         "1 of 500 requests have no event of success",
         "1 of 500 requests have a view without success",
     ]
-    assert "wrong count: 1 of 500 requests have no event of success" in told.err
+    assert "wrong count: 1 of 500 requests have no event of success" in printed.err
 
 
 def test_it_does_not_measure_a_file_system_in_memory_by_accident(tmp_path, monkeypatch):

@@ -16,7 +16,7 @@ MEASURED = (
     "quiet_p50_ms quiet_p99_ms flooded_p50_ms flooded_p99_ms factor flood_requests flood_done"
     " samples fsync_ms cores".split()
 )
-TOLD = "is_within file_system python".split()
+DESCRIBED = "is_within file_system python".split()
 
 
 def small_run(tmp_path, **options):
@@ -29,9 +29,9 @@ def small_run(tmp_path, **options):
 def test_it_prints_every_figure_and_removes_its_files(tmp_path, capsys):
     assert small_run(tmp_path, json=True) == 0
     figures = msgspec.json.decode(capsys.readouterr().out)
-    assert set(figures) == {*MEASURED, *TOLD}
+    assert set(figures) == {*MEASURED, *DESCRIBED}
     assert all(figures[name] > 0 for name in MEASURED)
-    # The executor takes 50 ms, and nobody is faster.
+    # The executor takes 50 ms, and no request is faster.
     assert min(figures["quiet_p50_ms"], figures["flooded_p50_ms"]) >= 50
     assert (figures["flood_requests"], figures["samples"]) == (300, 20)
     assert list(tmp_path.iterdir()) == []

@@ -1,4 +1,4 @@
-"""The past that the bench writes cannot be told from one that was lived."""
+"""The history that the bench writes equals one that the engine wrote."""
 
 import re
 import sqlite3
@@ -25,10 +25,10 @@ async def stored(tmp_path):
         async with Engine(f"sqlite:///{path}", flows=[plain]) as engine:
             sample = await engine.submit(subject.payload(0))
             assert await sample.outcome() == Done(sample.id)
-    told = []
+    reported = []
     order = Order(f"sqlite:///{path}", sample.flow, sample.tenant, sample.id, COUNT)
-    await write(order, lambda done, total: told.append((done, total)))
-    assert told == [(0, COUNT), (1_000, COUNT), (2_000, COUNT), (COUNT, COUNT)]
+    await write(order, lambda done, total: reported.append((done, total)))
+    assert reported == [(0, COUNT), (1_000, COUNT), (2_000, COUNT), (COUNT, COUNT)]
     return path, sample
 
 
@@ -100,12 +100,12 @@ async def test_the_projector_goes_on_after_the_copies(stored):
             await request.outcome()
         async with Engine(f"sqlite:///{path}", flows=[plain], work=False) as engine:
             assert mark.position == 2 * (COUNT + 1)
-            assert await check.faults(engine, subject, mark, [request.id], 1, 0) == []
+            assert await check.count_errors(engine, subject, mark, [request.id], 1, 0) == []
             # A request of the past has no event after that position: the count would notice a lost
             # one.
-            assert await check.faults(engine, subject, mark, [request.id, sample.id], 2, 0) == [
-                "1 of 2 requests have no event of success"
-            ]
+            assert await check.count_errors(
+                engine, subject, mark, [request.id, sample.id], 2, 0
+            ) == ["1 of 2 requests have no event of success"]
 
 
 def test_the_bare_loop_writes_the_same_past():

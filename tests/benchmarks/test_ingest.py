@@ -12,7 +12,7 @@ from benchmarks.command import run_ingest_bench
 def test_it_prints_the_rate_beside_its_bound_and_counts_every_event(tmp_path, capsys):
     assert run_ingest_bench(requests=128, folder=str(tmp_path), json=True) == 0
     figures = msgspec.json.decode(capsys.readouterr().out)
-    assert (figures["events"], figures["connections"], figures["faults"]) == (128, 64, [])
+    assert (figures["events"], figures["connections"], figures["errors"]) == (128, 64, [])
     bound = sum(figures["bare_runs"]) / 2
     rate = figures["ingest"]["requests_per_second"]
     assert figures["ingest"]["ratio"] == pytest.approx(rate / bound, rel=0.05)

@@ -1,4 +1,4 @@
-"""A bench that is told to end does so in order: its files and its processes go, and the exit code
+"""A bench that gets a signal ends in order: its files and its processes go, and the exit code
 names the signal.
 """
 
@@ -47,11 +47,11 @@ def test_a_signal_ends_a_bench_in_order(tmp_path, number, url):
         assert process.poll() is None, process.communicate()
         children = children_of(process.pid)
         process.send_signal(number)
-        _, told = process.communicate(timeout=60)
+        _, errors = process.communicate(timeout=60)
     finally:
         process.kill()
     assert process.returncode == 128 + number
-    assert told.strip() == "interrupted; nothing is left behind"
+    assert errors.strip() == "interrupted; nothing is left behind"
     assert not any(is_alive(child) for child in children)
     assert list(tmp_path.iterdir()) == []
 

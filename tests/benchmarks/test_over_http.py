@@ -21,10 +21,10 @@ def test_it_prints_every_rate_beside_its_bound_and_counts_every_request(tmp_path
         "bare_runs",
         "in_process_runs",
         "in_process_keyed_runs",
-        "faults",
+        "errors",
         *RATES,
     }
-    assert (figures["requests"], figures["connections"], figures["faults"]) == (128, 64, [])
+    assert (figures["requests"], figures["connections"], figures["errors"]) == (128, 64, [])
     for name in RATES:
         beside = {"batch": "in_process_runs", "batch_keyed": "in_process_keyed_runs"}.get(
             name, "bare_runs"
@@ -44,7 +44,7 @@ def test_people_get_a_table(tmp_path, capsys, monkeypatch):
         bare_runs=[20.0, 20.0],
         in_process_runs=[20.0, 20.0],
         in_process_keyed_runs=[20.0, 20.0],
-        faults=[],
+        errors=[],
         **dict.fromkeys(RATES, rate),
     )
 
@@ -54,6 +54,6 @@ def test_people_get_a_table(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(over_http, "measure_http", measured)
     assert run_http_bench(requests=64, folder=str(tmp_path)) == 0
     printed = capsys.readouterr().out
-    assert "beside the stations" in printed
+    assert "beside the pipeline" in printed
     assert "10 per second, 0.50 of it" in printed
     assert "every request done once" in printed

@@ -29,13 +29,13 @@ def test_a_run_beside_bullmq_prints_both_rates_and_leaves_nothing_behind(tmp_pat
     plan = Plan(requests=200, rounds=1, light_samples=5, idle_seconds=0.1, peer="bullmq")
     assert run_bench(plan, json=True, folder=str(tmp_path)) == 0
     figures = msgspec.json.decode(capsys.readouterr().out)
-    told = figures["peer"]
-    assert told["name"] == f"BullMQ {LOCK['packages']['node_modules/bullmq']['version']}"
-    assert told["store"].startswith("Valkey ")
-    assert len(told["runs"]) == 2
-    assert all(rate > 0 for rate in told["runs"])
-    assert told["ratio"] == pytest.approx(
-        figures["requests_per_second"] / (sum(told["runs"]) / 2), abs=0.01
+    reported = figures["peer"]
+    assert reported["name"] == f"BullMQ {LOCK['packages']['node_modules/bullmq']['version']}"
+    assert reported["store"].startswith("Valkey ")
+    assert len(reported["runs"]) == 2
+    assert all(rate > 0 for rate in reported["runs"])
+    assert reported["ratio"] == pytest.approx(
+        figures["requests_per_second"] / (sum(reported["runs"]) / 2), abs=0.01
     )
     assert list(tmp_path.iterdir()) == []
 

@@ -58,7 +58,7 @@ def test_killed_workers_lose_and_double_nothing(tmp_path, capfd):
 
 
 @pytest.mark.parametrize(
-    ("wrong", "told"),
+    ("wrong", "message"),
     [
         ({}, ""),
         ({"lost": 2}, "wrong count: 2 of 100 requests have no effect\n"),
@@ -66,7 +66,7 @@ def test_killed_workers_lose_and_double_nothing(tmp_path, capfd):
     ],
 )
 def test_the_exit_code_says_whether_anything_was_lost_or_doubled(
-    tmp_path, monkeypatch, capsys, wrong: dict[str, Any], told
+    tmp_path, monkeypatch, capsys, wrong: dict[str, Any], message
 ):
     async def measured(*_: object) -> CrashFigures:
         return msgspec.structs.replace(RIGHT, **wrong)
@@ -75,7 +75,7 @@ def test_the_exit_code_says_whether_anything_was_lost_or_doubled(
     assert run_crash_bench(folder=str(tmp_path)) == (1 if wrong else 0)
     printed = capsys.readouterr()
     assert "p50 4.20 s, p99 4.30 s" in " ".join(printed.out.replace("│", " ").split())
-    assert printed.err.endswith(told)
+    assert printed.err.endswith(message)
 
 
 def test_one_bench_at_a_time(capsys):

@@ -52,8 +52,8 @@ def test_show_and_doctor_advise_commands_that_work(cli):
     assert advised(shown.err, "retry") == ("retry", request_id, *ACME)
     assert cli(*advised(shown.err, "retry")).code == 0
     assert f"start `gesta serve --app {APP}`" in cli("doctor", request_id, *ACME).out
-    told = {one["about"]: one.get("action", "") for one in cli("doctor", *ACME, "--json").items}
-    assert advised(told["projector"], "worker")[:3] == ("worker", "--app", APP)
+    report = {one["about"]: one.get("action", "") for one in cli("doctor", *ACME, "--json").items}
+    assert advised(report["projector"], "worker")[:3] == ("worker", "--app", APP)
     late = cli("submit", "shop.note", "{}", "--wait", "0s", *ACME)
     assert late.code == 5
     assert advised(late.err, "doctor") == ("doctor", late.out.strip(), *ACME)
@@ -62,15 +62,15 @@ def test_show_and_doctor_advise_commands_that_work(cli):
 def test_advice_about_dead_letters_and_unknown_outcomes_names_the_store(cli, shop):
     """A store that was named with --url is not found without it."""
     store = ("--app", APP, "--url", "sqlite:///gesta.db")
-    failed, doubted = shop("rejected"), shop("unknown")
+    failed, unknown = shop("rejected"), shop("unknown")
     letter = cli("dlq", "show", failed, *store)
     assert advised(letter.err, "dlq redrive") == ("dlq", "redrive", failed, *store)
     assert advised(letter.err, "show") == ("show", failed, *store)
     assert f"gesta redrive {failed} {' '.join(store)}" in cli("doctor", failed, *store).out
-    assert f"--evidence TEXT {' '.join(store)}" in cli("show", doubted, *store).err
-    told = {one["about"]: one.get("action", "") for one in cli("doctor", *store, "--json").items}
-    assert advised(told["dead letters"], "dlq") == ("dlq", "list", *store)
-    assert advised(told["unknown"], "list") == ("list", "--status", "unknown", *store)
+    assert f"--evidence TEXT {' '.join(store)}" in cli("show", unknown, *store).err
+    report = {one["about"]: one.get("action", "") for one in cli("doctor", *store, "--json").items}
+    assert advised(report["dead letters"], "dlq") == ("dlq", "list", *store)
+    assert advised(report["unknown"], "list") == ("list", "--status", "unknown", *store)
 
 
 def test_a_key_is_ended_by_what_its_making_advises(cli):
@@ -132,10 +132,10 @@ def test_doctor_and_doctor_of_a_request_end_a_pause_by_the_same_command(cli):
     request_id = cli("submit", "shop.note", "{}", *ACME).out.strip()
     work()
     cli("pause", "--flow", "shop.note", *ACME)
-    told = {one["about"]: one.get("action", "") for one in cli("doctor", *ACME, "--json").items}[
+    report = {one["about"]: one.get("action", "") for one in cli("doctor", *ACME, "--json").items}[
         "paused"
     ]
-    assert advised(told, "resume") == (
+    assert advised(report, "resume") == (
         "resume",
         "--tenant",
         "acme",
@@ -144,6 +144,6 @@ def test_doctor_and_doctor_of_a_request_end_a_pause_by_the_same_command(cli):
         "--app",
         APP,
     )
-    assert cli(*advised(told, "resume")).code == 0
+    assert cli(*advised(report, "resume")).code == 0
     assert "paused" not in {one["about"] for one in cli("doctor", *ACME, "--json").items}
     assert request_id

@@ -16,7 +16,7 @@ WEBHOOK = ("submit", "notification.webhook", '{"type": "a", "data": {}}')
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "messages"),
     [
         ((*SEND, '{"colour": "red"}'), ["colour: unknown field"]),
         ((*SEND, '{"count": "seven"}'), ["count: expected 'int', got 'str'"]),
@@ -59,10 +59,10 @@ WEBHOOK = ("submit", "notification.webhook", '{"type": "a", "data": {}}')
     ],
     ids=lambda value: " ".join(value)[:50],
 )
-def test_a_bad_request_is_refused_before_a_store_is_made(cli, folder, arguments, told):
+def test_a_bad_request_is_refused_before_a_store_is_made(cli, folder, arguments, messages):
     answer = cli(*arguments, "--app", APP)
     assert answer.code == 2
-    for text in told:
+    for text in messages:
         assert text in answer.err
     assert answer.out == ""
     assert not (folder / "gesta.db").exists()
@@ -93,7 +93,7 @@ def test_a_tenant_that_cannot_be_is_refused_where_a_listing_would_only_be_empty(
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         ("url = ", "gesta.toml: not valid TOML"),
         ("colour = 'red'", "colour: unknown setting in gesta.toml; known: url,"),
@@ -120,11 +120,11 @@ def test_a_tenant_that_cannot_be_is_refused_where_a_listing_would_only_be_empty(
         ("master_key = 'short'", "master key from gesta.toml: 32 bytes in base64 are needed"),
     ],
 )
-def test_a_bad_setting_is_named_with_where_it_stands(cli, folder, text, told):
+def test_a_bad_setting_is_named_with_where_it_stands(cli, folder, text, message):
     (folder / "gesta.toml").write_text(text)
     answer = cli(*WEBHOOK)
     assert answer.code == 2
-    assert told in answer.err
+    assert message in answer.err
 
 
 def test_a_bad_setting_from_the_environment_is_named_by_its_variable(cli, monkeypatch):
@@ -273,12 +273,14 @@ def test_an_error_shows_its_traceback_only_with_debug(cli, folder, monkeypatch):
 
 
 def test_a_misspelt_variable_is_noted_by_every_command_that_opens_a_store(cli, monkeypatch):
-    """Only the doctor told of it, and whoever believes that a setting counts asks no doctor."""
+    """Only the doctor reported it, and a user who trusts a setting does not ask the doctor."""
     monkeypatch.setenv("GESTA_LOGLEVEL", "debug")
-    told = "note: GESTA_LOGLEVEL is not a setting and is ignored; did you mean GESTA_LOG_LEVEL?\n"
+    reported = (
+        "note: GESTA_LOGLEVEL is not a setting and is ignored; did you mean GESTA_LOG_LEVEL?\n"
+    )
     for arguments in ((*SEND, "{}", "--app", APP), ("list",), ("config", "list")):
         answer = cli(*arguments)
-        assert (answer.code, answer.err.count(told)) == (0, 1)
+        assert (answer.code, answer.err.count(reported)) == (0, 1)
 
 
 def test_a_time_without_a_zone_is_reported_with_the_other_errors(cli):

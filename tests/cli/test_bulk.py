@@ -54,8 +54,13 @@ def test_unknown_requests_are_resolved_by_filter(cli, shop):
         *PROGRAM,
     )
     assert answer.code == 0, answer.err
-    told = answer.json
-    assert (told["matched"], told["done"], told["refused"], told["refusals"]) == (2, 2, 0, [])
+    reported = answer.json
+    assert (reported["matched"], reported["done"], reported["refused"], reported["refusals"]) == (
+        2,
+        2,
+        0,
+        [],
+    )
     assert [cli("show", one, "--json", *PROGRAM).json["status"] for one in unknown] == [
         "completed"
     ] * 2

@@ -18,7 +18,7 @@ ON_THE_STORE_ONLY = {
     "test_fields_that_cannot_be_read_are_named",
     "test_an_unknown_kind_is_answered_with_the_known_ones",
     "test_a_file_of_entities_is_applied_however_its_tables_are_written",
-    "test_a_file_with_a_fault_is_refused_as_a_whole_with_all_faults",
+    "test_a_file_with_an_error_is_refused_as_a_whole_with_all_errors",
     "test_a_malformed_file_is_refused_before_a_store_is_made",
 }
 
@@ -93,7 +93,7 @@ def test_all_errors_of_an_entity_are_reported_together_and_nothing_is_written(cl
 
 
 @pytest.mark.parametrize(
-    ("fields", "told"),
+    ("fields", "message"),
     [
         (["url"], "name=value"),
         (["url=a", "url=b"], "url: given twice"),
@@ -102,10 +102,10 @@ def test_all_errors_of_an_entity_are_reported_together_and_nothing_is_written(cl
         (["secret=-", "url=-"], "url: only one field can be read from stdin"),
     ],
 )
-def test_fields_that_cannot_be_read_are_named(cli, folder, fields, told):
+def test_fields_that_cannot_be_read_are_named(cli, folder, fields, message):
     answer = cli("config", "put", KIND, "shop", *fields)
     assert answer.code == 2
-    assert told in answer.err
+    assert message in answer.err
     assert not (folder / "gesta.db").exists()
 
 
@@ -133,8 +133,8 @@ def test_what_is_left_out_of_a_stored_entity_keeps_its_value(cli, folder):
     )
     answer = cli("config", "put", "slack.workspace", "main", "token=xoxb-2")
     assert (answer.code, "kept: default_channel_id, per_second" in answer.err) == (0, True), answer
-    told = cli("config", "get", "slack.workspace", "main").out
-    assert all(word in told for word in ("C012AB3CD", "2.5", "version 2")), told
+    output = cli("config", "get", "slack.workspace", "main").out
+    assert all(word in output for word in ("C012AB3CD", "2.5", "version 2")), output
     assert cli("config", "put", "slack.workspace", "main", "per_second=3", "--replace").code == 0
     assert "C012AB3CD" not in cli("config", "get", "slack.workspace", "main").out
 
@@ -162,24 +162,24 @@ def test_a_file_of_entities_is_applied_however_its_tables_are_written(cli, folde
     assert [one["code"] for one in cli("config", "list", "--json").items] == ["bank", "shop"]
 
 
-def test_a_file_with_a_fault_is_refused_as_a_whole_with_all_faults(cli, folder):
+def test_a_file_with_an_error_is_refused_as_a_whole_with_all_errors(cli, folder):
     (folder / "config.toml").write_text(
         f'[webhook.endpoint.sound]\nurl = "https://example.com/a"\nsecret = "{SECRET}"\n'
         '[webhook.endpoint.first]\nurl = 5\n[webhook.endpoint.second]\ncolour = "red"\n'
     )
     answer = cli("config", "apply", "config.toml")
     assert answer.code == 2
-    for told in (
+    for text in (
         "webhook.endpoint/first: url:",
         "webhook.endpoint/second: colour: unknown field",
         "Nothing was written",
     ):
-        assert told in answer.err
+        assert text in answer.err
     assert events_in() == 0
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         ("[[[", "not valid TOML"),
         (
@@ -194,11 +194,11 @@ def test_a_file_with_a_fault_is_refused_as_a_whole_with_all_faults(cli, folder):
         ),
     ],
 )
-def test_a_malformed_file_is_refused_before_a_store_is_made(cli, folder, text, told):
+def test_a_malformed_file_is_refused_before_a_store_is_made(cli, folder, text, message):
     (folder / "config.toml").write_text(text)
     answer = cli("config", "apply", "config.toml")
     assert answer.code == 2
-    assert told in answer.err
+    assert message in answer.err
     assert not (folder / "gesta.db").exists()
 
 

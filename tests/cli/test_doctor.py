@@ -46,8 +46,13 @@ def test_doctor_lists_what_waits_for_people_and_jobs_without_a_worker_are_a_prob
     put_job()
     answer = cli("doctor", "--json")
     assert answer.code == 1
-    told = levels(answer)
-    assert (told["unknown"], told["dead letters"], told["projector"], told["queue shop.note"]) == (
+    report = levels(answer)
+    assert (
+        report["unknown"],
+        report["dead letters"],
+        report["projector"],
+        report["queue shop.note"],
+    ) == (
         "warn",
         "warn",
         "bad",
@@ -91,12 +96,12 @@ def test_the_worker_of_a_request_that_is_gone_is_not_said_to_be_at_it(cli, shop)
     )
     db.close()
     assert cli("doctor", request_id).out.startswith("queued: its worker died (the lease ended 3")
-    told = {one["about"]: one for one in cli("doctor", "--json").items}["queue shop.note"]
-    assert (told["level"], told["status"]) == (
+    report = {one["about"]: one for one in cli("doctor", "--json").items}["queue shop.note"]
+    assert (report["level"], report["status"]) == (
         "warn",
         "0 ready, 0 waiting, 0 running, 1 left by a worker that died",
     )
-    assert "no worker executes shop.note" in told.get("action", "")
+    assert "no worker executes shop.note" in report.get("action", "")
 
 
 def test_a_request_that_is_not_there_is_not_found(cli, shop):
@@ -155,7 +160,7 @@ def test_jobs_are_searched_for_secrets(cli, shop):
     db.execute("update jobs set tenant = 'xoxb-1234567890-secret'")
     db.close()
     found = cli("doctor", "--jobs", "--json")
-    # S1-28: told where, never what.
+    # S1-28: it shows where, never what.
     assert found.code == 1
     assert "something else than a pointer in: tenant" in found.items[0]["status"]
     assert "xoxb" not in found.out + found.err  # S1-28
@@ -164,10 +169,10 @@ def test_jobs_are_searched_for_secrets(cli, shop):
 def test_a_server_that_works_makes_all_well(start, cli):
     server = start("serve", "--app", APP)
     server.wait_for("ready")
-    told = cli("doctor", "--json")
-    assert told.code == 0
-    assert set(levels(told).values()) == {"ok"}
-    assert "process" in next(one["status"] for one in told.items if one["about"] == "projector")
+    report = cli("doctor", "--json")
+    assert report.code == 0
+    assert set(levels(report).values()) == {"ok"}
+    assert "process" in next(one["status"] for one in report.items if one["about"] == "projector")
 
 
 def test_a_request_of_an_erased_person_is_said_to_end_and_not_to_be_retried(cli):
@@ -182,9 +187,9 @@ def test_a_request_of_an_erased_person_is_said_to_end_and_not_to_be_retried(cli)
     )
     request_id = cli(*request).out.strip()
     cli("erase", "ada@example.com", "--app", APP)
-    told = cli("doctor", request_id, "--app", APP).out
-    assert "will fail (subject_erased) when it is due, at 2030-01-01 09:00:00.000Z" in told
-    assert "gesta retry" not in told
+    report = cli("doctor", request_id, "--app", APP).out
+    assert "will fail (subject_erased) when it is due, at 2030-01-01 09:00:00.000Z" in report
+    assert "gesta retry" not in report
     assert "gesta retry" not in (shown := cli("show", request_id, "--app", APP).err)
     assert f"why it waits: gesta doctor {request_id}" in shown
 
@@ -195,19 +200,19 @@ def test_a_pause_does_not_hide_that_a_request_is_not_due(cli, start):
     ).out.strip()
     cli("pause", "--tenant", "default", "--app", APP)
     start("serve", "--app", APP).wait_for("ready")
-    told = cli("doctor", request_id, "--app", APP).out
+    report = cli("doctor", request_id, "--app", APP).out
     assert (
         "(and it is not due before 2030-01-01 09:00:00.000Z); to resume: gesta resume"
-        " --tenant default" in told
+        " --tenant default" in report
     )
 
 
 def test_the_help_says_that_a_store_that_cannot_be_looked_at_is_6(cli):
-    told = " ".join(cli("doctor", "--help").out.split())
-    assert "Ends with 1 when something is bad" in told
+    help_text = " ".join(cli("doctor", "--help").out.split())
+    assert "Ends with 1 when something is bad" in help_text
     assert (
         "it ends with 6: there is no store, the file is none, or the master key does not open it."
-        in told
+        in help_text
     )
 
 

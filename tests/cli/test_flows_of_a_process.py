@@ -107,7 +107,7 @@ def test_flows_that_others_execute_are_declared_without_python(cli, folder):
 
 
 @pytest.mark.parametrize(
-    ("table", "told"),
+    ("table", "message"),
     [
         ("lease = '0s'\non_unknown = 'manual'", "lease_seconds must be from 1 to 300"),
         ("lease = 'long'\ncolour = 1", "colour: unknown; known: lease,"),
@@ -116,12 +116,12 @@ def test_flows_that_others_execute_are_declared_without_python(cli, folder):
         ("attempts = 0\non_unknown = 'manual'", "must be positive"),
     ],
 )
-def test_an_error_in_the_table_of_such_a_flow_names_its_location(cli, folder, table, told):
+def test_an_error_in_the_table_of_such_a_flow_names_its_location(cli, folder, table, message):
     (folder / "gesta.toml").write_text(f'[flows.external."warehouse.pick"]\n{table}\n')
     answer = cli("submit", "warehouse.pick", "{}")
     assert answer.code == 2
     assert '[flows.external."warehouse.pick"] in gesta.toml' in " ".join(answer.err.split())
-    assert told in " ".join(answer.err.split())
+    assert message in " ".join(answer.err.split())
 
 
 def test_a_flow_that_others_execute_needs_a_table_and_a_name(cli, folder):
@@ -132,7 +132,7 @@ def test_a_flow_that_others_execute_needs_a_table_and_a_name(cli, folder):
 
 
 @pytest.mark.parametrize(
-    ("app", "told"),
+    ("app", "message"),
     [
         ("shop", "'shop' must be MODULE:NAME"),
         ("nowhere.at_all:engine", "nowhere.at_all cannot be imported: ModuleNotFoundError"),
@@ -144,11 +144,11 @@ def test_a_flow_that_others_execute_needs_a_table_and_a_name(cli, folder):
         ("tests.cli.shop:note", "no Engine called 'note'"),
     ],
 )
-def test_a_program_that_cannot_be_loaded_is_named_with_the_reason(cli, folder, app, told):
+def test_a_program_that_cannot_be_loaded_is_named_with_the_reason(cli, folder, app, message):
     (folder / "broken_program.py").write_text("1 / 0\n")
     answer = cli(*WEBHOOK, "--app", app)
     assert answer.code == 2
-    assert told in answer.err
+    assert message in answer.err
     assert not (folder / "gesta.db").exists()
 
 
@@ -229,7 +229,7 @@ def test_an_unknown_user_flow_error_names_the_option_that_loads_it(cli):
     assert "; name its program with --app MODULE:NAME" in sent.err
     assert (
         "; name its program with --app MODULE:NAME"
-        in cli("config", "put", "shop.desk", "a", "b=c").err
+        in cli("config", "put", "shop.counter", "a", "b=c").err
     )
     # Its program was named: what is wrong is the name.
     assert "--app" not in cli("submit", "shop.ship", "{}", "--app", "tests.cli.shop:engine").err

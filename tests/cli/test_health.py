@@ -48,7 +48,7 @@ def is_unready(server: Running) -> bool:
 
 @contextmanager
 def outage() -> Iterator[None]:
-    """Another process holds the file: nobody can write."""
+    """Another process holds the file: no process can write."""
     db = apsw.Connection("gesta.db")
     # The process may be in the middle of a commit of its own.
     db.set_busy_timeout(10_000)
@@ -79,8 +79,8 @@ def test_a_store_that_cannot_be_written_to_makes_a_process_unready_until_it_can(
     assert ask(server, "/live") == (200, {"live": True, "wrong": {}})
     with outage():
         eventually(partial(is_unready, server))
-        _, told = ask(server, "/ready")
-        assert (told["ready"], "store" in told["wrong"]) == (False, True)
+        _, answer = ask(server, "/ready")
+        assert (answer["ready"], "store" in answer["wrong"]) == (False, True)
         assert ask(server, "/live") == (200, {"live": True, "wrong": {}})
     eventually(partial(is_ready, server))
     assert server.end(signal.SIGTERM).code == 0

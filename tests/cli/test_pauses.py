@@ -61,7 +61,7 @@ def test_a_paused_tenant_without_held_jobs_is_shown_by_list_and_not_paused_by_lo
     looked = cli("pause", "--list", "--tenant", "acme")
     assert (looked.code, looked.out) == (0, "")
     assert (
-        "nothing is paused for everybody or for tenant acme, and no jobs are held; of another"
+        "nothing is paused for all tenants or for tenant acme, and no jobs are held; of another"
         " tenant: gesta pause" in looked.err
     )
     assert events_in() == before
@@ -125,12 +125,12 @@ def test_what_is_not_paused_cannot_be_resumed(cli, request_id):
     missing = cli("resume", "--flow", "shop.note", "--app", APP)
     assert missing.code == 3
     assert (
-        "no pause 'flow:shop.note' for this tenant; nothing is paused for everybody or for tenant"
+        "no pause 'flow:shop.note' for this tenant; nothing is paused for all tenants or for tenant"
         " default" in missing.err
     )
     bad = cli("resume", "--app", APP)
     assert bad.code == 2
-    # It said what to pause, to somebody who resumes.
+    # It said what to pause to a user who resumes.
     assert (
         "say what goes on: --flow, --tenant, --credential or --everything; `gesta pause --list"
         " --app" in bad.err

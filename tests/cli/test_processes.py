@@ -46,13 +46,13 @@ def test_a_request_sent_beside_a_server_is_executed_and_sigterm_lets_a_running_a
 ):
     server = start("serve")
     server.wait_for("ready")
-    for told in (
+    for text in (
         "(api, projector, sweeper, worker) on sqlite:///gesta.db",
         "flows: ",
         "notification.webhook",
         "made a master key in gesta.key",
     ):
-        assert told in server.heard
+        assert text in server.heard
 
     sent = start(
         "submit", "notification.webhook", MESSAGE, "--key", "order-1", "--wait", "10s"
@@ -166,7 +166,7 @@ def test_ctrl_c_ends_a_wait_without_a_traceback(start: Start):
     assert "Traceback" not in answer.err
 
 
-def test_a_fault_in_a_process_of_its_own_is_one_line_and_an_exit_code(start: Start):
+def test_an_error_in_a_process_of_its_own_is_one_line_and_an_exit_code(start: Start):
     answer = start("list").end()
     assert answer.code == 6
     assert answer.err.count("\n") == 1

@@ -27,7 +27,7 @@ def rows(cli, monkeypatch):
     )
     assert put.code == 0, put.err
     listing: Any = Listing(row(), row(id="txn_2", kind="fee", amount=Money("-1.00", "EUR")))
-    monkeypatch.setattr("gesta.admin.admin.installed", lambda: [listing])
+    monkeypatch.setattr("gesta.admin.admin.gateways_of", lambda _: [listing])
     return listing
 
 
@@ -66,3 +66,12 @@ def test_a_gateway_that_does_not_list_is_an_error_and_no_traceback(cli, rows, mo
     assert answer.code == 1, answer
     assert "the ledger cannot be read: throttled: Stripe asks to wait" in answer.err
     assert "Traceback" not in answer.err
+
+
+def test_a_gateway_that_the_process_does_not_know_is_an_error_that_names_the_known_ones(cli):
+    values = ("type=acmepay", "account=acct_1", "api_key=sk_test_1")
+    put = cli("config", "put", "payment.gateway", "acme", *values)
+    assert put.code == 0, put.err
+    answer = cli("reconcile", "--gateway", "acme", *WINDOW)
+    assert answer.code == 2, answer
+    assert "no gateway 'acmepay', only: http, stripe" in " ".join(answer.err.split())

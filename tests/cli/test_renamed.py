@@ -44,8 +44,8 @@ def test_a_new_name_is_known(cli, new):
 
 @pytest.mark.parametrize("command", NEW_OPTIONS, ids=" ".join)
 def test_the_help_names_every_option(cli, command):
-    told = cli(*command, "--help").out
-    assert [option for option in NEW_OPTIONS[command] if option not in told] == []
+    help_text = cli(*command, "--help").out
+    assert [option for option in NEW_OPTIONS[command] if option not in help_text] == []
 
 
 def test_the_exit_codes_are_exactly_these():

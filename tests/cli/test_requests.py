@@ -5,6 +5,7 @@ from typing import Any
 import apsw
 import pytest
 
+from gesta.domain.lifecycles import STATUSES
 from tests.cli.running import events_in, work
 from tests.cli.shop import APP
 
@@ -156,7 +157,21 @@ def test_list_filters_and_says_why(cli, shop):
     assert "--limit" in cli("list", "--limit", "1").err
 
 
-def test_what_a_key_led_to_is_listed_before_anybody_has_worked(cli):
+@pytest.mark.parametrize("status", STATUSES)
+def test_list_filters_by_every_status_that_a_request_may_have(cli, shop, status):
+    """`ignored` and the statuses of payments were refused."""
+    shop("done")
+    answer = cli("list", "--status", status, "--json")
+    assert (answer.code, len(answer.items)) == (0, int(status == "completed")), answer.err
+
+
+def test_a_status_that_does_not_exist_is_refused_with_those_that_do(cli, shop):
+    answer = cli("list", "--status", "done")
+    assert answer.code == 2
+    assert "'ignored'" in answer.err
+
+
+def test_what_a_key_led_to_is_listed_before_a_worker_ran(cli):
     sent = cli("submit", "shop.note", "{}", "--app", APP, "--key", "order-7")
     answer = cli("list", "--key", "order-7", "--json", "--app", APP)
     assert ([one["id"] for one in answer.items], answer.err) == ([sent.out.strip()], "")
@@ -249,7 +264,7 @@ def test_a_resolution_says_exactly_one_thing(cli, given):
 
 
 def test_redrive_says_that_it_is_due_at_once_whatever_was_asked_before(cli):
-    """It said `it is executed again` of a request that had been called back before its time, in
+    """It said `it is executed again` of a request that had been cancelled before its time, in
     2030.
     """
     send = (
@@ -269,11 +284,11 @@ def test_redrive_says_that_it_is_due_at_once_whatever_was_asked_before(cli):
     assert (again.out, again.err.splitlines()[0]) == ("queued\n", "it is due now")
     shown = cli("show", request_id, "--app", APP, "--json").json
     assert (shown["expiresAt"], shown["dueAt"] < "2030") == (None, True)
-    told = " ".join(cli("redrive", "--help").out.split())
-    assert "failed, expired, was cancelled or is unknown" in told
+    help_text = " ".join(cli("redrive", "--help").out.split())
+    assert "failed, expired, was cancelled or is unknown" in help_text
     assert (
         "It is due now, whatever --deliver-at said, gets a new budget of attempts, and has no time"
-        " to live unless --ttl gives one." in told
+        " to live unless --ttl gives one." in help_text
     )
 
 

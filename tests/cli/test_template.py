@@ -88,7 +88,7 @@ def test_files_that_are_not_stored_need_no_store(cli: Cli, folder: Path) -> None
 
 
 @pytest.mark.parametrize(
-    ("arguments", "code", "told"),
+    ("arguments", "code", "message"),
     [
         (
             ["welcome"],
@@ -122,12 +122,12 @@ def test_files_that_are_not_stored_need_no_store(cli: Cli, folder: Path) -> None
     ],
 )
 def test_errors_are_reported(
-    cli: Cli, folder: Path, stored: None, arguments: list[str], code: int, told: str
+    cli: Cli, folder: Path, stored: None, arguments: list[str], code: int, message: str
 ) -> None:
     (folder / "bomb").write_text("{{ range(99999)|join('x' * 9999) }}")
     answer = cli("template", "preview", *arguments)
     assert (answer.code, answer.out) == (code, "")
-    assert told in answer.err
+    assert message in answer.err
 
 
 def test_a_process_without_templates_says_so(

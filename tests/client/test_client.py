@@ -202,7 +202,7 @@ async def test_a_stream_goes_on_over_a_broken_wire(store_url):
                 seen.append(await anext(stream))
 
         following = asyncio.ensure_future(follow(2))
-        # Whatever happens from the moment of the connection on is told, so it must stand first.
+        # The stream shows all events after the connection, so the connection must come first.
         while not api.web.streams.total():
             await asyncio.sleep(0.01)
         first = await client.submit("shop.parcel", {"name": "a"})
@@ -243,7 +243,7 @@ async def test_config_templates_and_pauses_are_kept_over_http(client, api):
 
 async def test_dead_letters_and_unknown_outcomes_are_decided_over_http(client):
     refused = await client.submit("shop.note", {"text": "refuse"}, wait=20)
-    doubt = await client.submit("shop.note", {"text": "doubt"}, wait=20)
+    unknown = await client.submit("shop.note", {"text": "unknown"}, wait=20)
     assert [one.id async for one in client.dead_letters(reason="said_no")] == [refused.id]
     await client.redrive(refused.id)
     await client.wait(refused.id)
@@ -252,10 +252,10 @@ async def test_dead_letters_and_unknown_outcomes_are_decided_over_http(client):
     # The views may be some milliseconds behind, here and below.
     while [one async for one in client.dead_letters()]:
         await asyncio.sleep(0.01)
-    assert [one.id async for one in client.unknown()] == [doubt.id]
-    decided = await client.resolve(doubt.id, "succeeded", evidence="their log", by="ada")
+    assert [one.id async for one in client.unknown()] == [unknown.id]
+    decided = await client.resolve(unknown.id, "succeeded", evidence="their log", by="ada")
     assert decided.status == "completed"
-    assert (await client.events(doubt.id))[-1].actor.partition(" ")[0] == "ada"
+    assert (await client.events(unknown.id))[-1].actor.partition(" ")[0] == "ada"
     while ("shop.note", "unknown") in (
         counts := {(one.flow, one.status): one.count for one in await client.counts() if one.count}
     ):

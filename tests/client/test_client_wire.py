@@ -37,7 +37,7 @@ def problem(status, code, headers=None):
         "title": "x",
         "status": status,
         "code": code,
-        "detail": f"told: {code}",
+        "detail": f"detail of {code}",
     }
     return (
         status,

@@ -33,7 +33,7 @@ from gesta.testing.contracts.sweep_index import walk
 LEASE_SECONDS = 10.0
 STEPS_MS = (1, 1, 1, 50, 1000, 9999, 10_000)
 TOKENS = ("A", "B", "C")
-#: Of those who take from lanes: no worker of ours has one of them.
+#: Names of external workers: no worker of ours has one of them.
 HOLDERS = ("X", "Y")
 TENANTS = ("one", "two")
 SCOPES = ("flow:a", "tenant:b")
@@ -96,9 +96,12 @@ class Walk:
     async def _same(
         self,
         call: Callable[[Harness], Awaitable[Any]],
-        told: Callable[[Any], Any] = lambda answer: answer,
+        comparable: Callable[[Any], Any] = lambda answer: answer,
     ) -> None:
-        expected, answer = told(await call(self._reference)), told(await call(self._store))
+        expected, answer = (
+            comparable(await call(self._reference)),
+            comparable(await call(self._store)),
+        )
         assert answer == expected
 
     async def put(self) -> None:
@@ -109,14 +112,14 @@ class Walk:
         await self._same(lambda harness: harness.queue.put([job]))
 
     async def take(self) -> None:
-        # All or nothing: which of several jobs with the same score goes first is nobody's promise.
+        # All or nothing: which of several jobs with the same score goes first is not promised.
         token, free = (
             self._dice.choice(TOKENS),
             {flow: self._dice.choice((0, 100)) for flow in self._flows},
         )
         await self._same(
             lambda harness: harness.queue.take(token, free, LEASE_SECONDS, durable=False),
-            lambda answer: _told_of_jobs(answer[0]),
+            lambda answer: _comparable_jobs(answer[0]),
         )
 
     async def extend(self) -> None:
@@ -130,7 +133,7 @@ class Walk:
             lambda harness: harness.external_leases.lease_external(
                 token, external_queue, 100, LEASE_SECONDS
             ),
-            _told_of_jobs,
+            _comparable_jobs,
         )
 
     async def prolong(self) -> None:
@@ -150,7 +153,7 @@ class Walk:
             lambda harness: harness.external_leases.expired_leases(
                 token, external_queues, 100, LEASE_SECONDS
             ),
-            _told_of_jobs,
+            _comparable_jobs,
         )
 
     async def settle(self) -> None:
@@ -158,7 +161,7 @@ class Walk:
         await self._same(lambda harness: harness.queue.settle(settlements))
 
     async def unhold(self) -> None:
-        # All or none: which of several goes first is nobody's promise.
+        # All or none: which of several goes first is not promised.
         scope, limit = self._dice.choice(SCOPES), self._dice.choice((0, 100))
         await self._same(lambda harness: harness.job_holds.unhold(scope, limit))
 
@@ -170,7 +173,7 @@ class Walk:
         entries = [self._entry() for _ in range(self._dice.randint(1, 3))]
         await self._same(
             lambda harness: harness.transactions.record(entries),
-            lambda answer: [_told(one) for one in answer],
+            lambda answer: [_comparable(one) for one in answer],
         )
 
     async def project(self) -> None:
@@ -271,14 +274,14 @@ class Walk:
         return View(state, view.payload)
 
 
-def _told_of_jobs(leased: list[LeasedJob]) -> object:
+def _comparable_jobs(leased: list[LeasedJob]) -> object:
     return sorted(
         (one.job.id, one.token, one.takes, one.job.possibly_executed, one.available_ms)
         for one in leased
     )
 
 
-def _told(recording: Recording) -> object:
+def _comparable(recording: Recording) -> object:
     """What a recording tells: where the events were refused, nothing is promised about `settled`
     but that it is not done.
     """

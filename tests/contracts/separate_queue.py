@@ -1,5 +1,5 @@
 """Commits over ports that share no database, held to the same contract: with the relay at work,
-nobody can tell from outside.
+no caller can see the difference.
 """
 
 from __future__ import annotations

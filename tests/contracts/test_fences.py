@@ -1,4 +1,6 @@
 from gesta.testing.contracts.fences import (
+    EventFencesContract,
+    ExternalFencesContract,
     FencesAfterRestartContract,
     FencesContract,
     QueueFencesAfterRestartContract,
@@ -16,3 +18,9 @@ class TestQueueFences(QueueFencesContract): ...
 
 
 class TestQueueFencesAfterRestart(QueueFencesAfterRestartContract): ...
+
+
+class TestExternalFences(ExternalFencesContract): ...
+
+
+class TestEventFences(EventFencesContract): ...

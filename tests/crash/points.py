@@ -16,13 +16,13 @@ from typing import Any, Literal
 
 from gesta.ports.job_queue import Ack, Drop, Release, Settlement
 
-Layout = Literal["together", "apart", "server"]
+Layout = Literal["together", "separate", "server"]
 #: What became of a victim: its status, how many effects it had, how many calls reached the provider
 #: (None: any number).
 End = tuple[str, int, int | None]
 Victims = Callable[[Sequence[Any], Any], Sequence[str]]
 
-#: Nobody can have called: as if nothing had happened.
+#: No process can have called: as if nothing had happened.
 UNHARMED: Mapping[str, End] = {
     "order": ("completed", 1, 1),
     "letter": ("completed", 1, 1),
@@ -43,7 +43,7 @@ CALLED: Mapping[str, End] = {
     "parcel": ("unknown", 1, 1),
 }
 #: As CALLED, and the caller came back with its evidence.
-CALLED_AND_TOLD: Mapping[str, End] = {
+CALLED_AND_ACKNOWLEDGED: Mapping[str, End] = {
     "order": ("completed", 1, 2),
     "letter": ("completed", 1, 1),
     "parcel": ("completed", 1, 1),
@@ -78,8 +78,8 @@ class Point:
     #: Whether what is appended is projected in the same commit, where ports share a file; None: in
     #: turn, by the seed.
     inline: bool | None = None
-    #: The process takes no jobs, as one that only projects: then nobody can have taken the victims
-    #: at the same instant.
+    #: The process takes no jobs, as one that only projects: then no process can have leased the
+    #: victims at the same instant.
     takes_none: bool = False
     #: Whether the worker's slots are offered with the jobs, which then are taken as they are put;
     #: None: in turn, by the seed.
@@ -179,7 +179,7 @@ POINTS = [
         inline=True,
         takes_none=True,
     ),
-    Point("pending, not put", "K-2", "queue.put", "before", of_jobs, UNHARMED, "apart"),
+    Point("pending, not put", "K-2", "queue.put", "before", of_jobs, UNHARMED, "separate"),
     Point(
         "put, still pending",
         "K-3",
@@ -187,7 +187,7 @@ POINTS = [
         "after",
         of_jobs,
         UNHARMED,
-        "apart",
+        "separate",
         takes_none=True,
     ),
     Point(
@@ -235,7 +235,7 @@ POINTS = [
         CALLED,
         journal=True,
     ),
-    Point("recorded, not acked", "K-9", "queue.settle", "before", of_acks, UNHARMED, "apart"),
+    Point("recorded, not acked", "K-9", "queue.settle", "before", of_acks, UNHARMED, "separate"),
     Point("recorded, not answered", "K-9", "transactions.record", "after", of_records, UNHARMED),
     Point(
         "frozen with a job, not called",
@@ -275,7 +275,7 @@ POINTS = [
         "executor.call",
         "after",
         None,
-        CALLED_AND_TOLD,
+        CALLED_AND_ACKNOWLEDGED,
         frozen=True,
     ),
     Point(
@@ -285,7 +285,7 @@ POINTS = [
         "before",
         of_releases,
         THROTTLED,
-        "apart",
+        "separate",
         throttled=True,
     ),
 ]

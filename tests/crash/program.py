@@ -61,7 +61,7 @@ T = TypeVar("T")
 
 RETRY = RetryPolicy(attempts=100, base_seconds=0.02, cap_seconds=0.1)
 ASKING = RetryPolicy(attempts=100, base_seconds=0.05, cap_seconds=0.1)
-#: Known to everybody: it protects nothing but the stores of one test.
+#: Not secret: it protects nothing but the stores of one test.
 MASTER_KEY = base64.b64encode(bytes(range(32))).decode()
 POLICIES: dict[str, UnknownPolicy] = {"order": "resend", "letter": "reconcile", "parcel": "manual"}
 
@@ -95,7 +95,7 @@ class Plan:
     eager_dispatch: bool = True
     #: Its clock is ahead by so much.
     ahead_ms: int = 0
-    #: Projects, relays and sweeps whoever else does.
+    #: Projects, relays and sweeps even if other processes do.
     greedy: bool = False
     #: A request without a job is found after so long instead of a minute.
     lost_ms: int = 60_000
@@ -111,7 +111,7 @@ class Plan:
             if self.url
             else {"url": f"sqlite:///{self.folder}/gesta.db"}
         )
-        if self.layout == "apart":
+        if self.layout == "separate":
             urls["queue_url"] = f"sqlite:///{self.folder}/queue.db"
         if self.events_url is not None:
             urls["events_url"] = self.events_url
@@ -145,7 +145,7 @@ def payload_of(number: int) -> Order | Letter | Parcel:
 
 
 class Watch:
-    """Told of every call; stops the process at its point."""
+    """Sees every call; stops the process at its point."""
 
     def __init__(
         self, point: Point | None, nth: int, folder: str, numbers: Sequence[int] = ()
@@ -204,14 +204,14 @@ class Watch:
         if not self._point.frozen:
             os.kill(os.getpid(), signal.SIGKILL)
         with COMMITTING:
-            # Frozen in the middle of a commit it would hold the file, and nobody could do anything:
-            # SQLite has no lease on its lock.
+            # Frozen in the middle of a commit it would hold the file, and no process could do
+            # anything: SQLite has no lease on its lock.
             os.kill(os.getpid(), signal.SIGSTOP)
         self._resumed.set()
 
 
 class Watched:
-    """A port whose calls are told before and after."""
+    """A port that announces its calls before and after."""
 
     def __init__(self, name: str, port: Any, watch: Watch) -> None:
         self._name, self._port, self._watch = name, port, watch
@@ -343,7 +343,7 @@ def commit(database: Database, calls: list[Any], original: Any = Database._commi
 
 
 async def insist(plan: Plan, act: Callable[[], Awaitable[T]]) -> T:
-    """Again and again while a server is out of reach, as a program does that was told to try later.
+    """Again and again while a server is out of reach, as a program does after "try later".
 
     A file never is.
     """

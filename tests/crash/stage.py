@@ -90,15 +90,15 @@ class Stage:
         )
 
     def acknowledged(self) -> dict[int, set[str]]:
-        """Number → the ids that were told for it."""
-        told: dict[int, set[str]] = defaultdict(set)
+        """Number → the ids that were acknowledged for it."""
+        reported: dict[int, set[str]] = defaultdict(set)
         for notes in Path(self.plan.folder).glob("acknowledged-*"):
             for line in notes.read_text(encoding="ascii").splitlines():
                 number, _, request_id = line.partition(" ")
                 # The last line may have been cut in the middle.
                 if len(request_id) == 36:
-                    told[int(number)].add(request_id)
-        return told
+                    reported[int(number)].add(request_id)
+        return reported
 
     @asynccontextmanager
     async def look(self) -> AsyncIterator[Engine]:
@@ -163,14 +163,14 @@ def kind_of(state: State) -> str:
     return state.flow.partition(".")[2]
 
 
-async def eventually(condition: Any, fault: str | Callable[[], str]) -> None:
+async def eventually(condition: Any, error: str | Callable[[], str]) -> None:
     deadline = asyncio.get_running_loop().time() + PATIENCE_SECONDS
     while True:
         answer = condition()
         if await answer if asyncio.iscoroutine(answer) else answer:
             return
         assert asyncio.get_running_loop().time() < deadline, (
-            fault if isinstance(fault, str) else fault()
+            error if isinstance(error, str) else error()
         )
         await asyncio.sleep(0.03)
 
@@ -188,13 +188,15 @@ async def check_promises(
 
     `duplicates`: how many more effects of a letter a lease lost during a call may cost.
     """
-    told, effects = on.acknowledged(), on.effects()
+    acknowledged, effects = on.acknowledged(), on.effects()
     # G1: every key leads to one request, and what was acknowledged is that one.
     assert len({state.key for state in states.values()}) == len(states)
-    assert [number for number, ids in told.items() if len(ids) != 1 or not ids <= set(states)] == []
+    assert [
+        number for number, ids in acknowledged.items() if len(ids) != 1 or not ids <= set(states)
+    ] == []
     for state in states.values():
         number, kind = number_of(state), kind_of(state)
-        told_of = (
+        description = (
             kind,
             state.status,
             state.reason,
@@ -202,15 +204,15 @@ async def check_promises(
             f"effects {effects[number]}",
             f"calls {on.calls[number]}",
         )
-        # G2: it ended, or stands visibly in unknown with a reason. Nothing of all this expired.
+        # G2: it ended, or is visibly unknown with a reason. Nothing of all this expired.
         assert state.status == "completed" or (
             kind == "parcel" and state.status == "unknown" and state.reason
-        ), told_of
+        ), description
         # G3: one effect where the receiver dedupes or can be asked, and never one too many where it
         # can do neither.
         allowed = {1, 1 + duplicates} if kind == "letter" else {1}
         assert effects[number] in (allowed if state.status == "completed" else allowed | {0}), (
-            told_of
+            description
         )
     # G4: a success is final: nothing was appended to it.
     for state in states.values():

@@ -53,7 +53,7 @@ class Gateway:
             return found
 
     async def post_webhook(self, address: str, number: int = -1) -> int:
-        """400: the process that was told died, or there is no such event."""
+        """400: the process that got it died, or there is no such event."""
         return await self.control("reports", url=address + PATH, secret=SECRET, event=number)
 
 
@@ -152,7 +152,7 @@ async def test_each_payment_is_made_once_wherever_its_process_is_killed(tmp_path
     dice = random.Random(crash_seed)
     url = "" if kind == "sqlite" else await fresh_url()
     # Two files: between the record and the acknowledgement of a job there is a moment.
-    layout: Any = "server" if url else "apart"
+    layout: Any = "server" if url else "separate"
     async with gateway() as stripe:
         plan = Plan(str(tmp_path), stripe.url, layout, url)
         async with open_engine(plan, work=False) as engine:

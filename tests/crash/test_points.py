@@ -56,7 +56,7 @@ async def end_of(on, point, dice, many=MANY):
                 for victim in victims:
                     await check_waits(on, engine, states[victim])  # K-17
             # What else was under way when it froze may have been on its way to the receiver, which
-            # nobody can call back: see G3.
+            # no process can cancel: see G3.
             await check_promises(on, engine, states, duplicates=1 if point.frozen else 0)
     return victims, states
 
@@ -64,7 +64,7 @@ async def end_of(on, point, dice, many=MANY):
 @pytest.mark.parametrize("point", POINTS, ids=lambda point: f"{point.k}: {point.name}")
 async def test_a_process_that_stops_there_breaks_no_promise(tmp_path, crash_seed, point):
     dice = random.Random(f"{crash_seed} {point.name}")
-    layout = point.layout or ("together", "apart")[(crash_seed + POINTS.index(point)) % 2]
+    layout = point.layout or ("together", "separate")[(crash_seed + POINTS.index(point)) % 2]
     inline = crash_seed // 2 % 2 == 0 if point.inline is None else point.inline
     eager_dispatch = (
         crash_seed // 4 % 2 == 0 if point.eager_dispatch is None else point.eager_dispatch

@@ -16,7 +16,7 @@ from tests.crash.stage import check_promises, kind_of, number_of, stage
 
 FIRST = tuple(range(12))
 MORE = tuple(range(100, 118))
-LAYOUTS = ["together", "apart"]
+LAYOUTS = ["together", "separate"]
 
 
 def empty(url, *tables):
@@ -35,7 +35,7 @@ async def test_emptied_views_and_a_lost_queue_are_made_again(
     tmp_path, crash_seed, layout, queue_lost
 ):
     dice = random.Random(crash_seed)
-    # All that can be told from the events, or the requests alone.
+    # All that the events show, or the requests alone.
     lost = dice.choice((("requests", "checkpoints", "roles"), ("requests",)))
     async with stage(tmp_path, crash_seed, layout=layout, lost_ms=400) as on:
         with on.process(point="taken, not called", nth=dice.randint(4, 9), numbers=FIRST) as child:
@@ -47,7 +47,7 @@ async def test_emptied_views_and_a_lost_queue_are_made_again(
             sent = {state.id for state in before.values() if state.status == "completed"}
             calls = {number_of(before[one]): list(on.calls[number_of(before[one])]) for one in sent}
             # Put and taken, but the relay died before it could forget them: they are put again, and
-            # nobody can know of the first time.
+            # no record of the first time exists.
             names = {job_id(victim, before[victim].dispatch_version): victim for victim in victims}
             undispatched = engine.pipeline.environment.stores.undispatched_jobs
             assert undispatched is not None
@@ -89,7 +89,7 @@ async def test_two_of_everything_at_once_do_each_thing_once(tmp_path, crash_seed
     async with stage(tmp_path, crash_seed, layout=layout, lease_seconds=4.0) as on:
         with on.process(point="taken, not called", nth=dice.randint(1, 6), numbers=FIRST) as child:
             victims = await on.victims(child)
-        # The same keys in both: of each pair one is created, the other is told of it.
+        # The same keys in both: of each pair one is created, the other gets its id.
         with (
             on.process(greedy=True, numbers=MORE),
             on.process(greedy=True, numbers=MORE, seed=crash_seed + 1),
@@ -97,7 +97,7 @@ async def test_two_of_everything_at_once_do_each_thing_once(tmp_path, crash_seed
             async with on.look() as engine:
                 states = await on.at_rest(engine, at_least=len(MORE) + len(victims))
         # Killed in the middle, one of two relays may have put a job once more whose request was
-        # done meanwhile. It leads nowhere, and whoever
+        # done meanwhile. It leads nowhere, and the worker that
         # works next clears it away.
         with on.process():
             async with on.look() as engine:
@@ -139,8 +139,8 @@ async def test_a_clock_that_is_wrong_takes_nothing_early_and_expires_nothing(
                 one.id: (await engine.history(one.id, flow=one.flow))[0][1]
                 for one in states.values()
             }
-    # K-14: no early claim: nobody took what another held, and nothing was called before its time.
-    # Nothing expired.
+    # K-14: no early claim: no worker leased what another held, and nothing was called before its
+    # time. Nothing expired.
     assert {
         (state.status, state.attempts, len(on.calls[number_of(state)])) for state in states.values()
     } == {("completed", 1, 1)}

@@ -60,8 +60,8 @@ class Demo:
 
     def result(self, *arguments: str) -> tuple[int, dict[str, Any]]:
         process = self.start(*arguments)
-        output, told = process.communicate(timeout=PATIENCE_SECONDS)
-        assert output, told
+        output, errors = process.communicate(timeout=PATIENCE_SECONDS)
+        assert output, errors
         return process.returncode, msgspec.json.decode(output)
 
     def put_away(self) -> None:
@@ -158,11 +158,11 @@ def test_a_demo_that_stays_can_be_looked_at_and_ends_with_ctrl_c(demo: Demo):
     assert shown.returncode == 0, err
     assert msgspec.json.decode(out)["status"] == "sent"
     process.send_signal(signal.SIGINT)
-    told, _ = process.communicate(timeout=PATIENCE_SECONDS)
+    output, _ = process.communicate(timeout=PATIENCE_SECONDS)
     assert process.returncode == 0
     assert wait_until(lambda: not is_alive(worker))
     (kept,) = demo.temporary.iterdir()
-    assert str(kept) in told.replace("\n         ", "")
+    assert str(kept) in output.replace("\n         ", "")
     assert (kept / "gesta.db").exists()
 
 
@@ -196,18 +196,18 @@ def test_a_store_in_use_is_refused(demo: Demo):
     )
     assert sent.wait(PATIENCE_SECONDS) == 0
     process = demo.start("-m", "gesta", "demo", "--url", url)
-    _, told = process.communicate(timeout=PATIENCE_SECONDS)
+    _, errors = process.communicate(timeout=PATIENCE_SECONDS)
     assert process.returncode == 2
-    assert "empty store" in told
+    assert "empty store" in errors
 
 
 def test_a_server_without_answer_is_reported_and_nothing_is_left_behind(demo: Demo):
     process = demo.start("-m", "gesta", "demo", "--url", "postgresql://ada:secret@127.0.0.1:1/shop")
-    output, told = process.communicate(timeout=PATIENCE_SECONDS)
+    output, errors = process.communicate(timeout=PATIENCE_SECONDS)
     assert process.returncode == 6
-    assert "127.0.0.1:1/shop" in told
-    assert "is the server running" in told
-    assert "secret" not in output + told
+    assert "127.0.0.1:1/shop" in errors
+    assert "is the server running" in errors
+    assert "secret" not in output + errors
     assert list(demo.temporary.iterdir()) == []
 
 

@@ -104,20 +104,24 @@ def test_the_lines_of_the_page_work_from_the_first_to_the_last(server, tmp_path)
     script = "\n".join(f"{block}\necho '### {number}'" for number, block in enumerate(page))
     done = run(script.replace("http://127.0.0.1:8420", address), tmp_path, environment)
     assert done.returncode == 0, done.stdout + done.stderr
-    told = re.split(r"### \d+\n", done.stdout)
-    assert '"verdict":"created"' in told[1]
-    assert '"status":"sent"' in told[1]
-    # The same key led to the same request, whose timeline and attempts are told.
-    assert "MessageCreated" in told[2] or "RequestCreated" in told[2] or "Created.v1" in told[2]
-    assert '"outcome":"done"' in told[2]
-    assert '"verdict":"created"' in told[3]
-    assert '"verdict":"invalid"' in told[3]
-    assert '"payload.texts"' in told[4]
-    assert "retry: 2000" in told[5]
-    assert "KeyRevoked" in told[6] or "revoked" in told[6]
-    assert '"code":"already_ended"' in told[7]
-    assert told[8].count('"finished":true') == 2
-    assert "sent" in told[9]
+    reported = re.split(r"### \d+\n", done.stdout)
+    assert '"verdict":"created"' in reported[1]
+    assert '"status":"sent"' in reported[1]
+    # The same key led to the same request, whose timeline and attempts are shown.
+    assert (
+        "MessageCreated" in reported[2]
+        or "RequestCreated" in reported[2]
+        or "Created.v1" in reported[2]
+    )
+    assert '"outcome":"done"' in reported[2]
+    assert '"verdict":"created"' in reported[3]
+    assert '"verdict":"invalid"' in reported[3]
+    assert '"payload.texts"' in reported[4]
+    assert "retry: 2000" in reported[5]
+    assert "KeyRevoked" in reported[6] or "revoked" in reported[6]
+    assert '"code":"already_ended"' in reported[7]
+    assert reported[8].count('"finished":true') == 2
+    assert "sent" in reported[9]
 
 
 @pytest.mark.slow
@@ -139,7 +143,7 @@ def test_the_five_commands_of_the_readme_lead_to_a_sent_message_and_its_timeline
     ]
     assert len(commands) == 5
     assert commands[0].startswith("gesta serve &")
-    # The server runs already, on a free port; and whoever reads puts the id of the answer in its
+    # The server runs already, on a free port; and the reader puts the id of the answer in its
     # place.
     script = "\n".join(commands[1:4]).replace("127.0.0.1:8420", address.removeprefix("http://"))
     done = run(script, tmp_path, environment)
@@ -153,8 +157,8 @@ def test_the_five_commands_of_the_readme_lead_to_a_sent_message_and_its_timeline
         .replace("127.0.0.1:8420", address.removeprefix("http://"))
         .replace("/ID/", f"/{found[1]}/")
     )
-    told = run(last, tmp_path, environment)
-    assert re.findall(r'"type":"notification\.slack\.(\w+)\.v1"', told.stdout) == [
+    reported = run(last, tmp_path, environment)
+    assert re.findall(r'"type":"notification\.slack\.(\w+)\.v1"', reported.stdout) == [
         "MessageRequestCreated",
         "MessageSent",
     ]

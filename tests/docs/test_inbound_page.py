@@ -48,7 +48,7 @@ def test_the_commands_of_the_page_work(tmp_path):
         "SHOP_SECRET": secret,
     }
     commands = [line for block in blocks(PAGE, "sh") for line in block.splitlines()]
-    assert len(commands) == 11
+    assert len(commands) == 12
     for command in commands:
         done = subprocess.run(
             [sys.executable, "-m", *shlex.split(command)],

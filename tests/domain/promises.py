@@ -65,7 +65,7 @@ class Step(msgspec.Struct):
     now: int
     #: By the checker's own books, before the command: an ended attempt of this intent may have had
     #: its effect.
-    doubt: bool
+    in_doubt: bool
     #: By the checker's own books: nothing of this intent can have been attempted before this.
     opened_at: int
 
@@ -120,7 +120,7 @@ def attempts(step: Step) -> Iterator[tuple[str, bool]]:
         yield "the started attempt is the next one", after.started == before.attempts + 1
     if isinstance(command, Lose) and step.events:
         yield (
-            "a lost attempt is counted as one and in doubt",
+            "a lost attempt is counted as one and unknown",
             after.attempts == before.attempts + 1 and after.status == "unknown",
         )
         yield (
@@ -138,7 +138,7 @@ def keys(step: Step) -> Iterator[tuple[str, bool]]:
     )
     yield "a new intent is the next number", same or after.intent == before.intent + 1
     if isinstance(command, Redrive) and not same:
-        yield "no new intent while in doubt unless forced", command.again or not step.doubt
+        yield "no new intent while unknown unless forced", command.again or not step.in_doubt
     if isinstance(command, Redrive) and same and step.events:
         yield (
             "the same intent is redriven only under a key that protects",
@@ -147,27 +147,27 @@ def keys(step: Step) -> Iterator[tuple[str, bool]]:
     window = step.rules.key_protects_seconds
     if window is not None and step.events and after.in_doubt and after.wants == "execute":
         yield (
-            "nothing in doubt is sent when the key is forgotten",
+            "nothing unknown is resent when the key is forgotten",
             (after.due_at or 0) <= step.opened_at + window * 1000,
         )
 
 
-def doubts(step: Step, *, doubt_after: bool) -> Iterator[tuple[str, bool]]:
+def unknown_outcomes(step: Step, *, in_doubt_after: bool) -> Iterator[tuple[str, bool]]:
     before, command, after = step.before, step.command, step.after
-    yield "doubt is remembered until it is resolved", after.in_doubt == doubt_after
-    yield "unknown means in doubt", after.status != "unknown" or after.in_doubt
+    yield "unknown is remembered until it is resolved", after.in_doubt == in_doubt_after
+    yield "status unknown means possibly executed", after.status != "unknown" or after.in_doubt
     yield (
-        "nothing in doubt expires or is cancelled",
-        after.status not in ("expired", "cancelled") or not doubt_after,
+        "nothing unknown expires or is cancelled",
+        after.status not in ("expired", "cancelled") or not in_doubt_after,
     )
     refused = (
         isinstance(command, RecordOutcome)
         and isinstance(command.outcome, Rejected)
         and command.called
     )
-    told = refused or isinstance(command, Reconciled | Resolve)
+    is_decided = refused or isinstance(command, Reconciled | Resolve)
     if before.status == "unknown" and after.status in GIVEN_UP:
-        yield "unknown never fails or expires by itself", told
+        yield "unknown never fails or expires by itself", is_decided
     journalled = before.started is not None and after.status in ("expired", "cancelled")
     yield (
         "a journalled attempt without an end is neither expired nor cancelled",
@@ -176,15 +176,15 @@ def doubts(step: Step, *, doubt_after: bool) -> Iterator[tuple[str, bool]]:
     if (
         isinstance(command, RecordOutcome)
         and not command.called
-        and step.doubt
+        and step.in_doubt
         and not before.is_terminal
     ):
         yield (
-            "what called nobody ends no doubt",
+            "an attempt without a call resolves nothing",
             isinstance(command.outcome, Done) or after.status not in GIVEN_UP,
         )
     yield (
-        "parked is never asked or resent",
+        "manual is never asked or resent",
         not (after.status == "unknown" and after.policy == "manual") or after.due_at is None,
     )
 
@@ -194,7 +194,7 @@ def endings(step: Step) -> Iterator[tuple[str, bool]]:
     kinds = [type(event) for event in step.events]
     ended = isinstance(command, RecordOutcome | Lose | Reconciled | Resolve) and bool(step.events)
     if before.cancel_requested and ended:
-        yield "what was called back is not tried again", after.wants != "execute"
+        yield "what was cancelled is not tried again", after.wants != "execute"
     if (
         before.expires_at is not None
         and ended
@@ -212,7 +212,7 @@ def endings(step: Step) -> Iterator[tuple[str, bool]]:
         and isinstance(command.outcome, Retry)
         and bool(step.events)
     )
-    if isinstance(command, RecordOutcome) and live and not step.doubt:
+    if isinstance(command, RecordOutcome) and live and not step.in_doubt:
         remain = (
             command.attempt - before.attempts_before < retry.attempts
             and retry.elapsed_seconds is None
@@ -242,23 +242,23 @@ def endings(step: Step) -> Iterator[tuple[str, bool]]:
     left = before.is_terminal and not after.is_terminal
     unknown = isinstance(command, RecordOutcome) and isinstance(command.outcome, Unknown)
     yield (
-        "only a redrive or a late doubt leads out of an ending",
+        "only a redrive or a late unknown leads out of an ending",
         not left or isinstance(command, Redrive) or unknown,
     )
-    yield "a late doubt is never resent", not (left and unknown) or after.wants != "execute"
+    yield "a late unknown is never resent", not (left and unknown) or after.wants != "execute"
 
 
 def liveness(step: Step) -> Iterator[tuple[str, bool]]:
     command, after, rules = step.command, step.after, step.rules
     quarantined = after.status == "unknown" and after.due_at is None
     yield (
-        "what is neither over nor parked wants a job",
+        "what is neither over nor left to a person wants a job",
         after.is_terminal or quarantined or after.wants is not None,
     )
-    yield "what is parked says why", not quarantined or bool(after.reason)
+    yield "what is left to a person says why", not quarantined or bool(after.reason)
     if quarantined and after.started is None:
         yield (
-            "a person can resolve what is parked",
+            "a person can resolve what is left to them",
             bool(decide(after, Resolve("executed", "ann", "seen"), rules)),
         )
     if after.wants is not None and after.is_far:
@@ -332,7 +332,7 @@ def check_life(life: Life) -> Story:
     """Live it, or raise Broken with the promise that did not hold."""
     deliver_at = None if life.deliver_in_ms is None else T0 + life.deliver_in_ms
     story = Story(life.rules, deliver_at=deliver_at, ttl_ms=life.ttl_ms)
-    doubt, opened_at = False, max(T0, deliver_at or 0)
+    in_doubt, opened_at = False, max(T0, deliver_at or 0)
     for move in life.steps:
         story.now += move.wait_ms
         before, count, command = (
@@ -356,17 +356,19 @@ def check_life(life: Life) -> Story:
                 before,
             )
             continue
-        step = Step(life.rules, before, command, events, story.state, story.now, doubt, opened_at)
-        doubt, opened_at = _books(step)
-        told = (
+        step = Step(
+            life.rules, before, command, events, story.state, story.now, in_doubt, opened_at
+        )
+        in_doubt, opened_at = _books(step)
+        checked = (
             success(step),
             attempts(step),
             keys(step),
-            doubts(step, doubt_after=doubt),
+            unknown_outcomes(step, in_doubt_after=in_doubt),
             endings(step),
             liveness(step),
         )
-        _raise_first(chain(*told), command, before)
+        _raise_first(chain(*checked), command, before)
         state = before
         for event, meta_of in story.history[count:]:
             following = evolve(state, event, meta_of)
@@ -377,25 +379,25 @@ def check_life(life: Life) -> Story:
 
 
 def _books(step: Step) -> tuple[bool, int]:
-    """Doubt and opening by the commands alone, so that the fold's own flags are held against
+    """`in_doubt` and opening by the commands alone, so that the fold's own flags are held against
     something.
     """
     command, events = step.command, step.events
-    doubt, opened_at = step.doubt, step.opened_at
+    in_doubt, opened_at = step.in_doubt, step.opened_at
     if step.after.status == "sent" or any(isinstance(event, OutcomeResolved) for event in events):
-        doubt = False
-    elif _leaves_doubt(step):
-        doubt = doubt or bool(events)
+        in_doubt = False
+    elif _leaves_unknown(step):
+        in_doubt = in_doubt or bool(events)
     elif isinstance(command, Redrive) and _key(step.before) != _key(step.after):
-        doubt = False
-    if events and not doubt and not isinstance(command, Cancel | Purge):
+        in_doubt = False
+    if events and not in_doubt and not isinstance(command, Cancel | Purge):
         # Whatever ran before has ended without an effect: only what begins from now on can have
         # one.
         opened_at = max(step.now, step.after.due_at or 0)
-    return doubt, opened_at
+    return in_doubt, opened_at
 
 
-def _leaves_doubt(step: Step) -> bool:
+def _leaves_unknown(step: Step) -> bool:
     command = step.command
     if isinstance(command, RecordOutcome):
         return isinstance(command.outcome, Unknown)
@@ -427,9 +429,9 @@ def _check_history(story: Story) -> None:
     """The events alone, also after a trip through their stored bytes, tell the same state."""
     types = event_types(FLOW)
     stored = [
-        (types.name_of[type(event)], encode(event), encode(told)) for event, told in story.history
+        (types.name_of[type(event)], encode(event), encode(meta)) for event, meta in story.history
     ]
-    read = [(types.decode(name, data), decode_meta(told)) for name, data, told in stored]
+    read = [(types.decode(name, data), decode_meta(meta)) for name, data, meta in stored]
     known = all(type(event) in NOTIFICATION.event_names for event, _ in story.history)
     _raise_first(
         [

@@ -37,7 +37,7 @@ MINUTE = 60 * SECOND
 HOUR = 60 * MINUTE
 DAY = 24 * HOUR
 
-Told = tuple[Event, Meta]
+RecordedEvent = tuple[Event, Meta]
 
 
 def rules(
@@ -47,7 +47,7 @@ def rules(
     elapsed_seconds: float | None = None,
     key_protects_seconds: float | None = None,
 ) -> Rules:
-    """Retries after exactly 10 s, so that a story can be told in round numbers."""
+    """Retries after exactly 10 s, so that a story has round numbers."""
     retry = RetryPolicy(
         attempts=attempts,
         elapsed_seconds=elapsed_seconds,
@@ -66,15 +66,15 @@ class Story:
 
     def __init__(
         self,
-        told_by: Rules | None = None,
+        given_rules: Rules | None = None,
         *,
         deliver_at: int | None = None,
         ttl_ms: int | None = None,
         at: int = T0,
     ) -> None:
-        self.rules = told_by or rules()
+        self.rules = given_rules or rules()
         self.now = at
-        self.history: list[Told] = []
+        self.history: list[RecordedEvent] = []
         self._state: State | None = None
         self.tell(
             Create(
@@ -99,9 +99,9 @@ class Story:
         self.now = _time_of(command) or self.now
         events = decide(self._state, command, self.rules)
         for event in events:
-            told = (event, meta(self.now))
-            self.history.append(told)
-            self._state = evolve(self._state, *told)
+            recorded = (event, meta(self.now))
+            self.history.append(recorded)
+            self._state = evolve(self._state, *recorded)
         return events
 
     def ends(self, outcome: Outcome, after_ms: int = 0, attempt: int | None = None) -> list[Event]:
@@ -122,7 +122,7 @@ class Story:
         return ""
 
     def copy(self) -> Story:
-        """Another telling that begins with the same events."""
+        """Another story that begins with the same events."""
         twin = Story(self.rules)
         twin.now, twin.history, twin._state = self.now, list(self.history), replace(self.state)
         return twin

@@ -258,10 +258,10 @@ def test_every_event_carries_these_seven():
 
 
 def test_an_event_without_an_actor_says_so():
-    # R1-44: the field is there even when nobody decided
-    nobody = msgspec.structs.replace(meta(T0), actor=None)
-    assert b'"actor":null' in encode(nobody)
-    assert decode_meta(encode(nobody)) == nobody
+    # R1-44: the field is there even when no person decided
+    without_actor = msgspec.structs.replace(meta(T0), actor=None)
+    assert b'"actor":null' in encode(without_actor)
+    assert decode_meta(encode(without_actor)) == without_actor
 
 
 def test_an_actor_is_a_user_and_its_roles():

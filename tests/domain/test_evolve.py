@@ -102,7 +102,7 @@ CHANGES: list[tuple[State, e.Event, dict[str, object]]] = [
             "detail": "no answer",
         },
     ),
-    # Nobody knows when a lost attempt began: it may have been as early as it was due.
+    # No process knows when a lost attempt began: it may have been as early as it was due.
     (
         QUEUED,
         e.OutcomeUnknown(1, "lease_lost", "manual"),
@@ -180,7 +180,7 @@ CHANGES: list[tuple[State, e.Event, dict[str, object]]] = [
             "first_attempt_at": None,
         },
     ),
-    # The same intent: what is in doubt and what is running stay as they are.
+    # The same intent: what is unknown and what is running stay as they are.
     (
         RESENDING,
         e.Updated("redrive", "queued", 1, AT),
@@ -270,10 +270,10 @@ def test_a_request_from_before_own_ids_were_on_record_keeps_the_id_of_its_job():
 
 
 def test_a_fold_can_go_on_from_a_state():
-    told = [
+    history = [
         (e.AttemptFailed(1, "busy", next_attempt_at=AT), meta(AT)),
         (e.Sent(2, "p-1"), meta(AT)),
     ]
-    assert fold(told[1:], fold(told[:1], QUEUED)) == fold(told, QUEUED)
+    assert fold(history[1:], fold(history[:1], QUEUED)) == fold(history, QUEUED)
     assert fold([], QUEUED) == QUEUED
     assert fold([]) is None

@@ -38,16 +38,16 @@ def test_every_promise_holds_in_thousands_of_longer_lives(seed: int):
 
 @pytest.mark.slow
 def test_the_table_of_the_lifecycle_is_no_wider_than_life():
-    """Every move that it allows is met in some life: one that is not might let a fault through."""
+    """Every move that it allows is met in some life: one that is not might let an error through."""
     allowed = {(kind, *move) for kind, moves in MOVES.items() for move in moves}
     met: set[tuple[str, str | None, str]] = set()
     random = Random(28)
     # The rarest one comes ten times in so many, on average.
     for _ in range(40_000):
         state: State | None = None
-        for event, told in check_life(random_life(random)).history:
+        for event, meta in check_life(random_life(random)).history:
             before = None if state is None else state.status
-            state = evolve(state, event, told)
+            state = evolve(state, event, meta)
             met.add((kind_of(event), before, state.status))
         if met >= allowed:
             break

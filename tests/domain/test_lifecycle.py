@@ -1,4 +1,4 @@
-"""The life of a request as long as nothing is in doubt: from asked to sent, failed, expired or
+"""The life of a request as long as nothing is unknown: from asked to sent, failed, expired or
 cancelled, and back by a redrive.
 """
 

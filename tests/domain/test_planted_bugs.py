@@ -222,11 +222,11 @@ def a_resend_is_never_planned(*_: Any) -> None:
     return None
 
 
-def doubt_is_not_folded(state: State, *rest: Any) -> State:
+def in_doubt_is_not_folded(state: State, *rest: Any) -> State:
     return replace(folded_unknown(state, *rest), in_doubt=False)
 
 
-def doubt_ends_with_a_redrive(state: State, *rest: Any) -> State:
+def in_doubt_ends_with_a_redrive(state: State, *rest: Any) -> State:
     return replace(folded_updated(state, *rest), in_doubt=False)
 
 
@@ -272,9 +272,9 @@ IN_DECIDE: list[tuple[str, Bug, str]] = [
     ("_record", a_stale_failure_counts, "a stale attempt's failure changes nothing"),
     ("_record", an_older_intent_s_failure_counts, "a stale attempt's failure changes nothing"),
     ("_unknown", attempts_start_again_at_one, "attempts never decrease"),
-    ("_expire", unknown_expires, "nothing in doubt expires or is cancelled"),
+    ("_expire", unknown_expires, "nothing unknown expires or is cancelled"),
     ("_expire", unknown_fails_when_its_time_is_over, "unknown never fails or expires by itself"),
-    ("_lose", a_lost_attempt_counts_as_failed, "a lost attempt is counted as one and in doubt"),
+    ("_lose", a_lost_attempt_counts_as_failed, "a lost attempt is counted as one and unknown"),
     (
         "next_attempt_at",
         the_first_failure_is_final,
@@ -285,32 +285,32 @@ IN_DECIDE: list[tuple[str, Bug, str]] = [
     (
         "_key_protects",
         the_key_is_remembered_for_ever,
-        "nothing in doubt is sent when the key is forgotten",
+        "nothing unknown is resent when the key is forgotten",
     ),
     ("is_expired", nothing_ever_expires, "nothing is planned beyond its time to live"),
-    ("_redrive", a_redrive_always_takes_a_new_key, "no new intent while in doubt unless forced"),
+    ("_redrive", a_redrive_always_takes_a_new_key, "no new intent while unknown unless forced"),
     (
         "_redrive",
         a_redrive_keeps_the_key_of_a_forgetful_provider,
         "the same intent is redriven only under a key that protects",
     ),
-    ("_cancel", what_is_unknown_is_cancelled, "nothing in doubt expires or is cancelled"),
+    ("_cancel", what_is_unknown_is_cancelled, "nothing unknown expires or is cancelled"),
     (
         "_cancel",
         what_is_journalled_is_cancelled,
         "a journalled attempt without an end is neither expired nor cancelled",
     ),
-    ("ending_of", a_cancel_is_forgotten, "what was called back is not tried again"),
+    ("ending_of", a_cancel_is_forgotten, "what was cancelled is not tried again"),
     ("_start", every_start_is_journalled, "only an open operation is started"),
     ("_resend_at", a_resend_is_never_planned, "under resend it is resent while it may be"),
 ]
 IN_FOLD: list[tuple[str, Bug, str]] = [
-    ("_unknown", doubt_is_not_folded, "doubt is remembered until it is resolved"),
-    ("_updated", doubt_ends_with_a_redrive, "doubt is remembered until it is resolved"),
+    ("_unknown", in_doubt_is_not_folded, "unknown is remembered until it is resolved"),
+    ("_updated", in_doubt_ends_with_a_redrive, "unknown is remembered until it is resolved"),
     (
         "_unknown",
         the_key_s_age_counts_from_the_last_attempt,
-        "nothing in doubt is sent when the key is forgotten",
+        "nothing unknown is resent when the key is forgotten",
     ),
     ("_resolved", a_reopened_request_is_not_dispatched, "each opening is a dispatch of its own"),
     ("_updated", a_decision_does_not_count, "version counts events"),
@@ -324,11 +324,11 @@ IN_THE_WORLD: list[tuple[str, Bug, str]] = [
     ("_lose", a_lost_attempt_is_forgotten, "two effects under one key"),
     ("_lose", a_lost_attempt_counts_as_failed, "two effects under one key"),
     ("_key_protects", the_key_is_remembered_for_ever, "two effects under one key"),
-    ("_redrive", a_redrive_always_takes_a_new_key, "two effects, and nobody forced it"),
-    ("_cancel", what_is_unknown_is_cancelled, "cancelled without a doubt, and yet it happened"),
-    ("_expire", unknown_expires, "expired without a doubt, and yet it happened"),
-    ("_reconciled", no_trace_is_read_as_failure, "failed without a doubt, and yet it happened"),
-    ("_lose", a_lost_attempt_is_forgotten, "failed without a doubt, and yet it happened"),
+    ("_redrive", a_redrive_always_takes_a_new_key, "two effects without force"),
+    ("_cancel", what_is_unknown_is_cancelled, "cancelled as not executed, and yet it happened"),
+    ("_expire", unknown_expires, "expired as not executed, and yet it happened"),
+    ("_reconciled", no_trace_is_read_as_failure, "failed as not executed, and yet it happened"),
+    ("_lose", a_lost_attempt_is_forgotten, "failed as not executed, and yet it happened"),
     ("_retry_now", a_retry_is_put_beside_a_running_attempt, "two effects under one key"),
     ("done", a_late_success_is_dropped, "a success was reported and is not on record"),
     ("_start", no_attempt_ever_starts, "never comes to rest"),
@@ -375,7 +375,9 @@ def test_a_decision_by_chance_is_found(monkeypatch: pytest.MonkeyPatch):
 
 def test_a_state_without_a_job_or_a_sweep_is_found(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(State, "wants", property(lambda _: None))
-    assert finds("what is neither over nor parked wants a job", random_life, check_life, LIVES)
+    assert finds(
+        "what is neither over nor left to a person wants a job", random_life, check_life, LIVES
+    )
 
 
 def test_a_sweep_that_is_blind_is_found(monkeypatch: pytest.MonkeyPatch):

@@ -1,4 +1,4 @@
-"""What happens when nobody knows whether the effect happened. X-8's third value, and how it
+"""What happens when it is unknown whether the effect happened. X-8's third value, and how it
 ends.
 """
 
@@ -27,7 +27,7 @@ EXECUTED = Resolve("executed", "ann", "in the provider's log", "p-9")
 NOT_EXECUTED = Resolve("not_executed", "ann", "not in the provider's log")
 
 
-def doubtful(policy: UnknownPolicy, *, ttl_ms: int | None = None) -> Story:
+def unknown_story(policy: UnknownPolicy, *, ttl_ms: int | None = None) -> Story:
     story = Story(rules(policy), ttl_ms=ttl_ms)
     story.ends(Unknown("no_answer"))
     assert (story.state.status, story.state.in_doubt) == ("unknown", True)
@@ -40,10 +40,11 @@ def test_an_attempt_ends_in_one_of_four_ways():
 
 
 def test_the_policy_says_what_follows_an_unknown_outcome():
-    # X-8: retried only when the provider dedupes by our key, else reconciled, else parked for a
+    # X-8: retried only when the provider dedupes by our key, else reconciled, else left to a
     # person
     planned = {
-        policy: (doubtful(policy).state.wants, doubtful(policy).state.due_at) for policy in POLICIES
+        policy: (unknown_story(policy).state.wants, unknown_story(policy).state.due_at)
+        for policy in POLICIES
     }
     assert planned == {
         "resend": ("execute", T0 + 10 * SECOND),
@@ -54,28 +55,28 @@ def test_the_policy_says_what_follows_an_unknown_outcome():
 
 def test_a_resend_has_the_same_key_and_its_success_resolves_the_outcome():
     # S1-2: no attempt, version or retry moves the key
-    story = doubtful("resend")
+    story = unknown_story("resend")
     assert story.key.endswith(":send:1")
     assert story.ends(Done("p-1")) == [e.Sent(2, "p-1")]
     assert (story.state.status, story.state.in_doubt, story.key[-7:]) == ("sent", False, ":send:1")
 
 
 def test_a_resend_that_fails_leaves_the_outcome_unknown():
-    story = doubtful("resend")
+    story = unknown_story("resend")
     assert story.ends(Retry("busy", "503", 60.0)) == [
         e.OutcomeUnknown(2, "busy", "resend", "503", T0 + 60 * SECOND)
     ]
 
 
 def test_after_the_last_resend_the_request_stays_unknown_and_does_not_fail():
-    story = doubtful("resend")
+    story = unknown_story("resend")
     story.ends(Retry("busy"))
     assert story.ends(Retry("busy")) == [e.OutcomeUnknown(3, "busy", "resend")]
     assert (story.state.status, story.state.wants, story.state.reason) == ("unknown", None, "busy")
 
 
 def test_a_refused_resend_fails_and_keeps_on_record_that_the_first_is_unknown():
-    story = doubtful("resend")
+    story = unknown_story("resend")
     story.ends(Rejected("unauthorized"))
     assert (story.state.status, story.state.in_doubt) == ("failed", True)
     story.tell(Redrive(T0))
@@ -83,7 +84,7 @@ def test_a_refused_resend_fails_and_keeps_on_record_that_the_first_is_unknown():
 
 
 def test_the_unknown_outcome_of_a_failed_request_can_be_resolved_without_opening_it():
-    story = doubtful("resend")
+    story = unknown_story("resend")
     story.ends(Rejected("unauthorized", "401"))
     assert story.copy().tell(EXECUTED)[0] == e.OutcomeResolved(
         "executed", "ann", "in the provider's log", "p-9"
@@ -155,14 +156,14 @@ def test_a_job_that_was_not_released_after_its_recorded_end_has_lost_nothing():
 
 
 def test_a_lost_question_is_no_lost_attempt():
-    story = doubtful("reconcile")
+    story = unknown_story("reconcile")
     assert story.tell(Lose(T0 + MINUTE)) == []
     assert story.state.wants == "reconcile"
 
 
 def test_the_answer_of_the_provider_resolves_the_outcome():
     resolved = {
-        outcome: doubtful("reconcile").tell(Reconciled(outcome, T0 + 5 * SECOND))
+        outcome: unknown_story("reconcile").tell(Reconciled(outcome, T0 + 5 * SECOND))
         for outcome in (Done("p-1", detail="found"), Rejected("declined"), Retry("no_trace"))
     }
     assert list(resolved.values()) == [
@@ -177,7 +178,7 @@ def test_the_answer_of_the_provider_resolves_the_outcome():
 
 
 def test_what_the_provider_has_no_trace_of_is_tried_again_under_the_same_key():
-    story = doubtful("reconcile")
+    story = unknown_story("reconcile")
     story.tell(Reconciled(Retry("no_trace", after_seconds=60.0), T0 + 5 * SECOND))
     state = story.state
     assert (state.status, state.in_doubt, state.due_at, state.wants) == (
@@ -191,7 +192,7 @@ def test_what_the_provider_has_no_trace_of_is_tried_again_under_the_same_key():
 
 
 def test_asking_does_not_multiply_the_attempts():
-    story = doubtful("reconcile")
+    story = unknown_story("reconcile")
     for _ in range(2):
         story.tell(Reconciled(Retry("no_trace"), story.now))
         story.ends(Unknown("no_answer"))
@@ -201,7 +202,7 @@ def test_asking_does_not_multiply_the_attempts():
 
 
 def test_a_provider_without_an_answer_is_asked_again_and_finally_a_person():
-    story = doubtful("reconcile")
+    story = unknown_story("reconcile")
     # 30 questions in all, the first one not counted as a repeat.
     for asked in range(1, 30):
         story.tell(Reconciled(Unknown("not_yet", after_seconds=60.0), story.now))
@@ -216,7 +217,7 @@ def test_a_provider_without_an_answer_is_asked_again_and_finally_a_person():
 
 
 def test_an_answer_that_comes_after_a_person_s_word_counts_only_if_it_is_a_success():
-    story = doubtful("reconcile")
+    story = unknown_story("reconcile")
     story.tell(NOT_EXECUTED)
     for outcome in (Retry("no_trace"), Rejected("declined"), Unknown("not_yet")):
         assert story.tell(Reconciled(outcome, T0)) == []
@@ -225,7 +226,7 @@ def test_an_answer_that_comes_after_a_person_s_word_counts_only_if_it_is_a_succe
 
 def test_an_answer_that_comes_after_giving_up_is_a_late_success():
     # S1-7: late Success after Failed must be recordable
-    story = doubtful("reconcile")
+    story = unknown_story("reconcile")
     story.tell(Resolve("rejected", "ann", "declined"))
     assert story.tell(Reconciled(Done("p-1"), T0)) == [e.SentLate(1, "p-1")]
 
@@ -234,7 +235,7 @@ def test_an_answer_that_comes_after_giving_up_is_a_late_success():
     ("result", "status"), [("executed", "sent"), ("rejected", "failed"), ("not_executed", "queued")]
 )
 def test_a_person_resolves_an_unknown_outcome(result: str, status: str):
-    story = doubtful("manual")
+    story = unknown_story("manual")
     assert story.tell(Resolve(result, "ann", "looked it up")) == [  # type: ignore[arg-type]
         e.OutcomeResolved(result, "ann", "looked it up")  # type: ignore[arg-type]
     ]
@@ -243,7 +244,7 @@ def test_a_person_resolves_an_unknown_outcome(result: str, status: str):
 
 
 def test_a_running_attempt_cannot_be_resolved_as_not_executed():
-    story = doubtful("resend")
+    story = unknown_story("resend")
     story.tell(Start(story.key))
     assert story.refusal(NOT_EXECUTED) == "attempt_running"
     assert story.tell(Reconciled(Retry("no_trace"), T0)) == []
@@ -253,18 +254,18 @@ def test_a_running_attempt_cannot_be_resolved_as_not_executed():
 
 @pytest.mark.parametrize("policy", POLICIES)
 def test_an_unknown_outcome_neither_expires_nor_is_cancelled(policy: UnknownPolicy):
-    story = doubtful(policy, ttl_ms=MINUTE)
+    story = unknown_story(policy, ttl_ms=MINUTE)
     assert story.refusal(Cancel()) == "in_doubt"
     story.tell(Expire(T0 + HOUR))
     assert (story.state.status, story.state.in_doubt) == ("unknown", True)
 
 
 def test_nothing_is_resent_after_its_time_to_live():
-    # S2-2: the check before a retry is also one before a resend; the doubt stays
+    # S2-2: the check before a retry is also one before a resend; it stays unknown
     story = Story(rules("resend"), ttl_ms=5 * SECOND)
     story.ends(Unknown("no_answer"))
     assert (story.state.status, story.state.wants) == ("unknown", None)
-    waited = doubtful("resend", ttl_ms=MINUTE)
+    waited = unknown_story("resend", ttl_ms=MINUTE)
     assert waited.tell(Expire(T0 + MINUTE)) == [e.OutcomeUnknown(1, "expired_in_doubt", "resend")]
 
 
@@ -306,30 +307,30 @@ def test_an_outcome_unknown_after_the_cancel_is_shown_and_never_resent():
 
 
 def test_a_waiting_resend_can_be_had_now():
-    story = doubtful("resend")
+    story = unknown_story("resend")
     story.tell(RetryNow(T0 + SECOND))
     assert (story.state.status, story.state.due_at, story.key[-2:]) == (
         "unknown",
         T0 + SECOND,
         ":1",
     )
-    assert doubtful("reconcile").refusal(RetryNow(T0)) == "not_waiting"
-    assert doubtful("manual").refusal(RetryNow(T0)) == "not_waiting"
+    assert unknown_story("reconcile").refusal(RetryNow(T0)) == "not_waiting"
+    assert unknown_story("manual").refusal(RetryNow(T0)) == "not_waiting"
 
 
 def test_a_redrive_of_an_unknown_outcome_keeps_a_protecting_key_or_is_refused():
     # S1-2: a new intent would be a second effect
-    story = doubtful("resend")
+    story = unknown_story("resend")
     assert story.tell(Redrive(T0 + HOUR, MINUTE)) == [
         e.Updated("redrive", "queued", 1, T0 + HOUR, T0 + HOUR + MINUTE)
     ]
     assert (story.state.status, story.state.in_doubt, story.key[-2:]) == ("queued", True, ":1")
-    assert doubtful("reconcile").refusal(Redrive(T0)) == "in_doubt"
-    assert doubtful("manual").refusal(Redrive(T0)) == "in_doubt"
+    assert unknown_story("reconcile").refusal(Redrive(T0)) == "in_doubt"
+    assert unknown_story("manual").refusal(Redrive(T0)) == "in_doubt"
 
 
 def test_a_request_redriven_while_unknown_never_ends_as_certainly_not_executed():
-    story = doubtful("resend")
+    story = unknown_story("resend")
     story.tell(Redrive(T0, ttl_ms=MINUTE))
     assert story.refusal(Cancel()) == "in_doubt"
     assert story.copy().tell(Expire(T0 + MINUTE)) == [
@@ -341,7 +342,7 @@ def test_a_request_redriven_while_unknown_never_ends_as_certainly_not_executed()
 
 @pytest.mark.parametrize("policy", POLICIES)
 def test_a_person_can_force_a_new_intent(policy: UnknownPolicy):
-    story = doubtful(policy)
+    story = unknown_story(policy)
     story.tell(Redrive(T0 + HOUR, again=True))
     assert (story.state.status, story.state.in_doubt, story.key[-2:]) == ("queued", False, ":2")
     assert (story.state.first_attempt_at, story.state.started) == (None, None)
@@ -349,7 +350,7 @@ def test_a_person_can_force_a_new_intent(policy: UnknownPolicy):
 
 def test_an_unplanned_question_to_the_provider_plans_no_wait():
     for policy in ("resend", "manual"):
-        story = doubtful(policy)
+        story = unknown_story(policy)
         due = story.state.due_at
         assert story.tell(Reconciled(Unknown("not_yet"), T0)) == []
         assert story.state.due_at == due

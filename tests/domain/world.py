@@ -218,7 +218,7 @@ class World:
         self._person(Redrive(self.story.now, self.plan.ttl_ms, again=again))
 
     def settle(self) -> None:
-        """All is well again: everybody reports, nothing more goes wrong. Ends over or parked."""
+        """All is well again: all report, nothing more goes wrong. Ends over or manual."""
         calm = Turn("begin", "executed", 0, flag=False)
         while self.running:
             self.end(calm)
@@ -239,13 +239,13 @@ class World:
             f"two effects under one key: {self.effects}"
         )
         assert self.was_forced or self.effects.total() <= 1, (
-            f"two effects, and nobody forced it: {self.effects}"
+            f"two effects without force: {self.effects}"
         )
         assert state.status != "sent" or self.effects.total(), "sent, and nothing happened"
         if state.status in ("expired", "cancelled") or (
             state.status == "failed" and not state.in_doubt
         ):
-            assert not self.effects[key], f"{state.status} without a doubt, and yet it happened"
+            assert not self.effects[key], f"{state.status} as not executed, and yet it happened"
         known = (
             state.status == "sent"
             or state.in_doubt
@@ -253,7 +253,7 @@ class World:
             or self.is_possibly_executed
             or self.running
         )
-        assert known or not self.effects[key], "it happened, and nobody will ever find out"
+        assert known or not self.effects[key], "it happened, and no record will ever show it"
 
     def _is_due(self, kind: str) -> bool:
         state = self.story.state

@@ -90,7 +90,7 @@ async def test_a_process_may_die_at_any_moment(gesta, calls, policy, journal):
             assert view.state.id == request.id
             assert await engine.admin.quarantined() == []
         if policy == "manual":
-            # Never twice: what a death left in doubt stands visibly in unknown.
+            # Never twice: what a death left unknown is visibly unknown.
             assert sum(world.effects.values()) <= 1, turns
             assert outcome == Done("p-1") or isinstance(outcome, Unknown), turns
             assert outcome != Done("p-1") or sum(world.effects.values()) == 1, turns
@@ -125,7 +125,7 @@ async def test_a_store_may_fail_at_any_call(gesta, calls, policy, answer_lost):
         try:
             request = await engine.submit(Note(), key="k")
         except StoreError:
-            # The caller is told, and may ask again under the same key.
+            # The caller gets an error and may ask again under the same key.
             request = await engine.submit(Note(), key="k")
         await pass_time(gesta, 15)
         await gesta.settle()

@@ -123,7 +123,7 @@ async def test_waiting_ends_for_a_manual_unknown_but_not_for_one_that_is_resent(
         await let_run(gesta)
         outcome = await request.outcome(timeout=0)
         assert isinstance(outcome, Unknown)
-        # The place is told, so that whoever wrote the executor finds it.
+        # The log names the line, so that the author of the executor finds it.
         assert re.fullmatch(r"TimeoutError: {1,2}\(at world\.py:\d+\)", outcome.detail)
     async with engine_of(Provider(TimeoutError()), "memory:other") as engine:
         request = await engine.submit(Note())
@@ -268,7 +268,7 @@ async def test_a_decision_with_a_wrong_value_is_refused_and_not_recorded(gesta, 
         assert await types_of(engine, request.id) == ["RequestCreated", "OutcomeUnknown"]
 
 
-async def test_an_engine_that_only_asks_runs_no_station(gesta):
+async def test_an_engine_that_only_queries_runs_no_component(gesta):
     provider = Provider()
     async with Engine(URL, flows=[note_flow(provider)], work=False) as asking:
         request = await asking.submit(Note())
@@ -340,7 +340,7 @@ async def test_stopping_at_any_moment_loses_nothing(gesta):
         async with engine_of(provider, url) as engine:
             await gesta.settle()
             assert await (await engine.request(request.id)).status() == "completed", turns
-            # Stopped in order, so nothing is in doubt: one call, one attempt.
+            # Stopped in order, so nothing is unknown: one call, one attempt.
             assert await types_of(engine, request.id) == ["RequestCreated", "Completed"], turns
         assert len(provider.calls) == 1, turns
 

@@ -157,26 +157,26 @@ async def test_a_pattern_that_fits_no_flow_is_refused_before_anything_is_opened(
 
 
 async def test_only_the_process_of_the_projector_calls_handlers(gesta):
-    told: dict[str, list[str]] = {"projector": [], "worker": []}
+    reported: dict[str, list[str]] = {"projector": [], "worker": []}
 
     def listening(part: Part) -> Engine:
         engine = part_of(Provider(), part)
 
         @engine.on("test.note", "completed", name="ledger")
         async def book(event: Any) -> None:
-            told[part].append(event.request_id)
+            reported[part].append(event.request_id)
 
         return engine
 
     async with listening("worker") as worker, listening("projector"):
         request = await worker.submit(Note())
         await pass_time(gesta, 5)
-    assert told == {"projector": [request.id], "worker": []}
+    assert reported == {"projector": [request.id], "worker": []}
 
 
-@pytest.mark.parametrize("apart", [False, True])
-async def test_leader_roles_are_released_at_stop(gesta, apart):
-    urls = {"url": URL} | ({"queue_url": "memory:queue"} if apart else {})
+@pytest.mark.parametrize("is_separate", [False, True])
+async def test_leader_roles_are_released_at_stop(gesta, is_separate):
+    urls = {"url": URL} | ({"queue_url": "memory:queue"} if is_separate else {})
 
     def engine() -> Engine:
         made = Engine(flows=[note_flow(Provider())], settings=load(urls))
@@ -192,7 +192,7 @@ async def test_leader_roles_are_released_at_stop(gesta, apart):
     assert len(await holders(second)) == 3
     await first.stop()
     assert await holders(second) == {}
-    # Whoever stands by looks once in RENEWAL_SECONDS; a lease that was kept would last for two
+    # A process on standby looks once in RENEWAL_SECONDS; a lease that was kept would last for two
     # looks more.
     assert RENEWAL_SECONDS * 2 < LEASE_SECONDS
     await pass_time(gesta, RENEWAL_SECONDS)
@@ -215,7 +215,7 @@ async def test_the_sweep_goes_to_another_process_while_an_attempt_still_runs(ges
     async with part_of(Provider()) as asking:
         stopping = asyncio.ensure_future(first.stop())
         await pass_time(gesta, 2)
-        # It goes on projecting: somebody has to, until the attempt has ended.
+        # It goes on projecting: one process has to, until the attempt has ended.
         assert set(await holders(asking)) == {CHECKPOINT}
         gate.opened.set()
         await stopping

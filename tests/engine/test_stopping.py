@@ -91,7 +91,7 @@ async def test_one_that_was_cut_for_its_time_a_moment_before_does_not_prolong_th
 
 
 async def test_a_handler_that_swallows_its_cancellation_is_abandoned_and_called_again(gesta):
-    deaf, told = Deaf(), []
+    deaf, reported = Deaf(), []
     engine = engine_of(Provider())
     engine.on(FLOW, "completed", name="ledger")(lambda_of(deaf))
     await engine.start()
@@ -103,11 +103,11 @@ async def test_a_handler_that_swallows_its_cancellation_is_abandoned_and_called_
 
     @again.on(FLOW, "completed", name="ledger")
     async def book(event: Any) -> None:
-        told.append(event.request_id)
+        reported.append(event.request_id)
 
     async with again:
         await gesta.settle()
-    assert told == [request.id]
+    assert reported == [request.id]
     deaf.opened.set()
 
 
@@ -129,8 +129,8 @@ async def test_a_store_that_is_out_of_reach_prolongs_a_stop_only_so_far(gesta, p
     await pass_time(gesta, 10)
     async with engine_of(provider, on_unknown=on_unknown) as engine:
         await gesta.settle()
-        # Nothing could be recorded: the next process finds the job under a dead lease, and in
-        # doubt.
+        # Nothing could be recorded: the next process finds the job under a dead lease, so it is
+        # unknown.
         assert (await types_of(engine, request.id))[1] == "OutcomeUnknown"
     assert len(provider.calls) == (2 if on_unknown == "resend" else 1)
 

@@ -265,7 +265,7 @@ async def test_a_lost_answer_is_sent_again_under_the_same_message_id(post):
     request = await post.send()
     assert await post.status(request) == "sent"
     [letter] = post.gesta.sandbox.smtp.effects
-    assert letter.receipts == 2  # S2-11: one Message-ID; whoever looks at it shows one letter
+    assert letter.receipts == 2  # S2-11: one Message-ID; mail programs show one e-mail
 
 
 async def test_with_park_a_lost_answer_is_left_to_a_person(gesta):
@@ -406,15 +406,15 @@ async def test_nothing_personal_is_stored_or_logged_in_clear(post, caplog):
 
 
 async def test_an_erased_person_gets_nothing_and_is_known_no_more(post):
-    told = email.Recipient("ana@example.com", external_id="7", nome="Ana")
-    sent = await post.send(recipient=told)
+    person = email.Recipient("ana@example.com", external_id="7", nome="Ana")
+    sent = await post.send(recipient=person)
     outcome = await sent.outcome()
     assert isinstance(outcome, Done)
     known = await email.recipient(post.engine, outcome.target)
     assert known is not None
     assert (known.nome, known.email) == ("Ana", "ana@example.com")
     await post.engine.admin.pause(tenant="default")
-    waiting = await post.send(recipient=told)
+    waiting = await post.send(recipient=person)
     copied = await post.send("bruno@example.org", cc=["ana@example.com"])
     assert await post.engine.erase(normal("ana@EXAMPLE.com")) > 0
     await post.engine.admin.resume(tenant="default")

@@ -14,7 +14,7 @@ FLOW, URL = "warehouse.pick", "memory:declared"
 
 
 @pytest.mark.parametrize(
-    ("options", "fault"),
+    ("options", "error"),
     [
         ({"on_unknown": None}, "choose on_unknown"),
         ({"on_unknown": "reconcile"}, "on_unknown"),
@@ -23,8 +23,8 @@ FLOW, URL = "warehouse.pick", "memory:declared"
         ({"attempts": 0}, "attempts"),
     ],
 )
-def test_a_wrong_declaration_is_refused(options, fault):
-    with pytest.raises(BadFlow, match=fault):
+def test_a_wrong_declaration_is_refused(options, error):
+    with pytest.raises(BadFlow, match=error):
         external(FLOW, **{"on_unknown": "manual", **options})
 
 

@@ -14,7 +14,7 @@ from gesta.flows import webhook
 
 
 @pytest.mark.parametrize(
-    ("value", "fault"),
+    ("value", "error"),
     [
         (float("nan"), "not a number"),
         (float("inf"), "not a number"),
@@ -22,7 +22,7 @@ from gesta.flows import webhook
     ],
 )
 async def test_a_value_that_would_be_stored_as_something_else_is_refused_by_its_path(
-    gesta, value: Any, fault: str
+    gesta, value: Any, error: str
 ):
     async with Engine(
         flows=[webhook.flow(url="https://example.com/hook", secret="env:HOOK")]
@@ -31,4 +31,4 @@ async def test_a_value_that_would_be_stored_as_something_else_is_refused_by_its_
             await engine.submit(webhook.Message(type="order.paid", data={"order": {"at": value}}))
         assert await engine.find() == []
     assert list(refused.value.fields) == ["data['order']['at']"]
-    assert fault in refused.value.fields["data['order']['at']"]
+    assert error in refused.value.fields["data['order']['at']"]

@@ -115,7 +115,7 @@ def parts_of(kind: type[msgspec.Struct], value: msgspec.Struct) -> dict[str, Any
         (Person | None, Person("Ana"), {"/f/fullName": "Ana"}),
         (dict[str, list[Person]], {"a": [Person("Ana")]}, {"/f/a/0/fullName": "Ana"}),
         (Node, Node("Ana", Node("Bo")), {"/f/name": "Ana", "/f/inner/name": "Bo"}),
-        # What a value is cannot be told from its type, so all of it goes.
+        # The type does not show what a value is, so all of it goes.
         (Personal[str] | int, 7, {"/f": 7}),
         (Tagged | Other, Other("x"), {"/f": {"type": "other", "code": "x"}}),
         (dict[Personal[str], int], {"Ana": 1}, {"/f": {"Ana": 1}}),
@@ -125,7 +125,7 @@ def parts_of(kind: type[msgspec.Struct], value: msgspec.Struct) -> dict[str, Any
         (Card, Card("Ana"), {"/f": {"name": "Ana"}}),
         (Entry, {"name": "Ana"}, {"/f": {"name": "Ana"}}),
         (Pair, Pair("x", "Ana"), {"/f": ["x", "Ana"]}),
-        # Nobody is in these.
+        # These contain no personal data.
         (str, "Ana", {}),
         (Any, {"name": "Ana"}, {}),
         (dict[str, Other], {"a": Other("x")}, {}),

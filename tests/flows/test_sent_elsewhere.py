@@ -53,7 +53,7 @@ async def test_a_stored_secret_is_not_kept_for_another_address(
         }
     (stored,) = [one for one in await admin.list_config() if one.kind == kind]
     assert getattr(stored.body, field) != elsewhere
-    # Whoever knows it may send it wherever they like.
+    # Another program that knows it may send it anywhere.
     await admin.put_config(kind, "main", moved)
 
 

@@ -45,7 +45,7 @@ async def test_the_arguments_of_a_post(gesta):
         )
         state = await end_of(gesta, engine, message)
     [given] = posted(gesta)
-    mark, told = given.pop("client_msg_id"), given.pop("metadata")
+    mark, metadata = given.pop("client_msg_id"), given.pop("metadata")
     assert given == {
         "channel": PLACE,
         "text": "hi",
@@ -56,7 +56,7 @@ async def test_the_arguments_of_a_post(gesta):
         "unfurl_links": False,
     }
     assert UUID(mark).version == 5  # D-6: a uuid5 as best effort
-    assert told == {
+    assert metadata == {
         "event_type": "gesta_request",
         "event_payload": {"messageRequestId": state.id, "mark": mark},
     }  # D-6
@@ -104,8 +104,8 @@ def test_fields_are_stored_under_the_names_that_callers_send():
         "workspace": "eu",
         "app": "robot",
     }
-    message, faults = decode_fields(slack.Message, fields)
-    assert (faults, msgspec.json.decode(msgspec.json.encode(message))) == ({}, fields)
+    message, errors = decode_fields(slack.Message, fields)
+    assert (errors, msgspec.json.decode(msgspec.json.encode(message))) == ({}, fields)
     assert message == slack.Message(
         channel="ops",
         template="welcome",
@@ -347,10 +347,10 @@ def test_without_its_library_the_channel_names_the_extra_to_install():
         " import MissingExtra\nfrom gesta.flows import slack\nslack.Message(channel='C012AB3CD',"
         " text='a')\ntry: slack.flow()\nexcept MissingExtra as error: print(error)"
     )
-    told = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
     ).stdout
-    assert "pip install 'gesta[slack]'" in told
+    assert "pip install 'gesta[slack]'" in result
 
 
 async def test_calls_at_the_same_time_keep_to_their_own_tokens(gesta):

@@ -263,11 +263,11 @@ async def test_no_token_and_no_body_of_an_error_comes_into_a_log_or_an_event(ges
             {"drop": True},
         ):
             gesta.sandbox.slack.next(**fault)
-            await end_of(gesta, engine, slack.Message(channel=PLACE, text="the text of somebody"))
+            await end_of(gesta, engine, slack.Message(channel=PLACE, text="the text of a person"))
         history = [repr(await engine.history(view.state.id)) for view in await engine.find()]
-    told = "".join(record.getMessage() for record in caplog.records) + "".join(history)
-    assert TOKEN not in told  # R0-28, R0-2
-    assert "the text of somebody" not in "".join(record.getMessage() for record in caplog.records)
+    logged = "".join(record.getMessage() for record in caplog.records) + "".join(history)
+    assert TOKEN not in logged  # R0-28, R0-2
+    assert "the text of a person" not in "".join(record.getMessage() for record in caplog.records)
 
 
 async def test_a_slow_slack_is_unknown_after_twenty_seconds(gesta):

@@ -208,7 +208,7 @@ async def test_a_worker_loads_then_resolves_then_sends_then_reports(gesta, monke
         note(TenantConfig, "get", lambda kind, _: kind)
         note(Http, "exchange", lambda *_: "send")
         note(Recorder, "apply", lambda *_: "report")
-        # Submitting looks at the template, too; the road begins with its job.
+        # Submitting looks at the template, too; the pipeline begins with its job.
         await engine.submit(slack.Message(channel="ops", template="welcome", app="robot"))
         done.clear()
         await gesta.settle()

@@ -146,8 +146,8 @@ async def test_number_and_text_are_encrypted(gesta, caplog):
             one.data + one.meta
             for one in await engine.pipeline.environment.stores.events.follow(0, 100)
         )
-    told = stored.decode() + "".join(record.getMessage() for record in caplog.records)
-    assert not any(secret in told for secret in (ANN, "55501234", BODY, TOKEN))
+    logged = stored.decode() + "".join(record.getMessage() for record in caplog.records)
+    assert not any(secret in logged for secret in (ANN, "55501234", BODY, TOKEN))
 
 
 async def test_an_erased_person_gets_no_text(gesta):
@@ -331,7 +331,7 @@ def test_without_its_library_the_channel_names_the_extra_to_install():
         "from gesta.errors import MissingExtra\nfrom gesta.flows import sms\n"
         "try: sms.flow()\nexcept MissingExtra as error: print(error)"
     )
-    told = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
     ).stdout
-    assert "pip install 'gesta[sms]'" in told
+    assert "pip install 'gesta[sms]'" in result

@@ -243,11 +243,11 @@ async def test_a_receiver_has_at_least_15_seconds_and_is_unknown_by_30():
     await turns()
     assert not call.done()
     pipeline.runtime.advance(15.001)
-    # D-14: it was sent, so nobody may say that nothing happened: no Retry, whose redrive would be a
-    # new message.
+    # D-14: it was sent, so no outcome may say that nothing happened: no Retry, whose redrive would
+    # be a new message.
     assert await asyncio.wait_for(call, 5) == Unknown("timeout", "the request may have arrived")
-    # The executor as a whole may take longer than its call, so that a slow receiver is told from a
-    # stuck worker.
+    # The executor as a whole may take longer than its call, which distinguishes a slow receiver
+    # from a stuck worker.
     assert pipeline.flow.timeout_seconds == 25
 
 
@@ -388,7 +388,7 @@ def test_the_target_in_the_logs_is_a_masked_host_or_a_code():
 
 
 @pytest.mark.parametrize(
-    ("url", "secret", "fault"),
+    ("url", "secret", "error"),
     [
         (URL, None, "needs secret="),
         (URL, "swordfish", "starts with whsec_"),
@@ -396,8 +396,8 @@ def test_the_target_in_the_logs_is_a_masked_host_or_a_code():
         ("shop.example", SECRET, "must start with https://"),
     ],
 )
-def test_a_wrong_declaration_raises_without_the_secret(url, secret, fault):
-    with pytest.raises(BadFlow, match=fault) as caught:
+def test_a_wrong_declaration_raises_without_the_secret(url, secret, error):
+    with pytest.raises(BadFlow, match=error) as caught:
         webhook.flow(url, secret)
     assert "swordfish" not in str(caught.value)
 
@@ -425,9 +425,9 @@ def test_a_message_that_does_not_fit_names_its_field(given_, field_):
     ],
 )
 def test_an_endpoint_that_does_not_fit_names_its_fields_and_shows_no_secret(given_, fields):
-    faults = decode_fields(webhook.Endpoint, given_)[1]
-    assert list(faults) == fields
-    assert given_.get("secret", "nope") not in str(faults)
+    errors = decode_fields(webhook.Endpoint, given_)[1]
+    assert list(errors) == fields
+    assert given_.get("secret", "nope") not in str(errors)
 
 
 def test_an_endpoint_shows_neither_its_secret_nor_its_whole_url():
@@ -438,8 +438,8 @@ def test_an_endpoint_shows_neither_its_secret_nor_its_whole_url():
 
 
 def test_a_stored_endpoint_is_read_back_without_its_secret():
-    endpoint, faults = decode_fields(webhook.Endpoint, {"url": URL, "secret": ""})
-    assert (endpoint, faults) == (webhook.Endpoint(URL, ""), {})
+    endpoint, errors = decode_fields(webhook.Endpoint, {"url": URL, "secret": ""})
+    assert (endpoint, errors) == (webhook.Endpoint(URL, ""), {})
 
 
 CREDENTIALS = "https://user:pw-7@hooks.example.com/in?token=t0ken-7"

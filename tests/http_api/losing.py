@@ -16,7 +16,7 @@ from tests.storm.proxy import CHUNK, Proxy
 
 
 class Losing(Proxy):
-    """A wire that is cut when an answer is on its way: the server has done its work, and nobody
+    """A wire that is cut when an answer is on its way: the server has done its work, and no client
     hears of it.
     """
 
@@ -62,7 +62,7 @@ class Hasty(SystemRuntime):
 
 
 class Scripted:
-    """A server that answers what it was told to, one after the other, and the last for ever."""
+    """A server that gives its prepared answers, one after the other, and the last for ever."""
 
     def __init__(self, *answers: tuple[int, Mapping[str, str], bytes]) -> None:
         self._answers, self.calls = list(answers), list[tuple[str, str, Mapping[str, str], bytes]]()

@@ -79,7 +79,7 @@ async def _refuses(_: Call) -> Answer:
     raise invalid({"limit": "never fits"})
 
 
-#: Faults that a search must find: the route, and what is wrong with it.
+#: Errors that a search must find: the route, and what is wrong with it.
 PLANTS: dict[str, Callable[[Route], Route]] = {
     "listing": lambda route: replace(route, handler=_crashes),
     "list_unknown": lambda route: replace(route, handler=_lies),

@@ -36,7 +36,7 @@ ADMIN = ("admin",)
 
 
 class Note(Payload, frozen=True):
-    """`text` decides: "refuse", "doubt", "later", anything else is done."""
+    """`text` decides: "refuse", "unknown", "later", anything else is done."""
 
     text: str
     to: Personal[str] = ""
@@ -47,7 +47,7 @@ async def note(payload: Note, attempt: Attempt) -> Outcome:
     match payload.text:
         case "refuse":
             return Rejected("said_no", "the receiver said no")
-        case "doubt":
+        case "unknown":
             return Unknown("no_answer")
         case "later":
             return Retry("not_now", after_seconds=3600)
@@ -162,7 +162,7 @@ async def served(
         async with engine, serving(web, listener), aiohttp.ClientSession() as session:
             yield Served(web, address_of(listener), session, sandbox)
     finally:
-        # Where the engine never started, nobody else does.
+        # Where the engine never started, nothing else does.
         listener.close()
         Wiring.wire = staticmethod(before)
 

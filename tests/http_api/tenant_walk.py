@@ -201,9 +201,9 @@ async def plant(api: Served) -> Planted:
         {"type": "stripe", "account": f"acct_{MARK}", "api_key": "sk_test_1"},
         tenant=OWNER,
     )
-    # At no status that anything here comes to: what is told is a request, too.
-    told = {"endpoint": f"{MARK} endpoint", "statuses": ["complained"]}
-    await admin.put_config(webhook.SUBSCRIPTION, CODE, told, tenant=OWNER)
+    # No request here gets this status: a notification would be a request, too.
+    subscription = {"endpoint": f"{MARK} endpoint", "statuses": ["complained"]}
+    await admin.put_config(webhook.SUBSCRIPTION, CODE, subscription, tenant=OWNER)
     planted.entry = (await admin.suppress(SMS, NUMBER, reason=f"{MARK} reason", tenant=OWNER)).id
     await api.engine.pipeline.environment.stores.checkpoints.begin(checkpoint_of(HANDLER), 0)
     await admin.put_config(TEMPLATE, CODE, {"text": f"{MARK} {{{{ name }}}}"}, tenant=OWNER)
@@ -248,8 +248,8 @@ async def _transaction(api: Served, flow: str, operation: str) -> str:
         "providerTxnId": f"{MARK}-{operation}",
         "amount": amount,
     }
-    reported = await api.call("POST", f"/v1/requests/{request.id}/outcome", done, key=key)
-    assert reported.status == 200, reported.text
+    shown = await api.call("POST", f"/v1/requests/{request.id}/outcome", done, key=key)
+    assert shown.status == 200, shown.text
     return request.id
 
 
@@ -349,7 +349,7 @@ def _bodies(route: Route, names: Mapping[str, Any]) -> list[dict[str, Any] | Non
         one.encode_name: names[one.encode_name] for one in fields if one.encode_name in names
     }
     bodies = [least] if least == most else [least, most]
-    # Nothing will come, so nobody waits for it.
+    # Nothing will come, so the test does not wait for it.
     return [body | {"waitSeconds": 0} if "waitSeconds" in body else body for body in bodies]
 
 
@@ -419,10 +419,10 @@ async def _listened(api: Served, sent: Completed, key: str, planted: Planted) ->
 
 def refuse_marks(sent: Completed, reply: Reply, planted: Planted) -> None:
     """Raise where an answer has something in it that only the owner should know."""
-    told = reply.text + "".join(f"\n{name}: {value}" for name, value in reply.headers.items())
+    shown = reply.text + "".join(f"\n{name}: {value}" for name, value in reply.headers.items())
     for word in sent.words():
-        told = told.replace(word, "")
-    # The flows of a process are nobody's secret; what is told of requests is.
+        shown = shown.replace(word, "")
+    # The flows of a process are not secret; what is shown of requests is.
     hidden = [one for one in planted.marks() if one != OWNERS or sent.route.name not in TELLS_FLOWS]
     for mark in hidden:
-        assert mark not in told, f"{sent} shows {mark!r} of another tenant: {reply.text}"
+        assert mark not in shown, f"{sent} shows {mark!r} of another tenant: {reply.text}"

@@ -11,10 +11,10 @@ from gesta.errors import StoreError
 from gesta.ports.read_model import Quarantined
 
 
-async def test_a_process_that_works_is_live_and_ready_to_anybody(api):
+async def test_a_process_that_works_is_live_and_ready_to_any_caller(api):
     for path, word in (("/live", "live"), ("/ready", "ready")):
         while (answer := await api.call("GET", path)).status == 503:
-            # Its stations have to begin first.
+            # Its components have to start first.
             assert word == "ready"
         assert (answer.status, answer.body) == (200, {word: True, "wrong": {}})
 
@@ -31,7 +31,7 @@ async def test_a_store_that_fails_makes_it_not_ready_and_still_live(api_here, mo
     assert (await api_here.call("GET", "/live")).status == 200
 
 
-async def test_a_station_that_crashed_makes_it_not_live(api_here, monkeypatch):
+async def test_a_crashed_component_makes_the_process_not_live(api_here, monkeypatch):
     monkeypatch.setattr(
         api_here.engine.pipeline.components, "broken", lambda: {"worker": "does not run"}
     )

@@ -15,7 +15,7 @@ from gesta.http_api.route import Answer, Call, Route, Stream
 from tests.http_api.served import Served, served
 from tests.http_api.tenant_walk import COMMON, OWNER, Planted, calls_of, flows, plant
 
-#: Who calls in these walks. What is planted is somebody else's doing.
+#: Who calls in these walks. Another actor plants the data.
 WALKER = "walker"
 
 #: Operation → why no event of its own says who called.
@@ -28,7 +28,7 @@ EXEMPT = {
     ),
     "extend_lease": "the lease is in the queue; nothing of the request is another",
     "first_key": (
-        "asks for no key, so nobody is known; `key_created` by the link is on the trail:"
+        "asks for no key, so no actor is known; `key_created` by the link is on the trail:"
         " test_first_key.py"
     ),
     "first_key_form": "the same, by the button of a page",

@@ -72,7 +72,7 @@ async def test_a_refused_request_is_reported_and_the_others_go_on(api):
 
 async def test_unknown_outcomes_are_resolved_by_filter(api_here):
     key = await api_here.key("operate")
-    ids = [await ended(api_here, "doubt") for _ in range(2)]
+    ids = [await ended(api_here, "unknown") for _ in range(2)]
     body = {"action": "resolve", "flow": "shop.note", "outcome": "failed", "evidence": "their log"}
     last = (await run(api_here, key, body))[-1]["progress"]
     assert (last["done"], last["finished"]) == (2, True)

@@ -141,7 +141,7 @@ async def test_what_must_not_exist_cannot_be_deleted(api_here):
 
 
 @pytest.mark.parametrize(
-    ("path", "body", "status", "faults"),
+    ("path", "body", "status", "errors"),
     [
         (HERE, {"fields": {"url": "nowhere", "colour": "red"}}, 422, {"url", "colour", "secret"}),
         (HERE, {"fields": {"url": "https://a.example", "secret": ""}}, 422, {"secret"}),
@@ -153,10 +153,10 @@ async def test_what_must_not_exist_cannot_be_deleted(api_here):
         ("/v1/config/nothing.known/shop", _fields(), 404, None),
     ],
 )
-async def test_every_error_is_reported_and_nothing_is_stored(api_here, path, body, status, faults):
+async def test_every_error_is_reported_and_nothing_is_stored(api_here, path, body, status, errors):
     answer = await api_here.call("PUT", path, body, key=await api_here.key())
     assert answer.status == status
-    assert set(answer.body.get("errors", {})) == (faults or set())
+    assert set(answer.body.get("errors", {})) == (errors or set())
     assert FIRST not in answer.text
     assert await api_here.engine.admin.list_config() == []
 

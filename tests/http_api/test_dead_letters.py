@@ -1,4 +1,4 @@
-"""/v1/dead-letters and /v1/unknown: what failed for good, what nobody knows; looked at and decided
+"""/v1/dead-letters and /v1/unknown: what failed for good, what is unknown; looked at and decided
 about.
 """
 
@@ -95,7 +95,7 @@ async def test_bad_cursors_and_names_are_refused_with_a_text(api_here):
 
 async def test_another_tenant_neither_sees_nor_decides(api):
     theirs = await api.key(tenant="acme")
-    dead, doubt = await ended(api, "refuse"), await ended(api, "doubt")
+    dead, unknown = await ended(api, "refuse"), await ended(api, "unknown")
     here = f"/v1/dead-letters/{dead}"
     assert (await api.call("GET", "/v1/dead-letters", key=theirs)).body["items"] == []
     assert (await api.call("GET", "/v1/unknown", key=theirs)).body["items"] == []
@@ -104,7 +104,7 @@ async def test_another_tenant_neither_sees_nor_decides(api):
             await api.call(method, path, {} if method == "POST" else None, key=theirs)
         ).status == 404
     assert (await api.engine.get(dead)).state.status == "failed"
-    assert (await api.engine.get(doubt)).state.status == "unknown"
+    assert (await api.engine.get(unknown)).state.status == "unknown"
 
 
 async def test_deciding_takes_the_scope_operate(api_here):
@@ -120,7 +120,7 @@ async def test_deciding_takes_the_scope_operate(api_here):
 
 async def test_what_waits_for_a_person_is_listed_with_age_and_reason_until_it_is_resolved(api):
     key = await api.key("read", "operate")
-    ids = [await ended(api, "doubt", key=f"d-{n}") for n in range(2)][::-1]
+    ids = [await ended(api, "unknown", key=f"d-{n}") for n in range(2)][::-1]
     first = (await api.call("GET", "/v1/unknown?limit=1", key=key)).body
     (one,) = first["items"]
     assert (one["id"], one["flow"], one["key"], one["reason"], one["attemptCount"]) == (

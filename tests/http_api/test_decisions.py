@@ -71,7 +71,7 @@ async def test_a_failed_request_is_driven_again(api):
 
 async def test_an_unknown_outcome_is_resolved_by_a_person(api):
     key = await api.key()
-    here = await ended(api, key, "doubt")
+    here = await ended(api, key, "unknown")
     bad = await api.call("POST", f"{here}/resolve", {"outcome": "perhaps"}, key=key)
     assert (bad.status, set(bad.body["errors"])) == (422, {"outcome", "evidence"})
     answer = await api.call(
@@ -138,7 +138,7 @@ async def test_an_empty_object_is_no_body(api_here):
 
 async def test_a_resolve_without_an_outcome_lists_the_outcomes(api_here):
     key = await api_here.key()
-    here = await ended(api_here, key, "doubt")
+    here = await ended(api_here, key, "unknown")
     answer = await api_here.call("POST", f"{here}/resolve", {}, key=key)
     assert answer.body["errors"]["outcome"] == "missing; known: failed, not_executed, succeeded"
 

@@ -1,4 +1,4 @@
-"""The short way between our server and an endpoint: nobody on the wire can tell it from ASGI."""
+"""The fast path between our server and an endpoint: a client sees no difference from ASGI."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ async def answered(api, sent: bytes) -> tuple[bytes, bytes]:
 
 @pytest.fixture
 def used(monkeypatch) -> list[int]:
-    """The statuses that were answered the short way."""
+    """The statuses that were answered by the fast path."""
     statuses: list[int] = []
     before = _Exchange.answer
 

@@ -39,7 +39,7 @@ async def test_what_is_left_out_is_read_and_submit_for_ever(api_here):
 
 
 @pytest.mark.parametrize(
-    ("body", "faults"),
+    ("body", "errors"),
     [
         ({}, {"name"}),
         ({"name": ""}, {"name"}),
@@ -57,10 +57,10 @@ async def test_what_is_left_out_is_read_and_submit_for_ever(api_here):
         ),
     ],
 )
-async def test_what_cannot_be_a_key_is_refused_with_every_fault(api_here, body, faults):
+async def test_what_cannot_be_a_key_is_refused_with_every_error(api_here, body, errors):
     admin = await api_here.key()
     answer = await api_here.call("POST", "/v1/keys", body, key=admin)
-    assert (answer.status, answer.body["errors"].keys()) == (422, faults)
+    assert (answer.status, answer.body["errors"].keys()) == (422, errors)
     assert len((await api_here.call("GET", "/v1/keys", key=admin)).body["items"]) == 1
 
 

@@ -29,7 +29,7 @@ async def test_a_tenant_pauses_itself_and_goes_on(api):
         "tenant": "default",
         "reason": "moving",
     }
-    # Whoever waits while they submit hears it, too.
+    # A caller that waits while it submits gets it, too.
     body = {"flow": "shop.note", "payload": {"text": "hello"}, "key": "again"}
     waited = await api.call("POST", "/v1/requests?wait=1s", body, key=submit)
     assert waited.body["request"]["heldBy"] == {
@@ -65,7 +65,7 @@ async def test_a_flow_and_a_credential_of_the_tenant_are_paused_by_name(api_here
 
 
 @pytest.mark.parametrize(
-    ("body", "faults"),
+    ("body", "errors"),
     [
         ({"flow": "shop.nothing"}, {"flow"}),
         ({"flow": "*"}, {"flow"}),
@@ -78,9 +78,9 @@ async def test_a_flow_and_a_credential_of_the_tenant_are_paused_by_name(api_here
         ({"everything": True}, {"everything"}),
     ],
 )
-async def test_an_invalid_pause_is_reported(api_here, body, faults):
+async def test_an_invalid_pause_is_reported(api_here, body, errors):
     answer = await api_here.call("POST", "/v1/pauses", body, key=await api_here.key("operate"))
-    assert (answer.status, set(answer.body["errors"])) == (422, faults)
+    assert (answer.status, set(answer.body["errors"])) == (422, errors)
     assert await api_here.engine.admin.paused("default") == []
 
 
@@ -107,7 +107,9 @@ async def test_an_invalid_resume_is_reported(api_here):
         assert (await api_here.call("DELETE", f"/v1/pauses?{query}", key=key)).status == status
 
 
-async def test_a_pause_for_everybody_is_shown_without_who_and_why_and_is_not_a_tenants_to_end(api):
+async def test_a_pause_for_all_tenants_is_shown_without_who_and_why_and_is_not_a_tenants_to_end(
+    api,
+):
     key = await api.key("operate")
     await api.engine.admin.pause(flow="shop.note", reason="acme has too many")
     await api.engine.admin.pause_everything("acme again")

@@ -144,12 +144,12 @@ async def test_the_suppression_list_is_kept_by_those_who_may_and_for_their_tenan
         (await posted.call("GET", "/v1/audit", key=one)).body["items"]
         for one in (await posted.key(), theirs)
     ]
-    told = [
+    reported = [
         [(one["what"], one["about"], one["by"]) for one in items if "suppressed" in one["what"]]
         for items in trail
     ]
     about = f"notification.email/{made.body['id']}"
-    assert told == [[("unsuppressed", about, "ada"), ("suppressed", about, "ben")], []]
+    assert reported == [[("unsuppressed", about, "ada"), ("suppressed", about, "ben")], []]
     assert (
         await posted.call("POST", f"{LIST}/find", {"address": "ada@example.com"}, key=mine)
     ).status == 404
@@ -241,7 +241,7 @@ async def test_a_handler_that_received_an_event_is_not_forgotten(tmp_path):
 
 async def test_an_endpoint_is_notified_of_a_request_on_every_store(posted):
     engine, key = posted.engine, await posted.key("submit")
-    endpoint = {"url": "https://shop.example/told", "secret": "whsec_" + "a" * 44}
+    endpoint = {"url": "https://shop.example/events", "secret": "whsec_" + "a" * 44}
     await engine.admin.put_config(webhook.ENDPOINT, "shop", endpoint)
     await engine.admin.put_config(
         webhook.SUBSCRIPTION,
@@ -253,11 +253,11 @@ async def test_an_endpoint_is_notified_of_a_request_on_every_store(posted):
     events = engine.pipeline.environment.stores.events
     while len(posted.sandbox.webhook.effects) < 2:
         await events.changed(0.1)
-    told = {
+    reported = {
         (effect.data["status"], effect.data["requestId"])
         for effect in posted.sandbox.webhook.effects
     }
-    assert told == {("completed", done.body["id"]), ("failed", refused.body["id"])}
+    assert reported == {("completed", done.body["id"]), ("failed", refused.body["id"])}
 
 
 async def test_the_sandbox_reports_by_sns_to_an_engine_configured_to_trust_it(tmp_path):

@@ -358,7 +358,7 @@ async def test_a_bad_query_is_reported(api_here, query, status, code):
 
 
 @pytest.mark.parametrize("path", ["/v1/requests", "/v1/dead-letters", "/v1/unknown"])
-async def test_a_name_that_no_store_takes_is_no_fault_of_the_store(api, path):
+async def test_a_name_that_no_store_takes_is_not_an_error_of_the_store(api, path):
     key = await api.key("read", "operate")
     answer = await api.call("GET", f"{path}?flow=%00", key=key)
     assert (answer.status, set(answer.body["errors"])) == (422, {"flow"})

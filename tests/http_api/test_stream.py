@@ -20,7 +20,7 @@ async def following(api, key: str, query: str = "", last: str | None = None):
         yield answer.content
 
 
-async def told(content, count: int) -> list[tuple[str, str, dict[str, Any]]]:
+async def read_events(content, count: int) -> list[tuple[str, str, dict[str, Any]]]:
     """The next so many events: id, name, data."""
     found: list[tuple[str, str, dict[str, Any]]] = []
     while len(found) < count:
@@ -35,7 +35,7 @@ async def test_events_are_streamed_as_they_happen(api):
     key = await api.key("read", "submit")
     async with following(api, key) as content:
         made = await api.submit(key)
-        events = await told(content, 2)
+        events = await read_events(content, 2)
     assert [name for _, name, _ in events] == ["created", "completed"]
     assert {data["requestId"] for _, _, data in events} == {made.body["id"]}
     assert [data["version"] for _, _, data in events] == [1, 2]
@@ -45,11 +45,11 @@ async def test_a_stream_goes_on_behind_the_last_event_that_was_seen(api):
     key = await api.key("read", "submit")
     async with following(api, key) as content:
         await api.submit(key, "one")
-        seen = await told(content, 1)
+        seen = await read_events(content, 1)
     second = await api.submit(key, "two")
     await api.call("GET", second.headers["Location"] + "?wait=20s", key=key)
     async with following(api, key, last=seen[0][0]) as content:
-        later = await told(content, 3)
+        later = await read_events(content, 3)
     assert [
         (name, data["version"]) for _, name, data in later if data["requestId"] == second.body["id"]
     ] == [
@@ -64,7 +64,7 @@ async def test_no_other_tenant_sees_the_stream_or_loses_a_place_in_it(api):
     async with following(api, theirs) as content:
         await api.submit(mine)
         own = await api.submit(theirs)
-        events = await told(content, 2)
+        events = await read_events(content, 2)
         assert {data["requestId"] for _, _, data in events} == {own.body["id"]}
     answer = await api.call("GET", "/v1/stream", key=mine, headers={"Last-Event-ID": events[0][0]})
     assert (answer.status, answer.body["code"]) == (400, "bad_cursor")
@@ -77,7 +77,7 @@ async def test_a_stream_can_be_of_one_request(api_here):
         await api_here.submit(key, "another")
         request = await api_here.engine.request(made.body["id"])
         await request.cancel()
-        events = await told(content, 1)
+        events = await read_events(content, 1)
     assert events[-1][2]["requestId"] == made.body["id"]
 
 

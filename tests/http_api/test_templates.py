@@ -49,7 +49,7 @@ async def test_all_missing_variables_are_reported_together(api_here):
 
 
 @pytest.mark.parametrize(
-    ("body", "faults"),
+    ("body", "errors"),
     [
         ({"variables": []}, {"variables"}),
         ({"locale": ""}, {"locale"}),
@@ -59,7 +59,7 @@ async def test_all_missing_variables_are_reported_together(api_here):
     ],
     ids=["list", "no-locale", "long-locale", "unknown", "too-much"],
 )
-async def test_an_impossible_preview_is_reported(api_here, body, faults):
+async def test_an_impossible_preview_is_reported(api_here, body, errors):
     await _put(
         api_here,
         text=(
@@ -68,7 +68,7 @@ async def test_an_impossible_preview_is_reported(api_here, body, faults):
         ),
     )
     answer = await api_here.call("POST", PREVIEW, body, key=await api_here.key("read"))
-    assert (answer.status, set(answer.body["errors"])) == (422, faults)
+    assert (answer.status, set(answer.body["errors"])) == (422, errors)
 
 
 async def test_a_template_of_another_tenant_is_not_there(api):
@@ -124,7 +124,7 @@ async def test_a_test_send_goes_out_by_the_flow_and_is_marked(api):
 
 
 @pytest.mark.parametrize(
-    ("body", "faults"),
+    ("body", "errors"),
     [
         (
             {"flow": "notification.slack", "destination": {"channel": "C012AB3CD"}},
@@ -142,11 +142,11 @@ async def test_a_test_send_goes_out_by_the_flow_and_is_marked(api):
     ],
 )
 async def test_every_error_of_a_test_send_is_reported_under_the_callers_names(
-    api_here, body, faults
+    api_here, body, errors
 ):
     await _put(api_here)
     answer = await api_here.call("POST", TEST, body, key=await api_here.key("submit"))
-    assert (answer.status, set(answer.body["errors"])) == (422, faults)
+    assert (answer.status, set(answer.body["errors"])) == (422, errors)
     assert await api_here.engine.find() == []
 
 

@@ -48,9 +48,9 @@ async def test_no_route_answers_without_a_key_or_without_its_scope(store_url):
             if route.scope is None:
                 continue
             for sent in calls_of(route, planted)[:2]:
-                nobody = await api.call(route.method, sent.path, sent.body)
-                assert (nobody.status, nobody.body["code"]) == (401, "key_missing"), sent
-                refuse_marks(sent, nobody, planted)
+                keyless = await api.call(route.method, sent.path, sent.body)
+                assert (keyless.status, keyless.body["code"]) == (401, "key_missing"), sent
+                refuse_marks(sent, keyless, planted)
                 if route.scope != "any":
                     denied = await api.call(
                         route.method, sent.path, sent.body, key=lacking[route.scope]

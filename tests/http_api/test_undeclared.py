@@ -65,6 +65,6 @@ async def test_config_of_a_channel_that_is_not_declared(bare, body):
 
 async def test_an_unknown_name_has_no_remedy(bare):
     answer = await bare.call(
-        "PUT", "/v1/config/shop.desk/default", {"fields": {}}, key=await bare.key()
+        "PUT", "/v1/config/shop.counter/default", {"fields": {}}, key=await bare.key()
     )
     assert (answer.status, answer.body["detail"][-11:]) == (404, "known: none")

@@ -216,7 +216,7 @@ async def test_an_invalid_lease_request_gets_every_error(house_here, path, body,
 
 
 @pytest.mark.parametrize(
-    ("fields", "faults"),
+    ("fields", "errors"),
     [
         ({}, {"type"}),
         ({"type": "recordDone"}, {"type"}),
@@ -236,12 +236,12 @@ async def test_an_invalid_lease_request_gets_every_error(house_here, path, body,
         ({"type": "recordSent", "actor": {"userId": ""}}, {"actor"}),
     ],
 )
-async def test_an_invalid_report_gets_every_error_and_changes_nothing(house_here, fields, faults):
+async def test_an_invalid_report_gets_every_error_and_changes_nothing(house_here, fields, errors):
     key = await house_here.key()
     request_id = await submit(house_here, key)
     (item,) = (await leased(house_here, key)).body["items"]
     answer = await report(house_here, key, item, **fields)
-    assert (answer.status, set(answer.body["errors"])) == (422, faults)
+    assert (answer.status, set(answer.body["errors"])) == (422, errors)
     assert (await house_here.engine.get(request_id)).state.version == 1
 
 

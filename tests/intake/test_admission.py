@@ -96,7 +96,7 @@ async def test_when_the_disk_is_nearly_full_requests_are_refused_and_what_was_ac
         assert len(provider.calls) == 2
         disk["bytes"] = 300 * MEGABYTE
         gesta.advance(1.1)
-        # A refusal is never given on old news.
+        # A refusal is never based on old figures.
         await engine.submit(Note())
 
 

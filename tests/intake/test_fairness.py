@@ -1,4 +1,4 @@
-"""G6, told by order and not by time: whatever one tenant floods the engine with, another tenant's
+"""G6, shown by order and not by time: whatever one tenant floods the engine with, another tenant's
 request is among the next.
 """
 
@@ -90,7 +90,7 @@ async def test_a_lone_tenant_s_batch_is_one_append(gesta, ports):
 
 
 async def test_a_batch_goes_in_parts_and_rests_while_others_are_at_work(gesta, ports):
-    """What it appends stands in the log before whoever comes next."""
+    """What it appends stands in the log before the next request."""
     async with engine_of(Provider()) as engine:
         await engine.submit(Note(), tenant="other")
         await engine.submit(Note())

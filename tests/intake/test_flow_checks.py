@@ -17,7 +17,7 @@ from gesta.tenants.templates.templates import Templates
 from tests.world import FLOW, URL, Note, Provider, all_events, let_run, note_flow, result
 
 ROOM = "chat.room"
-FAULT = {"text": "no room of this code"}
+ERRORS = {"text": "no room of this code"}
 
 
 class Room(ConfigBody, frozen=True):
@@ -33,7 +33,7 @@ class Checking:
     ) -> Mapping[str, str]:
         self.asked += 1
         assert templates.find("welcome") is None
-        return {} if config.get(ROOM, note.text) is not None else FAULT
+        return {} if config.get(ROOM, note.text) is not None else ERRORS
 
 
 @pytest.fixture
@@ -51,7 +51,7 @@ async def test_what_it_refuses_is_not_accepted(gesta, checking):
     async with chat(checking) as engine:
         with pytest.raises(InvalidRequest) as refused:
             await engine.submit(Note("ops"))
-        assert refused.value.fields == FAULT
+        assert refused.value.fields == ERRORS
         with pytest.raises(InvalidRequest):
             await engine.submit_many([Note("ops")])
         assert await all_events(engine) == []
@@ -119,4 +119,4 @@ async def test_what_came_through_an_outbox_is_checked_too(gesta, checking):
         good, bad = await engine.pipeline.intake.prepare(rows)
         assert isinstance(good, Append)
         assert isinstance(bad, Invalid)
-        assert bad.errors == FAULT
+        assert bad.errors == ERRORS

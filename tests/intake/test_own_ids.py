@@ -1,4 +1,4 @@
-"""A caller's own id may be the id of somebody else's request, whom it must not concern; through a
+"""A caller's own id may be the id of another caller's request, which it must not touch; through a
 whole engine on memory stores.
 """
 
@@ -165,7 +165,7 @@ async def test_jobs_that_were_lost_are_restored_for_both(gesta):
         await pass_time(gesta, 430)
         assert {tenant for tenant, _ in before} == {"acme", "globex"}
         assert (await engine.admin.counts())[FLOW, "unknown"] == 2, (
-            "each was restored, and may have been in somebody's hands"
+            "each was restored, and may have been leased"
         )
 
 

@@ -1,4 +1,4 @@
-"""What providers report is verified, recorded once, told to those who listen, and feeds the
+"""What providers report is verified, recorded once, passed to subscriptions, and feeds the
 suppression list.
 
 Forgeries change nothing.
@@ -271,7 +271,7 @@ async def test_a_transient_bounce_suppresses_no_address_and_a_complaint_does(eng
     entry = await engine.admin.suppressed(email.NAME, ADA)
     assert entry is not None
     assert entry.suppressed.reason == "complained: abuse"
-    # Taken off by a person, and told again: it stays off.
+    # Removed by a person, and reported again: it stays removed.
     assert await engine.admin.unsuppress(email.NAME, ADA)
     assert await sns(engine, gesta.sandbox.ses.report("complaint", TOPIC)) == ReportResult(known=1)
     assert await engine.admin.suppressed(email.NAME, ADA) is None
@@ -319,7 +319,7 @@ def changed(body: bytes, **fields: str) -> bytes:
             body, SigningCertURL="https://sns.eu-central-1.amazonaws.com/a.txt"
         ),
         lambda body, _: changed(body, SigningCertURL="https://evil.example/a.pem"),
-        # The API of SNS itself, which gives back what anybody has put there: a certificate, too.
+        # The API of SNS itself, which returns what any customer has put there: a certificate, too.
         lambda body, _: changed(
             body,
             SigningCertURL=msgspec.json.decode(body)["SigningCertURL"]

@@ -53,7 +53,7 @@ async def engine(gesta):
         yield engine
 
 
-async def faults(engine: Engine, payload: Payload, **options: Any) -> dict[str, str]:
+async def field_errors(engine: Engine, payload: Payload, **options: Any) -> dict[str, str]:
     """The field errors of a submit, after a look that nothing was written."""
     with pytest.raises(InvalidRequest) as refusal:
         await engine.submit(payload, **options)
@@ -79,7 +79,7 @@ async def test_a_payload_that_is_nested_too_deeply_or_holds_itself_is_refused(ge
     itself["x"] = itself
     async with Engine(URL, flows=[tree_flow], work=False) as engine:
         for data in (deep, itself):
-            assert "nested too deeply" in (await faults(engine, Tree(data)))["payload"]
+            assert "nested too deeply" in (await field_errors(engine, Tree(data)))["payload"]
     while deep:
         # Level by level: to let go of all of them at once takes as deep a stack.
         deep = deep["x"]
@@ -226,7 +226,7 @@ async def test_many_at_once_are_written_together_or_not_at_all(gesta, ports):
         with pytest.raises(StoreFull):
             await engine.submit_many([Note(str(n)) for n in range(1_500)])
         ports.events.heal()
-        # A caller who is told that nothing was written sends all of them again.
+        # A caller that learns that nothing was written sends all of them again.
         assert len(await all_events(engine)) in {0, 1_500}
 
 
@@ -246,7 +246,7 @@ def _room_for_one_call() -> Any:
 async def test_all_errors_of_payload_and_options_are_reported_together(engine):
     wrong: Any = {"lines": [1], "total": "much", "code": "four"}
     payload = Order("seven", **wrong)  # type: ignore[arg-type]
-    found = await faults(
+    found = await field_errors(
         engine,
         payload,
         tenant="a b",
@@ -289,7 +289,7 @@ async def test_a_payload_above_256_kb_is_refused_and_one_of_256_kb_is_taken(engi
 
 @pytest.mark.parametrize("tenant", ["", "a b", "ä", "-a", "a" * 64, "{a}", "a:b", "a\n", None, 7])
 async def test_a_bad_tenant_is_refused(engine, tenant):
-    assert set(await faults(engine, Order(7), tenant=tenant)) == {"tenant"}
+    assert set(await field_errors(engine, Order(7), tenant=tenant)) == {"tenant"}
 
 
 @pytest.mark.parametrize("tenant", ["a", "acme-corp", "0.a_b-C", "a" * 63])
@@ -299,7 +299,7 @@ async def test_a_good_tenant_is_taken(engine, tenant):
 
 @pytest.mark.parametrize("key", ["", "k" * 513, 7, b"k", "\ud800"])
 async def test_a_bad_key_is_refused(engine, key):
-    assert set(await faults(engine, Order(7), key=key)) == {"key"}
+    assert set(await field_errors(engine, Order(7), key=key)) == {"key"}
 
 
 @pytest.mark.parametrize("key", ["k", "k" * 512, "schlüssel ⚿", "a\0b"])
@@ -330,16 +330,16 @@ async def test_any_other_string_may_be_a_key(engine, key):
     ],
 )
 async def test_a_bad_option_is_refused_by_name(engine, options, name):
-    assert set(await faults(engine, Order(7), **options)) == {name}
+    assert set(await field_errors(engine, Order(7), **options)) == {name}
 
 
 async def test_a_time_without_a_zone_is_refused_in_a_payload_too(engine):
-    assert set(await faults(engine, Order(7, placed=datetime(2027, 1, 1)))) == {"placed"}
+    assert set(await field_errors(engine, Order(7, placed=datetime(2027, 1, 1)))) == {"placed"}
     await engine.submit(Order(7, placed=datetime(2027, 1, 1, tzinfo=UTC)))
 
 
 async def test_a_number_that_json_cannot_hold_is_refused(engine):
-    assert set(await faults(engine, Order(7, total=float("nan")))) == {"total"}
+    assert set(await field_errors(engine, Order(7, total=float("nan")))) == {"total"}
 
 
 class Moody(Payload, frozen=True):
@@ -357,11 +357,11 @@ async def test_a_payload_that_cannot_be_read_back_is_refused_whatever_the_cause(
     ) as engine:
         payload = Moody("hi")
         monkeypatch.setattr(Moody, "refuses", True)
-        assert await faults(engine, payload) == {"payload": "cannot be stored: not today"}
+        assert await field_errors(engine, payload) == {"payload": "cannot be stored: not today"}
 
 
 async def test_text_that_is_no_text_is_refused(engine):
-    assert set(await faults(engine, Order(7, ["\ud800"]))) == {"lines"}
+    assert set(await field_errors(engine, Order(7, ["\ud800"]))) == {"lines"}
 
 
 async def test_a_payload_of_no_declared_flow_is_refused_and_the_known_ones_are_named(engine):
@@ -426,7 +426,7 @@ async def test_a_callers_own_id_is_the_requests_id_and_asks_once(post_office):
 
 
 async def test_a_callers_own_id_is_one_request_of_one_tenant(gesta, post_office):
-    """As when jobs were told by the ids of their requests alone: what was claimed then is found."""
+    """As when the ids of requests alone identified jobs: what was claimed then is found."""
     first = await post_office.submit(Letter("hello", OWN), tenant="acme")
     with pytest.raises(Conflict):
         await post_office.submit(Letter("hello", OWN), tenant="globex")

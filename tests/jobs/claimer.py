@@ -1,4 +1,4 @@
-"""A worker process: claims jobs, logs each claim and each completion it was told of, until killed.
+"""A worker process: claims jobs, logs each claim and each confirmed completion, until killed.
 
 python -m tests.jobs.claimer <url of the jobs> <name> <log file> <worker id>
 """

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import msgspec
 from fastapi import FastAPI
 from litestar import Litestar, post
+from litestar import Request as LitestarRequest
 from litestar.params import FromPath, JSONBody
 from pydantic import BaseModel
 from starlette.applications import Starlette
@@ -60,6 +62,12 @@ class Work:
                 pass
         return {"title": title, "pages": pages * copies}
 
+    async def read(self, request: Any) -> str:
+        """The body as it was stored."""
+        self.calls.append(("raw", 1))
+        body: bytes = await request.body()
+        return body.decode()
+
 
 def fastapi_shop(engine: Engine, work: Work, **options):
     jobs = FastApiEndpoints(engine, tenant=tenant_of)
@@ -100,8 +108,43 @@ def litestar_shop(engine: Engine, work: Work, **options):
     return Litestar([build, jobs.route])
 
 
+def fastapi_raw(engine: Engine, work: Work, **options):
+    app, jobs = FastAPI(), FastApiEndpoints(engine)
+    app.mount("/jobs", jobs.app)
+
+    @app.post("/raw", status_code=202)
+    @jobs.endpoint(NAME, **options)
+    async def raw(request: Request):
+        return await work.read(request)
+
+    return app
+
+
+def starlette_raw(engine: Engine, work: Work, **options):
+    jobs = StarletteEndpoints(engine)
+
+    @jobs.endpoint(NAME, **options)
+    async def raw(request: Request):
+        return await work.read(request)
+
+    return Starlette(routes=[Route("/raw", raw, methods=["POST"]), Mount("/jobs", jobs.app)])
+
+
+def litestar_raw(engine: Engine, work: Work, **options):
+    jobs = LitestarEndpoints(engine)
+
+    @post("/raw", status_code=202)
+    @jobs.endpoint(NAME, **options)
+    async def raw(request: LitestarRequest[Any, Any, Any]) -> object:
+        return await work.read(request)
+
+    return Litestar([raw, jobs.route])
+
+
 def tenant_of(headers):
     return headers.get("x-tenant", "default")
 
 
 SHOPS = {"fastapi": fastapi_shop, "starlette": starlette_shop, "litestar": litestar_shop}
+#: The handlers take the request itself.
+RAW_SHOPS = {"fastapi": fastapi_raw, "starlette": starlette_raw, "litestar": litestar_raw}

@@ -21,7 +21,7 @@ from gesta.jobs.fastapi import Endpoints
 from gesta.ports.read_model import key_of
 from gesta.requests.recorder import no_job
 from gesta.worker.release import LateCancellation
-from tests.jobs.shops import NAME, SHOPS, Work
+from tests.jobs.shops import NAME, RAW_SHOPS, SHOPS, Work
 
 
 @pytest.fixture(params=SHOPS)
@@ -355,9 +355,49 @@ async def test_a_text_that_is_not_unicode_is_refused_and_nothing_is_stored(name,
         assert work.calls == []
 
 
-async def test_a_stored_body_that_is_no_json_fails_its_job_at_once(tmp_path):
-    async with open_shop(SHOPS["starlette"], tmp_path) as (client, work, _):
-        for body in ('{"title": "\\ud800"}', "{", ""):
+NO_JSON = ("{", "q1", '{"title": "\\ud800"}', "title=q1", "[" * 100_000)
+
+
+@pytest.mark.parametrize("kind", ["application/json", "text/plain", None])
+@pytest.mark.parametrize("name", RAW_SHOPS)
+async def test_a_body_that_is_no_json_is_refused_and_nothing_is_stored(name, tmp_path, kind):
+    headers = {} if kind is None else {"Content-Type": kind}
+    async with open_shop(RAW_SHOPS[name], tmp_path) as (client, work, engine):
+        for body in NO_JSON:
+            answer = await client.post("/raw", content=body, headers=headers)
+            assert (answer.status_code, answer.json()["code"]) == (400, "bad_body"), body[:20]
+            assert answer.headers["content-type"].startswith("application/problem+json")
+        assert await engine.find() == []
+        assert work.calls == []
+
+
+@pytest.mark.parametrize("name", RAW_SHOPS)
+async def test_an_endpoint_takes_calls_without_a_body_unless_it_declares_json(name, tmp_path):
+    async with open_shop(RAW_SHOPS[name], tmp_path) as (client, _, __):
+        done = await ended(client, await client.post("/raw"))
+        assert (done["status"], done["result"]) == ("Completed", "")
+    async with open_shop(RAW_SHOPS[name], tmp_path, body="json") as (client, _, engine):
+        before = len(await engine.find())
+        answer = await client.post("/raw")
+        assert (answer.status_code, answer.json()["code"]) == (400, "bad_body")
+        assert len(await engine.find()) == before
+        assert (await client.post("/raw", json=None, content="null")).status_code == 202
+
+
+@pytest.mark.parametrize("name", RAW_SHOPS)
+async def test_an_endpoint_that_declares_text_takes_any_text(name, tmp_path):
+    async with open_shop(RAW_SHOPS[name], tmp_path, body="text") as (client, _, engine):
+        csv = {"Content-Type": "text/csv"}
+        done = await ended(client, await client.post("/raw", content="a;b", headers=csv))
+        assert (done["status"], done["result"]) == ("Completed", "a;b")
+        answer = await client.post("/raw", content=b"\xff", headers=csv)
+        assert (answer.status_code, answer.json()["code"]) == (400, "bad_body")
+        assert len(await engine.find()) == 1
+
+
+async def test_json_of_a_stored_text_that_is_none_fails_the_job_at_once(tmp_path):
+    async with open_shop(SHOPS["starlette"], tmp_path, body="text") as (client, work, _):
+        for body in ("{", "", "[" * 100_000):
             done = await ended(client, await client.post("/reports/1", content=body))
             assert (done["status"], done["error"]["code"]) == ("Failed", "BAD_ARGUMENTS")
             assert done["retryCount"] == 0
@@ -435,6 +475,13 @@ def test_a_handler_that_cannot_be_a_job_is_refused_when_it_is_declared(tmp_path)
         jobs.endpoint("a.b", on_unknown="resend")(lambda: None)
     with pytest.raises(BadFlow, match="choose on_unknown"):
         jobs.endpoint("a.b")(test_an_id_that_is_no_guid_is_refused)
+
+    async def no_request(title: str): ...
+
+    with pytest.raises(BadFlow, match="body must be 'json'"):
+        jobs.endpoint("a.b", on_unknown="resend", body="xml")(no_request)
+    with pytest.raises(BadFlow, match="takes the request"):
+        jobs.endpoint("a.b", on_unknown="resend", body="json")(no_request)
     with pytest.raises(TypeError, match="no option 'retries'; it takes on_unknown, max_retries"):
         jobs.endpoint("a.b", retries=3)(test_an_id_that_is_no_guid_is_refused)
 

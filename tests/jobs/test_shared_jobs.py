@@ -18,8 +18,10 @@ from gesta.jobs import JobFailed, shared
 from gesta.jobs.fastapi import Endpoints
 from gesta.runtime.clock import SystemRuntime
 from gesta.stores.redis import open_jobs
+from gesta.tenants.flow_records import TenantRecords
 from gesta.testing.harnesses.redis import SharedServer
 from tests.jobs.shops import Report
+from tests.world import append_raw
 
 NAME = "reports.build"
 ID = "0a1b2c3d-0000-4000-8000-0000000000{:02x}"
@@ -239,26 +241,109 @@ def test_tenants_with_places_of_their_own_are_accepted(tmp_path, second):
     Endpoints(engine, jobs_url={"a": "redis://127.0.0.1", "b": second})
 
 
-async def test_a_job_whose_request_retention_removed_fails_and_blocks_no_other(tmp_path):
-    async with open_shop(tmp_path) as (engine, store, _, calls):
-        await engine.admin.pause(flow=NAME)
-        await store.create([foreign(10)])
-        while not await engine.find(flow=NAME):
-            await asyncio.sleep(0.02)
+async def held(engine, store, *numbers):
+    """Jobs of another service that are adopted and wait for their requests, which are paused."""
+    await engine.admin.pause(flow=NAME)
+    await store.create([foreign(n) for n in numbers])
+    while not {ID.format(n) for n in numbers} <= {
+        one.state.id for one in await engine.find(flow=NAME)
+    }:
+        await asyncio.sleep(0.02)
+
+
+async def test_a_job_whose_request_retention_removed_fails_and_blocks_no_other(
+    tmp_path, monkeypatch
+):
+    settle, is_removed = shared.SharedJobs._settle, asyncio.Event()
+
+    async def settle_later(jobs, pipeline):
+        return await settle(jobs, pipeline) if is_removed.is_set() else None
+
+    monkeypatch.setattr(shared.SharedJobs, "_settle", settle_later)
+    async with asyncio.timeout(20), open_shop(tmp_path) as (engine, store, _, calls):
+        await held(engine, store, 10)
         request = await engine.request(ID.format(10), flow=NAME)
+        await request.cancel()
         stream = request_stream(NAME, "default", request.id)
-        transactions, removed = engine.pipeline.environment.stores.transactions, 0
-        async with asyncio.timeout(20):
-            # Between the end of the request and the next look at the hash.
-            await request.cancel()
-            state = (await request.view()).state
-            while not removed and (await store.get([request.id]))[0].value.completed_at is None:
-                removed = await transactions.remove([(stream, state)])
-            await engine.admin.resume(flow=NAME)
-            await store.create([foreign(11)])
-            assert (await ended(store, ID.format(11))).status == 400
-            assert (await ended(store, ID.format(10))).status in (500, 600)
+        remove = engine.pipeline.environment.stores.transactions.remove
+        # The events stay until every consumer of the log has read them.
+        while not await remove([(stream, (await request.view()).state)]):
+            await asyncio.sleep(0.02)
+        is_removed.set()
+        await engine.admin.resume(flow=NAME)
+        await store.create([foreign(11)])
+        assert (await ended(store, ID.format(11))).status == 400
+        gone = await ended(store, ID.format(10))
+        assert (gone.status, gone.error.code) == (500, "gone")
         assert calls == [("q1", 3)]
+
+
+async def damage(engine, number):
+    """Write an event that cannot be read to the request of a held job."""
+    while not (state := (await engine.get(ID.format(number))).state).held:
+        await asyncio.sleep(0.02)
+    await append_raw(engine, state.id, state.version, "AttemptFailed.v1", b"{", flow=NAME)
+
+
+def quarantined(engine):
+    return engine.pipeline.telemetry.registry.get_sample_value(
+        "gesta_quarantined_total", {"what": "shared job"}
+    )
+
+
+async def test_a_held_job_whose_request_cannot_be_read_blocks_no_other(tmp_path, monkeypatch):
+    monkeypatch.setattr(shared, "LEASE_SECONDS", 1.0)
+    monkeypatch.setattr(shared, "BEAT_SECONDS", 0.2)
+    async with asyncio.timeout(20), open_shop(tmp_path) as (engine, store, _, calls):
+        await held(engine, store, 60, 61)
+        await damage(engine, 60)
+        await engine.admin.resume(flow=NAME)
+        assert (await ended(store, ID.format(61))).status == 400
+        # It is claimed again when its claim expires, and logged no more.
+        for n in (62, 63):
+            begun = (await store.get([ID.format(60)]))[0].value.last_updated_at
+            while (await store.get([ID.format(60)]))[0].value.last_updated_at == begun:
+                await asyncio.sleep(0.02)
+            await store.create([foreign(n)])
+            assert (await ended(store, ID.format(n))).status == 400
+        assert quarantined(engine) == 1
+        assert len(calls) == 3
+        assert (await store.get([ID.format(60)]))[0].value.retry_count == 0
+
+
+async def test_a_cancel_of_a_job_whose_request_cannot_be_read_blocks_no_other(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setattr(shared, "BEAT_SECONDS", 0.05)
+    async with asyncio.timeout(20), open_shop(tmp_path) as (engine, store, _, __):
+        await held(engine, store, 64, 65)
+        await damage(engine, 64)
+        await store.cancel([ID.format(64)])
+        await engine.admin.resume(flow=NAME)
+        assert (await ended(store, ID.format(65))).status == 400
+        assert quarantined(engine) == 1
+
+
+async def test_a_held_job_at_which_alone_the_store_fails_blocks_no_other(tmp_path, monkeypatch):
+    result = TenantRecords.result
+
+    async def one_fails(records, request_id):
+        if request_id == ID.format(66):
+            raise StoreError("its page of the database is damaged")
+        return await result(records, request_id)
+
+    monkeypatch.setattr(TenantRecords, "result", one_fails)
+    async with asyncio.timeout(20), open_shop(tmp_path) as (engine, store, _, __):
+        await store.create([foreign(66)])
+        while not any(one.state.is_terminal for one in await engine.find(flow=NAME)):
+            await asyncio.sleep(0.02)
+        # While it is the only one, the store itself may have failed.
+        await store.create([foreign(67)])
+        assert (await ended(store, ID.format(67))).status == 400
+        await held(engine, store, 68)
+        while quarantined(engine) is None:
+            await asyncio.sleep(0.02)
+        assert (await store.get([ID.format(66)]))[0].value.status == 300
 
 
 async def test_claimed_jobs_are_adopted_although_the_store_failed_at_the_first(

@@ -103,13 +103,13 @@ async def test_a_dead_letter_that_is_still_shown_stays(gesta):
 async def test_events_a_subscription_has_not_handled_stay(gesta):
     provider = Provider()
     engine = keeping(provider, 10)
-    told: list[Event] = []
+    reported: list[Event] = []
     broken = True
 
     async def book(event: Event) -> None:
         if broken:
             raise ConnectionError
-        told.append(event)
+        reported.append(event)
 
     engine.on(FLOW, "completed", name="ledger")(book)
     async with engine:
@@ -119,7 +119,7 @@ async def test_events_a_subscription_has_not_handled_stay(gesta):
         assert await request.status() == "completed"
         broken = False
         await days_pass(gesta, 1)
-        assert [event.request_id for event in told] == [request.id]
+        assert [event.request_id for event in reported] == [request.id]
         assert await engine.find() == []
 
 

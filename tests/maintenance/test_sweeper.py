@@ -85,7 +85,7 @@ async def test_a_request_expires_when_its_time_to_live_is_over(gesta):
             Note(), ttl=timedelta(seconds=90), deliver_at=moment(gesta, seconds=10)
         )
         await let_run(gesta)
-    # Nobody works while it expires.
+    # No worker runs while it expires.
     gesta.advance(200)
     async with engine_of(provider) as engine:
         await gesta.settle()
@@ -314,6 +314,22 @@ async def test_only_one_of_two_processes_sweeps_and_the_other_takes_over_when_it
         await gesta.settle()
         assert await (await second.request(request.id)).status() == "completed"
     assert len(provider.calls) == 1
+
+
+async def test_a_process_that_lost_the_role_shows_no_old_gauges(gesta):
+    """It kept them for ever, so an alert on the maximum over all processes never ended."""
+    async with engine_of(Provider(Rejected("no"))) as engine:
+        await engine.submit(Note())
+        await gesta.settle()
+        gesta.advance(70)
+        await let_run(gesta)
+        assert f'gesta_dead_letters{{flow="{FLOW}"}} 1.0' in engine.metrics().decode()
+        pipeline = engine.pipeline
+        leases = pipeline.environment.stores.leases
+        assert await leases.claim(sweep.ROLE, pipeline.owner, 0)
+        assert await leases.claim(sweep.ROLE, "another process", 600)
+        await pass_time(gesta, 5)
+        assert "gesta_dead_letters" not in engine.metrics().decode()
 
 
 @pytest.mark.parametrize("kind", ["execute", "reconcile"])

@@ -53,7 +53,7 @@ async def opened(
     await transport.close()
 
 
-async def fault_of(transport: AioHttpTransport, url: str) -> str:
+async def error_of(transport: AioHttpTransport, url: str) -> str:
     with pytest.raises(TransportError) as caught:
         await transport.send(HttpRequest("POST", url, timeout_seconds=5))
     assert not caught.value.sent
@@ -162,7 +162,7 @@ def test_a_network_that_is_named_is_let_through_also_without_tls():
 async def test_no_spelling_of_loopback_is_connected_to(host, scheme):
     async with raw_server(answers) as server, opened(PrivateAddressGuard()) as transport:
         # Some spellings are no web address at all for the library; the rest meets the guard.
-        assert await fault_of(transport, f"{scheme}://{host}:{server.port}/") in {
+        assert await error_of(transport, f"{scheme}://{host}:{server.port}/") in {
             "private_address",
             "unsendable",
         }  # S1-27
@@ -175,7 +175,7 @@ async def test_a_name_that_resolves_to_a_private_address_is_refused():
         opened(PrivateAddressGuard(), Answers(["127.0.0.1"])) as transport,
     ):
         assert (
-            await fault_of(transport, f"https://inside.example:{server.port}/") == "private_address"
+            await error_of(transport, f"https://inside.example:{server.port}/") == "private_address"
         )
         assert server.connections == 0
 
@@ -184,7 +184,7 @@ async def test_a_name_with_several_addresses_none_of_them_public_is_refused():
     inside = Answers(["127.0.0.1", "10.0.0.1", "::1"])
     async with raw_server(answers) as server, opened(PrivateAddressGuard(), inside) as transport:
         assert (
-            await fault_of(transport, f"https://inside.example:{server.port}/") == "private_address"
+            await error_of(transport, f"https://inside.example:{server.port}/") == "private_address"
         )
         assert server.connections == 0
 
@@ -202,7 +202,7 @@ async def test_a_name_that_changes_its_address_after_the_first_call_gains_nothin
         url = f"http://rebinding.example:{environment.port}/"
         assert (await transport.send(HttpRequest("POST", url))).status == 200
         assert (
-            await fault_of(transport, url) == "private_address"
+            await error_of(transport, url) == "private_address"
         )  # S1-27: the address connected to is the one checked
 
 
@@ -219,13 +219,13 @@ async def test_of_a_name_with_several_addresses_only_the_permitted_one_is_used()
 
 async def test_a_name_with_an_empty_answer_is_not_found():
     async with opened(PrivateAddressGuard(), Answers([])) as transport:
-        assert await fault_of(transport, "https://empty.example/") == "dns"
+        assert await error_of(transport, "https://empty.example/") == "dns"
 
 
 async def test_plain_http_to_a_public_name_is_refused_before_it_is_connected_to():
     async with opened(PrivateAddressGuard(), Answers(["93.184.215.14"])) as transport:
         assert (
-            await fault_of(transport, "http://public.example/") == "plain_http"
+            await error_of(transport, "http://public.example/") == "plain_http"
         )  # S1-27: https only
 
 
@@ -238,7 +238,7 @@ async def test_a_receiver_without_tls_fails_the_handshake():
         raw_server(nonsense, reads=False) as server,
         opened(PrivateAddressGuard(allow=["127.0.0.0/8"])) as transport,
     ):
-        assert await fault_of(transport, f"https://127.0.0.1:{server.port}/") == "tls"
+        assert await error_of(transport, f"https://127.0.0.1:{server.port}/") == "tls"
 
 
 async def test_an_untrusted_certificate_is_refused(tmp_path):
@@ -246,7 +246,7 @@ async def test_an_untrusted_certificate_is_refused(tmp_path):
         raw_server(answers, tls=_own_certificate(tmp_path)) as server,
         opened(PrivateAddressGuard(allow=["127.0.0.0/8"])) as transport,
     ):
-        assert await fault_of(transport, server.url) == "tls"
+        assert await error_of(transport, server.url) == "tls"
         assert server.requests == []
 
 
@@ -279,4 +279,4 @@ def _own_certificate(folder: Path) -> ssl.SSLContext:
 @pytest.mark.parametrize("host", ["93.184.215.14", "[2606:4700::1111]"])
 async def test_plain_http_to_a_public_address_is_refused_before_it_is_connected_to(host):
     async with opened(PrivateAddressGuard(allow=["127.0.0.0/8"])) as transport:
-        assert await fault_of(transport, f"http://{host}/") == "plain_http"  # S1-27: https only
+        assert await error_of(transport, f"http://{host}/") == "plain_http"  # S1-27: https only

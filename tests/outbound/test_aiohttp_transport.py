@@ -25,7 +25,7 @@ def post(url: str, timeout_seconds: float = 5.0) -> HttpRequest:
     return HttpRequest("POST", url, {"x-note": "1"}, b"hello", timeout_seconds)
 
 
-async def fault_of(transport: AioHttpTransport, request: HttpRequest) -> tuple[str, bool]:
+async def error_of(transport: AioHttpTransport, request: HttpRequest) -> tuple[str, bool]:
     with pytest.raises(TransportError) as caught:
         await transport.send(request)
     return caught.value.reason, caught.value.sent
@@ -56,11 +56,11 @@ async def test_a_refused_connection_was_surely_not_sent(transport):
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{unused.getsockname()[1]}/"
-        assert await fault_of(transport, post(url)) == ("refused", False)
+        assert await error_of(transport, post(url)) == ("refused", False)
 
 
 class NoNames(AbstractResolver):
-    """A double of the name service that knows nobody."""
+    """A fake name service that knows no name."""
 
     async def resolve(
         self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
@@ -78,7 +78,7 @@ async def nameless() -> AsyncIterator[AioHttpTransport]:
 
 
 async def test_a_name_without_an_address_was_surely_not_sent(nameless):
-    assert await fault_of(nameless, post("https://nobody.example/")) == ("dns", False)
+    assert await error_of(nameless, post("https://nobody.example/")) == ("dns", False)
 
 
 async def test_a_connection_that_takes_too_long_was_surely_not_sent(transport):
@@ -88,7 +88,7 @@ async def test_a_connection_that_takes_too_long_was_surely_not_sent(transport):
     # The receiver takes the connection and never answers the TLS handshake.
     async with raw_server(stay_silent, reads=False) as server:
         url = server.url.replace("http://", "https://")
-        assert await fault_of(transport, post(url, timeout_seconds=0.3)) == (
+        assert await error_of(transport, post(url, timeout_seconds=0.3)) == (
             "connect_timeout",
             False,
         )
@@ -99,7 +99,7 @@ async def test_a_reset_before_anything_was_read_counts_as_sent(transport):
         connection.reset()
 
     async with raw_server(hang_up, reads=False) as server:
-        assert await fault_of(transport, post(server.url)) == ("reset", True)
+        assert await error_of(transport, post(server.url)) == ("reset", True)
 
 
 async def test_a_reset_after_the_request_counts_as_sent(transport):
@@ -107,7 +107,7 @@ async def test_a_reset_after_the_request_counts_as_sent(transport):
         connection.reset()
 
     async with raw_server(hang_up) as server:
-        assert await fault_of(transport, post(server.url)) == ("reset", True)
+        assert await error_of(transport, post(server.url)) == ("reset", True)
         assert len(server.requests) == 1
 
 
@@ -116,7 +116,7 @@ async def test_a_receiver_that_does_not_answer_in_time_counts_as_sent(transport)
         await connection.reader.read()
 
     async with raw_server(stay_silent) as server:
-        assert await fault_of(transport, post(server.url, timeout_seconds=0.2)) == ("timeout", True)
+        assert await error_of(transport, post(server.url, timeout_seconds=0.2)) == ("timeout", True)
 
 
 async def test_the_time_limit_holds_for_an_answer_that_trickles_in(transport):
@@ -126,7 +126,7 @@ async def test_the_time_limit_holds_for_an_answer_that_trickles_in(transport):
         await connection.reader.read()
 
     async with raw_server(trickle) as server:
-        assert await fault_of(transport, post(server.url, timeout_seconds=0.2)) == ("timeout", True)
+        assert await error_of(transport, post(server.url, timeout_seconds=0.2)) == ("timeout", True)
 
 
 @pytest.mark.parametrize(
@@ -142,7 +142,7 @@ async def test_half_an_answer_counts_as_sent(transport, half):
         connection.writer.close()
 
     async with raw_server(stop) as server:
-        assert await fault_of(transport, post(server.url)) == ("bad_answer", True)
+        assert await error_of(transport, post(server.url)) == ("bad_answer", True)
 
 
 async def test_an_answer_that_is_not_http_counts_as_sent(transport):
@@ -151,7 +151,7 @@ async def test_an_answer_that_is_not_http_counts_as_sent(transport):
         connection.writer.close()
 
     async with raw_server(talk) as server:
-        assert await fault_of(transport, post(server.url)) == ("bad_answer", True)
+        assert await error_of(transport, post(server.url)) == ("bad_answer", True)
 
 
 async def test_a_long_answer_is_cut_and_its_status_is_still_valid(transport):
@@ -185,7 +185,7 @@ async def test_no_method_is_repeated_behind_our_back(transport, method):
         connection.reset()
 
     async with raw_server(hang_up) as server:
-        assert await fault_of(transport, HttpRequest(method, server.url)) == ("reset", True)
+        assert await error_of(transport, HttpRequest(method, server.url)) == ("reset", True)
         assert len(server.requests) == 1
 
 
@@ -201,7 +201,7 @@ async def test_a_kept_connection_that_the_receiver_closes_counts_as_sent_and_is_
 
     async with raw_server(answer_once) as server:
         await transport.send(HttpRequest(method, server.url))
-        assert await fault_of(transport, HttpRequest(method, server.url)) == ("reset", True)
+        assert await error_of(transport, HttpRequest(method, server.url)) == ("reset", True)
         assert (server.connections, len(server.requests)) == (1, 2)
 
 
@@ -217,13 +217,13 @@ async def test_a_kept_connection_that_the_receiver_closes_counts_as_sent_and_is_
     ],
 )
 async def test_what_is_not_a_web_address_is_not_called(transport, url):
-    assert await fault_of(transport, post(url)) == ("unsendable", False)
+    assert await error_of(transport, post(url)) == ("unsendable", False)
 
 
 async def test_a_header_cannot_smuggle_in_another(transport):
     async with raw_server(answers) as server:
         request = HttpRequest("GET", server.url, {"x-note": "a\r\nx-evil: b"})
-        assert await fault_of(transport, request) == ("unsendable", False)
+        assert await error_of(transport, request) == ("unsendable", False)
         assert server.connections == 0
 
 

@@ -131,7 +131,7 @@ async def test_an_address_that_may_not_be_called_is_a_rejection(reason):
         reason,
         True,
     )  # S1-27
-    # A person can do something about an address, and is told what.
+    # A person can do something about an address, and the text says what.
     assert ("allow_private" in outcome.detail) is (reason in ("private_address", "plain_http"))
 
 

@@ -1,4 +1,4 @@
-"""Looking up names: one at a time for each name, for everybody who asks."""
+"""Looking up names: one at a time for each name, for all callers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from gesta.outbound.lookups import Lookups
 
 
 class Slow(AbstractResolver):
-    """Answers when it is told to."""
+    """Answers when the test says so."""
 
     def __init__(self) -> None:
         self.asked: list[str] = []
@@ -58,7 +58,7 @@ async def test_one_who_gives_up_does_not_take_the_answer_from_the_others() -> No
     assert first.cancelled()
 
 
-async def test_a_failure_reaches_everybody_and_is_not_remembered() -> None:
+async def test_a_failure_reaches_every_caller_and_is_not_remembered() -> None:
     slow = Slow()
     lookups = Lookups(slow)
     waiting = [asyncio.ensure_future(lookups.resolve("a.example")) for _ in range(2)]

@@ -1,4 +1,4 @@
-"""Rate limits: what flows take before they call a provider, shared by everybody on the store."""
+"""Rate limits: what flows take before they call a provider, shared by all processes of a store."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ async def test_one_of_each_or_none(world):
     assert await world.leased(other, ONE) is None
     assert await world.leased(ONE, other) is None
     given = [await world.leased(other) for _ in range(11)]
-    assert given[:10] == [0] * 10, "the token of the other one was given back"
+    assert given[:10] == [0] * 10, "the token of the other one was returned"
 
 
 async def test_requests_of_the_same_turn_share_one_call(world):
@@ -201,7 +201,7 @@ async def test_under_load_the_next_tokens_are_there_before_the_last_one_is_used(
     assert before < len(world.token_buckets.asked) < before + 25
 
 
-async def test_a_question_in_advance_that_fails_is_no_matter_of_anybody(world, caplog):
+async def test_a_failed_question_in_advance_reaches_no_caller(world, caplog):
     limit = Limit("room", 10_000.0, burst=100)
     for _ in range(40):
         await world.leased(limit)
@@ -318,7 +318,7 @@ async def test_a_flow_under_a_limit_sends_everything_and_spends_no_attempt_by_wa
         assert len(provider.calls) < 100
 
 
-async def test_a_429_pauses_everybody_who_uses_the_name(gesta):
+async def test_a_429_pauses_every_caller_of_the_name(gesta):
     async def throttled(_payload: Note, attempt: Attempt) -> Outcome:
         await attempt.limits.take(ONE)
         await attempt.limits.close(ONE.name, 60)

@@ -109,9 +109,9 @@ async def test_a_missing_name_and_an_impossible_name_give_different_errors():
         transport = AioHttpTransport(GUARD, AresResolver([names.address]))
         reasons = []
         for host in ("no.such.name", f"{'a' * 64}.good"):
-            with pytest.raises(TransportError) as fault:
+            with pytest.raises(TransportError) as error:
                 await transport.send(HttpRequest("GET", f"http://{host}/"))
-            reasons.append(fault.value.reason)
+            reasons.append(error.value.reason)
         await transport.close()
     assert reasons == ["dns", "unsendable"]
 
@@ -141,9 +141,9 @@ async def test_mail_to_a_server_whose_name_hangs_is_postponed():
         envelope = Envelope("a@example.com", "b@example.com", message=b"hi")
         with pytest.raises(Postponed):
             await transport.send(MailServer("mail.dead", 25, "none"), envelope)
-        with pytest.raises(MailError) as fault:
+        with pytest.raises(MailError) as error:
             await transport.send(MailServer("mail.nowhere", 25, "none"), envelope)
-        assert fault.value.reason == "dns"
+        assert error.value.reason == "dns"
         await transport.close()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -298,3 +299,30 @@ async def test_the_classes_that_need_the_state_of_the_transaction(gesta, shop):
     rows = [row(amount=Money("49.90", EUR), reference=again)]
     (late,) = compare(rows, Books({declined.id: given_up}, []), 0, 9 * DAY_MS)
     assert (late.kind, late.operation, late.intent) == ("status", "sale", 1)
+
+
+class AcmePay(Listing):
+    type = "acmepay"
+
+
+async def test_a_gateway_of_the_programs_own_is_known_to_reconciliation(gesta):
+    gateways: Any = [AcmePay(row())]
+    async with Engine("memory:", flows=[card.flow(gateways)]) as engine:
+        account = ACCOUNT | {"type": "acmepay"}
+        await engine.admin.put_config("payment.gateway", "stripe-eu", account)
+        report = await reconcile(gesta, engine)
+        assert (report.rows, gateways[0].pages) == (2, 2)
+
+
+async def test_two_commands_at_once_on_one_transaction_need_no_time_to_pass(gesta, shop):
+    payload = card.Authorize(Money("20.00", EUR), source="pm_1", gateway="stripe-eu")
+    paid = await shop.submit(payload, key="auth")
+    await paid.outcome(timeout=20)
+    async with asyncio.timeout(10):
+        # The clock of the test stands still.
+        found = await asyncio.gather(
+            *(paid.capture(Money("5.00", EUR), key=key) for key in ("a", "b")),
+            return_exceptions=True,
+        )
+    assert len(found) == 2
+    assert "queued" in found

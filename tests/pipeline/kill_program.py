@@ -1,9 +1,9 @@
 """The program that test_kill.py kills: submits without end, or (`--rest`) only works off what is
 there.
 
-With `--tell FILE` a handler writes down what it is told. Prints `n flow id` for each request once
+With `--tell FILE` a handler writes down its events. Prints `n flow id` for each request once
 it is acknowledged. Orders go to a receiver that remembers keys; parcels to one that
-remembers nothing, so after a doubt they are left to a person.
+remembers nothing, so after an unknown outcome they are left to a person.
 """
 
 from __future__ import annotations

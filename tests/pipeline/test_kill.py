@@ -124,7 +124,7 @@ async def test_what_was_acknowledged_survives_any_kill_and_has_one_effect(tmp_pa
     # whatever was killed.
     assert {state.status for state in orders.values()} == {"completed"}
     assert {n: effects["orders", n] for n in orders} == dict.fromkeys(orders, 1)
-    # G2, G3: where it does not, nothing is sent twice; what a kill left in doubt stands visibly in
+    # G2, G3: where it does not, nothing is sent twice; what a kill left unknown stands visibly in
     # unknown.
     assert {state.status for state in parcels.values()} <= {"completed", "unknown"}
     assert all(

@@ -49,7 +49,7 @@ def bytes_of(folder: Path) -> bytes:
     return b"".join(path.read_bytes() for path in folder.iterdir() if path.is_file())
 
 
-def assert_nobody_is_in(folder: Path) -> None:
+def assert_no_person_is_in(folder: Path) -> None:
     kept = bytes_of(folder)
     assert b"walk.parcel" in kept
     for text in (NAME, "Quixote", EMAIL, "people.example"):
@@ -72,7 +72,7 @@ async def test_no_byte_of_a_person_reaches_disk_or_log_and_an_erased_one_is_exec
             await asyncio.sleep(0.01)
         assert seen == [ANA, ANA]
         assert await waiting.payload() == ANA
-        assert_nobody_is_in(tmp_path)
+        assert_no_person_is_in(tmp_path)
         assert await engine.erase(NAME) == 1
         await waiting.retry()
         ended = await waiting.outcome()
@@ -82,7 +82,7 @@ async def test_no_byte_of_a_person_reaches_disk_or_log_and_an_erased_one_is_exec
         with pytest.raises(Erased):
             await done.payload()
         assert len(seen) == 2
-    assert_nobody_is_in(tmp_path)
+    assert_no_person_is_in(tmp_path)
     assert "Quixote" not in caplog.text
     assert "people.example" not in caplog.text
 
@@ -99,8 +99,8 @@ async def test_what_another_process_erased_is_not_opened_again(tmp_path):
         office = await asyncio.create_subprocess_exec(
             *command, cwd=ROOT, stdout=asyncio.subprocess.PIPE
         )
-        told, _ = await office.communicate()
-        assert (office.returncode, told) == (0, b"1\n")
+        output, _ = await office.communicate()
+        assert (office.returncode, output) == (0, b"1\n")
         await waiting.retry()
         assert isinstance(await waiting.outcome(), Rejected)
     assert len(seen) == 1
@@ -125,7 +125,7 @@ async def test_a_destroyed_key_leaves_no_byte_in_any_file(tmp_path):
     await stores.vault.delete([(one.tenant, one.name, one.version) for one in gone])
     on_disk = bytes_of(tmp_path)
     # Cells that go are overwritten from their fifth byte on at the latest; a part of a key is as
-    # telling as all of it.
+    # revealing as all of it.
     assert [one.name for one in gone if one.box[20:44] in on_disk] == []
     assert sum(one.box in on_disk for one in kept) > len(kept) * 0.9
     assert len(

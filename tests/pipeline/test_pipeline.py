@@ -1,4 +1,4 @@
-"""The whole road on a real SQLite file, on the real clock, over a real socket."""
+"""The whole pipeline on a real SQLite file, on the real clock, over a real socket."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ async def test_nothing_is_lost_when_an_engine_is_stopped_and_started_under_load(
         for request in requests:
             handle = await engine.request(request.id)
             assert isinstance(await handle.outcome(timeout=60), Done)
-        # Stopped in order, so nothing was ever in doubt.
+        # Stopped in order, so nothing was ever unknown.
         assert {(await engine.get(request.id)).state.attempts for request in requests} == {1}
 
 

@@ -138,7 +138,7 @@ async def test_a_rebuild_beside_a_process_under_load_loses_nothing_and_doubles_n
                 db.close()
     assert len(requests) > 100
     assert set(states) == set(requests)
-    # Orders are sent once each; parcels once, or they stand in doubt where the kill met them.
+    # Orders are sent once each; parcels once, or they are unknown where the kill met them.
     assert max(effects.values()) == 1
     assert all(effects["orders", n] == 1 for n in requests if n % 2)
     assert all(

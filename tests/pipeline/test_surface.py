@@ -92,12 +92,12 @@ async def test_ops_hear_of_a_paid_order(gesta, client):
     assert [m.text for m in gesta.sandbox.slack.effects] == ["7 paid"]
 """
 
-BEING_TOLD = """
+SUBSCRIPTION = """
 @engine.on("payment.card", "captured", "failed", "unknown", name="ledger")
 async def book(event: Event) -> None: ...
 """
 
-BEING_TOLD_BEFORE = """
+SUBSCRIPTION_BEFORE = """
 from gesta import Event, Money, Rejected
 
 class Card(Payload):
@@ -110,17 +110,18 @@ async def card(payload: Card, attempt: Attempt) -> Outcome:
 engine = Engine("sqlite:///gesta.db", flows=[card])
 """
 
-BEING_TOLD_AFTER = """
+SUBSCRIPTION_AFTER = """
 async def main():
     async with engine:
         request = await engine.submit(Card(amount=Money("49.90", "EUR")))
         print(await request.outcome(timeout=10))
     async with engine:
-        # Told before the stop, or now: the place is behind both events in the end.
+        # The handler gets both events before the stop or now: in the end its position is behind
+        # both.
         checkpoints = engine.pipeline.environment.stores.checkpoints
-        while (place := await checkpoints.position("subscription/ledger")) < 2:
+        while (position := await checkpoints.position("subscription/ledger")) < 2:
             await asyncio.sleep(0.01)
-        print(engine.subscriptions["ledger"].statuses, place)
+        print(engine.subscriptions["ledger"].statuses, position)
 
 asyncio.run(main())
 """
@@ -146,7 +147,7 @@ def run_program(tmp_path):
 
 
 def environment() -> dict[str, str]:
-    """What a shell would give, and the sandbox in place of the world outside."""
+    """What a shell would give, and the sandbox in position of the world outside."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("GESTA_")}
     return {**kept, "GESTA_ALLOW_PRIVATE": "127.0.0.1/32", "HOOK_SECRET": SECRET}
 
@@ -233,5 +234,5 @@ async def test_the_test_of_an_application_sees_a_throttled_message_once(gesta):
 
 @pytest.mark.slow
 async def test_a_subscription_keeps_its_position_in_the_log(run_program):
-    lines = await run_program(IMPORTS + BEING_TOLD_BEFORE + BEING_TOLD + BEING_TOLD_AFTER)
+    lines = await run_program(IMPORTS + SUBSCRIPTION_BEFORE + SUBSCRIPTION + SUBSCRIPTION_AFTER)
     assert lines == ["Rejected(reason='declined')", "('captured', 'failed', 'unknown') 2"]

@@ -161,7 +161,7 @@ class PowerFile(apsw.VFSFile):
     def __init__(self, disk: Disk, name: str | apsw.URIFilename | None, flags: list[int]) -> None:
         super().__init__(BASE, name, flags)
         self._disk = disk
-        # Temporary files have no name and nobody looks for them again.
+        # Temporary files have no name and are not looked for again.
         self._path = None if name is None else name if isinstance(name, str) else name.filename()
         if self._path is not None:
             disk.opened(self._path, Path(self._path).read_bytes())

@@ -55,7 +55,7 @@ class Order(Payload, frozen=True):
 
 
 class Parcel(Payload, frozen=True):
-    """To one that remembers nothing: after a doubt a person decides."""
+    """To one that remembers nothing: after an unknown outcome a person decides."""
 
     n: int
 
@@ -132,7 +132,7 @@ class Load:
             await asyncio.gather(*(submitter() for _ in range(SUBMITTERS)))
 
     async def run_quietly(self, path: Path) -> None:
-        """One after the other, so that nobody else's sync helps: the power goes right after an
+        """One after the other, so that no other process's sync helps: the power goes right after an
         acknowledgement or an effect.
         """
         self.world.moment = self.moment

@@ -34,7 +34,7 @@ class Order(Payload, frozen=True):
 
 
 class Parcel(Payload, frozen=True):
-    """To one that remembers nothing: after a doubt a person decides."""
+    """To one that remembers nothing: after an unknown outcome a person decides."""
 
     n: int
 

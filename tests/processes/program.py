@@ -27,12 +27,12 @@ from tests.short_leases import shorten_leases
 RETRY = RetryPolicy(attempts=100, base_seconds=0.02, cap_seconds=0.1)
 #: Longer than any test waits: who ends before has not waited for it.
 ENDLESS_SECONDS = 600.0
-#: Known to everybody: it protects nothing but the stores of one test.
+#: Not secret: it protects nothing but the stores of one test.
 MASTER_KEY = base64.b64encode(bytes(range(32))).decode()
 
 
 class Card(Payload, frozen=True):
-    """To one that remembers nothing: after a doubt a person decides."""
+    """To one that remembers nothing: after an unknown outcome a person decides."""
 
     n: int
     seconds: float = 0.0

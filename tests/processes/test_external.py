@@ -1,5 +1,5 @@
-"""kill -9 of those who execute and of those who hand out, on files and on a server: nothing is
-lost, and what is in doubt says so.
+"""kill -9 of external workers and of the processes that lease to them, on files and on a server:
+nothing is lost, and what is unknown says so.
 """
 
 from __future__ import annotations
@@ -172,8 +172,8 @@ async def test_nothing_is_lost_however_those_around_it_die(url, tmp_path):
                 assert state.status == "completed"
                 assert effects[name] >= 1
             else:
-                # What was in somebody's hands when they died stands visibly in doubt, and nobody
-                # else got it.
+                # What a process held when it died is visibly unknown, and no
+                # other worker got it.
                 assert (state.status, state.reason) in {("completed", ""), ("unknown", "no_report")}
                 assert leased[name] <= 1
                 assert (effects[name] == 1) if state.status == "completed" else (effects[name] <= 1)

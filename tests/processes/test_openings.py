@@ -1,5 +1,5 @@
 """Several processes make one fresh file at the same moment: one schema, one key, one request, and
-nobody hears of a fault.
+no process gets an error.
 """
 
 from __future__ import annotations

@@ -27,8 +27,8 @@ from tests.stores.postgresql.places import connected, fresh_url
 #: What the issue promises: another process takes over this soon.
 TAKEOVER_SECONDS = 5.0
 
-#: Every put of a job leaves a line: one that is put again after it was done with would be seen by
-#: nobody else.
+#: Every put of a job leaves a line: one that is put again after it was done with would be seen
+#: nowhere else.
 COUNT_PUTS = """
 create table {schema}.puts (id text not null);
 create function {schema}.count_put() returns trigger language plpgsql as $$
@@ -40,8 +40,8 @@ PUT_TWICE = "select id from {schema}.puts group by id having count(*) > 1"
 
 
 class Load:
-    """Requests, one after the other, to a worker of its own; after a doubt a person would have to
-    decide about half of them.
+    """Requests, one after the other, to a worker of its own; after an unknown outcome a person
+    would have to decide about half of them.
     """
 
     def __init__(self, folder: Path, url: str, engine: Engine) -> None:

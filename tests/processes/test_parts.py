@@ -58,8 +58,8 @@ def calls(lines: Lines) -> Counter[int]:
 
 @pytest.mark.slow
 async def test_of_two_of_each_kind_one_is_killed_and_nothing_is_lost_or_doubled(tmp_path):
-    # By the clock of the store: whoever waits looks once in RENEWAL_SECONDS whether the lease has
-    # ended.
+    # By the clock of the store: a waiting process looks once in RENEWAL_SECONDS whether the lease
+    # has ended.
     assert LEASE_SECONDS + RENEWAL_SECONDS < TAKEOVER_SECONDS
     lines, accepted = Lines(tmp_path), list[Request]()
     with parts(tmp_path) as start:
@@ -89,7 +89,7 @@ async def test_of_two_of_each_kind_one_is_killed_and_nothing_is_lost_or_doubled(
                     partial(is_played, engine, role, heir.pid), f"another {part} to take over"
                 )
                 if part == "sweeper":
-                    # Nobody takes faxes, so that only a sweep ends it.
+                    # No worker executes faxes, so that only a sweep ends it.
                     fax = await engine.submit(Fax(-1), ttl=timedelta(seconds=0.2))
                     await until(partial(is_expired, fax), "the other sweeper to sweep")
             busy = list(lines.of("effect"))[-1]["pid"]
@@ -105,7 +105,7 @@ async def test_of_two_of_each_kind_one_is_killed_and_nothing_is_lost_or_doubled(
                     # Under one key, which the receiver remembers.
                     assert status == "completed"
                 else:
-                    # What was under way when its worker was killed stands in doubt, and nothing
+                    # What was under way when its worker was killed is unknown, and nothing
                     # else does.
                     assert (status, done[n]) in {("completed", 1), ("unknown", 0), ("unknown", 1)}
             # From one reading: what was submitted as the submitter was cancelled may still be done.
@@ -140,8 +140,8 @@ async def is_expired(request: Request) -> bool:
 async def test_a_worker_stopped_under_load_finishes_running_attempts_and_releases_the_rest(
     tmp_path,
 ):
-    """After a doubt a person would have to decide about these: one that was taken and forgotten
-    would be seen.
+    """After an unknown outcome a person would have to decide about these: one that was taken and
+    forgotten would be seen.
     """
     lines = Lines(tmp_path)
     with parts(tmp_path) as start:
@@ -155,12 +155,12 @@ async def test_a_worker_stopped_under_load_finishes_running_attempts_and_release
                 await until(partial(has_called, lines, 8 + n * 20), "the worker to work")
                 exits.append(worker.end())
                 assert "stopped" in worker.said
-            # Whoever is stopped while there is much to do has left most of it.
+            # A process that stops while there is much to do leaves most of it.
             assert len(calls(lines)) < len(requests)
             last = start(*WORKER)
             await all_at_rest(requests)
             # One attempt each, by the events: none was spent on what had not begun, and nothing is
-            # in doubt.
+            # unknown.
             found = [await names(engine, request) for request in requests]
         assert found == [["RequestCreated", "Completed"]] * len(requests)
         assert calls(lines) == Counter(range(100))
@@ -233,7 +233,7 @@ async def test_workers_take_their_flows_only(tmp_path):
             await all_at_rest(requests)
             flow_and_pid = {(line["flow"], line["pid"]) for line in lines.of("effect")}
             assert flow_and_pid == {("pay.card", paying.pid), ("note.mail", writing.pid)}
-            # What nobody takes waits, and is taken as soon as somebody does.
+            # A job without a worker waits until one starts.
             assert paying.end() == 0
             card, mail = await engine.submit(Card(100)), await engine.submit(Mail(101))
             await all_at_rest([mail])

@@ -77,7 +77,7 @@ def test_writes_coordinate_and_every_request_has_one_effect(tmp_path):
         wanted = {*range(3 * EACH)} - {line["n"] for line in lines.of("error")} | {-1}
         lines.wait_for(lambda: len(effects(lines)) >= len(wanted), "all to be executed")
         assert [one.end() for one in crowd] == [0] * len(crowd)
-    # Nobody hears that another process holds the file.
+    # No caller notices that another process holds the file.
     assert lines.of("error") == []
     assert [(one.returncode, "error" in one.stderr) for one in answers] == [(0, False)] * 3, answers
     assert {n: sum(keys.values()) for n, keys in effects(lines).items()} == dict.fromkeys(wanted, 1)
@@ -88,8 +88,8 @@ def test_writes_coordinate_and_every_request_has_one_effect(tmp_path):
     )
     # How fast, the bench says; here none may be forgotten until some timer finds it.
     assert waits[-1] < FORGOTTEN_SECONDS
-    # One process projects and one sweeps; each gave its role up once, at its end, to whoever still
-    # lived.
+    # One process projects and one sweeps; each gave its role up once, at its end, to the process
+    # that still lived.
     for what in ("projected", "swept"):
         assert len(lines.players(what)) == len(set(lines.players(what))), what
 
@@ -143,8 +143,8 @@ async def test_when_the_process_that_does_it_for_all_is_killed_another_takes_ove
         assert second.end() == 0
     assert lines.of("error") == []
     done = effects(lines)
-    # G3: each under one key; where that key does not protect, at most once, and what is in doubt
-    # stands visibly in unknown.
+    # G3: each under one key; where that key does not protect, at most once, and what is unknown
+    # is visibly unknown.
     assert max(len(keys) for keys in done.values()) == 1
     assert {state.status for n, state in states.items() if n % 2} == {"completed"}
     for n, state in states.items():

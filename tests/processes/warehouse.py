@@ -1,4 +1,4 @@
-"""Processes around work that others execute: `serve` runs the stations, `pick` executes, `hold`
+"""Processes around work that others execute: `serve` runs the pipeline, `pick` executes, `hold`
 takes work and sits on it.
 
 What they do goes as JSON lines into a log that all of them share, each line written before the next
@@ -33,7 +33,7 @@ class Kept(Payload, frozen=True):
 
 
 class Left(Payload, frozen=True):
-    """To shelves that remember nothing: after a doubt a person decides."""
+    """To shelves that remember nothing: after an unknown outcome a person decides."""
 
     n: int
 

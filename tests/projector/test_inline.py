@@ -127,11 +127,11 @@ async def test_a_batch_with_a_key_that_is_taken_is_left_to_the_projector(gesta, 
 
 
 async def test_an_outcome_projected_while_positions_are_read_wakes_its_waiter(gesta, inline, ports):
-    """It was not: whoever waited for it waited for ever."""
+    """It was not: its waiter waited for ever."""
     async with engine_of(Provider()) as engine:
         await let_run(gesta)
-        projector, told = engine.pipeline.projector, []
-        projector.listen(lambda views: told.extend([view.state.status for view in views]))
+        projector, reported = engine.pipeline.projector, []
+        projector.listen(lambda views: reported.extend([view.state.status for view in views]))
 
         async def forget(original, appends, projection):
             verdicts = await original(appends, projection)
@@ -142,7 +142,7 @@ async def test_an_outcome_projected_while_positions_are_read_wakes_its_waiter(ge
         ports.transactions.replace("append", forget)
         await engine.submit(Note())
         await let_run(gesta)
-        assert told == ["queued", "completed"]
+        assert reported == ["queued", "completed"]
 
 
 async def test_an_append_whose_answer_was_lost_is_looked_for(gesta, inline, ports):
@@ -167,7 +167,7 @@ async def test_an_append_whose_answer_was_lost_is_looked_for(gesta, inline, port
 
 async def test_steady_traffic_stays_at_once(gesta, inline):
     """It did not: after some seconds the place was read anew, and while appends came one after the
-    other nobody saw the end of the log again.
+    other no process saw the end of the log again.
     """
     async with engine_of(Provider()) as engine:
         await let_run(gesta)
@@ -324,7 +324,7 @@ async def test_a_pause_of_another_process_holds_what_is_taken_as_it_is_made(gest
 async def test_what_was_taken_as_it_was_made_is_read_after_all_when_it_had_to_wait(
     gesta, inline, ports
 ):
-    """It was called back while the store was out of reach for its worker, and sent all the same."""
+    """It was cancelled while the store was out of reach for its worker, and sent all the same."""
     provider = Provider()
     async with engine_of(provider) as engine:
         await let_run(gesta)
@@ -383,8 +383,8 @@ async def test_beside_a_process_that_appends_all_the_time_appends_are_held_less_
 async def test_what_was_taken_as_it_was_made_is_read_when_the_answer_was_long_in_coming(
     gesta, inline, ports
 ):
-    """Its lease had ended and the same process had put it in doubt; then it was called all the same
-    (SEED=51004003).
+    """Its lease had ended and the same process had recorded it as unknown; then it was called all
+    the same (SEED=51004003).
     """
     provider = Provider()
     async with engine_of(provider, on_unknown="manual") as engine:

@@ -36,7 +36,7 @@ from tests.world import (
 QUEUE = "memory:queue"
 
 
-def engine_apart(provider, **options):
+def engine_with_separate_queue(provider, **options):
     return Engine(
         flows=[note_flow(provider, **options)], settings=load({"url": URL, "queue_url": QUEUE})
     )
@@ -48,9 +48,9 @@ def databases(gesta):
 
 
 @pytest.mark.parametrize("policy", ["resend", "manual"])
-async def test_a_request_goes_the_whole_road(gesta, policy):
+async def test_a_request_goes_through_the_whole_pipeline(gesta, policy):
     provider = Provider(Retry("throttled"))
-    async with engine_apart(provider, on_unknown=policy) as engine:
+    async with engine_with_separate_queue(provider, on_unknown=policy) as engine:
         request = await engine.submit(Note(), key="k")
         assert await request.outcome() == Done("provider-2")
         main, queue = databases(gesta)
@@ -68,7 +68,7 @@ async def test_where_the_ports_share_a_database_nothing_is_pending_and_no_relay_
 
 
 async def test_a_queue_that_is_down_stops_no_view(gesta, ports):
-    async with engine_apart(Provider()) as engine:
+    async with engine_with_separate_queue(Provider()) as engine:
         await let_run(gesta)
         ports.queue.fail("put", times=10_000)
         ports.queue.fail("take", times=10_000)
@@ -83,14 +83,14 @@ async def test_a_queue_that_is_down_stops_no_view(gesta, ports):
 
 
 async def test_a_pending_job_counts_as_live_so_the_sweep_restores_none(gesta, ports):
-    """One that it restored would be suspect, and this flow would leave it to a person."""
+    """One that it restored would be possibly executed, and this flow would leave it to a person."""
 
     async def put(original, jobs):
         if not any(job.possibly_executed for job in jobs):
             raise StoreError("the relay cannot reach the queue, and the sweep can")
         return await original(jobs)
 
-    async with engine_apart(Provider(), on_unknown="manual") as engine:
+    async with engine_with_separate_queue(Provider(), on_unknown="manual") as engine:
         await let_run(gesta)
         ports.queue.replace("put", put)
         request = await engine.submit(Note())
@@ -102,7 +102,7 @@ async def test_a_pending_job_counts_as_live_so_the_sweep_restores_none(gesta, po
 
 async def test_cancelling_takes_a_pending_job_away(gesta, ports):
     provider = Provider()
-    async with engine_apart(provider) as engine:
+    async with engine_with_separate_queue(provider) as engine:
         await let_run(gesta)
         ports.queue.fail("put", times=10_000)
         request = await engine.submit(Note())
@@ -120,7 +120,7 @@ async def test_a_request_whose_running_attempt_the_queue_forgot_is_not_cancelled
     for the first attempt, and the effect happened twice.
     """
     gate = Gate()
-    async with engine_apart(Provider(gate)) as engine:
+    async with engine_with_separate_queue(Provider(gate)) as engine:
         request = await engine.submit(Note())
         await pass_time(gesta, 2)
         assert gate.reached.is_set()
@@ -133,7 +133,7 @@ async def test_a_request_whose_running_attempt_the_queue_forgot_is_not_cancelled
 
 
 async def test_while_the_queue_is_down_a_cancel_is_refused_and_takes_nothing_away(gesta, ports):
-    async with engine_apart(Provider()) as engine:
+    async with engine_with_separate_queue(Provider()) as engine:
         request = await engine.submit(
             Note(), deliver_at=datetime.fromtimestamp(gesta.runtime.now_ms() / 1000 + 600, UTC)
         )
@@ -152,7 +152,7 @@ async def _down(*_):
 
 
 async def test_a_failed_append_restores_the_dropped_job_as_clean(gesta):
-    async with engine_apart(Provider(), on_unknown="manual") as engine:
+    async with engine_with_separate_queue(Provider(), on_unknown="manual") as engine:
         request = await engine.submit(
             Note(), deliver_at=datetime.fromtimestamp(gesta.runtime.now_ms() / 1000 + 600, UTC)
         )
@@ -179,7 +179,7 @@ async def _scheduled(gesta, engine):
 async def test_a_job_that_a_relay_is_about_to_put_is_not_put_when_its_request_is_cancelled(
     gesta,
 ):
-    async with engine_apart(Provider()) as engine:
+    async with engine_with_separate_queue(Provider()) as engine:
         request, job = await _scheduled(gesta, engine)
         events, queue = databases(gesta)[0].events, databases(gesta)[1].queue
         append, put = events.append, []
@@ -196,7 +196,7 @@ async def test_a_job_that_a_relay_is_about_to_put_is_not_put_when_its_request_is
 
 async def test_a_crash_before_a_decision_is_recorded_leaves_the_job_clean(gesta):
     provider = Provider()
-    engine = engine_apart(provider, on_unknown="manual")
+    engine = engine_with_separate_queue(provider, on_unknown="manual")
     await engine.start()
     request, job = await _scheduled(gesta, engine)
     events = databases(gesta)[0].events
@@ -207,7 +207,7 @@ async def test_a_crash_before_a_decision_is_recorded_leaves_the_job_clean(gesta)
     cancelling.cancel()
     events.append = original
     assert await databases(gesta)[1].queue.find([job.id]) == {job.id}
-    async with engine_apart(provider, on_unknown="manual") as engine:
+    async with engine_with_separate_queue(provider, on_unknown="manual") as engine:
         await pass_time(gesta, 700, step_seconds=1)
         assert await result(await engine.request(request.id)) == Done("provider-1")
 
@@ -217,9 +217,9 @@ async def _never(*_):
 
 
 async def test_a_death_between_drop_and_append_loses_no_request(gesta):
-    """The job is gone and nothing says why: the sweep restores it, suspect."""
+    """The job is gone and nothing says why: the sweeper restores it as possibly executed."""
     provider = Provider()
-    engine = engine_apart(provider)
+    engine = engine_with_separate_queue(provider)
     await engine.start()
     request = await engine.submit(
         Note(), deliver_at=datetime.fromtimestamp(gesta.runtime.now_ms() / 1000 + 60, UTC)
@@ -228,7 +228,7 @@ async def test_a_death_between_drop_and_append_loses_no_request(gesta):
     job = job_id(request.id, 1)
     assert await engine.pipeline.environment.stores.queue.settle([Drop(job)]) == ["done"]
     await die(engine)
-    async with engine_apart(provider) as engine:
+    async with engine_with_separate_queue(provider) as engine:
         await pass_time(gesta, 200, step_seconds=1)
         again = await engine.request(request.id)
         assert await result(again) == Done("provider-1")
@@ -241,7 +241,7 @@ async def test_an_outcome_is_on_record_though_the_queue_went_down_during_the_cal
         return Done("p")
 
     provider = Provider(call)
-    async with engine_apart(provider) as engine:
+    async with engine_with_separate_queue(provider) as engine:
         await let_run(gesta)
         inner = databases(gesta)[1].queue
         original = inner.settle
@@ -259,7 +259,7 @@ async def test_an_outcome_is_on_record_though_the_queue_went_down_during_the_cal
 
 async def test_a_rebuild_sends_nothing_again(gesta):
     provider = Provider()
-    async with engine_apart(provider) as engine:
+    async with engine_with_separate_queue(provider) as engine:
         await (await engine.submit(Note())).outcome()
         before = await engine.find()
         await engine.admin.rebuild()
@@ -270,7 +270,7 @@ async def test_a_rebuild_sends_nothing_again(gesta):
 
 async def test_relays_at_once_put_a_job_once(gesta):
     provider = Provider()
-    async with engine_apart(provider) as engine:
+    async with engine_with_separate_queue(provider) as engine:
         await let_run(gesta)
         stores = engine.pipeline.environment.stores
         relays = [
@@ -287,7 +287,7 @@ async def test_relays_at_once_put_a_job_once(gesta):
 
 
 async def test_a_refused_queue_with_more_than_a_page_of_jobs_blocks_no_other(gesta):
-    async with engine_apart(Provider()) as engine:
+    async with engine_with_separate_queue(Provider()) as engine:
         await let_run(gesta)
         stores, process = engine.pipeline.environment.stores, engine.pipeline.process
         put, is_refused = stores.queue.put, True
@@ -348,7 +348,7 @@ async def test_the_queue_has_a_file_of_its_own(tmp_path, monkeypatch, by):
 
 
 async def test_the_relay_of_a_process_that_projects_nothing_reads_no_jobs(gesta):
-    async with engine_apart(Provider()) as engine:
+    async with engine_with_separate_queue(Provider()) as engine:
         await let_run(gesta)
         stores, reads = engine.pipeline.environment.stores, []
 

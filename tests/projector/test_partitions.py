@@ -61,7 +61,7 @@ async def test_two_processes_share_and_every_request_is_sent_once(gesta):
             await pass_time(gesta, RENEWAL_SECONDS)
             assert sorted(map(len, parts(first, second))) == [1, 2]
             assert set.union(*parts(first, second)) == {0, 1, 2}
-            # Neither hears of every outcome: whoever waits looks.
+            # Neither hears of every outcome: a waiter polls.
             assert (first.pipeline.projector.is_here, second.pipeline.projector.is_here) == (
                 False,
                 False,
@@ -77,7 +77,7 @@ async def test_two_processes_share_and_every_request_is_sent_once(gesta):
                 == await first.pipeline.environment.stores.events.end()
             )
             assert await second.admin.unseen() == 0
-        # It has given up its part: nobody waits for a lease.
+        # It has given up its part: no process waits for a lease.
         await pass_time(gesta, RENEWAL_SECONDS)
         assert parts(first) == [{0, 1, 2}]
     assert len(provider.calls) == REQUESTS
@@ -147,8 +147,8 @@ async def test_a_rebuild_turns_all_partitions_back_and_puts_nothing_again(gesta,
         before, jobs = dict(store.read_model._rows), set(store.queue._rows)
         store.queue._rows.clear()
         await asking.admin.rebuild()
-        # What was put is not put again, whatever the partition; what was not is put by whoever
-        # projects.
+        # What was put is not put again, whatever the partition; what was not is put by the process
+        # that projects.
         assert set(store.queue._rows) == set()
         assert dict(store.read_model._rows) == before
         projector._positions = None
@@ -190,7 +190,7 @@ async def test_an_owner_that_stood_still_past_its_lease_writes_nothing(gesta, po
     "expire", [False, True], ids=["taken by another", "taken by another and back"]
 )
 async def test_what_was_remembered_of_views_goes_with_the_partition(gesta, ports, store, expire):
-    """Whoever reads the places anew has forgotten the views: gesta.stores.recent_views."""
+    """A process that reads the positions again drops its views: gesta.stores.recent_views."""
     async with projecting(Provider()) as engine:
         await pass_time(gesta, 2 * RENEWAL_SECONDS)
         before = ports.read_model.calls["checkpoints"]
@@ -283,7 +283,7 @@ def test_partitions_are_level_only_at_one_position_and_past_what_was_dispatched(
 
 
 class OneLease:
-    """A fake of Leases that gives the next of its answers, and calls back during a claim."""
+    """A fake of Leases that gives the next of its answers, and runs a callback during a claim."""
 
     def __init__(self, *answers: bool) -> None:
         self.answers = list(answers)

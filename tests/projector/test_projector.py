@@ -344,7 +344,7 @@ async def test_a_poison_event_is_quarantined_and_logged_and_the_rest_continues(g
         await append_raw(engine, poisoned.id, 2, "Completed.v1", data, meta)
         healthy = await engine.submit(Note())
         await gesta.settle()
-        # S1-17: parked, counted, and the log is read on behind it.
+        # S1-17: quarantined, counted, and the log is read on behind it.
         (quarantined,) = [one for one in await engine.admin.quarantined() if one.what == "event"]
         assert (quarantined.stream, quarantined.version) == (
             f"{FLOW}.request-default-{poisoned.id}",
@@ -429,10 +429,10 @@ async def test_a_rebuild_gives_the_same_views_and_sends_nothing_again(gesta):
             await engine.submit(Note())
         await gesta.settle()
     async with Engine(URL, flows=[note_flow(provider)], work=False) as engine:
-        before, told = await views_of(engine), await engine.admin.counts()
+        before, counts = await views_of(engine), await engine.admin.counts()
         assert await engine.admin.rebuild() == 8
         assert await views_of(engine) == before
-        assert await engine.admin.counts() == told
+        assert await engine.admin.counts() == counts
     async with engine_of(provider) as engine:
         await gesta.settle()
         # S1-31: what was counted before is not counted again.

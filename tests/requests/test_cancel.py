@@ -1,5 +1,5 @@
-"""Something that a handler or a station awaits is cancelled, and they themselves are not: that is a
-failure like any other, and they go on.
+"""Something that a handler or a component awaits is cancelled, and they themselves are not: that is
+a failure like any other, and they go on.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from gesta import Event
 from tests.world import FLOW, Note, Provider, engine_of, let_run, pass_time
 
 
-async def test_a_station_that_awaits_something_cancelled_is_started_again(gesta, ports, caplog):
+async def test_a_component_that_awaits_something_cancelled_is_started_again(gesta, ports, caplog):
     async with engine_of(Provider()) as engine:
         await let_run(gesta)
         ports.queue.fail("take", asyncio.CancelledError())
@@ -22,19 +22,19 @@ async def test_a_station_that_awaits_something_cancelled_is_started_again(gesta,
 
 
 async def test_a_handler_that_awaits_something_cancelled_gets_the_same_event_again(gesta):
-    told: list[str] = []
+    reported: list[str] = []
     cancelled = asyncio.Event()
 
     async def take(event: Event) -> None:
         if not cancelled.is_set():
             cancelled.set()
             raise asyncio.CancelledError
-        told.append(event.status)
+        reported.append(event.status)
 
     engine = engine_of(Provider())
     engine.on(FLOW, name="ledger")(take)
     async with engine:
         await engine.submit(Note())
         await pass_time(gesta, 5)
-        assert told == ["created", "completed"]
+        assert reported == ["created", "completed"]
         assert engine.pipeline.components.broken() == {}

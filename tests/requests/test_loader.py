@@ -1,4 +1,4 @@
-"""What a request is right now, whoever asks and however often it is asked for in one call."""
+"""The state of a request right now, however often it is asked for in one call."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ async def test_two_jobs_of_one_take_that_point_to_one_request_do_not_fold_its_ev
         f"sqlite:///{tmp_path}/gesta.db", flows=[note_flow(Provider())], work=False
     ) as engine:
         request, other = await engine.submit(Note()), await engine.submit(Note())
-        # Nobody projects, so there is no view of them yet.
+        # No projector runs, so there is no view of them yet.
         keys = [(FLOW, "default", one) for one in (request.id, other.id, request.id)]
         found, also = await engine.pipeline.loader.load(
             keys, [(request_stream(FLOW, "default", other.id), 1)]

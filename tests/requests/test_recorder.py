@@ -85,7 +85,7 @@ async def test_attempts_that_are_used_up_are_a_failure_that_may_be_redriven(gest
         request = await engine.submit(Note())
         await gesta.settle()
         failed = (await events_of(engine, request.id))[-1]
-    # R1-6, S1-9: `retryable` is told to people; nothing queues it again by itself.
+    # R1-6, S1-9: `retryable` is shown to people; nothing queues it again by itself.
     assert outcome_fields(failed.data) == {
         "reason": "max_attempts_exceeded",
         "attempts": 2,
@@ -147,7 +147,7 @@ async def test_a_command_is_decided_again_when_the_stream_has_changed(gesta, por
         request = await engine.submit(Note())
         await let_run(gesta)
 
-        async def somebody_is_faster(original, entries):
+        async def another_is_faster(original, entries):
             ports.transactions.heal()
             await append_raw(
                 engine,
@@ -158,7 +158,7 @@ async def test_a_command_is_decided_again_when_the_stream_has_changed(gesta, por
             )
             return await original(entries)
 
-        ports.transactions.replace("record", somebody_is_faster)
+        ports.transactions.replace("record", another_is_faster)
         # S1-16, R1-35: nothing is written on top of what was not seen; the second look finds the
         # request queued already.
         with pytest.raises(Refused) as refused:

@@ -165,7 +165,7 @@ async def test_two_tasks_that_wait_alternately_both_see_every_set():
     listening = [spawn(listen(name), name) for name in ("first", "second")]
     await turn()
     signal.set()
-    # Both are awake and neither waits yet: the news that comes now must reach both.
+    # Both are awake and neither waits yet: the notification that comes now must reach both.
     signal.set()
     await turn()
     await turn()

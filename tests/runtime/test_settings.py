@@ -108,7 +108,7 @@ def test_a_bad_setting_is_named_with_its_source(an_empty_folder, text, words):
 
 
 def test_all_errors_of_all_sources_are_reported_at_once(an_empty_folder, monkeypatch):
-    """Only the first was told: whoever mended it met the next one."""
+    """It reported only the first error; after its fix the next one appeared."""
     (an_empty_folder / "gesta.toml").write_text('ulr = "x"\napi_port = "many"\nalerts = 5\n')
     monkeypatch.setenv("GESTA_LOG_LEVEL", "loud")
     monkeypatch.setenv("GESTA_RETENTION", "-3")

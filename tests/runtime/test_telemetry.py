@@ -126,8 +126,8 @@ async def test_no_secret_and_no_address_comes_through_a_log(gesta, caplog):
     async with Engine(URL, flows=[Flow("test.letter", Letter, execute)]) as engine:
         request = await engine.submit(Letter("ann@example.com +49 170 1234567"))
         await let_run(gesta)
-        told = (await request.view()).state.detail
-    text = "".join(record.getMessage() for record in caplog.records) + told
+        detail = (await request.view()).state.detail
+    text = "".join(record.getMessage() for record in caplog.records) + detail
     assert not any(secret in text for secret in ("abc123", "ann@", "1234567", "ann:pw"))
 
 

@@ -24,7 +24,7 @@ TURNS_MAX = 700
 UNDONE = ["flight", "hotel", "car", "undo-hotel", "undo-flight"]
 
 
-class Desk:
+class Agency:
     """Books everything but cars; remembers each key once, as a provider that deduplicates does."""
 
     def __init__(self) -> None:
@@ -44,9 +44,9 @@ class Desk:
 
 async def test_a_process_may_die_at_any_moment_of_a_saga(gesta, calls, seed):
     """It dies three times, each time in another moment, and the saga goes on where it was."""
-    dice, desk, url = random.Random(seed), Desk(), f"memory:saga-{seed}"
+    dice, agency, url = random.Random(seed), Agency(), f"memory:saga-{seed}"
     for _ in range(3):
-        dying = desk.engine(url)
+        dying = agency.engine(url)
         await dying.start()
         asking = asyncio.ensure_future(dying.submit(Trip("rome"), key="rome"))
         for turn in range(dice.randrange(TURNS_MAX)):
@@ -55,7 +55,7 @@ async def test_a_process_may_die_at_any_moment_of_a_saga(gesta, calls, seed):
                 gesta.advance(0.25)
         asking.cancel()
         await die(dying)
-    async with desk.engine(url) as engine:
+    async with agency.engine(url) as engine:
         request = await engine.submit(Trip("rome"), key="rome")
         await pass_time(gesta, 6)
         await gesta.settle(days=1)
@@ -63,7 +63,7 @@ async def test_a_process_may_die_at_any_moment_of_a_saga(gesta, calls, seed):
         await pass_time(gesta, 20)
         # R1-53: whatever died, each step and each undo had one effect, in order.
         assert await request.status() == "compensated"
-        assert list(desk.keys.values()) == UNDONE
+        assert list(agency.keys.values()) == UNDONE
         assert await engine.admin.quarantined() == []
         assert len(await engine.find(flow="trip.book")) == 3
         assert len(await engine.find(flow="trip.unbook")) == 2
@@ -82,8 +82,8 @@ async def resolve_car(engine: Engine, saga: Request) -> None:
 
 
 async def test_a_store_may_fail_at_any_call_of_a_saga(gesta, calls, seed):
-    dice, desk, url = random.Random(seed), Desk(), f"memory:saga-{seed}"
-    async with desk.engine(url) as engine:
+    dice, agency, url = random.Random(seed), Agency(), f"memory:saga-{seed}"
+    async with agency.engine(url) as engine:
         request = await engine.submit(Trip("rome"), key="rome")
         for _ in range(4):
             calls.made, calls.failing = 0, dice.randrange(1, 40)
@@ -95,7 +95,7 @@ async def test_a_store_may_fail_at_any_call_of_a_saga(gesta, calls, seed):
         await resolve_car(engine, request)
         await pass_time(gesta, 20)
         assert await request.status() == "compensated"
-        assert list(desk.keys.values()) == UNDONE
+        assert list(agency.keys.values()) == UNDONE
 
 
 @asynccontextmanager

@@ -48,7 +48,7 @@ class Trip(Payload, frozen=True):
     parts: tuple[str, ...] = ("flight", "hotel", "car")
 
 
-class Desk:
+class Agency:
     """What was booked and unbooked, in order; answers as the test says, then with success."""
 
     def __init__(self, **answers: list[Outcome]) -> None:
@@ -89,16 +89,16 @@ def names(history: list[Any]) -> list[str]:
 
 
 async def test_the_steps_of_a_saga_are_executed_one_after_the_other(gesta):
-    desk = Desk()
-    async with Engine("memory", flows=[trip, *desk.flows]) as engine:
+    agency = Agency()
+    async with Engine("memory", flows=[trip, *agency.flows]) as engine:
         request = await engine.submit(Trip("rome"), key="rome")
         assert await request.outcome() == Done()
-        assert desk.done == ["book flight: Done", "book hotel: Done", "book car: Done"]
+        assert agency.done == ["book flight: Done", "book hotel: Done", "book car: Done"]
         view = await request.view()
         assert view.state.status == "completed"
         assert (await engine.submit(Trip("rome"), key="rome")).verdict == "duplicate"
         await gesta.settle()
-        assert len(desk.done) == 3
+        assert len(agency.done) == 3
         assert names(await engine.history(request.id))[:4] == [
             "RequestCreated",
             "StepStarted",
@@ -109,11 +109,11 @@ async def test_the_steps_of_a_saga_are_executed_one_after_the_other(gesta):
 
 
 async def test_a_failed_step_undoes_the_earlier_ones_in_reverse_order(gesta):
-    desk = Desk(book_car=[Rejected("sold_out")])
-    async with Engine("memory", flows=[trip, *desk.flows]) as engine:
+    agency = Agency(book_car=[Rejected("sold_out")])
+    async with Engine("memory", flows=[trip, *agency.flows]) as engine:
         request = await engine.submit(Trip("rome"))
         assert await request.outcome() == Rejected("compensated", "sold_out step car")
-    assert desk.done == [
+    assert agency.done == [
         "book flight: Done",
         "book hotel: Done",
         "book car: Rejected",
@@ -124,30 +124,30 @@ async def test_a_failed_step_undoes_the_earlier_ones_in_reverse_order(gesta):
 
 async def test_nothing_is_undone_while_a_step_is_unknown(gesta):
     """The first car may be booked or not: the saga waits for a person's word on it."""
-    desk = Desk(book_car=[Unknown("timeout")])
-    async with Engine("memory", flows=[trip, *desk.flows]) as engine:
+    agency = Agency(book_car=[Unknown("timeout")])
+    async with Engine("memory", flows=[trip, *agency.flows]) as engine:
         request = await engine.submit(Trip("rome"))
         await gesta.settle(days=2)
         state = (await request.view()).state
         # S1-24, R1-39: the compensation waits while anything is unknown.
         assert (state.status, state.reason) == ("waiting", "waits_for_step")
-        assert len(desk.done) == 3
+        assert len(agency.done) == 3
         await request.cancel()
         await gesta.settle(days=2)
         assert (await request.view()).state.status == "waiting"
-        assert len(desk.done) == 3
+        assert len(agency.done) == 3
         car = await child(engine, request, "car")
         await car.resolve("executed", by="ada", evidence="the booking is in their list")
         await gesta.settle()
         assert (await request.view()).state.status == "compensated"
-    assert desk.done[3:] == ["unbook car: Done", "unbook hotel: Done", "unbook flight: Done"]
+    assert agency.done[3:] == ["unbook car: Done", "unbook hotel: Done", "unbook flight: Done"]
 
 
 async def test_a_step_that_failed_after_an_unknown_attempt_is_not_taken_for_failed(gesta):
-    desk = Desk(book_car=[Unknown("timeout"), Rejected("sold_out")])
+    agency = Agency(book_car=[Unknown("timeout"), Rejected("sold_out")])
     flows = [
-        Flow("trip.book", Book, desk.book, Rules(RULES.retry, "resend")),
-        Flow("trip.unbook", Unbook, desk.unbook, RULES),
+        Flow("trip.book", Book, agency.book, Rules(RULES.retry, "resend")),
+        Flow("trip.unbook", Unbook, agency.unbook, RULES),
     ]
     async with Engine("memory", flows=[trip, *flows]) as engine:
         request = await engine.submit(Trip("rome"))
@@ -157,12 +157,12 @@ async def test_a_step_that_failed_after_an_unknown_attempt_is_not_taken_for_fail
         await car.resolve("not_executed", by="ada", evidence="no booking in their list")
         await gesta.settle()
         assert await request.status() == "compensated"
-    assert desk.done[4:] == ["unbook hotel: Done", "unbook flight: Done"]
+    assert agency.done[4:] == ["unbook hotel: Done", "unbook flight: Done"]
 
 
 async def test_an_undo_that_fails_ends_the_saga_until_it_is_redriven(gesta):
-    desk = Desk(book_car=[Rejected("sold_out")], unbook_hotel=[Rejected("closed")])
-    async with Engine("memory", flows=[trip, *desk.flows]) as engine:
+    agency = Agency(book_car=[Rejected("sold_out")], unbook_hotel=[Rejected("closed")])
+    async with Engine("memory", flows=[trip, *agency.flows]) as engine:
         request = await engine.submit(Trip("rome"))
         outcome = await request.outcome()
         undo = await child(engine, request, "hotel", undo=True)
@@ -175,19 +175,23 @@ async def test_an_undo_that_fails_ends_the_saga_until_it_is_redriven(gesta):
         await undo.redrive()
         await gesta.settle()
         assert await request.status() == "compensated"
-    assert desk.done[3:] == ["unbook hotel: Rejected", "unbook hotel: Done", "unbook flight: Done"]
+    assert agency.done[3:] == [
+        "unbook hotel: Rejected",
+        "unbook hotel: Done",
+        "unbook flight: Done",
+    ]
 
 
 async def test_a_step_that_succeeds_after_the_compensation_is_undone_too(gesta):
-    desk = Desk(book_car=[Rejected("sold_out")])
-    async with Engine("memory", flows=[trip, *desk.flows]) as engine:
+    agency = Agency(book_car=[Rejected("sold_out")])
+    async with Engine("memory", flows=[trip, *agency.flows]) as engine:
         request = await engine.submit(Trip("rome"))
         await request.outcome()
         # A person executes the failed step again, although the saga was compensated.
         await (await child(engine, request, "car")).redrive()
         await gesta.settle()
         assert await request.status() == "compensated"
-    assert desk.done[5:] == ["book car: Done", "unbook car: Done"]
+    assert agency.done[5:] == ["book car: Done", "unbook car: Done"]
 
 
 class Careful(Payload, frozen=True):
@@ -202,11 +206,11 @@ async def test_a_function_may_catch_a_failure_and_go_another_way(gesta):
         except StepFailed as failed:
             await saga.step("train", Book(f"train after {failed}", payload.name))
 
-    desk = Desk(book_flight=[Rejected("sold_out")])
-    async with Engine("memory", flows=[careful, *desk.flows]) as engine:
+    agency = Agency(book_flight=[Rejected("sold_out")])
+    async with Engine("memory", flows=[careful, *agency.flows]) as engine:
         request = await engine.submit(Careful("rome"))
         assert await request.outcome() == Done()
-    assert desk.done == [
+    assert agency.done == [
         "book flight: Rejected",
         "book train after step flight failed: sold_out: Done",
     ]
@@ -221,25 +225,25 @@ async def test_a_function_may_abort(gesta):
         if flight.id == "flight-rome":
             raise Abort("too_far")
 
-    desk = Desk()
-    async with Engine("memory", flows=[careful, *desk.flows]) as engine:
+    agency = Agency()
+    async with Engine("memory", flows=[careful, *agency.flows]) as engine:
         request = await engine.submit(Careful("rome"))
         assert await request.outcome() == Rejected("compensated", "too_far")
-    assert desk.done == ["book flight: Done", "unbook flight: Done"]
+    assert agency.done == ["book flight: Done", "unbook flight: Done"]
 
 
 async def test_a_cancelled_saga_is_undone(gesta):
-    desk = Desk(book_hotel=[Retry("busy", after_seconds=60)])
-    async with Engine("memory", flows=[trip, *desk.flows]) as engine:
+    agency = Agency(book_hotel=[Retry("busy", after_seconds=60)])
+    async with Engine("memory", flows=[trip, *agency.flows]) as engine:
         request = await engine.submit(Trip("rome"))
         await gesta.settle(days=10 / 86_400)
-        assert desk.done == ["book flight: Done", "book hotel: Retry"]
+        assert agency.done == ["book flight: Done", "book hotel: Retry"]
         await request.cancel()
         await gesta.settle()
         # The hotel was on its way: its end was awaited, then it was undone.
         assert await request.status() == "compensated"
         assert await request.cancel() == "compensated"
-    assert desk.done[2:] == ["book hotel: Done", "unbook hotel: Done", "unbook flight: Done"]
+    assert agency.done[2:] == ["book hotel: Done", "unbook hotel: Done", "unbook flight: Done"]
 
 
 async def test_a_saga_that_takes_too_long_is_undone(gesta):
@@ -248,19 +252,19 @@ async def test_a_saga_that_takes_too_long_is_undone(gesta):
         await saga.step("flight", Book("flight", payload.name), undo=Unbook("flight", "x"))
         await saga.step("hotel", Book("hotel", payload.name))
 
-    desk = Desk(book_hotel=[Retry("busy", after_seconds=60)])
-    async with Engine("memory", flows=[careful, *desk.flows]) as engine:
+    agency = Agency(book_hotel=[Retry("busy", after_seconds=60)])
+    async with Engine("memory", flows=[careful, *agency.flows]) as engine:
         request = await engine.submit(Careful("rome"))
         await gesta.settle()
         assert (await request.view()).state.reason == "expired"
         assert await request.status() == "compensated"
-    assert desk.done[2:] == ["book hotel: Done", "unbook flight: Done"]
+    assert agency.done[2:] == ["book hotel: Done", "unbook flight: Done"]
 
 
 async def test_a_step_cannot_begin_after_the_saga_was_cancelled(gesta):
     """A run that lost its lease may submit its step after the cancellation: the key is taken."""
-    desk = Desk()
-    async with Engine("memory", flows=[trip, *desk.flows]) as engine:
+    agency = Agency()
+    async with Engine("memory", flows=[trip, *agency.flows]) as engine:
         await engine.admin.pause(flow="saga.trip")
         request = await engine.submit(Trip("bern"))
         await gesta.settle(days=0.1)
@@ -272,7 +276,7 @@ async def test_a_step_cannot_begin_after_the_saga_was_cancelled(gesta):
             await request.redrive()
         with pytest.raises(Conflict):
             await engine.submit(Book("flight", "bern"), key=f"saga/{request.id}/flight")
-    assert desk.done == []
+    assert agency.done == []
 
 
 async def test_a_saga_may_be_a_step_of_another_one(gesta):
@@ -281,11 +285,11 @@ async def test_a_saga_may_be_a_step_of_another_one(gesta):
         await saga.step("visa", Book("visa", payload.name), undo=Unbook("visa", "v"))
         await saga.step("trip", Trip(payload.name))
 
-    desk = Desk(book_car=[Rejected("sold_out")])
-    async with Engine("memory", flows=[careful, trip, *desk.flows]) as engine:
+    agency = Agency(book_car=[Rejected("sold_out")])
+    async with Engine("memory", flows=[careful, trip, *agency.flows]) as engine:
         request = await engine.submit(Careful("rome"))
         assert await request.outcome() == Rejected("compensated", "sold_out step trip")
-    assert desk.done[-3:] == ["unbook hotel: Done", "unbook flight: Done", "unbook visa: Done"]
+    assert agency.done[-3:] == ["unbook hotel: Done", "unbook flight: Done", "unbook visa: Done"]
 
 
 async def test_a_function_that_awaits_anything_else_fails_with_advice(gesta):
@@ -294,38 +298,38 @@ async def test_a_function_that_awaits_anything_else_fails_with_advice(gesta):
         await asyncio.sleep(1)
         await saga.step("flight", Book("flight", payload.name))
 
-    desk = Desk()
-    async with Engine("memory", flows=[careful, *desk.flows]) as engine:
+    agency = Agency()
+    async with Engine("memory", flows=[careful, *agency.flows]) as engine:
         request = await engine.submit(Careful("rome"))
         outcome = await request.outcome(timeout=600)
         assert isinstance(outcome, Rejected)
         history = await engine.history(request.id)
     assert outcome.reason == "max_attempts_exceeded"
     assert "a saga awaits its steps only" in str(history)
-    assert desk.done == []
+    assert agency.done == []
 
 
 async def test_a_function_that_was_changed_on_the_way_stops_and_goes_on_when_it_is_put_back(gesta):
-    desk = Desk(book_hotel=[Retry("busy", after_seconds=60)])
+    agency = Agency(book_hotel=[Retry("busy", after_seconds=60)])
 
     @saga("saga.trip")
     async def other(payload: Trip, saga: Saga) -> None:
         await saga.step("boat", Book("boat", payload.name))
 
-    async with Engine("memory", flows=[trip, *desk.flows]) as engine:
+    async with Engine("memory", flows=[trip, *agency.flows]) as engine:
         request = await engine.submit(Trip("rome"))
         await gesta.settle(days=10 / 86_400)
-    async with Engine("memory", flows=[other, *desk.flows]) as engine:
+    async with Engine("memory", flows=[other, *agency.flows]) as engine:
         await gesta.settle()
         assert await (await engine.request(request.id)).status() == "failed"
         assert "no longer asks for them" in str(await engine.history(request.id))
-        assert "book boat: Done" not in desk.done
-    async with Engine("memory", flows=[trip, *desk.flows]) as engine:
+        assert "book boat: Done" not in agency.done
+    async with Engine("memory", flows=[trip, *agency.flows]) as engine:
         again = await engine.request(request.id)
         await again.redrive()
         await gesta.settle()
         assert await again.status() == "completed"
-    assert desk.done[-1] == "book car: Done"
+    assert agency.done[-1] == "book car: Done"
 
 
 async def test_a_step_that_is_refused_at_submit_has_failed(gesta):
@@ -334,11 +338,11 @@ async def test_a_step_that_is_refused_at_submit_has_failed(gesta):
         await saga.step("flight", Book("flight", payload.name), undo=Unbook("flight", "x"))
         await saga.step("hotel", Book("hotel", 7))  # type: ignore[arg-type]
 
-    desk = Desk()
-    async with Engine("memory", flows=[careful, *desk.flows]) as engine:
+    agency = Agency()
+    async with Engine("memory", flows=[careful, *agency.flows]) as engine:
         request = await engine.submit(Careful("rome"))
         assert await request.outcome() == Rejected("compensated", "invalid_request step hotel")
-    assert desk.done == ["book flight: Done", "unbook flight: Done"]
+    assert agency.done == ["book flight: Done", "unbook flight: Done"]
 
 
 @pytest.mark.parametrize(

@@ -40,11 +40,11 @@ async def test_a_call_over_the_wire_has_its_effect_once(server, http):
             f"{server.url}/http/orders", json={"order": 7}, headers={"Idempotency-Key": "k"}
         )
         assert answer["id"] == "sandbox_1"
-    told = (await http.get(f"{server.url}/sandbox/http/effects")).json()
-    assert told["calls"] == 2
-    assert [(effect["id"], effect["data"], effect["receipts"]) for effect in told["effects"]] == [
-        ("k", {"order": 7}, 2)
-    ]
+    reported = (await http.get(f"{server.url}/sandbox/http/effects")).json()
+    assert reported["calls"] == 2
+    assert [
+        (effect["id"], effect["data"], effect["receipts"]) for effect in reported["effects"]
+    ] == [("k", {"order": 7}, 2)]
 
 
 async def test_another_process_can_arm_and_forget_faults(server, http):
@@ -98,11 +98,11 @@ async def test_the_sandbox_runs_as_a_process_and_prints_its_port():
     )
     assert process.stdout is not None
     try:
-        told = json.loads(await asyncio.wait_for(process.stdout.readline(), 20))
-        assert told["webhook"] == f"http://127.0.0.1:{told['port']}/webhook"
+        reported = json.loads(await asyncio.wait_for(process.stdout.readline(), 20))
+        assert reported["webhook"] == f"http://127.0.0.1:{reported['port']}/webhook"
         async with (
             aiohttp.ClientSession() as session,
-            session.post(told["webhook"], json={}) as answer,
+            session.post(reported["webhook"], json={}) as answer,
         ):
             assert answer.status == 401
     finally:

@@ -37,12 +37,12 @@ def look(slack: FakeSlack, method: str, **arguments: Any) -> Any:
 def test_a_message_is_posted_and_found_again_with_its_metadata():
     slack = FakeSlack()
     metadata = {"event_type": "a", "event_payload": {"mark": "m"}}
-    told = ask(slack, "chat.postMessage", channel="C012", text="hi", metadata=metadata)
-    assert (told["ok"], told["channel"], told["ts"]) == (True, "C012", "1800000000.000001")
+    answer = ask(slack, "chat.postMessage", channel="C012", text="hi", metadata=metadata)
+    assert (answer["ok"], answer["channel"], answer["ts"]) == (True, "C012", "1800000000.000001")
     [message] = look(slack, "conversations.history", channel="C012", include_all_metadata="1")[
         "messages"
     ]
-    assert (message["ts"], message["text"], message["metadata"]) == (told["ts"], "hi", metadata)
+    assert (message["ts"], message["text"], message["metadata"]) == (answer["ts"], "hi", metadata)
     assert "metadata" not in look(slack, "conversations.history", channel="C012")["messages"][0]
     assert [(effect.id, effect.text) for effect in slack.effects] == [("1800000000.000001", "hi")]
 

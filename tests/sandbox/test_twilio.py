@@ -29,12 +29,12 @@ def listed(twilio: FakeTwilio, path: str = "", **query: str | int) -> Any:
 
 def test_a_text_is_sent_and_found_again():
     twilio = FakeTwilio()
-    status, told = send(twilio, To="+4930123", From="+15550100", Body="hi")
-    assert (status, told["sid"], told["status"]) == (201, twilio.effects[0].id, "queued")
+    status, answer = send(twilio, To="+4930123", From="+15550100", Body="hi")
+    assert (status, answer["sid"], answer["status"]) == (201, twilio.effects[0].id, "queued")
     send(twilio, To="+4930999", From="+15550100", Body="other")
     [found] = listed(twilio, To="+4930123")["messages"]
     assert (found["sid"], found["body"], found["date_created"]) == (
-        told["sid"],
+        answer["sid"],
         "hi",
         "Fri, 15 Jan 2027 08:00:00 +0000",
     )
@@ -68,8 +68,8 @@ def test_a_repeat_is_a_second_text_and_lists_have_pages():
 def test_faults_have_the_format_of_twilio(fault, status, code):
     twilio = FakeTwilio()
     twilio.next(**fault)
-    answered, told = send(twilio, To="+4930123", From="+15550100", Body="hi")
-    assert (answered, told["code"], twilio.effects) == (status, code, [])
+    answered, answer = send(twilio, To="+4930123", From="+15550100", Body="hi")
+    assert (answered, answer["code"], twilio.effects) == (status, code, [])
 
 
 @pytest.mark.parametrize(

@@ -97,7 +97,7 @@ class Planted:
     key_id: str
     #: The id of its entry in the list of those who get no letters.
     entry_id: str
-    #: Work that somebody of the owner's has in hand; another parcel waits.
+    #: Work that a worker of the owner has leased; another parcel waits.
     item: WorkItem
 
     @property

@@ -23,7 +23,7 @@ ADDRESS = PEOPLE["e-mail"]
 
 
 async def with_names_of_people(folder: Path) -> None:
-    """Keys and ids of callers that hold somebody's address."""
+    """Keys and ids of callers that hold a person's address."""
     flow: Flow = letter_flow(Heard(), "http://127.0.0.1:9/http")
     async with Engine(f"sqlite:///{folder / 'gesta.db'}", flows=[flow]) as engine:
         request = await engine.submit(

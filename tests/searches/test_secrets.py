@@ -35,7 +35,7 @@ from tests.searches.walk import (
 
 __all__ = ["cli", "folder"]
 
-#: For commands. What it would send, nobody receives.
+#: For commands. No server receives what it would send.
 engine = Engine("sqlite:///gesta.db", flows=flows(Heard(), "http://127.0.0.1:9/http"))
 APP = "tests.searches.test_secrets:engine"
 
@@ -81,7 +81,7 @@ def commands(cli: Cli, walk: Walk) -> dict[str, bytes]:
 
 
 def left_behind(walk: Walk) -> dict[str, bytes]:
-    """Every file, the key file apart: whoever has that may read the secrets."""
+    """Every file, except the key file: its reader may read the secrets."""
     return {
         name: content
         for name, content in files_of(walk.folder).items()
@@ -109,7 +109,7 @@ def test_no_person_is_in_a_job_a_log_a_metric_a_dead_letter_or_an_error_text(wal
     said = {**walk.outputs, **commands(cli, walk), **files_of(walk.folder / "logs"), "jobs": jobs}
     # S1-20
     assert places(PEOPLE, said) == []
-    # A program that asks for its config gets it; nobody else does.
+    # A program that asks for its config gets it; no other program does.
     assert [found for found in places(IN_URL, said) if not found.endswith(" in config")] == []
 
 

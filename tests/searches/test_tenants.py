@@ -173,7 +173,7 @@ WITHOUT_TENANT = {
     "Engine.metrics": "no tenant in a label; searched below",
     "Engine.start": "of this process",
     "Engine.stop": "of this process",
-    "Engine.on": "declares a handler of this process, which is told of every tenant",
+    "Engine.on": "declares a handler of this process, which gets events of every tenant",
     "Engine.subscribe": "declares a handler of this process",
     "Engine.subscriptions": "of this process",
     "Engine.lifespan": "of this process",
@@ -215,7 +215,7 @@ def test_every_public_call_has_its_case():
 
 
 async def refusal(call: str, asked: Awaitable[object]) -> str:
-    """What the caller is told when nothing is found."""
+    """What the caller gets when nothing is found."""
     try:
         shown = await asked
     except NotFound as error:
@@ -303,12 +303,12 @@ async def test_an_address_is_put_on_the_list_of_one_tenant_only(gesta):
     async with Engine("memory:tenants", flows=flows()) as engine:
         planted = await plant(engine)
         before = await all_of_the_owner(engine, planted)
-        for address in (PERSON, "somebody else"):
+        for address in (PERSON, "another person"):
             mine = await engine.admin.suppress(
                 "shop.letter", address, reason="mine", tenant=INTRUDER
             )
             assert (mine.suppressed.reason, mine.id != planted.entry_id) == ("mine", True)
-        assert await engine.admin.suppressed("shop.letter", "somebody else", tenant=OWNER) is None
+        assert await engine.admin.suppressed("shop.letter", "another person", tenant=OWNER) is None
         assert await engine.admin.unsuppress("shop.letter", PERSON, tenant=INTRUDER)
         assert await all_of_the_owner(engine, planted) == before
 

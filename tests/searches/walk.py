@@ -186,7 +186,7 @@ class Walk:
         await admin.put_config(
             webhook.ENDPOINT, "hook", {"url": f"{url}/webhook", "secret": SECRETS["webhook secret"]}
         )
-        self.outputs["refused config"] = await _told(
+        self.outputs["refused config"] = await _error_of(
             admin.put_config(KIND, CODE, {"url": 1, "token": [SECRETS["token"]]})
         )
 
@@ -200,7 +200,9 @@ class Walk:
         hook = await engine.submit(webhook.Message("order.paid", {"order": 7}, "hook"), key="hook")
         self.outputs["outcome of the webhook"] = repr(await hook.outcome()).encode()
         self.ids.append(hook.id)
-        self.outputs["conflict"] = await _told(engine.submit(letter("other"), key="letter raised"))
+        self.outputs["conflict"] = await _error_of(
+            engine.submit(letter("other"), key="letter raised")
+        )
         fields = {"name": PEOPLE["name"], "email": 7, "wrong": SECRETS["token"]}
         try:
             engine.payload("shop.letter", fields)
@@ -224,9 +226,11 @@ class Walk:
         self.keys = {"key": text, "ended key": ended, "secret of a key": text.rpartition("_")[2]}
         await engine.pipeline.keys.check(text)
         await admin.revoke_key(other.id, actor=ops)
-        self.outputs["ended key refused"] = await _told(engine.pipeline.keys.check(ended))
-        self.outputs["wrong key refused"] = await _told(engine.pipeline.keys.check(text[:-1] + "!"))
-        self.outputs["key not found"] = await _told(admin.revoke_key(text, actor=ops))
+        self.outputs["ended key refused"] = await _error_of(engine.pipeline.keys.check(ended))
+        self.outputs["wrong key refused"] = await _error_of(
+            engine.pipeline.keys.check(text[:-1] + "!")
+        )
+        self.outputs["key not found"] = await _error_of(admin.revoke_key(text, actor=ops))
         request = await engine.submit(
             letter("rejected"), key=f"key {text}", correlation_id=text, actor=ops
         )
@@ -235,7 +239,7 @@ class Walk:
         self.outputs["outcome of a request by a key"] = (
             repr(await request.outcome()).encode() + repr(request).encode()
         )
-        self.outputs["conflict of keys"] = await _told(
+        self.outputs["conflict of keys"] = await _error_of(
             engine.submit(letter("retry"), key=f"key {text}")
         )
         await admin.pause(tenant="default", reason=f"because of {text}", actor=ops)
@@ -279,7 +283,7 @@ async def echo() -> AsyncIterator[str]:
         await runner.cleanup()
 
 
-async def _told(asked: Any) -> bytes:
+async def _error_of(asked: Any) -> bytes:
     try:
         await asked
     except Exception as error:

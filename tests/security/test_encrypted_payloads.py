@@ -1,5 +1,5 @@
-"""People in payloads: encrypted under their own key on the way in, opened for the attempt, told by
-nobody.
+"""People in payloads: encrypted under their own key on the way in, opened for the attempt, shown
+nowhere.
 """
 
 from __future__ import annotations
@@ -84,13 +84,13 @@ async def test_whom_it_is_about_has_to_be_a_text(gesta, about):
 
     odd, broken = flow_of(Provider(), Odd, "test.odd"), flow_of(Provider(), Broken, "test.broken")
     async with Engine(URL, flows=[odd, broken]) as engine:
-        for payload, fault in (
+        for payload, error in (
             (Odd(), "a string of at most"),
             (Broken(), "the property raised KeyError"),
         ):
             with pytest.raises(InvalidRequest) as refusal:
                 await engine.submit(payload)
-            assert fault in refusal.value.fields["subject"]
+            assert error in refusal.value.fields["subject"]
         assert await all_events(engine) == []
 
 

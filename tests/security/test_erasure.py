@@ -61,7 +61,7 @@ async def test_a_dead_letter_about_an_erased_person_is_not_redriven(gesta, ports
     provider, plain = Provider(Rejected("no"), Rejected("no")), Provider(Rejected("no"))
     async with engine_of(provider, note_flow(plain)) as engine:
         about_ana, about_bo = await engine.submit(ANA), await engine.submit(Letter("bo@x.example"))
-        about_nobody = await engine.submit(Note())
+        without_a_person = await engine.submit(Note())
         await let_run(gesta)
         await engine.erase("ana@x.example")
         before = len(await all_events(engine))
@@ -71,7 +71,7 @@ async def test_a_dead_letter_about_an_erased_person_is_not_redriven(gesta, ports
             assert refused.value.code == "subject_erased"
         assert len(await all_events(engine)) == before
         ports.vault.calls.clear()
-        assert await about_nobody.redrive() == "queued"
+        assert await without_a_person.redrive() == "queued"
         assert not ports.vault.calls["get"], (
             "what holds nothing personal needs no question to the vault"
         )
@@ -154,7 +154,7 @@ async def test_an_engine_can_stop_while_the_vault_is_out_of_reach_and_the_next_o
 
 @pytest.mark.parametrize("obstacle", ["erased", "lost"])
 async def test_an_unknown_outcome_about_an_erased_person_is_left_to_a_person(gesta, obstacle):
-    """Without the payload nobody can be asked; neither `rejected` nor `not executed` would be
+    """Without the payload no provider can be asked; neither `rejected` nor `not executed` would be
     true.
     """
     provider, asked = Provider(Unknown("no_answer")), Provider()

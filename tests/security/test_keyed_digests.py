@@ -1,4 +1,4 @@
-"""Whether the same was asked before, told by keyed digests."""
+"""Keyed digests show whether the same was asked before."""
 
 from __future__ import annotations
 

@@ -13,14 +13,16 @@ from collections import Counter
 from tests.simulation.checks import Broken
 from tests.simulation.options import options
 from tests.simulation.pinning import pin
-from tests.simulation.replay import told
+from tests.simulation.replay import trace_lines
 from tests.simulation.world import World
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.simulation", description=__doc__)
     parser.add_argument("--seed", type=int, default=0, help="the first seed")
-    parser.add_argument("--runs", type=int, default=1, help="how many seeds; one is told in full")
+    parser.add_argument(
+        "--runs", type=int, default=1, help="how many seeds; one prints its whole trace"
+    )
     parser.add_argument("--pin", action="store_true", help="look for the seeds of planted bugs")
     chosen = parser.parse_args()
     if chosen.pin:
@@ -35,7 +37,7 @@ def _one(seed: int) -> int:
         world.run()
     except Broken as error:
         broken = error
-    print("\n".join(told(world, None)))
+    print("\n".join(trace_lines(world, None)))
     print(f"digest {world.digest()}")
     print("all promises hold" if broken is None else f"BROKEN: {broken}")
     return 0 if broken is None else 1

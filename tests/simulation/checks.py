@@ -73,7 +73,7 @@ class PromiseChecks:
             or self._lost_its_job(state)
         )
         self._holds(
-            "nothing is called that is over, in doubt or called back",
+            "nothing is called that is over, unknown or cancelled",
             is_open,
             f"{name} is {state.status}",
         )
@@ -89,7 +89,7 @@ class PromiseChecks:
         )
         due = state.due_at is None or state.due_at <= call.process.runtime.now_ms()
         self._holds("nothing is called before it is due", due, f"{name} is due at {state.due_at}")
-        # Of a retry or redrive "now" is the time of whoever asked for it, and here every process
+        # Of a retry or redrive "now" is the time of the caller, and here every process
         # has got the time wrong.
         early = (
             state.attempts == 0
@@ -117,7 +117,7 @@ class PromiseChecks:
             and lease.end_ms > now_ms
         )
         self._holds(
-            "whoever calls holds the lease",
+            "the caller holds the lease",
             held or world.queue_was_lost,
             f"{name} by {call.process.name}",
         )
@@ -147,20 +147,20 @@ class PromiseChecks:
         )
 
     def _lost_its_job(self, state: State) -> bool:
-        """Called back or expired after the queue was lost: its job is absent, and whoever had it
-        stood still meanwhile (docs/guarantees.md, G3).
+        """Cancelled or expired after the queue was lost: its job is absent, and the worker that had
+        it stood still meanwhile (docs/guarantees.md, G3).
         """
         lost = self._world.queue_was_lost and state.status in ("cancelled", "expired")
         self._world.hits["called_after_its_job_was_lost"] += lost
         return lost
 
     def _may_have_met(self, state: State) -> bool:
-        """Called back or expired at the very instant of its first take: what docs/why.md leaves
+        """Cancelled or expired at the very instant of its first lease: what docs/why.md leaves
         open where the queue is apart.
         """
         world = self._world
         if (
-            not world.options.apart
+            not world.options.separate_queue
             or state.flow == "sim.journalled"
             or state.status not in ("cancelled", "expired")
         ):
@@ -184,10 +184,10 @@ class PromiseChecks:
         ]
         if lost:
             world = self._world
-            world.hit("jobs_restored_apart" if world.options.apart else "jobs_restored")
+            world.hit("jobs_restored_separate" if world.options.separate_queue else "jobs_restored")
             self._holds(
                 "no job is lost unless the queue is",
-                world.queue_was_lost or world.options.apart,
+                world.queue_was_lost or world.options.separate_queue,
                 f"{len(lost)} jobs",
             )
 
@@ -218,7 +218,9 @@ class PromiseChecks:
         second = process.name, int(self._world.loop.now)
         self._takes[second] += 1
         self._holds(
-            "nobody asks the queue in a tight loop", self._takes[second] <= TAKES_MAX, process.name
+            "no process asks the queue in a tight loop",
+            self._takes[second] <= TAKES_MAX,
+            process.name,
         )
 
     @property
@@ -228,7 +230,7 @@ class PromiseChecks:
     # At rest.
 
     def at_rest(self) -> None:
-        """Everything has ended, or stands visibly in unknown; everybody's books agree."""
+        """Everything has ended, or is visibly unknown; everybody's books agree."""
         world, database = self._world, self._world.database
         open_ones = [
             view.state
@@ -241,7 +243,7 @@ class PromiseChecks:
             "everything comes to rest", not open_ones and not jobs, f"{detail}; {jobs} jobs"
         )
         self._holds(
-            "nothing is parked",
+            "nothing is quarantined",
             not database.read_model._quarantined,
             f"{list(database.read_model._quarantined.values())}",
         )
@@ -330,9 +332,11 @@ class PromiseChecks:
                 and state.is_terminal
                 and (before is None or before.status != state.status)
             ):
-                told = self._world.ears.heard.get(recorded.position)
+                reported = self._world.ears.heard.get(recorded.position)
                 self._holds(
-                    "every end is told", told == state.status, f"{name}: {told}, not {state.status}"
+                    "every end is notified",
+                    reported == state.status,
+                    f"{name}: {reported}, not {state.status}",
                 )
         self._holds(
             "positions rise", all(a.position < b.position for a, b in pairwise(stream)), name
@@ -353,7 +357,7 @@ class PromiseChecks:
                 missing = sum(call.has_effect and call.was_in_doubt for call in calls)
                 world.hits["residual"] += max(0, residual)
                 self._holds(
-                    "a careless flow doubles only what was in doubt",
+                    "a careless flow doubles only what was unknown",
                     residual <= missing + forced,
                     f"{name}: {effects}",
                 )
@@ -385,20 +389,20 @@ class PromiseChecks:
                 name,
             )
             if world.queue_was_lost and request_id in self._ended_early:
-                # A job that is absent counts as one that nobody held: lost with the queue, that may
-                # be wrong. Redriven later,
-                # such a request is a new intent, and may fail without a word about the old one.
+                # A job that is absent counts as one that no worker held: lost with the queue, that
+                # may be wrong. Redriven later, such a request is a new intent, and may fail without
+                # a word about the old one.
                 world.hits["ended_without_its_job"] += 1
                 continue
-            doubted = (
+            is_recorded = (
                 state.status == "completed"
                 or state.in_doubt
                 or sum(effects.values()) == 0
                 or forced > 0
             )
             self._holds(
-                "what happened is sent, or in doubt",
-                doubted,
+                "what happened is sent, or unknown",
+                is_recorded,
                 f"{name} is {state.status}: {effects}",
             )
 
@@ -451,7 +455,7 @@ class PromiseChecks:
 
 
 def _kind(event: Any) -> str:
-    """What is worth telling apart within a type of event."""
+    """What is worth distinguishing within a type of event."""
     match event:
         case e.Updated():
             return f"_{event.change}"

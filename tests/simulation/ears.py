@@ -1,4 +1,4 @@
-"""A program that listens: told of every end at least once, in the order of the log, whoever dies
+"""A subscriber: it gets every end at least once, in the order of the log, whatever process dies
 meanwhile.
 """
 
@@ -22,7 +22,7 @@ CHECKPOINT = checkpoint_of(NAME)
 class Ears:
     def __init__(self, world: World) -> None:
         self._world = world
-        #: Position → status, of everything that was told.
+        #: Position → status, of every notification.
         self.heard: dict[int, str] = {}
 
     def listen(self, engine: Engine) -> None:
@@ -44,10 +44,10 @@ class Ears:
             raise RuntimeError("a bug in the handler")
         world.note(process, f"hears of {world.short(event.request_id)}: {event.status}")
         if event.position in self.heard:
-            world.hit("told_again")
+            world.hit("notified_again")
         elif event.position < max(self.heard, default=0):
             world.breaks(
-                "news is told in order",
+                "notifications come in order",
                 f"{world.short(event.request_id)} {event.status} at {event.position}",
             )
         self.heard[event.position] = event.status

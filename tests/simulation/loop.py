@@ -19,7 +19,7 @@ from typing import Any
 
 
 class Owner:
-    """Whoever callbacks belong to, as far as the loop has to know."""
+    """The owner of callbacks, as far as the loop has to know."""
 
     name = ""
 
@@ -47,12 +47,12 @@ class Handle:
         self.is_cancelled = True
 
 
-#: Many times what the longest run takes: somebody runs in circles.
+#: Many times what the longest run takes: a task loops for ever.
 STEPS_MAX = 150_000
 
 
 class Stuck(Exception):
-    """Nobody is ready and no timer runs, or somebody runs in circles, and it is not over."""
+    """No task is ready and no timer runs, or a task loops for ever, and it is not over."""
 
 
 class SimulatedLoop(asyncio.AbstractEventLoop):
@@ -81,7 +81,7 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
         return False
 
     def call_exception_handler(self, context: dict[str, Any]) -> None:
-        """A future that failed while nobody waits: its waiter died.
+        """A future that failed while no task waits: its waiter died.
 
         What matters is checked elsewhere.
         """
@@ -139,7 +139,7 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
         owner.kept = []
 
     def run(self, is_over: Callable[[], bool], jump_to: Callable[[], float] = lambda: 0.0) -> None:
-        """Run until it is over, which is asked whenever nobody is ready; `jump_to` may let time
+        """Run until it is over, which is asked whenever no task is ready; `jump_to` may let time
         pass in which nothing happens.
         """
         ready, random = self._ready, self._random.random
@@ -181,7 +181,7 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
             while timers and timers[0][0] <= self.now:
                 self._ready.append(heapq.heappop(timers)[2])
             return
-        raise Stuck("nobody is ready, and no timer runs")
+        raise Stuck("no task is ready, and no timer runs")
 
     def end(self) -> None:
         """The run is over: let go of every task that was left where it stood."""
@@ -190,7 +190,7 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
             for task in self._tasks:
                 if not task.done():
                     task._log_destroy_pending = False  # type: ignore[attr-defined]
-                    # What a dead process's `finally` does now is seen by nobody.
+                    # What a dead process's `finally` does now has no effect.
                     with suppress(BaseException):
                         task.get_coro().close()
         finally:

@@ -24,7 +24,7 @@ class Rates(msgspec.Struct, frozen=True):
     #: The provider does something else than what it was asked for.
     provider: float = 0.0
     #: A call is none after all: there is no token for it, or the provider refuses the credential.
-    unspent: float = 0.0
+    deferred: float = 0.0
 
 
 CALM = Rates()
@@ -50,8 +50,8 @@ class Options:
     #: Rebuilds of the views by some process, while everything else goes on.
     rebuilds: int
     #: The queue is in a database of its own.
-    apart: bool
-    #: Somebody listens to what becomes of requests.
+    separate_queue: bool
+    #: A program subscribes to the outcomes of requests.
     ears: bool
     #: People who are erased.
     erases: int
@@ -59,7 +59,7 @@ class Options:
     batch: int
     #: Into how many the log is divided among those who project.
     partitions: int
-    #: Long after everything has come to rest somebody looks at what failed or stands in unknown.
+    #: Long after everything has come to rest a person looks at what failed or is unknown.
     people_after_seconds: float
     #: What a process appends it projects in the same commit, where it can.
     inline: bool
@@ -96,7 +96,7 @@ def options(seed: int) -> Options:
         sometimes(0.4, 0.06),
         sometimes(0.4, 0.03),
         sometimes(0.8, 1.0),
-        _unspent(seed),
+        _deferred(seed),
     )
     processes, skewed = random.choice([1, 2, 2, 3]), random.random() < 0.25
     return Options(
@@ -112,7 +112,7 @@ def options(seed: int) -> Options:
         stops=random.choice([0, 0, 0, 1]),
         queue_lost=random.random() < 0.1,
         rebuilds=random.choice([0, 0, 0, 1, 2]),
-        apart=random.random() < 0.3,
+        separate_queue=random.random() < 0.3,
         ears=random.random() < 0.3,
         erases=random.choice([0, 0, 1, 2]),
         batch=random.choice([1, 2, 2_000]),
@@ -122,7 +122,7 @@ def options(seed: int) -> Options:
     )
 
 
-def _unspent(seed: int) -> float:
+def _deferred(seed: int) -> float:
     """With dice of its own, so that what else a seed means stays as it was."""
     random = Random(f"unspent {seed}")
     return random.random() if random.random() < 0.3 else 0.0

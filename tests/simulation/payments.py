@@ -24,7 +24,7 @@ from gesta.sandbox.stripe import FakeStripe
 from tests.simulation.checks import Broken, PromiseChecks
 from tests.simulation.options import CALM, Options, options
 from tests.simulation.process import Process
-from tests.simulation.replay import Failed, told
+from tests.simulation.replay import Failed, trace_lines
 from tests.simulation.world import World
 
 SECRET = "whsec_simulated"
@@ -133,7 +133,7 @@ class PaymentChecks(PromiseChecks):
             self._holds("refunded is at most what was captured", back <= received, name)
 
     def _record(self, view: View) -> None:
-        """One effect for each intent, and the record is what happened, or in doubt and reported."""
+        """One effect for each intent, and the record is what happened, or unknown and reported."""
         state, world = view.state, self._world
         assert isinstance(world, PaymentWorld)
         name, funds = world.short(state.id), funds_of(state)
@@ -335,7 +335,7 @@ class PaymentWorld(World):
         self.users.is_done = True
         self._rebuild_and_compare()
 
-    def _mend(self) -> None:
+    def _fix_credentials(self) -> None:
         """No credential is refused in this world."""
 
     def _heal_gateway(self) -> None:
@@ -437,7 +437,7 @@ def payment_options(seed: int) -> Options:
         rebuilds=0,
         erases=0,
         ears=False,
-        apart=False,
+        separate_queue=False,
     )
 
 
@@ -447,6 +447,6 @@ def simulate_payments(seed: int) -> PaymentWorld:
     try:
         world.run()
     except Broken as broken:
-        lines = [f"payment seed {seed}: {broken}", *told(world, 60)]
+        lines = [f"payment seed {seed}: {broken}", *trace_lines(world, 60)]
         raise Failed("\n".join(lines)) from None
     return world

@@ -114,7 +114,9 @@ def plants(
     return plant
 
 
-@plants(Intake, "submit", "what was accepted exists", "an accepted request is known to everybody")
+@plants(
+    Intake, "submit", "what was accepted exists", "an accepted request is known to every process"
+)
 async def accepted_before_it_is_on_disk(self: Intake, payload: Any, options: Options) -> Accepted:
     draft = self._draft(payload, options)
     if draft.flow.name in self._plans:
@@ -127,10 +129,10 @@ async def accepted_before_it_is_on_disk(self: Intake, payload: Any, options: Opt
     Attempts,
     "_record",
     "no job is lost unless the queue is",
-    "what happened is sent, or in doubt",
+    "what happened is sent, or unknown",
     rates=Rates(crash_at_store=0.02),
     queue_lost=False,
-    apart=False,
+    separate_queue=False,
 )
 async def acked_before_it_is_recorded(
     self: Attempts, running: Running, *rest: Any, **options: Any
@@ -156,7 +158,7 @@ def no_token_check(self: MemoryJobQueue, settlement: Settlement) -> Settled:
     Loader,
     "load",
     "attempts are counted from events",
-    "nothing is called that is over, in doubt or called back",
+    "nothing is called that is over, unknown or cancelled",
     "no job is lost unless the queue is",
     "every attempt of an intent has the same key",
     rates=Rates(provider=0.6, crash_at_store=0.01),
@@ -201,7 +203,7 @@ async def checkpoint_before_effect(self: Projector, *, again: bool = False) -> i
         self._positions = None
         return 0
     views, jobs, quarantined = await self._folding.fold(batch, span.quiet_until)
-    await self._transactions.project(views, jobs, quarantined, [Move("nobody's", 0, 0)])
+    await self._transactions.project(views, jobs, quarantined, [Move("no one's", 0, 0)])
     positions.moved(span.numbers, reached)
     return reached - span.position
 
@@ -216,7 +218,7 @@ async def rebuild_that_dispatches(self: Rebuild, role: Any, progress: Any) -> in
     ):
         views, jobs, _ = await folding.fold([recorded], quiet_until=0)
         await shadow.save(views)
-        await self._projector._transactions.project([], jobs, [], [Move("nobody's", 0, 0)])
+        await self._projector._transactions.project([], jobs, [], [Move("no one's", 0, 0)])
     return await build(self, role, progress)
 
 
@@ -228,7 +230,7 @@ async def rebuild_that_dispatches(self: Rebuild, role: Any, progress: Any) -> in
     "everything comes to rest",
     "no job is lost unless the queue is",
     inline=True,
-    apart=False,
+    separate_queue=False,
 )
 def projection_over_what_lies_between(
     self: MemoryTransactions, appends: Any, projection: Projection, before: int
@@ -287,11 +289,11 @@ async def erased_key_stays(self: MemoryVault, refs: Sequence[Ref]) -> None:
 @plants(
     Subscriber,
     "_move",
-    "every end is told",
+    "every end is notified",
     rates=Rates(crash_at_store=0.02, provider=0.5),
     ears=True,
 )
-async def told_before_it_is_told(self: Subscriber) -> None:
+async def position_saved_before_the_notification(self: Subscriber) -> None:
     self._delivered = max(
         self._delivered, *(one.position for one in await self._events.follow(self._delivered, 5)), 0
     )
@@ -302,7 +304,7 @@ async def told_before_it_is_told(self: Subscriber) -> None:
     deciding,
     "_redrive",
     "one effect for each request, unless a person forced another",
-    "what happened is sent, or in doubt",
+    "what happened is sent, or unknown",
     rates=Rates(provider=0.8),
     decisions=8,
     payloads=("Asked", "Left"),
@@ -318,7 +320,7 @@ def redrive_as_a_new_intent_while_unknown(
     "drop_job",
     "nothing is cancelled while it is called",
     "two never call at once",
-    "what happened is sent, or in doubt",
+    "what happened is sent, or unknown",
     "one effect for each request, unless a person forced another",
     rates=Rates(provider=0.6),
     decisions=16,
@@ -332,18 +334,18 @@ def cancel_that_does_not_drop(before: State, after: State) -> None:
     SeparateTransactions,
     "_drop",
     "nothing is cancelled while it is called",
-    "nothing is called that is over, in doubt or called back",
+    "nothing is called that is over, unknown or cancelled",
     "two never call at once",
     "one effect for each intent",
-    "a careless flow doubles only what was in doubt",
-    "whoever calls holds the lease",
+    "a careless flow doubles only what was unknown",
+    "the caller holds the lease",
     "two never call at once",
     rates=Rates(store_slow=0.08),
     decisions=40,
     submits=14,
     seconds=3.0,
     skews_ms=(0, 0, 0),
-    apart=True,
+    separate_queue=True,
     queue_lost=False,
     partitions=3,
 )
@@ -360,10 +362,10 @@ async def dropped_job_leaves_its_place_free(
     attempt,
     "examine",
     "one effect for each intent",
-    "what happened is sent, or in doubt",
-    "nobody asks the queue in a tight loop",
+    "what happened is sent, or unknown",
+    "no process asks the queue in a tight loop",
 )
-def lost_attempts_look_innocent(
+def lost_attempts_look_clean(
     state: State, leased: LeasedJob, now_ms: int, rules: Rules
 ) -> guard.Finding:
     return examine(replace(state, started=None), guard._clean(leased), now_ms, rules)
@@ -389,8 +391,8 @@ def late_failure_overwrites_success(state: State, command: Any, *rest: Any) -> l
     deciding,
     "done",
     "evidence of success is never lost",
-    "a careless flow doubles only what was in doubt",
-    "nobody asks the queue in a tight loop",
+    "a careless flow doubles only what was unknown",
+    "no process asks the queue in a tight loop",
     "it goes on, and comes to an end",
 )
 def late_success_is_dropped(state: State, outcome: Done, number: int, *_: object) -> list[e.Event]:
@@ -405,7 +407,7 @@ def late_success_is_dropped(state: State, outcome: Done, number: int, *_: object
     attempt,
     "sound",
     "one effect for each intent",
-    "what happened is sent, or in doubt",
+    "what happened is sent, or unknown",
     "one effect for each request, unless a person forced another",
     rates=Rates(provider=0.8),
     payloads=("Asked", "Left"),
@@ -425,7 +427,7 @@ class Hope:
 @plants(
     Attempts,
     "run",
-    "whoever calls holds the lease",
+    "the caller holds the lease",
     "two never call at once",
     rates=Rates(freeze=0.03),
     skews_ms=(0, 0),
@@ -454,14 +456,14 @@ def key_trusted_for_ever(state: State, at: int, rules: Rules) -> bool:
     guard,
     "_began",
     "one effect for each intent",
-    "what happened is sent, or in doubt",
+    "what happened is sent, or unknown",
     rates=Rates(crash_at_provider=0.2),
     payloads=("Asked", "Left"),
     skews_ms=(-300_000, 250_000),
     decisions=8,
     submits=7,
 )
-def slow_clock_makes_a_lost_attempt_innocent(due_ms: int, leased: LeasedJob) -> bool:
+def slow_clock_makes_a_lost_attempt_clean(due_ms: int, leased: LeasedJob) -> bool:
     return False
 
 
@@ -469,8 +471,8 @@ def slow_clock_makes_a_lost_attempt_innocent(due_ms: int, leased: LeasedJob) -> 
     Pool,
     "_await_release",
     "two never call at once",
-    "a careless flow doubles only what was in doubt",
-    "whoever calls holds the lease",
+    "a careless flow doubles only what was unknown",
+    "the caller holds the lease",
     rates=Rates(answer_lost=0.15, provider=0.5),
     payloads=("Deduping", "Careless"),
     submits=7,
@@ -499,7 +501,7 @@ def takes_more_than_there_are_slots(self: EagerDispatcher, _flow: str, _slots: i
     "_unhold",
     "everything comes to rest",
     "it goes on, and comes to an end",
-    rates=Rates(unspent=0.8),
+    rates=Rates(deferred=0.8),
     submits=7,
 )
 async def what_was_resumed_stays_held(self: PauseControl, scope: str) -> int:
@@ -510,13 +512,13 @@ BUGS["fast_clock_asks_in_a_tight_loop"] = Bug(
     worker_pool,
     "CLOCK_PAUSE_SECONDS",
     0.001,
-    frozenset({"nobody asks the queue in a tight loop"}),
+    frozenset({"no process asks the queue in a tight loop"}),
     {"skews_ms": (300_000,)},
 )
 BUGS["slow_clock_takes_in_a_tight_loop"] = Bug(
     guard,
     "CLOCK_PAUSE_MS",
     0,
-    frozenset({"nobody asks the queue in a tight loop"}),
+    frozenset({"no process asks the queue in a tight loop"}),
     {"skews_ms": (-300_000,), "rates": Rates(provider=0.8)},
 )

@@ -92,7 +92,7 @@ class Process(Owner):
 
     def environment(self) -> Environment:
         stores = self._over_the_network(self.world.database)
-        if self.world.options.apart:
+        if self.world.options.separate_queue:
             stores = with_separate_queue(
                 stores, self._over_the_network(self.world.queue_database), self.runtime
             )
@@ -136,7 +136,7 @@ class Process(Owner):
     def _crashed(self, component: str, error: BaseException) -> None:
         if not self.is_dead:
             # What its coroutines do when they are closed after the run is no part of it.
-            self.world.breaks("no station crashes", f"{component}: {error!r}")
+            self.world.breaks("no component crashes", f"{component}: {error!r}")
 
 
 class Port:

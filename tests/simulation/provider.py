@@ -1,4 +1,4 @@
-"""The providers of the simulation, one for each way a flow can deal with doubt.
+"""The providers of the simulation, one for each way a flow can deal with an unknown outcome.
 
 What they have done is the truth that everything is measured by.
 
@@ -125,7 +125,7 @@ class Call:
         )
 
     def may_still_happen(self, now: float) -> bool:
-        """Somebody is at it, or what a dead one sent is on its way."""
+        """A call runs, or what a dead one sent is on its way."""
         return now < max(self.began, self.left) + 2 * LANDING_SECONDS or not (
             self.is_over or self.process.is_dead
         )
@@ -180,8 +180,8 @@ class Provider:
         self.calls[attempt.request_id].append(call)
         try:
             if attempt.flow not in ("sim.asked", "sim.journalled"):
-                # Something is looked up first. Whoever asks the provider instead of trusting a key
-                # must not dawdle here.
+                # Something is looked up first. A flow that asks the provider instead of trusting a
+                # key must not dawdle here.
                 await self._on_the_way(process)
             self._maybe_spare()
             outcome = await self._exchange(call, self._fate())
@@ -210,13 +210,13 @@ class Provider:
     def _maybe_spare(self) -> None:
         """Some calls are none after all, and spend no attempt: nothing has left."""
         world = self._world
-        if not world.chance(world.rates.unspent):
+        if not world.chance(world.rates.deferred):
             return
         if world.chance(0.5):
             world.hit("provider_postponed")
             raise Postponed(world.random.random() * 5)
         world.hit("provider_refused")
-        world.later(world.random.random() * 4, world.users.mend)
+        world.later(world.random.random() * 4, world.users.fix_credentials)
         raise CredentialRefused(CREDENTIAL, "revoked")
 
     def _fate(self) -> str:
@@ -236,7 +236,7 @@ class Provider:
         world.hit(f"provider_{fate}")
         answer: asyncio.Future[Outcome] = loop.create_future()
         call.left = loop.now
-        # Whoever raises does not wait for the landing, and the question follows soon: a message
+        # A call that raises does not wait for the landing, and the question follows soon: a message
         # that is still on its way then is the residual of G3.
         is_slow = world.chance(0.1) and fate != "raises"
         way = world.random.random() * (LANDING_SECONDS if is_slow else 0.02)

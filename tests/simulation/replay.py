@@ -35,13 +35,13 @@ def simulate(seed: int, chosen: Options | None = None) -> World:
         lines = [
             f"seed {seed}: {broken}",
             f"replay it with: make simulate SEED={seed}",
-            *told(world, LINES),
+            *trace_lines(world, LINES),
         ]
         raise Failed("\n".join(lines)) from None
     return world
 
 
-def told(world: World, limit: int | None) -> list[str]:
+def trace_lines(world: World, limit: int | None) -> list[str]:
     """The options and the trace, the last lines of it if limited."""
     trace = (
         world.trace

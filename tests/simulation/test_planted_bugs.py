@@ -15,8 +15,8 @@ from tests.simulation.pinning import first_found, seeds_of
 from tests.simulation.planted import BUGS, SEEDS_MAX, plants
 from tests.simulation.world import World
 
-#: The simulation is worth nothing unless it finds at least these. In the words of whoever asked for
-#: it, and as they are planted.
+#: The simulation is worth nothing unless it finds at least these. In the words of those who asked
+#: for it, and as they are planted.
 REQUIRED = {
     "ack before record": "acked_before_it_is_recorded",
     "no token check": "no_token_check",

@@ -1,5 +1,5 @@
 """Whole processes in one thread, with faults by seed: the promises hold, every fault was met, and a
-seed is told again exactly.
+seed repeats exactly.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ RUNS, LONG = 80, 1_000
 SOMETIMES = frozenset(
     """crash crash_before_commit crash_after_commit crash_in_call crash_before_effect
     crash_after_effect freeze freeze_past_lease freeze_in_call clean_stop store_error answer_lost
-    store_slow queue_lost rebuild_begun rebuild_done deduped conflict erased told_again
+    store_slow queue_lost rebuild_begun rebuild_done deduped conflict erased notified_again
     handler_raises partitions_shared projector_overtaken projected_at_once provider_done
     provider_throttled provider_rejected provider_lost provider_not_reached provider_error_500
     provider_slow provider_hangs provider_deaf provider_raises provider_postponed
-    provider_refused credential_mended asked_executed asked_no_trace submit_created
+    provider_refused credential_fixed asked_executed asked_no_trace submit_created
     submit_duplicate user_cancel user_retry user_redrive user_Refused user_StoreError
     event_AttemptStarted event_AttemptFailed event_Cancelled event_Expired event_Failed
     event_OutcomeUnknown event_OutcomeUnknown_lease_lost event_OutcomeUnknown_timeout
@@ -56,7 +56,7 @@ DOUBTFUL = ("Forgetting", "Forgetting", "Asked", "Asked", "Left", "Careless", "E
 @pytest.mark.slow
 def test_the_promises_hold_whatever_happens():
     met: Counter[str] = Counter()
-    wanted = SOMETIMES | {"clocks_differ", "queue_apart"}
+    wanted = SOMETIMES | {"clocks_differ", "queue_separate"}
     for seed in range(2 * RUNS):
         # What is rare may by chance be in none of the runs: then some more are made.
         if seed >= RUNS and wanted <= met.keys():
@@ -66,7 +66,7 @@ def test_the_promises_hold_whatever_happens():
         world = simulate(seed)
         met += world.hits
         met["clocks_differ"] += world.options.skew_ms > 0
-        met["queue_apart"] += world.options.apart
+        met["queue_separate"] += world.options.separate_queue
     assert sorted(wanted - met.keys()) == []
 
 
@@ -113,20 +113,20 @@ def test_a_seed_is_replayed_exactly(seed_of_run):
 
 @pytest.mark.slow
 def test_a_seed_is_replayed_by_another_process():
-    told = []
+    reported = []
     for hash_seed in ("1", "2"):
         command = [sys.executable, "-m", "tests.simulation", "--seed", "35"]
         environment = os.environ | {
             "PYTHONHASHSEED": hash_seed,
             "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
         }
-        told.append(
+        reported.append(
             subprocess.run(
                 command, env=environment, capture_output=True, text=True, check=True, timeout=60
             ).stdout
         )
-    assert told[0] == told[1]
-    assert "all promises hold" in told[0]
+    assert reported[0] == reported[1]
+    assert "all promises hold" in reported[0]
 
 
 def test_two_seeds_are_two_stories():
@@ -145,11 +145,11 @@ def test_a_broken_promise_is_printed_with_its_seed_options_and_story(monkeypatch
     monkeypatch.setattr(World, "run", breaks)
     with pytest.raises(Failed) as failed:
         simulate(7)
-    told = str(failed.value)
-    assert "seed 7: nothing is ever wrong: this was" in told
-    assert "make simulate SEED=7" in told
-    assert str(options(7)) in told
-    assert "rebuilder" in told
+    reported = str(failed.value)
+    assert "seed 7: nothing is ever wrong: this was" in reported
+    assert "make simulate SEED=7" in reported
+    assert str(options(7)) in reported
+    assert "rebuilder" in reported
 
 
 def test_a_dead_process_runs_no_line_more():

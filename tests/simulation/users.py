@@ -1,4 +1,4 @@
-"""Programs and people who ask: they submit, ask twice, call back, retry, redrive and resolve.
+"""Programs and people who ask: they submit, ask twice, cancel, retry, redrive and resolve.
 
 They remember every answer they got.
 """
@@ -45,7 +45,7 @@ class Users:
     def __init__(self, world: World) -> None:
         self._world = world
         self.acked: list[Acked] = []
-        #: How often somebody forced a new intent, doubt or not.
+        #: How often a person forced a new intent, unknown or not.
         self.forced: Counter[str] = Counter()
         self._busy: dict[asyncio.Task[Any], Process] = {}
         #: Requests that two decided about at the same time.
@@ -53,7 +53,7 @@ class Users:
         self._decided: Counter[str] = Counter()
         #: Keys in the vault that an acknowledged erasure destroyed.
         self.destroyed: set[Ref] = set()
-        #: Nobody does anything any more.
+        #: No user does anything any more.
         self.is_done = False
         self._wishes: list[tuple[type[Any], dict[str, Any], str]] = []
 
@@ -70,7 +70,7 @@ class Users:
                 world.later(world.random.random() * options.seconds, self._begin, act)
 
     def look_after(self) -> None:
-        """Somebody goes through what failed or stands in unknown, when everything has come to
+        """A person goes through what failed or is unknown, when everything has come to
         rest.
         """
         for view in list(self._world.database.read_model._rows.values()):
@@ -81,22 +81,22 @@ class Users:
                 )
                 self._begin(partial(self._decide, state.flow, state.tenant, state.id, decide))
 
-    def mend(self) -> None:
-        """Somebody has put right what the provider refused, and tells so as soon as there is a
+    def fix_credentials(self) -> None:
+        """A person has fixed what the provider refused, and says so as soon as there is a
         process to tell.
         """
         if self.is_done:
             return
         if any(process.is_up for process in self._world.processes):
-            self._begin(self._mend)
+            self._begin(self._fix_credentials)
         else:
-            self._world.later(1.0, self.mend)
+            self._world.later(1.0, self.fix_credentials)
 
-    async def _mend(self, process: Process) -> None:
+    async def _fix_credentials(self, process: Process) -> None:
         for tenant in TENANTS:
             with suppress(NotFound):
                 await process.engine.admin.resume(tenant=tenant, credential=CREDENTIAL)
-                self._world.hit("credential_mended")
+                self._world.hit("credential_fixed")
 
     def _begin(self, act: Any) -> None:
         up = [process for process in self._world.processes if process.is_up]
@@ -172,7 +172,7 @@ class Users:
         )
 
     async def _erase(self, process: Process) -> None:
-        """Somebody wants to be forgotten: whatever key there was is gone when that is answered, and
+        """A person wants to be forgotten: whatever key there was is gone when that is answered, and
         never comes back.
         """
         world = self._world
@@ -189,7 +189,7 @@ class Users:
         held = {(tenant, name, version) for version in range(1, keys.get((tenant, name), 0) + 1)}
         await process.engine.erase(person, tenant=tenant)
         self.destroyed |= held
-        world.hit("erased" if held else "erased_nobody")
+        world.hit("erased" if held else "erased_no_person")
         world.note(process, f"{person} of {tenant} is erased: {len(held)} keys")
         world.checks.erased()
 
@@ -218,7 +218,7 @@ class Users:
             request = await process.engine.request(request_id, flow=flow, tenant=tenant)
         except NotFound:
             self._world.breaks(
-                "an accepted request is known to everybody", self._world.short(request_id)
+                "an accepted request is known to every process", self._world.short(request_id)
             )
         else:
             await decide(process, request)
@@ -242,16 +242,17 @@ class Users:
         provider, state = self._world.provider, (await request.view()).state
         key = idempotency_key(state.tenant, state.id, state.operation, state.intent)
         if any(call.may_still_happen(self._world.loop.now) for call in provider.calls[request.id]):
-            # Somebody calls, or something may be on its way: nobody can look that up.
+            # A call runs, or something may be on its way: a person cannot look that up.
             return
         if not state.in_doubt:
-            # Nobody looks up what is in no doubt.
+            # A person looks up only what is unknown.
             return
         looked_at = self._world.loop.now
         result: Any = "executed" if provider.effects[key] else "not_executed"
         status = await request.resolve(result, by="ann", evidence="looked it up")
         if any(call.began > looked_at for call in provider.calls[request.id]):
-            # The word came too late: it speaks of an older doubt than the one it ended.
+            # The word came too late: it was about an older unknown outcome than the one it
+            # resolved.
             self.forced[request.id] += 1
             self._world.hit("resolved_too_late")
         self._answered(process, request, f"resolve {result}", status)

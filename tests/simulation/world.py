@@ -43,9 +43,9 @@ REST_LASTS_SECONDS = 0.1
 #: Time in which nothing can happen is skipped, but for this.
 JUMP_MARGIN_SECONDS = 0.5
 _holds_times = cache(holds_times)
-#: Whoever looks after refused credentials may have met a dead process, or come before the last
+#: The user who fixes refused credentials may have met a dead process, or come before the last
 #: refusal.
-MENDED_AFTER_SECONDS = (1.0, 10.0, 60.0)
+FIXED_AFTER_SECONDS = (1.0, 10.0, 60.0)
 #: The sweep looks for lost jobs this often.
 LOST_SECONDS = 61.0
 
@@ -69,7 +69,7 @@ class World:
         self.database = MemoryDatabase(SimulatedRuntime(self.loop, self.random), options.partitions)
         self.queue_database = (
             MemoryDatabase(SimulatedRuntime(self.loop, self.random))
-            if options.apart
+            if options.separate_queue
             else self.database
         )
         self.ears = Ears(self)
@@ -127,19 +127,19 @@ class World:
         self._go_on(lambda: self.loop.now >= (self._people_at or 0.0))
         self.note(None, "people look after it")
         self.users.look_after()
-        self._mend()
+        self._fix_credentials()
         self._come_to_rest(0.0)
         self.users.is_done = True
         self._rebuild_and_compare()
 
     def _come_to_rest(self, seconds: float) -> None:
-        """Liveness: with no more faults, everything ends or stands visibly in unknown, in bounded
+        """Liveness: with no more faults, everything ends or is visibly unknown, in bounded
         time.
         """
         end, rests_since = self.loop.now + seconds + REST_SECONDS, float("inf")
 
         def is_over() -> bool:
-            # Somebody may be between two steps of the same work: rest is rest that lasts.
+            # A process may be between two steps of the same work: rest is rest that lasts.
             nonlocal rests_since
             rests_since = (
                 min(rests_since, self.loop.now)
@@ -167,7 +167,7 @@ class World:
         rebuilding = keeper.spawn(keeper.engine.admin.rebuild())
         self._go_on(rebuilding.done)
         self.checks.rebuilt(before)
-        # As after a clean stop: whoever starts now is projector and sweep at once.
+        # As after a clean stop: the process that starts now is projector and sweeper at once.
         self.database.read_model._roles.clear()
         after = self._start("after", 0)
         end = self.loop.now + 1.5
@@ -242,7 +242,7 @@ class World:
         self.queue.__init__(SimulatedRuntime(self.loop, self.random))  # type: ignore[misc]
 
     def _rebuild(self) -> None:
-        """Somebody folds the views anew while everything else goes on, and may die of it."""
+        """A person rebuilds the views while everything else goes on, and may die of it."""
         up = [process for process in self.processes if process.is_up]
         if up and not self.is_healed:
             process = self.random.choice(up)
@@ -266,12 +266,12 @@ class World:
         self.is_healed, self.rates = True, CALM
         for process in self.processes:
             self._resume(process)
-        self._mend()
+        self._fix_credentials()
 
-    def _mend(self) -> None:
+    def _fix_credentials(self) -> None:
         """No provider refuses anything any more."""
-        for seconds in MENDED_AFTER_SECONDS if self.hits["provider_refused"] else ():
-            self.later(seconds, self.users.mend)
+        for seconds in FIXED_AFTER_SECONDS if self.hits["provider_refused"] else ():
+            self.later(seconds, self.users.fix_credentials)
 
     def transport(self, process: Process) -> Transport:
         """How a process reaches providers by HTTP. The providers of this world are no HTTP."""
@@ -407,13 +407,15 @@ class World:
         return self.broken
 
     def digest(self) -> str:
-        """Tells two runs apart that differ in anything: what was told, how many steps it took, and
+        """Differs for two runs that differ in anything: the trace, how many steps it took, and
         where the dice stand.
         """
-        told = hashlib.sha256(repr((self.trace, self.loop.steps, self.random.getstate())).encode())
+        digest = hashlib.sha256(
+            repr((self.trace, self.loop.steps, self.random.getstate())).encode()
+        )
         for event in self.log:
-            told.update(event.id + event.type.encode() + event.data + event.meta)
-        return told.hexdigest()
+            digest.update(event.id + event.type.encode() + event.data + event.meta)
+        return digest.hexdigest()
 
 
 async def _wire(_settings: Settings) -> Environment:

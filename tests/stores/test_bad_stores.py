@@ -1,5 +1,5 @@
-"""Files that are not ours, newer than the code, or on a disk without room: told clearly, and left
-as they were.
+"""Files that are not ours, newer than the code, or on a disk without room: reported clearly, and
+left as they were.
 """
 
 from __future__ import annotations
@@ -239,9 +239,9 @@ async def test_everything_acknowledged_before_the_disk_was_full_is_there_afterwa
         text=True,
         timeout=60,
     )
-    *acknowledged, told = done.stdout.splitlines()
+    *acknowledged, reported = done.stdout.splitlines()
     assert (done.returncode, len(acknowledged) > 20) == (0, True), done.stderr
-    assert re.match(r"Store(Full|Error) gesta\.db: .*nothing was written", told)
+    assert re.match(r"Store(Full|Error) gesta\.db: .*nothing was written", reported)
     async with engine_of(tmp_path / "gesta.db") as engine:
         events = await engine.pipeline.environment.stores.events.follow(0, 100_000)
         # The one that was refused is not there, and it can be submitted again.
@@ -279,7 +279,7 @@ async def test_a_file_locked_by_a_stuck_process_fails_all_writes_until_it_is_unl
 async def test_a_file_that_was_locked_during_a_poll_is_watched_again(tmp_path, monkeypatch):
     path = tmp_path / "gesta.db"
     async with engine_of(path) as looking, engine_of(path) as other:
-        told = asyncio.Event()
+        committed = asyncio.Event()
         watched = looking.pipeline.environment.stores.close.__self__  # type: ignore[attr-defined]
 
         def busy() -> int:
@@ -289,6 +289,6 @@ async def test_a_file_that_was_locked_during_a_poll_is_watched_again(tmp_path, m
         monkeypatch.setattr(watched, "_data_version", busy)
         while watched._data_version is busy:
             await asyncio.sleep(0.01)
-        watched.on_commit(told.set)
+        watched.on_commit(committed.set)
         await other.submit(Note())
-        await asyncio.wait_for(told.wait(), 60)
+        await asyncio.wait_for(committed.wait(), 60)

@@ -1,4 +1,4 @@
-"""What a process remembers of its own appends is whole or not used: whoever follows never misses an
+"""What a process remembers of its own appends is whole or not used: a follower never misses an
 event because of it.
 """
 
@@ -25,6 +25,6 @@ def test_a_later_follower_reads_events_that_were_not_kept_from_the_store():
     own.add_projected([fresh_append()], 1)
     own.add_projected([fresh_append(count=2)], 2)
     own.add([fresh_append()], 4)
-    # 2 and 3 are nowhere but in the store: nothing may be handed out from 1 on.
+    # 2 and 3 are nowhere but in the store: nothing may be returned from 1 on.
     assert own.after(0, 10) == []
     assert [event.position for event in own.after(3, 10)] == [4]

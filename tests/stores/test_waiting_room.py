@@ -20,7 +20,7 @@ from tests.world import FLOW, URL, Gate, Note, Provider, note_flow, pass_time, t
 
 
 class Forgetful(MemoryJobQueue):
-    """Marks its jobs as a queue does that may have copies, and loses what it is told to lose."""
+    """Marks its jobs as a queue does that may have copies, and loses what the test names."""
 
     async def take(self, *args, **options):
         leased, next_due = await super().take(*args, **options)

@@ -16,7 +16,7 @@ CHUNK = 64 * 1024
 class Proxy:
     """Passes on what comes, both ways, on a port of its own.
 
-    Told otherwise, it does to all connections at once what a network does.
+    On demand it does to all connections at once what a network does.
     """
 
     def __init__(self, target_port: int) -> None:
@@ -46,7 +46,7 @@ class Proxy:
             writer.transport.abort()
 
     def go_silent(self) -> None:
-        """Nothing passes any more, and nobody is told."""
+        """Nothing passes any more, and neither side is notified."""
         self._open.clear()
 
     def speak(self) -> None:
@@ -78,5 +78,5 @@ class Proxy:
                     await asyncio.sleep(self.delay_seconds)
                 writer.write(chunk)
                 await writer.drain()
-        # One side has gone: the other one is told so, and its half of the wire ends, too.
+        # One side has gone: the other one is notified, and its half of the wire ends, too.
         writer.transport.abort()

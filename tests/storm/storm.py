@@ -30,7 +30,7 @@ class Storm:
         self._dice = random.Random(f"storm {seed}")
         self._children: dict[int, BaseProcess] = {}
         self._stack = ExitStack()
-        #: What was done, for whoever reads a failure.
+        #: What was done, for the reader of a failure.
         self.story: list[str] = []
 
     def numbers(self, slot: int) -> tuple[int, ...]:
@@ -74,7 +74,7 @@ class Storm:
                 numbers=self.numbers(slot),
                 seed=self._dice.randrange(1000),
                 ahead_ms=self._dice.choice((0, 300_000, -300_000)),
-                # Projects and sweeps whoever else does.
+                # Projects and sweeps even if other processes do.
                 greedy=self._dice.random() < 0.5,
             )
         )

@@ -50,7 +50,7 @@ async def lost(on: Stage) -> set[str]:
         while page := await events.follow(after, 1_000):
             after = page[-1].position
             streams |= {recorded.stream for recorded in page}
-    ids = {request_id for told in known.values() for request_id in told}
+    ids = {request_id for request_ids in known.values() for request_id in request_ids}
     return {one for one in ids if not any(stream.endswith(one) for stream in streams)}
 
 

@@ -60,30 +60,32 @@ async def check(on: Stage, engine: Engine, states: dict[str, State]) -> int:
     """The promises for every request; how many effects there were beyond one, where the receiver
     cannot tell.
     """
-    told, effects = on.acknowledged(), on.effects()
-    # One request for each key, whoever submitted it and how often; every acknowledged id is that
-    # one.
+    acknowledged, effects = on.acknowledged(), on.effects()
+    # One request for each key, however often and by whichever process it was submitted; every
+    # acknowledged id is that one.
     assert len({state.key for state in states.values()}) == len(states)
-    assert [number for number, ids in told.items() if len(ids) != 1 or not ids <= set(states)] == []
+    assert [
+        number for number, ids in acknowledged.items() if len(ids) != 1 or not ids <= set(states)
+    ] == []
     residual = 0
     for state in states.values():
         number, kind = number_of(state), kind_of(state)
         history = [event for _, event, _ in await engine.history(state.id, flow=state.flow)]
-        doubts = sum(isinstance(event, OutcomeUnknown) for event in history)
-        told_of = (
+        unknowns = sum(isinstance(event, OutcomeUnknown) for event in history)
+        description = (
             kind,
             state.status,
             state.reason,
             f"effects {effects[number]}",
-            f"doubts {doubts}",
+            f"unknowns {unknowns}",
             history,
         )
         # Every accepted request has one terminal outcome or is visibly unknown.
         assert state.status == "completed" or (
             kind == "parcel" and state.status == "unknown" and state.reason
-        ), told_of
+        ), description
         least = 1 if state.status == "completed" else 0
-        assert least <= effects[number] <= (1 if kind == "order" else 1 + doubts), told_of
+        assert least <= effects[number] <= (1 if kind == "order" else 1 + unknowns), description
         residual += max(0, effects[number] - 1)
     # The views are what the events say, and nothing is sent again to make them.
     await engine.admin.rebuild()

@@ -1,4 +1,4 @@
-"""Whoever runs gesta hears of what needs a person: once for each reason and window, and never of
+"""Operators are alerted to what needs a person: once for each reason and window, and never of
 the alerts themselves.
 """
 
@@ -230,20 +230,20 @@ async def test_every_channel_can_carry_alerts(gesta, to, kind, code, fields):
 
 
 async def test_an_impossible_destination_is_reported(gesta):
-    for to, fault in [
+    for to, error in [
         ("notification.webhook:nobody", "there is no webhook.endpoint nobody"),
         ("shop.order:x", "this process has no flow shop.order"),
         (f"{FLOW}:x", f"{FLOW} cannot carry alerts; flows that can: notification.email"),
     ]:
         engine = await watched(Provider(Rejected("bad_payload")), to)
         assert engine.pipeline.alerts is not None
-        assert (await engine.pipeline.alerts.error()).startswith(fault)
+        assert (await engine.pipeline.alerts.error()).startswith(error)
         (found,) = [
             one
             for one in diagnose(await examine(engine.pipeline, "default"))
             if one.about == "alerts"
         ]
-        assert (found.level, fault in found.status) == ("bad", True)
+        assert (found.level, error in found.status) == ("bad", True)
         await engine.submit(Note())
         await gesta.settle()
         await engine.stop()

@@ -1,4 +1,4 @@
-"""kill -9 while a handler is being told: every end of a request is told at least once, in order."""
+"""kill -9 while a handler runs: every end of a request is handled at least once, in order."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from tests.pipeline.test_kill import (
 )
 
 
-async def told_everything(path, url) -> None:
-    """Wait until the handler has been told of the whole log."""
+async def handled_everything(path, url) -> None:
+    """Wait until the handler has got the whole log."""
     async with open_engine(str(path), url, work=False) as engine:
         stores = engine.pipeline.environment.stores
         deadline = asyncio.get_running_loop().time() + REST_SECONDS
@@ -31,7 +31,7 @@ async def told_everything(path, url) -> None:
             await stores.checkpoints.position(checkpoint_of("ledger")) < await stores.events.end()
         ):
             assert asyncio.get_running_loop().time() < deadline, (
-                "the handler was not told of everything"
+                "the handler did not get every event"
             )
             await asyncio.sleep(0.05)
 
@@ -51,18 +51,18 @@ async def test_every_end_of_a_request_reaches_the_handler_after_kills(tmp_path, 
         server.sandbox.http.heal()
         async with child(path, url, 0, "--rest", "--tell", str(ledger)):
             states = await states_at_rest(path, url, requests)
-            await told_everything(path, url)
+            await handled_everything(path, url)
     lines = [line.split() for line in ledger.read_text().splitlines()]
-    # A line that a kill cut in half is told again.
-    told = [
+    # A line that a kill cut in half comes again.
+    reported = [
         (int(words[0]), words[1], words[2])
         for words in lines
         if len(words) == 3 and len(words[1]) == 36
     ]
-    heard = {(request_id, status) for _, request_id, status in told}
+    heard = {(request_id, status) for _, request_id, status in reported}
     assert {(state.id, state.status) for state in states.values()} <= heard
     # In order, but for the steps back that a kill made.
-    back = sum(late <= early for (early, *_), (late, *_) in pairwise(told))
+    back = sum(late <= early for (early, *_), (late, *_) in pairwise(reported))
     assert back <= KILLS
 
 

@@ -1,4 +1,4 @@
-"""Handlers of `engine.on` are told of every change, in order, at least once, whatever dies or
+"""Handlers of `engine.on` get every change, in order, at least once, whatever dies or
 raises.
 """
 
@@ -32,8 +32,8 @@ from tests.world import (
 LEDGER = checkpoint_of("ledger")
 
 
-class Told:
-    """A handler that remembers, and raises as often as it is told to."""
+class Listener:
+    """A handler that remembers, and raises `failures` times."""
 
     def __init__(self, failures: int = 0) -> None:
         self.events: list[Event] = []
@@ -55,14 +55,14 @@ class Told:
 
 def listening(
     provider: Provider,
-    told: Told,
+    listener: Listener,
     *statuses: str,
     flow: str = FLOW,
     since: Any = "now",
     **options: Any,
 ) -> Engine:
     engine = engine_of(provider, **options)
-    engine.on(flow, *statuses, name="ledger", since=since)(told.take)
+    engine.on(flow, *statuses, name="ledger", since=since)(listener.take)
     return engine
 
 
@@ -71,12 +71,12 @@ async def checkpoint(engine: Engine) -> int:
 
 
 async def test_a_handler_gets_the_status_events_of_a_request(gesta):
-    provider, told = Provider(Retry("busy"), Done(id="p-1")), Told()
-    async with listening(provider, told) as engine:
+    provider, listener = Provider(Retry("busy"), Done(id="p-1")), Listener()
+    async with listening(provider, listener) as engine:
         request = await engine.submit(Note("a secret text"), key="order-7", correlation_id="c-1")
         await gesta.settle()
-        assert told.words == ["created", "attempt_failed", "completed"]
-        sent = told.events[-1]
+        assert listener.words == ["created", "attempt_failed", "completed"]
+        sent = listener.events[-1]
         assert (sent.flow, sent.tenant, sent.request_id, sent.key) == (
             FLOW,
             "default",
@@ -93,33 +93,33 @@ async def test_a_handler_gets_the_status_events_of_a_request(gesta):
             f"{FLOW}.Completed.v1",
             (await engine.get(request.id)).state.updated_at,
         )
-        assert told.events[1].reason == "busy"
-        assert [event.position for event in told.events] == [1, 2, 3]
-        assert len({event.id for event in told.events}) == 3
-        assert "secret" not in repr(told.events)
+        assert listener.events[1].reason == "busy"
+        assert [event.position for event in listener.events] == [1, 2, 3]
+        assert len({event.id for event in listener.events}) == 3
+        assert "secret" not in repr(listener.events)
 
 
 async def test_a_handler_gets_only_the_events_it_subscribed_to(gesta):
-    provider, told, kinds, others = Provider(Rejected("no")), Told(), Told(), Told()
-    engine = listening(provider, told, "failed", "completed")
+    provider, listener, kinds, others = Provider(Rejected("no")), Listener(), Listener(), Listener()
+    engine = listening(provider, listener, "failed", "completed")
     engine.on("test.*", "failed", name="kind")(kinds.take)
     engine.on("other.note", name="other")(others.take)
     async with engine:
         await engine.submit(Note())
         await gesta.settle()
-    assert (told.words, kinds.words, others.words) == (["failed"], ["failed"], [])
+    assert (listener.words, kinds.words, others.words) == (["failed"], ["failed"], [])
 
 
 async def test_an_unknown_outcome_is_delivered_once_however_often_reconciling_fails(gesta):
-    told, asked = Told(), Provider(Unknown("still"), Unknown("still"), Done(id="p-1"))
+    listener, asked = Listener(), Provider(Unknown("still"), Unknown("still"), Done(id="p-1"))
     async with listening(
-        Provider(TimeoutError()), told, on_unknown="reconcile", reconcile=asked
+        Provider(TimeoutError()), listener, on_unknown="reconcile", reconcile=asked
     ) as engine:
         await engine.submit(Note())
         await gesta.settle()
     assert len(asked.calls) == 3
-    assert told.words == ["created", "unknown", "completed"]
-    assert told.events[-1].type == f"{FLOW}.OutcomeResolved.v1"
+    assert listener.words == ["created", "unknown", "completed"]
+    assert listener.events[-1].type == f"{FLOW}.OutcomeResolved.v1"
 
 
 @pytest.mark.parametrize(
@@ -127,27 +127,27 @@ async def test_an_unknown_outcome_is_delivered_once_however_often_reconciling_fa
     [("executed", ["completed"]), ("rejected", ["failed"]), ("not_executed", ["completed"])],
 )
 async def test_a_resolution_is_delivered_as_the_status_it_led_to(gesta, result, words):
-    told = Told()
-    async with listening(Provider(TimeoutError()), told, on_unknown="manual") as engine:
+    listener = Listener()
+    async with listening(Provider(TimeoutError()), listener, on_unknown="manual") as engine:
         request = await engine.submit(Note())
         await gesta.settle()
         await request.resolve(result, by="ada", evidence="seen")
         await gesta.settle()
-    assert told.words == ["created", "unknown", *words]
+    assert listener.words == ["created", "unknown", *words]
 
 
 async def test_a_late_success_is_delivered_as_sent(gesta):
-    provider, told = Provider(Rejected("no")), Told()
-    async with listening(provider, told) as engine:
+    provider, listener = Provider(Rejected("no")), Listener()
+    async with listening(provider, listener) as engine:
         request = await engine.submit(Note())
         await gesta.settle()
         await append_raw(engine, request.id, 2, "CompletedLate.v1", b'{"attempts":1}')
         await gesta.settle()
-    assert told.words == ["created", "failed", "completed"]
+    assert listener.words == ["created", "failed", "completed"]
 
 
 async def test_expired_and_cancelled_are_delivered(gesta):
-    told = Told()
+    listener = Listener()
     async with Engine(URL, flows=[note_flow(Provider())], work=False) as engine:
         late_cancellation, too_late = (
             await engine.submit(Note()),
@@ -155,10 +155,10 @@ async def test_expired_and_cancelled_are_delivered(gesta):
         )
         await late_cancellation.cancel()
     gesta.advance(2)
-    async with listening(Provider(), told, since="beginning") as engine:
+    async with listening(Provider(), listener, since="beginning") as engine:
         await gesta.settle()
     words = {
-        request.id: [one.status for one in told.events if one.request_id == request.id]
+        request.id: [one.status for one in listener.events if one.request_id == request.id]
         for request in (late_cancellation, too_late)
     }
     assert words == {
@@ -168,61 +168,61 @@ async def test_expired_and_cancelled_are_delivered(gesta):
 
 
 async def test_a_new_subscription_starts_at_the_end_and_stores_its_checkpoint_first(gesta):
-    provider, told = Provider(), Told()
+    provider, listener = Provider(), Listener()
     async with engine_of(provider) as engine:
         await engine.submit(Note())
         await gesta.settle()
-    async with listening(provider, told) as engine:
+    async with listening(provider, listener) as engine:
         await let_run(gesta)
         assert await checkpoint(engine) == 2
         await die(engine)
-    # What happens while nobody listens is told at the next start: the beginning was durable.
+    # What happens while no process listens is handled at the next start: the beginning was durable.
     async with engine_of(provider) as engine:
         missed = await engine.submit(Note())
         await gesta.settle()
-    async with listening(provider, told) as engine:
+    async with listening(provider, listener) as engine:
         await pass_time(gesta, 6)
-    assert [(event.request_id, event.status) for event in told.events] == [
+    assert [(event.request_id, event.status) for event in listener.events] == [
         (missed.id, "created"),
         (missed.id, "completed"),
     ]
 
 
 async def test_since_the_beginning_replays_everything_once(gesta):
-    provider, told = Provider(), Told()
+    provider, listener = Provider(), Listener()
     async with engine_of(provider) as engine:
         for _ in range(300):
             await engine.submit(Note())
         await gesta.settle()
     for _ in range(2):
-        async with listening(provider, told, "completed", since="beginning") as engine:
+        async with listening(provider, listener, "completed", since="beginning") as engine:
             await gesta.settle()
             assert await checkpoint(engine) == 600
-    assert told.words == ["completed"] * 300
-    assert [event.position for event in told.events] == sorted(
-        event.position for event in told.events
+    assert listener.words == ["completed"] * 300
+    assert [event.position for event in listener.events] == sorted(
+        event.position for event in listener.events
     )
 
 
 async def test_a_handler_that_raises_gets_the_same_event_again_with_growing_pauses(gesta):
-    provider, told, other = Provider(), Told(failures=8), Told()
-    engine = listening(provider, told)
+    provider, listener, other = Provider(), Listener(failures=8), Listener()
+    engine = listening(provider, listener)
     engine.on("*", name="other")(other.take)
     async with engine:
         at: list[int] = []
-        told_before = told.take
+        take_before = listener.take
 
         async def watch(event: Event) -> None:
             at.append(gesta.runtime.now_ms())
-            await told_before(event)
+            await take_before(event)
 
         subscriber = engine.pipeline.subscriptions.subscribers[0]
         assert isinstance(subscriber, Subscriber)
         object.__setattr__(subscriber.subscription, "handler", watch)
         await engine.submit(Note())
         await let_run(gesta)
-        # It stops this subscription and nobody else.
-        assert (told.words, other.words) == ([], ["created", "completed"])
+        # It stops this subscription and no other.
+        assert (listener.words, other.words) == ([], ["created", "completed"])
         (one,) = [
             one
             for one in await engine.pipeline.environment.stores.checkpoints.checkpoints()
@@ -233,7 +233,7 @@ async def test_a_handler_that_raises_gets_the_same_event_again_with_growing_paus
         sample = engine.pipeline.telemetry.registry.get_sample_value
         assert sample("gesta_subscription_failing", {"subscription": "ledger"}) == 1
         await gesta.settle()
-        assert told.words == ["created", "completed"]
+        assert listener.words == ["created", "completed"]
         pauses = [round((late - early) / 1000) for early, late in pairwise(at)]
         assert pauses[:8] == [1, 2, 4, 8, 16, 32, 60, 60]
         assert sample("gesta_subscription_failures_total", {"subscription": "ledger"}) == 8
@@ -245,15 +245,15 @@ async def test_a_handler_that_raises_gets_the_same_event_again_with_growing_paus
 
 
 async def test_a_handler_that_always_raises_does_not_keep_a_test_from_settling(gesta):
-    told = Told(failures=1_000)
-    async with listening(Provider(), told) as engine:
+    listener = Listener(failures=1_000)
+    async with listening(Provider(), listener) as engine:
         await engine.submit(Note())
         await gesta.settle()
-    assert told.events == []
+    assert listener.events == []
 
 
 async def test_a_slow_handler_delays_neither_attempts_nor_other_handlers(gesta):
-    provider, other, opened = Provider(), Told(), asyncio.Event()
+    provider, other, opened = Provider(), Listener(), asyncio.Event()
     engine = engine_of(provider)
 
     async def slow(_: Event) -> None:
@@ -271,24 +271,24 @@ async def test_a_slow_handler_delays_neither_attempts_nor_other_handlers(gesta):
 
 
 async def test_events_delivered_before_a_failure_are_not_repeated_by_the_next_process(gesta):
-    provider, told, after = Provider(), Told(), Told()
-    async with listening(provider, told) as engine:
+    provider, listener, after = Provider(), Listener(), Listener()
+    async with listening(provider, listener) as engine:
         await engine.submit(Note())
         await gesta.settle()
-        told.failures = 1_000
+        listener.failures = 1_000
         last = await engine.submit(Note())
         await let_run(gesta)
         await die(engine)
     async with listening(provider, after) as engine:
         await pass_time(gesta, 6)
-    assert told.words == ["created", "completed"]
+    assert listener.words == ["created", "completed"]
     assert [event.request_id for event in after.events] == [last.id] * 2
 
 
 async def test_one_process_at_a_time_delivers_and_another_takes_over_within_5_seconds(
     gesta,
 ):
-    provider, first, second = Provider(), Told(), Told()
+    provider, first, second = Provider(), Listener(), Listener()
     async with listening(provider, first) as dying:
         await let_run(gesta)
         survivors = set(asyncio.all_tasks())
@@ -304,7 +304,7 @@ async def test_one_process_at_a_time_delivers_and_another_takes_over_within_5_se
 
 
 async def test_a_slow_handler_keeps_its_role(gesta):
-    provider, second, opened = Provider(), Told(), asyncio.Event()
+    provider, second, opened = Provider(), Listener(), asyncio.Event()
     engine = engine_of(provider)
     begun = []
 
@@ -323,13 +323,13 @@ async def test_a_slow_handler_keeps_its_role(gesta):
 
 
 async def test_a_clean_stop_stores_the_checkpoint_and_gives_up_the_role(gesta):
-    provider, told = Provider(), Told()
+    provider, listener = Provider(), Listener()
     engine = engine_of(provider)
     stuck = asyncio.Event()
 
     async def handler(event: Event) -> None:
-        told.events.append(event)
-        if len(told.events) == 3:
+        listener.events.append(event)
+        if len(listener.events) == 3:
             await stuck.wait()
 
     engine.on(FLOW, name="ledger")(handler)
@@ -338,8 +338,8 @@ async def test_a_clean_stop_stores_the_checkpoint_and_gives_up_the_role(gesta):
         for _ in range(4):
             await engine.submit(Note())
         await let_run(gesta)
-        assert len(told.events) == 3
-    again = Told()
+        assert len(listener.events) == 3
+    again = Listener()
     async with listening(provider, again) as engine:
         # No wait for a lease: the role was given up.
         await let_run(gesta)
@@ -347,8 +347,8 @@ async def test_a_clean_stop_stores_the_checkpoint_and_gives_up_the_role(gesta):
 
 
 async def test_no_event_is_missed_when_any_store_call_fails(gesta, ports):
-    provider, told = Provider(), Told()
-    async with listening(provider, told, "completed") as engine:
+    provider, listener = Provider(), Listener()
+    async with listening(provider, listener, "completed") as engine:
         await let_run(gesta)
         for number, (port, verb) in enumerate(
             (
@@ -362,18 +362,18 @@ async def test_no_event_is_missed_when_any_store_call_fails(gesta, ports):
             port.fail(verb)
             await engine.submit(Note())
             await pass_time(gesta, 6)
-            assert len({event.id for event in told.events}) == number, verb
+            assert len({event.id for event in listener.events}) == number, verb
 
 
 async def test_a_rebuild_does_not_move_checkpoints_of_subscriptions(gesta):
-    provider, told = Provider(), Told()
-    async with listening(provider, told) as engine:
+    provider, listener = Provider(), Listener()
+    async with listening(provider, listener) as engine:
         await engine.submit(Note())
         await gesta.settle()
         await engine.admin.rebuild()
         await gesta.settle()
         assert await checkpoint(engine) == 2
-    assert told.words == ["created", "completed"]
+    assert listener.words == ["created", "completed"]
 
 
 async def sync_or_not(_event: Event) -> None: ...
@@ -424,7 +424,7 @@ def test_a_subscription_covers_a_flow_a_kind_or_all(flow):
 
 
 async def test_a_name_is_declared_once_and_before_the_start(gesta):
-    engine = listening(Provider(), Told(), retry=RetryPolicy())
+    engine = listening(Provider(), Listener(), retry=RetryPolicy())
     with pytest.raises(BadSubscription, match="declared already"):
         engine.on("*", name="ledger")(sync_or_not)
     async with engine:

@@ -1,5 +1,5 @@
-"""Tenants' endpoints are told what became of their requests: once for each event, by webhooks on
-the road itself, which tell of nobody.
+"""Tenants' endpoints are notified about their requests: once for each event, by webhooks in
+the same pipeline, which cause no further notifications.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from gesta.subscriptions.status_webhooks import Listening, StatusWebhooks, reque
 from gesta.testing.plugin import Harness
 from tests.world import FLOW, URL, Note, Provider, die, let_run, note_flow, pass_time
 
-ENDPOINT = {"url": "https://shop.example/told", "secret": "whsec_" + "a" * 44}
+ENDPOINT = {"url": "https://shop.example/events", "secret": "whsec_" + "a" * 44}
 CHECKPOINT = "subscription/gesta/webhooks"
 
 
@@ -41,7 +41,7 @@ async def subscribe(
     )
 
 
-def told(gesta: Harness) -> list[tuple[str, str]]:
+def deliveries(gesta: Harness) -> list[tuple[str, str]]:
     """Status and request of everything that the endpoints have got."""
     return [
         (effect.data["status"], effect.data["requestId"])
@@ -60,7 +60,7 @@ async def test_an_endpoint_gets_every_end_signed_and_without_the_payload(gesta):
         sent = await engine.submit(Note())
         await gesta.settle()
         state = (await engine.get(failed.id)).state
-    assert told(gesta) == [("failed", failed.id), ("completed", sent.id)]
+    assert deliveries(gesta) == [("failed", failed.id), ("completed", sent.id)]
     first = gesta.sandbox.webhook.effects[0]
     assert first.type == "request.failed"
     assert {
@@ -104,7 +104,7 @@ async def test_an_endpoint_gets_only_the_subscribed_events_of_its_tenant(gesta):
         await engine.submit(Note(), tenant="other")
         await engine.submit(Note(), tenant="third")
         await gesta.settle()
-        assert told(gesta) == [("completed", mine.id)]
+        assert deliveries(gesta) == [("completed", mine.id)]
         assert {
             view.state.tenant
             for tenant in ("default", "other", "third")
@@ -118,9 +118,9 @@ async def test_event_webhooks_cause_no_events_but_a_tenants_own_webhooks_do(gest
         await subscribe(engine, statuses=["sent", "created"])
         own = await engine.submit(webhook.Message("order.paid", {}, "shop"))
         await gesta.settle()
-        # Created and sent of the tenant's own webhook; nothing of the two deliveries that told of
+        # Created and sent of the tenant's own webhook; nothing of the two deliveries that reported
         # it.
-        assert sorted(told_of(gesta)) == [("created", own.id), ("sent", own.id)]
+        assert sorted(deliveries_about_requests(gesta)) == [("created", own.id), ("sent", own.id)]
         deliveries = [
             view for view in await engine.find(flow=webhook.NAME) if view.state.id != own.id
         ]
@@ -130,7 +130,7 @@ async def test_event_webhooks_cause_no_events_but_a_tenants_own_webhooks_do(gest
         assert {meta.source for _, _, meta in history} == {"gesta/webhooks"}
 
 
-def told_of(gesta: Harness) -> list[tuple[str, str]]:
+def deliveries_about_requests(gesta: Harness) -> list[tuple[str, str]]:
     effects = gesta.sandbox.webhook.effects
     return [
         (effect.data["status"], effect.data["requestId"])
@@ -145,7 +145,7 @@ async def test_two_subscriptions_of_a_tenant_each_get_an_event_once(gesta):
         await subscribe(engine, code="b", statuses=["completed"])
         request = await engine.submit(Note())
         await gesta.settle()
-    assert told(gesta) == [("completed", request.id)] * 2
+    assert deliveries(gesta) == [("completed", request.id)] * 2
 
 
 async def test_a_crash_between_submit_and_checkpoint_sends_no_second_webhook(gesta, monkeypatch):
@@ -162,7 +162,7 @@ async def test_a_crash_between_submit_and_checkpoint_sends_no_second_webhook(ges
     with monkeypatch.context() as patch:
         patch.setattr(StatusWebhooks, "_move", never)
         request = await engine.submit(Note())
-        while not (reached.is_set() and told(gesta)):
+        while not (reached.is_set() and deliveries(gesta)):
             await asyncio.sleep(0)
         await let_run(gesta)
         stores = engine.pipeline.environment.stores
@@ -176,7 +176,7 @@ async def test_a_crash_between_submit_and_checkpoint_sends_no_second_webhook(ges
             == await engine.pipeline.environment.stores.events.end()
         )
         assert len(await engine.find(flow=webhook.NAME)) == 1
-    assert told(gesta) == [("created", request.id)]
+    assert deliveries(gesta) == [("created", request.id)]
     assert gesta.sandbox.webhook.effects[0].receipts == 1
 
 
@@ -204,7 +204,7 @@ async def test_a_webhook_submitted_before_its_subscription_changed_is_not_repeat
         await pass_time(gesta, 10)
         await gesta.settle()
         assert len(await engine.find(flow=webhook.NAME)) == 1
-    assert len(told(gesta)) == 1
+    assert len(deliveries(gesta)) == 1
 
 
 async def test_no_process_reads_the_log_until_the_first_subscription(gesta):
@@ -224,7 +224,7 @@ async def test_a_subscription_stored_by_another_process_is_served(gesta):
             await subscribe(other, statuses=["completed"])
         request = await engine.submit(Note())
         await pass_time(gesta, 2)
-        assert told(gesta) == [("completed", request.id)]
+        assert deliveries(gesta) == [("completed", request.id)]
 
 
 async def test_a_missing_endpoint_delays_no_other_and_is_reported(gesta):
@@ -235,7 +235,7 @@ async def test_a_missing_endpoint_delays_no_other_and_is_reported(gesta):
         await engine.submit(Note())
         theirs = await engine.submit(Note(), tenant="other")
         await gesta.settle()
-        assert told(gesta) == [("completed", theirs.id)]
+        assert deliveries(gesta) == [("completed", theirs.id)]
         findings = diagnose(await examine(engine.pipeline, "default"))
         assert ("warn", "sends nothing: there is no webhook.endpoint shop") in [
             (one.level, one.status) for one in findings
@@ -245,7 +245,7 @@ async def test_a_missing_endpoint_delays_no_other_and_is_reported(gesta):
         await engine.admin.put_config(webhook.ENDPOINT, "shop", ENDPOINT)
         mine = await engine.submit(Note())
         await gesta.settle()
-        assert told(gesta)[1:] == [("completed", mine.id)]
+        assert deliveries(gesta)[1:] == [("completed", mine.id)]
         assert [one.error for one in await engine.admin.event_webhooks()] == [""]
 
 
@@ -275,7 +275,7 @@ async def test_the_webhooks_of_a_batch_are_submitted_together(gesta, monkeypatch
         await submit_each([(Note(str(n)), Options()) for n in range(BATCH)])
         await gesta.settle()
         assert sizes == [BATCH]
-    assert len(told(gesta)) == BATCH
+    assert len(deliveries(gesta)) == BATCH
 
 
 async def test_a_tenant_moved_to_another_store_delays_no_other(gesta):
@@ -283,28 +283,31 @@ async def test_a_tenant_moved_to_another_store_delays_no_other(gesta):
         for tenant in ("default", "other"):
             await subscribe(engine, tenant, statuses=["sent"])
         await gesta.settle()
-        telling, stores = engine.pipeline.status_webhooks, engine.pipeline.environment.stores
-        assert telling is not None
-        # What happened to both before one of them left, and was not told yet.
+        status_webhooks, stores = (
+            engine.pipeline.status_webhooks,
+            engine.pipeline.environment.stores,
+        )
+        assert status_webhooks is not None
+        # What happened to both before one of them left, and was not delivered yet.
         requests = [
             (
                 webhook.Message("request.sent", {}, "shop"),
-                Options("told/shop/1", tenant, source=STATUS_WEBHOOKS),
+                Options("status/shop/1", tenant, source=STATUS_WEBHOOKS),
             )
             for tenant in ("default", "other")
         ]
         await stores.fences.put_up(Fence("left", "another store", "other"))
-        await telling._submit(requests)
+        await status_webhooks._submit(requests)
         await gesta.settle()
         assert len(await engine.find(flow=webhook.NAME)) == 1
         await stores.fences.put_up(Fence("left", "another store"))
         with pytest.raises(Fenced):
-            await telling._submit(requests)
+            await status_webhooks._submit(requests)
         await stores.fences.take_down(Fence("left", "another store"))
 
 
 @pytest.mark.parametrize(
-    ("fields", "fault"),
+    ("fields", "error"),
     [
         ({"flow": "nonsense"}, "flow: 'nonsense' is not a flow"),
         ({"flow": "shop.misspelt"}, "flow: this process declares no flow 'shop.misspelt'.*known: "),
@@ -317,9 +320,9 @@ async def test_a_tenant_moved_to_another_store_delays_no_other(gesta):
         ({"url": "https://x.example"}, "url"),
     ],
 )
-async def test_a_wrong_subscription_is_refused_and_no_checkpoint_begins(gesta, fields, fault):
+async def test_a_wrong_subscription_is_refused_and_no_checkpoint_begins(gesta, fields, error):
     async with engine_of() as engine:
-        with pytest.raises(BadConfig, match=fault):
+        with pytest.raises(BadConfig, match=error):
             await engine.admin.put_config(webhook.SUBSCRIPTION, "shop", fields)
         assert CHECKPOINT not in {
             one.name for one in await engine.pipeline.environment.stores.checkpoints.checkpoints()
@@ -365,7 +368,7 @@ async def test_a_key_that_masking_made_longer_does_not_block_event_webhooks(
         grown = await engine.submit(Note(), correlation_id=",".join(["a@b.co"] * 73))
         others = await engine.submit(Note(), tenant="other")
         await gesta.settle()
-    assert sorted(told(gesta)) == sorted([("completed", grown.id), ("completed", others.id)])
+    assert sorted(deliveries(gesta)) == sorted([("completed", grown.id), ("completed", others.id)])
 
 
 async def test_a_webhook_that_intake_refuses_is_logged_and_blocks_no_other(
@@ -384,5 +387,5 @@ async def test_a_webhook_that_intake_refuses_is_logged_and_blocks_no_other(
         await engine.submit(Note())
         others = await engine.submit(Note(), tenant="other")
         await gesta.settle()
-    assert told(gesta) == [("completed", others.id)]
+    assert deliveries(gesta) == [("completed", others.id)]
     assert "event webhook refused" in caplog.text

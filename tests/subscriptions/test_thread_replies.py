@@ -194,10 +194,10 @@ async def test_a_lost_checkpoint_causes_no_second_reply(gesta: Harness) -> None:
         )
         events = await engine.pipeline.environment.stores.events.follow(0, 1_000)
         words = consumer._words(events, lambda flow: flow == "ticket.backlog")
-        told = await consumer._status_events(
+        reported = await consumer._status_events(
             events, {at: one for at, one in words.items() if one[0] == "completed"}
         )
-        await consumer._handle(list(told.values()))  # type: ignore[attr-defined]
+        await consumer._handle(list(reported.values()))  # type: ignore[attr-defined]
         await gesta.settle()
     assert len(replies(gesta)) == 1
 

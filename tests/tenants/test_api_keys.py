@@ -144,7 +144,7 @@ async def test_a_key_of_another_tenant_is_not_found(gesta):
 
 
 @pytest.mark.parametrize(
-    ("given", "fault"),
+    ("given", "error"),
     [
         ({"name": ""}, "name"),
         ({"name": "x" * 101}, "name"),
@@ -163,12 +163,12 @@ async def test_a_key_of_another_tenant_is_not_found(gesta):
         ({"tenant": SYSTEM}, "tenant"),
     ],
 )
-async def test_a_wrong_key_is_refused_and_nothing_is_written(gesta, given, fault):
+async def test_a_wrong_key_is_refused_and_nothing_is_written(gesta, given, error):
     async with engine_here() as engine:
         before = await engine.pipeline.environment.stores.vault.listed(("", "", 0), 100)
-        with pytest.raises(InvalidRequest) as error:
+        with pytest.raises(InvalidRequest) as refused:
             await key_of(engine, **given)
-        assert error.value.fields.keys() == {fault}
+        assert refused.value.fields.keys() == {error}
         assert await engine.pipeline.environment.stores.vault.listed(("", "", 0), 100) == before
         assert await engine.pipeline.environment.stores.events.follow(0, 10) == []
 
@@ -353,7 +353,7 @@ async def test_a_key_changed_in_the_store_is_invalid(gesta, forged):
             one for one in await vault.listed((SYSTEM, "", 0), 100) if other.id in one.name
         ]
         if forged == "an earlier version":
-            # Whoever can write into the store would undo the revocation.
+            # A process that can write into the store would undo the revocation.
             await engine.pipeline.keys.revoke("acme", good.id, BOB)
             await vault.put([Encrypted(SYSTEM, mine.name, 3, mine.box)])
         else:

@@ -55,15 +55,15 @@ async def test_every_kind_of_change_is_in_the_audit_log(gesta):
         await admin.pause(credential=f"{KIND}/main", tenant="acme", actor=BOB)
         await admin.pause(tenant="acme", actor=BOB)
         await admin.delete_config(KIND, "main", tenant="acme", actor=BOB)
-        await admin.erase("somebody", tenant="acme", actor=ADA)
+        await admin.erase("a-person", tenant="acme", actor=ADA)
         key, text = await admin.create_key(name="shop", tenant="acme", actor=ADA)
         await admin.revoke_key(key.id, tenant="acme", actor=BOB)
         trail = await admin.audit("acme")
         erased = [one for one in trail if one.what == "subject_erased"]
-        told: list[tuple[str, str, str, dict[str, Any]]] = [
+        reported: list[tuple[str, str, str, dict[str, Any]]] = [
             (one.what, one.about, one.by, one.details) for one in trail if one not in erased
         ]
-        assert told == [
+        assert reported == [
             ("key_revoked", key.id, "bob", {}),
             ("key_created", key.id, "ada", {"name": "shop", "scopes": ["read", "submit"]}),
             (
@@ -107,12 +107,12 @@ async def test_an_erasure_is_logged_under_the_digest_of_the_subject(gesta):
     from gesta import Flow
 
     async with Engine(URL, flows=[Flow("shop.letter", Letter, send)], work=False) as engine:
-        await engine.submit(Letter("somebody"), tenant="acme")
-        assert await engine.admin.erase("somebody", tenant="acme", actor=ADA) == 1
+        await engine.submit(Letter("a-person"), tenant="acme")
+        assert await engine.admin.erase("a-person", tenant="acme", actor=ADA) == 1
         (change,) = await engine.admin.audit("acme")
         assert (change.what, change.by) == ("subject_erased", "ada")
         assert change.about
-        assert "somebody" not in change.about
+        assert "a-person" not in change.about
 
 
 async def test_suppressing_and_unsuppressing_an_address_is_logged_with_the_actor(gesta):
@@ -142,12 +142,12 @@ async def test_suppressing_and_unsuppressing_an_address_is_logged_with_the_actor
 
 
 async def test_a_refused_suppression_is_not_logged(gesta):
-    nobody: Any = "ada"
+    plain_name: Any = "ada"
     async with Engine(URL, flows=[email.flow()], work=False) as engine:
         for given in (
             {"address": "no address"},
             {"reason": ""},
-            {"actor": nobody},
+            {"actor": plain_name},
             {"tenant": "no/tenant"},
         ):
             asked: Any = {"address": "bo@example.com"} | given

@@ -254,8 +254,8 @@ async def test_unreadable_config_delays_the_requests_that_use_it_until_it_is_put
         request = await engine.submit(Letter())
         await let_run(gesta)
         state = (await request.view()).state
-        # It is there, so it is no permanent failure; and nothing was sent without it, so there is
-        # no doubt.
+        # It is there, so it is no permanent failure; and nothing was sent without it, so it is
+        # not unknown.
         assert (state.status, state.reason) == ("queued", "bad_config")
         with pytest.raises(BadConfig, match="put it again"):
             await engine.admin.get_config(KIND, "main")
@@ -291,7 +291,7 @@ async def test_two_changes_at_once_are_both_kept(gesta):
             second.admin.put_config(KIND, "main", {"address": "box 4"}),
         )
         main = await first.admin.get_config(KIND, "main")
-        # Whoever was last, the rotation is not undone by the one who had not seen it.
+        # Whichever was last, the rotation is not undone by the one who had not seen it.
         assert main.secrets["token"][0].version == 2
         assert await first.pipeline.config.of("default").secrets(KIND, "main", "token") == [
             "t-2",

@@ -67,11 +67,11 @@ async def test_the_last_attempt_records_the_config_versions_on_both_events(gesta
         await let_run(gesta)
         await engine.admin.put_config(ROOM, "ops", {"name": "b"})
         await pass_time(gesta, 30)
-        told = [
+        reported = [
             (event.type.split(".")[-2], fields(event.data).get("used"))
             for event in await events_of(engine, request.id)
         ]
-        assert told[1:] == [
+        assert reported[1:] == [
             ("AttemptFailed", {"chat.room/ops": 1}),
             ("AttemptFailed", {"chat.room/ops": 2}),
             ("Failed", {"chat.room/ops": 2}),

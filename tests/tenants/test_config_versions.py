@@ -80,7 +80,7 @@ async def test_one_of_many_concurrent_puts_at_a_version_succeeds(admin):
 
 
 async def test_a_put_returns_what_it_wrote_despite_later_changes(admin, monkeypatch):
-    """The version is the caller's to build on: that of a change by somebody else would let them
+    """The version is the caller's to build on: that of another caller's change would let them
     undo it unseen.
     """
     append = ConfigWriter.append

@@ -194,7 +194,7 @@ async def test_pausing_is_idempotent_and_only_paused_scopes_can_be_resumed(gesta
 
 
 @pytest.mark.parametrize(
-    ("scope", "fault"),
+    ("scope", "error"),
     [
         ({}, "give a flow, a tenant or a credential"),
         ({"flow": "no dots"}, "flow:"),
@@ -206,15 +206,15 @@ async def test_pausing_is_idempotent_and_only_paused_scopes_can_be_resumed(gesta
         ({"tenant": "acme", "reason": "x" * 501}, "reason:"),
     ],
 )
-async def test_a_wrong_scope_is_refused(gesta, scope, fault):
+async def test_a_wrong_scope_is_refused(gesta, scope, error):
     async with engine_of(Provider()) as engine:
-        with pytest.raises(BadScope, match=fault):
+        with pytest.raises(BadScope, match=error):
             await engine.admin.pause(**scope)
         assert await engine.pipeline.environment.stores.events.follow(0, 10) == []
 
 
 async def test_an_endpoint_is_disabled_during_a_pause(gesta):
-    """The receiver says 410 while somebody pauses the tenant: both are on record."""
+    """The receiver says 410 while a person pauses the tenant: both are on record."""
     async with Engine(URL, flows=[webhook.flow()]) as engine:
         fields = {"url": "https://example.com/hook", "secret": "whsec_" + "A" * 32}
         await engine.admin.put_config("webhook.endpoint", "shop", fields)

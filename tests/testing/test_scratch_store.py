@@ -25,7 +25,7 @@ from gesta.testing.scratch_store import (
     server_url,
 )
 
-NOBODY = "postgresql://ada:secret@127.0.0.1:1/shop"
+NO_SERVER = "postgresql://ada:secret@127.0.0.1:1/shop"
 
 
 @pytest.fixture
@@ -66,7 +66,7 @@ async def test_a_named_store_is_taken_as_it_is(tmp_path):
 
 async def test_a_schema_that_the_user_names_is_refused(tmp_path, capsys):
     with pytest.raises(BadSettings, match="omit schema="):
-        async with chosen(f"{NOBODY}?schema=shop", tmp_path):
+        async with chosen(f"{NO_SERVER}?schema=shop", tmp_path):
             pytest.fail("it was opened")
     assert capsys.readouterr().err == ""
 
@@ -75,7 +75,7 @@ async def test_a_server_that_does_not_answer_is_reported_without_its_password(tm
     with pytest.raises(
         StoreError, match=r"^postgresql://127.0.0.1:1/shop: .*Errno 111.*; is the server running"
     ) as failed:
-        async with chosen(NOBODY, tmp_path):
+        async with chosen(NO_SERVER, tmp_path):
             pytest.fail("it was opened")
     assert "secret" not in str(failed.value)
     assert capsys.readouterr().err == ""
@@ -156,13 +156,15 @@ async def test_a_missing_server_package_is_reported_with_its_remedy(tmp_path, mo
 
 
 def test_parameters_of_the_adapter_are_not_sent_to_the_server():
-    assert server_url(f"{NOBODY}?pool=3&sslmode=disable&schema=x") == f"{NOBODY}?sslmode=disable"
-    assert server_url(NOBODY) == NOBODY
+    assert (
+        server_url(f"{NO_SERVER}?pool=3&sslmode=disable&schema=x") == f"{NO_SERVER}?sslmode=disable"
+    )
+    assert server_url(NO_SERVER) == NO_SERVER
 
 
 @pytest.mark.parametrize(
     ("url", "expected"),
-    [(None, True), ("postgresql", True), (NOBODY, True), ("sqlite:///shop.db", False)],
+    [(None, True), ("postgresql", True), (NO_SERVER, True), ("sqlite:///shop.db", False)],
 )
 def test_what_is_fresh(url, expected):
     assert is_fresh(url) is expected
@@ -177,7 +179,7 @@ def test_a_bench_that_leaves_requests_behind_refuses_a_store_that_stays(tmp_path
 
 def test_a_bench_on_a_server_that_does_not_answer_leaves_no_files(tmp_path):
     with pytest.raises(StoreError, match="is the server running"):
-        run_bench(Plan(requests=10, store=ChosenStore(NOBODY)), folder=str(tmp_path))
+        run_bench(Plan(requests=10, store=ChosenStore(NO_SERVER)), folder=str(tmp_path))
     assert list(tmp_path.iterdir()) == []
 
 

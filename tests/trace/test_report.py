@@ -94,9 +94,9 @@ def test_an_id_in_a_string_or_in_prose_is_no_evidence(tmp_path):
         ),
         ("tests/test_x.py", "X = 1  # R1-1\n", "tests/test_x.py:1: names R1-1 outside of a test"),
         (
-            "tests/road.py",
+            "tests/pipeline.py",
             "def send():\n    assert x  # R1-1\n",
-            "tests/road.py:2: names R1-1 outside of a test",
+            "tests/pipeline.py:2: names R1-1 outside of a test",
         ),
     ],
 )

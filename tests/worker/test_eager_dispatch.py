@@ -107,7 +107,7 @@ async def test_a_process_that_dies_right_after_the_commit_leaves_the_request_unk
         await die(dying)
     async with engine_of(provider, on_unknown=policy) as engine:
         await pass_time(gesta, 6)
-        # K-5: nobody knows that it was not called, so the flow's policy decides.
+        # K-5: no record shows that it was not called, so the flow's policy decides.
         assert await types_of(engine, request.id) == ["RequestCreated", *ending]
     assert len(provider.calls) == calls
 
@@ -119,7 +119,7 @@ async def test_a_job_whose_answer_was_lost_is_found_and_executed_once(gesta, por
         ports.transactions.fail("project", answer_lost=True)
         request = await engine.submit(Note())
         await pass_time(gesta, 3)
-        # Ours, under a lease that is renewed: nobody else would ever look for it.
+        # Ours, under a lease that is renewed: no other process would ever look for it.
         assert await types_of(engine, request.id) == ["RequestCreated", "Completed"]
         assert engine.pipeline.pool._free == {FLOW: engine.pipeline.flows[FLOW].concurrency}
     assert len(provider.calls) == 1
@@ -181,13 +181,13 @@ async def test_a_job_that_comes_under_a_lease_that_is_over_is_not_called_under_i
         assert provider.calls == []
         ports.transactions.heal()
         await pass_time(gesta, 10)
-        # S0-5, K-12: another worker may have had it since; this one found it again, and in doubt.
+        # S0-5, K-12: another worker may have had it since; this one found it again, and unknown.
         assert await types_of(engine, request.id) == ["RequestCreated", "OutcomeUnknown"]
     assert provider.calls == []
 
 
 async def put_slowly(ports) -> asyncio.Event:
-    """Whoever projects hears of it only when the event is set; the store has done it by then."""
+    """The projector sees it only when the event is set; the store has done it by then."""
     go_on = asyncio.Event()
 
     async def slow(original, *args):
@@ -230,9 +230,9 @@ async def test_a_slot_that_a_take_asked_for_is_not_offered_a_second_time(gesta, 
         assert engine.pipeline.pool._free == {FLOW: 1}
 
 
-@pytest.mark.parametrize("is_doubt_first", [True, False])
+@pytest.mark.parametrize("is_unknown_first", [True, False])
 async def test_a_look_for_lost_takes_beside_an_offer_makes_no_second_take_of_it(
-    gesta, ports, is_doubt_first
+    gesta, ports, is_unknown_first
 ):
     gate, a, b = Gate(), Gate(), Gate()
 
@@ -251,7 +251,7 @@ async def test_a_look_for_lost_takes_beside_an_offer_makes_no_second_take_of_it(
     ):
         await let_run(gesta)
         go_on = await put_slowly(ports)
-        requests = [] if is_doubt_first else [await engine.submit(Note())]
+        requests = [] if is_unknown_first else [await engine.submit(Note())]
         await let_run(gesta)
         # For a while after this the queue is asked what is ours.
         ports.queue.fail("take")

@@ -1,4 +1,4 @@
-"""When the next take follows: at once where the queue may have more, otherwise when there is news
+"""When the next take follows: at once where the queue may have more, otherwise after a notification
 or the next job falls due.
 """
 

@@ -17,7 +17,7 @@ async def test_a_request_that_is_cancelled_while_a_pause_takes_hold_of_its_job_d
     gesta, monkeypatch
 ):
     provider = Provider()
-    told: list[str] = []
+    reported: list[str] = []
     async with engine_of(provider) as engine:
         await let_run(gesta)
         await engine.admin.pause(flow=FLOW)
@@ -26,14 +26,14 @@ async def test_a_request_that_is_cancelled_while_a_pause_takes_hold_of_its_job_d
 
         async def held(*args: Any, **options: Any) -> None:
             # The worker has read pause and request, and its hold is on the way.
-            if not told:
-                told.append(await request.cancel())
+            if not reported:
+                reported.append(await request.cancel())
             await hold(*args, **options)
 
         monkeypatch.setattr(JobRelease, "hold", held)
         request = await engine.submit(Note())
         await pass_time(gesta, 5)
-        assert (told, await request.status()) == (["queued"], "cancelled")
+        assert (reported, await request.status()) == (["queued"], "cancelled")
         assert await engine.pipeline.environment.stores.job_inspection.jobs("", 10) == []
     assert provider.calls == []
 

@@ -64,7 +64,7 @@ async def test_what_a_take_brought_whose_answer_was_lost_is_done_beside_short_jo
         for _ in range(5):
             await pass_time(gesta, 1)
             await engine.submit(Note())
-        assert await request.status() == "completed", "and it is in no doubt: nothing was called"
+        assert await request.status() == "completed", "and it is not unknown: nothing was called"
 
 
 async def test_the_late_failure_of_an_attempt_that_was_given_up_ends_no_other_lease(gesta, ports):

@@ -1,5 +1,5 @@
-"""The store is out of reach for long, for one station after the other: none crashes, and each goes
-on by itself once it is back.
+"""The store is out of reach for long, for one component after the other: none crashes, and each
+goes on by itself once it is back.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from tests.world import (
 
 #: Longer than every lease and every pause between two tries.
 OUTAGE_SECONDS = 30.0
-#: Every station looks at the store again this soon.
+#: Every component looks at the store again this soon.
 AGAIN_SECONDS = 15.0
 REST: dict[Part, tuple[Part, ...]] = {
     "projector": ("worker", "sweeper"),
@@ -45,7 +45,7 @@ REST: dict[Part, tuple[Part, ...]] = {
 
 @pytest.fixture(autouse=True)
 def crashes(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
-    """A store that fails is no crash of a station: that would be told as a fault of gesta."""
+    """A store that fails is no crash of a component: that would be logged as a bug of gesta."""
     found: list[str] = []
     monkeypatch.setattr(
         Telemetry, "crashed", lambda _, component, error: found.append(f"{component}: {error!r}")
@@ -57,7 +57,7 @@ def crashes(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
 @asynccontextmanager
 async def one_part(provider: Provider, part: Part, **settings: Any) -> Any:
     """An engine whose ports fail on demand runs this part alone; another one, whose ports do not,
-    runs the rest of the road.
+    runs the rest of the pipeline.
     """
 
     def engine(*parts: Part) -> Engine:
@@ -211,13 +211,13 @@ async def test_what_a_resume_left_held_is_let_go(gesta, ports):
 
 
 async def test_subscriptions_go_on_and_tell_everything_once(gesta, ports):
-    told: list[tuple[str, str]] = []
+    reported: list[tuple[str, str]] = []
     rest = Engine(URL, flows=[note_flow(Provider())], work=Work(frozenset({"worker", "sweeper"})))
     alone = Engine(URL, flows=[note_flow(Provider())], work=Work(frozenset({"projector"})))
 
     @alone.on(FLOW, name="ledger")
     async def book(event: Any) -> None:
-        told.append((event.request_id, event.status))
+        reported.append((event.request_id, event.status))
 
     async with rest, alone:
         before = await rest.submit(Note())
@@ -225,7 +225,7 @@ async def test_subscriptions_go_on_and_tell_everything_once(gesta, ports):
         await outage(gesta, ports)
         after = await rest.submit(Note())
         await back(gesta, ports)
-        assert told == [
+        assert reported == [
             (one.id, word) for one in (before, after) for word in ("created", "completed")
         ]
 
@@ -270,7 +270,7 @@ async def test_a_store_that_is_silent_is_asked_once_and_logged(gesta, ports):
         assert await health.not_ready() == {}
 
 
-async def test_a_station_that_is_gone_or_crashes_is_not_alive(gesta, crashes):
+async def test_a_component_that_is_gone_or_crashes_is_not_alive(gesta, crashes):
     async with Engine(URL, flows=[note_flow(Provider())]) as engine:
         health, pipeline = ProcessHealth(), engine.pipeline
         health.watch(pipeline)

@@ -30,10 +30,10 @@ FILE = File(87654321, date(1980, 2, 3), {"Ana Lima": "a friend"}, Name("Benedita
 
 
 def test_numbers_dates_names_of_things_and_parts_of_dataclasses_are_hidden():
-    told = discreet(
+    reported = discreet(
         Rejected("no", "87654321 of 1980-02-03, Ana Lima, a friend of Benedita"), FILE, ()
     )
-    assert told == Rejected("no", "[hidden] of [hidden], [hidden], [hidden] of [hidden]")
+    assert reported == Rejected("no", "[hidden] of [hidden], [hidden], [hidden] of [hidden]")
 
 
 def test_a_reason_is_hidden_like_a_detail_and_a_target():

@@ -1,6 +1,6 @@
 """One attempt, safely: the guard, the call, the outcome, the retry.
 
-What dies or lies is in test_worker_deaths.py and test_worker_faults.py.
+What dies or lies is in test_worker_deaths.py and test_worker_errors.py.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from tests.world import (
 )
 
 
-async def test_a_request_goes_the_whole_road(gesta):
+async def test_a_request_goes_through_the_whole_pipeline(gesta):
     provider = Provider(Done(id="p-1"))
     async with engine_of(provider) as engine:
         request = await engine.submit(Note("hi"))
@@ -261,7 +261,7 @@ async def test_no_more_calls_run_at_once_than_the_flow_allows(gesta):
     assert most == 3
 
 
-async def test_a_held_job_is_not_executed_by_anybody_else(gesta):
+async def test_a_held_job_is_not_executed_by_another_worker(gesta):
     gate, provider = Gate(), Provider()
     provider.script.append(gate)
     async with engine_of(provider) as first, engine_of(provider) as second:

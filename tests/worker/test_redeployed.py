@@ -50,8 +50,8 @@ async def test_a_resend_that_was_planned_is_not_made_when_the_flow_no_longer_rel
 
 
 async def test_a_freed_slot_is_used_at_once_although_another_flow_is_idle(gesta):
-    """The worker used to wait for news of the queue while the next job had been ready all the
-    time.
+    """The worker used to wait for a notification of the queue while the next job had been ready all
+    the time.
     """
     provider, idle = Provider(), Provider()
 

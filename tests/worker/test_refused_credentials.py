@@ -322,8 +322,8 @@ async def test_another_process_that_declares_another_secret_tries_again(gesta):
     async with program("old", refused) as engine:
         request = await engine.submit(Note())
         await let_run(gesta)
-        (told,) = await paused_events(engine)
-        assert "old" not in str(told)
+        (event,) = await paused_events(engine)
+        assert "old" not in str(event)
     async with program("old", refused) as engine:
         await pass_time(gesta, 30)
         assert len(refused.calls) == 1, "the same secret is not tried again"
@@ -361,8 +361,8 @@ async def test_secrets_and_personal_data_do_not_stand_in_the_pause(gesta):
         await engine.admin.put_config(ACCOUNT, "main", {"token": "tok-revoked-1"})
         await engine.submit(Note())
         await let_run(gesta)
-        (told,) = await paused_events(engine)
-        assert told["reason"] == "invalid_auth: it said [hidden] is no token"
+        (event,) = await paused_events(engine)
+        assert event["reason"] == "invalid_auth: it said [hidden] is no token"
 
 
 class Letter(Payload, frozen=True):

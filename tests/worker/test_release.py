@@ -1,4 +1,4 @@
-"""A job that is given back and is ready at once: it may come again before the one who gave it back
+"""A job that is released and ready at once: it may come again before the worker that released it
 has heard that it could.
 """
 

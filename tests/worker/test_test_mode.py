@@ -1,5 +1,5 @@
-"""Test requests: they reach the sandbox and nobody else, whatever the tenant has stored, and touch
-nothing of what is live.
+"""Test requests: they reach the sandbox and no other server, whatever the tenant has stored, and
+touch nothing of what is live.
 """
 
 from __future__ import annotations

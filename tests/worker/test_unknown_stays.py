@@ -1,4 +1,4 @@
-"""An attempt that calls nobody ends no doubt about the one before it."""
+"""An attempt without a call does not resolve the one before it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class New(Payload, frozen=True):
 
 
 async def test_an_unknown_outcome_is_not_resolved_by_a_payload_that_no_longer_fits(gesta):
-    """The second attempt calls nobody; the first may have had its effect."""
+    """The second attempt calls no provider; the first may have had its effect."""
     rules, first, second = Rules(on_unknown="resend"), Provider(Unknown("no_answer")), Provider()
     async with Engine(URL, flows=[Flow("test.p", Old, first.execute, rules)]) as engine:
         request = await engine.submit(Old("x"))

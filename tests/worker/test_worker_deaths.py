@@ -36,7 +36,7 @@ async def test_a_worker_that_dies_with_a_job_is_followed_by_another_when_the_lea
         await die(dying)
     async with engine_of(provider) as engine:
         await let_run(gesta)
-        # S0-5: held by nobody any more, but not before the lease has ended.
+        # S0-5: held by no worker any more, but not before the lease has ended.
         assert len(provider.calls) == 1
         await pass_time(gesta, 5)
         # K-4: the lost attempt counts as one, and the next has the same key.
@@ -72,7 +72,7 @@ async def test_a_job_taken_by_a_process_that_died_before_the_call_is_possibly_ex
         await die(dying)
     async with engine_of(provider, on_unknown=policy) as engine:
         await pass_time(gesta, 6)
-        # K-5: nobody knows that it was not called, so the flow's policy decides.
+        # K-5: no record shows that it was not called, so the flow's policy decides.
         assert await types_of(engine, request.id) == ["RequestCreated", *ending]
     assert len(provider.calls) == calls - 1
 
@@ -95,7 +95,7 @@ async def test_an_outcome_recorded_before_the_crash_is_not_executed_again(gesta,
         await die(dying)
     async with engine_of(provider) as engine:
         await pass_time(gesta, 6)
-        # K-9, S0-9: the redelivered job finds the end on record, is acked and calls nobody.
+        # K-9, S0-9: the redelivered job finds the end on record, is acked and calls no provider.
         assert await engine.pipeline.environment.stores.live_jobs([f"{request.id}-1"]) == set()
         assert await types_of(engine, request.id) == ["RequestCreated", "Completed"]
     assert len(provider.calls) == 1
@@ -150,7 +150,7 @@ async def test_a_worker_that_was_frozen_before_the_call_does_not_make_it(gesta, 
             assert len(provider.calls) == 1
             thaw.set()
             await let_run(gesta)
-            # K-12: it wakes up, finds its lease gone and calls nobody.
+            # K-12: it wakes up, finds its lease gone and calls no provider.
             assert len(provider.calls) == 1
             assert await types_of(second, request.id) == [
                 "RequestCreated",
@@ -374,7 +374,7 @@ async def test_stopping_ends_although_the_store_takes_nothing_any_more(gesta, po
     await pass_time(gesta, 11)
     assert stopping.done()
     assert len(provider.calls) == 1
-    # What could not be recorded stands in doubt at the next start: it is not lost, and not sent
+    # What could not be recorded is unknown at the next start: it is not lost, and not sent
     # again blindly.
     async with engine_of(provider, on_unknown="manual") as engine:
         await pass_time(gesta, 6)

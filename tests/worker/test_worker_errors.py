@@ -365,16 +365,16 @@ async def test_only_the_winner_of_the_journal_calls(gesta, ports):
     async with engine_of(provider, on_unknown="manual", journal=True) as engine:
         await let_run(gesta)
 
-        async def somebody_was_faster(original, entries):
+        async def another_was_faster(original, entries):
             ports.transactions.heal()
             await append_raw(engine, request.id, 1, "AttemptStarted.v1", b'{"attempt":1,"key":"k"}')
             return await original(entries)
 
-        ports.transactions.replace("record", somebody_was_faster)
+        ports.transactions.replace("record", another_was_faster)
         request = await engine.submit(Note())
         await pass_time(gesta, 2)
         assert provider.calls == []
-        # R1-21: begun and not ended by whoever it was: in doubt, so the flow's policy decides.
+        # R1-21: begun and not ended: unknown, so the flow's policy decides.
         assert await result(request) == Unknown("lease_lost")
 
 
@@ -415,7 +415,7 @@ async def test_a_call_back_that_met_a_running_attempt_holds_after_its_failure(ge
             nonlocal first
             answer = await original(entries)
             if first:
-                # Told that an attempt runs; before the wish is written down, the attempt has
+                # It sees that an attempt runs; before the cancellation is recorded, the attempt has
                 # failed.
                 first = False
                 gate.opened.set()

@@ -16,7 +16,7 @@ from gesta.engine.request import Request
 from gesta.errors import BadInput, InvalidRequest
 from gesta.flows.channels import unknown_flow
 from gesta.flows.payment.gateway import Gateway, Window
-from gesta.flows.payment.gateways import installed
+from gesta.flows.payment.transaction_flow import gateways_of
 from gesta.flows.validation import actor_errors, tenant_errors
 from gesta.intake.submit import Accepted
 from gesta.intake.submit_options import subject_errors
@@ -276,7 +276,8 @@ class Admin(ConfigAdmin):
     ) -> Report:
         """Compare the ledger of an account at a gateway with the record, and correct the record.
 
-        `gateway` is the code of a payment.gateway config. `gateways`: those that the program adds.
+        `gateway` is the code of a payment.gateway config. `gateways`: by default those of gesta and
+        of the flows of the program.
         Repeat it, also with overlapping windows: what is corrected once is not corrected again.
         """
         _check_actor(actor)
@@ -286,7 +287,7 @@ class Admin(ConfigAdmin):
         return await self._pipeline.reconciler.run(
             gateway,
             window,
-            gateways=installed() if gateways is None else gateways,
+            gateways=gateways_of(self._pipeline.flows.values()) if gateways is None else gateways,
             tenant=tenant,
             actor=actor,
         )

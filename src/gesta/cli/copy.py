@@ -217,7 +217,7 @@ async def _copied(
 def _tell_what_is_next(report: CopyReport, taking: Home, tenant: str | None, key: str) -> None:
     scope = "--everything" if tenant is None else f"--tenant {tenant}"
     if report.is_new:
-        doubt = (
+        unknown = (
             f", {report.possibly_executed} of them possibly executed"
             if report.possibly_executed
             else ""
@@ -225,7 +225,7 @@ def _tell_what_is_next(report: CopyReport, taking: Home, tenant: str | None, key
         stored = f", {report.stored_jobs} jobs of slow endpoints" if report.stored_jobs else ""
         tell(
             f"events copied and verified, {report.claims} keys, {report.secrets} secrets,"
-            f" {report.jobs} live jobs{doubt}{stored}; the source takes no more writes"
+            f" {report.jobs} live jobs{unknown}{stored}; the source takes no more writes"
         )
     else:
         tell("was copied there before; nothing was changed")

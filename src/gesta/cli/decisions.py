@@ -14,7 +14,6 @@ from gesta.cli.command import FAILED
 from gesta.cli.invocation import By, Invocation
 from gesta.cli.output import (
     Json,
-    Status,
     print_answer,
     print_json,
     progress_bar,
@@ -23,6 +22,7 @@ from gesta.cli.output import (
     table,
     tell,
 )
+from gesta.domain.lifecycles import Status
 
 if TYPE_CHECKING:
     from gesta.api_types.bulk import BulkAction, BulkProgress, BulkRefusal, BulkSample

@@ -36,11 +36,11 @@ class Choice:
     group: ClassVar = "dlq "
 
     request_id: Annotated[
-        str | None, typer.Argument(metavar="[ID]", help="Id or key of a request; or --all.")
+        str | None, typer.Argument(metavar="[ID]", help="Id or key of a request; or a filter.")
     ] = None
-    every: Annotated[bool, typer.Option("--all", help="All dead letters that fit the filters.")] = (
-        False
-    )
+    every: Annotated[
+        bool, typer.Option("--all", help="All dead letters; needless with a filter.")
+    ] = False
     flow: OfFlow = None
     reason: OfReason = None
     dry_run: DryRun = False
@@ -54,13 +54,12 @@ class Choice:
 
     def check(self) -> None:
         """Refuse a choice of several kinds at once."""
-        chosen = [self.request_id is not None, self.every, self.resume is not None]
-        filters = self.flow or self.reason or self.dry_run
-        if sum(chosen) != 1 or (filters and not self.every):
-            raise typer.BadParameter(
-                "give an ID, or --all, with --flow, --reason and --dry-run where you need them, or"
-                " --resume"
-            )
+        by_filter = bool(self.every or self.flow or self.reason)
+        chosen = [self.request_id is not None, by_filter, self.resume is not None]
+        if sum(chosen) != 1:
+            raise typer.BadParameter("give an ID, or --flow, --reason or --all, or --resume")
+        if not by_filter and self.dry_run:
+            raise typer.BadParameter("--dry-run needs --flow, --reason or --all")
 
 
 async def list_letters(

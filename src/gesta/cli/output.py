@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from shutil import get_terminal_size
-from typing import TYPE_CHECKING, Annotated, Literal, TextIO, TypeVar
+from typing import TYPE_CHECKING, Annotated, TextIO, TypeVar
 
 import msgspec
 import typer
@@ -36,17 +36,6 @@ STATUS_STYLES = {
     "bad": "red",
 }
 
-Status = Literal[
-    "queued",
-    "waiting",
-    "sent",
-    "completed",
-    "compensated",
-    "failed",
-    "expired",
-    "cancelled",
-    "unknown",
-]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 GlobalJson = Annotated[
     bool,

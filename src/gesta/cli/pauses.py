@@ -72,7 +72,7 @@ async def pause(
         if flow is not None and backend.engine is not None:
             await _refuse_unknown(await backend.store("--flow"), flow)
         if tenant is None:
-            made = await _pause_everybody(backend, flow, reason, person)
+            made = await _pause_all_tenants(backend, flow, reason, person)
         else:
             made = await backend.client.pause(
                 flow=flow, credential=credential, reason=reason, by=person
@@ -103,7 +103,7 @@ async def resume(
     async with call.backend() as backend:
         try:
             if tenant is None:
-                held = await _resume_everybody(backend, flow, person)
+                held = await _resume_all_tenants(backend, flow, person)
             else:
                 held = await backend.client.resume(flow=flow, credential=credential, by=person)
         except NotFound:
@@ -112,7 +112,7 @@ async def resume(
         print_answer({"held": held}, str(held), note, as_json=as_json)
 
 
-async def _pause_everybody(
+async def _pause_all_tenants(
     backend: Backend, flow: str | None, reason: str, person: str
 ) -> PauseRepresentation:
     from gesta.admin.representations import pause_representation
@@ -124,7 +124,7 @@ async def _pause_everybody(
     return pause_representation(made, 0)
 
 
-async def _resume_everybody(backend: Backend, flow: str | None, person: str) -> int:
+async def _resume_all_tenants(backend: Backend, flow: str | None, person: str) -> int:
 
     admin = (await backend.store(_everybodys(backend, flow))).admin
     if flow is None:
@@ -186,7 +186,7 @@ async def _not_paused(backend: Backend, scope: Scope, place: Target) -> NotFound
     more = (
         f"paused: {', '.join(named)}"
         if named
-        else f"nothing is paused for everybody or for tenant {backend.tenant}"
+        else f"nothing is paused for all tenants or for tenant {backend.tenant}"
     )
     return NotFound("pause", str(scope), f"; {more}")
 
@@ -206,7 +206,7 @@ async def _list(backend: Backend, place: Target, *, as_json: bool) -> None:
             str(one.held),
         ),
         folded=("paused", "by", "reason"),
-        nothing=f"nothing is paused for everybody or for tenant {backend.tenant}, and no jobs are"
+        nothing=f"nothing is paused for all tenants or for tenant {backend.tenant}, and no jobs are"
         f" held; of another tenant: {place.process('pause --list --tenant NAME')}",
         as_json=as_json,
     )

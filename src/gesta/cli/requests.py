@@ -14,7 +14,6 @@ from gesta.cli.command import FAILED
 from gesta.cli.invocation import Invocation
 from gesta.cli.output import (
     Json,
-    Status,
     print_items,
     print_json,
     print_list,
@@ -23,6 +22,7 @@ from gesta.cli.output import (
     table,
     tell,
 )
+from gesta.domain.lifecycles import Status
 from gesta.errors import InvalidRequest, OutcomeTimeout
 
 if TYPE_CHECKING:
@@ -173,7 +173,7 @@ async def list_requests(
     cursor: Cursor = None,
     as_json: Json = False,
 ) -> None:
-    """List requests, newest first."""
+    """List requests, newest first; those with an id of the caller are sorted by that id."""
     from gesta.admin.wording import note, span, state_of
     from gesta.api_types.requests import RequestRepresentation
     from gesta.api_types.structs import ListOf

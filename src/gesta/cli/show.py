@@ -68,7 +68,7 @@ def _summary(
     content = f"(flow {state.flow} is not declared here; name its program with --app)"
     if payload is not None:
         content = msgspec.json.encode(payload).decode()
-    doubt = "yes, the effect may have happened" if state.in_doubt else ""
+    executed = "yes, the effect may have happened" if state.in_doubt else ""
     is_cancelling = state.cancel_requested and not state.is_terminal
     return facts(
         {
@@ -84,7 +84,7 @@ def _summary(
             "expires": moment_and_distance(state.expires_at, now_ms),
             "held": "" if held_by is None else held_by.sentence,
             "cancel": "requested; the running attempt finishes first" if is_cancelling else "",
-            "possibly executed": doubt,
+            "possibly executed": executed,
             "reason": state.reason,
             "detail": state.detail,
             "provider id": state.provider_id,

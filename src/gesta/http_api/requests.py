@@ -180,7 +180,7 @@ async def show(call: Call) -> Answer:
 
 
 async def listing(call: Call) -> Answer:
-    """The tenant's requests, newest first.
+    """The tenant's requests, newest first; those with an id of the caller are sorted by that id.
 
     The list may lag by some milliseconds. A search by key, and a request read by its id, never lag.
     """

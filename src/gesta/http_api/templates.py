@@ -40,7 +40,7 @@ class Preview(Asked, frozen=True):
     locale: Locale | None = None
 
 
-class Trial(Asked, frozen=True):
+class TestSend(Asked, frozen=True):
     """`destination`: the other fields of the flow's payload, such as the recipient."""
 
     flow: str
@@ -76,7 +76,7 @@ async def preview_template(call: Call) -> Answer:
 
 async def try_template(call: Call) -> Answer:
     """Send a template as a normal request. The answer is that of submit."""
-    asked: Trial = call.body
+    asked: TestSend = call.body
     code = call.params["code"]
     try:
         flow = call.engine.flow(asked.flow)
@@ -171,7 +171,7 @@ ROUTES = [
         "Send a template as a test",
         "templates",
         query=Wait,
-        body=Trial,
+        body=TestSend,
         answer=Submitted,
         status=202,
         problems=(200, 404, 409),

@@ -87,7 +87,9 @@ def parameters_of(name: str, handler: Callable[..., Any], request_type: type) ->
     request, types = None, {}
     for parameter in signature.parameters.values():
         hint = hints.get(parameter.name, Any)
-        if hint is request_type or (hint is Any and parameter.name == "request"):
+        # Litestar's may have type arguments.
+        is_request = request_type in (hint, get_origin(hint))
+        if is_request or (hint is Any and parameter.name == "request"):
             request = parameter.name
         elif _is_dependency(parameter.default) or any(map(_is_dependency, get_args(hint)[1:])):
             raise BadFlow(

@@ -80,7 +80,7 @@ class JobRequest:
         """Raises BadBody, a ValueError, which fails the job unless the handler catches it."""
         try:
             return msgspec.json.decode(self._call.body)
-        except ValueError:
+        except (ValueError, RecursionError):
             raise BadBody("BAD_ARGUMENTS", "The body of the call is not JSON") from None
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -41,6 +41,9 @@ class EndpointOptions:
     timeout_seconds: float = 1_800.0
     #: Jobs that run at the same time in one process.
     concurrency: int = 10
+    #: The body of a call, for a handler that takes the request itself. None: JSON, or no body.
+    #: `json`: JSON, and a call without a body is refused. `text`: any text.
+    body: Literal["json", "text"] | None = None
     #: Names of headers that are stored and given to the handler. None by default.
     headers: Iterable[str] = ()
     #: (the call) → the person it is about. Erasing that person erases the call and its result.
@@ -58,15 +61,19 @@ class Endpoint:
     headers: frozenset[str]
     #: The handler's arguments from a job that another service created. Raises ValueError.
     arguments: Callable[[StoredJob], dict[str, Any]]
+    #: Whether the handler takes the request itself, and so the body.
+    takes_body: bool
 
     @property
     def is_personal(self) -> bool:
         return self.options.subject is not None
 
     def call(self, **fields: Any) -> EndpointCall:
-        """Raises JobProblem if it cannot be stored."""
+        """Raises JobProblem if it cannot be stored, or the handler could not read its body."""
         call = self.call_type(**fields)
         check_storable(call)
+        if self.takes_body:
+            check_body(call.body, self.options.body)
         if self.options.subject is None:
             return call
         subject = of_program(f"subject= of the endpoint {self.name}", self.options.subject, call)
@@ -95,13 +102,29 @@ def check_storable(call: EndpointCall) -> None:
         raise JobProblem(413, "too_large", text)
 
 
+def check_body(body: str, expected: Literal["json", "text"] | None) -> None:
+    """Raises JobProblem for a body that is not what the endpoint declares."""
+    if expected == "text" or (expected is None and not body):
+        return
+    try:
+        msgspec.json.decode(body)
+    except (ValueError, RecursionError):
+        raise JobProblem(400, "bad_body", "The body must be JSON") from None
+
+
 def endpoint_of(
     name: str,
     handler: Handler,
     arguments: Callable[[StoredJob], dict[str, Any]],
     options: EndpointOptions,
+    *,
+    takes_body: bool,
 ) -> Endpoint:
     """Raises BadFlow for options that cannot be."""
+    if options.body not in (None, "json", "text"):
+        raise BadFlow(name, "body must be 'json' (required) or 'text'; without it: JSON, or none")
+    if options.body is not None and not takes_body:
+        raise BadFlow(name, "body= is for a handler that takes the request; this one does not")
     if options.on_unknown not in ("resend", "manual"):
         raise BadFlow(name, "on_unknown must be 'resend' (run the handler again) or 'manual'")
     call: type[EndpointCall] = msgspec.defstruct(  # type: ignore[assignment]
@@ -136,7 +159,15 @@ def endpoint_of(
         request_id=lambda payload: payload.id,
         reasons=frozenset({"BAD_ARGUMENTS", "RESULT_NOT_STORABLE", "RESULT_TOO_LARGE"}),
     )
-    return Endpoint(name, flow, call, options, checked_headers(name, options.headers), arguments)
+    return Endpoint(
+        name=name,
+        flow=flow,
+        call_type=call,
+        options=options,
+        headers=checked_headers(name, options.headers),
+        arguments=arguments,
+        takes_body=takes_body,
+    )
 
 
 async def _keep(value: Any, call: EndpointCall, attempt: Attempt) -> Outcome:

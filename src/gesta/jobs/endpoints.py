@@ -88,7 +88,7 @@ class EndpointsCore(ABC):
                 # Starlette calls with the request alone, the others by name.
                 request = args[0] if args else given.pop(self.request_name)
                 try:
-                    answer = await self._accept(endpoint, parameters, request, given)
+                    answer = await self._accept(endpoint, request, given)
                 except Exception as error:
                     problem = problem_of(error)
                     if problem is None:
@@ -114,7 +114,13 @@ class EndpointsCore(ABC):
         async def execute(call: EndpointCall) -> Any:
             return await handler(**parameters.restored(call))
 
-        endpoint = endpoint_of(name, execute, parameters.of_job, options_of(name, given))
+        endpoint = endpoint_of(
+            name,
+            execute,
+            parameters.of_job,
+            options_of(name, given),
+            takes_body=parameters.request is not None,
+        )
         self.engine.add(endpoint.flow)
         self._endpoints[name] = endpoint
         if self._shared and not endpoint.is_personal:
@@ -126,9 +132,7 @@ class EndpointsCore(ABC):
         if event.tenant in self._shared:
             await self._shared[event.tenant].mirror(event)
 
-    async def _accept(
-        self, endpoint: Endpoint, parameters: Parameters, request: Any, given: dict[str, Any]
-    ) -> Answer:
+    async def _accept(self, endpoint: Endpoint, request: Any, given: dict[str, Any]) -> Answer:
         """202 with the job and where to ask for it; the same call under the same id again."""
         try:
             job_id = job_id_of(request.headers.get(ID_HEADER))
@@ -140,7 +144,7 @@ class EndpointsCore(ABC):
             headers=allowed_headers(request.headers.items(), endpoint.headers),
             route_params={name: encode_value(one) for name, one in request.path_params.items()},
             query_params=gathered(request.query_params.multi_items()),
-            body="" if parameters.request is None else await _text(request),
+            body=await _text(request) if endpoint.takes_body else "",
         )
         made = await self.engine.submit(
             call, tenant=self.tenant_of(request.headers), priority=endpoint.priority(call)

@@ -38,6 +38,8 @@ LEASE_SECONDS, BEAT_SECONDS = 60.0, 15.0
 BUSY_SECONDS, IDLE_SECONDS = 0.1, 1.0
 #: Jobs that one process holds at most.
 HELD_MAX = 50
+#: A job at which the store fails so often in a row, and at no other job, is itself the reason.
+FAILURES_MAX = 3
 _log = logging.getLogger("gesta.jobs")
 
 
@@ -73,6 +75,10 @@ class SharedJobs:
         self._held: dict[str, tuple[Held, Request]] = {}
         #: Claimed and not yet adopted. They stay when the store fails in between.
         self._claimed: list[ClaimedJob] = []
+        #: Job → how often in a row the store failed at it.
+        self._failures: dict[str, int] = {}
+        #: Jobs that cannot be read, each logged once.
+        self._quarantined: set[str] = set()
         self._beat_at = 0.0
         self._worker = ""
 
@@ -137,8 +143,8 @@ class SharedJobs:
     async def _step(self, pipeline: Pipeline) -> None:
         await self.store.reap()
         await self._beat(pipeline)
-        await self._adopt_claimed()
-        await self._settle(pipeline)
+        await self._adopt_claimed(pipeline)
+        outage = await self._settle(pipeline)
         claimed = await self.store.claim(
             Claim(
                 worker_id=self._worker,
@@ -151,14 +157,29 @@ class SharedJobs:
         if claimed.error is not None:
             raise StoreError(claimed.error.message)
         self._claimed += [one.value for one in claimed.value or () if one.value is not None]
-        await self._adopt_claimed()
+        await self._adopt_claimed(pipeline)
+        if outage is not None:
+            raise outage
         is_busy = bool(self._held or claimed.value)
         await sleep(pipeline.runtime, BUSY_SECONDS if is_busy else IDLE_SECONDS)
 
-    async def _adopt_claimed(self) -> None:
+    async def _adopt_claimed(self, pipeline: Pipeline) -> None:
         while self._claimed:
-            await self._adopt(self._claimed[0])
+            try:
+                await self._adopt(self._claimed[0])
+            except StoreError:
+                raise
+            except Exception as error:  # noqa: BLE001 -- one unreadable request; the rest goes on
+                self._quarantine(pipeline, self._claimed[0].held.id, error)
             del self._claimed[0]
+
+    def _quarantine(self, pipeline: Pipeline, job_id: str, error: Exception) -> None:
+        """Hold a job that cannot be read no longer. It is claimed again when its claim expires."""
+        self._held.pop(job_id, None)
+        self._failures.pop(job_id, None)
+        if job_id not in self._quarantined:
+            self._quarantined.add(job_id)
+            pipeline.telemetry.quarantined("shared job", job_id, 0, error)
 
     async def _adopt(self, claimed: ClaimedJob) -> None:
         """Submit the job as a request of its own id, unless that exists."""
@@ -213,33 +234,61 @@ class SharedJobs:
                 # Another process has it, and the same request.
                 del self._held[job_id]
             elif pulse == "cancel":
-                with suppress(Refused):
+                try:
                     await self._held[job_id][1].cancel()
+                except Refused:
+                    # It has ended, or a person has to decide.
+                    continue
+                except StoreError:
+                    raise
+                except Exception as error:  # noqa: BLE001 -- one unreadable request
+                    self._quarantine(pipeline, job_id, error)
 
-    async def _settle(self, pipeline: Pipeline) -> None:
-        """Complete the hashes of requests that have ended."""
-        for job_id, (held, request) in list(self._held.items()):
+    async def _settle(self, pipeline: Pipeline) -> StoreError | None:
+        """Complete the hashes of requests that have ended. Returns the failure of the store."""
+        failed: dict[str, StoreError] = {}
+        looked_at = list(self._held)
+        for job_id in looked_at:
             try:
-                state = (await request.view()).state
-            except NotFound:
-                # Retention has removed the request, and it is not executed again.
-                gone = JobError("gone", "The job has ended and was removed")
-                await self.store.fail([Failing(held, gone)])
+                is_over = await self._settle_one(pipeline, *self._held[job_id])
+            except StoreError as error:
+                failed[job_id] = error
+                continue
+            except Exception as error:  # noqa: BLE001 -- one unreadable request; the rest goes on
+                self._quarantine(pipeline, job_id, error)
+                continue
+            self._failures.pop(job_id, None)
+            if is_over:
                 del self._held[job_id]
-                continue
-            if not state.is_terminal:
-                continue
-            error = error_of(state) or JobError(state.status, "")
-            if state.status == "completed":
-                result = await pipeline.records.of(self._tenant).result(job_id)
-                text = None if result is None else result.decode()
-                (answer,) = await self.store.complete([Completion(held, text)])
-            elif state.status == "cancelled":
-                await self.store.cancel([job_id])
-                (answer,) = await self.store.reschedule([Postponement(held, error)])
-            else:
-                (answer,) = await self.store.fail([Failing(held, error)])
-            if answer.code == "JOB_STORE_ERROR":
-                assert answer.error is not None
-                raise StoreError(answer.error.message)
-            del self._held[job_id]
+                self._quarantined.discard(job_id)
+        for job_id, failure in failed.items():
+            self._failures[job_id] = self._failures.get(job_id, 0) + 1
+            if self._failures[job_id] >= FAILURES_MAX and len(failed) < len(looked_at):
+                self._quarantine(pipeline, job_id, failure)
+        return next((one for job_id, one in failed.items() if job_id in self._held), None)
+
+    async def _settle_one(self, pipeline: Pipeline, held: Held, request: Request) -> bool:
+        """Whether the job needs no claim any more."""
+        try:
+            state = (await request.view()).state
+        except NotFound:
+            # Retention has removed the request, and it is not executed again.
+            gone = JobError("gone", "The job has ended and was removed")
+            await self.store.fail([Failing(held, gone)])
+            return True
+        if not state.is_terminal:
+            return False
+        error = error_of(state) or JobError(state.status, "")
+        if state.status == "completed":
+            result = await pipeline.records.of(self._tenant).result(held.id)
+            text = None if result is None else result.decode()
+            (answer,) = await self.store.complete([Completion(held, text)])
+        elif state.status == "cancelled":
+            await self.store.cancel([held.id])
+            (answer,) = await self.store.reschedule([Postponement(held, error)])
+        else:
+            (answer,) = await self.store.fail([Failing(held, error)])
+        if answer.code == "JOB_STORE_ERROR":
+            assert answer.error is not None
+            raise StoreError(answer.error.message)
+        return True

@@ -35,7 +35,9 @@ class StoreMetrics:
             default=Flow.dead_letter_seconds,
         )
         backlog = by_flow(await self._stores.job_inspection.backlog())
-        unsettled = await self._stores.read_model.unsettled(now - round(keep_seconds * 1000))
+        # A declared flow shows 0 from the start: an alert needs a series.
+        unsettled = dict.fromkeys(((flow, "failed") for flow in self._flows), 0)
+        unsettled |= await self._stores.read_model.unsettled(now - round(keep_seconds * 1000))
         dead = {flow: count for (flow, status), count in unsettled.items() if status == "failed"}
         unknown = [one for one in self._flows.values() if unsettled.get((one.name, "unknown"))]
         telemetry.queues_seen(standings(self._flows, backlog, dead, now))

@@ -90,6 +90,8 @@ class Sweeper:
     async def _turn(self) -> None:
         if await self.role.is_ours():
             await self.step()
+        else:
+            self._telemetry.store_unseen()
         await sleep(self._runtime, PERIOD_SECONDS)
 
     async def step(self) -> None:

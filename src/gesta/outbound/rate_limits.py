@@ -265,7 +265,7 @@ class Tokens:
         return [(self._tap(one.name), at) for one, at in zip(missing, answer, strict=True)]
 
     async def _reserve(self, questions: list[_Question]) -> list[_Answer]:
-        """One call for everybody who asks now."""
+        """One call for all callers now."""
         waiting: dict[Name, list[_Asked]] = {}
         for question in questions:
             for one in question:

@@ -134,7 +134,9 @@ class Reconciler:
         assert isinstance(account, GatewayAccount)
         gateway = next((one for one in gateways if one.type == account.type), None)
         if gateway is None:
-            raise BadConfig(GATEWAY, code, {"type": f"no gateway {account.type!r} here"})
+            known = ", ".join(sorted({one.type for one in gateways})) or "none"
+            text = f"this process knows no gateway {account.type!r}, only: {known}"
+            raise BadConfig(GATEWAY, code, {"type": text})
         keys = await config.secrets(GATEWAY, code, "api_key")
         if not keys:
             raise BadConfig(GATEWAY, code, {"api_key": "the vault has none; put it again"})

@@ -142,7 +142,9 @@ class Recorder:
             if tries >= TRIES and not insist:
                 break
             view = await self.fresh(view, insist=insist)
-            await sleep(self._runtime, self._runtime.chance() * 0.02)
+            if tries > 1:
+                # Several commands compete: they spread out, so that fewer of them end as Busy.
+                await sleep(self._runtime, self._runtime.chance() * 0.02)
         raise Busy(view.state.id, TRIES)
 
     def _count_movements(self, flow: str, lifecycle: Lifecycle, events: Sequence[e.Event]) -> None:

@@ -1,6 +1,6 @@
 """Redaction of credentials and personal data in log lines, dead letters and event texts.
 
-Texts of exceptions and providers pass through `scrub`. When in doubt it hides, but it keeps what
+Texts of exceptions and providers pass through `scrub`. When unsure it hides, but it keeps what
 people need to find a request: ids, times, reasons.
 """
 

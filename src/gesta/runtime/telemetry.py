@@ -419,6 +419,11 @@ class Telemetry:
             now_ms,
         )
 
+    def store_unseen(self) -> None:
+        """Another process sweeps: old values here would keep an alert from ending."""
+        self.metrics.store = None
+        self.metrics.queue_alarms.clear()
+
     def queues_seen(self, alarms: Iterable[Standing]) -> None:
         """The alarms about queues as the sweeper sees them."""
         for one in alarms:

@@ -46,7 +46,7 @@ class EagerDispatcher:
     def __init__(
         self,
         free: dict[str, int],
-        ours: LeaseReconciliation,
+        reconciliation: LeaseReconciliation,
         *,
         begin: Callable[[list[LeasedJob], Mapping[str, View]], None],
         ended: Callable[[], None],
@@ -56,7 +56,7 @@ class EagerDispatcher:
 
         `ended` is called when some come back.
         """
-        self._free, self._ours = free, ours
+        self._free, self._reconciliation = free, reconciliation
         self._most = {flow: batch_max(slots) for flow, slots in free.items()}
         self._begin, self._ended, self._durable = begin, ended, durable
         #: Flows of which the queue had no job left when it was asked last. Where it has, the
@@ -97,7 +97,7 @@ class EagerDispatcher:
         self._is_closed = True
 
     def make(self, jobs: Sequence[Job]) -> FreeSlots | None:
-        if self._is_closed or not self._drained or self._ours.is_uncertain:
+        if self._is_closed or not self._drained or self._reconciliation.is_uncertain:
             return None
         wanted = Counter([job.flow for job in jobs])
         free = {
@@ -109,7 +109,7 @@ class EagerDispatcher:
         if not free:
             return None
         self._change(free, -1)
-        asked = self._ours.ask()
+        asked = self._reconciliation.ask()
         free_slots = _Given(asked.token, free, LEASE_SECONDS, durable=self._durable)
         free_slots.wanted, free_slots.asked = wanted, asked
         self.on_their_way += 1
@@ -122,16 +122,16 @@ class EagerDispatcher:
         leased = [] if is_lost else free_slots.leased
         if is_lost:
             # The queue knows what became of them.
-            self._ours.answer_lost()
+            self._reconciliation.answer_lost()
         came = Counter([one.job.flow for one in leased])
         self._drained -= {flow for flow in free_slots.free if came[flow] < free_slots.wanted[flow]}
         if leased:
             if free_slots.renewed:
-                self._ours.renewed(free_slots.asked)
+                self._reconciliation.renewed(free_slots.asked)
             # After a late answer the lease may have ended, and another worker have dealt with the
             # jobs: then their requests are read.
-            is_fresh = self._ours.age(free_slots.asked) < LEASE_SECONDS / 4
+            is_fresh = self._reconciliation.age(free_slots.asked) < LEASE_SECONDS / 4
             made = free_slots.made if is_fresh else {}
-            self._begin(self._ours.sure(leased, free_slots.asked), made)
+            self._begin(self._reconciliation.sure(leased, free_slots.asked), made)
         if len(leased) < sum(free_slots.free.values()) or self._is_closed:
             self._ended()

@@ -118,8 +118,8 @@ class LeaseReconciliation:
         self._queue, self._lease, self._store_retry = queue, lease, store_retry
         self._runtime = runtime
         self._lost_until = NEVER
-        #: Jobs of which only the queue knows whether they are ours.
-        self._doubted: set[str] = set()
+        #: Jobs of which only the queue knows whether this process holds them.
+        self._uncertain: set[str] = set()
         self._next_look = 0.0
         self._is_looking = False
 
@@ -129,20 +129,22 @@ class LeaseReconciliation:
         eager dispatch.
         """
         return (
-            self._is_looking or bool(self._doubted) or self._runtime.monotonic() < self._lost_until
+            self._is_looking
+            or bool(self._uncertain)
+            or self._runtime.monotonic() < self._lost_until
         )
 
     @property
-    def is_in_doubt(self) -> bool:
+    def should_look(self) -> bool:
         now = self._runtime.monotonic()
-        return (now < self._lost_until or bool(self._doubted)) and now >= self._next_look
+        return (now < self._lost_until or bool(self._uncertain)) and now >= self._next_look
 
     def answer_lost(self) -> None:
         """A take may have brought something, or do so yet."""
         self._lost_until = self._runtime.monotonic() + LOST_SECONDS
 
-    def doubt(self, job_id: str) -> None:
-        self._doubted.add(job_id)
+    def mark_uncertain(self, job_id: str) -> None:
+        self._uncertain.add(job_id)
 
     def ask(self) -> Asked:
         """The token and time of a request to the queue, kept until it is answered."""
@@ -168,16 +170,16 @@ class LeaseReconciliation:
             one for one in leased if not self._store_retry.was_repeated(one.job.id, asked.since)
         ]
         if len(sure) < len(leased):
-            self._doubted |= {one.job.id for one in leased} - {one.job.id for one in sure}
+            self._uncertain |= {one.job.id for one in leased} - {one.job.id for one in sure}
         return sure
 
     async def look(self, known: Iterable[str]) -> list[LeasedJob]:
-        """What is ours beside the jobs that are `known`.
+        """The jobs of this process beside the jobs that are `known`.
 
         Raises StoreError; then it has to be asked again.
         """
         asked = self.ask()
-        here, doubted = frozenset(known), set(self._doubted)
+        here, uncertain = frozenset(known), set(self._uncertain)
         self._next_look, self._is_looking = asked.at + LOOK_SECONDS, True
         try:
             is_held = await self._queue.extend(asked.token, LEASE_SECONDS)
@@ -187,11 +189,11 @@ class LeaseReconciliation:
         if is_held:
             self.renewed(asked)
         ids = {one.job.id for one in held}
-        self._doubted -= doubted - ids
+        self._uncertain -= uncertain - ids
         if asked.at < self._lost_until:
             # A job that is about to be released here may already be released, and leased again by
             # the take whose answer was lost.
-            self._doubted |= ids & here
+            self._uncertain |= ids & here
         found = self.sure([one for one in held if one.job.id not in here], asked)
-        self._doubted -= {one.job.id for one in found}
+        self._uncertain -= {one.job.id for one in found}
         return found

@@ -60,7 +60,7 @@ class Pool:
         store_retry.repeated = self._gave_back
         deadlines.abandon = self._abandon
         self.lease = Lease(queue, process, lambda: deadlines.cut_all("lease_lost"))
-        self._ours = LeaseReconciliation(
+        self._reconciliation = LeaseReconciliation(
             queue, self.lease, store_retry=store_retry, runtime=process.runtime
         )
         # A lease has to be on disk before the call where an unknown request cannot be resent under
@@ -81,7 +81,7 @@ class Pool:
         self._is_stopping = self._has_left = False
         self.eager_dispatcher = EagerDispatcher(
             self._free,
-            self._ours,
+            self._reconciliation,
             begin=self._begin_all,
             ended=self._slots_back,
             durable=self._durable,
@@ -102,7 +102,7 @@ class Pool:
         except StoreError as error:
             # The sweeper looks, too.
             self._telemetry.store_failed("worker", error)
-        await repeat(self._turn, "worker", self._process, outage=self._ours.answer_lost)
+        await repeat(self._turn, "worker", self._process, outage=self._reconciliation.answer_lost)
 
     async def _turn(self) -> None:
         free = {
@@ -110,8 +110,10 @@ class Pool:
             for flow, slots in self._free.items()
             if slots > 0
         }
-        if self._ours.is_in_doubt and not self.eager_dispatcher.on_their_way:
-            self._begin_all(await self._ours.look(self._holding.keys() | self._again.keys()))
+        if self._reconciliation.should_look and not self.eager_dispatcher.on_their_way:
+            self._begin_all(
+                await self._reconciliation.look(self._holding.keys() | self._again.keys())
+            )
         elif free:
             await self._take(free)
         else:
@@ -126,7 +128,7 @@ class Pool:
         self._may_lease.set()
 
     async def _take(self, free: dict[str, int]) -> None:
-        asked, asked_ms = self._ours.ask(), self._runtime.now_ms()
+        asked, asked_ms = self._reconciliation.ask(), self._runtime.now_ms()
         # Shielded: a take whose answer is not awaited would leave jobs leased, and possibly
         # executed at the next start.
         self._taking = spawn(
@@ -137,8 +139,8 @@ class Pool:
         self._taking, self.has_begun = None, True
         self.eager_dispatcher.asked(free, leased)
         if leased:
-            self._ours.renewed(asked)
-            self._begin_all(self._ours.sure(leased, asked))
+            self._reconciliation.renewed(asked)
+            self._begin_all(self._reconciliation.sure(leased, asked))
         if not may_have_more(free, leased, self.next_due_ms, asked_ms):
             pause = pause_seconds(self.next_due_ms, asked_ms, self._runtime.now_ms())
             await self._may_lease.wait(pause)
@@ -162,7 +164,7 @@ class Pool:
             if is_ours:
                 self._await_release(one)
             else:
-                # Under another token, what came again before is no longer ours.
+                # Under another token, what came again before is no longer held here.
                 self._forget_again(one.job.id)
                 self._holding[one.job.id] = one
                 fresh.append(one)
@@ -187,7 +189,7 @@ class Pool:
             and settlement.token == again.token
         ):
             self._forget_again(settlement.job_id)
-            self._ours.doubt(settlement.job_id)
+            self._reconciliation.mark_uncertain(settlement.job_id)
 
     def _forget_again(self, job_id: str) -> None:
         if (again := self._again.pop(job_id, None)) is not None:
@@ -253,7 +255,7 @@ class Pool:
                 self._telemetry.store_failed("vault", error)
                 await sleep(self._runtime, STORE_PAUSE_SECONDS)
                 if not self.lease.covers(token):
-                    # Not ours any more; nothing is called and nothing is recorded.
+                    # Not leased to us any more; nothing is called and nothing is recorded.
                     return [Retry("vault_unavailable", "nothing was called")] * len(views)
 
     async def _start_attempts(self, ready: Sequence[Ready]) -> None:

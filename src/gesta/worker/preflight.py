@@ -89,7 +89,7 @@ class Guard:
             )
             view = (await self._apply(leased, view, lose, rules, _keep(leased), insist=insist)).view
             # Under `resend` the lost attempt may be repeated at once; otherwise the request now
-            # stands in unknown.
+            # is unknown.
             finding = examine(view.state, _clean(leased), self._runtime.now_ms(), rules)
         match finding:
             case "execute" | "reconcile":

@@ -13,7 +13,7 @@ from tests.contracts.faults.planting import breaks
     InlineProjection.test_what_is_appended_is_taken_in_the_same_commit,
 )
 class PutsWhatItGives(MemoryJobQueue):
-    """The jobs are told as taken, and another takes them too."""
+    """The jobs are reported as leased, and another worker leases them, too."""
 
     def put_eager(self, jobs, free_slots):
         super().put_eager(jobs, None)

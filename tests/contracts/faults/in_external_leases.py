@@ -1,4 +1,4 @@
-"""Queues with one thing wrong about lanes."""
+"""Queues with one thing wrong about external queues."""
 
 from gesta.domain.ids import external_queue_of, flow_of_external_queue
 from gesta.ports.job_queue import LeasedJob
@@ -6,14 +6,14 @@ from gesta.stores.memory.job_queue import MemoryJobQueue
 from gesta.testing.contracts.external_leases import (
     ExternalLeasesAfterRestartContract as AfterRestart,
 )
-from gesta.testing.contracts.external_leases import ExternalLeasesContract as Lanes
+from gesta.testing.contracts.external_leases import ExternalLeasesContract as ExternalLeases
 from tests.contracts.faults.after_restart import ForgetsEverything
 from tests.contracts.faults.planting import breaks
 
 
 @breaks(
-    Lanes.test_an_external_queue_leases_only_jobs_of_its_tenant,
-    Lanes.test_a_tenants_job_is_found_behind_a_flood_of_another,
+    ExternalLeases.test_an_external_queue_leases_only_jobs_of_its_tenant,
+    ExternalLeases.test_a_tenants_job_is_found_behind_a_flood_of_another,
 )
 class OneLaneForAll(MemoryJobQueue):
     async def lease_external(self, token, external_queue, limit, lease_seconds):
@@ -28,8 +28,8 @@ class OneLaneForAll(MemoryJobQueue):
         return found
 
 
-@breaks(Lanes.test_no_worker_leases_from_an_external_queue)
-class TakesFromLanes(MemoryJobQueue):
+@breaks(ExternalLeases.test_no_worker_leases_from_an_external_queue)
+class TakesFromExternalQueues(MemoryJobQueue):
     async def take(self, token, flows, lease_seconds, *, durable):
         return await super().take(
             token,
@@ -39,7 +39,7 @@ class TakesFromLanes(MemoryJobQueue):
         )
 
 
-@breaks(Lanes.test_no_more_external_jobs_are_leased_than_asked_for)
+@breaks(ExternalLeases.test_no_more_external_jobs_are_leased_than_asked_for)
 class HandsOutEverything(MemoryJobQueue):
     async def lease_external(self, token, external_queue, limit, lease_seconds):
         leased = await super().lease_external(token, external_queue, 1_000, lease_seconds)
@@ -47,8 +47,8 @@ class HandsOutEverything(MemoryJobQueue):
 
 
 @breaks(
-    Lanes.test_concurrent_external_workers_get_different_jobs,
-    Lanes.test_a_leased_external_job_is_not_leased_again_before_it_is_taken_over,
+    ExternalLeases.test_concurrent_external_workers_get_different_jobs,
+    ExternalLeases.test_a_leased_external_job_is_not_leased_again_before_it_is_taken_over,
 )
 class HandsOutTwice(MemoryJobQueue):
     async def lease_external(self, token, external_queue, limit, lease_seconds):
@@ -58,7 +58,7 @@ class HandsOutTwice(MemoryJobQueue):
         return leased
 
 
-@breaks(Lanes.test_the_most_urgent_external_job_is_leased_first)
+@breaks(ExternalLeases.test_the_most_urgent_external_job_is_leased_first)
 class KnowsNoUrgency(MemoryJobQueue):
     async def put(self, jobs):
         return [
@@ -69,7 +69,7 @@ class KnowsNoUrgency(MemoryJobQueue):
         ]
 
 
-@breaks(Lanes.test_an_external_job_that_is_not_due_waits)
+@breaks(ExternalLeases.test_an_external_job_that_is_not_due_waits)
 class HandsOutEarly(MemoryJobQueue):
     def _make_ready(self, external_queue):
         for _, _, job_id in external_queue.waiting:
@@ -78,28 +78,28 @@ class HandsOutEarly(MemoryJobQueue):
 
 
 @breaks(
-    Lanes.test_an_expired_external_lease_is_found,
-    Lanes.test_a_taken_over_lease_is_found_again_only_after_it_expired,
-    Lanes.test_only_expired_leases_of_the_flow_are_found_and_no_more_than_asked_for,
+    ExternalLeases.test_an_expired_external_lease_is_found,
+    ExternalLeases.test_a_taken_over_lease_is_found_again_only_after_it_expired,
+    ExternalLeases.test_only_expired_leases_of_the_flow_are_found_and_no_more_than_asked_for,
 )
 class FindsNothingLapsed(MemoryJobQueue):
     async def expired_leases(self, token, external_queues, limit, lease_seconds):
         return []
 
 
-@breaks(Lanes.test_a_taken_over_lease_is_found_again_only_after_it_expired)
+@breaks(ExternalLeases.test_a_taken_over_lease_is_found_again_only_after_it_expired)
 class TakesOverForNoTime(MemoryJobQueue):
     async def expired_leases(self, token, external_queues, limit, lease_seconds):
         return await super().expired_leases(token, external_queues, limit, 0)
 
 
-@breaks(Lanes.test_only_expired_leases_of_the_flow_are_found_and_no_more_than_asked_for)
+@breaks(ExternalLeases.test_only_expired_leases_of_the_flow_are_found_and_no_more_than_asked_for)
 class LooksThroughEveryLane(MemoryJobQueue):
     async def expired_leases(self, token, external_queues, limit, lease_seconds):
         return await super().expired_leases(token, "@", limit, lease_seconds)
 
 
-@breaks(Lanes.test_the_lease_of_each_job_is_prolonged_by_itself)
+@breaks(ExternalLeases.test_the_lease_of_each_job_is_prolonged_by_itself)
 class ProlongsAllOfATake(MemoryJobQueue):
     async def prolong(self, job_id, token, lease_seconds):
         for row in self._rows.values():
@@ -108,7 +108,7 @@ class ProlongsAllOfATake(MemoryJobQueue):
         return await super().prolong(job_id, token, lease_seconds)
 
 
-@breaks(Lanes.test_a_lease_never_ends_earlier_because_it_was_prolonged)
+@breaks(ExternalLeases.test_a_lease_never_ends_earlier_because_it_was_prolonged)
 class Shortens(MemoryJobQueue):
     async def prolong(self, job_id, token, lease_seconds):
         if await super().prolong(job_id, token, lease_seconds) is None:
@@ -118,8 +118,8 @@ class Shortens(MemoryJobQueue):
 
 
 @breaks(
-    Lanes.test_only_its_holder_prolongs_a_lease_and_only_while_it_lasts,
-    Lanes.test_a_released_external_job_has_no_lease,
+    ExternalLeases.test_only_its_holder_prolongs_a_lease_and_only_while_it_lasts,
+    ExternalLeases.test_a_released_external_job_has_no_lease,
 )
 class ProlongsForAnybody(MemoryJobQueue):
     async def prolong(self, job_id, token, lease_seconds):
@@ -129,15 +129,15 @@ class ProlongsForAnybody(MemoryJobQueue):
 
 
 @breaks(
-    Lanes.test_an_external_job_is_settled_like_any_other,
-    Lanes.test_a_worker_that_lost_an_external_job_cannot_settle_it,
+    ExternalLeases.test_an_external_job_is_settled_like_any_other,
+    ExternalLeases.test_a_worker_that_lost_an_external_job_cannot_settle_it,
 )
 class AsksForNoToken(MemoryJobQueue):
     def judge(self, settlement):
         return "done" if settlement.job_id in self._rows else "absent"
 
 
-@breaks(Lanes.test_external_queues_with_ready_jobs_are_listed)
+@breaks(ExternalLeases.test_external_queues_with_ready_jobs_are_listed)
 class KnowsOnlyWhatIsReady(MemoryJobQueue):
     async def stocked(self, external_queues):
         return {
@@ -148,4 +148,4 @@ class KnowsOnlyWhatIsReady(MemoryJobQueue):
 
 
 @breaks(AfterRestart.test_a_lease_outlives_the_process_that_gave_it)
-class ForgetsItsLanes(ForgetsEverything): ...
+class ForgetsItsExternalQueues(ForgetsEverything): ...

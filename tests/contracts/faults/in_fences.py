@@ -2,6 +2,8 @@
 
 from gesta.ports.fences import Fence
 from gesta.stores.memory.fences import MemoryFences
+from gesta.testing.contracts.fences import EventFencesContract as OfEvents
+from gesta.testing.contracts.fences import ExternalFencesContract as OfExternal
 from gesta.testing.contracts.fences import FencesAfterRestartContract as AfterRestart
 from gesta.testing.contracts.fences import FencesContract as Fences
 from gesta.testing.contracts.fences import QueueFencesAfterRestartContract
@@ -22,6 +24,12 @@ from tests.contracts.faults.planting import breaks
     OfQueue.test_a_queue_that_was_left_refuses_every_write,
     OfQueue.test_a_queue_that_is_being_filled_neither_takes_nor_gives_jobs,
     OfQueue.test_every_fence_of_a_queue_is_listed_once,
+    OfQueue.test_the_error_of_a_queue_says_where_to_go,
+    OfQueue.test_one_of_two_fences_of_a_queue_stays,
+    OfExternal.test_external_workers_of_a_queue_that_was_left_are_refused,
+    OfExternal.test_held_jobs_of_a_queue_that_was_left_stay_held,
+    OfEvents.test_events_that_were_left_can_only_be_read,
+    OfEvents.test_no_event_of_a_call_is_appended_if_one_tenant_has_left,
     QueueFencesAfterRestartContract.test_a_fence_of_a_queue_is_kept_over_a_restart,
 )
 class StopsNobody(MemoryFences):
@@ -53,6 +61,9 @@ class StopsReadersToo(Harness):
     Fences.test_a_fence_that_was_taken_down_stops_nothing,
     Fences.test_a_tenant_that_left_is_refused_and_the_others_are_not,
     Fences.test_one_tenant_comes_back_and_another_stays_away,
+    OfQueue.test_a_queue_whose_fences_were_taken_down_works_again,
+    OfQueue.test_one_of_two_fences_of_a_queue_stays,
+    OfEvents.test_a_fence_for_jobs_or_one_that_is_down_stops_no_events,
 )
 class NeverOpensAgain(MemoryFences):
     async def take_down(self, fence, jobs=()):
@@ -74,7 +85,10 @@ class BringsEverybodyBack(MemoryFences):
         self._standing.clear()
 
 
-@breaks(Fences.test_a_tenant_that_left_is_refused_and_the_others_are_not)
+@breaks(
+    Fences.test_a_tenant_that_left_is_refused_and_the_others_are_not,
+    OfQueue.test_a_fence_of_one_tenant_stops_no_queue,
+)
 class FencesAllForOne(MemoryFences):
     async def put_up(self, fence):
         await super().put_up(Fence(fence.kind, fence.other))

@@ -86,11 +86,11 @@ class CountsTenantsTogether(MemoryJobQueue):
 @breaks(Holds.test_an_unhold_wakes_waiters)
 class UnholdsInSilence(MemoryJobQueue):
     async def unhold(self, scope, limit):
-        told, self._queued = self._queued, Signal(self._runtime)
+        signal, self._queued = self._queued, Signal(self._runtime)
         try:
             return await super().unhold(scope, limit)
         finally:
-            self._queued = told
+            self._queued = signal
 
 
 @breaks(JobInspectionContract.test_every_live_job_is_counted_up_to_a_limit)

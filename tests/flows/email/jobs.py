@@ -13,7 +13,7 @@ def job(
     data: dict[str, Any] | None = None, opts: dict[str, Any] | None = None, **recipient: Any
 ) -> dict[str, Any]:
     """The seed's own example; a field given as ... is left out."""
-    told = {
+    person = {
         "externalId": "CUST-12345",
         "cpfCnpjHash": HASH,
         "nome": "João da Silva",
@@ -26,7 +26,7 @@ def job(
         "to": "cliente@example.com",
         "subject": "Seu boleto está disponível",
         "htmlRef": OUTBOX,
-        "recipient": without(told),
+        "recipient": without(person),
         "attempt": 1,
         "enqueuedAt": "2026-11-16T12:00:00.000Z",
     }

@@ -73,7 +73,7 @@ async def real_server(
     class Server(SMTP):
         def connection_made(self, transport: asyncio.BaseTransport) -> None:
             if is_over:
-                # Taken in the last moment: nobody would close it any more.
+                # Accepted in the last moment: nothing would close it any more.
                 cast(asyncio.Transport, transport).abort()
             else:
                 super().connection_made(transport)

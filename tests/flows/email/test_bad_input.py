@@ -119,10 +119,10 @@ def test_an_email_is_refused_or_sent_as_given(fields):
     message = email.Message(
         **({"to": "ana@example.com", "subject": "x", "html_ref": OUTBOX} | fields)
     )
-    faults = email.errors_of(message)
-    told = " ".join(faults.values())
-    assert "\n" not in told
-    if not faults:
+    errors = email.errors_of(message)
+    reported = " ".join(errors.values())
+    assert "\n" not in reported
+    if not errors:
         check_email(message, "<p>x</p>", "x")
 
 
@@ -194,10 +194,10 @@ def test_any_job_is_accepted_or_refused(data, opts):
     try:
         asked = email.read_job(job(data, opts))
     except InvalidRequest as refused:
-        told = refused.fields
+        reported = refused.fields
     else:
-        told = {} if email.errors_of(asked.message) else {"taken": "and sound"}
-    assert told
+        reported = {} if email.errors_of(asked.message) else {"taken": "and sound"}
+    assert reported
 
 
 @given(
@@ -207,14 +207,14 @@ def test_any_answer_of_a_server_is_classified_and_not_quoted(code, text, stage):
     try:
         verdict = verdict_of(MailAnswer(stage, MailReply(code, text)), "main")
     except CredentialRefused as refused:
-        told = refused.detail
+        reported = refused.detail
     else:
-        told = (
+        reported = (
             ""
             if verdict.outcome is None or isinstance(verdict.outcome, Done)
             else verdict.outcome.detail
         )
-    assert re.fullmatch(r"(answered -?\d+( \d\.\d{1,3}\.\d{1,3})? at [a-z]+)?", told)
+    assert re.fullmatch(r"(answered -?\d+( \d\.\d{1,3}\.\d{1,3})? at [a-z]+)?", reported)
 
 
 WORD = "=?utf-8?q?=0D=0ABcc:_eve=40example.com?="
@@ -303,10 +303,10 @@ def test_encoded_words_in_headers_are_refused_when_composing(fields):
 
 def test_a_senders_name_is_a_name():
     for bad in (WORD, "a\r\nBcc: x", "a\x85b"):
-        body, faults = decode_fields(
+        body, errors = decode_fields(
             email.Sender, {"kind": "smtp", "from_address": "a@example.com", "from_name": bad}
         )
-        assert (body, list(faults)) == (None, ["from_name"])
+        assert (body, list(errors)) == (None, ["from_name"])
     assert (
         decode_fields(
             email.Sender,

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from gesta import Done, Engine, Rejected
 from gesta.errors import BadInput, InvalidRequest
 from gesta.flows import email
-from gesta.flows.email.bodies import NoBody, read_file, read_ref
+from gesta.flows.email.bodies import MissingBody, read_file, read_ref
 from gesta.testing.plugin import Harness
 from tests.flows.email.jobs import OUTBOX
 
@@ -168,7 +168,7 @@ async def test_files_lead_nowhere_else(engine, gesta, tmp_path):
         "nothing.html",
         "other/theirs.html",
     ):
-        with pytest.raises(NoBody, match="html_not_found"):
+        with pytest.raises(MissingBody, match="html_not_found"):
             read_file(files, "default", name)  # S2-19
     assert await outcome_of(engine, gesta, "file:large.html") == Rejected(
         "html_too_large", "file:"
@@ -184,7 +184,7 @@ async def test_a_tenants_folder_that_is_a_link_is_not_followed(tmp_path):
     (tmp_path / "real" / "x.html").write_text("x")
     (tmp_path / "files").mkdir()
     (tmp_path / "files" / "default").symlink_to(tmp_path / "real")
-    with pytest.raises(NoBody):
+    with pytest.raises(MissingBody):
         read_file(tmp_path / "files", "default", "x.html")
 
 

@@ -1,4 +1,4 @@
-"""The job `email:send`, read at the boundary: every rule of seed 002, every fault at once, nothing
+"""The job `email:send`, read at the boundary: every rule of seed 002, every error at once, nothing
 repeated of what was given.
 """
 
@@ -13,7 +13,7 @@ from gesta.flows import email
 from tests.flows.email.jobs import COMPANY, HASH, OUTBOX, job
 
 
-def faults(given: object) -> dict[str, str]:
+def field_errors(given: object) -> dict[str, str]:
     with pytest.raises(InvalidRequest) as refused:
         email.read_job(given)
     return refused.value.fields
@@ -53,14 +53,14 @@ def test_the_constants_are_those_of_the_seed():
 def test_a_job_has_both_halves(half):
     whole = job()
     del whole[half]
-    assert faults(whole) == {half: "missing"}
+    assert field_errors(whole) == {half: "missing"}
 
 
 @pytest.mark.parametrize(
     "given", [None, [], "x", 7, {"data": [], "opts": 3}, {"data": {1: 2}, "opts": {}}]
 )
 def test_a_malformed_job_is_refused(given):
-    assert faults(given)
+    assert field_errors(given)
 
 
 @pytest.mark.parametrize(
@@ -79,20 +79,20 @@ def test_a_malformed_job_is_refused(given):
 )
 def test_a_mandatory_field_may_not_be_missing(name):
     assert (
-        faults(job({name: ...}, {"jobId": OUTBOX}))[f"data.{name}"] == "missing"
+        field_errors(job({name: ...}, {"jobId": OUTBOX}))[f"data.{name}"] == "missing"
     )  # R2-8, R2-9, R2-10
 
 
 @pytest.mark.parametrize("name", ["html", "cpfCnpj", "password", "token", "bankAccount", "foo"])
 def test_a_key_that_the_contract_does_not_name_is_refused(name):
-    for where, told in (
-        ("data", faults(job({name: "x"}))),
+    for where, reported in (
+        ("data", field_errors(job({name: "x"}))),
         # No clear number in the recipient either.
-        ("data.recipient", faults(job(None, None, **{name: "x"}))),
-        ("opts", faults(job(opts={name: "x"}))),
+        ("data.recipient", field_errors(job(None, None, **{name: "x"}))),
+        ("opts", field_errors(job(opts={name: "x"}))),
     ):
-        assert told.keys() == {f"{where}.{name}"}  # R2-28, R2-6, S2-24
-        assert told[f"{where}.{name}"].startswith("unknown field")
+        assert reported.keys() == {f"{where}.{name}"}  # R2-28, R2-6, S2-24
+        assert reported[f"{where}.{name}"].startswith("unknown field")
 
 
 @pytest.mark.parametrize(
@@ -106,8 +106,8 @@ def test_a_key_that_the_contract_does_not_name_is_refused(name):
     ],
 )
 def test_outbox_id_and_company_id_are_uuids(bad):
-    assert faults(job({"outboxId": bad}))["data.outboxId"] == "must be a UUID"  # R2-14
-    assert faults(job({"companyId": bad}))["data.companyId"] == "must be a UUID"  # R2-15
+    assert field_errors(job({"outboxId": bad}))["data.outboxId"] == "must be a UUID"  # R2-14
+    assert field_errors(job({"companyId": bad}))["data.companyId"] == "must be a UUID"  # R2-15
 
 
 def test_uuids_of_any_version_are_taken_and_lower_cased():
@@ -132,10 +132,10 @@ def test_uuids_of_any_version_are_taken_and_lower_cased():
 )
 def test_every_address_is_checked(bad):
     text = "must be a valid e-mail address of at most 254 characters"
-    assert faults(job({"to": bad}, email=bad))["data.to"] == text  # R2-16
-    assert faults(job({"cc": [bad]})) == {"data.cc[0]": text}  # S2-24
-    assert faults(job({"bcc": ["ok@example.com", bad]})) == {"data.bcc[1]": text}
-    assert faults(job({"replyTo": bad})) == {"data.replyTo": text}  # R2-11
+    assert field_errors(job({"to": bad}, email=bad))["data.to"] == text  # R2-16
+    assert field_errors(job({"cc": [bad]})) == {"data.cc[0]": text}  # S2-24
+    assert field_errors(job({"bcc": ["ok@example.com", bad]})) == {"data.bcc[1]": text}
+    assert field_errors(job({"replyTo": bad})) == {"data.replyTo": text}  # R2-11
 
 
 def test_an_address_of_254_characters_is_taken():
@@ -148,7 +148,7 @@ def test_an_address_of_254_characters_is_taken():
 def test_at_most_five_copies(name):
     five = [f"p{n}@example.com" for n in range(5)]
     assert getattr(email.read_job(job({name: five})).message, name) == five  # R2-9
-    assert faults(job({name: [*five, "p5@example.com"]})) == {
+    assert field_errors(job({name: [*five, "p5@example.com"]})) == {
         f"data.{name}": "at most 5 addresses"
     }  # R2-9
 
@@ -169,7 +169,7 @@ def test_repeated_addresses_are_removed():
     "bad", ["", "   ", "a\nb", "a\rb", "a\x00b", "a\x7fb", "a\u2028b", "a\x85b", "x" * 151]
 )
 def test_a_subject_is_one_line_of_1_to_150_characters(bad):
-    assert list(faults(job({"subject": bad}))) == ["data.subject"]  # R2-17, S2-17
+    assert list(field_errors(job({"subject": bad}))) == ["data.subject"]  # R2-17, S2-17
 
 
 def test_150_code_points_are_a_subject_whatever_their_bytes():
@@ -180,28 +180,30 @@ def test_150_code_points_are_a_subject_whatever_their_bytes():
     "bad", ["", "  ", "x" * 513, "file:../x", "http://10.0.0.1/x", "<p>hello</p>"]
 )
 def test_html_ref_is_a_reference(bad):
-    assert list(faults(job({"htmlRef": bad}))) == ["data.htmlRef"]  # R2-18, R2-1
+    assert list(field_errors(job({"htmlRef": bad}))) == ["data.htmlRef"]  # R2-18, R2-1
 
 
 def test_the_recipients_address_must_match_to():
-    assert faults(job(email="other@example.com")) == {
+    assert field_errors(job(email="other@example.com")) == {
         "data.recipient.email": "recipient.email must match to"
     }  # R2-19
     assert (
         email.read_job(job({"to": "Cliente@Example.COM"}, email=" Cliente@example.com ")).message.to
         == "Cliente@example.com"
     )  # S2-18
-    told = str(InvalidRequest("x", faults(job(email="other@example.com"))))
-    assert "other@" not in told  # S2-18: the text names no address
+    reported = str(InvalidRequest("x", field_errors(job(email="other@example.com"))))
+    assert "other@" not in reported  # S2-18: the text names no address
 
 
 def test_a_recipient_has_an_identifier():
     bare = job(externalId=..., cpfCnpjHash=...)
-    assert faults(bare) == {"data.recipient": "At least one recipient identifier required"}  # R2-20
+    assert field_errors(bare) == {
+        "data.recipient": "At least one recipient identifier required"
+    }  # R2-20
     for one in ({"externalId": "1"}, {"cpfCnpjHash": HASH}, {"recipientId": OUTBOX}):
-        told: dict[str, Any] = {"externalId": ..., "cpfCnpjHash": ...}
+        reported: dict[str, Any] = {"externalId": ..., "cpfCnpjHash": ...}
         assert (
-            email.read_job(job(None, None, **(told | one))).message.recipient is not None
+            email.read_job(job(None, None, **(reported | one))).message.recipient is not None
         )  # R2-20
 
 
@@ -219,12 +221,14 @@ def test_a_recipient_has_an_identifier():
     ],
 )
 def test_fields_of_a_recipient_are_validated(field, bad):
-    assert list(faults(job(**{field: bad}))) == [f"data.recipient.{field}"]  # R2-6, S2-24
+    assert list(field_errors(job(**{field: bad}))) == [f"data.recipient.{field}"]  # R2-6, S2-24
 
 
 @pytest.mark.parametrize("bad", [0, 6, -1])
 def test_attempt_is_1_to_5(bad):
-    assert faults(job({"attempt": bad})) == {"data.attempt": "must be from 1 to 5"}  # R2-21, R2-13
+    assert field_errors(job({"attempt": bad})) == {
+        "data.attempt": "must be from 1 to 5"
+    }  # R2-21, R2-13
     assert [email.read_job(job({"attempt": n})).message.to for n in (1, 5)]  # R2-13
 
 
@@ -242,7 +246,7 @@ def test_attempt_is_1_to_5(bad):
     ],
 )
 def test_enqueued_at_is_iso_8601(bad):
-    assert list(faults(job({"enqueuedAt": bad}))) == ["data.enqueuedAt"]  # R2-22, R2-13
+    assert list(field_errors(job({"enqueuedAt": bad}))) == ["data.enqueuedAt"]  # R2-22, R2-13
     assert (
         email.read_job(job({"enqueuedAt": "2026-11-16T12:00:00+03:00"})).message.outbox_id == OUTBOX
     )
@@ -269,9 +273,9 @@ def test_enqueued_at_is_iso_8601(bad):
 )
 def test_headers_are_on_a_list_and_cannot_break_out(bad):
     assert [
-        name for name in faults(job({"headers": bad})) if name.startswith("data.headers[")
+        name for name in field_errors(job({"headers": bad})) if name.startswith("data.headers[")
     ]  # S2-16
-    assert len(faults(job({"headers": bad}))) == 1
+    assert len(field_errors(job({"headers": bad}))) == 1
 
 
 def test_headers_tags_and_reply_to_are_taken_over():
@@ -289,20 +293,20 @@ def test_headers_tags_and_reply_to_are_taken_over():
         ["a", "B_2-c"],
         "r@example.com",
     )  # R2-11
-    assert faults(job({"headers": {f"X-{n}": "1" for n in range(21)}})) == {
+    assert field_errors(job({"headers": {f"X-{n}": "1" for n in range(21)}})) == {
         "data.headers": "at most 20"
     }  # S2-16
 
 
 @pytest.mark.parametrize("bad", ["", "a b", "é", "x" * 51, "a:b"])
 def test_tags_have_their_form(bad):
-    assert list(faults(job({"tags": ["ok", bad]}))) == ["data.tags[1]"]  # R2-11, S2-24
-    assert faults(job({"tags": list("abcdef")})) == {"data.tags": "at most 5"}  # R2-11
+    assert list(field_errors(job({"tags": ["ok", bad]}))) == ["data.tags[1]"]  # R2-11, S2-24
+    assert field_errors(job({"tags": list("abcdef")})) == {"data.tags": "at most 5"}  # R2-11
 
 
 @pytest.mark.parametrize("bad", ["", "x" * 129, "a\nb"])
 def test_request_id_is_1_to_128_characters(bad):
-    assert list(faults(job({"requestId": bad}))) == ["data.requestId"]  # S2-24
+    assert list(field_errors(job({"requestId": bad}))) == ["data.requestId"]  # S2-24
 
 
 @pytest.mark.parametrize(
@@ -318,7 +322,7 @@ def test_request_id_is_1_to_128_characters(bad):
     ],
 )
 def test_options_have_their_bounds(opts, field):
-    assert f"opts.{field}" in faults(job(opts=opts))  # S2-2
+    assert f"opts.{field}" in field_errors(job(opts=opts))  # S2-2
 
 
 def test_the_time_to_live_of_a_delayed_job_runs_from_when_it_was_put():
@@ -334,7 +338,7 @@ def test_a_field_that_is_null_was_left_out():
 
 
 def test_all_errors_are_reported_at_once():
-    found = faults(
+    found = field_errors(
         job({"to": "x", "subject": "", "attempt": 9, "tags": ["é"]}, {"priority": 99}, email="y")
     )
     assert set(found) == {

@@ -29,9 +29,9 @@ def records(engine: Engine) -> TenantRecords:
     return engine.pipeline.records.of("default")
 
 
-async def upsert(records: TenantRecords, address: str = "ana@example.com", **told: str) -> str:
+async def upsert(records: TenantRecords, address: str = "ana@example.com", **fields: str) -> str:
     return await keeping.upsert(
-        records, Message(address, "x", OUTBOX, recipient=Recipient(address, **told))
+        records, Message(address, "x", OUTBOX, recipient=Recipient(address, **fields))
     )
 
 
@@ -41,7 +41,7 @@ async def test_a_recipient_is_made_once_and_brought_up_to_date(records):
     known = await keeping.person(records, first)
     assert known == keeping.Person(
         first, "ana@example.com", external_id="7", nome="Ana", razao_social="Lima SA"
-    )  # S2-28: what is not told stays
+    )  # S2-28: what is not given stays
     assert await upsert(records, "ana@example.org", external_id="7", nome="Ana Lima") == first
     known = await keeping.person(records, first)
     assert known is not None
@@ -131,16 +131,16 @@ async def test_a_crash_between_two_steps_is_completed_by_the_next_email(records,
                 raise asyncio.CancelledError
             return await put(self, *given, **more)  # type: ignore[arg-type]
 
-        calls, told = 0, {"external_id": f"x{dies_at}", "cpf_cnpj_hash": f"{dies_at}" * 64}
+        calls, fields = 0, {"external_id": f"x{dies_at}", "cpf_cnpj_hash": f"{dies_at}" * 64}
         monkeypatch.setattr(TenantRecords, "put", dying)
         try:
-            await upsert(records, f"p{dies_at}@example.com", **told)
+            await upsert(records, f"p{dies_at}@example.com", **fields)
             died = False
         except asyncio.CancelledError:
             died = True
         monkeypatch.setattr(TenantRecords, "put", put)
         assert died is (dies_at <= 4)
-        first = await upsert(records, f"p{dies_at}@example.com", **told)
+        first = await upsert(records, f"p{dies_at}@example.com", **fields)
         assert await upsert(records, f"p{dies_at}@example.com") == first
         assert await keeping.person(records, first) is not None
 
@@ -200,9 +200,9 @@ async def test_concurrent_emails_to_one_person_are_all_sent(gesta, engine):
         {"kind": "smtp", "host": "x.example", "from_address": "s@example.com"},
     )
     ref = await email.store_body(engine, "<p>Hi</p>")
-    told = email.Recipient("ana@example.com", external_id="7")
+    person = email.Recipient("ana@example.com", external_id="7")
     requests = [
-        await engine.submit(email.Message("ana@example.com", f"{n}", ref, recipient=told))
+        await engine.submit(email.Message("ana@example.com", f"{n}", ref, recipient=person))
         for n in range(10)
     ]
     outcomes = [await request.outcome() for request in requests]

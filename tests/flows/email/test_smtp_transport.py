@@ -42,9 +42,9 @@ def server_of(mailbox: Mailbox, tls: str = "none", **fields: object) -> MailServ
 
 
 async def error_of(transport: SmtpTransport, server: MailServer) -> tuple[str, bool]:
-    with pytest.raises(MailError) as fault:
+    with pytest.raises(MailError) as error:
         await transport.send(server, ENVELOPE)
-    return fault.value.reason, fault.value.sent
+    return error.value.reason, error.value.sent
 
 
 async def test_an_email_arrives_byte_for_byte(transport):
@@ -143,7 +143,7 @@ async def test_refusals_come_back_word_for_word(transport):
         mailbox.says = "554 5.7.1 spam"
         answer = await transport.send(server_of(mailbox), ENVELOPE)
         assert (answer.stage, answer.reply.code, answer.is_accepted) == ("data", 554, False)
-        # `to` was refused: nobody got a copy either.
+        # `to` was refused: no one else got a copy either.
         assert len(mailbox.letters) == 1
         mailbox.says = "250 ok"
         assert (await transport.send(server_of(mailbox), ENVELOPE)).is_accepted

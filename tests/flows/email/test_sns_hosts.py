@@ -24,7 +24,7 @@ from gesta.flows.email.sns import is_amazons
         ("https://sns.a.b.amazonaws.com/x.pem", False),
         ("https://xsns.eu-central-1.amazonaws.com/x.pem", False),
         ("https://s3.amazonaws.com/x.pem", False),
-        # A bucket of S3 that somebody has called `sns`: Amazon's host, and anybody's file.
+        # A bucket of S3 that another customer called `sns`: Amazon's host, another's file.
         ("https://sns.s3.amazonaws.com/x.pem", False),
         ("https://sns.s3-eu-west-1.amazonaws.com/x.pem", False),
         ("https://sns.us-gov-west-1.amazonaws.com/x.pem", True),

@@ -104,7 +104,7 @@ def test_an_answer_that_is_neither_yes_nor_no():
 
 
 @pytest.mark.parametrize(
-    ("fault", "outcome"),
+    ("error", "outcome"),
     [
         (MailError("reset", sent=True), Unknown),
         (MailError("timeout", sent=True), Unknown),
@@ -117,8 +117,8 @@ def test_an_answer_that_is_neither_yes_nor_no():
         (MailError("unsendable", sent=False), Rejected),
     ],
 )
-def test_no_answer_is_unknown_only_after_the_email_was_sent(fault, outcome):
-    assert type(after_mail_error(fault)) is outcome  # D-11
+def test_no_answer_is_unknown_only_after_the_email_was_sent(error, outcome):
+    assert type(after_mail_error(error)) is outcome  # D-11
 
 
 @pytest.fixture

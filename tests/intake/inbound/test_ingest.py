@@ -312,7 +312,7 @@ async def test_what_is_stored_is_the_message_of_the_document(here: Stage) -> Non
     )
     assert metadata["eventId"] == "Ev00000001"  # S3-1
     assert metadata["threadTs"] == "1699999999.000100"
-    # S3-6: verified, and useless to whoever reads it
+    # S3-6: verified, and useless to its reader
     assert metadata["signatureVerified"] is True
     assert len(metadata["signature"]) == len("v0=a2114d57…")
     # R3-4: the id of our own server's request

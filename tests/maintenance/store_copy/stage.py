@@ -60,9 +60,9 @@ class Stage:
     parts: dict[str, dict[str, Any]] = field(default_factory=dict)
     #: Which letter had its effect how often.
     effects: Counter[int] = field(default_factory=Counter)
-    #: Set when somebody is in the middle of a call that does not end.
+    #: Set when a call is in the middle of a call that does not end.
     is_stuck: asyncio.Event = field(default_factory=asyncio.Event)
-    told: list[str] = field(default_factory=list)
+    messages: list[str] = field(default_factory=list)
 
     def url(self, name: str) -> str:
         return self.urls.get(name, f"sqlite:///{self.folder / name}.db")
@@ -121,7 +121,7 @@ class Stage:
                 MasterKey(key, "the test"),
                 runtime=SystemRuntime(),
                 progress=lambda *_: None,
-                tell=self.told.append,
+                tell=self.messages.append,
             )
             return await copy.run(wait_seconds, OPERATOR)
 

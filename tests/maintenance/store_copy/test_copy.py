@@ -104,7 +104,7 @@ async def test_a_job_never_leased_is_copied_clean_and_a_leased_one_possibly_exec
         await stage.is_stuck.wait()
         report = await stage.copy()
         assert (report.jobs, report.possibly_executed) == (2, 1)
-        assert "their outcomes are unknown" in stage.told[-1]
+        assert "their outcomes are unknown" in stage.messages[-1]
         with pytest.raises(Fenced):
             await engine.submit(Letter(3))
         engine.pipeline.pool._leave()

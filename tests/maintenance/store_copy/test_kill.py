@@ -39,9 +39,9 @@ async def copied(source: str, target: str, calls: int, page: int) -> tuple[int, 
     process = await asyncio.create_subprocess_exec(
         *command, cwd=ROOT, stderr=asyncio.subprocess.PIPE
     )
-    _, told = await process.communicate()
+    _, errors = await process.communicate()
     assert process.returncode is not None
-    return process.returncode, told.decode()
+    return process.returncode, errors.decode()
 
 
 async def acknowledged(process: asyncio.subprocess.Process) -> dict[int, tuple[str, str]]:
@@ -107,7 +107,7 @@ async def test_a_copy_killed_anywhere_is_finished_by_repeating_it_and_sends_noth
         server.sandbox.http.heal()
         settings = load({"url": target, "allow_private": ["127.0.0.1/32"]})
         async with Engine(flows=flows(url), settings=settings) as engine:
-            # On hold: what was ready has been taken and set aside, and nothing was called.
+            # On hold: what was ready has been leased and held, and nothing was called.
             await eventually(lambda: _is_held(engine))
             assert effects_of(server) == before
             await engine.admin.resume_everything(Actor("operator"))
@@ -115,14 +115,14 @@ async def test_a_copy_killed_anywhere_is_finished_by_repeating_it_and_sends_noth
             again = await engine.submit_many(
                 [(Order(n) if n % 2 else Parcel(n), Options(key=str(n))) for n in requests]
             )
-            told = [(one.verdict, one.id) for one in again if not isinstance(one, Conflict)]
-            assert told == [("duplicate", request_id) for _, request_id in requests.values()]
+            reported = [(one.verdict, one.id) for one in again if not isinstance(one, Conflict)]
+            assert reported == [("duplicate", request_id) for _, request_id in requests.values()]
             assert await engine.admin.quarantined() == []
         effects = effects_of(server)
     assert len(requests) > 20
     assert max(effects.values()) == 1
-    # Nothing is lost: where the receiver dedupes, each was sent; where it does not, those in doubt
-    # stand visibly in unknown.
+    # Nothing is lost: where the receiver dedupes, each was sent; where it does not, the unknown
+    # ones stand visibly in unknown.
     assert {n: effects["orders", n] for n in states if n % 2} == {n: 1 for n in states if n % 2}
     assert {states[n].status for n in states if n % 2} == {"completed"}
     parcels = [state for n, state in states.items() if n % 2 == 0]

@@ -18,6 +18,9 @@ SHAPES = {
     "the double and redis into another double": (("double", True), ("double", False)),
     "postgresql and redis into the double": (("postgresql", True), ("double", False)),
     "the double into postgresql and redis": (("double", False), ("postgresql", True)),
+    "a file and redis into postgresql": (("sqlite", True), ("postgresql", False)),
+    "postgresql into a file and redis": (("postgresql", False), ("sqlite", True)),
+    "postgresql and redis into the double and redis": (("postgresql", True), ("double", True)),
 }
 
 

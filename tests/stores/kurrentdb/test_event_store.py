@@ -165,7 +165,7 @@ async def test_a_removed_stream_is_never_used_again(open_events):
 
 
 @pytest.mark.parametrize(
-    ("url", "fault"),
+    ("url", "error"),
     [
         ("kurrentdb://", "No targets"),
         ("kurrentdb://10.0.0.7:2113?Tls=false", "unencrypted"),
@@ -173,8 +173,8 @@ async def test_a_removed_stream_is_never_used_again(open_events):
         ("kurrentdb://127.0.0.1:2113?Tls=false&NodePreference=follower", "lag behind"),
     ],
 )
-def test_a_wrong_url_is_refused_without_its_password(url, fault):
-    with pytest.raises(BadSettings, match=fault) as refused:
+def test_a_wrong_url_is_refused_without_its_password(url, error):
+    with pytest.raises(BadSettings, match=error) as refused:
         address_of(url)
     assert "secret" not in str(refused.value)
 

@@ -34,9 +34,10 @@ NOTE = Flow("test.note", Note, say_done, Rules(on_unknown="resend"))
 
 
 async def fresh_url(**options: str) -> str:
-    """A schema of the shared server that nobody has used."""
-    told = "".join(f"&{name}={value}" for name, value in options.items())
-    return f"{await SharedServer.url()}?schema=test_{SystemRuntime().random_bytes(8).hex()}{told}"
+    """A schema of the shared server that no test has used."""
+    parameters = "".join(f"&{name}={value}" for name, value in options.items())
+    schema = f"test_{SystemRuntime().random_bytes(8).hex()}"
+    return f"{await SharedServer.url()}?schema={schema}{parameters}"
 
 
 @asynccontextmanager
@@ -70,7 +71,7 @@ async def drained(engine: Engine, request_id: str, tenant: str = "default") -> R
 
 
 async def projected(engine: Engine) -> None:
-    """Until the views show every event: an outcome is told from the stream itself."""
+    """Until the views show every event: an outcome is read from the stream itself."""
     async with asyncio.timeout(60):
         while await engine.admin.unseen():
             await asyncio.sleep(0.02)

@@ -68,7 +68,7 @@ async def _stage(stack):
 
 
 async def test_a_later_number_is_not_seen_before_an_earlier_one():
-    """One takes its number, another takes the next and commits first: whoever reads then must not
+    """One takes its number, another takes the next and commits first: a reader then must not
     pass the first.
     """
     async with AsyncExitStack() as stack:

@@ -43,7 +43,7 @@ async def opened(url, runtime):
         await stores.close()
 
 
-async def somebody_waits(connection, writing):
+async def another_waits(connection, writing):
     while not writing.done():
         rows = await connection.fetch(
             "select 1 from pg_stat_activity where cardinality(pg_blocking_pids(pid)) > 0"
@@ -67,7 +67,7 @@ async def test_events_after_an_append_of_another_process_are_left_to_the_project
         await other.begin()
         await other.append(fresh_append())
         writing = spawn(stores.transactions.append([fresh_append()], projection), "test")
-        await somebody_waits(looking, writing)
+        await another_waits(looking, writing)
         await other.commit()
         assert await writing == [Appended(1)]
         assert await stores.events.end() == 2
@@ -98,7 +98,7 @@ async def test_inline_projection_is_tried_once_a_second_while_another_process_ap
         writing = spawn(
             stores.transactions.append([fresh_append()], Projection([], [], {name: 0})), "test"
         )
-        await somebody_waits(looking, writing)
+        await another_waits(looking, writing)
         await other.commit()
         assert await writing == [Appended(1)]
         await stores.checkpoints.move([Move(name, 0, 2)])
@@ -135,7 +135,7 @@ async def test_a_key_that_another_transaction_claims_stops_the_inline_projection
         appends = [fresh_append(), fresh_append(claim=fresh_claim(claim.name))]
         projection = Projection(views, jobs, {name: 0})
         writing = spawn(stores.transactions.append(appends, projection), "test")
-        await somebody_waits(looking, writing)
+        await another_waits(looking, writing)
         await other.commit()
         first, second = await writing
         assert first == Appended(1)
@@ -210,7 +210,7 @@ async def ended(request):
     "comes_between", [True, False], ids=["its event comes between", "no event"]
 )
 async def test_an_append_that_waits_for_another_commit_ends_no_attempt(comes_between):
-    """It held the lease of all calls meanwhile, and nobody could renew it."""
+    """It held the lease of all calls meanwhile, and no call could renew it."""
     url, sender = await fresh_url(), Sender()
     async with sender.at_work(url) as engine, connected(url) as (connection, database):
         long = await engine.submit(Note("7"))
@@ -244,11 +244,11 @@ async def test_a_request_that_was_never_called_is_not_unknown_because_its_append
     assert sender.calls == ["0"]
 
 
-ROADS = ["put", "taken", "one waits", "one is live", "somebody is between", "the key is claimed"]
+PATHS = ["put", "taken", "one waits", "one is live", "another is between", "the key is claimed"]
 
 
 @pytest.mark.parametrize("default", ["off", "on", "remote_write"])
-@pytest.mark.parametrize("pipeline", ROADS)
+@pytest.mark.parametrize("pipeline", PATHS)
 async def test_an_append_is_on_disk_whatever_the_default_of_the_server(
     monkeypatch, default, pipeline
 ):
@@ -260,7 +260,7 @@ async def test_an_append_is_on_disk_whatever_the_default_of_the_server(
         elif pipeline == "one is live":
             await stores.queue.put([job])
             await stores.queue.take("another", {flow: 1}, 4.0, durable=True)
-        elif pipeline == "somebody is between":
+        elif pipeline == "another is between":
             await stores.events.append([fresh_append()])
         elif pipeline == "the key is claimed":
             first = fresh_claim()
@@ -269,7 +269,7 @@ async def test_an_append_is_on_disk_whatever_the_default_of_the_server(
             claim = fresh_claim(first.name)
         free_slots = (
             None
-            if pipeline in ("put", "somebody is between")
+            if pipeline in ("put", "another is between")
             else FreeSlots("worker", {flow: 1}, 4.0, durable=False)
         )
         modes: list[str] = []

@@ -114,7 +114,7 @@ async def test_a_schema_may_be_called_by_any_plain_name(schema):
 
 
 @pytest.mark.parametrize(
-    ("end", "fault"),
+    ("end", "error"),
     [
         ("?schema=", "schema=''"),
         ("?schema=pg_own", "schema='pg_own'"),
@@ -126,10 +126,10 @@ async def test_a_schema_may_be_called_by_any_plain_name(schema):
         ("?listen=maybe", "listen='maybe'"),
     ],
 )
-def test_an_option_that_cannot_be_used_is_named(end, fault):
+def test_an_option_that_cannot_be_used_is_named(end, error):
     with pytest.raises(BadSettings) as raised:
         address_of(f"postgresql://user:hidden@host/database{end}")
-    assert fault in str(raised.value)
+    assert error in str(raised.value)
     assert "hidden" not in str(raised.value)
 
 
@@ -167,7 +167,7 @@ async def test_a_wrong_password_and_missing_grants_are_reported(tmp_path):
             await connection.execute("create role ann login password 'right'")
         for password in ("wrong", "right"):
             url = server.url.replace("postgres@", f"ann:{password}@")
-            fault = "refuses this user" if password == "wrong" else "refuses this user or statement"
-            with pytest.raises(StoreError, match=fault) as raised:
+            error = "refuses this user" if password == "wrong" else "refuses this user or statement"
+            with pytest.raises(StoreError, match=error) as raised:
                 await open_stores(url, SystemRuntime())
             assert password not in str(raised.value)

@@ -165,7 +165,7 @@ class Member:
         await self._stores.sweep_index.postpone([(state, None) for state in states])
 
     def _append(self):
-        # Keys that nobody had a moment ago and the others want, too.
+        # Keys that were free a moment ago and the others want, too.
         key = f"{self._step // 4} {self._dice.randrange(300)}".encode().rjust(16)
         claim = fresh_claim(key) if self._dice.random() < 0.6 else None
         if self._dice.random() < 0.5:
@@ -292,16 +292,16 @@ async def test_a_projector_that_waited_does_not_shorten_the_lease_its_worker_has
 
 
 async def test_the_listener_survives_an_internal_error_of_the_client_library(monkeypatch):
-    """The listener ended for good, and whoever closed the store then heard of it instead (found by
-    a storm: seed 31020).
+    """The listener ended for good, and the caller that closed the store then got the error instead
+    (found by a storm: seed 31020).
     """
     original = asyncpg.Connection.add_listener
-    faults: list[str] = []
+    errors: list[str] = []
 
     async def add_listener(connection, channel, hearer):
-        if not faults:
-            faults.append("cannot switch to state 12; another operation (2) is in progress")
-            raise asyncpg.InternalClientError(faults[0])
+        if not errors:
+            errors.append("cannot switch to state 12; another operation (2) is in progress")
+            raise asyncpg.InternalClientError(errors[0])
         await original(connection, channel, hearer)
 
     monkeypatch.setattr(asyncpg.Connection, "add_listener", add_listener)
@@ -315,12 +315,12 @@ async def test_the_listener_survives_an_internal_error_of_the_client_library(mon
             while not waiting.done():
                 await one.events.append([fresh_append()])
                 await asyncio.wait([waiting], timeout=0.05)
-    assert len(faults) == 1
+    assert len(errors) == 1
 
 
 async def test_a_store_closes_although_its_listener_failed(monkeypatch):
     async def listen(_):
-        raise RuntimeError("nobody thought of this")
+        raise RuntimeError("an unexpected error")
 
     monkeypatch.setattr("gesta.stores.postgresql.notifications.Notifications.listen", listen)
     async with opened(await fresh_url(listen="on")) as stores:

@@ -38,11 +38,11 @@ async def test_a_page_is_read_along_the_index_and_only_as_far_as_it_goes(rebuilt
             f"prepare walk (bigint, text, text, bigint, text, text, bigint) as {text}"
         )
         values = f"{MADE_MS * 2}, 'queued', 't1', {MADE_MS + 1_000}, '', '', {LIMIT}"
-        ((told,),) = await connection.fetch(
+        ((plan,),) = await connection.fetch(
             f"explain (analyze, format json) execute walk ({values})"
         )
         await connection.execute("deallocate walk; rollback")
-    nodes = _nodes(json.loads(told)[0]["Plan"])
+    nodes = _nodes(json.loads(plan)[0]["Plan"])
     assert [node["Node Type"] for node in nodes] == ["Limit", "Incremental Sort", "Index Scan"]
     assert nodes[1]["Presorted Key"] == ["tenant", "updated_at"]
     assert nodes[2]["Index Name"].endswith("_by_status")

@@ -1,4 +1,4 @@
-"""The road's own test rows, shown on a server as they are on memory and SQLite."""
+"""The pipeline's own test rows, shown on a server as they are on memory and SQLite."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ async def test_an_append_at_a_version_that_has_moved_is_refused():
         append = fresh_append()
         late = Append(append.stream, 0, fresh_append().events)
         assert await stores.events.append([append]) == [Appended(len(append.events))]
-        # R1-35: the expected revision decides, and whoever comes late is told the actual one.
+        # R1-35: the expected revision decides, and a late caller gets the actual one.
         assert await stores.events.append([late]) == [Stale(len(append.events))]
         # R1-49: of a conflict nothing is written.
         assert len(await stores.events.read([(append.stream, 0)])) == len(append.events)

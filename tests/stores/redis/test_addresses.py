@@ -25,7 +25,7 @@ def test_the_displayed_name_has_no_password():
 
 
 @pytest.mark.parametrize(
-    ("url", "fault"),
+    ("url", "error"),
     [
         ("redis://", "names no Redis server"),
         ("redis://redis.example.org", "rediss://"),  # R2-29
@@ -39,6 +39,6 @@ def test_the_displayed_name_has_no_password():
         ("redis+cluster://127.0.0.1?prefix=bull", "slots"),
     ],
 )
-def test_a_url_that_cannot_be_used_is_refused_with_what_is_wrong(url, fault):
-    with pytest.raises(BadSettings, match=fault):
+def test_a_url_that_cannot_be_used_is_refused_with_what_is_wrong(url, error):
+    with pytest.raises(BadSettings, match=error):
         address_of(url)

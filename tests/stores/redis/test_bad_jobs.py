@@ -64,12 +64,12 @@ async def test_each_bad_job_fails_with_what_is_wrong_with_it(tmp_path, redis_url
     assert "t-1" not in kept  # S0-28
 
 
-@pytest.mark.parametrize("fault", ["version", "type"])
+@pytest.mark.parametrize("error", ["version", "type"])
 async def test_a_queue_that_cannot_be_used_keeps_no_job_of_another_from_its_answer(
-    tmp_path, redis_url, raw, caplog, fault
+    tmp_path, redis_url, raw, caplog, error
 ):
     keys = QueueKeys(raw.address.prefix, "shop.parcel")
-    if fault == "version":
+    if error == "version":
         await raw.command("HSET", keys["meta"], "version", "bullmq:7.0.0")
     else:
         await raw.command("SET", keys["wait"], "theirs")
@@ -81,7 +81,7 @@ async def test_a_queue_that_cannot_be_used_keeps_no_job_of_another_from_its_answ
         answer = await answered(raw, "good", "returnvalue")
     assert answer == '{"status":"completed","providerId":"1","attempt":1}'
     expected = {"version": "shop.parcel belongs to bullmq:7", "type": "is a string, not a list"}
-    assert expected[fault] in caplog.text
+    assert expected[error] in caplog.text
 
 
 async def test_an_id_with_blanks_is_leased_extended_and_recovered(ports, raw):

@@ -116,7 +116,7 @@ async def test_layout_cluster_leaves_null_fields_out_and_keeps_one_slot(server, 
     assert set(found) == set(FIELDS) - nulls  # S4-19
     (read,) = await ports.job_store.get([ID])
     assert read.value is not None
-    assert (read.value.result, read.value.error) == ("", None)  # S4-19: told apart
+    assert (read.value.result, read.value.error) == ("", None)  # S4-19: distinguished
     keys = await raw.command("KEYS", "*")
     assert all(key.startswith("{ae}:") for key in keys)  # S4-5
     await ports.close()
@@ -216,7 +216,7 @@ async def test_an_unreadable_hash_is_reported_and_the_others_are_read(jobs, raw,
     if field == "Status":
         assert results == [""]
     else:
-        # R4-16, S4-1: the job ends, and is in nobody's way.
+        # R4-16, S4-1: the job ends, and blocks no other job.
         assert sorted(results) == ["", "JOB_CONSTRUCTION_ERROR"]
         assert await raw.command("HGET", f"ae:job:{ID}", "Status") == "500"
 

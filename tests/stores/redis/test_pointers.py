@@ -29,7 +29,7 @@ def test_a_thread_is_the_only_other_key():
 
 
 @pytest.mark.parametrize(
-    ("data", "fault"),
+    ("data", "error"),
     [
         ({"messageRequestId": ID, "tenant": "acme", "token": "xoxb-1"}, "token"),  # R0-1, R0-2
         ({"messageRequestId": "12", "tenant": "acme"}, "messageRequestId"),
@@ -39,8 +39,8 @@ def test_a_thread_is_the_only_other_key():
         ([], "object"),
     ],
 )
-def test_other_data_is_refused_with_the_field_and_without_its_value(data, fault):
-    with pytest.raises(BadInput, match=fault) as refused:
+def test_other_data_is_refused_with_the_field_and_without_its_value(data, error):
+    with pytest.raises(BadInput, match=error) as refused:
         pointer_of(SLACK, msgspec.json.encode(data))
     assert "xoxb" not in str(refused.value)
 

@@ -16,7 +16,8 @@ from gesta import Done, Engine, Payload, flow
 from gesta.domain.state import State
 from gesta.engine.process_roles import Work
 from gesta.errors import StoreError
-from gesta.ports.read_model import View
+from gesta.ports.read_model import View, key_of
+from gesta.requests.loader import Loader
 from gesta.runtime.clock import SystemRuntime
 from gesta.runtime.settings import load
 from gesta.stores.redis import open_views
@@ -134,6 +135,20 @@ async def engine_on(tmp_path, url, calls, **options):
         yield engine
 
 
+class NoViews:
+    async def get(self, keys):
+        return {}
+
+
+async def assert_views_equal_fold(engine, count):
+    """Every view is what its events come to."""
+    stores = engine.pipeline.environment.stores
+    keys = [key_of(one.state) for one in await engine.find(limit=1000)]
+    assert len(keys) == count
+    folded, _ = await Loader(stores.events, NoViews()).load(keys)  # type: ignore[arg-type]
+    assert await stores.read_model.get(keys) == folded
+
+
 async def completed(engine):
     return len(await engine.find(status="completed", limit=1000))
 
@@ -214,6 +229,7 @@ async def test_a_failover_of_the_cluster_costs_no_view_and_repeats_no_effect(tmp
         assert [await one.outcome(timeout=20) for one in later] == [
             Done(str(n)) for n in range(30, 35)
         ]
+        await assert_views_equal_fold(engine, 35)
     assert calls == Counter(range(35))  # K-10
 
 
@@ -246,3 +262,108 @@ async def test_the_snapshot_shows_the_final_status_and_the_worker_reads_it(tmp_p
 
         await until(sent)
     assert executed == [8]  # R1-22
+
+
+WHOLE = {"workspaceCode": "w", "templateCode": "t", "channelCode": "c", "data": {"n": 1}}
+
+
+async def test_a_view_whose_first_version_was_lost_is_written_whole(valkey):
+    first = view_of("notification.slack", WHOLE)
+    second = view_of("notification.slack", WHOLE, version=2, updated_at=2000)
+    stored = client_of(valkey)
+    key = f"notification.slack:v1:{{acme}}:message-request:{ID}"
+    async with opened(valkey) as views:
+        await views.save([first], [])
+        await views.save([second], [])
+        expected = stored.hgetall(key)
+        assert expected["data"] == '{"n":1}'
+    stored.flushall()
+    async with opened(valkey) as views:
+        await views.save([first], [])
+        stored.flushall()
+        await views.save([second], [])
+    assert stored.hgetall(key) == expected
+    assert stored.smembers("notification.slack:v1:{acme}:idx:message-request:by-status:queued") == {
+        ID
+    }
+
+
+async def test_a_view_that_another_process_changed_meanwhile_is_written_whole(valkey):
+    views_of = [view_of("notification.slack", WHOLE, version=n, updated_at=n) for n in range(1, 5)]
+    other = view_of("notification.slack", {**WHOLE, "recipient": "r"}, version=2, updated_at=2)
+    stored = client_of(valkey)
+    key = f"notification.slack:v1:{{acme}}:message-request:{ID}"
+    async with opened(valkey) as views, opened(valkey) as others:
+        await views.save([views_of[0]], [])
+        await others.save([other], [])
+        await views.save([views_of[2]], [])
+        assert stored.hget(key, "version") == "3"
+        assert not stored.hexists(key, "recipient")
+        await others.save([other], [])
+        assert stored.hget(key, "version") == "3"
+        assert not stored.hexists(key, "recipient")
+
+
+async def test_an_event_writes_only_the_fields_that_it_changes(valkey):
+    views_of = [view_of("notification.slack", WHOLE, version=n, updated_at=n) for n in (1, 2)]
+    stored = client_of(valkey)
+    async with opened(valkey) as views:
+        await views.save([views_of[0]], [])
+        stored.hset(f"notification.slack:v1:{{acme}}:message-request:{ID}", "data", "untouched")
+        await views.save([views_of[1]], [])
+    found = stored.hgetall(f"notification.slack:v1:{{acme}}:message-request:{ID}")
+    assert found["version"] == "2"
+    assert found["data"] == "untouched"
+
+
+WRONG = {
+    "snapshot": f"notification.slack:v1:{{acme}}:message-request:{ID}",
+    "dispatched mark": f"notification.slack:v1:{{acme}}:message-request:{ID}:dispatched",
+    "updated": "notification.slack:v1:{acme}:idx:message-request:updated",
+    "by status": "notification.slack:v1:{acme}:idx:message-request:by-status:queued",
+    "by id": "notification.slack:v1:{acme}:idx:message-request:by-id",
+}
+
+
+@pytest.mark.parametrize("key", WRONG.values(), ids=[*WRONG])
+async def test_a_key_of_another_type_is_an_error_and_the_other_flows_are_saved(valkey, key):
+    stored = client_of(valkey)
+    stored.rpush(key, "theirs")
+    ours = view_of("notification.slack", {}, dispatch_version=1)
+    other = view_of("notification.email", {"to": "x"})
+    async with opened(valkey) as views:
+        with pytest.raises(StoreError, match=r"notification\.slack.*acme.*WRONGTYPE"):
+            await views.save([ours, other], [])
+        assert [*(await views.get([key_of(other.state)])).values()] == [other]
+        assert stored.lrange(key, 0, -1) == ["theirs"]
+        stored.delete(key)
+        await views.save([ours, other], [])
+        assert [*(await views.get([key_of(ours.state)])).values()] == [ours]
+
+
+async def test_the_error_of_a_user_that_may_not_run_scripts_names_what_to_grant(valkey):
+    valkey.command("ACL", "SETUSER", "reader", "on", ">right", "~*", "+@all", "-@scripting")
+    views = await open_views(f"redis://reader:right@127.0.0.1:{valkey.port}", SystemRuntime())
+    with pytest.raises(StoreError, match=r"lacks a permission.*ACL SETUSER"):
+        await views.read_model.save([view_of("notification.email", {})], [])
+    valkey.command("ACL", "SETUSER", "reader", "+@scripting")
+    await views.read_model.save([view_of("notification.email", {})], [])
+    await views.close()
+
+
+async def test_views_that_may_not_be_written_for_a_while_stop_no_submit(tmp_path, valkey, caplog):
+    calls: Counter[int] = Counter()
+    valkey.command("ACL", "SETUSER", "mailer", "on", ">right", "~*", "+@all")
+    url = f"redis://mailer:right@127.0.0.1:{valkey.port}"
+    async with engine_on(tmp_path, url, calls) as engine:
+        await (await engine.submit(Note(number=0))).outcome(timeout=20)
+        valkey.command("ACL", "SETUSER", "mailer", "-@scripting")
+        refused = await engine.submit(Note(number=1))
+
+        async def is_logged():
+            return "lacks a permission" in caplog.text
+
+        await until(is_logged)
+        valkey.command("ACL", "SETUSER", "mailer", "+@scripting")
+        assert await refused.outcome(timeout=20) == Done("1")
+    assert calls == Counter(range(2))

@@ -32,10 +32,10 @@ class Walk:
         return expected
 
     async def leases(self, call):
-        async def told(one):
+        async def in_order(one):
             return sorted(await call(one), key=lambda leased: leased.job.id)
 
-        self.leased += await self.ask(told)
+        self.leased += await self.ask(in_order)
 
     async def put(self):
         now = self.both[0].runtime.now_ms()

@@ -113,15 +113,15 @@ async def test_a_commit_of_another_process_is_noticed_within_a_tenth_of_a_second
     runtime = ManualRuntime()
     here = Database(str(tmp_path / "gesta.db"), runtime)
     elsewhere = Database(str(tmp_path / "gesta.db"), SystemRuntime())
-    told: list[str] = []
-    here.on_commit(lambda: told.append("news"))
+    calls: list[str] = []
+    here.on_commit(lambda: calls.append("committed"))
     await elsewhere.write(
         lambda db: db.execute("update removals set count = count + 1").fetchall(), durable=True
     )
     runtime.advance(0.1)
-    assert told == ["news"]
-    # And nobody is woken while nothing happens.
+    assert calls == ["committed"]
+    # And no waiter is woken while nothing happens.
     runtime.advance(10)
-    assert told == ["news"]
+    assert calls == ["committed"]
     await here.close()
     await elsewhere.close()

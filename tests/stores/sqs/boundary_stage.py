@@ -72,11 +72,11 @@ class Stage:
     async def send(self, body: str | dict[str, Any] = DOCUMENT, **attributes: str) -> None:
         """Another program sends a message."""
         text = body if isinstance(body, str) else msgspec.json.encode(body).decode()
-        told = ATTRIBUTES | {
+        given = ATTRIBUTES | {
             name: {"DataType": "String", "StringValue": value} for name, value in attributes.items()
         }
         await self.sqs.call(
-            "send_message", QueueUrl=await self.url(), MessageBody=text, MessageAttributes=told
+            "send_message", QueueUrl=await self.url(), MessageBody=text, MessageAttributes=given
         )
 
     async def receive(self, suffix: str = "") -> list[dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""Templates that want too much. Each must come to a fault, and the next render must work."""
+"""Templates that want too much. Each must come to an error, and the next render must work."""
 
 from __future__ import annotations
 

@@ -150,7 +150,7 @@ async def test_the_operating_system_limits_the_child(renderer: ChildRenderer) ->
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("source", "told"),
+    ("source", "message"),
     [
         # Little memory and few steps, but each takes long; and the other way round.
         (
@@ -161,13 +161,13 @@ async def test_the_operating_system_limits_the_child(renderer: ChildRenderer) ->
     ],
 )
 async def test_the_error_of_a_template_over_the_limit_names_time_or_memory(
-    source: str, told: str
+    source: str, message: str
 ) -> None:
     renderer = ChildRenderer(ManualRuntime())
     answer = await renderer.render(
         Template(text=source), msgspec.json.encode({"a": "x" * 1_000_000})
     )
-    assert answer == RenderError("template", told)
+    assert answer == RenderError("template", message)
     await renderer.close()
 
 
@@ -301,7 +301,7 @@ async def test_a_child_that_does_not_answer_is_killed() -> None:
         await turn()
     assert not waiting.done()
     runtime.advance(child_process.STALL_SECONDS)
-    # It has waited as long as the child was given: whoever asked hears of it before an attempt
+    # It has waited as long as the child was given: the caller gets the error before an attempt
     # would be cut.
     runtime.advance(1)
     with pytest.raises(RendererDown, match="too much is waiting"):

@@ -1,5 +1,5 @@
 """Pages made ready for mail programs: styles on the elements, MJML laid out, a text part; and
-hostile ones, which take nobody with them.
+hostile ones, which stop no other.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ def parts(data: dict[str, Any], **sources: str) -> dict[str, str]:
     return sheet.parts
 
 
-def fault(data: dict[str, Any], **sources: str) -> RenderError:
+def render_error(data: dict[str, Any], **sources: str) -> RenderError:
     answer = render(data, **sources)
     assert isinstance(answer, RenderError), answer
     return answer
@@ -104,7 +104,7 @@ def test_a_missing_variable_does_not_get_through_a_filter_as_an_empty_text(
     part: str, source: str
 ) -> None:
     template = f'[{{"a": "{source}"}}]' if part == "blocks" else source
-    answer = fault({"a": {}}, **{part: template})
+    answer = render_error({"a": {}}, **{part: template})
     assert (answer.part, answer.variable) == (part, "*")
     assert "is missing or null" in answer.text
 
@@ -136,12 +136,12 @@ def test_escaped_data_cannot_mention_a_user_in_slack() -> None:
     ],
 )
 def test_blocks_that_are_no_array_of_objects_are_refused(source: str) -> None:
-    assert fault({"name": '"}, {"a": "'}, blocks=source or " ").part == "blocks"  # S0-16
+    assert render_error({"name": '"}, {"a": "'}, blocks=source or " ").part == "blocks"  # S0-16
 
 
 @pytest.mark.parametrize("name", ["a\nBcc: x@y.z", "a\rb", "a\x00b", "a\x85b", "a\u2028b"])
 def test_a_line_break_does_not_get_into_a_subject(name: str) -> None:
-    answer = fault({"name": name}, subject="Hello {{ name }}")
+    answer = render_error({"name": name}, subject="Hello {{ name }}")
     assert answer == RenderError(
         "subject", "renders to a text with control characters or line breaks"
     )
@@ -160,7 +160,7 @@ def test_a_line_break_does_not_get_into_a_subject(name: str) -> None:
     ],
 )
 def test_a_missing_variable_is_named(source: str, data: dict[str, Any], variable: str) -> None:
-    answer = fault(data, text=f"one\n{source}")
+    answer = render_error(data, text=f"one\n{source}")
     assert answer == RenderError("text", f"line 2: {variable} is missing", variable)  # S0-16
 
 
@@ -177,7 +177,7 @@ def test_a_missing_variable_is_named(source: str, data: dict[str, Any], variable
     ],
 )
 def test_no_error_contains_the_data(source: str) -> None:
-    answer = fault({"a": "Topsecret", "b": ["Topsecret"], "d": {}}, text=source)
+    answer = render_error({"a": "Topsecret", "b": ["Topsecret"], "d": {}}, text=source)
     assert "Topsecret" not in answer.text + answer.variable  # R1-43
 
 
@@ -229,7 +229,7 @@ def test_data_that_is_not_a_json_object_is_an_error(data: bytes) -> None:
 
 
 @pytest.mark.parametrize(
-    ("source", "told"),
+    ("source", "message"),
     [
         (
             "{% for a in range(9999) %}{% for b in range(9999) %}{% endfor %}{% endfor %}",
@@ -242,9 +242,9 @@ def test_data_that_is_not_a_json_object_is_an_error(data: bytes) -> None:
         ("{{ namespace() }}", "line 1: namespace is unknown"),
     ],
 )
-def test_what_the_template_engine_itself_refuses(source: str, told: str) -> None:
+def test_what_the_template_engine_itself_refuses(source: str, message: str) -> None:
     # Each by itself, because the bounds of the process would catch what one of these lets through.
-    assert fault({}, text=source) == RenderError("text", told)
+    assert render_error({}, text=source) == RenderError("text", message)
 
 
 def test_deep_data_is_rendered_or_refused() -> None:

@@ -1,5 +1,5 @@
-"""Templates on the road: stored by code and locale, checked when they are put and at submit, filled
-in at execution.
+"""Templates in the pipeline: stored by code and locale, checked when they are put and at submit,
+filled in at execution.
 """
 
 from __future__ import annotations
@@ -106,8 +106,8 @@ async def test_a_missing_variable_sends_nothing_and_shows_no_data(gesta: Harness
     post = Post()
     async with Engine(URL, flows=[post.flow]) as engine:
         await put(engine, text="{{ greeting }}\n{{ name }}")
-        told = await outcome(engine, Letter(data={"greeting": "Topsecret"}))
-        assert told == (
+        reported = await outcome(engine, Letter(data={"greeting": "Topsecret"}))
+        assert reported == (
             "failed",
             "template_render_failed: template welcome, text: line 2: name is missing",
         )  # S0-16, R1-43
@@ -147,7 +147,7 @@ def test_a_locale_is_normalised(locale: str, found: tuple[str, ...]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("code", "parts", "faults"),
+    ("code", "parts", "errors"),
     [
         (
             "a",
@@ -177,12 +177,12 @@ def test_a_locale_is_normalised(locale: str, found: tuple[str, ...]) -> None:
     ],
 )
 async def test_a_template_is_checked_when_it_is_put(
-    gesta: Harness, code: str, parts: dict[str, str], faults: dict[str, str]
+    gesta: Harness, code: str, parts: dict[str, str], errors: dict[str, str]
 ) -> None:
     async with Engine(URL, flows=[Post().flow]) as engine:
         with pytest.raises(BadConfig) as refused:
             await put(engine, code, **parts)
-        assert refused.value.fields == faults
+        assert refused.value.fields == errors
         with pytest.raises(NotFound):
             await engine.admin.get_config(TEMPLATE, code)
 

@@ -43,7 +43,7 @@ def warehouse(**options: Any) -> Engine:
 
 
 async def take(engine: Engine, gesta: Harness, **options: Any) -> list[WorkItem]:
-    """Once everything that was submitted has come into its lane."""
+    """Once everything that was submitted has come into its external queue."""
     await let_run(gesta)
     return await engine.external.take(FLOW, **{"limit": 10, **options})
 

@@ -44,7 +44,7 @@ async def test_a_token_is_good_in_another_process_and_after_a_restart(gesta):
         ).status == "completed"
 
 
-async def test_after_the_death_of_everybody_unreported_work_is_noticed(gesta):
+async def test_after_the_death_of_every_process_unreported_work_is_noticed(gesta):
     async with warehouse() as engine:
         request = await engine.submit(Pick())
         await take_one(engine, gesta)
@@ -59,11 +59,11 @@ async def test_after_the_death_of_everybody_unreported_work_is_noticed(gesta):
 async def test_a_process_that_dies_between_take_and_answer_leaves_the_request_unknown_and_not_lost(
     gesta,
 ):
-    """Nobody can know whether the answer got out (K-4, K-5)."""
+    """It is unknown whether the answer got out (K-4, K-5)."""
     async with warehouse(on_unknown="resend") as engine:
         request = await engine.submit(Pick())
         await let_run(gesta)
-        # The queue has it on record, and nobody hears of it.
+        # The queue has it on record, and no caller gets it.
         await engine.pipeline.environment.stores.external_leases.lease_external(
             "token", f"@{FLOW}/default", 1, LEASE_SECONDS
         )
@@ -75,7 +75,7 @@ async def test_a_process_that_dies_between_take_and_answer_leaves_the_request_un
 
 
 async def test_a_lost_queue_is_restored_and_what_may_have_been_leased_is_unknown_first(gesta):
-    """K-11: the job that the sweep puts back is suspect."""
+    """K-11: the job that the sweeper restores counts as possibly executed."""
     async with warehouse() as engine:
         request = await engine.submit(Pick())
         await take_one(engine, gesta)
@@ -154,7 +154,7 @@ async def test_a_sweep_that_fails_in_the_middle_notices_later(gesta, ports):
 
 
 async def test_a_report_and_the_sweep_that_meet_come_to_the_same_end(gesta, ports):
-    """The report comes while the sweep is just putting the doubt on record."""
+    """The report comes while the sweeper is just recording the unknown outcome."""
     async with warehouse() as engine:
         await engine.submit(Pick())
         item = await take_one(engine, gesta)

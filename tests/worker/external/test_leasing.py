@@ -1,4 +1,4 @@
-"""Work of a flow that others execute: what is handed out, to whom, and for how long; through a
+"""Work of a flow that others execute: what is leased, to whom, and for how long; through a
 whole engine on memory stores.
 """
 
@@ -70,8 +70,8 @@ async def test_each_tenant_takes_its_own_work_only(gesta):
 
 
 async def test_no_worker_of_ours_ever_takes_it(gesta):
-    """The executor of such a flow raises; a worker that took the job would put the request in
-    doubt.
+    """The executor of such a flow raises; a worker that took the job would make the request
+    unknown.
     """
     provider = Provider()
     async with Engine(URL, flows=[pick_flow(), note_flow(provider)]) as engine:
@@ -168,7 +168,7 @@ async def test_those_who_wait_do_not_ask_the_queue_about_others(gesta, ports):
 
 
 async def test_work_that_comes_between_a_take_and_the_wait_is_not_waited_for(gesta, ports):
-    """Those who wait for other work have heard of it by then, and it was no news to them."""
+    """Those who wait for other work have heard of it by then, and it did not wake them."""
     async with warehouse() as engine:
         other = spawn(engine.external.take(FLOW, tenant="globex", wait_seconds=30), "gesta-test")
         await let_run(gesta)
@@ -181,7 +181,7 @@ async def test_work_that_comes_between_a_take_and_the_wait_is_not_waited_for(ges
             return leased
 
         ports.queue.replace("lease_external", put_after)
-        # Nobody moves the clock from here on.
+        # The test does not move the clock from here on.
         assert len(await engine.external.take(FLOW, wait_seconds=30)) == 1
         other.cancel()
 
@@ -264,7 +264,7 @@ async def test_what_was_erased_since_it_was_leased_is_not_shown(gesta):
         await engine.erase("Ada")
         with pytest.raises(Erased):
             await engine.external.fetch(FLOW, item.id, item.token)
-        # Whoever has it may have executed it before: it was recorded as a refusal.
+        # Its holder may have executed it before: it was recorded as a refusal.
         assert await request.status() == "queued"
         await pass_time(gesta, LEASE_SECONDS + 1)
         state = (await request.view()).state
@@ -421,8 +421,10 @@ async def test_people_hear_of_requests_that_were_accepted_under_another_declarat
     async with Engine("memory:warehouse", flows=[Flow(FLOW, Pick, provider.execute)]) as engine:
         await pass_time(gesta, 5)
         assert provider.calls == []
-        told = why_not_sent(await examine_request(engine.pipeline, await engine.get(request.id)))
-        assert "declared as a flow that external workers execute" in told
+        explanation = why_not_sent(
+            await examine_request(engine.pipeline, await engine.get(request.id))
+        )
+        assert "declared as a flow that external workers execute" in explanation
 
 
 async def test_a_job_in_an_external_queue_is_a_pointer_like_any_other(gesta):

@@ -372,8 +372,8 @@ async def test_a_failure_that_comes_after_it_was_noticed_changes_nothing_and_hea
         assert f'gesta_late_outcomes_total{{flow="{FLOW}"}} 1.0' in engine.metrics().decode()
 
 
-async def test_a_failure_that_comes_before_anybody_noticed_is_still_valid(gesta, ports):
-    """Nobody else can have had the work, so what its holder says is the truth."""
+async def test_a_failure_that_comes_before_the_sweeper_noticed_is_still_valid(gesta, ports):
+    """No other worker can have had the work, so what its holder says is the truth."""
     async with warehouse() as engine:
         await engine.submit(Pick())
         item = await take_one(engine, gesta)

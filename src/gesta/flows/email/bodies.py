@@ -43,7 +43,7 @@ class HtmlRef(msgspec.Struct, frozen=True):
     name: str
 
 
-class NoBody(Exception):
+class MissingBody(Exception):
     """The tenant has no such body, or it cannot be one."""
 
     def __init__(
@@ -102,11 +102,11 @@ def read_file(files: Path, tenant: str, name: str) -> bytes:
         opened.append(at)
         status = os.fstat(at)
         if not stat.S_ISREG(status.st_mode):
-            raise NoBody("html_not_found")
+            raise MissingBody("html_not_found")
         return bounded(_read(at))
     except OSError:
         # Missing, a link, a folder or unreadable: the same answer for all.
-        raise NoBody("html_not_found") from None
+        raise MissingBody("html_not_found") from None
     finally:
         for one in reversed(opened):
             os.close(one)
@@ -121,20 +121,20 @@ def _read(descriptor: int) -> bytes:
 
 
 def bounded(body: bytes) -> bytes:
-    """Raises NoBody when it is too long."""
+    """Raises MissingBody when it is too long."""
     if len(body) > BODY_BYTES_MAX:
-        raise NoBody("html_too_large")
+        raise MissingBody("html_too_large")
     return body
 
 
 def html_text(body: bytes) -> str:
-    """Raises NoBody when it is not text."""
+    """Raises MissingBody when it is not text."""
     try:
         text = body.decode()
     except UnicodeDecodeError:
-        raise NoBody("html_unreadable") from None
+        raise MissingBody("html_unreadable") from None
     if "\0" in text:
-        raise NoBody("html_unreadable")
+        raise MissingBody("html_unreadable")
     return text
 
 
@@ -191,7 +191,7 @@ async def content_of(
     assert ref is not None, "the rules have looked at it"
     try:
         html = html_text(bounded(await _fetched(ref, attempt, files, clients)))
-    except NoBody as missing:
+    except MissingBody as missing:
         if missing.reason == "html_not_found" and attempt.number <= MISSING_TRIES:
             raise AttemptEnded(
                 Retry(missing.reason, f"{ref.scheme}: it may be on its way")
@@ -239,11 +239,11 @@ async def _fetched(
         assert attempt.records is not None
         record = await attempt.records.get(BODY, ref.name)
         if record is None or record.value is None:
-            raise NoBody("html_not_found")
+            raise MissingBody("html_not_found")
         return record.value
     if ref.scheme == "file":
         if files is None:
-            raise NoBody("html_not_found")
+            raise MissingBody("html_not_found")
         return read_file(files, attempt.tenant, ref.name)
     return await _from_bucket(ref.name, attempt, clients)
 
@@ -251,7 +251,7 @@ async def _fetched(
 async def _from_bucket(name: str, attempt: Attempt, clients: AwsClients) -> bytes:
     entity = attempt.config.get(BODIES, DEFAULT)
     if entity is None:
-        raise NoBody("html_not_found")
+        raise MissingBody("html_not_found")
     place = entity.body
     assert isinstance(place, Bodies)
     secrets = await attempt.config.secrets(BODIES, DEFAULT, "secret_access_key")
@@ -271,7 +271,7 @@ async def _from_bucket(name: str, attempt: Attempt, clients: AwsClients) -> byte
             # An empty object has no first byte.
             return b""
         if error.code in _MISSING:
-            raise NoBody("html_not_found") from None
+            raise MissingBody("html_not_found") from None
         raise AttemptEnded(Retry("bodies_unavailable", f"S3 {error.detail}")) from None
     except AttemptEnded as ended:
         if isinstance(ended.outcome, Unknown):

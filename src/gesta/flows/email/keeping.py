@@ -23,7 +23,7 @@ import msgspec
 
 from gesta.domain.ids import TENANT, TENANT_RULE
 from gesta.errors import BadInput, StoreError
-from gesta.flows.email.bodies import BODY, BODY_BYTES_MAX, NoBody, bounded, html_text
+from gesta.flows.email.bodies import BODY, BODY_BYTES_MAX, MissingBody, bounded, html_text
 from gesta.flows.email.message import ADDRESSES, NAME, Message, Recipient, address_error, normal
 from gesta.tenants import suppression
 from gesta.tenants.flow_records import FlowRecord, TenantRecords
@@ -210,7 +210,7 @@ async def store_body(
     try:
         body = bounded(html.encode())
         html_text(body)
-    except (NoBody, UnicodeEncodeError):
+    except (MissingBody, UnicodeEncodeError):
         raise BadInput(
             f"html: a text of at most {BODY_BYTES_MAX} bytes, without zero bytes and half"
             " characters"

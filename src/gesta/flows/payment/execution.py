@@ -106,7 +106,8 @@ class Execution:
         *,
         timeout_seconds: float,
     ) -> None:
-        self._gateways = {one.type: one for one in (installed() if gateways is None else gateways)}
+        self.gateways = installed() if gateways is None else tuple(gateways)
+        self._gateways = {one.type: one for one in self.gateways}
         self._details, self.timeout_seconds = details, timeout_seconds
 
     async def render(self, payload: Any, attempt: Attempt) -> Rendered:

@@ -1,6 +1,7 @@
 """What the flows that move money share: their rules, their account, and how they are declared."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Annotated, Any, Final
 
 import msgspec
@@ -11,7 +12,8 @@ from gesta.domain.retry_policy import RetryPolicy
 from gesta.domain.transaction.funds import opening_facts
 from gesta.flows.flow import Check, Flow, Payload
 from gesta.flows.payment.execution import ALARMS, REASONS, Execution
-from gesta.flows.payment.gateway import GATEWAY, GatewayAccount
+from gesta.flows.payment.gateway import GATEWAY, Gateway, GatewayAccount
+from gesta.flows.payment.gateways import installed
 
 DEFAULT: Final = "default"
 Code = Annotated[str, msgspec.Meta(min_length=1, max_length=64)]
@@ -42,6 +44,21 @@ def amount_errors(amount: Money) -> dict[str, str]:
     return {}
 
 
+@dataclass(frozen=True)
+class TransactionFlow(Flow):
+    """A flow that moves money, and the gateways that it speaks to."""
+
+    gateways: Sequence[Gateway] = ()
+
+
+def gateways_of(flows: Iterable[Flow]) -> list[Gateway]:
+    """Every gateway that gesta has or one of the flows speaks to; that of a flow goes first."""
+    own = [
+        gateway for flow in flows if isinstance(flow, TransactionFlow) for gateway in flow.gateways
+    ]
+    return [*own, *installed()]
+
+
 def transaction_flow(
     name: str,
     payload: type[Payload],
@@ -57,7 +74,7 @@ def transaction_flow(
         operation = first(one)
         return operation, opening_facts(one.amount, operation, one.gateway)
 
-    return Flow(
+    return TransactionFlow(
         name,
         payload,
         execution.execute,
@@ -76,4 +93,5 @@ def transaction_flow(
         example={"amount": {"amount": "49.90", "currency": "EUR"}, **example},
         opens=opens,
         render=execution.render,
+        gateways=execution.gateways,
     )

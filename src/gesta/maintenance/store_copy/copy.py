@@ -193,12 +193,12 @@ class Copy:
     async def _drain(self, wait_seconds: float) -> int:
         """How many attempts still run when the time is over, or none."""
         until = self._source_clock.monotonic() + wait_seconds
-        is_told = False
+        is_reported = False
         while leased := await self._leased():
             if self._source_clock.monotonic() >= until:
                 break
-            if not is_told:
-                is_told = True
+            if not is_reported:
+                is_reported = True
                 self._tell(
                     f"the source is paused; waiting up to {wait_seconds:g} s for {leased} running"
                     " attempts to end"

@@ -59,7 +59,7 @@ class AioHttpTransport:
         self._guard = guard or PrivateAddressGuard()
         self._resolver = Lookups(resolver or AresResolver())
         # A session per scheme: the guard is stricter with plain http, and aiohttp asks a resolver
-        # without telling the scheme.
+        # without naming the scheme.
         self._sessions = {scheme: self._session(scheme) for scheme in ("https", "http")}
 
     def _session(self, scheme: str) -> aiohttp.ClientSession:

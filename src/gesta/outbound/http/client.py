@@ -64,7 +64,7 @@ def _seconds_until(http_date: str, now_ms: int) -> float | None:
 _HOPELESS: Final[frozenset[TransportErrorReason]] = frozenset(
     {"unsendable", "plain_http", "private_address"}
 )
-#: Where providers put the code of a failure, the most telling first, and what a code looks like.
+#: Where providers put the code of a failure, the most specific first, and what a code looks like.
 _CODE_FIELDS: Final = ("code", "error_code", "errorCode", "error", "type", "reason")
 _CODE: Final = re.compile(r"[A-Za-z][A-Za-z_.-]{2,63}")
 #: Statuses with a reason of their own. Reasons are labels of a metric, so a provider must not be

@@ -86,7 +86,7 @@ class Connections:
         connection.terminate()
 
     async def close(self) -> None:
-        """Close all, after the last one was given back."""
+        """Close all, after the last one was released."""
         while self._idle:
             await end(self._idle.pop())
 

@@ -7,7 +7,7 @@ shard is older than what was lost, and the projector folds again from there.
 """
 
 from collections import defaultdict
-from collections.abc import AsyncIterator, Collection, Iterable, Sequence
+from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
 from functools import cache
 from itertools import chain
 from typing import Any, NamedTuple, NoReturn
@@ -42,6 +42,8 @@ SHARDS = 16
 #: by walking through all requests.
 SORTED = 5_000
 PAGE = 500
+#: An answer of save_views.lua.
+OTHER_BASE = 2
 
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(State).decode
@@ -136,22 +138,38 @@ class RedisReadModel:
 
     async def _save(self, views: Sequence[View]) -> bool:
         """Whether each was newer than the stored one."""
+        based_on, _ = self._recent.get([key_of(view.state) for view in views])
+        all_newer, others = await self._write(views, based_on, self._index_calls(views))
+        if others:
+            # What this process wrote of them is lost or replaced: they are written whole.
+            are_newer, _ = await self._write(others, {}, ())
+            all_newer = all_newer and are_newer
+        return all_newer
+
+    async def _write(
+        self, views: Sequence[View], based_on: Mapping[Key, View], more: Sequence[Call]
+    ) -> tuple[bool, list[View]]:
+        """Whether each was newer than the stored one; and the views whose stored version is not the
+        one that they are based on.
+        """
         groups: dict[tuple[str, str], list[View]] = defaultdict(list)
         for view in views:
             groups[view.state.flow, view.state.tenant].append(view)
-        saves = [_save_call(flow, tenant, group) for (flow, tenant), group in groups.items()]
-        answers = await self._redis.calls([*saves, *self._index_calls(views)])
-        all_newer = True
-        for (flow, tenant), answer in zip(groups, answers, strict=False):
-            for text in answer:
+        saves = [_save_call(*names, group, based_on) for names, group in groups.items()]
+        answers = await self._redis.calls([*saves, *more])
+        all_newer, others = True, []
+        for ((flow, tenant), group), answer in zip(groups.items(), answers, strict=False):
+            for view, text in zip(group, answer, strict=True):
                 if not isinstance(text, int):
                     raise StoreError(
                         f"a key of {flow}, tenant {tenant} in {self._redis.address.name} is not"
                         f" gesta's: {text}. Delete or rename the key; the view is written"
                         " again by itself"
                     )
-                all_newer = all_newer and text == 1
-        return all_newer
+                all_newer = all_newer and text != 0
+                if text == OTHER_BASE:
+                    others.append(view)
+        return all_newer, others
 
     def _index_calls(self, views: Sequence[View]) -> list[Call]:
         by_shard: dict[Shard, list[State]] = defaultdict(list)
@@ -496,10 +514,10 @@ def _statuses_of(flow: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys((*lifecycle_of(flow).statuses, *STATUSES)))
 
 
-def _save_call(flow: str, tenant: str, views: Sequence[View]) -> Call:
+def _save_call(flow: str, tenant: str, views: Sequence[View], based_on: Mapping[Key, View]) -> Call:
     keys, head = _group_head(flow, tenant, [view.state.id for view in views])
     # One argument: the client takes longer for each than for its content.
-    packed = _pack([_row(view) for view in views])
+    packed = _pack([_row(view, based_on.get(key_of(view.state))) for view in views])
     return Call(script("save_views"), keys, [*head, DISPATCHED_KEPT_MS, packed])
 
 
@@ -513,9 +531,12 @@ def _group_head(flow: str, tenant: str, ids: Iterable[str]) -> tuple[list[str], 
     return names, [len(statuses), *statuses]
 
 
-def _row(view: View) -> list[Any]:
-    """As save_views.lua has it."""
+def _row(view: View, before: View | None) -> list[Any]:
+    """As save_views.lua has it. `before`: what this process wrote of the request last; then only
+    what can have changed is written.
+    """
     state = view.state
+    is_whole = before is None or before.payload != view.payload
     return [
         state.id,
         state.version,
@@ -523,16 +544,17 @@ def _row(view: View) -> list[Any]:
         state.updated_at,
         state.dispatch_version if state.wants else 0,
         state.is_terminal,
-        *chain.from_iterable(_snapshot(view).items()),
+        0 if before is None or is_whole else before.state.version,
+        *chain.from_iterable((_snapshot(view) if is_whole else _changing(state)).items()),
     ]
 
 
-def _snapshot(view: View) -> dict[str, Any]:
+def _snapshot(view: View) -> dict[str, str]:
     """The fields that other services read, and ours: `state`, and `payload` where it is more than
     `data`.
     """
     state = view.state
-    fields: dict[str, Any] = {"id": state.id, "tenant": state.tenant}
+    fields = {"id": state.id, "tenant": state.tenant}
     given = _fields_of(view.payload) if view.payload[:1] == b"{" else {}
     for name in PAYLOAD_FIELDS:
         raw = given.get(name)
@@ -542,11 +564,18 @@ def _snapshot(view: View) -> dict[str, Any]:
         fields["payload"] = view.payload.decode()
     return fields | {
         "data": bytes(given.get("data", view.payload)).decode(),
+        "createdAt": str(state.created_at),
+        **_changing(state),
+    }
+
+
+def _changing(state: State) -> dict[str, str]:
+    """The fields that an event changes. The others depend on the payload, or never change."""
+    return {
         "status": state.status,
-        "version": state.version,
-        "createdAt": state.created_at,
-        "updatedAt": state.updated_at,
-        "lastStreamRevision": state.version - 1,
+        "version": str(state.version),
+        "updatedAt": str(state.updated_at),
+        "lastStreamRevision": str(state.version - 1),
         "state": _encode(state).decode(),
     }
 

@@ -187,9 +187,9 @@ class Templates:
         Only rendering shows that: `x|default('')` and `if x is defined` make a variable optional.
         """
         needed: list[str] = []
-        trial = msgspec.to_builtins(data)
+        sample = msgspec.to_builtins(data)
         for _ in range(TRIALS_MAX):
-            answer = await fill(self._renderer, _body(entity), trial, self._config.tenant)
+            answer = await fill(self._renderer, _body(entity), sample, self._config.tenant)
             variable = answer.variable if isinstance(answer, RenderError) else ""
             found = (
                 [name for name in lacking if name == variable or name.startswith(f"{variable}.")]
@@ -198,17 +198,17 @@ class Templates:
             )
             if variable == ANY:
                 found = await self._behind_filters(
-                    entity, trial, [name for name in lacking if name not in needed]
+                    entity, sample, [name for name in lacking if name not in needed]
                 )
             if not set(found) - set(needed):
                 return needed
             needed += found
             for name in found:
-                _put(trial, name)
+                _put(sample, name)
         return needed
 
     async def _behind_filters(
-        self, entity: Entity, trial: dict[str, Any], lacking: list[str]
+        self, entity: Entity, sample: dict[str, Any], lacking: list[str]
     ) -> list[str]:
         """The variables whose absence breaks a filter; that error does not name its variable.
 
@@ -216,7 +216,7 @@ class Templates:
         """
         found = []
         for name in lacking[:TRIALS_MAX]:
-            others = msgspec.to_builtins(trial)
+            others = msgspec.to_builtins(sample)
             for other in lacking:
                 if other != name:
                     _put(others, other)

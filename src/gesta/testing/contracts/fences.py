@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from gesta.domain.ids import external_queue_of, external_queues_of
 from gesta.errors import Fenced
 from gesta.ports.checkpoints import Move
 from gesta.ports.event_store import Append
@@ -13,7 +14,7 @@ from gesta.ports.fences import Fence
 from gesta.ports.job_queue import Ack
 from gesta.ports.transactions import Entry
 from gesta.testing.contracts.harness import Harness, reopen
-from gesta.testing.contracts.job_queue import take
+from gesta.testing.contracts.job_queue import HOUR_SECONDS, held_jobs, take
 from gesta.testing.contracts.samples import (
     fresh_append,
     fresh_claim,
@@ -256,6 +257,100 @@ class QueueFencesContract(FencedContract):
         for fence in (FILLING, LEFT, Fence("left", "a third store")):
             await harness.fences.put_up(fence)
         assert await harness.fences.standing() == [FILLING, Fence("left", "a third store")]
+
+    async def test_the_error_of_a_queue_says_where_to_go(self, harness: Harness) -> None:
+        await harness.fences.put_up(Fence("left", "the.new.home"))
+        text = ""
+        try:
+            await harness.queue.put([fresh_job(fresh_name())])
+        except Fenced as error:
+            text = str(error)
+        assert "the.new.home" in text
+
+    async def test_a_queue_whose_fences_were_taken_down_works_again(self, harness: Harness) -> None:
+        flow = fresh_name()
+        for fence in (LEFT, FILLING):
+            await harness.fences.put_up(fence)
+            await harness.fences.take_down(fence)
+        assert not await _is_refused(harness.queue.put([fresh_job(flow)]))
+        assert len(await take(harness, flow)) == 1
+
+    async def test_one_of_two_fences_of_a_queue_stays(self, harness: Harness) -> None:
+        for fence in (LEFT, FILLING):
+            await harness.fences.put_up(fence)
+        await harness.fences.take_down(LEFT)
+        assert await harness.fences.standing() == [FILLING]
+        assert await _is_refused(harness.queue.put([fresh_job(fresh_name())]))
+
+    async def test_a_fence_of_one_tenant_stops_no_queue(self, harness: Harness) -> None:
+        flow, tenant = fresh_name(), fresh_name("tenant")
+        await harness.fences.put_up(replace(LEFT, tenant=tenant))
+        assert not await _is_refused(harness.queue.put([fresh_job(flow, tenant)]))
+        assert len(await take(harness, flow)) == 1
+
+
+class ExternalFencesContract(FencedContract):
+    """What a fence stops of external workers and of jobs that are held."""
+
+    needs = frozenset({"queue", "unique_jobs", "job_holds", "external_leases", "fences"})
+
+    async def test_external_workers_of_a_queue_that_was_left_are_refused(
+        self, harness: Harness
+    ) -> None:
+        flow, token = fresh_name(), fresh_name("token")
+        name = external_queue_of(flow, "acme")
+        await harness.queue.put([fresh_job(name), fresh_job(name)])
+        (leased,) = await harness.external_leases.lease_external(token, name, 1, 10.0)
+        await harness.fences.put_up(LEFT)
+        leases = harness.external_leases
+        writes = {
+            "lease": leases.lease_external(token, name, 1, 10.0),
+            "prolong": leases.prolong(leased.job.id, token, 10.0),
+            "settle": harness.queue.settle([Ack(leased.job.id, token)]),
+        }
+        assert [what for what, write in writes.items() if not await _is_refused(write)] == []
+        harness.runtime.advance(HOUR_SECONDS)
+        assert await _is_refused(leases.expired_leases(token, external_queues_of(flow), 1, 10.0))
+
+    async def test_held_jobs_of_a_queue_that_was_left_stay_held(self, harness: Harness) -> None:
+        flow, scope = fresh_name(), fresh_name("scope")
+        await held_jobs(harness, flow, scope)
+        await harness.fences.put_up(LEFT)
+        assert await _is_refused(harness.job_holds.unhold(scope, 10))
+        await harness.fences.take_down(LEFT)
+        assert await harness.job_holds.unhold(scope, 10) == 1
+
+
+class EventFencesContract(FencedContract):
+    """For events in a database of their own."""
+
+    needs = frozenset({"events", "key_claims", "fences"})
+
+    async def test_events_that_were_left_can_only_be_read(self, harness: Harness) -> None:
+        append = fresh_append(claim=fresh_claim())
+        await harness.events.append([append])
+        await harness.fences.put_up(LEFT)
+        assert await _is_refused(harness.events.append([fresh_append()]))
+        assert await _is_refused(harness.key_claims.put_claims([fresh_claim()]))
+        assert len(await harness.events.read([(append.stream, 0)])) == 1
+
+    async def test_a_fence_for_jobs_or_one_that_is_down_stops_no_events(
+        self, harness: Harness
+    ) -> None:
+        await harness.fences.put_up(LEFT)
+        await harness.fences.take_down(LEFT)
+        await harness.fences.put_up(FILLING)
+        assert not await _is_refused(harness.events.append([fresh_append(claim=fresh_claim())]))
+
+    async def test_no_event_of_a_call_is_appended_if_one_tenant_has_left(
+        self, harness: Harness
+    ) -> None:
+        gone, stays = fresh_name("tenant"), fresh_name("tenant")
+        await harness.fences.put_up(replace(LEFT, tenant=gone))
+        other = _of(stays)
+        assert await _is_refused(harness.events.append([other, _of(gone)]))
+        assert await harness.events.read([(other.stream, 0)]) == []
+        assert not await _is_refused(harness.events.append([other]))
 
 
 class QueueFencesAfterRestartContract(FencedContract):

@@ -88,15 +88,15 @@ class Line:
     def __init__(self, harness: GatewayHarness) -> None:
         self._harness = harness
         self.sent: list[HttpRequest] = []
-        self.fault: TransportError | None = None
+        self.error: TransportError | None = None
         #: Replaces the next answer.
         self.answer: bytes | None = None
         self.is_changing_amounts = False
 
     async def send(self, request: HttpRequest) -> HttpResponse:
-        if self.fault is not None:
-            fault, self.fault = self.fault, None
-            raise fault
+        if self.error is not None:
+            error, self.error = self.error, None
+            raise error
         self.sent.append(request)
         response = await self._harness.transport.send(request)
         if self.is_changing_amounts:
@@ -217,7 +217,7 @@ class GatewayContract:
         self, harness: GatewayHarness, connection: Connection, line: Line
     ) -> None:
         call = self.rendered(harness, connection, "sale")
-        line.fault = TransportError("refused", sent=False)
+        line.error = TransportError("refused", sent=False)
         answer = await harness.gateway.execute(call, connection)
         assert isinstance(answer, CallRetry)
         assert harness.movements() == []
@@ -225,7 +225,7 @@ class GatewayContract:
     async def test_a_time_limit_after_sending_is_unknown(
         self, harness: GatewayHarness, connection: Connection, line: Line
     ) -> None:
-        line.fault = TransportError("timeout", sent=True)
+        line.error = TransportError("timeout", sent=True)
         call = self.rendered(harness, connection, "sale")
         assert isinstance(await harness.gateway.execute(call, connection), CallUnknown)
 

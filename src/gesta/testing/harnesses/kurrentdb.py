@@ -16,7 +16,7 @@ from gesta.testing.kurrentdb_double import KurrentDBDouble
 class Harness(harness.Harness):
     """One double for one test, which keeps its log in the folder of the test."""
 
-    capabilities = frozenset({"events", "key_claims", "durable"})
+    capabilities = frozenset({"events", "key_claims", "fences", "durable"})
 
     async def open_ports(self) -> EventPorts:
         with suppress(KeyError):

@@ -1,4 +1,4 @@
-"""Leases on external work: given, given back, and ended.
+"""Leases on external work: granted, released and ended.
 
 A lease is given to jobs that batch admission and preflight have passed and whose payload can be
 read. A lease that ends without a report makes the request `unknown(no_report)`; the sweeper looks

@@ -7,10 +7,12 @@ local answer = {}
 for n, key in ipairs(KEYS) do
   local value, replaced = ARGV[1 + n], ARGV[1 + #KEYS + n]
   local found = redis.call('SET', key, value, 'NX', 'GET', 'PX', ARGV[1])
-  local job = string.match(value, '^%S+ ')
-  if found and (found == replaced or string.sub(found, 1, #job) == job) then
-    redis.call('SET', key, value, 'PX', ARGV[1])
-    found = false
+  if found then
+    local job = string.match(value, '^%S+ ')
+    if found == replaced or string.sub(found, 1, #job) == job then
+      redis.call('SET', key, value, 'PX', ARGV[1])
+      found = false
+    end
   end
   answer[n] = found or ''
 end

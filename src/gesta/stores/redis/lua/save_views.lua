@@ -7,8 +7,10 @@
 -- ARGV  1 S, the number of statuses; 2 … 1+S the statuses
 --       2+S how long a dispatched mark outlives the end of its request, in milliseconds
 --       3+S the views in MessagePack, each a list: id, version, status, updatedAt, dispatch version
---       or 0, whether it has ended, and field, value, …
--- Returns per view: 1 saved, 0 not newer, or an error.
+--       or 0, whether it has ended, the version on which its fields are based, and field, value, …
+--       Based on 0: the fields are the whole view. Else they are what changed since that version.
+-- Returns per view: 1 saved, 0 not newer, 2 another version is stored than the one it is based on,
+-- or an error.
 local call, PART = redis.call, 1000
 local count = tonumber(ARGV[1])
 local by_status = {}
@@ -31,13 +33,12 @@ end
 
 -- Commands that take many members, one for each command and key.
 local commands = {}
-local function later(command, key, ...)
+local function later(command, key, value, member)
   commands[command] = commands[command] or {}
   local members = commands[command][key] or {}
   commands[command][key] = members
-  for _, value in ipairs({...}) do
-    members[#members + 1] = value
-  end
+  members[#members + 1] = value
+  if member then members[#members + 1] = member end
 end
 
 local function index(view, stored)
@@ -64,16 +65,10 @@ end
 
 local function write(n, view, stored)
   local key, mark = key_of(n)
-  for at = 8, #view, 2 do
-    -- Lua would write a large number as 1.7e+12.
-    if type(view[at]) == 'number' then
-      view[at] = string.format('%.0f', view[at])
-    end
-  end
-  if stored[1] and call('HLEN', key) ~= (#view - 6) / 2 then
+  if view[7] == 0 and stored[1] and call('HLEN', key) ~= (#view - 7) / 2 then
     call('DEL', key)
   end
-  call('HSET', key, unpack(view, 7))
+  call('HSET', key, unpack(view, 8))
   if view[5] > tonumber(stored[3] or '0') then
     call('SET', mark, string.format('%.0f', view[5]))
   end
@@ -95,6 +90,8 @@ for n, view in ipairs(views) do
     answers[n] = text_of(stored)
   elseif stored[1] and tonumber(stored[1]) >= view[2] then
     answers[n] = 0
+  elseif view[7] > 0 and tonumber(stored[1] or '0') ~= view[7] then
+    answers[n] = 2
   else
     answers[n], newer[n] = 1, stored
     index(view, stored)

@@ -17,6 +17,14 @@ local function is_foreign(q, id)
   return found[1] and not found[2] and not found[3] and not found[4]
 end
 
+-- Which of these the index of our live jobs has, by one command: most of a page are ours.
+local function are_ours(q, ids)
+  if #ids == 0 then return {} end
+  local members = {}
+  for n, id in ipairs(ids) do members[n] = id .. ' ' .. q.name end
+  return call('ZMSCORE', JOBS, unpack(members))
+end
+
 local function choose(q, limit)
   local chosen = {}
   local waiting = call('LRANGE', q.wait, -limit - LOOK, -1)
@@ -29,8 +37,9 @@ local function choose(q, limit)
   -- Ours are all in the band of priority 1, where Node's are between them, near the front: the next
   -- one is given a place in the present turn. Behind that band all are Node's.
   local function choose_of(page)
-    for _, id in ipairs(page) do
-      if #chosen < limit and is_foreign(q, id) then
+    local ours = are_ours(q, page)
+    for n, id in ipairs(page) do
+      if #chosen < limit and not ours[n] and is_foreign(q, id) then
         call('ZREM', q.prioritized, id)
         table.insert(chosen, id)
       end
