@@ -337,7 +337,8 @@ class Engine:
                 self.pipeline,
                 await self.pipeline.intake.defer(payload, options, stores.outbox, within),
             )
-        return Request(self.pipeline, await self.pipeline.intake.submit(payload, options))
+        pipeline = self.pipeline
+        return Request(pipeline, await pipeline.intake.submit(payload, options))
 
     async def submit_many(
         self, requests: Sequence[Payload | tuple[Payload, Options]]

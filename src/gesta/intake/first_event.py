@@ -46,20 +46,22 @@ def first_append(draft: Draft, stored: bytes, identity: KeyedDigests) -> Append:
     flow, options, raw_id, request_id = draft.flow, draft.options, draft.raw_id, draft.request_id
     ttl = flow.ttl_seconds if options.ttl is None else options.ttl.total_seconds()
     deliver_at, (operation, facts) = options.deliver_at, draft.opening or NO_OPENING
+    # By position, as for all values that every request needs: keywords would cost more than the
+    # value itself.
     command = Create(
         request_id,
         flow.name,
         stored,
         draft.at,
-        key=None if options.key is None else scrubbed_name(options.key),
-        deliver_at=None if deliver_at is None else round(deliver_at.timestamp() * 1000),
-        ttl_ms=None if ttl is None else round(ttl * 1000),
-        priority=options.priority,
-        test=options.test,
-        external=flow.is_external,
-        own=draft.is_own and options.key == request_id,
-        operation=operation,
-        facts=facts,
+        None if options.key is None else scrubbed_name(options.key),
+        None if deliver_at is None else round(deliver_at.timestamp() * 1000),
+        None if ttl is None else round(ttl * 1000),
+        options.priority,
+        options.test,
+        flow.is_external,
+        draft.is_own and options.key == request_id,
+        operation,
+        facts,
     )
     correlation_id, causation_id = options.correlation_id, options.causation_id
     meta = Meta(

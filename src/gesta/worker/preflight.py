@@ -159,6 +159,8 @@ def settle_of(leased: LeasedJob) -> Settle:
 
 
 def settled(leased: LeasedJob, _: State, state: State) -> Settlement:
+    if state.is_terminal:
+        return Ack(leased.job.id, leased.token)
     still_ours = (
         state.dispatch_version == leased.job.dispatch_version and state.job_kind == leased.job.kind
     )
