@@ -28,8 +28,8 @@ async def url(request, tmp_path):
     return f"sqlite:///{tmp_path}/gesta.db" if request.param == "sqlite" else await fresh_url()
 
 
-def shop(url, **options):
-    engine = Engine(settings=Settings(url=url, master_key=KEY))
+def shop(url, vault_url=None, **options):
+    engine = Engine(settings=Settings(url=url, vault_url=vault_url, master_key=KEY))
     app, jobs = FastAPI(), Endpoints(engine)
     app.mount("/jobs", jobs.app)
 
@@ -87,6 +87,21 @@ async def test_the_result_of_a_job_is_removed_with_its_request(url, monkeypatch)
         assert await secrets(engine) == []
         again = await client.post("/reports", json={"title": "q1"}, headers=own)
         assert (again.status_code, again.json()["code"]) == (410, "gone")
+
+
+async def test_a_result_in_a_vault_of_its_own_is_removed_with_its_request(tmp_path, monkeypatch):
+    monkeypatch.setattr(retention, "PAUSE_SECONDS", 0.0)
+    engine, client = shop(f"sqlite:///{tmp_path}/gesta.db", f"sqlite:///{tmp_path}/vault.db")
+    async with engine, client:
+        answer = await client.post("/reports", json={"title": "q1"})
+        assert (await ended(client, answer))["result"] == {"of": "q1"}
+        assert len(await secrets(engine)) == 1
+        walk = walk_of(engine, days=2)
+        for _ in range(500):
+            await walk.step()
+            if (await client.get(answer.headers["location"])).status_code == 404:
+                break
+        assert await secrets(engine) == []
 
 
 async def test_a_job_that_stays_for_a_consumer_of_the_log_keeps_its_result(url, monkeypatch):

@@ -254,6 +254,12 @@ async def test_a_store_in_memory_needs_no_master_key():
         assert (request.verdict, list(opened.notes)) == ("created", [])
 
 
+async def test_a_store_on_disk_has_no_vault_in_memory(tmp_path):
+    """After a restart, keys would have other digests: the same key would have a second effect."""
+    with pytest.raises(BadSettings, match="no place for a key file"):
+        await engine(url=f"sqlite:///{tmp_path}/gesta.db", vault_url="memory:").start()
+
+
 @pytest.mark.parametrize(("given", "value"), [("5000", 5000), ("1_000_000", 1_000_000), (7, 7)])
 def test_a_whole_number_may_be_written_in_the_environment_or_in_the_file(given, value):
     assert load({"backlog_max": given}).backlog_max == value

@@ -9,7 +9,7 @@ import base64
 import os
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +27,7 @@ from gesta.security.envelope_encryption import IDENTITY, KEY_BYTES, MasterKey
 from gesta.stores import open_boundary, open_events, open_queue, open_stores, open_views
 from gesta.stores.separate_events import REMOVED, with_separate_events
 from gesta.stores.separate_queue import with_separate_queue
+from gesta.stores.separate_vault import with_separate_vault
 from gesta.stores.separate_views import with_separate_views
 from gesta.tenants.templates.child_renderer import ChildRenderer
 from gesta.tenants.templates.renderer import InlineRenderer, Renderer
@@ -120,7 +121,8 @@ async def open_ports(settings: Settings, runtime: Runtime) -> Stores:
                 stores = with_separate_queue(stores, queue, runtime)
         if settings.vault_url not in (None, settings.url):
             with _naming("vault_url"):
-                stores = _with_vault_of(stores, await open_stores(settings.vault_url, runtime))
+                vault = await open_stores(settings.vault_url, runtime)
+                stores = with_separate_vault(stores, vault)
     except BaseException:
         await stores.close()
         raise
@@ -136,16 +138,6 @@ async def _refuse_own_events(stores: Stores, events_url: str) -> None:
             f" {scrub(events_url)}. Copy it into a new store: gesta copy --to URL --to-set"
             f" events_url={scrub(events_url)}"
         )
-
-
-def _with_vault_of(stores: Stores, other: Stores) -> Stores:
-    async def close() -> None:
-        try:
-            await other.close()
-        finally:
-            await stores.close()
-
-    return replace(stores, vault=other.vault, folder=other.folder, close=close)
 
 
 @contextmanager
@@ -189,8 +181,9 @@ async def master_key(
             ),
             (),
         )
-    if (settings.vault_url or settings.url) == "memory:":
-        # The secrets end with the process, so their key does, too.
+    if settings.databases["vault"] == settings.databases["events"] == "memory:":
+        # Keys and secrets end with the process, so the key does, too. Events that stay need the
+        # digests of the keys of their requests: the vault has to stay with them.
         return MasterKey(_fresh_key(runtime), "memory"), ()
     if not stores.folder:
         raise BadSettings(
