@@ -254,10 +254,12 @@ async def test_a_store_in_memory_needs_no_master_key():
         assert (request.verdict, list(opened.notes)) == ("created", [])
 
 
-async def test_a_store_on_disk_has_no_vault_in_memory(tmp_path):
+@pytest.mark.parametrize("master_key", [None, base64.b64encode(bytes(32)).decode()])
+async def test_a_store_on_disk_has_no_vault_in_memory(tmp_path, master_key):
     """After a restart, keys would have other digests: the same key would have a second effect."""
-    with pytest.raises(BadSettings, match="no place for a key file"):
-        await engine(url=f"sqlite:///{tmp_path}/gesta.db", vault_url="memory:").start()
+    url = f"sqlite:///{tmp_path}/gesta.db"
+    with pytest.raises(BadSettings, match="a vault in memory ends with the process"):
+        await engine(url=url, vault_url="memory:", master_key=master_key).start()
 
 
 @pytest.mark.parametrize(("given", "value"), [("5000", 5000), ("1_000_000", 1_000_000), (7, 7)])

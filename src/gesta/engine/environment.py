@@ -104,6 +104,7 @@ async def open_ports(settings: Settings, runtime: Runtime) -> Stores:
     """The store of the URL; events, views, queue and vault from other databases where the settings
     name them.
     """
+    _refuse_short_lived_vault(settings)
     stores = await open_stores(settings.url, runtime)
     try:
         if settings.events_url not in (None, settings.url):
@@ -127,6 +128,18 @@ async def open_ports(settings: Settings, runtime: Runtime) -> Stores:
         await stores.close()
         raise
     return stores
+
+
+def _refuse_short_lived_vault(settings: Settings) -> None:
+    """The digests of callers' keys need a secret of the vault. With another one, a key that was
+    used before would have a second effect.
+    """
+    places = settings.databases
+    if places["vault"] == "memory:" != places["events"]:
+        raise BadSettings(
+            f"vault_url: a vault in memory ends with the process, and the events in"
+            f" {scrub(places['events'])} stay; name a database that stays as well"
+        )
 
 
 async def _refuse_own_events(stores: Stores, events_url: str) -> None:
@@ -181,9 +194,8 @@ async def master_key(
             ),
             (),
         )
-    if settings.databases["vault"] == settings.databases["events"] == "memory:":
-        # Keys and secrets end with the process, so the key does, too. Events that stay need the
-        # digests of the keys of their requests: the vault has to stay with them.
+    if settings.databases["vault"] == "memory:":
+        # The secrets end with the process, so their key does, too.
         return MasterKey(_fresh_key(runtime), "memory"), ()
     if not stores.folder:
         raise BadSettings(
