@@ -4,8 +4,8 @@ Each process does this for some partitions of the log (partitions.py). Where pos
 that a process appends itself are projected inline (inline.py).
 """
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
 
 from gesta.errors import Fenced, StoreError, StoreFull
 from gesta.ports.checkpoints import Move
@@ -51,6 +51,15 @@ POSITION_SECONDS = 5.0
 LOOK_SECONDS = 0.05
 STILL_SECONDS = 0.25
 
+PutEarly = Callable[
+    [
+        Sequence[Job],
+        Sequence[View],
+        Callable[[Sequence[Job]], AbstractContextManager[FreeSlots | None]],
+    ],
+    Awaitable[list[Job]],
+]
+
 
 class Projector:
     def __init__(self, stores: Stores, process: Process) -> None:
@@ -81,6 +90,9 @@ class Projector:
         self._let_go = Signal(runtime)
         #: The worker in this process, if there is one.
         self.eager_dispatch: EagerDispatch | None = None
+        #: Puts jobs into a separate queue without writing them down first (job_relay.py); returns
+        #: those that have to be.
+        self.put_early: PutEarly | None = None
 
     async def position(self) -> int:
         """The position up to which the views show the log."""
@@ -238,6 +250,8 @@ class Projector:
             return 0
         self._at_end = None
         views, jobs, quarantined = await self._folding.fold(batch, span.quiet_until)
+        if jobs and self.put_early is not None:
+            jobs = await self.put_early(jobs, views, self.eager)
         if not await self._project(views, jobs, quarantined, positions.moves(span, reached)):
             # Another projector moved a checkpoint: read the positions again.
             self._forget_positions()
