@@ -418,16 +418,17 @@ async def test_a_job_that_was_put_early_is_put_again_after_a_crash_and_executed_
 @pytest.mark.parametrize("ending", ["refused", "lost"])
 async def test_a_job_on_its_way_to_the_queue_survives_a_drop_that_came_to_nothing(gesta, ending):
     """The placeholder of the drop kept it out of the queue, and was removed again."""
-    main, other = MemoryDatabase(gesta.runtime).stores(), MemoryDatabase(gesta.runtime).stores()
+    main, other = MemoryDatabase(gesta.runtime), MemoryDatabase(gesta.runtime)
     view = fresh_view()
     job, append = job_for(view.state), fresh_append(expected=1)
     events = Faulty(main.events)
-    stores = with_separate_queue(replace(main, events=events), other, gesta.runtime)
+    stores = with_separate_queue(
+        replace(main.stores(), events=events), other.stores(), gesta.runtime
+    )
 
     async def put_meanwhile(original, appends):
-        assert await other.eager_jobs.put_leased([job], FreeSlots("t", {}, 4, durable=False)) == [
-            False
-        ]
+        free_slots = FreeSlots("t", {}, 4, durable=False)
+        assert await other.queue.put_leased([job], free_slots) == [False]
         if ending == "lost":
             raise StoreError("the events cannot be written")
         return await original(appends)
@@ -438,4 +439,4 @@ async def test_a_job_on_its_way_to_the_queue_survives_a_drop_that_came_to_nothin
         (recording,) = await stores.transactions.record([entry])
         assert isinstance(recording.verdict, Stale)
     assert await other.queue.find([job.id]) == set()
-    assert await stores.undispatched_jobs.undispatched(10) == [job]
+    assert await main.read_model.undispatched(10) == [job]

@@ -170,6 +170,8 @@ class Stores(QueuePorts):
     commit_size: int = 2_000
     #: Whether its transactions also project what they append.
     projects_inline: bool = False
+    #: Whether views are in another database than events: then they are saved in the background.
+    has_separate_views: bool = False
     #: The folder for the key file; None: a key file cannot be stored beside the store.
     folder: str | None = None
     #: Set when the relay has undispatched jobs to put; None: the queue is in the same database.
