@@ -50,7 +50,7 @@ class BoundaryQueue(Protocol):
 
     async def send(self, envelopes: Sequence[Envelope], delay_seconds: int = 0) -> None:
         """Durable when it returns. Raises MessagesRefused for those that were not taken; after any
-        other StoreError nobody knows.
+        other StoreError it is unknown which were.
         """
 
     async def receive(self, limit: int, wait_seconds: int) -> list[Delivery]:
