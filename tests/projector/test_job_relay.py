@@ -415,6 +415,26 @@ async def test_a_job_that_was_put_early_is_put_again_after_a_crash_and_executed_
     assert len(provider.calls) == 2  # K-3
 
 
+async def test_a_projector_that_has_to_fold_again_puts_no_job_again(gesta, ports):
+    """The queue may have lost the job while it is executed: then only the sweep restores it."""
+    gate = Gate()
+    async with engine_with_separate_queue(Provider(Done("first"), gate)) as engine:
+        await (await engine.submit(Note())).outcome()
+
+        async def lose(_original, *_args):
+            databases(gesta)[1].queue._rows.clear()
+            ports.transactions.heal()
+            return False
+
+        before = ports.queue.calls["put_leased"]
+        ports.transactions.replace("project", lose)
+        await engine.submit(Note())
+        await pass_time(gesta, 2)
+        assert gate.reached.is_set()
+        assert ports.queue.calls["put_leased"] == before + 1
+        gate.opened.set()
+
+
 @pytest.mark.parametrize("ending", ["refused", "lost"])
 async def test_a_job_on_its_way_to_the_queue_survives_a_drop_that_came_to_nothing(gesta, ending):
     """The placeholder of the drop kept it out of the queue, and was removed again."""

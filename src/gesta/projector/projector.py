@@ -281,6 +281,8 @@ class Projector:
         )
         if jobs and self.put_early is not None:
             jobs = await self.put_early(jobs, views, self.eager)
+        if not jobs and self.put_early is not None:
+            self._put.update(dict.fromkeys(span.numbers, reached))
         moves = positions.moves(span, reached)
         if self._writer is not None and not (jobs or quarantined or again):
             await self._writer.add(Fold(views, firsts, moves, reached))
@@ -290,8 +292,6 @@ class Projector:
             return 0
         else:
             self._saved(views)
-        if self.put_early is not None:
-            self._put.update(dict.fromkeys(span.numbers, reached))
         positions.moved(span.numbers, reached)
         if quarantined:
             self._folding.log_quarantined()
