@@ -41,7 +41,8 @@ class Database:
 
 class World:
     def __init__(self) -> None:
-        self.runtime, self.database, self.heard = ManualRuntime(), Database(), []
+        self.runtime, self.database = ManualRuntime(), Database()
+        self.heard: list[View] = []
         self.writer = ViewWriter(self.database.project, self.heard.extend, self.runtime)
         self.folded = 0
 
