@@ -4,7 +4,8 @@ Names, numbers and formats are those that .NET services with AsyncEndpoints writ
 is an absent field; an adapter that has no absent fields writes an empty text.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from enum import IntEnum
 from typing import Any, TypeVar
@@ -126,6 +127,16 @@ def is_id(text: object) -> bool:
     return isinstance(text, str) and REQUEST_ID.fullmatch(text) is not None
 
 
+@contextmanager
+def _as_value_error() -> Iterator[None]:
+    """Values nested too deep, and times outside the years that Python has, are bad values, too."""
+    try:
+        yield
+    except (RecursionError, OverflowError) as error:
+        raise ValueError(str(error)) from None
+
+
+@_as_value_error()
 def fields_of(job: StoredJob) -> Fields:
     """The fields that are not null. Raises ValueError for what cannot be read back."""
     # Checked here, because constructors are not.
@@ -156,6 +167,7 @@ def fields_of(job: StoredJob) -> Fields:
     return present
 
 
+@_as_value_error()
 def job_of(fields: Mapping[str, str]) -> StoredJob:
     """The job in these fields, also of a writer that left some out. Raises ValueError."""
     if not is_id(fields.get("Id", "").lower()):
@@ -187,6 +199,7 @@ def job_of(fields: Mapping[str, str]) -> StoredJob:
     )
 
 
+@_as_value_error()
 def job_of_json(text: str) -> StoredJob:
     """A job that was stored as one JSON text, as before the hashes. Raises ValueError."""
     found = msgspec.json.decode(text, type=dict[str, Any])
