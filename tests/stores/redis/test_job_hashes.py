@@ -288,7 +288,7 @@ async def test_a_text_that_nothing_can_read_stops_no_migration(jobs, raw):
 
 
 async def test_a_job_that_is_nested_too_deep_is_refused_alone(jobs):
-    deep: list = []
+    deep: list[object] = []
     for _ in range(100_000):
         deep = [deep]
     results = await jobs.create([job(route_params={"x": deep}), job(OTHER)])
