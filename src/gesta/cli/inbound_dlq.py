@@ -1,4 +1,4 @@
-"""dlq inbound, redrive-inbound, purge-inbound: dead letters of the queue that inbound events pass through."""
+"""dlq inbound, redrive-inbound, purge-inbound: dead letters of the queue of inbound events."""
 
 from __future__ import annotations
 
