@@ -56,16 +56,16 @@ class ConfigAdmin(RequestQueries):
         self, kind: str, code: str, fields: dict[str, Any], tenant: str
     ) -> dict[str, Any]:
         """The fields, with the value of each variable that a secret names as `env:NAME`."""
-        if not isinstance(fields, dict):
-            # A program may pass anything; validation names the error.
-            return fields
-        resolved, errors = dict(fields), dict[str, str]()
-        for name in secret_fields(self._pipeline.config.kind(kind)):
+        body = self._pipeline.config.kind(kind)
+        values, errors = dict[str, str](), dict[str, str]()
+        # A program may pass anything; validation names the error.
+        for name in secret_fields(body) if isinstance(fields, dict) else ():
             if isinstance(text := fields.get(name), str):
                 try:
-                    resolved[name] = self._pipeline.environment.reference(text)
+                    values[name] = self._pipeline.environment.reference(text)
                 except KeyError:
                     errors[name] = f"the variable {text.removeprefix(REFERENCE)} is not set"
+        resolved = fields | values if values else fields
         if errors:
             try:
                 await self._check(kind, code, resolved, tenant)
