@@ -29,7 +29,7 @@ POLL_SECONDS = 1.0
 #: A queue that cannot be used is tried again after this.
 REFUSED_SECONDS = 5.0
 #: So many jobs are put early in one call: scripts of a server run one after the other.
-EARLY_BATCH = 500
+EARLY_BATCH = 300
 
 
 class Relay:

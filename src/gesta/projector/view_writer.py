@@ -15,11 +15,12 @@ from gesta.ports.job_queue import Job
 from gesta.ports.read_model import Key, Quarantined, View, key_of
 from gesta.runtime.clock import Runtime, Signal, spawn
 
-#: How long the view of an open request may wait for the end of the request, and how many views have
-#: to wait for a write before any does.
-HOLD_SECONDS = 0.5
-BUSY = 100
-#: So many views may wait; then the projector does, too.
+#: How long the view of an open request may wait for the end of the request.
+HOLD_SECONDS = 1.0
+#: Views wait for that only under load, and only while they are not too many: calls that take long
+#: do not end meanwhile.
+BUSY, HELD_MAX = 100, 5_000
+#: So many views may wait for a write; then the projector waits, too.
 WAITING_MAX = 8_000
 #: Views in one write.
 BATCH = 2_000
@@ -162,7 +163,7 @@ class ViewWriter:
     def _chosen(self) -> dict[Key, View]:
         """The next views to save; they no longer wait."""
         chosen: dict[Key, View] = {}
-        waits = len(self._waiting) >= BUSY and not self._is_flushing
+        waits = BUSY <= len(self._waiting) <= HELD_MAX and not self._is_flushing
         old = self._runtime.monotonic() - HOLD_SECONDS
         for key, (view, _, since) in self._waiting.items():
             if not waits or since <= old or view.state.wants != "execute":

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import lru_cache
+from itertools import chain
 from typing import Any
 
 import msgspec
@@ -53,6 +54,9 @@ KEEP_COMPLETED = 100
 KEEP_FAILED = 50
 #: Jobs per script: longer scripts hold up every other client of the server.
 BATCH = 1_000
+#: Settlements per script; several scripts go in one round trip. The server takes longer for each in
+#: a script with thousands of writes.
+SETTLED = 300
 #: Jobs of one flow that one call leases. Their lease runs from the call on, so they must be at work
 #: long before it ends, also on a slow server.
 TAKEN = 500
@@ -315,12 +319,19 @@ class RedisJobQueue:
         rows = [
             (*row, "" if one is None else one.queue) for row, one in zip(batch, held, strict=True)
         ]
-        args: list[Arg] = [self._now(), KEEP_COMPLETED, _pack(rows)]
-        calls = [Call(script("settle"), self._own.fixed, args)]
+        calls = [
+            Call(
+                script("settle"),
+                self._own.fixed,
+                [self._now(), KEEP_COMPLETED, _pack(rows[at : at + SETTLED])],
+            )
+            for at in range(0, len(rows), SETTLED)
+        ]
+        count = len(calls)
         if not self._redis.address.is_cluster:
             calls += self._locks.unlock_calls([one for one in held if one is not None])
             held = [None] * len(held)
-        answers = (await self._redis.calls(calls))[0]
+        answers = list(chain.from_iterable((await self._redis.calls(calls))[:count]))
         settled: list[Settled] = []
         locks: list[Lock] = []
         for (kind, job_id, token, _), lock, answer in zip(batch, held, answers, strict=True):

@@ -43,6 +43,8 @@ SHARDS = 16
 #: by walking through all requests.
 SORTED = 5_000
 PAGE = 500
+#: Views in one script: the server takes longer for each in a script with thousands of writes.
+BATCH = 300
 #: An answer of save_views.lua.
 OTHER_BASE = 2
 
@@ -155,10 +157,15 @@ class RedisReadModel:
         groups: dict[tuple[str, str], list[View]] = defaultdict(list)
         for view in views:
             groups[view.state.flow, view.state.tenant].append(view)
-        saves = [_save_call(*names, group, based_on) for names, group in groups.items()]
+        parts = [
+            (names, group[at : at + BATCH])
+            for names, group in groups.items()
+            for at in range(0, len(group), BATCH)
+        ]
+        saves = [_save_call(*names, part, based_on) for names, part in parts]
         answers = await self._redis.calls([*saves, *more])
         all_newer, others = True, []
-        for ((flow, tenant), group), answer in zip(groups.items(), answers, strict=False):
+        for ((flow, tenant), group), answer in zip(parts, answers, strict=False):
             for view, text in zip(group, answer, strict=True):
                 if not isinstance(text, int):
                     raise StoreError(

@@ -266,10 +266,12 @@ local function remove_from_lists(q, id)
   end
 end
 
+local SIDE_KEYS =
+  {'', ':lock', ':logs', ':dependencies', ':processed', ':failed', ':unsuccessful'}
 local function delete_job(q, id)
-  local key = q.base .. id
-  call('DEL', key, key .. ':lock', key .. ':logs', key .. ':dependencies', key .. ':processed',
-    key .. ':failed', key .. ':unsuccessful')
+  local keys = {}
+  for n, suffix in ipairs(SIDE_KEYS) do keys[n] = q.base .. id .. suffix end
+  call('DEL', unpack(keys))
 end
 
 -- What the adapter makes a LeasedJob of.

@@ -60,25 +60,33 @@ local function deactivate(q, ids)
   end
 end
 
+-- The keys of a job, to be deleted at the end.
+local function delete_later(q, id)
+  for _, suffix in ipairs(SIDE_KEYS) do gone[#gone + 1] = q.base .. id .. suffix end
+end
+
 -- Finished, in BullMQ's words. Of a large batch only the newest are written before they are kept.
 local function finish(q, ids)
+  local kept = {}
   for n, id in ipairs(ids) do
     event(q, 'completed', id, 'returnvalue', 'null', 'prev', 'active')
     if n > #ids - keep then
-      call('DEL', q.base .. id .. ':lock')
+      gone[#gone + 1] = q.base .. id .. ':lock'
       call('HSET', q.base .. id, 'finishedOn', now, 'returnvalue', 'null', 'atm', 1)
-      call('ZADD', q.completed, now, id)
+      kept[#kept + 1] = now
+      kept[#kept + 1] = id
     elseif is_first_start[id] then
       -- No worker but ours has ever had it, so it has no keys beside these.
-      table.insert(gone, q.base .. id)
-      table.insert(gone, q.base .. id .. ':lock')
+      gone[#gone + 1] = q.base .. id
+      gone[#gone + 1] = q.base .. id .. ':lock'
     else
-      delete_job(q, id)
+      delete_later(q, id)
     end
   end
+  call_all('ZADD', q.completed, kept)
   local over = call('ZCARD', q.completed) - keep
   if over > 0 then
-    for _, id in ipairs(call('ZRANGE', q.completed, 0, over - 1)) do delete_job(q, id) end
+    for _, id in ipairs(call('ZRANGE', q.completed, 0, over - 1)) do delete_later(q, id) end
     call('ZREMRANGEBYRANK', q.completed, 0, over - 1)
   end
 end
