@@ -21,7 +21,7 @@ SENDER = {
 ACCOUNT = {"type": "stripe", "account": "acct_1", "api_key": "sk_test_1"}
 
 
-class Purchase(Payload):
+class Purchase(Payload, frozen=True):
     total: Money
 
 
