@@ -46,9 +46,10 @@ __all__ = [
     "InvalidRequest",
     "Money",
     "NotFound",
-    "OutcomeTimeout",
     "Options",
     "Outcome",
+    "OutcomeTimeout",
+    "Overloaded",
     "Payload",
     "Personal",
     "Refused",
@@ -59,7 +60,6 @@ __all__ = [
     "Saga",
     "Settings",
     "StepFailed",
-    "Overloaded",
     "Unknown",
     "external",
     "flow",
@@ -104,4 +104,4 @@ if not TYPE_CHECKING:
         raise AttributeError(f"module 'gesta' has no attribute {name!r}")
 
     def __dir__() -> list[str]:
-        return sorted({*globals(), *__all__})
+        return sorted(__all__)

@@ -363,6 +363,14 @@ class QueueRefused(StoreError):
         self.job_ids = tuple(job_ids)
 
 
+class MessagesRefused(StoreError):
+    """The queue did not take a part of a batch. `numbers`: their places; it has the others."""
+
+    def __init__(self, text: str, numbers: Sequence[int]) -> None:
+        super().__init__(text)
+        self.numbers = frozenset(numbers)
+
+
 class NotOurs(StoreError):
     def __init__(self, path: str, error: str) -> None:
         super().__init__(

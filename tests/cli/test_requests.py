@@ -340,3 +340,12 @@ def test_an_unreadable_event_is_quarantined_and_listed(cli, shop):
 def who(event: dict[str, Any]) -> str:
     """Who decided, without the key that a server puts beside the name."""
     return str(event["actor"]).partition(" ")[0]
+
+
+def test_submit_says_that_missing_config_will_hold_the_request(cli):
+    payload = '{"type": "order.paid", "data": {}, "endpoint": "orders"}'
+    answer = cli("submit", "notification.webhook", payload)
+    assert answer.code == 0
+    assert "held: the tenant has no webhook.endpoint orders" in answer.err
+    warnings = cli("submit", "notification.webhook", payload, "--json").json["warnings"]
+    assert [one["code"] for one in warnings] == ["config_missing"]

@@ -32,7 +32,7 @@ ATTEMPTS = 2
 #: From status, to status → what leads there.
 Transitions = dict[tuple[str, str], list[str]]
 #: What a call of a gateway leaves in the journal.
-JOURNAL = {"call": "c", "key_seconds": 82_800.0, "can_look_up": True}
+JOURNAL = {"call": b"c", "key_seconds": 82_800.0, "can_look_up": True}
 
 #: Pixels: of a letter of a label, and of the table.
 LETTER, COLUMN, TOP, ROW = 6, 110, 60, 30

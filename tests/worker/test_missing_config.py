@@ -45,7 +45,7 @@ def room_flow(**options: Any) -> Flow:
     )
 
 
-async def test_a_request_is_held_until_its_config_is_stored(gesta):
+async def test_a_request_is_held_until_its_config_is_stored(gesta, caplog):
     async with Engine(URL, flows=[room_flow()]) as engine:
         request = await engine.submit(Note())
         await pass_time(gesta, 30)
@@ -56,6 +56,9 @@ async def test_a_request_is_held_until_its_config_is_stored(gesta):
         assert pause is not None
         assert (pause.kind, pause.reason.partition(":")[0]) == ("config", "room_missing")
         assert (await request.view()).state.attempts == 0
+        lines = [one.getMessage() for one in caplog.records]
+        assert sum("config missing" in line for line in lines) == 1
+        assert not any("credential refused" in line for line in lines)
         await engine.admin.put_config(ROOM, "main", {"name": "blue"})
         await let_run(gesta)
         assert await result(request) == Done("blue")

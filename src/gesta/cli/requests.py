@@ -80,6 +80,8 @@ async def submit(
         if not as_json:
             say(answer.id)
             tell(f"{answer.verdict}; see it with: {call.place.command(f'show {answer.id}')}")
+            for warning in answer.warnings:
+                tell(f"held: {warning.message}", "yellow")
         await backend.warn_if_idle()
         await _end(backend, answer, wait, as_json=as_json)
 
@@ -142,6 +144,7 @@ async def _end(
                 "tenant": backend.tenant,
                 "verdict": request.verdict,
                 "outcome": printed,
+                "warnings": msgspec.to_builtins(request.warnings),
             }
         )
     elif outcome is not None:

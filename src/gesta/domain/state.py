@@ -88,8 +88,8 @@ class State(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     complaint: str = ""
     #: The reports that were recorded, by the provider's names of them.
     reports: tuple[str, ...] = ()
-    #: The call of the open intent as it was first rendered, encrypted; empty: none is journalled.
-    journal: str = ""
+    #: The version of the event with the journalled call of the open intent; 0: none is journalled.
+    journal: int = 0
     #: What only this lifecycle keeps, e.g. the amounts of a transaction.
     facts: dict[str, Any] = {}
 

@@ -163,7 +163,7 @@ class Pipeline:
             runtime=runtime,
         )
         self.suppressing = SuppressionAudit(self.records, self.config_writer, runtime)
-        self._call_journal = CallJournal(key_ring)
+        self._call_journal = CallJournal(key_ring, stores.events)
         self._templates = partial(Templates, renderer=environment.renderer)
 
     def _wire_log(self) -> None:

@@ -49,7 +49,9 @@ class BoundaryQueue(Protocol):
     visibility_seconds: int
 
     async def send(self, envelopes: Sequence[Envelope], delay_seconds: int = 0) -> None:
-        """Durable when it returns. Raises StoreError if one was not taken; others may have been."""
+        """Durable when it returns. Raises MessagesRefused for those that were not taken; after any
+        other StoreError it is unknown which were.
+        """
 
     async def receive(self, limit: int, wait_seconds: int) -> list[Delivery]:
         """Up to `limit` messages, hidden from other receivers for `visibility_seconds`."""
@@ -61,7 +63,7 @@ class BoundaryQueue(Protocol):
         """One that is gone already counts as deleted."""
 
     async def bury(self, envelopes: Sequence[Envelope]) -> None:
-        """Send to the dead-letter queue. Durable when it returns."""
+        """Send to the dead-letter queue. Durable when it returns. Raises as `send`."""
 
     async def dead_letters(self, limit: int, seconds: int) -> list[Delivery]:
         """Up to `limit` dead letters, hidden for so long."""

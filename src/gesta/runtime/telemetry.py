@@ -390,9 +390,18 @@ class Telemetry:
     def credential_refused(self, line: LogContext, flow: str, credential: str, reason: str) -> None:
         self.metrics.of(flow).refused += 1
         self.log.warning(
-            "credential refused, what uses it is held until it changes",
+            "credential refused; requests that use it are held until it changes",
             **line.tags(),
             credential=credential,
+            reason=reason,
+        )
+
+    def config_missing(self, line: LogContext, flow: str, config: str, reason: str) -> None:
+        self.metrics.of(flow).refused += 1
+        self.log.warning(
+            "config missing; requests that use it are held until it is stored",
+            **line.tags(),
+            config=config,
             reason=reason,
         )
 

@@ -1,33 +1,41 @@
 """Encrypts the rendered call of a journalled attempt, under the key of its tenant.
 
-It can be opened only for the same request, operation and intent: a call that was moved to another
-one is not sent.
+The event of the attempt carries it. It can be opened only for the same request, operation and
+intent: a call that was moved to another one is not sent.
 """
 
-import base64
-
+from gesta.domain.codec import event_types
 from gesta.domain.state import State
+from gesta.domain.stream_names import request_stream
+from gesta.domain.transaction.events import CallStarted
+from gesta.ports.event_store import EventStore
 from gesta.ports.vault import Encrypted
 from gesta.security.envelope_encryption import KeyRing
 
 
 class CallJournal:
-    def __init__(self, key_ring: KeyRing) -> None:
-        self._key_ring = key_ring
+    def __init__(self, key_ring: KeyRing, events: EventStore) -> None:
+        self._key_ring, self._events = key_ring, events
 
-    async def encrypt(self, state: State, call: bytes) -> str:
+    async def encrypt(self, state: State, call: bytes) -> bytes:
         encrypted = await self._key_ring.encrypt(state.tenant, _name(state), state.intent, call)
-        return base64.b64encode(encrypted.box).decode()
+        return encrypted.box
 
-    async def decrypt(self, state: State) -> bytes | None:
-        """The call of the open intent; None when it was changed, or is another request's."""
-        try:
-            box = base64.b64decode(state.journal, validate=True)
-        except ValueError:
-            return None
-        return await self._key_ring.decrypt(
-            Encrypted(state.tenant, _name(state), state.intent, box)
-        )
+    async def read(self, state: State) -> bytes | None:
+        """The journalled call of the open intent; None when it was changed, or is another
+        request's.
+        """
+        stream = request_stream(state.flow, state.tenant, state.id)
+        for recorded in await self._events.read_back(stream, state.journal + 1, 1):
+            try:
+                event = event_types(state.flow).decode(recorded.type, recorded.data)
+            except ValueError:
+                return None
+            if recorded.version == state.journal and isinstance(event, CallStarted):
+                return await self._key_ring.decrypt(
+                    Encrypted(state.tenant, _name(state), state.intent, event.call)
+                )
+        return None
 
 
 def _name(state: State) -> str:

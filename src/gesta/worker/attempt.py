@@ -21,7 +21,7 @@ from gesta.domain.commands import Command, Reconciled, RecordOutcome, ReleaseReq
 from gesta.domain.ids import idempotency_key
 from gesta.domain.outcome import Done, Outcome, Rejected, Retry, Unknown, clear_text
 from gesta.domain.state import State
-from gesta.errors import BadConfig
+from gesta.errors import BadConfig, StoreError
 from gesta.flows.attempt import Attempt
 from gesta.flows.deferrals import ConfigMissing, CredentialRefused, Decided, Postponed
 from gesta.flows.flow import Executor, Flow, Render, Rendered
@@ -35,7 +35,7 @@ from gesta.ports.job_queue import LeasedJob, Release
 from gesta.ports.read_model import View
 from gesta.requests.recorder import Applied, Recorder, Settle, no_job
 from gesta.runtime.clock import Runtime
-from gesta.runtime.component import Process
+from gesta.runtime.component import STORE_PAUSE_SECONDS, Process
 from gesta.runtime.redaction import hide, scrub
 from gesta.runtime.telemetry import LogContext
 from gesta.security.call_journal import CallJournal
@@ -334,7 +334,10 @@ class Attempts:
         """The call of this intent: the journalled one, or a new one before the first attempt."""
         state = run.view.state
         if state.journal:
-            call = await self.tools.journal.decrypt(state)
+            try:
+                call = await self.tools.journal.read(state)
+            except StoreError:
+                raise Postponed(STORE_PAUSE_SECONDS) from None
             if call is None:
                 run.obstacle = BAD_JOURNAL
             else:

@@ -106,9 +106,12 @@ class JobRelease:
             failed=partial(self._telemetry.store_failed, "worker"),
         )
         if is_new:
-            self._telemetry.credential_refused(
-                run.log_context, run.flow.name, refused.credential, reason
+            report = (
+                self._telemetry.config_missing
+                if isinstance(refused, ConfigMissing)
+                else self._telemetry.credential_refused
             )
+            report(run.log_context, run.flow.name, refused.credential, reason)
         if scope is None or leased.is_possibly_executed:
             # It has changed meanwhile; or an earlier lease was lost, which a hold would remember
             # although its end is on record by now.

@@ -175,7 +175,7 @@ class Bank:
         state = self.state
         key = idempotency_key("t", "r", state.operation, state.intent)
         facts = {
-            "call": "c",
+            "call": b"c",
             "key_seconds": (KEY_MS - HOUR) / 1000,
             "can_look_up": True,
             "visible_seconds": VISIBLE_MS / 1000,

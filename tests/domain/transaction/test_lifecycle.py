@@ -31,7 +31,7 @@ from tests.domain.transaction.bank import RULES
 
 AT = 1_000
 META = e.Meta("t", "payment.card", "r", AT, "c", "c")
-JOURNAL = {"call": "c", "key_seconds": 82_800.0, "can_look_up": True, "multiple_captures": True}
+JOURNAL = {"call": b"c", "key_seconds": 82_800.0, "can_look_up": True, "multiple_captures": True}
 
 
 class Tx:

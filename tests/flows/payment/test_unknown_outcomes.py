@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from gesta import Done, Engine, Money, Request
 from gesta.domain.transaction.funds import funds_of
+from gesta.errors import StoreError
 from gesta.flows import card
+from gesta.ports.event_store import Recorded
 from gesta.testing.plugin import Harness
 from tests.flows.payment.test_card import ACCOUNT, EUR, authorize, captured, names, sale, shop
 
@@ -55,6 +59,27 @@ async def test_a_resend_has_the_same_bytes_and_key_and_the_charge_happens_once(g
     assert effect.id == f"default:{tx.id}:sale:1"
     entries = await journal(shop, tx)
     assert [entry["call"] for entry in entries[1:]] == [""] * (len(entries) - 1)
+
+
+async def test_a_resend_waits_while_the_store_cannot_read_its_journal(gesta, shop, monkeypatch):
+    """Neither a failure nor a quarantined job: the same call follows when the store answers."""
+    tx = await lost(gesta, shop, executed=False)
+    gesta.sandbox.stripe.visible_after_seconds = 0
+    events, outages = shop.pipeline.environment.stores.events, [StoreError("away")] * 3
+    read_back = events.read_back
+
+    async def away(*names: Any) -> list[Recorded]:
+        if outages:
+            raise outages.pop()
+        found: list[Recorded] = await read_back(*names)
+        return found
+
+    monkeypatch.setattr(events, "read_back", away)
+    await gesta.settle(days=1)
+    assert not outages
+    assert await tx.status() == "completed"
+    assert len(gesta.sandbox.stripe.effects) == 1
+    assert await shop.admin.quarantined() == []
 
 
 async def test_a_charge_that_never_arrived_is_sent_again_and_happens_once(gesta, shop):

@@ -210,6 +210,19 @@ async def test_what_cannot_be_read_is_a_dead_letter_at_once_and_stays_one(
         assert await stage.issues() == []
 
 
+async def test_a_message_whose_letter_would_be_too_large_is_left_to_the_broker(
+    moto, prefix, tmp_path
+):
+    async with boundary_stage(moto, prefix, tmp_path, visibility_seconds=1) as stage:
+        # The fake's limit is 256 KiB.
+        await stage.send("x" * (256 * 1024 - 200))
+        await stage.send()
+        assert len(await stage.until(stage.issues)) == 1
+        await stage.until(stage.is_empty)
+        (letter,) = await stage.letters.letters()
+        assert letter.shape == "unreadable"  # S3-11
+
+
 async def test_letters_are_redriven_one_at_a_time_by_filter_or_not_at_all(moto, prefix, tmp_path):
     async with boundary_stage(moto, prefix, tmp_path, consumes=False) as stage:
         boundary = stage.boundary

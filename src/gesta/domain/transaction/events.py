@@ -15,7 +15,7 @@ class CallStarted(e.AttemptStarted, frozen=True, gc=False):
 
     intent: int = 1
     #: The rendered call, encrypted; empty: that of the intent's first attempt.
-    call: str = ""
+    call: bytes = b""
     request_hash: str = ""
     gateway: str = ""
     #: The fingerprint of the account at the gateway.

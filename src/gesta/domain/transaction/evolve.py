@@ -85,7 +85,7 @@ def _at_rest(state: State, funds: Funds, otherwise: str, **changes: Any) -> Stat
         in_doubt=False,
         policy="",
         asked=0,
-        journal="",
+        journal=0,
         cancel_requested=False,
         **changes,
     )
@@ -107,7 +107,7 @@ def _call_started(state: State, event: t.CallStarted, version: int, at: int) -> 
         visible_seconds=event.visible_seconds,
         multiple_captures=event.multiple_captures,
     )
-    return with_funds(state, funds, journal=event.call)
+    return with_funds(state, funds, journal=version if event.call else 0)
 
 
 def succeeded(operation: str) -> Fold:
@@ -172,7 +172,7 @@ def requested(operation: str) -> Fold:
             expires_at=None,
             reason="",
             detail="",
-            journal="",
+            journal=0,
             cancel_requested=False,
         )
         return with_funds(state, funds)
@@ -238,7 +238,7 @@ def _updated(state: State, event: e.Updated, version: int, at: int) -> State:
     funds = funds_of(after)
     intents = {**funds.intents, after.operation: after.intent}
     funds = replace(funds, intents=intents, absent=0, is_stored=False)
-    return with_funds(replace(after, journal=""), funds)
+    return with_funds(replace(after, journal=0), funds)
 
 
 def _named(state: State, report: str, version: int, at: int) -> State:

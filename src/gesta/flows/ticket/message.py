@@ -5,7 +5,7 @@ from typing import Annotated, ClassVar, Final
 
 import msgspec
 
-from gesta.domain.event_message import EventMessage
+from gesta.domain.event_message import EventMessage, has_place
 from gesta.flows.flow import ConfigBody, Payload, Secret
 
 NAME: Final = "ticket.backlog"
@@ -101,4 +101,6 @@ def errors_of(ticket: Ticket) -> Mapping[str, str]:
         return {"event": "the text comes from the event: give either it or a summary"}
     if ticket.event.data.slack_event is None:
         return {"event": "only events of Slack have a text to make an issue of"}
+    if not has_place(ticket.event.data):
+        return {"event": "slackEvent has no valid channel, user or ts"}
     return {}

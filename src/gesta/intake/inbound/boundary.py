@@ -8,6 +8,7 @@ can help, it becomes a dead letter with its error, and is deleted after that.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from hashlib import blake2b
 from traceback import extract_tb
 from typing import NamedTuple
 
@@ -26,7 +27,7 @@ from gesta.domain.event_message import (
     wrapped,
 )
 from gesta.domain.ids import TENANT
-from gesta.errors import InvalidRequest, Overloaded, StoreError, UnknownFlow
+from gesta.errors import InvalidRequest, MessagesRefused, Overloaded, StoreError, UnknownFlow
 from gesta.intake.inbound.inbox import Inbox
 from gesta.intake.inbound.queue_age import QueueAge
 from gesta.ports.boundary_queue import BoundaryQueue, Delivery, Envelope
@@ -64,7 +65,7 @@ class Publisher:
     def __init__(self, queue: BoundaryQueue, records: Records, tenant: str) -> None:
         """`tenant`: that of the installation, which messages do not name."""
         self._queue, self._records, self._tenant = queue, records, tenant
-        self._commit: GroupCommit[Envelope, None] = GroupCommit(
+        self._commit: GroupCommit[Envelope, StoreError | None] = GroupCommit(
             self._send, "gesta-boundary", BATCH_MAX
         )
 
@@ -80,10 +81,16 @@ class Publisher:
             attributes_of(message, priority),
             "" if tenant == self._tenant else tenant,
         )
-        await self._commit.add(envelope, len(envelope.body))
+        refused = await self._commit.add(envelope, len(envelope.body))
+        if refused is not None:
+            raise refused
 
-    async def _send(self, envelopes: list[Envelope]) -> list[None]:
-        await self._queue.send(envelopes)
+    async def _send(self, envelopes: list[Envelope]) -> list[StoreError | None]:
+        try:
+            await self._queue.send(envelopes)
+        except MessagesRefused as refused:
+            # Only their callers have to send them again.
+            return [refused if n in refused.numbers else None for n in range(len(envelopes))]
         return [None] * len(envelopes)
 
 
@@ -139,13 +146,14 @@ class Consumer:
         done: list[Delivery] = []
         dead: list[tuple[Delivery, Failure]] = []
         again: list[Delivery] = []
-        outage: StoreError | None = None
+        later: dict[int, list[Delivery]] = {}
+        errors: list[StoreError] = []
         for one, task in zip(deliveries, tasks, strict=True):
             try:
                 failure = await task
             except (StoreError, Overloaded) as error:
                 again.append(one)
-                outage = error if isinstance(error, StoreError) else StoreError(str(error))
+                errors = [error if isinstance(error, StoreError) else StoreError(str(error))]
                 continue
             if failure is None:
                 done.append(one)
@@ -153,31 +161,47 @@ class Consumer:
                 dead.append((one, failure))
             else:
                 pause = PAUSES_SECONDS[min(one.receives, len(PAUSES_SECONDS)) - 1]
-                await self._queue.hide([one], pause)
-        await self._end(done, dead, again)
-        if outage is not None:
-            raise outage
+                later.setdefault(pause, []).append(one)
+        hidden = (self._queue.hide(some, pause) for pause, some in later.items())
+        # Each by itself: a message that the queue refuses must not keep the others in it.
+        for step in (self._delete(done), self._send_again(again), self._bury(dead), *hidden):
+            try:
+                await step
+            except StoreError as error:
+                errors.append(error)
+        if errors:
+            raise errors[0]
 
-    async def _end(
-        self,
-        done: Sequence[Delivery],
-        dead: Sequence[tuple[Delivery, Failure]],
-        again: Sequence[Delivery],
-    ) -> None:
-        """Deleted last: what is not, comes again."""
-        if dead:
-            arn = await self._queue.arn()
+    async def _bury(self, dead: Sequence[tuple[Delivery, Failure]]) -> None:
+        """A letter that is not taken, for instance because it is too large, is left to the broker,
+        which moves its message without our error.
+        """
+        if not dead:
+            return
+        arn, refused = await self._queue.arn(), None
+        try:
             await self._queue.bury([self._letter(one, failure, arn) for one, failure in dead])
-            for _ in dead:
-                self._telemetry.inbound(COMPONENT, "dead_letter")
+        except MessagesRefused as error:
+            refused = error
+            dead = [one for n, one in enumerate(dead) if n not in error.numbers]
+        for _ in dead:
+            self._telemetry.inbound(COMPONENT, "dead_letter")
+        await self._delete([one for one, _ in dead])
+        if refused is not None:
+            raise refused
+
+    async def _send_again(self, again: Sequence[Delivery]) -> None:
+        """A copy counts its receives from the start: an outage of ours is none of its tries."""
         if again:
-            # A copy counts its receives from the start: an outage of ours is none of its tries.
             await self._queue.send([one.envelope for one in again], OUTAGE_SECONDS)
-        settled = [*done, *(one for one, _ in dead), *again]
+            await self._delete(again)
+
+    async def _delete(self, settled: Sequence[Delivery]) -> None:
+        """Last of all: what is not deleted comes again."""
         if settled:
             await self._queue.delete(settled)
             for one in settled:
-                self._tries.pop(one.envelope.body, None)
+                self._tries.pop(_digest(one), None)
 
     async def _process_one(self, delivery: Delivery) -> Failure | None:
         """None: what follows is on disk. Raises StoreError and Overloaded."""
@@ -240,11 +264,16 @@ class Consumer:
     def _count(self, delivery: Delivery) -> None:
         if len(self._tries) >= TRIES_KEPT:
             self._tries.clear()
-        body = delivery.envelope.body
-        self._tries[body] = self._tries.get(body, delivery.receives - 1) + 1
+        name = _digest(delivery)
+        # Other processes may have tried it since, and copies of it may have come to this one.
+        self._tries[name] = max(self._tries.get(name, 0) + 1, delivery.receives)
 
     def _tried(self, delivery: Delivery) -> int:
-        return self._tries.get(delivery.envelope.body, delivery.receives)
+        return self._tries.get(_digest(delivery), delivery.receives)
+
+
+def _digest(delivery: Delivery) -> bytes:
+    return blake2b(delivery.envelope.body, digest_size=16).digest()
 
 
 def _trace(error: BaseException) -> str:

@@ -7,7 +7,8 @@ SQS has no list: reading receives the letters, which hides them from other reade
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
 from hashlib import blake2b
 from typing import Literal
 
@@ -24,8 +25,9 @@ from gesta.domain.event_message import (
     redriven,
 )
 from gesta.domain.events import Actor
+from gesta.errors import StoreError
 from gesta.ports.boundary_queue import BoundaryQueue, Delivery, Envelope
-from gesta.runtime.clock import Runtime, sleep
+from gesta.runtime.clock import Runtime, sleep, spawn
 from gesta.tenants.config import BulkStarted
 from gesta.tenants.config_writer import ConfigWriter
 
@@ -111,12 +113,10 @@ class BoundaryDeadLetters:
 
     async def letters(self, choice: Choice | None = None) -> list[QueueLetter]:
         """The letters that fit, oldest first. They are visible to others again afterwards."""
-        found = await self._read()
-        try:
+        async with self._reading() as held:
+            found = await self._read(held)
             chosen = choice or Choice()
             return [one.letter for one in found if chosen.fits(one.letter)]
-        finally:
-            await self._put_back(found)
 
     async def redrive(
         self,
@@ -132,10 +132,9 @@ class BoundaryDeadLetters:
         The entry in the audit log is written first. A crash between the send and the deletion
         sends the message again, and the inbox recognises it.
         """
-        found = await self._read()
-        chosen = [one for one in found if choice.fits(one.letter)]
-        left = list(found)
-        try:
+        async with self._reading() as held:
+            found = await self._read(held)
+            chosen = [one for one in found if choice.fits(one.letter)]
             if not dry_run and chosen:
                 await self._audit(choice, len(chosen), actor)
             for number, one in enumerate(chosen, 1):
@@ -148,11 +147,9 @@ class BoundaryDeadLetters:
                     if number > 1:
                         await sleep(self._runtime, 1 / per_second)
                     await self._redrive(one)
-                    left.remove(one)
+                    held.difference_update(one.deliveries)
                     result = "redriven"
                 yield Redriven(one.letter, result, number, len(chosen))
-        finally:
-            await self._put_back(left)
 
     async def _redrive(self, one: _Found) -> None:
         letter = decode_dead_letter(one.envelope.body)
@@ -175,7 +172,26 @@ class BoundaryDeadLetters:
 
         await self._writer.change(self._tenant, decide, actor)
 
-    async def _read(self) -> list[_Found]:
+    @asynccontextmanager
+    async def _reading(self) -> AsyncIterator[set[Delivery]]:
+        """Keep what is received hidden from other readers, and show the rest at the end."""
+        held: set[Delivery] = set()
+        keeping = spawn(self._keep(held), "gesta-dead-letters")
+        try:
+            yield held
+        finally:
+            keeping.cancel()
+            if held:
+                await self._queue.hide_dead(list(held), 0)
+
+    async def _keep(self, held: set[Delivery]) -> None:
+        while True:
+            await sleep(self._runtime, READ_SECONDS / 2)
+            # An error shows at the next letter that is sent or deleted.
+            with suppress(StoreError):
+                await self._queue.hide_dead(list(held), READ_SECONDS)
+
+    async def _read(self, held: set[Delivery]) -> list[_Found]:
         """Every letter, with the copies of one message together."""
         found: dict[str, _Found] = {}
         empty = count = 0
@@ -183,6 +199,7 @@ class BoundaryDeadLetters:
             page = await self._queue.dead_letters(BATCH_MAX, READ_SECONDS)
             empty = 0 if page else empty + 1
             count += len(page)
+            held.update(page)
             for delivery in page:
                 one = self._found(delivery)
                 same = found.get(one.letter.message_id)
@@ -215,11 +232,6 @@ class BoundaryDeadLetters:
             1,
         )
         return _Found(shown, envelope, message, [delivery])
-
-    async def _put_back(self, found: Sequence[_Found]) -> None:
-        deliveries = [delivery for one in found for delivery in one.deliveries]
-        if deliveries:
-            await self._queue.hide_dead(deliveries, 0)
 
 
 def _digest(body: bytes) -> str:

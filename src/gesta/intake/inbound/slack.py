@@ -22,10 +22,14 @@ from gesta.domain.event_message import (
     PRIORITY_DEFAULT,
     SLACK_MESSAGE,
     SLACK_SOURCE,
+    BadMessage,
     EventData,
     EventMessage,
     Metadata,
     SlackEvent,
+    has_place,
+    is_channel,
+    is_ts,
     masked_signature,
     slack_message_id,
 )
@@ -58,9 +62,6 @@ BODY_BYTES_MAX: Final = 1024 * 1024
 _TIMESTAMP: Final = re.compile(r"[0-9]{1,12}")
 _TEAM_ID: Final = re.compile(r"[TE][A-Z0-9]{1,30}")
 _EVENT_ID: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
-_CHANNEL_ID: Final = re.compile(r"[CDG][A-Z0-9]{1,30}")
-_USER_ID: Final = re.compile(r"[A-Z0-9]{1,32}")
-_TS: Final = re.compile(r"[0-9]{1,12}\.[0-9]{1,8}")
 #: Subtypes of messages that people write.
 _WRITTEN: Final = frozenset({None, "file_share", "thread_broadcast"})
 _REASONS: Final = {"message_changed": "edited", "message_deleted": "deleted"}
@@ -99,7 +100,7 @@ class Team(ConfigBody, frozen=True):
         errors = {}
         if not _TEAM_ID.fullmatch(code):
             errors["code"] = "the id of a Slack team, for instance T012AB3CD"
-        if bad := [one for one in self.channels if not _CHANNEL_ID.fullmatch(one)]:
+        if bad := [one for one in self.channels if not is_channel(one)]:
             errors["channels"] = f"{bad[0]!r} is not the id of a channel, for instance C012AB3CD"
         if not self.keyword.strip():
             errors["keyword"] = "at least one character that is not blank"
@@ -233,22 +234,13 @@ def _read(
 
 def _received(posted: Posted, envelope: _Envelope, event: _Event, team: Team) -> Received:
     team_id, event_id = envelope.team_id, envelope.event_id
-    channel = event.channel if isinstance(event.channel, str) else ""
-    facts = {
-        "type": event.type[:40],
-        "channel": channel if _CHANNEL_ID.fullmatch(channel) else "",
-        "ts": event.ts if event.ts is not None and _TS.fullmatch(event.ts) else "",
-    }
+    channel = event.channel if is_channel(event.channel) else ""
+    ts = event.ts if event.ts is not None and is_ts(event.ts) else ""
+    facts = {"type": event.type[:40], "channel": channel, "ts": ts}
     reason = _ignored_because(event, envelope.api_app_id)
     if reason:
         verdict = Verdict(reason, is_recorded=team.record_ignored)
         return _ignored(team_id, event_id, verdict, facts)
-    if (
-        not (facts["channel"] and facts["ts"] and isinstance(event.user, str))
-        or not _USER_ID.fullmatch(event.user)
-        or not (event.thread_ts is None or _TS.fullmatch(event.thread_ts))
-    ):
-        raise Malformed("the message has no valid channel, user or ts")
     received_at = iso(posted.received_ms)
     message = EventMessage(
         slack_message_id(team_id, event_id),
@@ -267,20 +259,23 @@ def _received(posted: Posted, envelope: _Envelope, event: _Event, team: Team) ->
                 signature_verified=True,
                 thread_ts=event.thread_ts or "",
             ),
-            SlackEvent("message", channel, event.user, event.text or "", facts["ts"], team_id),
+            SlackEvent("message", channel, event.user or "", event.text or "", ts, team_id),
         ),
     )
+    if not has_place(message.data):
+        raise Malformed("the message has no valid channel, user or ts")
     return _of(message, team, facts)
 
 
 def _follow(message: EventMessage, config: TenantConfig) -> Received:
-    """The same decision about a message of the boundary queue."""
+    """The same decision about a message of the boundary queue. Raises BadMessage."""
     event, metadata = message.data.slack_event, message.data.metadata
-    team_id = metadata.team_id or (event.team if event is not None else "")
-    team = config.get(TEAM, team_id)
-    if event is None or team is None:
-        verdict = Verdict("unknown_team" if event is not None else "not_a_message")
-        return Received(message.message_id, verdict)
+    if event is None:
+        return Received(message.message_id, Verdict("not_a_message"))
+    team = config.get(TEAM, metadata.team_id or event.team)
+    if team is None:
+        # Another program accepted it. It can be redriven once the team is stored.
+        raise BadMessage("UnknownTeam", "its team is not stored as slack.team of this tenant")
     assert isinstance(team.body, Team)
     return _of(message, team.body, {"channel": event.channel, "ts": event.ts})
 

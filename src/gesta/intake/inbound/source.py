@@ -113,7 +113,8 @@ class Source:
     name: str
     verify: Verify
     read: Read
-    #: What follows from a message of the boundary queue, for sources that have one.
+    #: What follows from a message of the boundary queue, for sources that have one. Raises
+    #: BadMessage where no repetition helps.
     follow: Callable[[EventMessage, TenantConfig], Received] | None = None
     #: An event that its flow refuses is recorded as ignored instead of answered with an error: the
     #: sender would only repeat it.

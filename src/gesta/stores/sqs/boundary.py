@@ -12,7 +12,7 @@ from gesta.domain.event_message import (
     decode_attributes,
     encode_attributes,
 )
-from gesta.errors import StoreError
+from gesta.errors import MessagesRefused
 from gesta.ports.boundary_queue import BoundaryCounts, Delivery, Envelope
 from gesta.runtime.clock import Runtime
 from gesta.stores.sqs.address import Address, address_of
@@ -104,11 +104,13 @@ class SqsBoundaryQueue:
         self._raise(failed, "take")
 
     def _raise(self, failed: Sequence[Failed | None], verb: str) -> None:
-        lost = [one for one in failed if one is not None]
+        lost = {n: one for n, one in enumerate(failed) if one is not None}
         if lost:
-            raise StoreError(
+            first = next(iter(lost.values()))
+            raise MessagesRefused(
                 f"{self.name}: SQS did not {verb} {len(lost)} of {len(failed)} messages"
-                f" ({lost[0].code}: {lost[0].text})"
+                f" ({first.code}: {first.text})",
+                list(lost),
             )
 
 

@@ -34,6 +34,8 @@ CONNECTIONS = 50
 #: How often an entry is sent again that SQS could not take, and the pauses in between.
 TRIES = 3
 PAUSE_SECONDS = 0.1
+#: SQS refuses the call for what is in it. A call of one entry says that of the entry.
+REFUSES_CONTENT = ("BatchRequestTooLong", "InvalidMessageContents", "InvalidParameterValue")
 #: SQS cannot find the message: it is deleted, or another worker has it.
 GONE = ("ReceiptHandleIsInvalid", "InvalidParameterValue", "MessageNotInflight")
 
@@ -194,7 +196,12 @@ class Sqs:
         entries: Sequence[tuple[int, dict[str, Any]]],
         call: Callable[[list[dict[str, Any]]], Awaitable[dict[str, Any]]],
     ) -> dict[int, Failed]:
-        answer = await call([{"Id": str(n), **entry} for n, entry in entries])
+        try:
+            answer = await call([{"Id": str(n), **entry} for n, entry in entries])
+        except SqsRefused as refused:
+            if len(entries) == 1 and refused.code.rpartition(".")[2] in REFUSES_CONTENT:
+                return {entries[0][0]: Failed(refused.code, str(refused), is_ours=True)}
+            raise
         return {
             int(one["Id"]): Failed(
                 str(one.get("Code", "")),
