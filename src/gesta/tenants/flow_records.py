@@ -162,7 +162,9 @@ class TenantRecords:
 
     async def forget(self, kind: str, name: str, *, upto: int) -> None:
         """Delete every version up to this one. A later `put` continues above it."""
-        key = self._name(kind, name)
+        await self._delete(self._name(kind, name), upto)
+
+    async def _delete(self, key: str, upto: int) -> None:
         await self._all.vault.delete(
             [(self._tenant, key, version) for version in range(1, upto + 1)]
         )
@@ -193,9 +195,7 @@ class TenantRecords:
         key, held = await self._held(kind, digest)
         if held is None:
             return False
-        await self._all.vault.delete(
-            [(self._tenant, key, version) for version in range(1, held.version + 1)]
-        )
+        await self._delete(key, held.version)
         return True
 
     async def has_digest(self, kind: str, digest: str) -> bool:

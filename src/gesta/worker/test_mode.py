@@ -127,7 +127,7 @@ class UnchangedRecords(TenantRecords):
     async def _put(self, keys: Sequence[str], version: int, box: bytes) -> list[bool]:
         return [True] * len(keys)
 
-    async def forget(self, kind: str, name: str, *, upto: int) -> None:
+    async def _delete(self, key: str, upto: int) -> None:
         """It stays."""
 
     async def claim(self, kind: str, name: str) -> bool:
