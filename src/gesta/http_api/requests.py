@@ -290,15 +290,15 @@ async def read(call: Call, asked: Submit, key: str | None, actor: Actor) -> tupl
     """The payload as the flow's type, and the options; raises all errors of both at once."""
     grant = call.grant
     options = Options(
-        key,
-        grant.tenant,
-        asked.deliver_at,
-        None if asked.ttl_seconds is None else timedelta(seconds=asked.ttl_seconds),
-        asked.priority,
-        asked.correlation_id,
-        asked.causation_id,
-        actor,
-        grant.is_test,
+        key=key,
+        tenant=grant.tenant,
+        deliver_at=asked.deliver_at,
+        ttl=None if asked.ttl_seconds is None else timedelta(seconds=asked.ttl_seconds),
+        priority=asked.priority,
+        correlation_id=asked.correlation_id,
+        causation_id=asked.causation_id,
+        actor=actor,
+        test=grant.is_test,
     )
     try:
         flow = call.web.engine.flow(asked.flow)

@@ -217,21 +217,21 @@ async def _named(call: Call) -> tuple[str, str]:
 
 def _work(item: WorkItem) -> Work:
     return Work(
-        item.flow,
-        item.id,
-        item.token,
-        iso(item.lease_until),
-        item.attempt,
-        item.key,
-        msgspec.json.decode(item.payload, type=dict[str, Any]),
-        item.correlation_id,
-        iso(item.created_at),
-        None if item.due_at is None else iso(item.due_at),
-        None if item.expires_at is None else iso(item.expires_at),
-        item.priority,
-        item.cancel_requested,
-        item.operation,
-        item.amount,
+        flow=item.flow,
+        id=item.id,
+        token=item.token,
+        lease_until=iso(item.lease_until),
+        attempt=item.attempt,
+        key=item.key,
+        payload=msgspec.json.decode(item.payload, type=dict[str, Any]),
+        correlation_id=item.correlation_id,
+        created_at=iso(item.created_at),
+        due_at=None if item.due_at is None else iso(item.due_at),
+        expires_at=None if item.expires_at is None else iso(item.expires_at),
+        priority=item.priority,
+        cancel_requested=item.cancel_requested,
+        operation=item.operation,
+        amount=item.amount,
     )
 
 

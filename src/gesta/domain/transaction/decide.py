@@ -379,15 +379,15 @@ def _correct(state: State, command: c.Correct, _: object, operation: Operation) 
         return [conflict]
     return [
         t.Corrected(
-            command.row,
-            command.finding,
-            command.operation,
-            intent,
-            amount,
-            command.evidence,
-            command.payment_id,
-            command.movement_id,
-            movement(funds, command.operation, amount),
+            row=command.row,
+            finding=command.finding,
+            operation=command.operation,
+            intent=intent,
+            amount=amount,
+            evidence=command.evidence,
+            provider_id=command.payment_id,
+            movement_id=command.movement_id,
+            legs=movement(funds, command.operation, amount),
         )
     ]
 

@@ -218,18 +218,18 @@ class BoundaryDeadLetters:
             shape = "native" if letter.error_info is None else "wrapper"
         error, metadata = letter.error_info, letter.dlq_metadata
         shown = QueueLetter(
-            message.message_id if message else f"unreadable-{_digest(envelope.body)}",
-            message.data.metadata.event_id if message else "",
-            message.event_type if message else envelope.attributes.event_type,
-            envelope.tenant or self._tenant,
-            shape,
-            error.error_type if error else "",
-            error.error_message if error else "",
-            error.attempt_count if error else 0,
-            metadata.receive_count if metadata else delivery.receives,
-            message.retry_count if message else 0,
-            metadata.sent_to_dlq_at if metadata else iso(delivery.sent_ms),
-            1,
+            message_id=message.message_id if message else f"unreadable-{_digest(envelope.body)}",
+            event_id=message.data.metadata.event_id if message else "",
+            event_type=message.event_type if message else envelope.attributes.event_type,
+            tenant=envelope.tenant or self._tenant,
+            shape=shape,
+            error_type=error.error_type if error else "",
+            error_message=error.error_message if error else "",
+            attempt_count=error.attempt_count if error else 0,
+            receive_count=metadata.receive_count if metadata else delivery.receives,
+            retry_count=message.retry_count if message else 0,
+            since=metadata.sent_to_dlq_at if metadata else iso(delivery.sent_ms),
+            copies=1,
         )
         return _Found(shown, envelope, message, [delivery])
 
