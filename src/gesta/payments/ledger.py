@@ -15,9 +15,9 @@ from gesta.domain.transaction.postings import BANK, GATEWAY, HELD, PAYEE, PAYER
 
 def errors_of(state: State) -> list[str]:
     """What is wrong with the amounts and postings of a transaction; empty: nothing."""
-    if not state.facts:
-        return []
     funds = funds_of(state)
+    if not funds.currency:
+        return []
     balances = funds.balances
     errors = []
     if sum(balances.values()) != 0:
