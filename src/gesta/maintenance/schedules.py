@@ -12,7 +12,7 @@ import inspect
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from zoneinfo import ZoneInfo
 
 from cronsim import CronSim, CronSimError
@@ -61,13 +61,21 @@ class Schedule:
 
     def next_ms(self, after_ms: int) -> int:
         """The first due time after a moment, in epoch milliseconds."""
-        return _ms(next(CronSim(self.cron, self.moment(after_ms))))
+        times = map(_ms, CronSim(self.cron, self.moment(after_ms)))
+        # While the clock shows an hour again, the search begins with its first time.
+        return next(at for at in times if at > after_ms)
 
     def latest_ms(self, now_ms: int) -> int:
         """The last due time that has come."""
-        # The search backwards begins before the moment it is given.
-        start = self.moment(now_ms).astimezone(UTC) + timedelta(seconds=1)
-        return _ms(next(CronSim(self.cron, start.astimezone(ZoneInfo(self.zone)), reverse=True)))
+        # The search backwards begins before the moment it is given, a whole second.
+        start = self.moment((now_ms // 1000 + 1) * 1000)
+        latest = next(
+            at for at in map(_ms, CronSim(self.cron, start, reverse=True)) if at <= now_ms
+        )
+        # While the clock shows an hour again, that search misses times of its first showing.
+        while (following := self.next_ms(latest)) <= now_ms:
+            latest = following
+        return latest
 
     def moment(self, at_ms: int) -> datetime:
         return datetime.fromtimestamp(at_ms / 1000, ZoneInfo(self.zone))

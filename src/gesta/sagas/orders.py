@@ -84,6 +84,9 @@ class Orders:
             applied = await self._recorder.apply(view, command, rules, no_job, causation_id=key)
         except CommandRefused as refused:
             is_gone = refused.code in GONE and order.verb in ("reverse", "void")
+            if order.verb == "void" and funds_of(state).refundable:
+                # Nothing is left to void, because it was captured: the money has not gone back.
+                is_gone = False
             return Opened("") if is_gone else refused
         funds = funds_of(applied.view.state)
         if digest not in funds.keys:
