@@ -155,7 +155,7 @@ def test_jobs_are_searched_for_secrets(cli, shop):
     shop("done")
     put_job()
     clean = cli("doctor", "--jobs", "--json")
-    assert (clean.code, clean.items[0]["status"]) == (0, "1 live, pointers all of them")
+    assert (clean.code, clean.items[0]["status"]) == (0, "1 live, all of them pointers")
     db = apsw.Connection("gesta.db")
     db.execute("update jobs set tenant = 'xoxb-1234567890-secret'")
     db.close()

@@ -115,7 +115,7 @@ async def test_a_key_is_sent_nowhere_else():
         scripted((307, {"Location": f"{other.address}/v1/x"}, b"")) as server,
     ):
         async with Client(server.address, KEY, runtime=Hasty()) as client:
-            with pytest.raises(Unreachable, match="points elsewhere"):
+            with pytest.raises(Unreachable, match="redirects elsewhere"):
                 await client.cancel("1")
         assert other.calls == []
 

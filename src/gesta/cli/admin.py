@@ -36,7 +36,8 @@ async def erase(
         str,
         typer.Argument(
             metavar="SUBJECT",
-            help="The text of a personal field, or the payloads' subject; - reads it from stdin.",
+            help="The data subject: the text of a personal field, or the `subject` of payloads; -"
+            " reads it from stdin.",
         ),
     ],
     by: By = None,
@@ -50,11 +51,10 @@ async def erase(
     async with call.backend() as backend:
         destroyed = await backend.client.erase(name, by=call.actor(by).user_id)
     note = (
-        "destroyed; what was encrypted with it can no longer be read. Copies of the store"
-        " hold it as long as they are kept"
+        "destroyed; data encrypted with it can no longer be read. Copies of the store contain the"
+        " key for as long as you keep them"
         if destroyed
-        else "no key of this subject is left, or ever was; write it letter by letter as it was"
-        " submitted"
+        else "this subject has no key, or no longer has one; write it exactly as it was submitted"
     )
     print_answer({"keys": destroyed}, str(destroyed), note, as_json=as_json)
 

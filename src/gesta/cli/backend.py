@@ -30,8 +30,8 @@ T = TypeVar("T")
 #: Of what a key led to, so many are named.
 MANY = 10
 NOT_A_TENANTS = (
-    "that is for everybody, and a server takes it from no tenant; do it on the store: leave the"
-    " setting `server` out"
+    "this affects all tenants, so a server does not accept it from one tenant; run it on the"
+    " store, without the setting `server`"
 )
 
 
@@ -217,12 +217,12 @@ async def find_view(engine: Engine, named: str, tenant: str) -> View:
 def _only(ids: list[str], named: str, tenant: str, error: NotFound) -> str:
     if not ids and not REQUEST_ID.fullmatch(named):
         raise NotFound(
-            "request", named, f" ({tenant}), by its id or its key; another tenant's: --tenant NAME"
+            "request", named, f" ({tenant}), by id or by key; for another tenant pass --tenant NAME"
         )
     if not ids:
         raise error
     if len(ids) > 1:
         raise BadInput(
-            f"the key {named!r} led to several requests: {', '.join(ids)}; give the id of one"
+            f"the key {named!r} belongs to several requests: {', '.join(ids)}; give the id of one"
         )
     return ids[0]

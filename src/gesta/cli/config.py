@@ -39,7 +39,7 @@ async def list_entities(call: Invocation, as_json: Json = False) -> None:
             ]
             show(table(("kind", "code", "fields", "encrypted"), rows, folded=("code", "fields")))
         else:
-            tell("no config yet; this process knows:")
+            tell("no config yet; this process knows these kinds:")
             for kind, known in (await _known_kinds(backend)).items():
                 tell(f"  {kind}: {', '.join(known.names)}")
 
@@ -75,7 +75,7 @@ async def put_entity(
     replace: Annotated[
         bool,
         typer.Option(
-            "--replace", help="Forget the fields that are left out, instead of keeping them."
+            "--replace", help="Remove the fields that you leave out, instead of keeping them."
         ),
     ] = False,
     by: By = None,
@@ -194,7 +194,7 @@ def _entities(source: Path, engine: Engine, call: Invocation) -> dict[tuple[str,
             path = ".".join(part for part in (kind, code) if part)
             remedy = _how_to_get(path, call) if isinstance(fields, dict) else ""
             raise BadInput(
-                f"{source}: {path} is no table [KIND.CODE]; kinds:"
+                f"{source}: {path} is not a table [KIND.CODE]; kinds:"
                 f" {', '.join(kinds) or 'none'}{remedy}"
             )
         where = f"{source}: {kind}/{code}: "
@@ -283,7 +283,7 @@ def _how_to_get(kind: str, call: Invocation) -> str:
 def _warn_of_history(known: Known, written_out: set[str]) -> None:
     for name in written_out.intersection(known.secrets):
         tell(
-            f"{name} may stand in your shell's history now; better: {name}=@FILE, {name}=- or"
+            f"{name} may now be in your shell's history; use instead: {name}=@FILE, {name}=- or"
             f" {name}=env:VARIABLE",
             "yellow",
         )

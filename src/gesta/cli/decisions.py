@@ -120,7 +120,7 @@ class Choice:
         if self.request_id is not None and (self.dry_run or self.rate is not None):
             raise typer.BadParameter("--dry-run and --rate need a filter, not an ID")
         if self.resume is not None and self.dry_run:
-            raise typer.BadParameter("--dry-run needs a filter; --resume goes on with a run")
+            raise typer.BadParameter("--dry-run needs a filter and does not go with --resume")
 
 
 async def retry(call: Invocation, choice: Choice, by: By = None, as_json: Json = False) -> None:
@@ -195,7 +195,7 @@ class Finding:
         if self.succeeded + self.not_executed + self.failed != 1:
             raise typer.BadParameter("give exactly one of --succeeded, --not-executed and --failed")
         if not self.evidence.strip():
-            raise typer.BadParameter("say how you know", param_hint="--evidence")
+            raise typer.BadParameter("name the evidence: how do you know?", param_hint="--evidence")
         return "succeeded" if self.succeeded else "failed" if self.failed else "not_executed"
 
 
@@ -257,7 +257,7 @@ async def decide_about_many(
                 f"--{name.removesuffix('_seconds').replace('_', '-')}" for name in given
             )
             raise typer.BadParameter(
-                f"--resume continues the run as it was started, without {names}"
+                f"--resume continues the run as it was started; leave out {names}"
             )
         run = backend.client.resume_bulk(
             choice.resume,
@@ -292,7 +292,7 @@ async def decide_about_many(
         rows = [(one.id, one.flow, one.status, one.reason or "") for one in sample]
         if rows:
             show(table(("id", "flow", "status", "reason"), rows, folded=("reason",)))
-        tell(f"requests fit; `{choice.group}{action}` without --dry-run decides about them")
+        tell(f"requests match; run `{choice.group}{action}` without --dry-run to change them")
     else:
         say(str(last.done))
         tell(f"of {last.matched} requests: {action} done; {last.refused} refused")

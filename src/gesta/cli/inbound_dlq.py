@@ -48,12 +48,14 @@ async def redrive_inbound(
     message_id: Annotated[
         str | None, typer.Argument(metavar="MESSAGE", help="A messageId; or --all.")
     ] = None,
-    every: Annotated[bool, typer.Option("--all", help="All dead letters that fit.")] = False,
+    every: Annotated[bool, typer.Option("--all", help="All dead letters that match.")] = False,
     error: OfError = None,
     per_second: Annotated[
-        float, typer.Option(min=0.1, max=1000.0, metavar="N", help="At most so many per second.")
+        float, typer.Option(min=0.1, max=1000.0, metavar="N", help="At most this many per second.")
     ] = 10.0,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show which ones.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only show which ones it would redrive.")
+    ] = False,
     by: By = None,
     as_json: Json = False,
 ) -> None:
@@ -82,5 +84,5 @@ async def redrive_inbound(
 def _letters_of(engine: Engine) -> BoundaryDeadLetters:
     letters = engine.pipeline.boundary_dead_letters
     if letters is None:
-        raise BadInput("no inbound_queue_url is set, so inbound events pass through no queue")
+        raise BadInput("inbound_queue_url is not set, so there is no queue for inbound events")
     return letters

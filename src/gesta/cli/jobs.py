@@ -27,7 +27,9 @@ async def migrate_jobs(
     from gesta.stores.redis.job_hashes import RedisJobHashes, jobs_address
 
     if jobs_url.partition(":")[0] not in ("redis", "rediss"):
-        raise BadInput("URL: only jobs on one Redis server were ever texts; write redis://host")
+        raise BadInput(
+            "URL: only a single Redis server can have jobs stored as text; write redis://host"
+        )
     address, layout, prefix = jobs_address(jobs_url)
     redis = Redis(address)
     try:
@@ -40,6 +42,6 @@ async def migrate_jobs(
     document = {"hashes": done.hashes, "left": done.left}
     print_answer(document, str(done.hashes), as_json=as_json)
     for one in done.left:
-        tell(f"{one} is not a job that can be read; it was left as it is")
+        tell(f"{one} cannot be read as a job; it was left unchanged")
     if done.left:
         tell("Delete these keys, or repair them and run the command again")

@@ -23,7 +23,7 @@ def _moment(text: str) -> datetime:
         given = datetime.fromisoformat(text)
     except ValueError:
         raise typer.BadParameter(
-            f"{text!r} is no time; write it like 2027-01-31 or 2027-01-31T12:00:00+01:00"
+            f"{text!r} is not a time; write it like 2027-01-31 or 2027-01-31T12:00:00+01:00"
         ) from None
     return given if given.tzinfo is not None else given.replace(tzinfo=UTC)
 
@@ -34,7 +34,7 @@ Since = Annotated[
         "--from",
         metavar="TIME",
         parser=_moment,
-        help="Rows created from this time on; UTC unless it names an offset. Default: 3 days"
+        help="Rows created from this time on, in UTC unless it has an offset. Default: 3 days"
         " before --to.",
     ),
 ]

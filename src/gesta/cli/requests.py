@@ -44,7 +44,9 @@ class Delivery:
     deliver_at: Annotated[
         datetime | None,
         typer.Option(
-            parser=point_in_time, metavar="TIME", help="Not before, e.g. 2030-01-31T09:00:00Z."
+            parser=point_in_time,
+            metavar="TIME",
+            help="Not to be executed before this time, e.g. 2030-01-31T09:00:00Z.",
         ),
     ] = None
     ttl: Ttl = None

@@ -141,8 +141,8 @@ def _chosen(roles: str | None, flows: tuple[str, ...]) -> Work:
     names = EVERYTHING.parts if roles is None else frozenset(roles.replace(" ", "").split(","))
     if unknown := names - EVERYTHING.parts:
         raise typer.BadParameter(
-            f"{', '.join(sorted(unknown)) or 'nothing'}: write worker, projector and sweeper, with"
-            " commas between",
+            f"{', '.join(sorted(unknown)) or 'nothing'}: write worker, projector and sweeper,"
+            " separated by commas",
             param_hint="--roles",
         )
     if flows and "worker" not in names:

@@ -22,15 +22,17 @@ _PARTS = {".txt": "text", ".html": "html", ".mjml": "mjml", ".json": "blocks"}
 async def preview(
     call: Invocation,
     code: Annotated[
-        str | None, typer.Argument(help="The stored template. Left out where --source names files.")
+        str | None, typer.Argument(help="The stored template. Leave it out with --source.")
     ] = None,
     locale: Annotated[
         str | None,
-        typer.Option("--locale", help="For this locale, or the nearest one that is there."),
+        typer.Option("--locale", help="For this locale, or the nearest one that is stored."),
     ] = None,
     data: Annotated[
         str,
-        typer.Option("--data", metavar="JSON", help="What to fill in: JSON, @FILE or - for stdin."),
+        typer.Option(
+            "--data", metavar="JSON", help="Data for the template: JSON, @FILE or - for stdin."
+        ),
     ] = "{}",
     part: Annotated[
         str | None, typer.Option("--part", help="Only subject, text, html, mjml or blocks.")
@@ -41,8 +43,8 @@ async def preview(
             "--source",
             metavar="FILE",
             help=(
-                "A file that is not stored yet; its part goes by .txt, .html, .mjml or .json, or"
-                " write PART=FILE."
+                "A file instead of a stored template. Its extension (.txt, .html, .mjml, .json)"
+                " names the part, or write PART=FILE."
             ),
         ),
     ] = None,
@@ -56,7 +58,7 @@ async def preview(
 ) -> None:
     """Render a template with data. Nothing is sent or stored."""
     if (code is None) == (source is None):
-        raise BadInput("name a stored template, or files with --source: one of them")
+        raise BadInput("name either a stored template, or files with --source")
     fields = json_document(data, "data")
     if not isinstance(fields, dict):
         raise BadInput("data: must be a JSON object")

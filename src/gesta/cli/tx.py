@@ -42,12 +42,17 @@ def _money(text: str) -> Money:
 Amount = Annotated[
     Money | None,
     typer.Option(
-        "--amount", metavar="'49.90 EUR'", help="Default: all that is left.", parser=_money
+        "--amount",
+        metavar="'49.90 EUR'",
+        help="Default: the whole remaining amount.",
+        parser=_money,
     ),
 ]
 Key = Annotated[
     str,
-    typer.Option("--key", metavar="KEY", help="Yours: the same key is executed once."),
+    typer.Option(
+        "--key", metavar="KEY", help="Your own name for it: the same key is executed once."
+    ),
 ]
 
 
@@ -59,12 +64,13 @@ class Payment:
         Money, typer.Argument(metavar="'49.90 EUR'", help="The amount.", parser=_money)
     ]
     source: Annotated[
-        str, typer.Option("--source", metavar="ID", help="The gateway's name of the card: pm_1.")
+        str,
+        typer.Option("--source", metavar="ID", help="The gateway's token for the card, e.g. pm_1."),
     ]
     gateway: Annotated[
         str, typer.Option("--gateway", metavar="CODE", help="Code of the payment.gateway config.")
     ] = "default"
-    sale: Annotated[bool, typer.Option("--sale", help="Take the amount at once.")] = False
+    sale: Annotated[bool, typer.Option("--sale", help="Authorize and capture in one step.")] = False
     key: Annotated[
         str | None, typer.Option("--key", metavar="KEY", help="Yours: submitted once.")
     ] = None
@@ -127,7 +133,7 @@ async def list_unknown(call: Invocation, as_json: Json = False) -> None:
         ]
         show(table(("id", "operation", "amount", "age", "reason"), rows, folded=("reason",)))
         how = call.place.command("resolve ID --succeeded --evidence TEXT")
-        tell(f"look at the gateway, then: {how}")
+        tell(f"check the gateway's records, then: {how}")
 
 
 async def capture(

@@ -137,8 +137,8 @@ def _refuse_short_lived_vault(settings: Settings) -> None:
     places = settings.databases
     if places["vault"] == "memory:" != places["events"]:
         raise BadSettings(
-            f"vault_url: a vault in memory ends with the process, and the events in"
-            f" {scrub(places['events'])} stay; name a database that stays as well"
+            f"vault_url: a vault in memory ends with the process, but the events in"
+            f" {scrub(places['events'])} stay; name a persistent database"
         )
 
 
@@ -147,7 +147,7 @@ async def _refuse_own_events(stores: Stores, events_url: str) -> None:
     first = await stores.events.follow(0, 1)
     if first and first[0].type != REMOVED:
         raise BadSettings(
-            f"{stores.name} has events of its own, which would not be found in"
+            f"{stores.name} already contains events, which would be missing in"
             f" {scrub(events_url)}. Copy it into a new store: gesta copy --to URL --to-set"
             f" events_url={scrub(events_url)}"
         )
@@ -214,7 +214,7 @@ async def master_key(
         # Another process created it first.
         return await _key(_found(path), str(path), stores), ()
     note = (
-        f"made a master key in {path} (mode 0600); back it up separately from the store: without"
+        f"created a master key in {path} (mode 0600); back it up separately from the store: without"
         " it stored secrets cannot be read"
     )
     return MasterKey(fresh, str(path)), (note,)
@@ -271,7 +271,7 @@ async def _key(text: str, where: str, stores: Stores) -> MasterKey:
             raise
         # A new key would make everything that is encrypted unreadable.
         raise BadSettings(
-            f"master key from {where}: {KEY_BYTES} bytes in base64 are needed, and it is damaged."
+            f"master key from {where}: {KEY_BYTES} bytes in base64 are needed; the file is damaged."
             f" {stores.name} has encrypted secrets that a new key cannot decrypt: restore {where}"
             " from a backup"
         ) from None

@@ -466,7 +466,8 @@ class Pipeline:
             return NotFound(
                 "request",
                 request_id,
-                "; it is no request's id. What a key led to: `engine.find(key=KEY)`, GET"
+                "; this is not a request id. To find a request by its"
+                " key: `engine.find(key=KEY)`, GET"
                 " /v1/requests?key=KEY, `gesta show KEY`",
             )
         removed = removed_text(request_id, self.retention, self.runtime.now_ms())

@@ -105,15 +105,15 @@ class Request:
         if self.verdict != "deferred":
             # A key outlives its request, and this process need not know how long requests are kept.
             led_here = (
-                "; if a key led to it, it has ended and was removed since (retention), and is"
-                " not done again"
+                "; it may have been removed by retention; then its key is still known, and it is"
+                " not executed again"
             )
             return self._pipeline.not_found(
                 self.id, led_here if self.verdict == "duplicate" else ""
             )
         more = (
-            "; the transaction it is part of has not been committed or was rolled back, or no"
-            " process drains the outbox: gesta serve"
+            "; its transaction is not committed or was rolled back, or no process drains the"
+            " outbox (start gesta serve)"
         )
         return NotFound("request", self.id, more)
 
@@ -355,9 +355,7 @@ class Request:
         if was_active:
             raise Refused(
                 self.id,
-                commands.CommandRefused(
-                    "active", "an attempt is running right now; wait for its end"
-                ),
+                commands.CommandRefused("active", "an attempt is running; wait for its outcome"),
             )
         return after.state.status
 
@@ -375,8 +373,8 @@ class Request:
         view = await self._stored()
         if isinstance(command, commands.Redrive) and await self._pipeline.subjects.is_erased(view):
             text = (
-                "a person it is about was erased and its payload cannot be read; it cannot be"
-                " executed again"
+                "a data subject was erased and the payload cannot be read; it cannot be executed"
+                " again"
             )
             raise Refused(self.id, commands.CommandRefused("subject_erased", text))
 

@@ -231,8 +231,8 @@ def _declared(url: str, secret: str | None) -> Endpoint:
     if not secret:
         raise BadFlow(
             NAME,
-            "url= needs secret=, 'whsec_…' or 'env:NAME': a receiver could not tell our messages"
-            " from anybody's",
+            "url= needs secret=, 'whsec_…' or 'env:NAME': without a signature, a receiver cannot"
+            " verify our messages",
         )
     if not _URL.match(url):
         raise BadFlow(NAME, "url= must start with https:// and name a host")

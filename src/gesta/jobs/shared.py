@@ -85,13 +85,13 @@ class SharedJobs:
     @property
     def store(self) -> Jobs:
         if self._ports is None:
-            raise StoreError("the job store is not open yet; it is tried again")
+            raise StoreError("the job store is not open yet; gesta will try again")
         return self._ports.job_store
 
     @property
     def engine(self) -> Engine:
         if self._engine is None:
-            raise StoreError("the engine is not running yet; it is tried again")
+            raise StoreError("the engine is not running yet; gesta will try again")
         return self._engine
 
     async def run(self, engine: Engine) -> None:

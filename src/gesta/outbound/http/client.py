@@ -141,7 +141,7 @@ class Answer:
         if self._parsed is msgspec.UNSET:
             if not self._response.is_whole:
                 raise AttemptEnded(
-                    Unknown("too_large", f"answered {self.status} with more than can be read")
+                    Unknown("too_large", f"answered {self.status} with more data than gesta reads")
                 )
             try:
                 self._parsed = msgspec.json.decode(self._response.body)
