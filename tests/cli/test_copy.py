@@ -90,7 +90,7 @@ def test_copy_of_a_tenant_pauses_and_fences_that_tenant_only(cli, shop):
         ((*FROM, "--to", "sqlite:///./gesta.db"), 2, "the same store"),
         (("--from", "sqlite:///nowhere.db", *TO), 6, "does not exist"),
         ((*FROM, "--to", "sqlite:///no/folder.db"), 6, "does not exist"),
-        ((*FROM, "--to", "nothing:///x"), 2, "no store is called"),
+        ((*FROM, "--to", "nothing:///x"), 2, "there is no store"),
         ((*FROM, *TO, "--tenant", "_"), 2, "tenant"),
         ((*FROM, *TO, "--wait", "soon"), 2, "not a duration"),
     ],

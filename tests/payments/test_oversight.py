@@ -103,8 +103,8 @@ async def test_doctor_finds_a_posting_that_does_not_balance(gesta, shop):
 @pytest.mark.parametrize(
     ("changes", "error"),
     [
-        ({"captured": 5_000}, "more is captured and released than was authorized"),
-        ({"refunded": 4_991}, "more is refunded than was captured"),
+        ({"captured": 5_000}, "more was captured and released than was authorized"),
+        ({"refunded": 4_991}, "more was refunded than was captured"),
         ({"refunded": 1}, "its postings do not match its amounts"),
     ],
 )

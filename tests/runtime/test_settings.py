@@ -238,7 +238,7 @@ async def test_a_broken_key_of_a_store_with_secrets_is_not_replaced(an_empty_fol
         ("gesta.db", "is not a store URL; write for instance 'sqlite:///gesta.db'"),
         ("sqlite:gesta.db", "names no file"),
         ("sqlite:///", "names no file"),
-        ("oracle://host", "no store is called 'oracle'"),
+        ("oracle://host", "there is no store 'oracle'"),
         ("postgres://host/shop", "write postgresql:// instead of postgres://"),
     ],
 )

@@ -151,7 +151,7 @@ def _next_step(state: State, payload: dict[str, Any] | None, place: Target) -> s
             f" {place.command(f'resolve {state.id} --succeeded --evidence TEXT')}{OTHER_WORDS}"
         )
     if state.reason == "subject_erased":
-        return "the person it is about was erased: it cannot be sent any more"
+        return "a data subject was erased: the request can no longer be sent"
     if state.status in ("failed", "expired"):
         return f"again: {place.command(f'redrive {state.id}')}"
     if state.status == "queued" and ERASED in msgspec.json.encode(payload):

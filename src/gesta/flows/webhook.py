@@ -125,7 +125,7 @@ class WebhookSubscription(ConfigBody, frozen=True):
     async def errors(self, code: str, renderer: Renderer) -> Mapping[str, str]:
         errors = {"flow": error} if (error := pattern_error(self.flow)) else {}
         if unknown := [status for status in self.statuses if status not in WORDS]:
-            errors["statuses"] = f"{unknown[0]!r} is no status; known: {', '.join(WORDS)}"
+            errors["statuses"] = f"{unknown[0]!r} is not a status; known: {', '.join(WORDS)}"
         return errors
 
 

@@ -192,7 +192,7 @@ async def erase(call: Call) -> Answer:
 
 
 ROUTES = [
-    Route("GET", "/v1/whoami", whoami, "any", "Get the key that was sent", "access", answer=Myself),
+    Route("GET", "/v1/whoami", whoami, "any", "Get the key of the call", "access", answer=Myself),
     Route(
         "GET",
         "/v1/flows",

@@ -134,9 +134,7 @@ async def inside_fields(
     beside = list(islice((name for name in given if name != "fields"), UNKNOWN_MAX))
     errors = dict.fromkeys(beside, 'put it inside "fields"')
     if beside and "fields" not in given:
-        errors["fields"] = (
-            'missing; the others are its fields, put them inside "fields": {"fields": {"name": …}}'
-        )
+        errors["fields"] = 'missing; put the other values inside "fields": {"fields": {"name": …}}'
     return errors
 
 

@@ -144,7 +144,7 @@ class Endpoint:
         assert scope is not None
         if scope != "any" and not grant.allows(scope):
             detail = (
-                f"this needs a key with the scope {scope}, this one has"
+                f"this call needs a key with the scope {scope}, this one has"
                 f" {', '.join(sorted(grant.scopes))}; create one with --scope {scope}"
             )
             if grant.is_test:

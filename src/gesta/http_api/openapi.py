@@ -201,7 +201,7 @@ def _parameters(route: Route, schemas: Schemas, flows: Mapping[str, Flow]) -> li
         ]
     headers = dict(route.headers)
     if route.scope is not None and route.method != "GET":
-        headers[ACTOR] = "The person on whose behalf the key acts; recorded"
+        headers[ACTOR] = "The person who acts through the key; gesta records the name"
     found += [
         {
             "name": name,

@@ -225,7 +225,7 @@ class _Server(uvicorn.Server):
 
 
 #: The advice when the port is in use.
-REMEDY = "choose another one with --port or GESTA_API_PORT; `gesta serve --no-api` answers none"
+REMEDY = "choose another with --port or GESTA_API_PORT; `gesta serve --no-api` runs without the API"
 
 
 def bind(host: str, port: int, what: str = "port", remedy: str = REMEDY) -> socket.socket:

@@ -78,7 +78,7 @@ def problem_of(error: Exception) -> JobProblem | None:
         case e.NotFound():
             return JobProblem(404, "not_found", "There is no such job")
         case e.Refused(code="in_doubt"):
-            text = "It is unknown what the handler did; a person has to decide about the job"
+            text = "The outcome of the handler is unknown; a person has to resolve the job"
             return JobProblem(409, "unknown_outcome", text)
         case e.Refused():
             return JobProblem(409, "refused", "The job has ended")

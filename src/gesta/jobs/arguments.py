@@ -94,8 +94,8 @@ def parameters_of(name: str, handler: Callable[..., Any], request_type: type) ->
         elif _is_dependency(parameter.default) or any(map(_is_dependency, get_args(hint)[1:])):
             raise BadFlow(
                 name,
-                f"the parameter {parameter.name!r} is a dependency: it exists only while the call"
-                " is answered. Open it inside the handler",
+                f"the parameter {parameter.name!r} is a dependency, which exists only during the"
+                " HTTP call; open it inside the handler",
             )
         elif parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
             raise BadFlow(name, "the handler must name its parameters")

@@ -88,7 +88,7 @@ def checked_headers(endpoint: str, allowed: Iterable[str]) -> frozenset[str]:
     """The names of headers that are stored, in lower case. Raises BadFlow for secrets."""
     names = frozenset(name.lower() for name in allowed)
     if secret := names & SECRET_HEADERS:
-        raise BadFlow(endpoint, f"headers={min(secret)!r}: it is a secret and never stored")
+        raise BadFlow(endpoint, f"headers={min(secret)!r}: gesta never stores secrets")
     return names
 
 
@@ -115,5 +115,5 @@ def job_id_of(text: str | None) -> str | None:
     if text is None:
         return None
     if not is_id(text.lower()) or text.lower() == EMPTY_ID:
-        raise ValueError(f"{text[:64]!r} is no job id")
+        raise ValueError(f"{text[:64]!r} is not a job id")
     return text.lower()

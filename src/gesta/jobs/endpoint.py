@@ -95,7 +95,7 @@ def check_storable(call: EndpointCall) -> None:
         json.dumps(call.arguments, allow_nan=False)
         size = len(msgspec.json.encode(call))
     except (ValueError, TypeError, OverflowError, RecursionError):
-        text = "The call has a text that is not Unicode or a number that JSON does not have"
+        text = "The call has a text that is not valid Unicode, or a number that JSON cannot express"
         raise JobProblem(400, "bad_call", text) from None
     if size > CALL_BYTES_MAX:
         text = f"The call has {size:,} bytes, and {CALL_BYTES_MAX:,} is the maximum"
@@ -124,7 +124,7 @@ def endpoint_of(
     if options.body not in (None, "json", "text"):
         raise BadFlow(name, "body must be 'json' (required) or 'text'; without it: JSON, or none")
     if options.body is not None and not takes_body:
-        raise BadFlow(name, "body= is for a handler that takes the request; this one does not")
+        raise BadFlow(name, "body= is only for a handler that takes the request; this one does not")
     if options.on_unknown not in ("resend", "manual"):
         raise BadFlow(name, "on_unknown must be 'resend' (run the handler again) or 'manual'")
     call: type[EndpointCall] = msgspec.defstruct(  # type: ignore[assignment]
@@ -187,7 +187,7 @@ async def _keep(value: Any, call: EndpointCall, attempt: Attempt) -> Outcome:
     try:
         await attempt.records.put_result(attempt.request_id, result, about=about)
     except Erased:
-        return Rejected("subject_erased", "the person it is about was erased while it ran")
+        return Rejected("subject_erased", "a data subject was erased while the handler ran")
     return Done()
 
 
@@ -198,7 +198,7 @@ def options_of(name: str, given: Mapping[str, Any]) -> EndpointOptions:
     if "on_unknown" not in given:
         raise BadFlow(
             name,
-            "choose on_unknown: what follows when the handler raises, takes too long or its process"
-            " dies. 'resend' runs it again; 'manual' stops until a person decides",
+            "choose on_unknown: what follows if the handler raises, exceeds its time limit, or its"
+            " process dies. 'resend' runs it again; 'manual' stops until a person decides",
         )
     return EndpointOptions(**given)

@@ -152,7 +152,7 @@ class EndpointsCore(ABC):
         try:
             body = msgspec.json.encode(await self.read(made))
         except NotFound:
-            text = "The job of this id has ended and was removed; it is not executed again"
+            text = "The job with this id has ended and was removed; it is not executed again"
             raise JobProblem(410, "gone", text) from None
         return Answer(202, body, headers={"Location": f"{self.path}/{made.id}"})
 

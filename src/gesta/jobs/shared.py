@@ -56,8 +56,8 @@ def shared_jobs(
             other = tenants.setdefault(place, tenant)
             if other != tenant:
                 raise BadSettings(
-                    f"jobs_url: tenants {other!r} and {tenant!r} have the same jobs; give each a"
-                    " server, a database (/1) or a prefix (?prefix=acme) of its own"
+                    f"jobs_url: tenants {other!r} and {tenant!r} use the same jobs; give each one"
+                    " a server, a database (/1) or a prefix (?prefix=acme) of its own"
                 )
     return {
         tenant: SharedJobs(url, tenant=tenant, endpoints=endpoints) for tenant, url in urls.items()

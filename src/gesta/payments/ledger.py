@@ -23,9 +23,9 @@ def errors_of(state: State) -> list[str]:
     if sum(balances.values()) != 0:
         errors.append(f"its postings sum to {sum(balances.values())}, not to 0")
     if not 0 <= funds.captured + funds.released <= funds.authorized:
-        errors.append("more is captured and released than was authorized")
+        errors.append("more was captured and released than was authorized")
     if not 0 <= funds.refunded <= funds.captured:
-        errors.append("more is refunded than was captured")
+        errors.append("more was refunded than was captured")
     is_transfer = funds.first in ("transfer", "reservation")
     is_settlement = funds.first == "settlement"
     end = PAYEE if is_transfer else BANK if is_settlement else GATEWAY

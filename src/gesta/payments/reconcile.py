@@ -249,7 +249,9 @@ class Reconciler:
         version = last[0].version if last else 0
         (verdict,) = await self._events.append([Append(stream, version, (new,))])
         if not isinstance(verdict, Appended):
-            self._process.telemetry.log.info("another run has kept its report", stream=stream)
+            self._process.telemetry.log.info(
+                "another run has already stored its report", stream=stream
+            )
 
 
 def window_errors(since: datetime, until: datetime) -> dict[str, str]:

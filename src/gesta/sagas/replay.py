@@ -69,9 +69,9 @@ def replay(function: Function, payload: Any, saga: Saga, known: Mapping[str, Kno
         coroutine.close()
     if missing := known.keys() - {step.name for step in replayed.asked}:
         raise SagaChanged(
-            f"the steps {', '.join(sorted(missing))} were started, and the function no longer asks"
-            " for them; it must not be changed while sagas are on their way, nor depend on time"
-            " or chance"
+            f"the steps {', '.join(sorted(missing))} were started, and the function no longer"
+            " reaches them; do not change it while sagas are running, and do not use the clock or"
+            " random numbers in it"
         )
     return replayed
 
@@ -84,8 +84,8 @@ def _step(asked: object, so_far: list[Step]) -> Step:
     if not isinstance(asked, Step):
         raise BadFlow(
             "saga",
-            f"the function awaited {type(asked).__name__}; a saga awaits its steps only: make a"
-            " flow of what it should do, and a step of that",
+            f"the function awaited {type(asked).__name__}; a saga may await only its steps: put"
+            " everything else into a flow and call it in a step",
         )
     if any(asked.name == step.name for step in so_far):
         raise BadFlow("saga", f"two steps are called {asked.name!r}; each needs its own name")

@@ -50,10 +50,10 @@ SENTENCES: Mapping[str, tuple[str, str]] = {
     ),
     "credential_refused": (
         "a provider refuses {count} of {reason}; requests that use them are held",
-        "put {example} again: gesta config put",
+        "store {example} again: gesta config put",
     ),
     "queue_depth": (
-        "too many requests of {reason} wait",
+        "too many requests of {reason} are waiting",
         "gesta doctor; {example}",
     ),
     "queue_age": (

@@ -149,7 +149,7 @@ class TenantRecords:
             version = 1 if record is None else record.version + 1
             if await self.put(kind, name, version, value, about=about, new_keys=new_keys):
                 return FlowRecord(version, value)
-        raise StoreError(f"a record of {kind} changed {TRIES} times at the same moment; try again")
+        raise StoreError(f"a record of {kind} changed {TRIES} times at the same time; try again")
 
     async def put_result(self, request_id: str, value: bytes, *, about: str | None) -> None:
         """Keep the result of a request. Raises Erased if the data subject was erased."""

@@ -67,8 +67,8 @@ class Comparison:
         await self._compare_streams()
         if expected != await self._events(self._target, set(), set()):
             raise StoreError(
-                f"{self._target.url} does not hold what {self._source.url} does; it stays on hold."
-                " Choose another target"
+                f"{self._target.url} differs from {self._source.url}; it stays paused. Choose"
+                " another target"
             )
 
     async def check_claims(self) -> None:
@@ -77,14 +77,14 @@ class Comparison:
         ):
             raise StoreError(
                 f"{self._target.url} does not have the keys that {self._source.url} has; it stays"
-                " on hold"
+                " paused"
             )
 
     async def check_secrets(self) -> None:
         if await self._secrets(self._source) != await self._secrets(self._target):
             raise StoreError(
                 f"{self._target.url} does not have the secrets that {self._source.url} has; it"
-                " stays on hold"
+                " stays paused"
             )
 
     async def check_stored_jobs(self) -> None:
@@ -94,7 +94,7 @@ class Comparison:
         if expected != await self._stored_jobs(self._target, bool, ids.__contains__):
             raise StoreError(
                 f"{self._target.url} does not have the jobs of slow endpoints that"
-                f" {self._source.url} has; it stays on hold"
+                f" {self._source.url} has; it stays paused"
             )
 
     async def _stored_jobs(
@@ -193,7 +193,7 @@ class Comparison:
     ) -> None:
         raise StoreError(
             f"the stream {stream} has {len(ours)} events in {self._source.url} and {len(theirs)} in"
-            f" {self._target.url}, or others; the target stays on hold. Choose another target"
+            f" {self._target.url}, or others; the target stays paused. Choose another target"
         )
 
     async def _remove_stream(
@@ -207,7 +207,7 @@ class Comparison:
         if state is None or not await self._target.stores.transactions.remove([(stream, state)]):
             raise StoreError(
                 f"{self._target.url} has events in the stream {stream} that {self._source.url} does"
-                " not have; it stays on hold. Choose another target"
+                " not have; it stays paused. Choose another target"
             )
 
     async def _state(self, stream: str, first: Recorded) -> State | None:

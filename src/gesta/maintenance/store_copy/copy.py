@@ -152,22 +152,22 @@ class Copy:
             await pausing.resume(self._plan.scope, actor)
             raise StoreError(
                 f"{leased} attempts of tenant {self._plan.tenant} have not ended in"
-                f" {self._source.url}; the tenant goes on there, and nothing was sent from the"
-                " copy. Repeat it with --wait; if a worker died amid them, `gesta serve` there"
-                " ends them"
+                f" {self._source.url}; the tenant continues there, and nothing was sent from the"
+                " copy. Repeat the copy with --wait; if a worker died during them, run `gesta"
+                " serve` there to end them"
             )
         if not await self._fence():
             await pausing.resume(self._plan.scope, actor)
             raise StoreError(
-                f"requests of callers' own transactions wait in the outbox of {self._source.url};"
-                " it goes on as before, and nothing was sent from the copy. See that `gesta"
-                " projector` or `gesta serve` works there (`gesta doctor` tells what waits), then"
-                " repeat"
+                f"requests from callers' transactions wait in the outbox of {self._source.url};"
+                " it continues as before, and nothing was sent from the copy. Check that `gesta"
+                " worker` or `gesta serve` runs there (`gesta doctor` shows what waits), then"
+                " repeat the copy"
             )
         if leased:
             players = ", ".join(await self._roles.source_players()) or "no process"
             self._tell(
-                f"{leased} attempts were running as the source was fenced (at work there:"
+                f"{leased} attempts were running when the source was fenced (processes:"
                 f" {players}); their outcomes are unknown"
             )
 

@@ -111,8 +111,8 @@ async def check(plan: CopyPlan, master: MasterKey) -> Start:
     identity = (await target.stores.vault.get([IDENTITY])).get(IDENTITY)
     if identity is not None and identity != (await source.stores.vault.get([IDENTITY]))[IDENTITY]:
         raise BadInput(
-            f"{target.url} belongs to another installation, made with another secret; name a new"
-            " store. Nothing was changed"
+            f"{target.url} belongs to another installation with another secret; name a new store."
+            " Nothing was changed"
         )
     stream = await _first_stream(plan)
     if stream is None:
@@ -121,7 +121,7 @@ async def check(plan: CopyPlan, master: MasterKey) -> Start:
     if is_left:
         return "done"
     raise BadInput(
-        f"{target.url} has events already (stream {stream}); name a new store. Nothing was changed"
+        f"{target.url} already has events (stream {stream}); name a new store. Nothing was changed"
     )
 
 
@@ -150,8 +150,8 @@ async def _check_source(plan: CopyPlan) -> bool:
             raise Fenced(source.url, fence.kind, other=fence.other, tenant=fence.tenant)
         if plan.tenant is None and fence.tenant is not None:
             raise StoreError(
-                f"tenant {fence.tenant} of {source.url} was copied to {fence.other}: here it is no"
-                " longer what it is there. Copy the other tenants one by one, or take it back:"
+                f"tenant {fence.tenant} of {source.url} was copied to {fence.other}: the two"
+                " differ by now. Copy the other tenants one by one, or undo that copy:"
                 f" gesta copy --unfence --tenant {fence.tenant}"
             )
     return left_fence in fences
@@ -162,7 +162,7 @@ async def _check_stored_jobs(plan: CopyPlan) -> None:
     jobs = plan.target.stores.job_rows
     if plan.tenant is None and jobs is not None and await jobs.rows(0, 1):
         raise BadInput(
-            f"{plan.target.url} has jobs of slow endpoints already; name a new store. Nothing was"
+            f"{plan.target.url} already has jobs of slow endpoints; name a new store. Nothing was"
             " changed"
         )
 

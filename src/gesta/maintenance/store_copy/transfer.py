@@ -141,14 +141,12 @@ class Transfer:
         return count
 
     def _worked_on(self) -> StoreError:
-        return StoreError(
-            f"another process works on {self._target.url}; stop it, then repeat the copy"
-        )
+        return StoreError(f"another process uses {self._target.url}; stop it, then repeat the copy")
 
     def _differs(self, stream: str) -> StoreError:
         return StoreError(
             f"{self._target.url} has other events than {self._source.url} in the stream {stream}; "
-            "both were written to. Nothing was sent from the copy; choose another target"
+            "both stores were written to. Nothing was sent from the copy; choose another target"
         )
 
 

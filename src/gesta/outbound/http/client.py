@@ -223,7 +223,7 @@ class Http:
             after_seconds = outcome.after_seconds if isinstance(outcome, Retry) else 0.0
             return Unknown(
                 outcome.reason,
-                f"{outcome.detail}, after an earlier call of the attempt had succeeded",
+                f"{outcome.detail}, after an earlier call of the same attempt had succeeded",
                 after_seconds,
             )
         return outcome

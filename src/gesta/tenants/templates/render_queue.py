@@ -118,7 +118,9 @@ class FairLines:
                 order = line.popleft()
                 if order.since < too_old:
                     order.settle(
-                        RendererDown(f"no answer within {WAIT_SECONDS:g} s; too much is waiting")
+                        RendererDown(
+                            f"no answer within {WAIT_SECONDS:g} s; too many templates are waiting"
+                        )
                     )
                     continue
                 if order.answer.done():
