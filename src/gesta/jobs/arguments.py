@@ -11,8 +11,10 @@ import msgspec
 
 from gesta.domain.stored_job import StoredJob
 from gesta.errors import BadFlow
-from gesta.jobs.call import EndpointCall, JobRequest
+from gesta.jobs.answers import JobProblem
+from gesta.jobs.call import SECRET_HEADERS, EndpointCall, JobRequest
 from gesta.jobs.outcomes import JobFailed
+from gesta.jobs.values import Kind, is_of_framework, is_secret, mentions
 
 
 @dataclass(frozen=True)
@@ -22,16 +24,29 @@ class Parameters:
     signature: inspect.Signature
     #: The one that takes the request; None: the handler takes none.
     request: str | None
-    types: Mapping[str, Any]
-    #: The annotations as they are written.
+    kinds: Mapping[str, Kind]
+    #: The annotations as they are written, `return` among them.
     hints: Mapping[str, Any]
+
+    @property
+    def returns(self) -> Any:
+        """The return annotation; Any: the handler has none."""
+        return self.hints.get("return", Any)
+
+    def stored(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        """The arguments as JSON types. Raises JobProblem for a value that JSON cannot hold."""
+        try:
+            return {name: self.kinds[name].stored(value) for name, value in given.items()}
+        except ValueError as error:
+            text = f"The call has a value that cannot be stored: {type(error).__name__}"
+            raise JobProblem(400, "bad_call", text) from None
 
     def restored(self, call: EndpointCall) -> dict[str, Any]:
         """The arguments of a stored call. Raises JobFailed if they no longer fit the handler."""
         try:
             found = {
-                name: decode_value(call.arguments[name], kind)
-                for name, kind in self.types.items()
+                name: kind.restored(call.arguments[name])
+                for name, kind in self.kinds.items()
                 if name in call.arguments
             }
         except (ValueError, TypeError):
@@ -43,11 +58,17 @@ class Parameters:
         """The arguments of a job that another service created: by name from its route and query,
         every other one is its payload. Raises ValueError.
         """
-        query = {name: values[-1] for name, values in job.query_params if values}
+        query = {
+            name: values if name in self.kinds and self.kinds[name].is_collection else values[-1]
+            for name, values in job.query_params
+            if values
+        }
         named = {**query, **job.route_params}
         return {
-            name: named[name] if name in named else msgspec.json.decode(job.payload)
-            for name in self.types
+            name: kind.stored(
+                kind.read(named[name] if name in named else msgspec.json.decode(job.payload))
+            )
+            for name, kind in self.kinds.items()
             if name in named or self.signature.parameters[name].default is inspect.Parameter.empty
         }
 
@@ -71,7 +92,9 @@ def sign(
     del accept.__wrapped__  # type: ignore[attr-defined]
 
 
-def parameters_of(name: str, handler: Callable[..., Any], request_type: type) -> Parameters:
+def parameters_of(
+    name: str, handler: Callable[..., Any], request_type: type, *, by_pydantic: bool
+) -> Parameters:
     """Raises BadFlow for a parameter that cannot be stored."""
     if not inspect.iscoroutinefunction(handler):
         raise BadFlow(
@@ -84,59 +107,56 @@ def parameters_of(name: str, handler: Callable[..., Any], request_type: type) ->
         hints = get_type_hints(handler, include_extras=True)
     except NameError as error:
         raise BadFlow(name, f"an annotation of the handler cannot be resolved: {error}") from None
-    request, types = None, {}
+    request, kinds, names = None, {}, (*signature.parameters, "return")
     for parameter in signature.parameters.values():
         hint = hints.get(parameter.name, Any)
         # Litestar's may have type arguments.
         is_request = request_type in (hint, get_origin(hint))
         if is_request or (hint is Any and parameter.name == "request"):
             request = parameter.name
-        elif _is_dependency(parameter.default) or any(map(_is_dependency, get_args(hint)[1:])):
-            raise BadFlow(
-                name,
-                f"the parameter {parameter.name!r} is a dependency, which exists only during the"
-                " HTTP call; open it inside the handler",
-            )
-        elif parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
-            raise BadFlow(name, "the handler must name its parameters")
-        else:
-            types[parameter.name] = get_args(hint)[0] if get_origin(hint) is Annotated else hint
-    return Parameters(
-        signature, request, types, {one: hints.get(one, Any) for one in signature.parameters}
-    )
+            continue
+        if why := _refusal(parameter, hint):
+            raise BadFlow(name, why)
+        plain = get_args(hint)[0] if get_origin(hint) is Annotated else hint
+        kinds[parameter.name] = Kind(plain, by_pydantic=by_pydantic)
+    return Parameters(signature, request, kinds, {one: hints.get(one, Any) for one in names})
+
+
+def _refusal(parameter: inspect.Parameter, hint: Any) -> str:
+    """Why a parameter cannot be stored; empty: it can."""
+    said = f"the parameter {parameter.name!r}"
+    if _is_dependency(parameter.default) or any(map(_is_dependency, get_args(hint)[1:])):
+        return (
+            f"{said} is a dependency: it exists only while the call is answered. Open it inside the"
+            " handler"
+        )
+    if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+        return "the handler must name its parameters"
+    if parameter.kind is parameter.POSITIONAL_ONLY:
+        return f"{said} is positional-only, and the handler is called by names"
+    if mentions(hint, is_of_framework):
+        return (
+            f"{said} exists only while the call is answered, and cannot be stored. Of an upload,"
+            " take the bytes"
+        )
+    if mentions(hint, is_secret) or _takes_secret_header(parameter, hint):
+        return f"{said} has a secret, and secrets are never stored"
+    return ""
+
+
+def _takes_secret_header(parameter: inspect.Parameter, hint: Any) -> bool:
+    """Whether a framework would fill the parameter from a cookie or a header with a secret."""
+    model = getattr(next(iter(get_args(hint)), None), "model_fields", {})
+    for mark in (parameter.default, *get_args(hint)[1:]):
+        kind = type(mark).__name__
+        if kind in ("Cookie", "CookieParameter") or getattr(mark, "cookie", None):
+            return True
+        named = getattr(mark, "header", None) or getattr(mark, "alias", None)
+        if kind in ("Header", "HeaderParameter") or getattr(mark, "header", None):
+            names = {named or parameter.name, *model}
+            return any(one.replace("_", "-").lower() in SECRET_HEADERS for one in names)
+    return False
 
 
 def _is_dependency(value: object) -> bool:
     return type(value).__name__ in ("Depends", "Security", "Provide")
-
-
-def decode_value(value: Any, kind: Any) -> Any:
-    """A JSON value as the annotated type, whichever library declares it."""
-    if _is_pydantic(kind):
-        return _adapter(kind).validate_python(value)
-    return value if kind is Any else msgspec.convert(value, kind, strict=False)
-
-
-def encode_value(value: Any) -> Any:
-    """The value as JSON types. Raises TypeError, ValueError."""
-    return msgspec.to_builtins(value, enc_hook=_encode_foreign, str_keys=True)
-
-
-def encode_result(value: Any) -> bytes:
-    return msgspec.json.encode(encode_value(value))
-
-
-def _encode_foreign(value: Any) -> Any:
-    if hasattr(value, "model_dump"):
-        return value.model_dump(mode="json")
-    raise TypeError(f"{type(value).__name__} cannot be stored")
-
-
-def _is_pydantic(kind: Any) -> bool:
-    return hasattr(kind, "model_validate") or any(map(_is_pydantic, get_args(kind)))
-
-
-def _adapter(kind: Any) -> Any:
-    from pydantic import TypeAdapter
-
-    return TypeAdapter(kind)

@@ -17,7 +17,6 @@ from gesta.errors import BadFlow, Erased
 from gesta.flows.attempt import Attempt
 from gesta.flows.flow import Flow
 from gesta.jobs.answers import JobProblem, of_program
-from gesta.jobs.arguments import encode_result
 from gesta.jobs.call import CALL_BYTES_MAX, EndpointCall, PersonalCall, checked_headers
 from gesta.jobs.outcomes import JobFailed, TryAgain
 
@@ -118,9 +117,10 @@ def endpoint_of(
     arguments: Callable[[StoredJob], dict[str, Any]],
     options: EndpointOptions,
     *,
+    encode: Callable[[Any], bytes],
     takes_body: bool,
 ) -> Endpoint:
-    """Raises BadFlow for options that cannot be."""
+    """`encode` makes JSON of a result. Raises BadFlow for options that cannot be."""
     if options.body not in (None, "json", "text"):
         raise BadFlow(name, "body must be 'json' (required) or 'text'; without it: JSON, or none")
     if options.body is not None and not takes_body:
@@ -144,7 +144,7 @@ def endpoint_of(
             return Rejected(failed.code, failed.message)
         except TryAgain as again:
             return Retry(again.code, again.message, again.after_seconds)
-        return await _keep(value, payload, attempt)
+        return await _keep(value, encode, payload, attempt)
 
     flow = Flow(
         name,
@@ -170,12 +170,14 @@ def endpoint_of(
     )
 
 
-async def _keep(value: Any, call: EndpointCall, attempt: Attempt) -> Outcome:
+async def _keep(
+    value: Any, encode: Callable[[Any], bytes], call: EndpointCall, attempt: Attempt
+) -> Outcome:
     """Keep the result before the outcome is recorded: a completed job has its result."""
     if value is None:
         return Done()
     try:
-        result = encode_result(value)
+        result = encode(value)
     except Exception as error:  # noqa: BLE001 -- types of any library
         text = f"{type(value).__name__} cannot be JSON: {type(error).__name__}"
         return Rejected("RESULT_NOT_STORABLE", text)

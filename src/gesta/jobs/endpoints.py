@@ -13,7 +13,7 @@ import msgspec
 from gesta.domain.stored_job import is_id
 from gesta.errors import NotFound, OutcomeTimeout
 from gesta.jobs.answers import Answer, JobProblem, of_program, problem_of
-from gesta.jobs.arguments import Parameters, encode_value, parameters_of, sign
+from gesta.jobs.arguments import Parameters, parameters_of, sign
 from gesta.jobs.call import (
     CALL_BYTES_MAX,
     ID_HEADER,
@@ -25,6 +25,7 @@ from gesta.jobs.call import (
 from gesta.jobs.endpoint import Endpoint, endpoint_of, options_of
 from gesta.jobs.representation import JobRepresentation, representation
 from gesta.jobs.shared import SharedJobs, shared_jobs
+from gesta.jobs.values import encode_result, encode_value
 from gesta.runtime.clock import sleep
 
 if TYPE_CHECKING:
@@ -53,6 +54,8 @@ class EndpointsCore(ABC):
     response_type: ClassVar[Any]
     #: The parameter by which the framework gives us the request.
     request_name: ClassVar[str]
+    #: Whether the framework parses calls with pydantic.
+    by_pydantic: ClassVar[bool] = False
 
     def __init__(
         self,
@@ -72,6 +75,10 @@ class EndpointsCore(ABC):
         for name, shared in self._shared.items():
             engine.add_component(f"jobs {name}", shared.run)
 
+    def encoder_of(self, returns: Any) -> Callable[[Any], bytes]:
+        """How results of a handler become JSON, by its return annotation."""
+        return encode_result
+
     @abstractmethod
     def response_of(self, answer: Answer) -> Any:
         """The answer as the framework's response."""
@@ -80,7 +87,9 @@ class EndpointsCore(ABC):
         """Answer calls of the handler below with 202, and execute it as a job."""
 
         def wrap(handler: Callable[..., Any]) -> Callable[..., Any]:
-            parameters = parameters_of(name, handler, self.request_type)
+            parameters = parameters_of(
+                name, handler, self.request_type, by_pydantic=self.by_pydantic
+            )
             endpoint = self._declare(name, handler, parameters, options)
 
             @functools.wraps(handler)
@@ -88,7 +97,7 @@ class EndpointsCore(ABC):
                 # Starlette calls with the request alone, the others by name.
                 request = args[0] if args else given.pop(self.request_name)
                 try:
-                    answer = await self._accept(endpoint, request, given)
+                    answer = await self._accept(endpoint, request, parameters, given)
                 except Exception as error:
                     problem = problem_of(error)
                     if problem is None:
@@ -119,6 +128,7 @@ class EndpointsCore(ABC):
             execute,
             parameters.of_job,
             options_of(name, given),
+            encode=self.encoder_of(parameters.returns),
             takes_body=parameters.request is not None,
         )
         self.engine.add(endpoint.flow)
@@ -132,7 +142,9 @@ class EndpointsCore(ABC):
         if event.tenant in self._shared:
             await self._shared[event.tenant].mirror(event)
 
-    async def _accept(self, endpoint: Endpoint, request: Any, given: dict[str, Any]) -> Answer:
+    async def _accept(
+        self, endpoint: Endpoint, request: Any, parameters: Parameters, given: dict[str, Any]
+    ) -> Answer:
         """202 with the job and where to ask for it; the same call under the same id again."""
         try:
             job_id = job_id_of(request.headers.get(ID_HEADER))
@@ -140,7 +152,9 @@ class EndpointsCore(ABC):
             raise JobProblem(400, "bad_job_id", f"{ID_HEADER}: {error}") from None
         call = endpoint.call(
             id=job_id,
-            arguments={name: encode_value(value) for name, value in given.items()},
+            arguments=of_program(
+                f"storing the arguments of the endpoint {endpoint.name}", parameters.stored, given
+            ),
             headers=allowed_headers(request.headers.items(), endpoint.headers),
             route_params={name: encode_value(one) for name, one in request.path_params.items()},
             query_params=gathered(request.query_params.multi_items()),

@@ -2,18 +2,36 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
+from fastapi.encoders import jsonable_encoder
+from pydantic import TypeAdapter
 
 from gesta.api_types.problem import ProblemRepresentation
 from gesta.jobs.representation import JobRepresentation
 from gesta.jobs.starlette import Endpoints as _Endpoints
+from gesta.jobs.values import is_of_framework, mentions
 
 __all__ = ["Endpoints"]
 
 
 class Endpoints(_Endpoints):
+    by_pydantic = True
+
+    def encoder_of(self, returns: Any) -> Callable[[Any], bytes]:
+        """As FastAPI writes an answer: only what the return annotation has, under its aliases."""
+        if returns in (Any, None, type(None)) or mentions(returns, is_of_framework):
+            return lambda value: msgspec.json.encode(jsonable_encoder(value))
+        adapter: TypeAdapter[Any] = TypeAdapter(returns)
+
+        def encode(value: Any) -> bytes:
+            found = adapter.validate_python(value, from_attributes=True)
+            return adapter.dump_json(found, by_alias=True)
+
+        return encode
+
     @property
     def responses(self) -> dict[int | str, dict[str, Any]]:
         """For `responses=` of a route: the job, and the problems."""
