@@ -130,7 +130,7 @@ def _key_file(settings: Settings) -> str | None:
 
 
 def _masked(key: str, value: Any) -> Any:
-    # A reference says where the secret is, not what it is.
+    # A reference names the place of the secret and does not reveal it.
     is_hidden = _SECRET.search(key) and not (isinstance(value, str) and value.startswith("env:"))
     return MASK if is_hidden else value
 

@@ -109,8 +109,8 @@ async def put_entity(
 
 
 def _value(name: str, text: str, known: Known) -> Any:
-    """The text where the field can be one; else the JSON that it is, or the text again, for
-    validation to refuse.
+    """The text if the field can be a string; otherwise the parsed JSON. Invalid JSON stays text,
+    for validation to refuse.
     """
     if name in known.texts or name not in known.names:
         return text
@@ -141,8 +141,8 @@ async def apply_file(
 ) -> None:
     """Store many entities from a file. All of them are checked before the first is written.
 
-    A text of the form env:VARIABLE or @FILE stands for what is behind it, so that the file itself
-    need not hold secrets.
+    A text of the form env:VARIABLE or @FILE stands for the variable or file, so that the file
+    itself need not contain secrets.
     """
     call.refuse_server()
     engine, tenant = call.engine(), call.tenant_name
@@ -223,7 +223,7 @@ def _tables(document: Fields, path: str, kinds: list[str]) -> Iterator[tuple[str
 
 @dataclass(frozen=True)
 class Known:
-    """A kind of config: its fields, in JSON, which of them are secrets, and which can be texts."""
+    """A kind of config: its fields, by JSON name; which are secrets, and which can be strings."""
 
     names: list[str]
     secrets: frozenset[str]
@@ -274,7 +274,8 @@ def _known(kinds: Mapping[str, Known], kind: str, call: Invocation) -> Known:
 
 
 def _how_to_get(kind: str, call: Invocation) -> str:
-    """What this process lacks; a server's flows are not ours to add."""
+    """How to add the missing flow to this process; the flows of a server cannot be changed from
+    here."""
     from gesta.cli.flows import how_to_get
 
     return "" if call.server_address is not None else f"; {how_to_get(kind, call.settings)}"

@@ -68,8 +68,8 @@ async def copy(
 ) -> None:
     """Copy a store into another, e.g. SQLite into PostgreSQL; with --tenant, that tenant alone.
 
-    Where the databases of a store differ, the settings name those of the source, and --to-set
-    those of the target.
+    If the parts of a store are in several databases, the settings name those of the source, and
+    --to-set those of the target.
 
     If it is interrupted, run it again.
 
@@ -122,7 +122,7 @@ async def copy(
 
 
 def _target(settings: Settings, to: str, to_set: list[str]) -> Settings:
-    """The settings of the store to copy into. None of its databases may be one of the source."""
+    """The settings of the store to copy into. None of its databases may belong to the source."""
     parts = _no_parts()
     for one in to_set:
         name, _, url = one.partition("=")
@@ -145,7 +145,7 @@ def _no_parts() -> dict[str, Any]:
 
 
 def _place(part: tuple[str, str]) -> tuple[str, str]:
-    """Views on Redis have fixed keys: a prefix in the URL does not make them others."""
+    """Views on Redis have fixed keys; a prefix in the URL does not change them."""
     name, url = part
     return name, url.partition("?")[0] if name == "views" and "redis" in url[:6] else url
 
@@ -172,8 +172,8 @@ def _whole_url(url: str, stores: Stores) -> str:
 
 
 async def _same_key(settings: Settings, giving: Home, taking: Home, runtime: Runtime) -> str:
-    """Check that the target will be opened with the source's key; the command to run where that is
-    still to be seen to.
+    """Check that the target will be opened with the source's key; otherwise returns the command
+    that copies the key.
     """
     from gesta.engine.environment import key_file, master_key
 

@@ -1,4 +1,4 @@
-"""retry, cancel, redrive, resolve: decisions about one request or about all that fit a filter."""
+"""retry, cancel, redrive, resolve: decisions about one request or about all that match a filter."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def _filter(name: str, metavar: str | None, text: str, **more: Any) -> Any:
 
 
 class Choosing(Protocol):
-    """One request, all that fit the conditions, or the rest of a run."""
+    """One request, all that match the conditions, or the rest of a run."""
 
     @property
     def request_id(self) -> str | None: ...
@@ -66,7 +66,7 @@ class Choosing(Protocol):
     @property
     def conditions(self) -> dict[str, Any]: ...
     def check(self) -> None:
-        """Refuse a choice of several kinds at once."""
+        """Refuse several kinds of choice together."""
 
 
 DryRun = Annotated[
@@ -80,7 +80,7 @@ Resume = Annotated[int | None, _filter("--resume", "RUN", "Continue a run that w
 
 @dataclass(frozen=True)
 class Choice:
-    """One request, or all that fit every condition given."""
+    """One request, or all that match every given condition."""
 
     group: ClassVar = ""
 
@@ -110,7 +110,7 @@ class Choice:
         return {name: value for name in names if (value := getattr(self, name)) is not None}
 
     def check(self) -> None:
-        """Refuse a choice of several kinds at once, and one of everything."""
+        """Refuse several kinds of choice together, and an empty choice."""
         chosen = [self.request_id is not None, bool(self.conditions), self.resume is not None]
         if sum(chosen) != 1:
             raise typer.BadParameter(
@@ -157,8 +157,8 @@ async def redrive(
 ) -> None:
     """Execute a request again that failed, expired, was cancelled or is unknown.
 
-    It is due now, whatever --deliver-at said, gets a new budget of attempts, and has no time to
-    live unless --ttl gives one.
+    It is due now, whatever its --deliver-at was, and gets a new budget of attempts. It has no time
+    to live unless you pass --ttl.
     """
     person = call.actor(by).user_id
 

@@ -31,7 +31,7 @@ OfReason = Annotated[
 
 @dataclass(frozen=True)
 class Choice:
-    """One dead letter, or all that fit the filters."""
+    """One dead letter, or all that match the filters."""
 
     group: ClassVar = "dlq "
 
@@ -53,7 +53,7 @@ class Choice:
         return {"dead_letters": True, **{name: one for name, one in given.items() if one}}
 
     def check(self) -> None:
-        """Refuse a choice of several kinds at once."""
+        """Refuse several kinds of choice together."""
         by_filter = bool(self.every or self.flow or self.reason)
         chosen = [self.request_id is not None, by_filter, self.resume is not None]
         if sum(chosen) != 1:

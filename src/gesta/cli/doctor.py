@@ -34,11 +34,11 @@ Jobs = Annotated[
 async def doctor(
     call: Invocation, request_id: MaybeId = None, jobs: Jobs = False, as_json: Json = False
 ) -> None:
-    """Look at the store and at who works on it.
+    """Check the store and the processes that work on it.
 
     Ends with 1 when something is bad; a warning alone ends with 0.
 
-    Where nothing can be looked at it ends with 6: there is no store, the file is none, or the
+    Exits with 6 if the store cannot be opened: there is no store, the file is none, or the
     master key does not open it. A wrong setting, also a key that
     is none, ends with 2.
     """
@@ -90,7 +90,7 @@ async def _search_jobs(engine: Engine) -> list[Finding]:
     async for standing, fields in suspicious_jobs(engine.pipeline):
         count += 1
         if fields:
-            # The id may itself be what is wrong, so only the place is named.
+            # The id itself may be the unwanted data, so only its place is named.
             what = f"job {count} in the queue contains more than a pointer, in: {', '.join(fields)}"
             found.append(
                 Finding(

@@ -19,8 +19,8 @@ async def migrate_jobs(
     ],
     as_json: Json = False,
 ) -> None:
-    """Turn jobs that are stored as JSON texts into hashes, while services use them. Run it again
-    after an interruption: it goes on where it was.
+    """Convert jobs that are stored as JSON texts to hashes, while services use them. After an
+    interruption run it again: it continues where it stopped.
     """
     from gesta.jobs.migration import migrate
     from gesta.stores.redis.connection import Redis

@@ -133,14 +133,14 @@ async def _resume_all_tenants(backend: Backend, flow: str | None, person: str) -
 
 
 def _everybodys(backend: Backend, flow: str | None) -> str:
-    """The option that a server refuses, and what to write instead."""
+    """The option that a server refuses, and the alternative."""
     if flow is None:
         return "--everything"
     return f"--flow of every tenant (name yours with --tenant {backend.tenant})"
 
 
 async def _refuse_unknown(engine: Engine, flow: str) -> None:
-    """A misspelt flow would leave the right one running."""
+    """Pausing a misspelt flow would leave the intended one running."""
     from gesta.cli.flows import how_to_get
 
     known = {*engine.flows, *(name for name, _ in await engine.admin.counts())}

@@ -1,4 +1,4 @@
-"""reconcile: compare the ledger of a gateway with the transactions on record."""
+"""reconcile: compare the ledger of a gateway with gesta's transactions."""
 
 from __future__ import annotations
 
@@ -56,9 +56,9 @@ async def reconcile(
     as_csv: AsCsv = False,
     as_json: Json = False,
 ) -> None:
-    """Compare a gateway's ledger with the record, and correct the record.
+    """Compare a gateway's ledger with gesta's record, and correct the record.
 
-    Repeat it as often as you like: what is corrected once is not corrected again.
+    You may repeat it: gesta makes each correction only once.
     """
     async with call.backend() as backend:
         report = await backend.client.reconcile(gateway, since, until, by=call.actor(by).user_id)

@@ -17,7 +17,7 @@ POST_SECONDS = 10.0
 
 @dataclass(frozen=True)
 class Posted:
-    """What Slack would say about the message."""
+    """The fields that Slack would send about the message."""
 
     secret: Annotated[
         str,

@@ -15,7 +15,7 @@ from gesta.errors import BadInput
 if TYPE_CHECKING:
     from gesta.tenants.templates.templates import Template
 
-#: Ending of a file's name → the part that is in it.
+#: Extension of a file → the part that it contains.
 _PARTS = {".txt": "text", ".html": "html", ".mjml": "mjml", ".json": "blocks"}
 
 
@@ -88,7 +88,7 @@ async def preview(
 
 
 async def _page(parts: dict[str, str]) -> str:
-    """Lay out the page as the e-mail channel does."""
+    """Prepare the page as the e-mail channel does."""
     from gesta.runtime.clock import SystemRuntime
     from gesta.tenants.templates.child_renderer import ChildRenderer
     from gesta.tenants.templates.press import RenderError
@@ -107,7 +107,7 @@ async def _page(parts: dict[str, str]) -> str:
 
 
 async def _filled(template: Template, fields: dict[str, Any]) -> dict[str, str]:
-    """The parts of the template with these fields in them; raises what an attempt would end by."""
+    """The rendered parts of the template; raises the error that an attempt would end with."""
     from gesta.runtime.clock import SystemRuntime
     from gesta.tenants.templates.child_renderer import ChildRenderer
     from gesta.tenants.templates.press import RenderError

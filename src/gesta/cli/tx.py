@@ -19,12 +19,12 @@ if TYPE_CHECKING:
     from gesta.api_types.transactions import TransactionRepresentation
     from gesta.client import Client
 
-#: Unknown transactions that one command lists.
+#: How many unknown transactions one command lists.
 MANY = 1_000
 
 
 class Named(TypedDict):
-    """The transaction, and who decides about it."""
+    """The transaction, and the person who decides about it."""
 
     request_id: str
     flow: str
@@ -58,7 +58,7 @@ Key = Annotated[
 
 @dataclass(frozen=True)
 class Payment:
-    """What to authorize."""
+    """The amount and its source."""
 
     amount: Annotated[
         Money, typer.Argument(metavar="'49.90 EUR'", help="The amount.", parser=_money)
@@ -77,7 +77,7 @@ class Payment:
 
 
 async def authorize(call: Invocation, payment: Payment, as_json: Json = False) -> None:
-    """Reserve an amount on a card, or take it at once with --sale."""
+    """Reserve an amount on a card; with --sale, capture it in the same step."""
     fields = {
         "amount": {"amount": payment.amount.amount, "currency": payment.amount.currency},
         "source": payment.source,

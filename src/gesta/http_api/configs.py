@@ -35,7 +35,7 @@ _IF_NONE_MATCH = {"If-None-Match": "* means that the entity must not exist"}
 
 class Put(Asked, frozen=True):
     """All fields of the entity. A field that is left out gets its default; a secret that is left
-    out stays.
+    out keeps its value.
     """
 
     fields: dict[str, Any]

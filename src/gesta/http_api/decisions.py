@@ -34,7 +34,7 @@ class Redrive(Asked, frozen=True):
 
 
 class Resolve(Asked, frozen=True):
-    """What became of a request whose outcome is unknown.
+    """What happened to a request whose outcome is unknown.
 
     `evidence` says how the caller knows; it is recorded. `id` is the provider's id of the effect.
     """
@@ -76,7 +76,7 @@ async def redrive(call: Call) -> Answer:
 
 
 async def resolve(call: Call) -> Answer:
-    """Record what became of a request whose outcome is unknown."""
+    """Record what happened to a request whose outcome is unknown."""
     request, asked = await handle_of(call), call.body
     status = await request.resolve(
         _RESULTS[asked.outcome],
@@ -98,7 +98,7 @@ class Choice(Paging, frozen=True):
 
 
 async def list_dead_letters(call: Call) -> Answer:
-    """Requests that failed finally, newest first."""
+    """Requests that failed permanently, newest first."""
     asked: Choice = call.query
     page = await call.engine.admin.dead_letter_page(
         call.tenant,

@@ -54,8 +54,8 @@ class JobProblem(Exception):
 
 
 def of_program(what: str, function: Callable[[A], T], argument: A) -> T:
-    """The answer of a function that the program gave. Its errors are logged, and not the caller's
-    to see: raises JobProblem.
+    """The result of a function of the program. Its errors are logged and hidden from the caller:
+    raises JobProblem.
     """
     try:
         return function(argument)
@@ -67,7 +67,7 @@ def of_program(what: str, function: Callable[[A], T], argument: A) -> T:
 
 
 def problem_of(error: Exception) -> JobProblem | None:
-    """The answer to an error of gesta; None: the error is not the caller's to see."""
+    """The answer to an error of gesta; None: the caller must not see the error."""
     match error:
         case JobProblem():
             return error

@@ -1,5 +1,5 @@
-"""The call of an endpoint as it is stored: the arguments of the handler, and no other headers than
-those that were allowed.
+"""The call of an endpoint as it is stored: the arguments of the handler, and only the allowed
+headers.
 """
 
 from collections.abc import Iterable, Mapping
@@ -111,7 +111,7 @@ def gathered(pairs: Iterable[tuple[str, str]]) -> list[tuple[str, list[str | Non
 
 
 def job_id_of(text: str | None) -> str | None:
-    """The client's id in lower case. Raises ValueError if it is none."""
+    """The client's id in lower case. Raises ValueError if it is not a job id."""
     if text is None:
         return None
     if not is_id(text.lower()) or text.lower() == EMPTY_ID:

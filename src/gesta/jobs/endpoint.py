@@ -33,8 +33,8 @@ Handler = Callable[[EndpointCall], Awaitable[Any]]
 class EndpointOptions:
     """How the jobs of an endpoint are executed."""
 
-    #: What follows an attempt of which the outcome is unknown, because the handler raised, took too
-    #: long or its process died. `resend`: the handler runs again. `manual`: a person decides.
+    #: What follows an attempt with an unknown outcome: the handler raised, exceeded its time limit,
+    #: or its process died. `resend`: the handler runs again. `manual`: a person decides.
     on_unknown: UnknownPolicy
     max_retries: int = 3
     timeout_seconds: float = 1_800.0
@@ -88,7 +88,7 @@ class Endpoint:
 
 
 def check_storable(call: EndpointCall) -> None:
-    """Raises JobProblem for a call that is too large, or no JSON."""
+    """Raises JobProblem for a call that is too large or not JSON."""
     try:
         # JSON has no NaN and no Infinity, which msgspec would write as null.
         json.dumps(call.arguments, allow_nan=False)
@@ -120,7 +120,7 @@ def endpoint_of(
     encode: Callable[[Any], bytes],
     takes_body: bool,
 ) -> Endpoint:
-    """`encode` makes JSON of a result. Raises BadFlow for options that cannot be."""
+    """`encode` makes JSON of a result. Raises BadFlow for invalid options."""
     if options.body not in (None, "json", "text"):
         raise BadFlow(name, "body must be 'json' (required) or 'text'; without it: JSON, or none")
     if options.body is not None and not takes_body:
@@ -150,11 +150,11 @@ def endpoint_of(
         name,
         call,
         execute,
-        # A handler that may run again may also be left half done.
+        # A handler that may run again may also be left unfinished.
         Rules(retry, options.on_unknown, cancels_unknown=options.on_unknown == "resend"),
         timeout_seconds=options.timeout_seconds,
         concurrency=options.concurrency,
-        # The start of an attempt is on record: clients see InProgress.
+        # The start of an attempt is recorded, so that clients see InProgress.
         journal=True,
         request_id=lambda payload: payload.id,
         reasons=frozenset({"BAD_ARGUMENTS", "RESULT_NOT_STORABLE", "RESULT_TOO_LARGE"}),
@@ -173,7 +173,8 @@ def endpoint_of(
 async def _keep(
     value: Any, encode: Callable[[Any], bytes], call: EndpointCall, attempt: Attempt
 ) -> Outcome:
-    """Keep the result before the outcome is recorded: a completed job has its result."""
+    """Store the result before the outcome is recorded, so that a completed job always has its
+    result."""
     if value is None:
         return Done()
     try:

@@ -48,7 +48,7 @@ class Schedule:
     cron: str
     zone: str
     function: Due
-    #: Whose requests it submits.
+    #: The tenant that it submits for.
     tenant: str = "default"
 
     def __post_init__(self) -> None:
@@ -119,7 +119,7 @@ class Schedules:
         ]
 
     async def run(self) -> None:
-        """Run what is due until cancelled, while this process has the role."""
+        """Run due schedules until cancelled, while this process has the role."""
         try:
             await repeat(self._turn, ROLE, self._process, outage=self._forget)
         finally:

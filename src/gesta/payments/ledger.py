@@ -14,7 +14,7 @@ from gesta.domain.transaction.postings import BANK, GATEWAY, HELD, PAYEE, PAYER
 
 
 def errors_of(state: State) -> list[str]:
-    """What is wrong with the amounts and postings of a transaction; empty: nothing."""
+    """The error in the amounts and postings of a transaction; empty: none."""
     if not state.facts:
         return []
     funds = funds_of(state)
@@ -38,5 +38,5 @@ def errors_of(state: State) -> list[str]:
 
 
 async def unbalanced(states: AsyncIterator[State]) -> dict[str, list[str]]:
-    """Transaction → what is wrong with it, of those where something is."""
+    """Transaction → its error, for transactions with errors."""
     return {state.id: errors async for state in states if (errors := errors_of(state))}

@@ -1,4 +1,5 @@
-"""Alerts: tells operators what needs a person, once for each reason and time window.
+"""Alerts: notifies operators of everything that needs a person, once for each reason and time
+window.
 
 Sources are the log and this process. Reasons are dead letters, unknown outcomes that a person has
 to resolve, refused credentials, quarantined events and jobs, and crashed components. An alert is a

@@ -1,4 +1,4 @@
-"""Event webhooks: sends tenants' endpoints what became of their requests.
+"""Event webhooks: sends the status changes of requests to tenants' endpoints.
 
 For each event and each `webhook.subscription` of its tenant that covers it, this submits a request
 of `notification.webhook`. The key is made of the subscription's code and the event's id, so a

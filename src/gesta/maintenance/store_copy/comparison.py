@@ -12,9 +12,9 @@ from gesta.ports.event_store import Recorded
 from gesta.projector.batch_fold import CONFIG
 from gesta.requests.loader import Loader
 
-#: Called with how many events were looked at since the last call.
+#: Called with the number of events that were compared since the last call.
 Looked = Callable[[int], Awaitable[None]]
-#: Whole streams, payloads and all: more than these need not be in memory at a time.
+#: Whole streams with their payloads, so no more than these are in memory at a time.
 STREAMS_AT_ONCE = 100
 _MODULUS = 1 << 256
 
@@ -53,14 +53,15 @@ class Comparison:
         others: set[str] = set()
         ours: set[str] = set()
         tally = await self._events(self._source, ours, others)
-        # Where one of ours has the same id, the claim on it may be ours: then it goes along.
+        # If a request of this tenant has the same id, the claim may belong to it, so the claim is
+        # copied.
         self.others = frozenset(others - ours)
         return tally
 
     async def check_events(self, expected: Tally) -> None:
         """Raise StoreError naming the first stream that differs.
 
-        What retention has removed from the source is removed here, too.
+        Requests that retention has removed from the source are removed from the target, too.
         """
         if expected == await self._events(self._target, set(), set()):
             return
@@ -201,7 +202,7 @@ class Comparison:
     ) -> None:
         """The source had it when it was copied, and retention has removed it since.
 
-        Left here, an old request could come to life again.
+        If it stayed here, an old request could become active again.
         """
         state = await self._state(stream, ours[0]) if ours and not theirs else None
         if state is None or not await self._target.stores.transactions.remove([(stream, state)]):

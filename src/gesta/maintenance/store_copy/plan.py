@@ -25,7 +25,7 @@ from gesta.security.envelope_encryption import (
 from gesta.tenants.pauses import EVERYTHING, Scope
 
 #: fresh: the target has nothing of it. resumed: an earlier run was interrupted. done: an earlier
-#: run came to its end.
+#: run has finished.
 Start = Literal["fresh", "resumed", "done"]
 #: Rows read and written at once.
 PAGE = 2_000
@@ -49,20 +49,19 @@ class CopyPlan:
 
     @property
     def left_fence(self) -> Fence:
-        """What stands around the source once its content has its new home."""
+        """The fence around the source after its content was copied."""
         return Fence("left", self.target.url, self.tenant)
 
     @property
     def filling_fence(self) -> Fence:
-        """What stands around the target meanwhile; it says what a repetition has to be called
-        with.
+        """The fence around the target during the copy; it names the arguments of a repetition.
         """
         url = self.source.url
         return Fence("filling", url if self.tenant is None else f"{url} (tenant {self.tenant})")
 
     @property
     def scope(self) -> Scope:
-        """What is paused, so that nothing of it is begun."""
+        """The scope of the pause during the copy."""
         return EVERYTHING if self.tenant is None else Scope(tenant=self.tenant)
 
     def has_event(self, recorded: Recorded) -> bool:
@@ -98,7 +97,7 @@ def ref_of(encrypted: Encrypted) -> tuple[str, str, int]:
 
 
 async def check(plan: CopyPlan, master: MasterKey) -> Start:
-    """Where to begin, before anything is written. Raises what is in the way."""
+    """Where to begin; nothing is written. Raises an error if the copy is not allowed."""
     source, target = plan.source, plan.target
     await _check_keys(plan, master)
     is_left = await _check_source(plan)

@@ -70,7 +70,7 @@ class ExternalLeasing:
     async def take(
         self, flow: Flow, tenant: str, limit: int, lease_seconds: float
     ) -> tuple[list[WorkItem], bool]:
-        """The leased items, and whether there was any job: jobs that need no work are settled here."""
+        """The leased items, and whether there was any job. Settles jobs that need no work."""
         asked_at, asked_ms = self._runtime.monotonic(), self._runtime.now_ms()
         token = self._runtime.random_bytes(TOKEN_BYTES).hex()
         # Shielded: jobs of a take whose answer is not awaited would be leased to no one, and
