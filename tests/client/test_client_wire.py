@@ -243,5 +243,5 @@ async def test_a_wrong_url_is_not_reported_as_a_request_that_does_not_exist():
 
 
 def test_an_address_without_http_is_refused_with_an_example():
-    with pytest.raises(BadInput, match=r"begin it with http://.* http://127\.0\.0\.1:8420"):
+    with pytest.raises(BadInput, match=r"it must begin with http://.* http://127\.0\.0\.1:8420"):
         Client("localhost:8420", KEY)

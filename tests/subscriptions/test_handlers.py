@@ -402,7 +402,7 @@ def plain(_event: Event) -> None: ...
             sync_or_not,
             f"'sold' is not a status; known: {', '.join(WORDS)}",
         ),
-        ("payment.card", (), "", sync_or_not, "name= must be a text"),
+        ("payment.card", (), "", sync_or_not, "name= must have"),
         ("payment.card", (), "ledger", plain, "`async def`"),
         ("payment.card", (), "ledger", none, "one parameter"),
         ("payment.card", (), "ledger", two, "one parameter"),

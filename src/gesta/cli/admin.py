@@ -112,7 +112,7 @@ def _rows(settings: Settings) -> Iterator[tuple[str, Any, str]]:
 
 
 def _key_file(settings: Settings) -> str | None:
-    """The file beside the store that has the master key where the settings have none.
+    """The key file beside the store, if the settings have no master key.
 
     The store itself is not opened for that.
     """

@@ -114,7 +114,8 @@ def _receive(body: bytes) -> Callable[[], Awaitable[dict[str, Any]]]:
 
 class Backend:
     """The client of one command. `open_store` returns the engine, if this process opens the
-    store."""
+    store.
+    """
 
     def __init__(
         self,

@@ -275,7 +275,8 @@ def _known(kinds: Mapping[str, Known], kind: str, call: Invocation) -> Known:
 
 def _how_to_get(kind: str, call: Invocation) -> str:
     """How to add the missing flow to this process; the flows of a server cannot be changed from
-    here."""
+    here.
+    """
     from gesta.cli.flows import how_to_get
 
     return "" if call.server_address is not None else f"; {how_to_get(kind, call.settings)}"

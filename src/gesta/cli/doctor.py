@@ -36,11 +36,11 @@ async def doctor(
 ) -> None:
     """Check the store and the processes that work on it.
 
-    Ends with 1 when something is bad; a warning alone ends with 0.
+    Exits with 1 if there is an error, and with 0 if there are only warnings.
 
-    Exits with 6 if the store cannot be opened: there is no store, the file is none, or the
-    master key does not open it. A wrong setting, also a key that
-    is none, ends with 2.
+    Exits with 6 if the store cannot be opened: it does not exist, the file is not a store, or the
+    master key does not open it. Exits with 2 for an invalid setting, such as a malformed master
+    key.
     """
     from gesta.admin.doctor.checks import Finding, diagnose
     from gesta.admin.doctor.collect import examine

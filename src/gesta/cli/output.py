@@ -54,8 +54,7 @@ _CONTROL = re.compile(
 
 
 def visible(text: str) -> str:
-    """The text as one line; control characters are shown instead of obeyed.
-    """
+    """The text as one line; control characters are shown instead of obeyed."""
     return _CONTROL.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
 
 

@@ -163,9 +163,8 @@ def _naming(setting: str) -> Iterator[None]:
 
 
 async def refuse_fenced(stores: Stores, *, works: bool) -> None:
-    """Raise Fenced if this process may not work on the
-    store. A store that was copied away can still be read;
-    one that is being filled cannot.
+    """Raise Fenced if this process may not work on the store. A store that was copied away can
+    still be read; one that is being filled cannot.
     """
     for fence in await stores.fences.standing():
         if fence.kind == "filling" or (works and fence.tenant is None):

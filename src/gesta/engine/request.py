@@ -105,8 +105,8 @@ class Request:
         if self.verdict != "deferred":
             # A key outlives its request, and this process need not know how long requests are kept.
             led_here = (
-                "; it may have been removed by retention; then its key is still known, and it is"
-                " not executed again"
+                "; it has ended and was removed by retention. Its key is still known, so it is not"
+                " executed again"
             )
             return self._pipeline.not_found(
                 self.id, led_here if self.verdict == "duplicate" else ""

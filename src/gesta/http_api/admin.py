@@ -147,7 +147,8 @@ async def pause(call: Call) -> Answer:
 
 async def resume(call: Call) -> Answer:
     """End a pause. It may also be one that the engine made because a provider refused the
-    credential."""
+    credential.
+    """
     asked: Chosen = call.query
     held = await call.engine.admin.resume(
         flow=asked.flow, tenant=call.tenant, credential=asked.credential, actor=call.actor

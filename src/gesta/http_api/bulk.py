@@ -41,9 +41,9 @@ async def bulk(call: Call) -> Stream:
 
 
 async def resume_bulk(call: Call) -> Stream:
-    """Continue a run that was stopped, with the requests that still fit.
+    """Continue a run that was stopped, with the requests that still match.
 
-    422 when the run has another action, 409 `bulk_finished` when it has finished.
+    422 if the run has another action, 409 `bulk_finished` if it has finished.
     """
     run_id = call.params["id"]
     if not run_id.isascii() or not run_id.isdecimal() or len(run_id) > 15:

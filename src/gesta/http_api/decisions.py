@@ -26,7 +26,8 @@ _DEAD_LETTERS = "/v1/dead-letters/{id}"
 class Redrive(Asked, frozen=True):
     """Execute a request again after a final failure.
 
-    `again` forces a new intent although an attempt is unknown: the effect may happen twice.
+    `again` forces a new intent although the outcome of an attempt is unknown: the effect may happen
+    twice.
     """
 
     ttl_seconds: TtlSeconds | None = None

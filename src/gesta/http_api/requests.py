@@ -105,7 +105,8 @@ async def submit(call: Call) -> Answer:
 
 async def submit_batch(call: Call) -> Answer:
     """Submit up to 1,000 requests. Each one gets a verdict; an invalid one does not affect the
-    others."""
+    others.
+    """
     if call.header("idempotency-key") is not None:
         raise Problem(400, "key_of_a_batch", "a batch has no key; give each request its own key")
     raws: list[msgspec.Raw] = call.body.requests

@@ -48,9 +48,9 @@ _KINDS: dict[str, type[RecordSent | RecordCompleted | RecordFailed | RecordUnkno
 
 
 class Take(Asked, frozen=True):
-    """Up to `limit` requests; waits up to `waitSeconds` for the first one.
+    """Leases up to `limit` requests; waits up to `waitSeconds` for the first one.
 
-    The lease is that of the flow unless given.
+    Without `leaseSeconds`, the lease lasts as long as the flow declares.
     """
 
     limit: Annotated[int, msgspec.Meta(ge=1, le=ITEMS_MAX)] = 1

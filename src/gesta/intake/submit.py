@@ -183,8 +183,8 @@ class Intake:
         return [next(appends) if isinstance(one, Draft) else one for one in found]
 
     async def refuse(self, refusals: Sequence[Refused]) -> None:
-        """Record dead letters for jobs that are not valid
-        requests. Recording the same one again does nothing.
+        """Record dead letters for jobs that are not valid requests. Recording the same one again
+        does nothing.
 
         The content is not kept, because data that does not fit its type cannot be encrypted.
         """

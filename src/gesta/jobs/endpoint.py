@@ -174,7 +174,8 @@ async def _keep(
     value: Any, encode: Callable[[Any], bytes], call: EndpointCall, attempt: Attempt
 ) -> Outcome:
     """Store the result before the outcome is recorded, so that a completed job always has its
-    result."""
+    result.
+    """
     if value is None:
         return Done()
     try:

@@ -1,5 +1,6 @@
-"""The exceptions with which a handler decides how its job
-ends. After any other exception it is unknown."""
+"""The exceptions with which a handler decides how its job ends. After any other exception it is
+unknown.
+"""
 
 from gesta.errors import GestaError
 

@@ -119,7 +119,8 @@ class SharedJobs:
 
     async def mirror(self, event: Event) -> None:
         """A handler of `created`: writes the hash of a request. A hash that another service made
-        stays."""
+        stays.
+        """
         try:
             request = await self.engine.request(
                 event.request_id, flow=event.flow, tenant=self._tenant

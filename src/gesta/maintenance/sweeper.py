@@ -1,6 +1,6 @@
-"""The sweeper: expires requests, dispatches those that fall due, and restores lost jobs.
+"""The sweeper: expires requests, dispatches requests that become due, and restores lost jobs.
 
-Further chores, such as retention, are given to it with their periods. It never calls a provider.
+It also runs further chores, such as retention, each with its own period. It never calls a provider.
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -216,7 +216,7 @@ class Sweeper:
 
 
 def _next_look(state: State, now_ms: int) -> int | None:
-    """When to look again at a request that a job was put for.
+    """When to check a request again after a job was put for it.
 
     A job to execute is put once. If it is lost, its request is restored as possibly executed.
     """

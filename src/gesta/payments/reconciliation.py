@@ -15,9 +15,8 @@ from gesta.domain.transaction.funds import Funds, funds_of
 from gesta.flows.payment.gateway import LedgerRow
 
 #: missing_local: the gateway moved money that we have not recorded. missing_provider: the reverse.
-#: status: as missing_local, for a transaction that had ended without moving
-#: money. late: the row is of
-#: another window than the movement. fee, duplicate, amount, currency: as the names say.
+#: status: as missing_local, for a transaction that had ended without moving money. late: the row is
+#: of another window than the movement. fee, duplicate, amount, currency: as the names say.
 Class = Literal[
     "matched",
     "missing_local",

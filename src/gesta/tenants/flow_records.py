@@ -138,9 +138,8 @@ class TenantRecords:
     ) -> FlowRecord | None:
         """Write what `decide` returns for the newest value; None leaves it. Returns the record.
 
-        If another process writes first, the record is read again and `decide` is called
-        again. `about` and
-        `new_keys` as in `put`.
+        If another process writes first, the record is read again and `decide` is called again.
+        `about` and `new_keys` as in `put`.
         """
         for _ in range(TRIES):
             record = await self.get(kind, name)

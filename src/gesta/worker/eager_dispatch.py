@@ -2,10 +2,9 @@
 so that these jobs are leased in the commit that puts them.
 
 The promise: a job is leased this way only if no other job of its flow waits before it, and never
-more jobs than there are free
-slots. A job that is not leased this way is ready for the next take, as if
-eager dispatch did not exist. Every set of free slots gets an answer. If the store's answer is lost,
-the queue is asked what became of the jobs (lease.py).
+more jobs than there are free slots. A job that is not leased this way is ready for the next take,
+as if eager dispatch did not exist. Every set of free slots gets an answer. If the store's answer is
+lost, the queue is asked what became of the jobs (lease.py).
 
 The projector asks for free slots (`make`), the store fills them in (ports/eager_dispatch.py has the
 values and the rule for choosing jobs), and `answered` hands the leased jobs to the pool.

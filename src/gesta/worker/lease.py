@@ -160,9 +160,8 @@ class LeaseReconciliation:
     def sure(self, leased: list[LeasedJob], asked: Asked) -> list[LeasedJob]:
         """Removes jobs that a retry may have released while the answer was in transit.
 
-        An answer that took longer than the lease lasts proves
-        nothing: other workers may have had the
-        jobs meanwhile.
+        An answer that took longer than the lease lasts proves nothing: other workers may have had
+        the jobs meanwhile.
         """
         if leased and self.age(asked) >= LEASE_SECONDS - MARGIN_SECONDS:
             self.answer_lost()

@@ -174,7 +174,7 @@ async def test_before_the_commit_the_request_is_invisible_and_blocks_no_one():
     async with engine_at(url) as engine:
         async with transaction(Asyncpg, url) as connection:
             request = await engine.submit(Note("later"), within=connection)
-            with pytest.raises(NotFound, match="has not been committed"):
+            with pytest.raises(NotFound, match="is not committed"):
                 await request.outcome(timeout=0.3)
             # The counter row is free meanwhile: others append, work and are done.
             other = await engine.submit(Note("other"))

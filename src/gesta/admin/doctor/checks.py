@@ -241,7 +241,7 @@ def _store(facts: Facts) -> Iterator[Finding]:
             "stop every process that uses it, move the file away and restore a backup",
         )
     else:
-        part = "intact" if health.is_whole else "no damage found"
+        part = "intact" if health.is_whole else "no damage found in the part that was checked"
         yield Finding(
             "ok",
             "store",

@@ -140,9 +140,9 @@ class Copy:
         await self._projector.catch_up()
 
     async def _pause_and_fence(self, wait_seconds: float, actor: Actor) -> None:
-        """From here on nothing is begun in the source, and soon nothing is written.
+        """From here on no attempt begins in the source, and soon nothing is written.
 
-        The pause is copied: so the target starts on hold.
+        The pause is copied, so the target starts paused.
         """
         pausing = self._pausing()
         await pausing.pause(self._plan.scope, f"copied to {self._target.url}"[:500], actor)
@@ -173,8 +173,7 @@ class Copy:
             )
 
     async def _fence(self) -> bool:
-        """Whether the fence is up and the outbox has no committed requests left.
-        """
+        """Whether the fence is up and the outbox has no committed requests left."""
         stores, fence = self._source.stores, self._plan.left_fence
         for _ in range(FENCE_TRIES):
             if stores.outbox is not None:
@@ -317,7 +316,8 @@ class Copy:
 
 async def unfence(home: Home, tenant: str | None) -> bool:
     """Remove the fence of the source; returns whether it was fenced. It stays paused until it is
-    resumed."""
+    resumed.
+    """
     fences = [
         fence
         for fence in await home.stores.fences.standing()

@@ -1,6 +1,6 @@
-"""What is copied from where to where, and whether it may be done.
+"""What is copied from where to where, and whether the copy is allowed.
 
-The tenant of an event stands in its metadata: names are never parsed.
+The tenant of an event is in its metadata: names are never parsed.
 """
 
 from dataclasses import dataclass
@@ -54,8 +54,7 @@ class CopyPlan:
 
     @property
     def filling_fence(self) -> Fence:
-        """The fence around the target during the copy; it names the arguments of a repetition.
-        """
+        """The fence around the target during the copy; it names the arguments of a repetition."""
         url = self.source.url
         return Fence("filling", url if self.tenant is None else f"{url} (tenant {self.tenant})")
 

@@ -68,8 +68,7 @@ class Transfer:
             raise self._worked_on()
 
     async def position_after(self, position: int) -> int:
-        """The position in the target's log that corresponds to `position` in the source's.
-        """
+        """The position in the target's log that corresponds to `position` in the source's."""
         events = self._target.stores.events
         while page := await self._source.stores.events.follow(position, PAGE):
             following = next(

@@ -182,9 +182,8 @@ class External:
         """Record the result of the work.
 
         A success always counts, however late. A failure that arrives too late raises LeaseLost,
-        with the current
-        state. The same report again is recognised. `by` is recorded where the report
-        names no actor.
+        with the current state. The same report again is recognised. `by` is recorded where the
+        report names no actor.
         """
         errors = value_errors(report) | errors_of(report) | actor_errors(report.actor)
         if errors:

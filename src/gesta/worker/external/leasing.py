@@ -89,9 +89,8 @@ class ExternalLeasing:
         leased = [replace(one, job=replace(one.job, flow=flow.name)) for one in jobs]
         if not leased:
             return [], False
-        # The jobs that can be released, because all their earlier leases have a recorded
-        # end. The queue
-        # ignores the release of a job that was settled meanwhile.
+        # The jobs that can be released, because all their earlier leases have a recorded end. The
+        # queue ignores the release of a job that was settled meanwhile.
         clean = [one for one in leased if not one.is_possibly_executed]
         try:
             ready = await self._readable(await self._admit(leased, flow, clean), flow)
