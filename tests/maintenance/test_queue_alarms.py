@@ -17,7 +17,7 @@ from gesta.admin.doctor.checks import diagnose
 from gesta.admin.doctor.collect import examine
 from gesta.domain.event_message import Attributes
 from gesta.domain.state import State
-from gesta.domain.transaction.funds import opening_facts
+from gesta.domain.transaction.funds import opening_facts, read_funds
 from gesta.engine.environment import Environment, Wiring
 from gesta.errors import StoreError
 from gesta.flows import card, slack, ticket
@@ -216,7 +216,7 @@ async def test_a_broker_out_of_reach_hides_nothing_of_our_own_store(
 
 async def test_the_money_of_test_requests_is_not_in_doubt() -> None:
     flow = card.flow()
-    facts = opening_facts(Money("4.00", "EUR"), "sale")
+    facts = read_funds(opening_facts(Money("4.00", "EUR"), "sale"), "sale")
     live = State(
         "r",
         "default",

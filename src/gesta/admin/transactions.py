@@ -15,7 +15,7 @@ from gesta.payments.reconcile import Report
 
 def transaction_representation(state: State) -> TransactionRepresentation:
     """The amounts. Raises NotFound for a request that moves no money."""
-    if lifecycle_of(state.flow).stream != "transaction" or not state.facts:
+    if lifecycle_of(state.flow).stream != "transaction" or not funds_of(state).currency:
         raise NotFound("transaction", state.id, f"; it is a request of {state.flow}")
     funds = funds_of(state)
     is_unknown = state.phase == "unknown"

@@ -4,9 +4,11 @@ from collections.abc import Callable
 from functools import cache
 
 import msgspec
+from msgspec.structs import replace
 
 from gesta.domain.events import Event, Meta
 from gesta.domain.lifecycles import lifecycle_of
+from gesta.domain.state import State
 
 _encoder = msgspec.json.Encoder()
 encode = _encoder.encode
@@ -16,11 +18,20 @@ canonical = msgspec.json.Encoder(order="deterministic").encode
 _meta_decoder = msgspec.json.Decoder(Meta)
 decode_meta = _meta_decoder.decode
 
+_state_decoder = msgspec.json.Decoder(State)
+
 #: The contract version in which each event is written, 1 unless listed. `UPCASTERS` lift older
 #: versions on read; newer ones are skipped.
 VERSIONS: dict[type[Event], int] = {}
 #: (event, version) → a function from that version's fields to the next version's.
 UPCASTERS: dict[tuple[type[Event], int], Callable[[dict[str, object]], dict[str, object]]] = {}
+
+
+def decode_state(data: bytes | str) -> State:
+    """A stored state."""
+    state = _state_decoder.decode(data)
+    facts = lifecycle_of(state.flow).facts
+    return state if facts is None else replace(state, facts=facts(state.facts, state.operation))
 
 
 class EventTypes:

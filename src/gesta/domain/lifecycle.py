@@ -69,6 +69,8 @@ class Lifecycle:
     needs: Mapping[str, type] = field(default_factory=dict)
     #: How a request of such a payload begins: operation and facts. None: with the first operation.
     opens: Callable[[Any], tuple[str, dict[str, Any]]] | None = None
+    #: (what is stored, the first operation) → State.facts, of a type of its own. None: as stored.
+    facts: Callable[[dict[str, Any], str], Any] | None = None
     #: How much money the open operation may have moved. None: its requests move no money.
     in_doubt: Callable[[State], Money | None] | None = None
 
@@ -104,7 +106,8 @@ class Lifecycle:
         if state is None:
             if not isinstance(event, e.Created):
                 raise ValueError(f"a stream must begin with Created, not {type(event).__name__}")
-            return created(event, meta)
+            facts = event.facts if self.facts is None else self.facts(event.facts, event.operation)
+            return created(event, meta, facts)
         fold = self.folds.get(type(event))
         if fold is None:
             return replace(state, version=state.version + 1)

@@ -90,8 +90,9 @@ class State(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     reports: tuple[str, ...] = ()
     #: The version of the event with the journalled call of the open intent; 0: none is journalled.
     journal: int = 0
-    #: What only this lifecycle keeps, e.g. the amounts of a transaction.
-    facts: dict[str, Any] = {}
+    #: What only this lifecycle keeps, e.g. the amounts of a transaction; of the type that
+    #: `Lifecycle.facts` reads.
+    facts: Any = {}
 
     @property
     def job_id(self) -> str:

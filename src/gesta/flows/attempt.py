@@ -3,7 +3,7 @@
 The types are imported at run time, so that `help(Attempt)` and tools that read annotations work.
 """
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 import msgspec
@@ -56,8 +56,8 @@ class Attempt(msgspec.Struct, frozen=True):
     intent: int = 1
     #: An earlier attempt of this intent may have had its effect.
     in_doubt: bool = False
-    #: What the lifecycle keeps of the request, e.g. the amounts of a transaction.
-    facts: Mapping[str, Any] = {}
+    #: What the lifecycle keeps of the request (State.facts), e.g. the amounts of a transaction.
+    facts: Any = {}
     #: (flow, id) of requests of the same tenant → as they are now. None only in tests.
     read: Callable[[Sequence[tuple[str, str]]], Awaitable[list[State]]] | None = None
     #: The journalled call, where the flow renders one: send exactly this.

@@ -14,10 +14,10 @@ from gesta.domain.transaction.postings import BANK, GATEWAY, HELD, PAYEE, PAYER
 
 
 def errors_of(state: State) -> list[str]:
-    """The error in the amounts and postings of a transaction; empty: none."""
-    if not state.facts:
-        return []
+    """The errors in the amounts and postings of a transaction; empty: none."""
     funds = funds_of(state)
+    if not funds.currency:
+        return []
     balances = funds.balances
     errors = []
     if sum(balances.values()) != 0:

@@ -5,7 +5,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from gesta.domain.state import State
+from gesta.domain.codec import decode_state
 from gesta.ports.fences import Fence
 from gesta.ports.job_queue import Job, JobState, LeasedJob, QueueStanding
 from gesta.ports.leases import LiveProcess
@@ -14,7 +14,7 @@ from gesta.ports.read_model import View
 T = TypeVar("T")
 
 _encode = msgspec.json.Encoder().encode
-state_of = msgspec.json.Decoder(State).decode
+state_of = decode_state
 #: The column `jobs.state`.
 JOB_STATES: Mapping[int, JobState] = {0: "waiting", 1: "ready", 2: "leased", 3: "held"}
 

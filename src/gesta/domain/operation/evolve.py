@@ -26,7 +26,7 @@ class Resolution(Protocol):
     def next_attempt_at(self) -> int | None: ...
 
 
-def created(event: e.Created, meta: e.Meta) -> State:
+def created(event: e.Created, meta: e.Meta, facts: Any) -> State:
     """The state after the first event."""
     # By position as far as possible: once per request, keywords are expensive.
     return State(
@@ -50,7 +50,7 @@ def created(event: e.Created, meta: e.Meta) -> State:
         external=event.external,
         own=event.own,
         source=meta.source,
-        facts=event.facts,
+        facts=facts,
     )
 
 

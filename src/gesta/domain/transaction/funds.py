@@ -92,11 +92,16 @@ class Funds(msgspec.Struct, frozen=True, omit_defaults=True):
         return Money.of_minor(minor, self.currency)
 
 
+def read_funds(stored: dict[str, Any], operation: str) -> Funds:
+    """The amounts as they are stored. Without any, nothing of the payload could be read: the
+    transaction ends without a call.
+    """
+    return msgspec.convert(stored, Funds) if stored else Funds("", 0, 0, operation)
+
+
 def funds_of(state: State) -> Funds:
-    if not state.facts:
-        # Nothing of its payload could be read: it ends without a call.
-        return Funds("", 0, 0, state.operation)
-    return msgspec.convert(state.facts, Funds)
+    funds: Funds = state.facts
+    return funds
 
 
 def in_doubt(state: State) -> Money | None:
@@ -123,7 +128,7 @@ def opening_facts(amount: Money, operation: str, gateway: str = "") -> dict[str,
 
 def with_funds(state: State, funds: Funds, **changes: Any) -> State:
     """The state with these amounts and with what else changes."""
-    return replace(state, facts=msgspec.to_builtins(funds), **changes)
+    return replace(state, facts=funds, **changes)
 
 
 def status_of(funds: Funds) -> str | None:

@@ -10,7 +10,7 @@ from gesta.domain.operation import Operation
 from gesta.domain.transaction import events as t
 from gesta.domain.transaction.decide import TRANSACTION_DECISIONS
 from gesta.domain.transaction.evolve import TRANSACTION_FOLDS, requested, succeeded
-from gesta.domain.transaction.funds import in_doubt, opening_facts
+from gesta.domain.transaction.funds import in_doubt, opening_facts, read_funds
 
 #: Operation → its success, and the status of a transaction that has nothing else.
 _OPERATIONS: dict[str, tuple[type[t.Moved], str]] = {
@@ -98,6 +98,7 @@ TRANSACTION = replace(
     journal=True,
     needs={"amount": Money},
     opens=_opening,
+    facts=read_funds,
     in_doubt=in_doubt,
     statuses=(
         "initiated",

@@ -114,7 +114,7 @@ class Execution:
 
     async def render(self, payload: Any, attempt: Attempt) -> Rendered:
         """The call of a new intent, with what the lifecycle has to know about its gateway."""
-        funds = msgspec.convert(attempt.facts, Funds)
+        funds: Funds = attempt.facts
         code = funds.gateway
         (gateway, account, limit), connection = await self._connect(code, attempt)
         descriptor = gateway.descriptor(account)
@@ -167,7 +167,7 @@ class Execution:
         """Ask the gateway what became of the journalled call. Retry: it has no record of it."""
         call, gateway, connection, limit = await self._journalled(attempt)
         await attempt.limits.take(limit)
-        payment_id = attempt.facts.get("payment_id", "")
+        payment_id = attempt.facts.payment_id
         answer = await gateway.look_up(call, connection, payment_id)
         await _throttle(answer, limit, attempt)
         return _found(answer, call)

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, NoReturn
 
 import msgspec
 
+from gesta.domain.codec import decode_state
 from gesta.domain.ids import id_end, id_floor
 from gesta.domain.lifecycles import STATUSES, lifecycle_of
 from gesta.domain.state import State
@@ -46,7 +47,6 @@ PAGE = 500
 OTHER_BASE = 2
 
 _encode = msgspec.json.Encoder().encode
-_decode = msgspec.json.Decoder(State).decode
 _fields_of = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _text_of = msgspec.json.Decoder(str).decode
 _pack = msgspec.msgpack.Encoder().encode
@@ -593,7 +593,7 @@ def _index_row(state: State) -> list[Any]:
 
 
 def _view_of(state: str, payload: str) -> View:
-    return View(_decode(state), payload.encode())
+    return View(decode_state(state), payload.encode())
 
 
 def _pair(tenant: str, flow: str) -> str:

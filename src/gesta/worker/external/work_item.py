@@ -13,7 +13,7 @@ from gesta.domain.ids import idempotency_key
 from gesta.domain.lifecycles import lifecycle_of
 from gesta.domain.money import Money
 from gesta.domain.state import State
-from gesta.domain.transaction.funds import funds_of
+from gesta.domain.transaction.funds import in_doubt
 from gesta.security.keyed_digests import KeyedDigests
 
 #: Longer texts are not our tokens.
@@ -143,10 +143,9 @@ def item_of(state: State, token: str, lease_until: int, payload: bytes) -> WorkI
 
 
 def _amount(state: State) -> Money | None:
-    if lifecycle_of(state.flow).stream != "transaction" or not state.facts:
+    if lifecycle_of(state.flow).stream != "transaction":
         return None
-    funds = funds_of(state)
-    return funds.money(funds.pending)
+    return in_doubt(state)
 
 
 def reported(state: State) -> Reported:
