@@ -4,8 +4,9 @@ import msgspec
 import pytest
 
 from gesta.admin.representations import attempt_representations
-from gesta.admin.wording import describe, span
+from gesta.admin.wording import currency_of, describe, span
 from gesta.domain import events as e
+from gesta.domain.transaction import events as money
 
 
 @pytest.mark.parametrize(
@@ -50,6 +51,23 @@ def test_a_duration_is_shown_in_its_largest_unit(duration_ms, words):
 )
 def test_an_event_is_described_in_one_line(event, words):
     assert describe(event, 1_000) == words
+
+
+def test_the_history_of_a_payment_is_shown_in_its_currency_and_without_the_fields_of_the_journal():
+    opened = e.Created("1", "payment.card", msgspec.Raw(b"{}"), facts={"currency": "EUR"})
+    currency = currency_of(opened)
+    called = money.CallStarted(
+        2, "t:1:capture:1", request_hash="ab12", gateway="stripe-eu", key_seconds=82_800.0
+    )
+    asked = money.CaptureRequested(2_000, 1, key="ship-1", key_digest="cd34", asked=2_000)
+    captured = money.Captured(2, provider_id="pi_1", amount=2_000)
+    assert [describe(one, 0, currency) for one in (called, asked, captured)] == [
+        "attempt 2, key t:1:capture:1, gateway stripe-eu",
+        "20.00 EUR, key ship-1",
+        "attempt 2, 20.00 EUR, pi_1",
+    ]
+    assert describe(asked, 0) == "key ship-1"
+    assert currency_of(e.Created("1", "shop.note", msgspec.Raw(b"{}"))) is None
 
 
 def test_every_attempt_has_one_record_whatever_its_events():

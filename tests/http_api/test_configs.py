@@ -161,6 +161,18 @@ async def test_every_error_is_reported_and_nothing_is_stored(api_here, path, bod
     assert await api_here.engine.admin.list_config() == []
 
 
+async def test_a_tenant_cannot_have_a_variable_of_the_server_stored_as_its_secret(
+    api_here, monkeypatch
+):
+    monkeypatch.setenv("OF_THE_SERVER", "xoxb-server")
+    key = await api_here.key()
+    fields = {"fields": {"token": "env:OF_THE_SERVER"}}
+    put = await api_here.call("PUT", "/v1/config/slack.workspace/default", fields, key=key)
+    assert (put.status, set(put.body["errors"])) == (422, {"token"})
+    assert "give the secret itself" in put.body["errors"]["token"]
+    assert await api_here.engine.admin.list_config() == []
+
+
 async def test_a_list_goes_on_where_it_ended(api):
     key = await api.key()
     for code in ("b", "a/x", "ü", "c"):

@@ -177,6 +177,7 @@ async def test_an_unexpected_error_shows_clients_nothing_of_it(shop, tmp_path):
         answer = await submit(client, "crash")
         done = await ended(client, answer)
         assert (done["status"], done["error"]["code"]) == ("Unknown", "unexpected_error")
+        assert done["retryCount"] == 0  # The only attempt was no retry.
         assert "hunter2" not in json.dumps(done)  # S4-22
         assert len(work.calls) == 1
         # The operator decides.

@@ -208,7 +208,7 @@ async def test_a_slow_function_delays_no_other(gesta: Harness):
 
 def test_two_schedules_of_one_name_are_refused():
     engine = engine_of(Provider())
-    with pytest.raises(BadSchedule, match="declared already"):
+    with pytest.raises(BadSchedule, match="already declared"):
         engine.every("0 * * * *", name="hourly")(note)
 
 

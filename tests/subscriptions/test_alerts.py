@@ -229,6 +229,20 @@ async def test_every_channel_can_carry_alerts(gesta, to, kind, code, fields):
     assert request.id in effects[0].text
 
 
+async def test_a_process_whose_alerts_go_nowhere_logs_it_when_it_starts(gesta, caplog):
+    for to, error in [
+        ("shop.order:x", "this process has no flow shop.order"),
+        (f"{FLOW}:x", f"{FLOW} cannot carry alerts; flows that can: notification.email"),
+    ]:
+        caplog.clear()
+        await (await watched(Provider(), to)).stop()
+        assert "no alerts are sent" in caplog.text
+        assert error in caplog.text
+    caplog.clear()
+    await (await watched(Provider())).stop()
+    assert "no alerts are sent" not in caplog.text
+
+
 async def test_an_impossible_destination_is_reported(gesta):
     for to, error in [
         ("notification.webhook:nobody", "there is no webhook.endpoint nobody"),

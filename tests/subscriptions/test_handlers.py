@@ -425,7 +425,7 @@ def test_a_subscription_covers_a_flow_a_kind_or_all(flow):
 
 async def test_a_name_is_declared_once_and_before_the_start(gesta):
     engine = listening(Provider(), Listener(), retry=RetryPolicy())
-    with pytest.raises(BadSubscription, match="declared already"):
+    with pytest.raises(BadSubscription, match="already declared"):
         engine.on("*", name="ledger")(sync_or_not)
     async with engine:
         with pytest.raises(BadSubscription, match="before the engine starts"):

@@ -13,6 +13,7 @@ from gesta.domain.events import Actor
 from gesta.errors import BadConfig, StoreError
 from gesta.flows import webhook
 from gesta.flows.flow import ConfigBody, Secret
+from gesta.runtime.settings import resolve_reference
 from gesta.tenants.config import TenantConfig
 from tests.world import URL, all_events, fields, let_run, pass_time
 
@@ -227,6 +228,27 @@ async def test_malformed_config_is_refused_with_every_error_and_nothing_is_writt
             assert set(refusal.value.fields) == names
             assert "xxx" not in str(refusal.value)
         assert await all_events(engine) == []
+
+
+async def test_a_program_stores_the_secret_behind_a_variable_and_not_the_name_of_the_variable(
+    gesta, monkeypatch
+):
+    monkeypatch.setattr("gesta.testing.plugin._reference", resolve_reference)
+    monkeypatch.setenv("TOKEN_OF_MAIN", "t-9")
+    monkeypatch.delenv("NOT_SET", raising=False)
+    post = Post()
+    async with post.engine() as engine:
+        put, check = engine.admin.put_config, engine.admin.check_config
+        for act in (put, check):
+            with pytest.raises(BadConfig) as refusal:
+                await act(KIND, "main", {"address": "b", "token": "env:NOT_SET"})
+            assert refusal.value.fields["token"] == "the variable NOT_SET is not set"
+            assert set(refusal.value.fields) == {"address", "token"}
+        await check(KIND, "main", {"address": "long", "token": "env:TOKEN_OF_MAIN"})
+        await put(KIND, "main", {"address": "long", "token": "env:TOKEN_OF_MAIN"})
+        await engine.submit(Letter())
+        await let_run(gesta)
+        assert post.used == [("long", ("t-9",))]
 
 
 async def test_a_bad_tenant_or_code_of_config_is_refused_together_with_its_fields(gesta):

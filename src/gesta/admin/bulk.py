@@ -122,7 +122,10 @@ class BulkRun:
         if asked.action == "purge" and not asked.dead_letters:
             errors.setdefault("deadLetters", "required for purge: only dead letters can be purged")
         if asked.flow is not None and asked.flow not in self._pipeline.flows:
-            errors.setdefault("flow", "this process does not declare this flow")
+            known = ", ".join(sorted(self._pipeline.flows)) or "none"
+            errors.setdefault(
+                "flow", f"this process declares no flow {asked.flow!r}; it has: {known}"
+            )
         allowed = STATUSES.get(asked.action, ())
         if allowed and asked.status not in (None, *allowed):
             errors.setdefault("status", f"{asked.action} applies to {', '.join(allowed)}")

@@ -12,6 +12,7 @@ from gesta.errors import BadConfig, InvalidRequest, NotFound, StoreError
 from gesta.flows.flow import secret_fields
 from gesta.flows.webhook import NAME as WEBHOOK
 from gesta.flows.webhook import SUBSCRIPTION
+from gesta.runtime.settings import REFERENCE
 from gesta.subscriptions.status_webhooks import Listening, listening_of
 from gesta.tenants.config import Entity
 from gesta.tenants.templates.press import RenderError
@@ -28,14 +29,19 @@ class ConfigAdmin(RequestQueries):
         tenant: str = "default",
         actor: Actor | None = None,
         expected: int | None = None,
+        references: bool = True,
     ) -> Entity:
         """Store config by code; a secret field left out keeps the stored one.
 
-        `expected`: the version it must be at, 0 for none, or VersionConflict.
+        `env:NAME` as a secret stores the value of that variable; not with `references=False`, where
+        the fields come from another machine. `expected`: the version it must be at, 0 for none, or
+        VersionConflict.
         """
+        if references:
+            fields = await self._resolved(kind, code, fields, tenant)
         needing = [one for one in self._pipeline.on_demand if one.kind == kind]
         if needing:
-            await self.check_config(kind, code, fields, tenant=tenant)
+            await self._check(kind, code, fields, tenant)
         for consumer in needing:
             await consumer.begin()
         entity = await self._pipeline.config_writer.put(
@@ -45,6 +51,28 @@ class ConfigAdmin(RequestQueries):
         for consumer in needing:
             consumer.wake()
         return entity
+
+    async def _resolved(
+        self, kind: str, code: str, fields: dict[str, Any], tenant: str
+    ) -> dict[str, Any]:
+        """The fields, with the value of each variable that a secret names as `env:NAME`."""
+        body = self._pipeline.config.kind(kind)
+        values, errors = dict[str, str](), dict[str, str]()
+        # A program may pass anything; validation names the error.
+        for name in secret_fields(body) if isinstance(fields, dict) else ():
+            if isinstance(text := fields.get(name), str):
+                try:
+                    values[name] = self._pipeline.environment.reference(text)
+                except KeyError:
+                    errors[name] = f"the variable {text.removeprefix(REFERENCE)} is not set"
+        resolved = fields | values if values else fields
+        if errors:
+            try:
+                await self._check(kind, code, resolved, tenant)
+            except BadConfig as error:
+                errors = error.fields | errors
+            raise BadConfig(kind, code, errors)
+        return resolved
 
     async def stored_beside(
         self, kind: str, code: str, given: Collection[str], *, tenant: str = "default"
@@ -63,6 +91,9 @@ class ConfigAdmin(RequestQueries):
         self, kind: str, code: str, fields: dict[str, Any], *, tenant: str = "default"
     ) -> None:
         """Raise what `put_config` would; nothing is written."""
+        await self._check(kind, code, await self._resolved(kind, code, fields, tenant), tenant)
+
+    async def _check(self, kind: str, code: str, fields: dict[str, Any], tenant: str) -> None:
         errors = (
             await self._unknown_flow(fields, tenant)
             if kind == SUBSCRIPTION and isinstance(fields, dict)

@@ -11,7 +11,9 @@ from gesta.domain import events as e
 from gesta.domain.codec import event_types
 from gesta.domain.events import Event
 from gesta.domain.lifecycles import lifecycle_of
+from gesta.domain.money import Money
 from gesta.domain.state import State
+from gesta.domain.transaction import events as money
 from gesta.ports.leases import LiveProcess
 
 _UNITS = ((86_400_000, "d"), (3_600_000, "h"), (60_000, "min"), (1_000, "s"))
@@ -97,8 +99,12 @@ def event_name(type_name: str, flow: str) -> str:
     return type_name.removeprefix(f"{flow}.").rpartition(".v")[0]
 
 
-def describe(event: e.Event | None, at_ms: int) -> str:
-    """An event in one line; times are relative to the event."""
+def describe(event: e.Event | None, at_ms: int, currency: str | None = None) -> str:
+    """An event in one line; times are relative to the event.
+
+    `currency`: of the transaction. Without it amounts of money are left out, because events count
+    minor units.
+    """
     match event:
         case None:
             return "written by a newer gesta"
@@ -113,7 +119,7 @@ def describe(event: e.Event | None, at_ms: int) -> str:
         case e.Updated():
             return joined(
                 event.change.replace("_", " "),
-                event.held_by and f"by {event.held_by}",
+                event.held_by and _held(event.held_by),
                 event.intent and f"intent {event.intent}",
             )
         case e.AttemptFailed():
@@ -129,15 +135,46 @@ def describe(event: e.Event | None, at_ms: int) -> str:
                 or "a person has to resolve it"
             )
             return joined(f"attempt {event.attempt}", event.reason, event.detail, waiting)
+        case money.CallStarted():
+            return joined(
+                f"attempt {event.attempt}",
+                f"key {event.key}",
+                event.gateway and f"gateway {event.gateway}",
+            )
+        case e.AttemptStarted():
+            return joined(f"attempt {event.attempt}", f"key {event.key}")
+        case money.Moved():
+            amount = _amount(event.amount, currency)
+            return joined(f"attempt {event.attempts}", amount, event.provider_id, event.detail)
+        case money.OperationRequested():
+            return joined(_amount(event.amount, currency), event.key and f"key {event.key}")
         case e.Succeeded():
             return joined(f"attempt {event.attempts}", event.provider_id, event.detail)
         case e.Failed():
             return joined(event.reason, event.last_error, count_of(event.attempts, "attempt"))
-        case e.OutcomeResolved():
+        case e.OutcomeResolved() | money.Resolved():
             return joined(event.result.replace("_", " "), f"by {event.by}", event.evidence)
         case _:
             fields = msgspec.to_builtins(event)
             return joined(*(f"{name} {value}" for name, value in fields.items()))
+
+
+def _held(by: str) -> str:
+    """`by` names a scope, as the list of pauses does."""
+    _, refused, credential = by.partition("refused:")
+    return f"until {credential} changes" if refused else f"by a pause of {by}"
+
+
+def _amount(minor: int, currency: str | None) -> str:
+    return "" if currency is None or not minor else str(Money.of_minor(minor, currency))
+
+
+def currency_of(event: e.Event | None) -> str | None:
+    """The currency of the transaction that this first event opens; None: it opens none."""
+    if not isinstance(event, e.Created):
+        return None
+    currency = event.facts.get("currency")
+    return currency if isinstance(currency, str) else None
 
 
 def _next(what: str, at_ms: int | None, from_ms: int) -> str:

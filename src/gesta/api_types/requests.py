@@ -5,6 +5,7 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
+from gesta.api_types.config_commands import put_command
 from gesta.api_types.problem import ProblemRepresentation
 from gesta.api_types.structs import Asked, Representation
 from gesta.domain.ids import KEY_LENGTH_MAX
@@ -68,7 +69,7 @@ class HeldBy(Representation, frozen=True, omit_defaults=True):
     @property
     def sentence(self) -> str:
         """What holds the request, and what ends that."""
-        reason, put = self.reason or "", " ".join((self.name or "").split("/", 1))
+        reason, (kind, _, entity) = self.reason or "", (self.name or "").partition("/")
         if self.kind == "pause":
             return f"paused by {self}" + (f" ({reason})" if reason else "")
         if self.kind == "config":
@@ -77,10 +78,11 @@ class HeldBy(Representation, frozen=True, omit_defaults=True):
         if code == SECRET_MISSING:
             return (
                 f"{self.name} has no secret ({cause}); set it and restart the program, or store it:"
-                f" gesta config put {put}"
+                f" gesta {put_command(kind, entity)}"
             )
         return (
-            f"the provider refuses {self.name} ({reason}); store a new one: gesta config put {put}"
+            f"the provider refuses {self.name} ({reason}); store a new one: gesta"
+            f" {put_command(kind, entity)}"
         )
 
 

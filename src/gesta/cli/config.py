@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 import typer
 
+from gesta.api_types.config_commands import put_command
 from gesta.cli.arguments import assignments, field_value, referred
 from gesta.cli.invocation import By, Invocation
 from gesta.cli.output import Json, facts, print_json, print_list, say, show, table, tell
@@ -63,7 +64,7 @@ async def put_entity(
     kind: ConfigKind,
     code: Code,
     fields: Annotated[
-        list[str],
+        list[str] | None,
         typer.Argument(
             metavar="NAME=VALUE...",
             help=(
@@ -71,7 +72,7 @@ async def put_entity(
                 " shell's history."
             ),
         ),
-    ],
+    ] = None,
     replace: Annotated[
         bool,
         typer.Option(
@@ -87,6 +88,12 @@ async def put_entity(
     """
     async with call.backend(create=True) as backend:
         known = _known(await _known_kinds(backend), kind, call)
+        if not fields:
+            raise BadInput(
+                f"{kind}/{code}: give its fields as NAME=VALUE, for instance:"
+                f" {call.place.command(put_command(kind, code))}; it knows:"
+                f" {', '.join(known.names)}"
+            )
         written = assignments(fields)
         texts = {name: field_value(name, text) for name, text in written.items()}
         _warn_of_history(known, {name for name, text in texts.items() if text == written[name]})

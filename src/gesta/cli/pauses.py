@@ -89,7 +89,7 @@ async def resume(
     by: By = None,
     as_json: Json = False,
 ) -> None:
-    """Resume a flow, tenant or credential. Name it as `gesta pause --list` shows it."""
+    """Resume a flow, tenant or credential. `gesta doctor` shows the command for each pause."""
     from gesta.tenants.pauses import EVERYTHING, Scope
 
     tenant = _tenant(call, flow, credential, everything=everything)

@@ -95,9 +95,10 @@ def _summary(
 
 
 def _history(state: State, history: list[EventRepresentation]) -> Table:
-    from gesta.admin.wording import describe, event_name, event_of, moment, ms_of
+    from gesta.admin.wording import currency_of, describe, event_name, event_of, moment, ms_of
 
     rows = []
+    currency = currency_of(event_of(history[0], state.flow)) if history else None
     for one in history:
         at, event = ms_of(one.at), event_of(one, state.flow)
         rows.append(
@@ -105,7 +106,7 @@ def _history(state: State, history: list[EventRepresentation]) -> Table:
                 str(one.version),
                 moment(at),
                 event_name(one.type, state.flow),
-                describe(event, at),
+                describe(event, at, currency),
                 one.actor or "",
             )
         )

@@ -100,6 +100,10 @@ class Story:
         payments = CardStory(self, self._shop) if card.NAME in self.stage.engine.flows else None
         if payments is not None:
             await payments.begin()
+        else:
+            self.stage.screen.aside(
+                "A card payment is not shown: pip install 'gesta[stripe]' adds its library."
+            )
         await self._dead_letter()
         await self._other_channels()
         await slack_story.tell(self, self._shop)
@@ -198,7 +202,7 @@ class Story:
         there = [name for name in shows if name in self.stage.engine.flows]
         if len(there) < len(shows):
             self.stage.screen.aside(
-                "Some stay away: pip install 'gesta[slack,email,sms]' brings their libraries."
+                "Not all are shown: pip install 'gesta[slack,email,sms]' adds their libraries."
             )
         if not there:
             return

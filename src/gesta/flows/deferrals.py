@@ -6,6 +6,7 @@ when the provider definitely did nothing.
 """
 
 from gesta.api_types import requests
+from gesta.api_types.config_commands import put_command
 from gesta.domain.commands import Command
 
 
@@ -50,6 +51,6 @@ class ConfigMissing(CredentialRefused):
 
 def missing_text(kind: str, code: str) -> str:
     return (
-        f"the tenant has no {kind} {code}; store it (gesta config put {kind} {code}, or PUT"
-        f" /v1/config/{kind}/{code}), and the held requests are sent"
+        f"the tenant has no {kind} {code}; requests that use it are sent when it is stored: gesta"
+        f" {put_command(kind, code)} (or PUT /v1/config/{kind}/{code})"
     )

@@ -91,7 +91,14 @@ async def put_config(call: Call) -> Answer:
             await call.engine.admin.stored_beside(kind, code, fields, tenant=call.tenant) | fields
         )
     entity = await call.engine.admin.put_config(
-        kind, code, fields, tenant=call.tenant, actor=call.actor, expected=expected
+        kind,
+        code,
+        fields,
+        tenant=call.tenant,
+        actor=call.actor,
+        expected=expected,
+        # A tenant must not read the variables of the server.
+        references=False,
     )
     return _shown(entity)
 

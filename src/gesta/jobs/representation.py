@@ -44,7 +44,8 @@ def status_of(state: State) -> JobStatus:
 def retries_of(state: State) -> int:
     """Attempts after the first one that have ended, or failed attempts while it goes on."""
     made = state.attempts - state.attempts_before
-    return max(made - 1, 0) if state.is_terminal else made
+    is_over = state.is_terminal or state.waits_for_a_person
+    return max(made - 1, 0) if is_over else made
 
 
 def error_of(state: State) -> JobError | None:

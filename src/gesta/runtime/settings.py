@@ -21,6 +21,8 @@ from gesta.errors import BadSettings
 
 FILE = "gesta.toml"
 PREFIX = "GESTA_"
+#: `env:NAME` stands for the value of a variable.
+REFERENCE = "env:"
 #: A flow and its destination.
 ALERTS_TO = re.compile(r"[a-z0-9_]+(\.[a-z0-9_]+)+:[!-~]([ -~]{0,254}[!-~])?")
 WEB_ADDRESS = re.compile(r"https?://[A-Za-z0-9.:\[\]_-]+(/[A-Za-z0-9._~/%-]*)?")
@@ -179,7 +181,7 @@ def resolve_reference(text: str) -> str:
 
     Raises KeyError when the variable is not set.
     """
-    return os.environ[text[4:]] if text.startswith("env:") else text
+    return os.environ[text.removeprefix(REFERENCE)] if text.startswith(REFERENCE) else text
 
 
 def keyword_arguments(table: Mapping[str, Any], types: Mapping[str, Any]) -> dict[str, Any]:

@@ -139,15 +139,18 @@ class Alerts:
     def is_possible(self) -> bool:
         return self._flow is not None and self._flow.notices is not None
 
+    @property
+    def impossible(self) -> str:
+        """Why this process sends no alerts, whatever tenants have stored; empty: it does."""
+        able = f"flows that can: {', '.join(carriers(self._flows)) or 'none'}"
+        if self._flow is None:
+            return f"this process has no flow {self._flow_name}; {able}"
+        return f"{self._flow_name} cannot carry alerts; {able}" if not self.is_possible else ""
+
     async def error(self) -> str:
         """Why alerts cannot be sent; empty: they can."""
-        if self._flow is None:
-            return f"this process has no flow {self._flow_name}"
-        if self._flow.notices is None:
-            return (
-                f"{self._flow_name} cannot carry alerts; flows that can:"
-                f" {', '.join(carriers(self._flows)) or 'none'}"
-            )
+        if self.impossible or self._flow is None or self._flow.notices is None:
+            return self.impossible
         await self._config.refresh(self._tenant)
         return self._flow.notices.error(self._destination, self._config.of(self._tenant))
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 import msgspec
 
+from gesta.api_types.config_commands import put_command
 from gesta.domain.codec import decode_meta
 from gesta.domain.outcome import Retry
 from gesta.domain.stream_names import config_stream
@@ -435,6 +436,6 @@ class TenantConfig:
 def not_stored(kind: str, code: str) -> str:
     """The detail of an attempt that fails because of missing config, with the remedy."""
     return (
-        f"the tenant has no {kind} {code}; put it (gesta config put {kind} {code}, or PUT"
-        f" /v1/config/{kind}/{code}), then redrive"
+        f"the tenant has no {kind} {code}; store it, then redrive the request: gesta"
+        f" {put_command(kind, code)} (or PUT /v1/config/{kind}/{code})"
     )

@@ -16,6 +16,7 @@ from gesta.flows.validation import decode_fields, tenant_errors
 from gesta.ports.event_store import Append, Appended, EventStore, NewEvent
 from gesta.runtime.clock import Ids, Runtime
 from gesta.runtime.redaction import without_credentials
+from gesta.runtime.settings import REFERENCE
 from gesta.security.envelope_encryption import KeyRing
 from gesta.tenants.config import (
     TYPES,
@@ -110,8 +111,10 @@ class ConfigWriter:
         body, field_errors = decode_fields(body_type, given)
         if body is None or errors:
             raise BadConfig(kind, code, errors | field_errors)
-        if own_errors := _redirected_secrets(body, current) | dict(
-            await body.errors(code, self._renderer)
+        if (
+            own_errors := _unresolved(body)
+            | _redirected_secrets(body, current)
+            | dict(await body.errors(code, self._renderer))
         ):
             raise BadConfig(kind, code, own_errors)
         return body, current
@@ -306,6 +309,15 @@ def _unmasked(given: dict[str, Any], current: Entity | Unreadable) -> dict[str, 
         return known if isinstance(known, str) and value == without_credentials(known) else value
 
     return {name: whole(name, value) for name, value in given.items()}
+
+
+def _unresolved(body: ConfigBody) -> dict[str, str]:
+    """Secret → error, for each that names a variable instead of being a secret."""
+    return {
+        name: "names a variable, and gesta reads no variables here: give the secret itself"
+        for name in secret_fields(type(body))
+        if str(getattr(body, name)).startswith(REFERENCE)
+    }
 
 
 def _redirected_secrets(body: ConfigBody, current: Entity | Unreadable | None) -> dict[str, str]:

@@ -13,6 +13,7 @@ from gesta.stores.redis.connection import Redis, address_of
 from gesta.stores.redis.job_queue import RedisJobQueue
 from gesta.stores.redis.keys import OwnKeys, slot_of
 from gesta.testing.contracts.samples import fresh_job
+from gesta.testing.server_process import free_port
 from gesta.testing.valkey_server import ValkeyCluster
 from tests.interop.waiting import until
 
@@ -93,6 +94,16 @@ async def test_a_call_that_is_not_answered_in_time_is_sent_once(server):
         await queue.put([job])
         leased, _ = await queue.take("t", {FLOW: 100}, 10, durable=False)
         assert [one.job.id for one in leased].count(job.id) == 1
+    finally:
+        await redis.close()
+
+
+async def test_a_closed_port_is_reported_as_nothing_written():
+    redis = Redis(address_of(f"redis://127.0.0.1:{free_port(SystemRuntime())}"), timeout_seconds=1)
+    try:
+        with pytest.raises(StoreError, match="nothing was written") as refusal:
+            await RedisJobQueue(redis, SystemRuntime()).put([fresh_job(FLOW)])
+        assert "may have been written" not in str(refusal.value)
     finally:
         await redis.close()
 

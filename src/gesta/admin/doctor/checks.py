@@ -6,7 +6,13 @@ from typing import Literal
 
 import msgspec
 
-from gesta.admin.doctor.explain import OTHER_WORDS, how_to_change, how_to_resume, no_worker_executes
+from gesta.admin.doctor.explain import (
+    OTHER_WORDS,
+    how_to_change,
+    how_to_put,
+    how_to_resume,
+    no_worker_executes,
+)
 from gesta.admin.wording import (
     HERE,
     Target,
@@ -28,6 +34,7 @@ from gesta.domain.ids import (
     own_job_id,
 )
 from gesta.domain.stream_names import checkpoint_of
+from gesta.flows.deferrals import SECRET_MISSING
 from gesta.maintenance.queue_alarms import Standing, inbound_standings
 from gesta.maintenance.schedules import CHECKPOINT as SCHEDULE
 from gesta.maintenance.schedules import ROLE as SCHEDULES
@@ -415,13 +422,23 @@ def _counts(jobs: Backlog, age_ms: int, place: Target) -> str:
 def _pauses(facts: Facts) -> Iterator[Finding]:
     for one in facts.pauses:
         reason = f": {one.reason}" if one.reason else ""
-        about, advice = "paused", f"to resume: {how_to_resume(one.scope, facts.place)}"
-        if one.refusal is not None:
-            about = "missing" if one.kind == "config" else "refused"
+        since = ago(one.since_ms, facts.now_ms)
+        about, status = "paused", f"{one.scope}, {since}{reason}"
+        advice = f"to resume: {how_to_resume(one.scope, facts.place)}"
+        named = f"{one.scope.credential} of tenant {one.scope.tenant}"
+        if one.kind == "config":
+            about, status = "missing", f"{named} is not stored; requests wait for it since {since}"
+            advice = f"store it: {how_to_put(one.scope, facts.place)}"
+        elif one.refusal is not None and one.reason.startswith(SECRET_MISSING):
+            about, status = "missing", f"{named} has no secret since {since}{reason}"
+            advice = (
+                "set the variable and restart the program, or store the secret:"
+                f" {how_to_put(one.scope, facts.place)}"
+            )
+        elif one.refusal is not None:
+            about, status = "refused", f"the provider refuses {named} since {since}{reason}"
             advice = how_to_change(one.scope, facts.place)
-        yield Finding(
-            "warn", about, f"{one.scope}, {ago(one.since_ms, facts.now_ms)}{reason}", advice
-        )
+        yield Finding("warn", about, status, advice)
 
 
 def _left_to_people(facts: Facts) -> Iterator[Finding]:

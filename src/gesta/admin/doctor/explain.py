@@ -1,6 +1,5 @@
 """Explains in one sentence why a request has not been executed yet. Pure."""
 
-import shlex
 from collections.abc import Sequence
 
 import msgspec
@@ -17,6 +16,7 @@ from gesta.admin.wording import (
     span,
     verb,
 )
+from gesta.api_types.config_commands import put_command
 from gesta.domain.lifecycles import lifecycle_of
 from gesta.domain.state import State
 from gesta.flows.deferrals import SECRET_MISSING
@@ -250,9 +250,9 @@ def _paused(pause: Pause, now_ms: int, place: Target, then: str) -> str:
             )
         if pause.kind == "config":
             return (
-                f"{scope.credential} is not stored since {moment(pause.since_ms)}"
-                f" ({ago(pause.since_ms, now_ms)}){why}{then}; requests that use it are sent when"
-                f" it is: {how_to_put(scope, place)}"
+                f"{scope.credential} is not stored, and the request waits for it since"
+                f" {moment(pause.since_ms)} ({ago(pause.since_ms, now_ms)}){then}; to store it:"
+                f" {how_to_put(scope, place)}"
             )
         return (
             f"the provider refuses the credential {scope.credential} since {moment(pause.since_ms)}"
@@ -273,9 +273,7 @@ def how_to_resume(scope: Scope, place: Target) -> str:
 
 def how_to_put(scope: Scope, place: Target) -> str:
     kind, _, code = (scope.credential or "").partition("/")
-    return place.process(
-        f"config put {kind} {shlex.quote(code)} NAME=VALUE{options(tenant=scope.tenant)}"
-    )
+    return place.process(f"{put_command(kind, code)}{options(tenant=scope.tenant)}")
 
 
 def how_to_change(scope: Scope, place: Target) -> str:

@@ -89,6 +89,12 @@ def _as_store_error(place: str, error: BaseException, reason: str) -> StoreError
             f"{place}: the cluster does not serve this slot now ({reason}); {_PERHAPS}. gesta will"
             " try again"
         )
+    if isinstance(error.__context__, ConnectionRefusedError):
+        return refused(
+            place,
+            f"no server accepts connections there ({reason})",
+            "Is it running, and is the address right? A running process connects by itself",
+        )
     if isinstance(error, (exceptions.ConnectionError, exceptions.TimeoutError, OSError)):
         return StoreError(
             f"{place}: the server does not answer ({reason}); {_PERHAPS}. gesta reconnects by"
