@@ -225,11 +225,7 @@ def _only(ids: list[str], named: str, tenant: str, error: NotFound) -> str:
         raise error
     if len(ids) > 1:
         raise BadInput(
-<<<<<<< HEAD
-            f"the key {named!r} belongs to several requests: {', '.join(ids)}; give the id of one"
-=======
-            f"the key {named!r} led to several requests: {', '.join(ids)}; give the id of one."
+            f"the key {named!r} belongs to several requests: {', '.join(ids)}; give the id of one."
             " Flows, and test and live requests, have keys of their own"
->>>>>>> main
         )
     return ids[0]

@@ -292,11 +292,7 @@ async def decide_about_many(
         rows = [(one.id, one.flow, one.status, one.reason or "") for one in sample]
         if rows:
             show(table(("id", "flow", "status", "reason"), rows, folded=("reason",)))
-<<<<<<< HEAD
-        tell(f"requests match; run `{choice.group}{action}` without --dry-run to change them")
-=======
         tell(f"requests match; nothing was changed. Without --dry-run, {action} is applied to them")
->>>>>>> main
     else:
         say(str(last.done))
         tell(f"of {last.matched} requests: {action} done; {last.refused} refused")
